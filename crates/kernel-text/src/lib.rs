@@ -1,0 +1,22 @@
+//! Types and parsers of what the kernel prints, and nothing else.
+//!
+//! Everything takes text or bytes and gives values with the unit in the name. Nothing here opens a file or reads a
+//! clock. A key that the kernel did not print is `None`, never zero.
+
+mod cpu_list;
+mod cpu_stat;
+mod error;
+mod flat;
+mod memory;
+mod pressure;
+mod quota;
+mod schedstat;
+
+pub use cpu_list::{CpuSet, MAX_CPUS};
+pub use cpu_stat::{CpuStat, CpuacctStat};
+pub use error::{ParseError, Result};
+pub use flat::{flat_keyed, parse_i64, parse_u64};
+pub use memory::{NumaStat, limit_bytes, v1_total_inactive_file, v2_inactive_file};
+pub use pressure::CpuPressure;
+pub use quota::{Bandwidth, Quota, shares_to_weight};
+pub use schedstat::TaskSchedstat;
