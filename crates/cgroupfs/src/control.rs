@@ -1,0 +1,44 @@
+//! Writes to control files: existing ones only, one write, then read back.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use crate::{Error, Result};
+
+/// Writes `value` into an existing control file.
+///
+/// # Errors
+/// A file that is not there or refuses the value, with the kernel's reason.
+pub fn write(path: &Path, value: &str) -> Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path).map_err(Error::io("open for writing", path))?;
+    file.write_all(value.as_bytes()).map_err(Error::io("write to", path))
+}
+
+/// Writes `value` and reads the file back.
+///
+/// # Errors
+/// As [`write`], and [`Error::NotApplied`] when the file then reads otherwise.
+pub fn write_verified(path: &Path, value: &str) -> Result<()> {
+    write(path, value)?;
+    let found = fs::read_to_string(path).map_err(Error::io("read", path))?;
+    if found.trim_end() == value {
+        return Ok(());
+    }
+    Err(Error::NotApplied { path: path.to_owned(), wanted: value.to_owned(), found: found.trim_end().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_file_is_never_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cpu.max");
+        assert!(write(&path, "max").is_err());
+        assert!(!path.exists());
+        fs::write(&path, "").unwrap();
+        write_verified(&path, "max").unwrap();
+    }
+}

@@ -1,0 +1,80 @@
+//! The errors of this crate, and how a vanished cgroup is told.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Shorthand for this crate's results.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A kernel file or directory that could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operation on a path failed.
+    #[error("cannot {operation} {path}")]
+    Io {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// What a file says cannot be understood.
+    #[error("cannot parse {path}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: kernel_text::ParseError,
+    },
+    /// No cgroup hierarchy with a cpu controller.
+    #[error(
+        "no cgroup hierarchy at {root}: neither {root}/cgroup.controllers (v2) nor {root}/cpu (v1) is there; \
+         mount the host's /sys/fs/cgroup there or name its place with --cgroup-root"
+    )]
+    NoHierarchy {
+        /// Where it was looked for.
+        root: PathBuf,
+    },
+    /// A cgroup v2 hierarchy whose root lacks the cpu controller.
+    #[error(
+        "{root}/cgroup.controllers does not list cpu: the controller is disabled or bound to a v1 hierarchy; \
+         boot without cgroup_disable=cpu, or name the v1 mount with --cgroup-root"
+    )]
+    NoCpuController {
+        /// The v2 root.
+        root: PathBuf,
+    },
+    /// A control file did not read back as it was written.
+    #[error("{path} reads {found:?} after {wanted:?} was written")]
+    NotApplied {
+        /// The control file.
+        path: PathBuf,
+        /// What was written.
+        wanted: String,
+        /// What it reads.
+        found: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { operation, path, source }
+    }
+
+    /// True when the error says that the cgroup or process is gone, which is normal.
+    #[must_use]
+    pub fn is_vanished(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_vanished(source))
+    }
+}
+
+/// ENOENT (open after rmdir), ENODEV (read of a kept descriptor after rmdir), ESRCH (a process that is gone).
+///
+/// By raw number: std has no `ErrorKind` for ENODEV.
+#[must_use]
+pub fn is_vanished(error: &io::Error) -> bool {
+    let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::NODEV, rustix::io::Errno::SRCH];
+    error.raw_os_error().is_some_and(|raw| gone.iter().any(|errno| errno.raw_os_error() == raw))
+}

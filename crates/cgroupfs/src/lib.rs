@@ -1,0 +1,22 @@
+//! The only crate that opens cgroupfs, `/proc` and `/sys`: hierarchy detection, walk, inotify, kept descriptors,
+//! control-file writes.
+//!
+//! Every root is a parameter, so that a directory of recorded files serves as a node. Nothing here knows a pod.
+
+pub mod control;
+mod descriptors;
+mod error;
+mod hierarchy;
+mod kept;
+pub mod node;
+mod tasks;
+mod walk;
+mod watch;
+
+pub use descriptors::{DescriptorLimit, raise_descriptor_limit};
+pub use error::{Error, Result, is_vanished};
+pub use hierarchy::{Hierarchy, Version};
+pub use kept::KeptFile;
+pub use tasks::{Task, TaskReader, ThreadId, first_pid, process_name};
+pub use walk::{Directory, inode, locate, subdirectories};
+pub use watch::{TreeEvent, TreeWatch};

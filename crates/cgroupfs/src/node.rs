@@ -1,0 +1,167 @@
+//! What is true of the whole node: its kernel, its CPUs, and what this process uses of them.
+
+use std::fs;
+use std::path::Path;
+
+use kernel_text::CpuSet;
+
+use crate::{Error, Result};
+
+/// State of pressure stall information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Psi {
+    /// Files can be read.
+    On,
+    /// Compiled in, disabled at boot: the file exists and its read fails (`psi=1` turns it on).
+    Off,
+    /// Not compiled in.
+    Absent,
+}
+
+impl Psi {
+    /// `on`, `off`, `absent`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// `uname -r`: of the recorded node when its `/proc` says so, else of this machine.
+#[must_use]
+pub fn kernel_release(proc_root: &Path) -> String {
+    match fs::read_to_string(proc_root.join("sys/kernel/osrelease")) {
+        Ok(release) => release.trim_end().to_owned(),
+        Err(_) => rustix::system::uname().release().to_string_lossy().into_owned(),
+    }
+}
+
+/// Reads `/proc/pressure/cpu` to tell the state of PSI.
+#[must_use]
+pub fn psi(proc_root: &Path) -> Psi {
+    match fs::read(proc_root.join("pressure/cpu")) {
+        Ok(_) => Psi::On,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Psi::Absent,
+        Err(_) => Psi::Off,
+    }
+}
+
+/// `/sys/kernel/btf/vmlinux` exists: CO-RE programs can be loaded.
+#[must_use]
+pub fn has_btf(sys_root: &Path) -> bool {
+    sys_root.join("kernel/btf/vmlinux").exists()
+}
+
+/// One of the CPU lists below `/sys/devices/system/cpu`: `online`, `possible`, `present`, `isolated`, `nohz_full`.
+///
+/// # Errors
+/// A file that cannot be read or holds no CPU list.
+pub fn cpu_list(sys_root: &Path, name: &str) -> Result<CpuSet> {
+    let path = sys_root.join("devices/system/cpu").join(name);
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    // nohz_full prints "(null)" when it is compiled in and not asked for.
+    let text = if text.trim() == "(null)" { "" } else { &text };
+    CpuSet::parse(text).map_err(|source| Error::Parse { path, source })
+}
+
+/// Where one CPU sits. Ids are what sysfs prints; `None` where it does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuPlace {
+    /// CPU number.
+    pub cpu: u32,
+    /// Lowest CPU of `topology/thread_siblings_list`.
+    pub core: Option<u32>,
+    /// `cache/index3/id`, else the lowest CPU of its `shared_cpu_list`.
+    pub llc: Option<u32>,
+    /// The `nodeN` link of the CPU's directory.
+    pub numa_node: Option<u32>,
+    /// `topology/physical_package_id`.
+    pub socket: Option<u32>,
+}
+
+/// The place of each CPU in `cpus`.
+#[must_use]
+pub fn cpu_places(sys_root: &Path, cpus: &CpuSet) -> Vec<CpuPlace> {
+    cpus.iter().map(|cpu| cpu_place(sys_root, cpu)).collect()
+}
+
+fn cpu_place(sys_root: &Path, cpu: u32) -> CpuPlace {
+    let directory = sys_root.join(format!("devices/system/cpu/cpu{cpu}"));
+    let text = |name: &str| fs::read_to_string(directory.join(name)).ok();
+    let number = |name: &str| text(name)?.trim().parse().ok();
+    let lowest = |name: &str| CpuSet::parse(&text(name)?).ok()?.first();
+    CpuPlace {
+        cpu,
+        core: lowest("topology/thread_siblings_list"),
+        llc: number("cache/index3/id").or_else(|| lowest("cache/index3/shared_cpu_list")),
+        numa_node: numa_node(sys_root, &directory, cpu),
+        socket: number("topology/physical_package_id"),
+    }
+}
+
+/// A `nodeN` entry beside the CPU's files, else the node whose `cpulist` has it (recordings have no links).
+fn numa_node(sys_root: &Path, directory: &Path, cpu: u32) -> Option<u32> {
+    let id = |name: &str| name.strip_prefix("node")?.parse().ok();
+    let names = |path: &Path| -> Vec<String> {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    };
+    if let Some(node) = names(directory).iter().find_map(|name| id(name)) {
+        return Some(node);
+    }
+    let nodes = sys_root.join("devices/system/node");
+    names(&nodes).iter().filter_map(|name| id(name)).find(|node| {
+        let list = fs::read_to_string(nodes.join(format!("node{node}/cpulist"))).unwrap_or_default();
+        CpuSet::parse(&list).is_ok_and(|cpus| cpus.contains(cpu))
+    })
+}
+
+/// User and system time of this process, nanoseconds.
+#[must_use]
+pub fn own_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_cpu_is_placed_by_what_sysfs_says_and_absent_stays_absent() {
+        let root = tempfile::tempdir().unwrap();
+        let cpu = "devices/system/cpu/cpu5";
+        file(root.path(), &format!("{cpu}/topology/thread_siblings_list"), "4-5\n");
+        file(root.path(), &format!("{cpu}/topology/physical_package_id"), "1\n");
+        file(root.path(), "devices/system/node/node1/cpulist", "4-7\n");
+        let place = cpu_place(root.path(), 5);
+        let wanted = CpuPlace { cpu: 5, core: Some(4), llc: None, numa_node: Some(1), socket: Some(1) };
+        assert_eq!(place, wanted);
+    }
+
+    #[test]
+    fn psi_that_is_compiled_in_but_disabled_is_off() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(psi(root.path()), Psi::Absent);
+        // A directory in the file's place fails to read, as the disabled file does.
+        fs::create_dir_all(root.path().join("pressure/cpu")).unwrap();
+        assert_eq!(psi(root.path()), Psi::Off);
+    }
+
+    #[test]
+    fn nohz_full_not_asked_for_is_empty() {
+        let root = tempfile::tempdir().unwrap();
+        file(root.path(), "devices/system/cpu/nohz_full", "  (null)\n");
+        assert_eq!(cpu_list(root.path(), "nohz_full").unwrap(), CpuSet::new());
+        assert!(cpu_list(root.path(), "online").is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! Processes of a cgroup and their threads, read into buffers that are kept: nothing here allocates once they have
+//! grown.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+
+use kernel_text::TaskSchedstat;
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, openat};
+
+/// Bytes of directory entries taken at once.
+const ENTRIES_BYTES: usize = 8192;
+
+/// What one thread does and has waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    /// Thread id.
+    pub tid: u32,
+    /// Run time and run-queue delay (`schedstat`).
+    pub schedstat: TaskSchedstat,
+    /// State R: runs or is ready to (`stat`).
+    pub runnable: bool,
+}
+
+/// A thread: the process it is of, and its own id.
+pub type ThreadId = (u32, u32);
+
+/// Reads processes and threads of one `/proc`.
+#[derive(Debug)]
+pub struct TaskReader {
+    proc_root: String,
+    path: String,
+    text: Vec<u8>,
+    pids: Vec<u32>,
+    entries: Vec<MaybeUninit<u8>>,
+}
+
+impl TaskReader {
+    /// A reader of this `/proc`. A root that is not UTF-8 has no processes.
+    #[must_use]
+    pub fn new(proc_root: &Path) -> Self {
+        Self {
+            proc_root: proc_root.to_str().unwrap_or_default().to_owned(),
+            path: String::with_capacity(256),
+            text: vec![0; 4096],
+            pids: Vec::new(),
+            entries: vec![MaybeUninit::uninit(); ENTRIES_BYTES],
+        }
+    }
+
+    /// Appends every thread of the cgroup and of what is nested in it. What cannot be read, or ends meanwhile, is left
+    /// out; so is what the kernel shows as 0, a process of a PID namespace that this one does not see.
+    pub fn threads(&mut self, cgroup: &Path, into: &mut Vec<ThreadId>) {
+        self.read_pids(cgroup);
+        for at in 0..self.pids.len() {
+            self.read_tids(self.pids[at], into);
+        }
+        for nested in self.nested(cgroup) {
+            self.threads(&nested, into);
+        }
+    }
+
+    /// Reads one thread; `None` when it is gone, or the kernel lacks `CONFIG_SCHED_INFO`.
+    #[must_use]
+    pub fn task(&mut self, (pid, tid): ThreadId) -> Option<Task> {
+        let schedstat = TaskSchedstat::parse(self.read_file(format_args!("{pid}/task/{tid}/schedstat"))?).ok()?;
+        let stat = self.read_file(format_args!("{pid}/task/{tid}/stat"))?;
+        // PID (NAME) STATE …, and a name may hold any byte.
+        let after_name = stat.iter().rposition(|&byte| byte == b')')?;
+        Some(Task { tid, schedstat, runnable: stat.get(after_name + 2) == Some(&b'R') })
+    }
+
+    fn read_file(&mut self, below: std::fmt::Arguments<'_>) -> Option<&[u8]> {
+        self.path.clear();
+        write!(self.path, "{}/{below}", self.proc_root).ok()?;
+        read(&self.path, &mut self.text)
+    }
+
+    fn read_pids(&mut self, cgroup: &Path) {
+        self.pids.clear();
+        self.path.clear();
+        let Some(cgroup) = cgroup.to_str() else { return };
+        self.path.push_str(cgroup);
+        self.path.push_str("/cgroup.procs");
+        let text = read(&self.path, &mut self.text).unwrap_or_default();
+        self.pids.extend(numbers(text).filter(|&pid| pid != 0));
+    }
+
+    fn read_tids(&mut self, pid: u32, into: &mut Vec<ThreadId>) {
+        self.path.clear();
+        let Ok(()) = write!(self.path, "{}/{pid}/task", self.proc_root) else { return };
+        each_entry(&self.path, &mut self.entries, |name, _| into.extend(numbers(name).map(|tid| (pid, tid))));
+    }
+
+    fn nested(&mut self, cgroup: &Path) -> Vec<PathBuf> {
+        let mut nested = Vec::new();
+        let Some(path) = cgroup.to_str() else { return nested };
+        each_entry(path, &mut self.entries, |name, kind| {
+            if kind == FileType::Directory && !matches!(name, b"." | b"..") {
+                nested.extend(std::str::from_utf8(name).ok().map(|name| cgroup.join(name)));
+            }
+        });
+        nested
+    }
+}
+
+/// The whole file, into a buffer that grows while the file is larger.
+fn read<'a>(path: &str, text: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    let mut file = File::open(path).ok()?;
+    let mut length = 0;
+    loop {
+        match file.read(&mut text[length..]).ok()? {
+            0 => return Some(&text[..length]),
+            more => length += more,
+        }
+        if length == text.len() {
+            text.resize(length * 2, 0);
+        }
+    }
+}
+
+fn each_entry(path: &str, buffer: &mut [MaybeUninit<u8>], mut visit: impl FnMut(&[u8], FileType)) {
+    let Ok(directory) = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    let mut entries = RawDir::new(directory, buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        visit(entry.file_name().to_bytes(), entry.file_type());
+    }
+}
+
+fn numbers(text: &[u8]) -> impl Iterator<Item = u32> {
+    text.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
+}
+
+/// The first process of a cgroup; `None` when it is empty, gone, or in a PID namespace that cannot be seen.
+#[must_use]
+pub fn first_pid(cgroup: &Path) -> Option<u32> {
+    let text = std::fs::read(cgroup.join("cgroup.procs")).ok()?;
+    numbers(&text).find(|&pid| pid != 0)
+}
+
+/// `/proc/PID/comm`; `None` when the process is gone.
+#[must_use]
+pub fn process_name(proc_root: &Path, pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(proc_root.join(pid.to_string()).join("comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn this_thread_is_found_running_under_any_name() {
+        let root = tempfile::tempdir().unwrap();
+        let nested = root.path().join("nested");
+        fs::create_dir(&nested).unwrap();
+        let pid = std::process::id();
+        fs::write(nested.join("cgroup.procs"), format!("0\n{pid}\n")).unwrap();
+        let mut reader = TaskReader::new(Path::new("/proc"));
+        let mut threads = Vec::new();
+        reader.threads(root.path(), &mut threads);
+        let tid = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        assert!(threads.contains(&(pid, tid)), "{threads:?}");
+        let task = reader.task((pid, tid)).unwrap();
+        assert!(task.runnable && task.tid == tid, "{task:?}");
+    }
+
+    #[test]
+    fn what_is_gone_is_none_and_zero_is_no_process() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(TaskReader::new(root.path()).task((1, 1)), None);
+        fs::write(root.path().join("cgroup.procs"), "0\n0\n42\n").unwrap();
+        assert_eq!(first_pid(root.path()), Some(42));
+        let mut threads = Vec::new();
+        TaskReader::new(root.path()).threads(root.path(), &mut threads);
+        assert_eq!(threads, []);
+    }
+
+    #[test]
+    fn a_long_list_of_processes_is_read_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let text: String = (1..=3000).map(|pid| format!("{pid}\n")).collect();
+        fs::write(root.path().join("cgroup.procs"), text).unwrap();
+        let mut reader = TaskReader::new(root.path());
+        reader.read_pids(root.path());
+        assert!(reader.pids.iter().copied().eq(1..=3000));
+    }
+}

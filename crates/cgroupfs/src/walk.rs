@@ -1,0 +1,87 @@
+//! Listing directories of a hierarchy.
+
+use std::fs;
+use std::os::unix::fs::DirEntryExt;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// One cgroup directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Name of its last component.
+    pub name: String,
+    /// Inode: with the path it is the cgroup's identity.
+    pub inode: u64,
+}
+
+/// The sub-directories of a cgroup, in no order. Names that are not UTF-8 are passed over: no Kubernetes component
+/// makes them.
+///
+/// # Errors
+/// A directory that cannot be listed; [`Error::is_vanished`] when it is gone.
+pub fn subdirectories(path: &Path) -> Result<Vec<Directory>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
+        let entry = entry.map_err(Error::io("list", path))?;
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if let Ok(name) = entry.file_name().into_string() {
+            found.push(Directory { name, inode: entry.ino() });
+        }
+    }
+    Ok(found)
+}
+
+/// The inode of a cgroup directory.
+///
+/// # Errors
+/// A directory that cannot be read.
+pub fn inode(path: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(fs::metadata(path).map_err(Error::io("stat", path))?.ino())
+}
+
+/// Directories below `root`, at most `depth` levels down, whose name `wanted` takes; breadth first, and never below a
+/// hit.
+///
+/// # Errors
+/// A root that cannot be listed; what vanishes or may not be listed below it is passed over.
+pub fn locate(root: &Path, depth: usize, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+    let mut hits = Vec::new();
+    let mut level = vec![root.to_owned()];
+    for _ in 0..depth {
+        let mut next = Vec::new();
+        for directory in &level {
+            let children = match subdirectories(directory) {
+                Ok(children) => children,
+                Err(error) if directory == root => return Err(error),
+                Err(_) => continue,
+            };
+            for child in children {
+                let path = directory.join(&child.name);
+                if wanted(&child.name) { hits.push(path) } else { next.push(path) }
+            }
+        }
+        level = next;
+    }
+    hits.sort();
+    Ok(hits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_are_found_at_any_depth_but_not_below_a_hit() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["a/kubepods/b/kubepods", "kubepods-bench", "x/y/z/kubepods"] {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        let hits = locate(root.path(), 3, |name| name == "kubepods").unwrap();
+        assert_eq!(hits, [root.path().join("a/kubepods")]);
+        assert!(locate(&root.path().join("none"), 3, |_| true).unwrap_err().is_vanished());
+    }
+}

@@ -1,0 +1,205 @@
+//! Cgroups that appear, empty and go, told by inotify.
+//!
+//! In cgroupfs mkdir and rmdir reach a watch on the parent; `IN_DELETE_SELF` never comes, so the caller drops a watch
+//! when the parent reports the removal. On v2 `cgroup.events` gives `IN_MODIFY` at the first attach and the last exit.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
+
+use crate::{Error, Result};
+
+/// What happened below a watched directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TreeEvent {
+    /// A sub-directory was made.
+    Appeared(PathBuf),
+    /// A sub-directory was removed; its watches are gone from the caller's view.
+    Removed(PathBuf),
+    /// The first process came into this cgroup, or the last one left it (v2).
+    Populated(PathBuf),
+    /// The kernel's queue overflowed: events are lost, walk the tree.
+    Overflow,
+}
+
+/// Watches on directories and on `cgroup.events` files of one hierarchy.
+#[derive(Debug)]
+pub struct TreeWatch {
+    inotify: Inotify,
+    buffer: Vec<u8>,
+    places: HashMap<WatchDescriptor, (PathBuf, Kind)>,
+    watches: HashMap<PathBuf, Vec<WatchDescriptor>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    Events,
+}
+
+impl TreeWatch {
+    /// A watch on nothing yet.
+    ///
+    /// # Errors
+    /// No inotify instance is to be had (`fs.inotify.max_user_instances`).
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            inotify: Inotify::init()?,
+            buffer: vec![0; 64 * 1024],
+            places: HashMap::new(),
+            watches: HashMap::new(),
+        })
+    }
+
+    /// The descriptor that becomes readable when there are events.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+
+    /// How many watches are in force.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// No watch in force?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Reports sub-directories of `directory` from now on. List it afterwards: what was made before is not reported.
+    ///
+    /// # Errors
+    /// No such directory, or no watch left (`fs.inotify.max_user_watches`).
+    pub fn watch_directory(&mut self, directory: &Path) -> Result<()> {
+        let mask = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE | WatchMask::ONLYDIR;
+        self.add(directory, directory, mask, Kind::Directory)
+    }
+
+    /// Reports when the cgroup `directory` fills or empties from now on (v2).
+    ///
+    /// # Errors
+    /// No such file, or no watch left.
+    pub fn watch_population(&mut self, directory: &Path) -> Result<()> {
+        self.add(directory, &directory.join("cgroup.events"), WatchMask::MODIFY, Kind::Events)
+    }
+
+    fn add(&mut self, directory: &Path, path: &Path, mask: WatchMask, kind: Kind) -> Result<()> {
+        let watch = self.inotify.watches().add(path, mask).map_err(Error::io("watch", path))?;
+        if self.places.insert(watch.clone(), (directory.to_owned(), kind)).is_none() {
+            self.watches.entry(directory.to_owned()).or_default().push(watch);
+        }
+        Ok(())
+    }
+
+    /// Forgets everything about `directory`, which may be gone already.
+    pub fn forget(&mut self, directory: &Path) {
+        for watch in self.watches.remove(directory).unwrap_or_default() {
+            self.places.remove(&watch);
+            // The kernel may have dropped it together with the inode: then there is nothing to remove.
+            let _ = self.inotify.watches().remove(watch);
+        }
+    }
+
+    /// Gives all events that are waiting to `visit`, without blocking.
+    ///
+    /// # Errors
+    /// What the kernel says of the read; "would block" is none.
+    pub fn drain(&mut self, mut visit: impl FnMut(TreeEvent)) -> io::Result<()> {
+        loop {
+            let events = match self.inotify.read_events(&mut self.buffer) {
+                Ok(events) => events,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let mut any = false;
+            for event in events {
+                any = true;
+                if let Some(event) = translate(&self.places, event.mask, &event.wd, event.name) {
+                    visit(event);
+                }
+            }
+            if !any {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn translate(
+    places: &HashMap<WatchDescriptor, (PathBuf, Kind)>,
+    mask: EventMask,
+    watch: &WatchDescriptor,
+    name: Option<&OsStr>,
+) -> Option<TreeEvent> {
+    if mask.contains(EventMask::Q_OVERFLOW) {
+        return Some(TreeEvent::Overflow);
+    }
+    let (directory, kind) = places.get(watch)?;
+    if *kind == Kind::Events {
+        return mask.contains(EventMask::MODIFY).then(|| TreeEvent::Populated(directory.clone()));
+    }
+    let path = directory.join(name?);
+    if !mask.contains(EventMask::ISDIR) {
+        return None;
+    }
+    if mask.intersects(EventMask::CREATE | EventMask::MOVED_TO) {
+        return Some(TreeEvent::Appeared(path));
+    }
+    mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM).then_some(TreeEvent::Removed(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn events(watch: &mut TreeWatch) -> Vec<TreeEvent> {
+        let mut events = Vec::new();
+        watch.drain(|event| events.push(event)).unwrap();
+        events
+    }
+
+    #[test]
+    fn directories_are_reported_and_files_are_not() {
+        let root = tempfile::tempdir().unwrap();
+        let mut watch = TreeWatch::new().unwrap();
+        watch.watch_directory(root.path()).unwrap();
+        fs::write(root.path().join("file"), "").unwrap();
+        let pod = root.path().join("pod");
+        fs::create_dir(&pod).unwrap();
+        fs::remove_dir(&pod).unwrap();
+        assert_eq!(events(&mut watch), [TreeEvent::Appeared(pod.clone()), TreeEvent::Removed(pod)]);
+        assert_eq!(events(&mut watch), []);
+    }
+
+    #[test]
+    fn a_forgotten_directory_is_silent_and_its_watch_is_free() {
+        let root = tempfile::tempdir().unwrap();
+        let mut watch = TreeWatch::new().unwrap();
+        watch.watch_directory(root.path()).unwrap();
+        watch.watch_directory(root.path()).unwrap();
+        assert_eq!(watch.len(), 1);
+        watch.forget(root.path());
+        assert!(watch.is_empty());
+        fs::create_dir(root.path().join("x")).unwrap();
+        assert_eq!(events(&mut watch), []);
+    }
+
+    #[test]
+    fn population_changes_name_the_cgroup() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.events"), "populated 1\n").unwrap();
+        let mut watch = TreeWatch::new().unwrap();
+        watch.watch_population(root.path()).unwrap();
+        fs::write(root.path().join("cgroup.events"), "populated 0\n").unwrap();
+        assert!(events(&mut watch).contains(&TreeEvent::Populated(root.path().to_owned())));
+    }
+}
