@@ -1,0 +1,267 @@
+//! An API server that speaks as much list and watch of pods as a client can go wrong on, for tests: resource versions,
+//! bookmarks, 410 Gone, 429 with Retry-After, watches that end. The pods are what the test makes them; selectors are
+//! not evaluated, only logged.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
+use hyper::{Request, Response, StatusCode};
+use rustls::ServerConfig;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::answer::{json as json_body, plain, streamed};
+use crate::log::Log;
+use crate::pki::{Authority, CertificateKind};
+use crate::serve::{Body, Peer, Port};
+use crate::{StubError, replace};
+
+const TOKEN: &str = "apiserver-stub-token";
+
+/// A running API server. It ends when this is dropped.
+#[derive(Debug)]
+pub struct ApiServerStub {
+    state: Arc<State>,
+    port: Port<ApiServer>,
+    directory: PathBuf,
+    _stop: DropGuard,
+}
+
+#[derive(Debug)]
+struct State {
+    tls: Arc<ServerConfig>,
+    log: Log,
+    cluster: Mutex<Cluster>,
+}
+
+#[derive(Debug, Default)]
+struct Cluster {
+    version: u64,
+    /// By UID, with the resource version inside.
+    pods: BTreeMap<String, Value>,
+    watches: Vec<mpsc::UnboundedSender<Value>>,
+    /// Events with the versions that they led to, for watches that begin in the past.
+    history: Vec<(u64, Value)>,
+    /// Versions before this one are too old to watch from.
+    oldest: u64,
+    /// How many further requests get 429, and their Retry-After in seconds.
+    throttle: (usize, u32),
+    /// How many further watches begin with 410.
+    gone: usize,
+}
+
+impl ApiServerStub {
+    /// Starts on a free loopback port; `directory` receives `apiserver-ca.crt` and `apiserver-token`. To be called
+    /// inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the port cannot be opened or a file not written.
+    pub async fn start(directory: &Path) -> Result<Self, StubError> {
+        let authority = Authority::new("127.0.0.1")?;
+        let tls = authority.issue(CertificateKind::Valid)?;
+        let cluster = Mutex::new(Cluster { version: 100, ..Cluster::default() });
+        let state = Arc::new(State { tls, log: Log::default(), cluster });
+        let stop = CancellationToken::new();
+        let port = Port::open(ApiServer(Arc::clone(&state)), stop.clone()).await?;
+        let stub = Self { state, port, directory: directory.to_owned(), _stop: stop.drop_guard() };
+        replace(&stub.ca_file(), authority.pem().as_bytes())?;
+        replace(&stub.token_file(), TOKEN.as_bytes())?;
+        Ok(stub)
+    }
+
+    /// `https://127.0.0.1:<port>`.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.port.address())
+    }
+
+    /// PEM file of its CA.
+    pub fn ca_file(&self) -> PathBuf {
+        self.directory.join("apiserver-ca.crt")
+    }
+
+    /// File with the token that it accepts.
+    pub fn token_file(&self) -> PathBuf {
+        self.directory.join("apiserver-token")
+    }
+
+    /// Paths with queries of all requests so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.state.log.list().into_iter().map(|request| request.path).collect()
+    }
+
+    /// Adds or replaces a pod, an API object as JSON, and tells the watches.
+    ///
+    /// # Panics
+    /// When the pod has no UID.
+    pub fn apply(&self, mut pod: Value) {
+        let mut cluster = self.cluster();
+        let version = cluster.next_version();
+        pod["metadata"]["resourceVersion"] = version.into();
+        let uid = pod["metadata"]["uid"].as_str().expect("a pod with a UID").to_owned();
+        let known = cluster.pods.insert(uid, pod.clone()).is_some();
+        cluster.tell(if known { "MODIFIED" } else { "ADDED" }, &pod);
+    }
+
+    /// Removes a pod and tells the watches.
+    pub fn delete(&self, uid: &str) {
+        let mut cluster = self.cluster();
+        let Some(mut pod) = cluster.pods.remove(uid) else { return };
+        pod["metadata"]["resourceVersion"] = cluster.next_version().into();
+        cluster.tell("DELETED", &pod);
+    }
+
+    /// Sends a bookmark: nothing but a newer resource version.
+    pub fn bookmark(&self) {
+        let mut cluster = self.cluster();
+        let version = cluster.next_version();
+        let bookmark = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": version}});
+        cluster.tell("BOOKMARK", &bookmark);
+    }
+
+    /// Ends all watches as the server does after its timeout: the stream just ends.
+    pub fn end_watches(&self) {
+        self.cluster().watches.clear();
+    }
+
+    /// Ends all watches with 410 in the stream: the version that they stand at is too old.
+    pub fn expire_watches(&self) {
+        let mut cluster = self.cluster();
+        let error = json!({"type": "ERROR", "object": gone()});
+        for watch in cluster.watches.drain(..) {
+            // A client that has gone already needs no word of farewell.
+            let _ = watch.send(error.clone());
+        }
+        cluster.history.clear();
+        cluster.oldest = cluster.version;
+    }
+
+    /// Makes the next watches begin with 410.
+    pub fn refuse_watches_as_gone(&self, count: usize) {
+        self.cluster().gone = count;
+    }
+
+    /// Answers the next requests with 429 and this Retry-After.
+    pub fn throttle(&self, count: usize, retry_after_secs: u32) {
+        self.cluster().throttle = (count, retry_after_secs);
+    }
+
+    /// Closes the port: connecting is refused from now on.
+    pub async fn stop_listening(&self) {
+        self.port.close().await;
+    }
+
+    /// Opens the same port again.
+    ///
+    /// # Errors
+    /// When another process has taken it meanwhile.
+    pub async fn listen_again(&self) -> Result<(), StubError> {
+        self.port.reopen().await
+    }
+
+    fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        self.state.cluster()
+    }
+}
+
+impl State {
+    fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cluster {
+    fn next_version(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    fn tell(&mut self, kind: &str, object: &Value) {
+        let event = json!({"type": kind, "object": object});
+        self.history.push((self.version, event.clone()));
+        self.watches.retain(|watch| watch.send(event.clone()).is_ok());
+    }
+}
+
+fn gone() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "code": 410,
+        "message": "too old resource version"})
+}
+
+#[derive(Debug)]
+struct ApiServer(Arc<State>);
+
+impl Peer for ApiServer {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        Some(Arc::clone(&self.0.tls))
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let number = self.0.log.arrived(&request.uri().to_string());
+        let response = self.respond(&request);
+        self.0.log.answered(number, response.status().as_u16());
+        response
+    }
+}
+
+impl ApiServer {
+    fn respond(&self, request: &Request<Incoming>) -> Response<Body> {
+        let bearer = format!("Bearer {TOKEN}");
+        if request.headers().get(AUTHORIZATION).is_none_or(|value| value.as_bytes() != bearer.as_bytes()) {
+            return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
+        }
+        let mut cluster = self.0.cluster();
+        if cluster.throttle.0 > 0 {
+            cluster.throttle.0 -= 1;
+            return too_many_requests(cluster.throttle.1);
+        }
+        if request.uri().path() != "/api/v1/pods" {
+            return plain(StatusCode::NOT_FOUND, "404 page not found");
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let value = |key: &str| query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
+        match value("watch") {
+            Some("true") => {
+                let from = value("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
+                watch(&mut cluster, from)
+            }
+            _ => list(&cluster),
+        }
+    }
+}
+
+fn list(cluster: &Cluster) -> Response<Body> {
+    let items: Vec<&Value> = cluster.pods.values().collect();
+    let metadata = json!({"resourceVersion": cluster.version.to_string()});
+    let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items});
+    json_body(list.to_string().into())
+}
+
+/// A watch from a version on: what has happened since, then what happens.
+fn watch(cluster: &mut Cluster, from: u64) -> Response<Body> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    if cluster.gone > 0 || from < cluster.oldest {
+        cluster.gone = cluster.gone.saturating_sub(1);
+        // The receiver lives: neither this nor the following can fail.
+        let _ = sender.send(json!({"type": "ERROR", "object": gone()}));
+    } else {
+        for (_, event) in cluster.history.iter().filter(|(version, _)| *version > from) {
+            let _ = sender.send(event.clone());
+        }
+        cluster.watches.push(sender);
+    }
+    let events = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+    streamed(events.map(|event: Value| Ok::<_, io::Error>(Bytes::from(format!("{event}\n")))))
+}
+
+fn too_many_requests(retry_after_secs: u32) -> Response<Body> {
+    let mut response = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests, please try again later");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_secs));
+    response
+}

@@ -1,0 +1,121 @@
+//! `v1.PodResourcesLister`.
+
+use std::future::pending;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tonic::{Code, Request, Response, Status};
+
+use super::podresources_v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use super::podresources_v1::{
+    AllocatableResourcesRequest, AllocatableResourcesResponse, GetPodResourcesRequest, GetPodResourcesResponse,
+    ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+};
+use super::socket::Socket;
+
+/// A pod-resources socket.
+#[derive(Debug)]
+pub struct PodResourcesStub {
+    state: Arc<Mutex<State>>,
+    socket: Socket,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pods: Vec<PodResources>,
+    allocatable: Vec<i64>,
+    failure: Option<Code>,
+    hangs: bool,
+}
+
+impl PodResourcesStub {
+    /// Serves at `path`. To be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn start(path: &Path) -> std::io::Result<Self> {
+        let state = Arc::<Mutex<State>>::default();
+        let socket = Socket::serve(path, server(&state))?;
+        Ok(Self { state, socket })
+    }
+
+    /// Replaces the answers.
+    pub fn set(&self, allocatable: &[i64], pods: Vec<PodResources>) {
+        let mut state = lock(&self.state);
+        state.allocatable = allocatable.to_vec();
+        state.pods = pods;
+    }
+
+    /// Makes every following call fail; `None` heals.
+    pub fn set_failure(&self, failure: Option<Code>) {
+        lock(&self.state).failure = failure;
+    }
+
+    /// Makes every following call hang, or no longer.
+    pub fn set_hangs(&self, hangs: bool) {
+        lock(&self.state).hangs = hangs;
+    }
+
+    /// Ends the server and removes its socket.
+    ///
+    /// # Errors
+    /// When the file is not there any more.
+    pub async fn stop(&self) -> std::io::Result<()> {
+        self.socket.close().await
+    }
+
+    /// Serves again, in a new socket file, as after a kubelet's restart.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn start_again(&self) -> std::io::Result<()> {
+        self.socket.open(server(&self.state))
+    }
+}
+
+fn server(state: &Arc<Mutex<State>>) -> PodResourcesListerServer<Lister> {
+    PodResourcesListerServer::new(Lister(Arc::clone(state)))
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+struct Lister(Arc<Mutex<State>>);
+
+impl Lister {
+    async fn admit(&self) -> Result<(), Status> {
+        let (failure, hangs) = {
+            let state = lock(&self.0);
+            (state.failure, state.hangs)
+        };
+        if hangs {
+            pending::<()>().await;
+        }
+        failure.map_or(Ok(()), |code| Err(Status::new(code, "ordered fault")))
+    }
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for Lister {
+    async fn list(&self, _: Request<ListPodResourcesRequest>) -> Result<Response<ListPodResourcesResponse>, Status> {
+        self.admit().await?;
+        let pod_resources = lock(&self.0).pods.clone();
+        Ok(Response::new(ListPodResourcesResponse { pod_resources }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<AllocatableResourcesRequest>,
+    ) -> Result<Response<AllocatableResourcesResponse>, Status> {
+        self.admit().await?;
+        let cpu_ids = lock(&self.0).allocatable.clone();
+        Ok(Response::new(AllocatableResourcesResponse { cpu_ids, ..AllocatableResourcesResponse::default() }))
+    }
+
+    /// As a kubelet without the gate answers.
+    async fn get(&self, _: Request<GetPodResourcesRequest>) -> Result<Response<GetPodResourcesResponse>, Status> {
+        Err(Status::unknown("PodResources API Get method disabled"))
+    }
+}

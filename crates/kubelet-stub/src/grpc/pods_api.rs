@@ -1,0 +1,177 @@
+//! `v1alpha1.Pods`, as the kubelet serves it since 1.36 (KEP-4188).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use prost::Message;
+use tokio::sync::mpsc;
+use tonic::{Code, Request, Response, Status};
+
+use super::core_v1::Pod;
+use super::pods_v1alpha1::pods_server::{Pods, PodsServer};
+use super::pods_v1alpha1::{
+    EventType, GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent, WatchPodsRequest,
+};
+use super::socket::Socket;
+
+type Event = Result<WatchPodsEvent, Status>;
+
+/// A Pods API socket.
+#[derive(Debug)]
+pub struct PodsApiStub {
+    state: Arc<Mutex<State>>,
+    socket: Socket,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Marshalled pods by UID.
+    pods: BTreeMap<String, Bytes>,
+    watchers: Vec<mpsc::UnboundedSender<Event>>,
+    watches_begun: usize,
+    failure: Option<Code>,
+    /// Stop after the first pod of the initial list.
+    stuck: bool,
+}
+
+impl PodsApiStub {
+    /// Serves these marshalled pods at `path`. To be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    ///
+    /// # Panics
+    /// When a pod is no `v1.Pod`.
+    pub fn start(path: &Path, pods: impl IntoIterator<Item = Bytes>) -> std::io::Result<Self> {
+        let state = State { pods: pods.into_iter().map(|pod| (uid(&pod), pod)).collect(), ..State::default() };
+        let state = Arc::new(Mutex::new(state));
+        let socket = Socket::serve(path, PodsServer::new(Service(Arc::clone(&state))))?;
+        Ok(Self { state, socket })
+    }
+
+    /// Adds or replaces a pod and tells the watchers.
+    pub fn apply(&self, pod: &Pod) {
+        let bytes = Bytes::from(pod.encode_to_vec());
+        let mut state = lock(&self.state);
+        let known = state.pods.insert(uid(&bytes), bytes.clone()).is_some();
+        state.tell(if known { EventType::Modified } else { EventType::Added }, &bytes);
+    }
+
+    /// Removes a pod and tells the watchers: with name, namespace and UID only, as the kubelet does.
+    pub fn delete(&self, uid: &str) {
+        let mut state = lock(&self.state);
+        let Some(bytes) = state.pods.remove(uid) else { return };
+        let mut pod = Pod::decode(bytes).expect("decoded when it was added");
+        (pod.spec, pod.status) = (None, None);
+        state.tell(EventType::Deleted, &pod.encode_to_vec().into());
+    }
+
+    /// Sends bytes that are no pod.
+    pub fn send_garbage(&self) {
+        lock(&self.state).tell(EventType::Modified, &Bytes::from_static(b"\xff\xff\xff"));
+    }
+
+    /// Ends all watches, as the kubelet does to clients that fall behind.
+    pub fn end_watches(&self) {
+        for watcher in lock(&self.state).watchers.drain(..) {
+            // A watcher that has gone already needs no word of farewell.
+            let _ = watcher.send(Err(Status::resource_exhausted("watch client channel closed")));
+        }
+    }
+
+    /// Refuses every following watch; `None` heals.
+    pub fn set_failure(&self, failure: Option<Code>) {
+        lock(&self.state).failure = failure;
+    }
+
+    /// Makes following watches stop after the first pod of the initial list, or no longer.
+    pub fn set_stuck(&self, stuck: bool) {
+        lock(&self.state).stuck = stuck;
+    }
+
+    /// Watches that were begun so far.
+    pub fn watches_begun(&self) -> usize {
+        lock(&self.state).watches_begun
+    }
+
+    /// Ends the server and removes its socket.
+    ///
+    /// # Errors
+    /// When the file is not there any more.
+    pub async fn stop(&self) -> std::io::Result<()> {
+        lock(&self.state).watchers.clear();
+        self.socket.close().await
+    }
+
+    /// Serves again, in a new socket file.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn start_again(&self) -> std::io::Result<()> {
+        self.socket.open(PodsServer::new(Service(Arc::clone(&self.state))))
+    }
+}
+
+fn uid(pod: &Bytes) -> String {
+    let pod = Pod::decode(pod.clone()).expect("a v1.Pod");
+    pod.metadata.and_then(|metadata| metadata.uid).expect("a pod with a UID")
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn event(kind: EventType, pod: Bytes) -> Event {
+    Ok(WatchPodsEvent { r#type: kind.into(), pod })
+}
+
+impl State {
+    fn tell(&mut self, kind: EventType, pod: &Bytes) {
+        self.watchers.retain(|watcher| watcher.send(event(kind, pod.clone())).is_ok());
+    }
+
+    fn admit(&self) -> Result<(), Status> {
+        self.failure.map_or(Ok(()), |code| Err(Status::new(code, "ordered fault")))
+    }
+}
+
+#[derive(Debug)]
+struct Service(Arc<Mutex<State>>);
+
+#[tonic::async_trait]
+impl Pods for Service {
+    type WatchPodsStream = BoxStream<'static, Event>;
+
+    async fn watch_pods(&self, _: Request<WatchPodsRequest>) -> Result<Response<Self::WatchPodsStream>, Status> {
+        let mut state = lock(&self.0);
+        state.watches_begun += 1;
+        state.admit()?;
+        let mut first: Vec<Event> = state.pods.values().map(|pod| event(EventType::Added, pod.clone())).collect();
+        if state.stuck {
+            return Ok(Response::new(stream::iter(first.into_iter().take(1)).chain(stream::pending()).boxed()));
+        }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        first.push(event(EventType::InitialSyncComplete, Bytes::new()));
+        state.watchers.push(sender);
+        let later = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+        Ok(Response::new(stream::iter(first).chain(later).boxed()))
+    }
+
+    async fn list_pods(&self, _: Request<ListPodsRequest>) -> Result<Response<ListPodsResponse>, Status> {
+        let state = lock(&self.0);
+        state.admit()?;
+        Ok(Response::new(ListPodsResponse { pods: state.pods.values().cloned().collect() }))
+    }
+
+    async fn get_pod(&self, request: Request<GetPodRequest>) -> Result<Response<GetPodResponse>, Status> {
+        let state = lock(&self.0);
+        state.admit()?;
+        let wanted = request.into_inner().pod_uid;
+        let pod = state.pods.get(&wanted).cloned();
+        let missing = || Status::not_found(format!("pod with UID {wanted} not found"));
+        Ok(Response::new(GetPodResponse { pod: pod.ok_or_else(missing)? }))
+    }
+}

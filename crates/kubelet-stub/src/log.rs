@@ -1,0 +1,54 @@
+//! What was asked of the stub.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Path, with the query.
+    pub path: String,
+    /// When it arrived.
+    pub at: Instant,
+    /// Status of the answer; `None` while there is none.
+    pub status: Option<u16>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    requests: Mutex<Vec<Request>>,
+    pod_requests: watch::Sender<usize>,
+}
+
+impl Log {
+    /// Notes a request's arrival; returns its number for [`Log::answered`].
+    pub(crate) fn arrived(&self, path: &str) -> usize {
+        let number = self.with(|requests| {
+            requests.push(Request { path: path.to_owned(), at: Instant::now(), status: None });
+            requests.len() - 1
+        });
+        if path.starts_with("/pods") {
+            self.pod_requests.send_modify(|count| *count += 1);
+        }
+        number
+    }
+
+    pub(crate) fn answered(&self, number: usize, status: u16) {
+        self.with(|requests| requests[number].status = Some(status));
+    }
+
+    pub(crate) fn list(&self) -> Vec<Request> {
+        self.with(|requests| requests.clone())
+    }
+
+    pub(crate) async fn wait_for_pod_requests(&self, at_least: usize) {
+        // The sender lives as long as `self`: the wait cannot fail.
+        let _ = self.pod_requests.subscribe().wait_for(|count| *count >= at_least).await;
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Vec<Request>) -> T) -> T {
+        work(&mut self.requests.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
