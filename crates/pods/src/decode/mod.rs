@@ -1,0 +1,98 @@
+//! The JSON of a `PodList` to [`Pod`]s, as a stream: one API object at a time, and of each only what is kept.
+//!
+//! Owns the leniency towards what real kubelets send: `items: null`, pods without status, quantities that do not
+//! parse (absent, not fatal). A list that ends early or is no `PodList` is an error as a whole.
+
+mod pod;
+mod proto;
+mod wire;
+
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::model::Pod;
+
+pub(crate) use pod::from_wire;
+pub(crate) use proto::to_wire;
+pub(crate) use wire::WirePod;
+
+/// Why a list was not understood.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// No JSON, cut off, or a field of the wrong type. Also when the reader failed: then the source says why.
+    #[error("pod list is not readable")]
+    Json(#[from] serde_json::Error),
+    /// JSON, but without `items`.
+    #[error("answer is JSON but not a PodList: it has no items")]
+    NotAList,
+}
+
+/// Reads a `PodList` (`items: null` is an empty one).
+///
+/// # Errors
+/// [`DecodeError`] when the text is anything but one whole list.
+pub fn read_pod_list(reader: impl Read) -> Result<Vec<Arc<Pod>>, DecodeError> {
+    let mut json = serde_json::Deserializer::from_reader(reader);
+    let items = json.deserialize_map(ListVisitor)?;
+    json.end()?;
+    items.ok_or(DecodeError::NotAList)
+}
+
+struct ListVisitor;
+
+impl<'de> Visitor<'de> for ListVisitor {
+    type Value = Option<Vec<Arc<Pod>>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a PodList")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut items = None;
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            if key == "items" {
+                items = Some(map.next_value_seed(Items)?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(items)
+    }
+}
+
+struct Items;
+
+impl<'de> DeserializeSeed<'de> for Items {
+    type Value = Vec<Arc<Pod>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items {
+    type Value = Vec<Arc<Pod>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of pods or null")
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut pods = Vec::new();
+        while let Some(pod) = seq.next_element::<WirePod>()? {
+            pods.push(Arc::new(from_wire(pod)));
+        }
+        Ok(pods)
+    }
+}

@@ -1,0 +1,202 @@
+//! One API object to one [`Pod`]: joins spec and status by container name and reads the quantities.
+
+use super::wire::{
+    Amount, ContainerStatus, Metadata, Spec, SpecContainer, Status, Terminated, WireAmounts, WirePod, WireResources,
+};
+use crate::model::{Container, ContainerKind, ContainerState, Owner, Phase, PinningRequest, Pod, Resize, Resources};
+use crate::path::QosClass;
+use crate::quantity::{millicores, whole};
+
+pub(crate) fn from_wire(wire: WirePod) -> Pod {
+    let WirePod { metadata, spec, status } = wire;
+    let phase = phase(status.phase.as_deref());
+    let deleting = metadata.deletion_timestamp.is_some();
+    let owner = owner(&metadata);
+    let containers = containers(&spec, &status, deleting);
+    let label = |key: &str| metadata.labels.get(key).cloned();
+    let pinning = PinningRequest {
+        qos_class: label("koordinator.sh/qosClass"),
+        priority_class: label("koordinator.sh/priority-class"),
+        resource_spec: metadata.annotations.resource_spec,
+        resource_status: metadata.annotations.resource_status,
+    };
+    Pod {
+        namespace: metadata.namespace,
+        name: metadata.name,
+        uid: metadata.uid,
+        static_hash: metadata.annotations.config_mirror.or(metadata.annotations.config_hash),
+        node: spec.node_name,
+        qos_class: status.qos_class.as_deref().and_then(QosClass::from_name),
+        priority: spec.priority,
+        priority_class: spec.priority_class_name,
+        pinning,
+        labels: metadata.labels.into_iter().collect(),
+        owner,
+        phase,
+        deleting,
+        resources: resources(&spec.resources),
+        resize: resize(&status),
+        containers,
+    }
+}
+
+fn phase(name: Option<&str>) -> Phase {
+    match name {
+        Some("Running") => Phase::Running,
+        Some("Succeeded") => Phase::Succeeded,
+        Some("Failed") => Phase::Failed,
+        Some("Unknown") => Phase::Unknown,
+        _ => Phase::Pending,
+    }
+}
+
+/// The controlling owner. A ReplicaSet made by a Deployment is named `<deployment>-<pod-template-hash>` and its pods
+/// bear that hash as a label; without the label, the ReplicaSet is somebody's own.
+fn owner(metadata: &Metadata) -> Option<Owner> {
+    let reference = metadata.owner_references.iter().find(|reference| reference.controller == Some(true))?;
+    let deployment = metadata
+        .labels
+        .get("pod-template-hash")
+        .filter(|_| &*reference.kind == "ReplicaSet")
+        .and_then(|hash| reference.name.strip_suffix(&**hash)?.strip_suffix('-'))
+        .filter(|name| !name.is_empty());
+    Some(match deployment {
+        Some(name) => Owner { kind: "Deployment".into(), name: name.into() },
+        None => Owner { kind: reference.kind.clone(), name: reference.name.clone() },
+    })
+}
+
+fn resize(status: &Status) -> Option<Resize> {
+    let by_name = |name: &str| match name {
+        "Proposed" => Some(Resize::Proposed),
+        "InProgress" => Some(Resize::InProgress),
+        "Deferred" => Some(Resize::Deferred),
+        "Infeasible" => Some(Resize::Infeasible),
+        _ => None,
+    };
+    let condition = |kind: &str| status.conditions.iter().find(|c| &*c.kind == kind && &*c.status == "True");
+    if let Some(pending) = condition("PodResizePending") {
+        return Some(pending.reason.as_deref().and_then(by_name).unwrap_or(Resize::Deferred));
+    }
+    if condition("PodResizeInProgress").is_some() {
+        return Some(Resize::InProgress);
+    }
+    status.resize.as_deref().and_then(by_name)
+}
+
+fn containers(spec: &Spec, status: &Status, deleting: bool) -> Vec<Container> {
+    let pod_policy = spec.restart_policy.as_deref().unwrap_or("Always");
+    let init = spec.init_containers.iter().map(|c| (c, init_kind(c), &status.init_container_statuses));
+    let app = spec.containers.iter().map(|c| (c, ContainerKind::App, &status.container_statuses));
+    let ephemeral =
+        spec.ephemeral_containers.iter().map(|c| (c, ContainerKind::Ephemeral, &status.ephemeral_container_statuses));
+    init.chain(app)
+        .chain(ephemeral)
+        .map(|(container, kind, statuses)| {
+            let status = statuses.iter().find(|status| status.name == container.name);
+            let policy = container.restart_policy.as_deref().unwrap_or(pod_policy);
+            let has_rules = container.restart_policy_rules.is_some();
+            join(container, kind, status, RestartRules { policy, has_rules, deleting })
+        })
+        .collect()
+}
+
+fn init_kind(container: &SpecContainer) -> ContainerKind {
+    match container.restart_policy.as_deref() {
+        Some("Always") => ContainerKind::Sidecar,
+        _ => ContainerKind::Init,
+    }
+}
+
+/// What decides whether an ended container gets another run.
+#[derive(Clone, Copy)]
+struct RestartRules<'a> {
+    /// The container's own policy, else the pod's.
+    policy: &'a str,
+    has_rules: bool,
+    deleting: bool,
+}
+
+impl RestartRules<'_> {
+    /// Whether the kubelet will start no other run after this end.
+    fn is_last_run(self, kind: ContainerKind, ended: &Terminated) -> bool {
+        let well = ended.exit_code == Some(0);
+        if self.deleting || kind == ContainerKind::Ephemeral {
+            return true;
+        }
+        !self.has_rules
+            && match kind {
+                ContainerKind::Init => well || self.policy == "Never",
+                ContainerKind::App => self.policy == "Never" || (well && self.policy == "OnFailure"),
+                ContainerKind::Sidecar | ContainerKind::Ephemeral => false,
+            }
+    }
+}
+
+fn join(
+    spec: &SpecContainer,
+    kind: ContainerKind,
+    status: Option<&ContainerStatus>,
+    rules: RestartRules<'_>,
+) -> Container {
+    let mut container = Container {
+        name: spec.name.clone(),
+        kind,
+        image: spec.image.clone(),
+        resources: resources(&spec.resources),
+        ..Container::default()
+    };
+    let Some(status) = status else { return container };
+    let ended = status.state.terminated.as_ref();
+    let present = status.container_id.as_deref().filter(|id| !id.is_empty());
+    let present = present.or_else(|| ended.and_then(|ended| ended.container_id.as_deref()));
+    let last = status.last_state.terminated.as_ref().and_then(|ended| ended.container_id.as_deref());
+    container.id = present.map(|id| bare_id(id).into());
+    container.last_id = last.map(|id| bare_id(id).into());
+    container.runtime = present.and_then(|id| id.split_once("://")).map(|(runtime, _)| runtime.into());
+    container.actual_resources = status.resources.as_ref().map(resources);
+    container.restart_count = status.restart_count.unwrap_or(0);
+    container.state = state(status);
+    container.settled = match container.state {
+        ContainerState::Running => container.id.is_some(),
+        ContainerState::Terminated => ended.is_some_and(|ended| rules.is_last_run(kind, ended)),
+        ContainerState::Waiting | ContainerState::Unreported => false,
+    };
+    container
+}
+
+fn state(status: &ContainerStatus) -> ContainerState {
+    if status.state.running.is_some() {
+        ContainerState::Running
+    } else if status.state.terminated.is_some() {
+        ContainerState::Terminated
+    } else {
+        // An empty state means waiting, by the API's own comment on ContainerState.
+        ContainerState::Waiting
+    }
+}
+
+/// `containerd://<id>` without what names the runtime.
+fn bare_id(id: &str) -> &str {
+    id.split_once("://").map_or(id, |(_, bare)| bare)
+}
+
+fn resources(wire: &WireResources) -> Resources {
+    let (cpu_request_millis, memory_request_bytes) = amounts(&wire.requests);
+    let (cpu_limit_millis, memory_limit_bytes) = amounts(&wire.limits);
+    Resources { cpu_request_millis, cpu_limit_millis, memory_request_bytes, memory_limit_bytes }
+}
+
+fn amounts(wire: &WireAmounts) -> (Option<u64>, Option<u64>) {
+    let cpu = match &wire.cpu {
+        Some(Amount::Text(text)) => millicores(text).ok(),
+        Some(Amount::Number(cores)) => cores.checked_mul(1000),
+        _ => None,
+    };
+    let memory = match &wire.memory {
+        Some(Amount::Text(text)) => whole(text).ok(),
+        Some(Amount::Number(bytes)) => Some(*bytes),
+        _ => None,
+    };
+    (cpu, memory)
+}

@@ -1,0 +1,26 @@
+//! Who a cgroup belongs to.
+//!
+//! Three parts, joined only here: the grammar of cgroup paths ([`path`], pure), the pods of the node ([`model`],
+//! [`PodIndex`], pure values), and the service that learns them from the kubelet ([`PodService`], the only IO). Nothing
+//! here opens cgroupfs, and nothing writes anywhere.
+
+mod config;
+mod decode;
+mod exclusive;
+mod grpc;
+mod index;
+pub mod model;
+pub mod path;
+pub mod quantity;
+mod service;
+mod source;
+
+pub use config::{
+    ApiServerConfig, ClientCertificate, ConfigError, KUBELET_SELF_SIGNED, KubeletConfig, POD_RESOURCES_SOCKET,
+    PODS_API_SOCKET, PodConfig, PodSource, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
+};
+pub use decode::{DecodeError, read_pod_list};
+pub use exclusive::{ContainerName, ExclusiveCpus, PodName};
+pub use index::{Lookup, PodIndex};
+pub use service::{PodService, Pods, SourceStatus};
+pub use source::SourceName;

@@ -1,0 +1,200 @@
+//! A pod as cpuwarden keeps it: names, identities and resources, and nothing else of the API object.
+//!
+//! Plain immutable values; where they come from is `decode`'s and the sources' business. `None` means that the object
+//! did not say, never zero.
+
+use crate::path::QosClass;
+
+/// A pod bound to this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// `metadata.namespace`.
+    pub namespace: Box<str>,
+    /// `metadata.name`.
+    pub name: Box<str>,
+    /// `metadata.uid` as this source says it. The kubelet and the API server differ on static pods.
+    pub uid: Box<str>,
+    /// Hash of a static pod's manifest: what its cgroup bears in the place of a UID
+    /// (annotation `kubernetes.io/config.mirror`, else `config.hash`).
+    pub static_hash: Option<Box<str>>,
+    /// `spec.nodeName`.
+    pub node: Option<Box<str>>,
+    /// `status.qosClass`; absent while the kubelet has not yet seen the pod.
+    pub qos_class: Option<QosClass>,
+    /// `spec.priority`.
+    pub priority: Option<i32>,
+    /// `spec.priorityClassName`.
+    pub priority_class: Option<Box<str>>,
+    /// What Koordinator-style pinning asks for.
+    pub pinning: PinningRequest,
+    /// `metadata.labels`, sorted by key.
+    pub labels: Vec<(Box<str>, Box<str>)>,
+    /// The workload that the pod belongs to.
+    pub owner: Option<Owner>,
+    /// `status.phase`.
+    pub phase: Phase,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `spec.resources`: the pod-level resources of Kubernetes 1.32 and later.
+    pub resources: Resources,
+    /// Where an in-place resize of the pod stands.
+    pub resize: Option<Resize>,
+    /// Init containers and sidecars, then containers, then ephemeral ones, each in the order of the spec.
+    pub containers: Vec<Container>,
+}
+
+/// What a pod's author asks of the CPU placement, unparsed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PinningRequest {
+    /// Label `koordinator.sh/qosClass`.
+    pub qos_class: Option<Box<str>>,
+    /// Label `koordinator.sh/priority-class`.
+    pub priority_class: Option<Box<str>>,
+    /// Annotation `scheduling.koordinator.sh/resource-spec`, JSON.
+    pub resource_spec: Option<Box<str>>,
+    /// Annotation `scheduling.koordinator.sh/resource-status`, JSON.
+    pub resource_status: Option<Box<str>>,
+}
+
+/// The controller of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// `Deployment`, `StatefulSet`, `DaemonSet`, `Job`, `ReplicaSet`, `Node` (static pods), …
+    pub kind: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+}
+
+/// `status.phase`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Not started, or not said.
+    #[default]
+    Pending,
+    /// At least one container has started.
+    Running,
+    /// All containers ended well.
+    Succeeded,
+    /// Ended badly, or never admitted (then without container statuses).
+    Failed,
+    /// The node cannot tell.
+    Unknown,
+}
+
+impl Phase {
+    /// No container of the pod will start any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// CPU and memory of a `resources` object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// `requests.cpu`, millicores.
+    pub cpu_request_millis: Option<u64>,
+    /// `limits.cpu`, millicores.
+    pub cpu_limit_millis: Option<u64>,
+    /// `requests.memory`, bytes.
+    pub memory_request_bytes: Option<u64>,
+    /// `limits.memory`, bytes.
+    pub memory_limit_bytes: Option<u64>,
+}
+
+/// Where an in-place resize stands: `status.resize` up to 1.32, the conditions `PodResizePending` and
+/// `PodResizeInProgress` since 1.33.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resize {
+    /// Asked for, not yet looked at.
+    Proposed,
+    /// Being applied.
+    InProgress,
+    /// Does not fit now.
+    Deferred,
+    /// Can never fit this node.
+    Infeasible,
+}
+
+/// Which list of the spec a container is from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum ContainerKind {
+    /// `spec.containers`.
+    #[default]
+    App,
+    /// `spec.initContainers`, runs to its end before the others start.
+    Init,
+    /// `spec.initContainers` with `restartPolicy: Always`.
+    Sidecar,
+    /// `spec.ephemeralContainers`.
+    Ephemeral,
+}
+
+/// `state` of a container status.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ContainerState {
+    /// No status yet.
+    #[default]
+    Unreported,
+    /// Not started, or between two runs.
+    Waiting,
+    /// Running.
+    Running,
+    /// Ended.
+    Terminated,
+}
+
+/// A container of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Container {
+    /// `name`.
+    pub name: Box<str>,
+    /// Which list it is from.
+    pub kind: ContainerKind,
+    /// Id of the present, or else of the last run, without `containerd://`; absent until the kubelet knows it, which is
+    /// later than the cgroup.
+    pub id: Option<Box<str>>,
+    /// Id of the run before (`lastState.terminated.containerID`).
+    pub last_id: Option<Box<str>>,
+    /// What stood before `://` in the id: `containerd`, `cri-o`, `docker`.
+    pub runtime: Option<Box<str>>,
+    /// `image` of the spec, the reference as its author wrote it.
+    pub image: Box<str>,
+    /// Desired resources, from the spec.
+    pub resources: Resources,
+    /// Resources in force, from the status (1.33 and later, or with the InPlacePodVerticalScaling gate).
+    pub actual_resources: Option<Resources>,
+    /// State of the present run.
+    pub state: ContainerState,
+    /// `restartCount`.
+    pub restart_count: u32,
+    /// No further run will start without the kubelet saying so first: running, or ended for good. While every container
+    /// of a pod is settled, a cgroup that is none of theirs is the pod's sandbox.
+    pub settled: bool,
+}
+
+impl Pod {
+    /// The container of this runtime id, by its present run or the one before.
+    pub fn container_by_id(&self, id: &str) -> Option<&Container> {
+        let has = |field: &Option<Box<str>>| field.as_deref() == Some(id);
+        self.containers
+            .iter()
+            .find(|container| has(&container.id))
+            .or_else(|| self.containers.iter().find(|container| has(&container.last_id)))
+    }
+
+    /// The container of this name.
+    pub fn container_by_name(&self, name: &str) -> Option<&Container> {
+        self.containers.iter().find(|container| &*container.name == name)
+    }
+
+    /// A label's value.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let at = self.labels.binary_search_by(|(present, _)| (**present).cmp(key)).ok()?;
+        Some(&self.labels[at].1)
+    }
+
+    /// Whether a cgroup of the pod that is no listed container's must be its sandbox.
+    pub fn is_settled(&self) -> bool {
+        self.phase.is_final() || (!self.containers.is_empty() && self.containers.iter().all(|c| c.settled))
+    }
+}

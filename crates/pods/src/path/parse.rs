@@ -1,0 +1,116 @@
+//! Text to [`CgroupPath`].
+
+use super::root::{cgroupfs, systemd};
+use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, PodCgroup, QosClass, Root, Runtime};
+
+/// Reads a path relative to the kubelet's top cgroup, without a leading slash: `burstable/pod<uid>/<id>`,
+/// `kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/crio-<id>.scope`, …
+///
+/// The driver and the slices' prefix follow from the names. `None` for the empty path and for anything that neither
+/// the kubelet nor a known runtime would have named so.
+pub fn parse(relative: &str) -> Option<CgroupPath> {
+    if relative.split('/').any(str::is_empty) {
+        return None;
+    }
+    let mut rest = Components { path: relative };
+    let first = rest.next()?;
+    let (root, qos, pod_component) = match qos_level(first) {
+        Some((root, class)) => {
+            let Some(component) = rest.next() else { return Some(CgroupPath::Qos { class, root }) };
+            (Some(root), class, component)
+        }
+        None => (None, QosClass::Guaranteed, first),
+    };
+    let pod = pod_cgroup(pod_component, qos)?;
+    if root.is_some_and(|root| root != pod.root) {
+        return None;
+    }
+    let Some(leaf) = rest.next() else { return Some(CgroupPath::Pod(pod)) };
+    below_pod(pod, leaf, rest.path)
+}
+
+fn below_pod(pod: PodCgroup, leaf: &str, below: &str) -> Option<CgroupPath> {
+    let name = match pod.root.driver {
+        Driver::Cgroupfs => leaf,
+        Driver::Systemd => leaf.strip_suffix(".scope")?,
+    };
+    if let Some(id) = name.strip_prefix(CONMON_PREFIX).filter(|id| is_container_id(id)) {
+        let monitor = ContainerCgroup { pod, id: id.into(), runtime: Runtime::Crio };
+        return below.is_empty().then_some(CgroupPath::Conmon(monitor));
+    }
+    let (runtime, id) = container_name(name, pod.root.driver)?;
+    let container = ContainerCgroup { pod, id: id.into(), runtime };
+    if below.is_empty() {
+        return Some(CgroupPath::Container(container));
+    }
+    Some(CgroupPath::Nested { container, below: below.into() })
+}
+
+/// A bare id is the cgroupfs driver's form; `cri-containerd-` and `docker-` only ever name scopes.
+fn container_name(name: &str, driver: Driver) -> Option<(Runtime, &str)> {
+    let runtimes: &[Runtime] = match driver {
+        Driver::Cgroupfs => &[Runtime::Unnamed, Runtime::Crio],
+        Driver::Systemd => &[Runtime::Containerd, Runtime::Crio, Runtime::Docker],
+    };
+    runtimes.iter().find_map(|runtime| {
+        let id = name.strip_prefix(runtime.prefix())?;
+        is_container_id(id).then_some((*runtime, id))
+    })
+}
+
+/// containerd (through the CRI), CRI-O and docker all use 32 random bytes as lower-case hex.
+fn is_container_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn qos_level(component: &str) -> Option<(Root, QosClass)> {
+    [QosClass::Burstable, QosClass::BestEffort].into_iter().find_map(|class| {
+        let level = class.level()?;
+        if component == level {
+            return Some((cgroupfs(), class));
+        }
+        let prefix = component.strip_suffix(".slice")?.strip_suffix(level)?.strip_suffix('-')?;
+        Some((systemd(prefix)?, class))
+    })
+}
+
+fn pod_cgroup(component: &str, qos: QosClass) -> Option<PodCgroup> {
+    if let Some(uid) = component.strip_prefix("pod")
+        && is_uid(uid)
+        && !uid.contains('_')
+    {
+        return Some(PodCgroup { uid: uid.into(), qos, root: cgroupfs() });
+    }
+    // The UID is what stands after the last dash: systemd nests slices at dashes, so the kubelet writes the UID's own
+    // dashes as underscores.
+    let (parent, last) = component.strip_suffix(".slice")?.rsplit_once('-')?;
+    let uid = last.strip_prefix("pod").filter(|uid| is_uid(uid))?;
+    let parent = match qos.level() {
+        Some(level) => parent.strip_suffix(level)?.strip_suffix('-')?,
+        None => parent,
+    };
+    Some(PodCgroup { uid: uid.replace('_', "-").into(), qos, root: systemd(parent)? })
+}
+
+/// UIDs are UUIDs from the API server, 32 hex digits for a static pod, or what a static manifest's author chose.
+/// The length is the kernel's limit of a file name.
+fn is_uid(text: &str) -> bool {
+    text.len() <= 250
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
+struct Components<'a> {
+    path: &'a str,
+}
+
+impl<'a> Components<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        if self.path.is_empty() {
+            return None;
+        }
+        let (component, rest) = self.path.split_once('/').unwrap_or((self.path, ""));
+        self.path = rest;
+        Some(component)
+    }
+}

@@ -1,0 +1,55 @@
+//! Whether an empty list is to be believed. Pure: time is an argument.
+//!
+//! A kubelet lists nothing for up to 16 s after its start (`items: null`) while its containers run on. Names are kept
+//! through that; a node that was truly drained loses them a minute later.
+
+use std::time::{Duration, Instant};
+
+/// How long a list must stay empty before it is believed against the evidence.
+const DOUBT: Duration = Duration::from_secs(60);
+
+/// Remembers since when lists have been empty.
+#[derive(Debug, Default)]
+pub(super) struct EmptyLists {
+    since: Option<Instant>,
+}
+
+impl EmptyLists {
+    /// Judges a list. `pods_run`: the index has pods, or cgroups wait for a name.
+    pub(super) fn believes(&mut self, is_empty: bool, pods_run: bool, now: Instant) -> bool {
+        if !is_empty {
+            self.since = None;
+            return true;
+        }
+        let since = *self.since.get_or_insert(now);
+        !pods_run || now.duration_since(since) >= DOUBT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_is_believed_where_nothing_speaks_against_it() {
+        assert!(EmptyLists::default().believes(true, false, Instant::now()));
+    }
+
+    #[test]
+    fn while_pods_run_an_empty_list_is_believed_only_when_it_lasts() {
+        let mut lists = EmptyLists::default();
+        let now = Instant::now();
+        assert!(!lists.believes(true, true, now));
+        assert!(!lists.believes(true, true, now + DOUBT - Duration::from_nanos(1)));
+        assert!(lists.believes(true, true, now + DOUBT));
+    }
+
+    #[test]
+    fn a_list_with_pods_ends_the_doubt() {
+        let mut lists = EmptyLists::default();
+        let now = Instant::now();
+        assert!(!lists.believes(true, true, now));
+        assert!(lists.believes(false, true, now + DOUBT));
+        assert!(!lists.believes(true, true, now + DOUBT * 2));
+    }
+}

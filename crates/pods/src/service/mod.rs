@@ -1,0 +1,159 @@
+//! The running service: asks the sources when names are needed and publishes whole indexes.
+//!
+//! It lives on the caller's tokio runtime. [`Pods`] is its handle for everybody else, the synchronous sampler included:
+//! reading the index takes no lock, and nothing here ever blocks a reader.
+
+mod asks;
+mod empty;
+mod exclusive;
+mod poller;
+mod publisher;
+mod schedule;
+mod sources;
+mod status;
+mod supervisor;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::config::{ConfigError, PodConfig};
+use crate::exclusive::ExclusiveCpus;
+use crate::index::PodIndex;
+use asks::Asks;
+use exclusive::keep_exclusive_cpus;
+use sources::Sources;
+pub use status::SourceStatus;
+use status::Statuses;
+use supervisor::Supervisor;
+
+/// Starts the service.
+#[derive(Debug)]
+pub struct PodService;
+
+/// Handle of the running service, cheap to clone. The service ends when the last handle is dropped.
+#[derive(Debug, Clone)]
+pub struct Pods {
+    shared: Arc<Shared>,
+    _stop: Arc<DropGuard>,
+}
+
+/// What the service's tasks and its handles have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    index: ArcSwap<PodIndex>,
+    exclusive: ArcSwap<ExclusiveCpus>,
+    asks: Mutex<Asks>,
+    asked: Notify,
+    statuses: Mutex<Statuses>,
+    /// Whether the pods are known; touched at the end of every attempt.
+    progress: watch::Sender<bool>,
+    apiserver_requests: Arc<AtomicU64>,
+}
+
+impl Shared {
+    /// Wakes those who wait for something to have changed. `listed`: the attempt has brought a list.
+    fn attempt_ended(&self, listed: bool) {
+        self.progress.send_modify(|known| *known |= listed);
+    }
+}
+
+impl PodService {
+    /// Checks the configuration without starting anything.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for whatever can be known to be wrong before the first connection.
+    pub fn validate(config: &PodConfig) -> Result<(), ConfigError> {
+        Sources::of(config, &Arc::default()).map(drop)
+    }
+
+    /// Starts asking. Returns at once; the first index comes when a source has answered.
+    ///
+    /// # Errors
+    /// As [`PodService::validate`]. A source that cannot be reached is no error: it is retried for ever.
+    pub fn start(config: &PodConfig, runtime: &Handle) -> Result<Pods, ConfigError> {
+        let apiserver_requests = Arc::default();
+        let mut sources = Sources::of(config, &apiserver_requests)?;
+        let shared = Arc::new(Shared {
+            index: ArcSwap::default(),
+            exclusive: ArcSwap::default(),
+            asks: Mutex::default(),
+            asked: Notify::new(),
+            statuses: Mutex::new(Statuses::of(sources.names())),
+            progress: watch::Sender::new(!sources.can_name()),
+            apiserver_requests,
+        });
+        let stop = CancellationToken::new();
+        if let Some(socket) = sources.pod_resources.take() {
+            let task = keep_exclusive_cpus(Arc::clone(&shared), socket, config.poll_interval);
+            runtime.spawn(until(stop.clone(), task));
+        }
+        if sources.can_name() {
+            let supervisor = Supervisor::new(Arc::clone(&shared), sources, config.poll_interval, runtime);
+            runtime.spawn(until(stop.clone(), supervisor.run()));
+        }
+        Ok(Pods { shared, _stop: Arc::new(stop.drop_guard()) })
+    }
+}
+
+async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
+    stop.run_until_cancelled(task).await;
+}
+
+impl Pods {
+    /// The pods as last known; empty and of generation 0 before the first answer.
+    pub fn index(&self) -> Arc<PodIndex> {
+        self.shared.index.load_full()
+    }
+
+    /// The CPUs that the kubelet has given to containers for themselves; empty where pod-resources is not available.
+    pub fn exclusive_cpus(&self) -> Arc<ExclusiveCpus> {
+        self.shared.exclusive.load_full()
+    }
+
+    /// Says that a cgroup with this pod UID (or static hash) and container id has no name in the present index; an
+    /// empty id asks for the pod. Asks the source at once (debounced by 100 ms, at most twice a second) and goes on
+    /// asking, ever more rarely, until the name is known. May be called at every tick for the same cgroup.
+    pub fn ask(&self, pod_uid: &str, container_id: &str) {
+        if lock(&self.shared.asks).ask(pod_uid, container_id, Instant::now()) {
+            self.shared.asked.notify_one();
+        }
+    }
+
+    /// The state of every source in use, in the order of preference. A socket that this node does not have is not
+    /// among them, unless it is the only source.
+    pub fn status(&self) -> Vec<SourceStatus> {
+        lock(&self.shared.statuses).list(SystemTime::now())
+    }
+
+    /// Whether the pods are known: some source has answered since the start, or there is none to answer.
+    pub fn is_known(&self) -> bool {
+        *self.shared.progress.borrow()
+    }
+
+    /// Waits until the pods are known ([`Pods::is_known`]).
+    pub async fn known(&self) {
+        self.until(Self::is_known).await;
+    }
+
+    /// Waits until `condition` holds; it is looked at now and after every attempt of any source.
+    pub async fn until(&self, mut condition: impl FnMut(&Self) -> bool) {
+        // The sender lives in `shared`, which `self` holds: the wait cannot fail.
+        let _ = self.shared.progress.subscribe().wait_for(|_| condition(self)).await;
+    }
+
+    /// Requests that this process has sent to the API server, ever.
+    pub fn apiserver_requests(&self) -> u64 {
+        self.shared.apiserver_requests.load(Ordering::Relaxed)
+    }
+}
+
+/// Locks and goes on after a panic elsewhere: everything behind these locks is valid between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,76 @@
+//! Polling: picks the best HTTP source that is not in backoff and judges its answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::empty::EmptyLists;
+use super::schedule::{Backoff, Schedule};
+use super::{Shared, lock};
+use crate::model::Pod;
+use crate::source::SourceError;
+use crate::source::http::KubeletHttp;
+
+/// The sources that must be asked.
+#[derive(Debug)]
+pub(super) struct Poller {
+    sources: Vec<(KubeletHttp, Backoff)>,
+    schedule: Schedule,
+    empty: EmptyLists,
+}
+
+impl Poller {
+    /// `sources` in the order of preference.
+    pub(super) fn new(sources: Vec<KubeletHttp>, interval: Duration) -> Self {
+        Self {
+            sources: sources.into_iter().map(|source| (source, Backoff::default())).collect(),
+            schedule: Schedule::new(interval, Instant::now()),
+            empty: EmptyLists::default(),
+        }
+    }
+
+    /// When to poll next; `None` where there is nothing to poll.
+    pub(super) fn due(&self, shared: &Shared) -> Option<Instant> {
+        if self.sources.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let open = self.sources.iter().any(|(_, backoff)| backoff.is_over(now));
+        Some(self.schedule.due(lock(&shared.asks).due(), open))
+    }
+
+    /// Polls once. `None` when no source has answered with a list that is believed.
+    pub(super) async fn poll(&mut self, shared: &Shared) -> Option<Vec<Arc<Pod>>> {
+        let begun = Instant::now();
+        self.schedule.begin(begun);
+        let answer = self.first_answer(shared, begun).await;
+        if answer.is_some() {
+            self.schedule.answered(Instant::now(), fastrand::f64());
+        } else {
+            let retry = self.sources.iter().filter_map(|(_, backoff)| backoff.until()).min();
+            self.schedule.failed(retry.unwrap_or(begun));
+        }
+        answer
+    }
+
+    async fn first_answer(&mut self, shared: &Shared, begun: Instant) -> Option<Vec<Arc<Pod>>> {
+        for (source, backoff) in self.sources.iter_mut().filter(|(_, backoff)| backoff.is_over(begun)) {
+            let listed = source.fetch().await.and_then(|pods| {
+                let pods_run = !shared.index.load().pods().is_empty() || lock(&shared.asks).any();
+                let believed = self.empty.believes(pods.is_empty(), pods_run, begun);
+                if believed { Ok(pods) } else { Err(SourceError::EmptyList) }
+            });
+            match listed {
+                Ok(pods) => {
+                    backoff.succeeded();
+                    lock(&shared.statuses).succeeded(source.name(), pods.len(), SystemTime::now());
+                    return Some(pods);
+                }
+                Err(error) => {
+                    backoff.failed(Instant::now(), fastrand::f64());
+                    lock(&shared.statuses).failed(source.name(), &error);
+                }
+            }
+        }
+        None
+    }
+}

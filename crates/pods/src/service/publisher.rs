@@ -1,0 +1,49 @@
+//! Lists to indexes: what is new is published, what is not costs readers nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Shared, lock};
+use crate::index::PodIndex;
+use crate::model::Pod;
+
+/// How long a pod that left the list can still be looked up: the kubelet drops a force-deleted pod before its cgroups.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// The only writer of the present index.
+#[derive(Debug, Default)]
+pub(super) struct Publisher {
+    lingering: Vec<(Arc<Pod>, Instant)>,
+}
+
+impl Publisher {
+    /// Makes the list, as it was at `taken` or later, the present one. Pods that are as they were keep their place in
+    /// memory, and a list that says nothing new makes no new index.
+    pub(super) fn publish(&mut self, shared: &Shared, mut pods: Vec<Arc<Pod>>, taken: Instant) {
+        let previous = shared.index.load_full();
+        let before: HashMap<&str, &Arc<Pod>> = previous.pods().iter().map(|pod| (&*pod.uid, pod)).collect();
+        let mut news = pods.len() != before.len() || previous.generation() == 0;
+        for pod in &mut pods {
+            match before.get(&*pod.uid) {
+                Some(same) if *same == pod => *pod = Arc::clone(same),
+                _ => news = true,
+            }
+        }
+        let lingered = self.lingering.len();
+        self.lingering.retain(|(_, left)| taken.saturating_duration_since(*left) < LINGER);
+        news |= lingered != self.lingering.len();
+        let index = if news { self.replace(shared, &previous, pods, taken) } else { previous };
+        lock(&shared.asks).answered(&index, taken);
+    }
+
+    fn replace(&mut self, shared: &Shared, previous: &PodIndex, pods: Vec<Arc<Pod>>, taken: Instant) -> Arc<PodIndex> {
+        let listed: HashSet<&str> = pods.iter().map(|pod| &*pod.uid).collect();
+        let left = previous.pods().iter().filter(|pod| !listed.contains(&*pod.uid));
+        self.lingering.extend(left.map(|pod| (Arc::clone(pod), taken)));
+        let lingering = self.lingering.iter().map(|(pod, _)| Arc::clone(pod));
+        let index = Arc::new(PodIndex::build(previous, pods, lingering));
+        shared.index.store(Arc::clone(&index));
+        index
+    }
+}

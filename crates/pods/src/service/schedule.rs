@@ -1,0 +1,154 @@
+//! When to ask next: the regular poll, the asks in between, and the backoff while a source is down. Pure: time and
+//! chance are arguments.
+
+use std::time::{Duration, Instant};
+
+use super::asks::SPACING;
+
+/// First delay after a failure; doubles from there.
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+/// Longest delay between attempts on a source that is down. Local and cheap, so it is short.
+const BACKOFF_LONGEST: Duration = Duration::from_secs(15);
+/// Share of a delay that chance may take away, so that a fleet does not ask in step.
+const JITTER: f64 = 0.2;
+
+/// `delay` shortened by up to [`JITTER`]; `chance` is in 0..1.
+pub(super) fn jittered(delay: Duration, chance: f64) -> Duration {
+    delay.mul_f64(1.0 - JITTER * chance)
+}
+
+/// One source's backoff.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Backoff {
+    failures: u32,
+    until: Option<Instant>,
+}
+
+impl Backoff {
+    pub(super) fn failed(&mut self, now: Instant, chance: f64) {
+        let delay = BACKOFF_FIRST.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        self.until = Some(now + jittered(delay, chance));
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Until when the source is to be left alone.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until <= now)
+    }
+}
+
+/// The node's polls.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    interval: Duration,
+    begun: Option<Instant>,
+    regular: Instant,
+}
+
+impl Schedule {
+    /// The first poll is due at once.
+    pub(super) fn new(interval: Duration, now: Instant) -> Self {
+        Self { interval, begun: None, regular: now }
+    }
+
+    /// A request begins.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.begun = Some(now);
+    }
+
+    /// It was answered.
+    pub(super) fn answered(&mut self, now: Instant, chance: f64) {
+        self.regular = now + jittered(self.interval, chance);
+    }
+
+    /// No source answered; none is to be tried before `retry`.
+    pub(super) fn failed(&mut self, retry: Instant) {
+        self.regular = retry;
+    }
+
+    /// When the next request is due. Asks never come closer than [`SPACING`]; `open` is false while all sources are
+    /// down, and then asks wait for the backoff.
+    pub(super) fn due(&self, ask: Option<Instant>, open: bool) -> Instant {
+        let spaced = |at: Instant| self.begun.map_or(at, |begun| at.max(begun + SPACING));
+        match ask.filter(|_| open) {
+            Some(ask) => self.regular.min(spaced(ask)),
+            None => self.regular,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(30);
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn jitter_only_shortens_and_by_a_fifth_at_most() {
+        assert_eq!(jittered(INTERVAL, 0.0), INTERVAL);
+        assert_eq!(jittered(INTERVAL, 1.0), secs(24));
+    }
+
+    #[test]
+    fn polls_are_regular_without_asks() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(INTERVAL, now);
+        assert_eq!(schedule.due(None, true), now);
+        schedule.begin(now);
+        schedule.answered(now, 0.5);
+        assert_eq!(schedule.due(None, true), now + secs(27));
+    }
+
+    #[test]
+    fn asks_come_first_but_never_closer_than_half_a_second() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(INTERVAL, now);
+        schedule.begin(now);
+        schedule.answered(now, 0.0);
+        let ask = |millis| Some(now + Duration::from_millis(millis));
+        assert_eq!(schedule.due(ask(100), true), now + SPACING);
+        assert_eq!(schedule.due(ask(900), true), now + Duration::from_millis(900));
+        assert_eq!(schedule.due(Some(now + secs(40)), true), now + INTERVAL);
+    }
+
+    #[test]
+    fn asks_wait_while_every_source_is_down() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(INTERVAL, now);
+        schedule.begin(now);
+        schedule.failed(now + secs(4));
+        assert_eq!(schedule.due(Some(now), false), now + secs(4));
+        assert_eq!(schedule.due(Some(now), true), now + SPACING);
+    }
+
+    #[test]
+    fn backoff_doubles_up_to_its_bound_and_starts_over_after_a_success() {
+        let now = Instant::now();
+        let mut backoff = Backoff::default();
+        assert!(backoff.is_over(now));
+        let mut delays = Vec::new();
+        for _ in 0..40 {
+            backoff.failed(now, 0.0);
+            delays.push(backoff.until().unwrap() - now);
+        }
+        assert_eq!(delays[..5], [secs(1), secs(2), secs(4), secs(8), secs(15)]);
+        assert!(delays[5..].iter().all(|delay| *delay == BACKOFF_LONGEST));
+        assert!(!backoff.is_over(now) && backoff.is_over(now + BACKOFF_LONGEST));
+        backoff.succeeded();
+        assert!(backoff.is_over(now));
+        backoff.failed(now, 1.0);
+        assert_eq!(backoff.until(), Some(now + Duration::from_millis(800)));
+    }
+}

@@ -1,0 +1,109 @@
+//! What each source has done lately.
+
+use std::time::SystemTime;
+
+use crate::source::{SourceError, SourceName, chain};
+
+/// The state of one source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// Which.
+    pub source: SourceName,
+    /// Its last attempt succeeded. False before the first.
+    pub up: bool,
+    /// When an attempt last succeeded; for a watch that lives, the time of asking.
+    pub last_success: Option<SystemTime>,
+    /// Why the last attempt failed, causes included; `None` while up and before the first attempt.
+    pub error: Option<String>,
+    /// Pods in its last good list; of pod-resources, containers with exclusive CPUs.
+    pub pods: usize,
+}
+
+impl SourceStatus {
+    fn fresh(source: SourceName) -> Self {
+        Self { source, up: false, last_success: None, error: None, pods: 0 }
+    }
+
+    /// Whether it has ever succeeded.
+    pub fn ever(&self) -> bool {
+        self.last_success.is_some()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Statuses(Vec<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    status: SourceStatus,
+    /// The node does not have this source.
+    absent: bool,
+}
+
+impl Statuses {
+    pub(super) fn of(sources: impl IntoIterator<Item = SourceName>) -> Self {
+        let fresh = |source| Entry { status: SourceStatus::fresh(source), absent: false };
+        Self(sources.into_iter().map(fresh).collect())
+    }
+
+    pub(super) fn list(&self, now: SystemTime) -> Vec<SourceStatus> {
+        let present = self.0.iter().filter(|entry| !entry.absent).map(|entry| entry.status.clone());
+        present
+            .map(|status| match status.source {
+                SourceName::PodsApi | SourceName::ApiServer if status.up => {
+                    SourceStatus { last_success: Some(now), ..status }
+                }
+                _ => status,
+            })
+            .collect()
+    }
+
+    pub(super) fn succeeded(&mut self, source: SourceName, pods: usize, now: SystemTime) {
+        let Some(entry) = self.find(source) else { return };
+        if !entry.status.up && entry.status.error.is_some() {
+            tracing::info!(source = source.as_str(), pods, "pod source is back");
+        }
+        entry.absent = false;
+        entry.status = SourceStatus { source, up: true, last_success: Some(now), error: None, pods };
+    }
+
+    /// Logs a failure once until it changes.
+    pub(super) fn failed(&mut self, source: SourceName, error: &SourceError) {
+        let Some(entry) = self.find(source) else { return };
+        let text = chain(error);
+        if !entry.status.error.as_deref().is_some_and(|before| is_same_but_for_numbers(before, &text)) {
+            tracing::warn!(source = source.as_str(), error = %text, "pod source is down");
+        }
+        entry.absent = false;
+        entry.status.up = false;
+        entry.status.error = Some(text);
+    }
+
+    /// Notes that the node does not offer this source.
+    pub(super) fn absent(&mut self, source: SourceName) {
+        let Some(entry) = self.find(source) else { return };
+        if entry.status.up {
+            tracing::warn!(source = source.as_str(), "pod source has gone: its socket does not exist any more");
+        }
+        entry.absent = !entry.status.ever();
+        entry.status.up = false;
+        entry.status.error = entry.status.ever().then(|| "its socket does not exist any more".to_owned());
+    }
+
+    /// Notes that a source was ended because a better one is back.
+    pub(super) fn stood_down(&mut self, source: SourceName) {
+        let Some(entry) = self.find(source) else { return };
+        entry.status.up = false;
+        entry.status.error = None;
+    }
+
+    fn find(&mut self, source: SourceName) -> Option<&mut Entry> {
+        self.0.iter_mut().find(|entry| entry.status.source == source)
+    }
+}
+
+/// Times and ports differ between two reports of one fault.
+fn is_same_but_for_numbers(one: &str, other: &str) -> bool {
+    let words = |text| str::chars(text).filter(|c| !c.is_ascii_digit());
+    words(one).eq(words(other))
+}

@@ -1,0 +1,210 @@
+//! The task that decides whose list counts: a watch on the Pods API while it lives, else polls, else, where opted in, a
+//! watch on the API server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until};
+
+use super::poller::Poller;
+use super::publisher::Publisher;
+use super::schedule::{Backoff, jittered};
+use super::sources::Sources;
+use super::{Shared, lock};
+use crate::source::apiserver::ApiServer;
+use crate::source::pods_api::PodsApiSocket;
+use crate::source::{SourceError, SourceName, Update, Updates};
+
+/// Time between looks for a socket that is not there.
+const ABSENT_RETRY: Duration = Duration::from_secs(30);
+/// A watch that lasted so long was healthy: its next failure is a first one.
+const HEALTHY_WATCH: Duration = Duration::from_secs(60);
+/// What stands for "never" in a timer.
+const NEVER: Duration = Duration::from_secs(86_400);
+/// Lists that may wait for the supervisor while it polls.
+const UPDATE_QUEUE: usize = 4;
+
+/// Whether the Pods API delivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    /// It has not said yet: give it its time before polling.
+    Pending,
+    Up,
+    Down,
+}
+
+pub(super) struct Supervisor {
+    shared: Arc<Shared>,
+    poller: Poller,
+    publisher: Publisher,
+    pods_api: Delivery,
+    /// `--pod-source=pods-api`: a missing socket is then a failure.
+    pods_api_alone: bool,
+    apiserver: Option<Fallback>,
+    updates: mpsc::Receiver<Update>,
+    sender: mpsc::Sender<Update>,
+    /// Ends the watches with the supervisor.
+    watches: JoinSet<()>,
+}
+
+/// The API server as a source.
+struct Fallback {
+    server: Arc<ApiServer>,
+    /// Its watch, while it is in use; ends when this is dropped.
+    watch: Option<JoinSet<()>>,
+    /// When to begin.
+    due: Instant,
+    after: Duration,
+}
+
+impl Supervisor {
+    pub(super) fn new(shared: Arc<Shared>, sources: Sources, interval: Duration, runtime: &Handle) -> Self {
+        let (sender, updates) = mpsc::channel(UPDATE_QUEUE);
+        let mut supervisor = Self {
+            shared,
+            pods_api_alone: sources.polled.is_empty(),
+            poller: Poller::new(sources.polled, interval),
+            publisher: Publisher::default(),
+            pods_api: Delivery::Down,
+            apiserver: sources.apiserver.map(|(server, after)| Fallback::new(server, after)),
+            updates,
+            sender,
+            watches: JoinSet::new(),
+        };
+        if let Some(socket) = sources.pods_api {
+            supervisor.pods_api = Delivery::Pending;
+            let updates = supervisor.updates_of(SourceName::PodsApi);
+            supervisor.watches.spawn_on(keep_watching(socket, updates), runtime);
+        }
+        supervisor
+    }
+
+    /// Works for ever.
+    pub(super) async fn run(mut self) {
+        loop {
+            let never = Instant::now() + NEVER;
+            let poll_due = self.poll_due().unwrap_or(never);
+            let fallback_due = self.apiserver.as_ref().and_then(Fallback::due).unwrap_or(never);
+            tokio::select! {
+                Some(update) = self.updates.recv() => self.take(update),
+                () = sleep_until(poll_due.into()) => self.poll().await,
+                () = sleep_until(fallback_due.into()) => self.begin_fallback(),
+                () = self.shared.asked.notified() => {}
+            }
+        }
+    }
+
+    fn poll_due(&self) -> Option<Instant> {
+        if self.pods_api == Delivery::Down { self.poller.due(&self.shared) } else { None }
+    }
+
+    async fn poll(&mut self) {
+        let begun = Instant::now();
+        if let Some(pods) = self.poller.poll(&self.shared).await {
+            self.publisher.publish(&self.shared, pods, begun);
+            self.local_source_answered();
+            self.shared.attempt_ended(true);
+        } else {
+            self.shared.attempt_ended(false);
+        }
+    }
+
+    fn take(&mut self, update: Update) {
+        let is_pods_api = update.source == SourceName::PodsApi;
+        if is_pods_api {
+            self.pods_api = if update.outcome.is_ok() { Delivery::Up } else { Delivery::Down };
+        } else if !self.apiserver.as_ref().is_some_and(Fallback::is_in_use) {
+            // Sent before a local source came back.
+            return;
+        }
+        let answered = update.outcome.is_ok();
+        match update.outcome {
+            Ok(pods) => {
+                lock(&self.shared.statuses).succeeded(update.source, pods.len(), SystemTime::now());
+                self.publisher.publish(&self.shared, pods, Instant::now());
+                if is_pods_api {
+                    self.local_source_answered();
+                }
+            }
+            Err(SourceError::Absent { .. }) if !self.pods_api_alone => {
+                lock(&self.shared.statuses).absent(update.source);
+            }
+            Err(error) => lock(&self.shared.statuses).failed(update.source, &error),
+        }
+        self.shared.attempt_ended(answered);
+    }
+
+    fn begin_fallback(&mut self) {
+        let updates = self.updates_of(SourceName::ApiServer);
+        if let Some(fallback) = &mut self.apiserver {
+            fallback.begin(updates);
+        }
+    }
+
+    fn local_source_answered(&mut self) {
+        if let Some(fallback) = &mut self.apiserver
+            && fallback.end()
+        {
+            lock(&self.shared.statuses).stood_down(SourceName::ApiServer);
+        }
+    }
+
+    fn updates_of(&self, source: SourceName) -> Updates {
+        Updates { source, sender: self.sender.clone() }
+    }
+}
+
+impl Fallback {
+    fn new(server: ApiServer, after: Duration) -> Self {
+        Self { server: Arc::new(server), watch: None, due: due(after), after }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        (!self.is_in_use()).then_some(self.due)
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    fn begin(&mut self, updates: Updates) {
+        let server = Arc::clone(&self.server);
+        let mut watch = JoinSet::new();
+        watch.spawn(async move { server.watch(&updates).await });
+        self.watch = Some(watch);
+    }
+
+    /// Puts the next begin off, and ends the watch; true where there was one.
+    fn end(&mut self) -> bool {
+        self.due = due(self.after);
+        self.watch.take().is_some()
+    }
+}
+
+/// A time between `after` and twice that from now.
+fn due(after: Duration) -> Instant {
+    Instant::now() + after + after.mul_f64(fastrand::f64())
+}
+
+/// Watches the Pods API for ever, with a backoff between failures.
+async fn keep_watching(socket: PodsApiSocket, updates: Updates) {
+    let mut backoff = Backoff::default();
+    loop {
+        let begun = Instant::now();
+        let error = socket.watch(&updates).await;
+        let is_absent = matches!(error, SourceError::Absent { .. });
+        updates.failed(error).await;
+        if is_absent {
+            sleep(jittered(ABSENT_RETRY, fastrand::f64())).await;
+            continue;
+        }
+        if begun.elapsed() > HEALTHY_WATCH {
+            backoff.succeeded();
+        }
+        backoff.failed(Instant::now(), fastrand::f64());
+        sleep_until(backoff.until().expect("set by the failure just noted").into()).await;
+    }
+}

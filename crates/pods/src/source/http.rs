@@ -1,0 +1,242 @@
+//! `GET /pods` on the kubelet: its HTTPS port with a token or a client certificate, or its read-only port.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, HeaderValue, USER_AGENT};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use super::body::{read_pods, read_refusal};
+use super::tls::{Stamp, TlsFiles};
+use super::{SourceError, SourceName};
+use crate::config::{ConfigError, PodConfig, SERVICE_ACCOUNT_TOKEN, base_uri};
+use crate::model::Pod;
+
+type Plain = Client<HttpConnector, Empty<Bytes>>;
+type Secure = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+
+/// One of the kubelet's HTTP ports.
+#[derive(Debug)]
+pub(crate) struct KubeletHttp {
+    name: SourceName,
+    url: String,
+    transport: Transport,
+    connect_timeout: Duration,
+    request_timeout: Duration,
+}
+
+#[derive(Debug)]
+enum Transport {
+    Plain(Box<Plain>),
+    Tls(Box<Tls>),
+}
+
+#[derive(Debug)]
+struct Tls {
+    files: TlsFiles,
+    token: Token,
+    /// Made of the files as they were at this stamp.
+    client: Option<(Stamp, Secure)>,
+}
+
+impl KubeletHttp {
+    /// The HTTPS port.
+    pub(crate) fn secure(config: &PodConfig) -> Result<Self, ConfigError> {
+        let kubelet = &config.kubelet;
+        let uri = base_uri("--kubelet-url", &kubelet.url, "https")?;
+        let host = uri.host().map(|host| host.trim_matches(['[', ']'])).unwrap_or_default();
+        let name = kubelet.server_name.as_deref().or(config.node_name.as_deref()).unwrap_or(host);
+        let files = TlsFiles::new(kubelet, name)?;
+        let token = Token::new(kubelet.token_file.as_deref(), kubelet.client_certificate.is_some());
+        Ok(Self::new(config, SourceName::Kubelet, &uri, Transport::Tls(Box::new(Tls { files, token, client: None }))))
+    }
+
+    /// The read-only port at `url`.
+    pub(crate) fn read_only(config: &PodConfig, url: &str) -> Result<Self, ConfigError> {
+        let uri = base_uri("--kubelet-readonly-url", url, "http")?;
+        let client = Client::builder(TokioExecutor::new()).build(http_connector(config.connect_timeout));
+        Ok(Self::new(config, SourceName::ReadOnly, &uri, Transport::Plain(Box::new(client))))
+    }
+
+    fn new(config: &PodConfig, name: SourceName, base: &Uri, transport: Transport) -> Self {
+        // Without a trailing slash: the kubelet's authorizer takes both, but older releases redirect `/pods/`.
+        let url = format!("{}/pods", base.to_string().trim_end_matches('/'));
+        let (connect_timeout, request_timeout) = (config.connect_timeout, config.request_timeout);
+        Self { name, url, transport, connect_timeout, request_timeout }
+    }
+
+    /// Which source this is.
+    pub(crate) fn name(&self) -> SourceName {
+        self.name
+    }
+
+    /// Fetches the list within the time limit.
+    pub(crate) async fn fetch(&mut self) -> Result<Vec<Arc<Pod>>, SourceError> {
+        let limit = self.request_timeout;
+        match tokio::time::timeout(limit, self.fetch_unlimited()).await {
+            Ok(result) => result,
+            Err(_) => Err(SourceError::Timeout { url: self.url.clone(), after: limit }),
+        }
+    }
+
+    async fn fetch_unlimited(&mut self) -> Result<Vec<Arc<Pod>>, SourceError> {
+        let mut response = self.get().await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.token_changed() {
+            response = self.get().await?;
+        }
+        if response.status() == StatusCode::OK {
+            return read_pods(&self.url, response.into_body()).await;
+        }
+        Err(refusal(&self.url, response, self.identity()).await)
+    }
+
+    async fn get(&mut self) -> Result<Response<Incoming>, SourceError> {
+        let mut request = Request::get(&self.url)
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, concat!("cpuwarden/", env!("CARGO_PKG_VERSION")))
+            .body(Empty::new())
+            .expect("the URL was validated and the headers are literals");
+        let url = self.url.clone();
+        let failed = |error: Error| SourceError::Transport { url, source: Box::new(error) };
+        match &mut self.transport {
+            Transport::Plain(client) => client.request(request).await.map_err(failed),
+            Transport::Tls(tls) => {
+                if let Some(bearer) = tls.token.read()? {
+                    request.headers_mut().insert(AUTHORIZATION, bearer);
+                }
+                tls.client(self.connect_timeout)?.request(request).await.map_err(failed)
+            }
+        }
+    }
+
+    fn identity(&self) -> Identity {
+        match &self.transport {
+            Transport::Tls(tls) if tls.token.path.is_some() => Identity::Token,
+            Transport::Tls(tls) if tls.files.has_client_certificate() => Identity::Certificate,
+            _ => Identity::None,
+        }
+    }
+
+    /// Whether the token file now holds another token than the one that was just refused.
+    fn token_changed(&mut self) -> bool {
+        let Transport::Tls(tls) = &mut self.transport else { return false };
+        let refused = tls.token.last.clone();
+        tls.token.read().is_ok_and(|now| now != refused)
+    }
+}
+
+impl Tls {
+    /// The client of the present files: made anew, with fresh connections, when a file has changed.
+    fn client(&mut self, connect_timeout: Duration) -> Result<&Secure, SourceError> {
+        let stamp = self.files.stamp();
+        if self.client.as_ref().is_none_or(|(made_of, _)| *made_of != stamp) {
+            let connector = self.files.connector(http_connector(connect_timeout))?;
+            let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+            self.client = Some((stamp, client));
+        }
+        Ok(&self.client.as_ref().expect("set above where it was absent").1)
+    }
+}
+
+fn http_connector(connect_timeout: Duration) -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_connect_timeout(Some(connect_timeout));
+    connector.set_nodelay(true);
+    connector
+}
+
+/// A bearer token in a file that is rotated under our feet.
+#[derive(Debug)]
+struct Token {
+    path: Option<PathBuf>,
+    /// What was read last: a file that is missing for a moment does not make a valid token invalid.
+    last: Option<HeaderValue>,
+}
+
+impl Token {
+    fn new(named: Option<&Path>, has_certificate: bool) -> Self {
+        let default = (!has_certificate).then(|| Path::new(SERVICE_ACCOUNT_TOKEN)).filter(|path| path.exists());
+        Self { path: named.or(default).map(Path::to_owned), last: None }
+    }
+
+    /// The token as the file has it now; `None` where no token is configured.
+    fn read(&mut self) -> Result<Option<HeaderValue>, SourceError> {
+        let Some(path) = &self.path else { return Ok(None) };
+        let failed = |source| SourceError::File { path: path.clone(), source };
+        match std::fs::read_to_string(path).and_then(|text| bearer(&text)) {
+            Ok(token) => self.last = Some(token),
+            Err(error) if self.last.is_none() => return Err(failed(error)),
+            Err(_) => {}
+        }
+        Ok(self.last.clone())
+    }
+}
+
+fn bearer(text: &str) -> std::io::Result<HeaderValue> {
+    let invalid = |what: &'static str| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(invalid("the token file is empty"));
+    }
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| invalid("no bearer token"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What a request shows of who asks.
+#[derive(Debug, Clone, Copy)]
+enum Identity {
+    Token,
+    Certificate,
+    None,
+}
+
+impl Identity {
+    /// What to look at after a 401.
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Token => {
+                "the kubelet does not accept the token: it is expired, from another cluster, or the kubelet runs \
+                 without webhook authentication (then use a client certificate)"
+            }
+            Self::Certificate => {
+                "the kubelet does not accept the client certificate: it is not signed by the kubelet's client CA \
+                 (authentication.x509.clientCAFile)"
+            }
+            Self::None => "no token was sent: give --kubelet-token-file or a client certificate",
+        }
+    }
+}
+
+async fn refusal(url: &str, response: Response<Incoming>, identity: Identity) -> SourceError {
+    let status = response.status();
+    let answer = read_refusal(response.into_body()).await;
+    let url = url.to_owned();
+    match status {
+        StatusCode::UNAUTHORIZED => SourceError::Unauthorized { url, hint: identity.hint() },
+        StatusCode::FORBIDDEN => SourceError::Forbidden { url, remedy: missing_rule(&answer), answer },
+        _ => SourceError::Status { url, status: status.as_u16(), answer },
+    }
+}
+
+/// The kubelet names the subresources that it tried: `subresource(s)=[pods proxy]` where fine-grained authorization is
+/// on (default since 1.33), `[proxy]` before.
+fn missing_rule(answer: &str) -> &'static str {
+    let tried = answer.rsplit_once("subresource(s)=").map_or("", |(_, list)| list);
+    if tried.split(|c: char| !c.is_ascii_alphanumeric()).any(|name| name == "pods") {
+        "grant the agent's service account verb get on resource nodes/pods"
+    } else {
+        "grant the agent's service account verb get on resource nodes/pods (kubelet 1.33 and later); an older kubelet \
+         knows only nodes/proxy, which also lets its holder read logs and run commands in every container of the node: \
+         prefer the read-only port or --pod-source=apiserver where that is too much"
+    }
+}
