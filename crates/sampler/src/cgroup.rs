@@ -1,0 +1,309 @@
+//! One cgroup under watch: what it is, its files, and the last value of each of its counters.
+
+use std::os::fd::OwnedFd;
+use std::time::SystemTime;
+
+use cgroupfs::Version;
+use kernel_text::{Bandwidth, CpuPressure};
+use pods::path::{CgroupPath, Driver, QosClass};
+
+use crate::budget::DescriptorBudget;
+use crate::counter::{CpuSplit, HighWater, Mark};
+use crate::files::{FileSet, Files};
+use crate::reading::{Hot, Wanted};
+use crate::series::SeriesId;
+
+/// Handle of a cgroup in the sampler's table.
+pub(crate) type CgroupId = usize;
+
+/// What a cgroup is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The kubelet's top cgroup.
+    Root,
+    /// A QoS level.
+    Qos,
+    /// A pod.
+    Pod { uid: Box<str> },
+    /// A container or a pod's sandbox.
+    Container(ContainerKey),
+    /// A container's monitor: known, never read.
+    Conmon,
+}
+
+/// What the path tells of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ContainerKey {
+    pub(crate) uid: Box<str>,
+    pub(crate) id: Box<str>,
+    pub(crate) qos: QosClass,
+    pub(crate) driver: Driver,
+}
+
+impl Kind {
+    /// From a path below the kubelet's top cgroup; `None` for what is not the sampler's to watch.
+    pub(crate) fn of(path: CgroupPath) -> Option<Self> {
+        match path {
+            CgroupPath::Qos { .. } => Some(Self::Qos),
+            CgroupPath::Pod(pod) => Some(Self::Pod { uid: pod.uid }),
+            CgroupPath::Conmon(_) => Some(Self::Conmon),
+            CgroupPath::Nested { .. } => None,
+            CgroupPath::Container(container) => Some(Self::Container(ContainerKey {
+                qos: container.pod.qos,
+                driver: container.pod.root.driver,
+                uid: container.pod.uid,
+                id: container.id,
+            })),
+        }
+    }
+
+    /// Ancestors come before descendants: a tick goes through the ranks in order.
+    pub(crate) fn rank(&self) -> u8 {
+        match self {
+            Self::Root => 0,
+            Self::Qos => 1,
+            Self::Pod { .. } => 2,
+            Self::Container(_) | Self::Conmon => 3,
+        }
+    }
+
+    /// Its sub-directories are cgroups of their own to the sampler.
+    pub(crate) fn has_children(&self) -> bool {
+        self.rank() < 3
+    }
+
+    pub(crate) fn file_set(&self) -> FileSet {
+        match self {
+            Self::Container(_) => FileSet::Container,
+            _ => FileSet::Bandwidth,
+        }
+    }
+}
+
+/// What is known of a container cgroup's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// Its container is known.
+    Named,
+    /// Its pod, or its place in the pod, is not known yet.
+    Pending,
+    /// Its pod is not in any list: its series carry what the path tells.
+    Unmapped,
+    /// A sandbox or a monitor: no series, no reads.
+    Sandbox,
+}
+
+/// A cgroup under watch.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    /// Below the mount, `kubepods/burstable/pod…/…`.
+    pub(crate) relative: Box<str>,
+    pub(crate) inode: u64,
+    pub(crate) kind: Kind,
+    pub(crate) parent: Option<CgroupId>,
+    /// The tick in which it was found.
+    pub(crate) born: u64,
+    /// The walk that last saw it.
+    pub(crate) seen: u64,
+    /// When it was found.
+    pub(crate) found: SystemTime,
+    pub(crate) naming: Naming,
+    pub(crate) series: Option<SeriesId>,
+    pub(crate) files: Files,
+    pub(crate) marks: Marks,
+    pub(crate) bandwidth: Option<Bandwidth>,
+    pub(crate) weight: Option<u64>,
+    pub(crate) had_quota: bool,
+    /// `cpu.stat` tells of bursts.
+    pub(crate) has_burst: bool,
+    /// What quotas on it and above it have denied and allow; what its children inherit.
+    pub(crate) path: PathQuota,
+    /// The tick in which its slow files were last read.
+    pub(crate) slow_read: Option<u64>,
+    /// v1: tells when its first process ends, the last moment at which its counters can be read.
+    pub(crate) exit: Option<OwnedFd>,
+    /// The kernel says that it is gone.
+    pub(crate) vanished: bool,
+}
+
+/// Quotas from the top down to one cgroup, itself included.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct PathQuota {
+    /// CPU-nanoseconds denied by the quotas, their own `cpu.stat` added up.
+    pub(crate) denied_ns: u64,
+    /// Lowest quota ÷ period, cores.
+    pub(crate) limit_cores: Option<f64>,
+    /// Some of them has, or had, a quota.
+    pub(crate) had_quota: bool,
+}
+
+impl Cgroup {
+    pub(crate) fn new(relative: Box<str>, inode: u64, kind: Kind, parent: Option<CgroupId>, born: u64) -> Self {
+        let naming = if kind == Kind::Conmon { Naming::Sandbox } else { Naming::Pending };
+        Self {
+            files: Files::new(kind.file_set()),
+            relative,
+            inode,
+            kind,
+            parent,
+            born,
+            seen: 0,
+            found: SystemTime::now(),
+            naming,
+            series: None,
+            marks: Marks::default(),
+            bandwidth: None,
+            weight: None,
+            had_quota: false,
+            has_burst: false,
+            path: PathQuota::default(),
+            slow_read: None,
+            exit: None,
+            vanished: false,
+        }
+    }
+
+    /// Closes its files.
+    pub(crate) fn close_files(&mut self, budget: &mut DescriptorBudget) {
+        budget.give_back(self.files.kept());
+        self.files = Files::new(self.kind.file_set());
+    }
+
+    /// Its counters are read at every tick.
+    pub(crate) fn is_read(&self) -> bool {
+        self.naming != Naming::Sandbox && !self.vanished
+    }
+
+    /// It was never read.
+    pub(crate) fn is_unread(&self) -> bool {
+        !self.marks.seen
+    }
+
+    /// What is worth reading of it.
+    pub(crate) fn wanted(&self, above: PathQuota, version: Version) -> Wanted {
+        let is_container = matches!(self.kind, Kind::Container(_));
+        Wanted {
+            cfs: self.had_quota || self.is_unread(),
+            ancestors: is_container && above.had_quota,
+            usage: is_container && version == Version::V2,
+        }
+    }
+
+    /// Takes a reading in: the gauges as they are, the counters as what they gained.
+    pub(crate) fn take(&mut self, hot: &Hot, above: PathQuota) -> Gains {
+        // What was not read this time is as it was.
+        self.bandwidth = hot.bandwidth.or(self.bandwidth);
+        self.weight = hot.weight.or(self.weight);
+        let quota = self.bandwidth.and_then(|bandwidth| bandwidth.limit_cores());
+        self.has_burst |= hot.stat.nr_bursts.is_some();
+        self.had_quota |= quota.is_some() || hot.stat.nr_periods.is_some_and(|periods| periods > 0);
+        let mut gains = self.marks.advance(hot);
+        gains.ancestor_ns = self.marks.advance_ancestor(hot, above);
+        self.path = PathQuota {
+            denied_ns: above.denied_ns + self.marks.own_denied_ns,
+            limit_cores: lowest(quota, above.limit_cores),
+            had_quota: above.had_quota || self.had_quota,
+        };
+        gains
+    }
+}
+
+fn lowest(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The last value of each counter of a cgroup.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Marks {
+    seen: bool,
+    split: CpuSplit,
+    user: Mark,
+    system: Mark,
+    periods: Mark,
+    throttled_periods: Mark,
+    throttled: Mark,
+    bursts: Mark,
+    burst: Mark,
+    pressure_some: Mark,
+    pressure_full: Mark,
+    local: HighWater,
+    /// Where the ancestors' own counts stood when this cgroup was last read.
+    ancestors: Option<u64>,
+    own_denied_ns: u64,
+}
+
+/// What the counters gained since the reading before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Gains {
+    /// The first reading of this cgroup: the gains are its history.
+    pub(crate) first: bool,
+    pub(crate) user_ns: Option<u64>,
+    pub(crate) system_ns: Option<u64>,
+    pub(crate) periods: Option<u64>,
+    pub(crate) throttled_periods: Option<u64>,
+    pub(crate) throttled_ns: Option<u64>,
+    pub(crate) burst_periods: Option<u64>,
+    pub(crate) burst_ns: Option<u64>,
+    pub(crate) ancestor_ns: Option<u64>,
+}
+
+impl Marks {
+    fn advance(&mut self, hot: &Hot) -> Gains {
+        let first = !std::mem::replace(&mut self.seen, true);
+        let (user, system) = self.usage(hot);
+        let mut gain = |mark: fn(&mut Self) -> &mut Mark, value: Option<u64>| value.map(|now| mark(self).advance(now));
+        let gains = Gains {
+            first,
+            user_ns: gain(|marks| &mut marks.user, user),
+            system_ns: gain(|marks| &mut marks.system, system),
+            periods: gain(|marks| &mut marks.periods, hot.stat.nr_periods),
+            throttled_periods: gain(|marks| &mut marks.throttled_periods, hot.stat.nr_throttled),
+            throttled_ns: gain(|marks| &mut marks.throttled, hot.stat.throttled_ns),
+            burst_periods: gain(|marks| &mut marks.bursts, hot.stat.nr_bursts),
+            burst_ns: gain(|marks| &mut marks.burst, hot.stat.burst_ns),
+            ancestor_ns: None,
+        };
+        self.own_denied_ns += gains.throttled_ns.unwrap_or(0);
+        gains
+    }
+
+    /// (user, system) time whose sum is the kernel's usage: v1 counts the parts in ticks, v2 cuts each to microseconds.
+    fn usage(&mut self, hot: &Hot) -> (Option<u64>, Option<u64>) {
+        let v1 = || Some((hot.acct_usage_ns?, hot.acct?.user_ticks?, hot.acct?.system_ticks?));
+        let v2 = || Some((hot.stat.usage_ns?, hot.stat.user_ns?, hot.stat.system_ns?));
+        match v1().or_else(v2) {
+            Some((usage_ns, user, system)) => {
+                let (user_ns, system_ns) = self.split.split(usage_ns, user, system);
+                (Some(user_ns), Some(system_ns))
+            }
+            None => (None, None),
+        }
+    }
+
+    /// What the ancestors' quotas denied this cgroup: `cpu.stat.local` less its own count where the kernel has it,
+    /// else what the ancestors' own counts gained while it lived.
+    fn advance_ancestor(&mut self, hot: &Hot, above: PathQuota) -> Option<u64> {
+        if let Some(local) = hot.local_throttled_ns {
+            // Not read where it never had a quota of its own: then it counts nothing.
+            let own = hot.stat.throttled_ns.unwrap_or(0);
+            let gained = self.local.advance(local.saturating_sub(own));
+            return above.had_quota.then_some(gained);
+        }
+        let before = self.ancestors.replace(above.denied_ns).unwrap_or(above.denied_ns);
+        above.had_quota.then(|| above.denied_ns - before)
+    }
+
+    /// What pressure gained: (some, full).
+    pub(crate) fn advance_pressure(&mut self, now: CpuPressure) -> (Option<u64>, Option<u64>) {
+        let some = now.some_ns.map(|ns| self.pressure_some.advance(ns));
+        (some, now.full_ns.map(|ns| self.pressure_full.advance(ns)))
+    }
+
+    /// The ancestors' history is this cgroup's too: both were found at the same time.
+    pub(crate) fn inherit_history(&mut self) {
+        self.ancestors = Some(0);
+    }
+}

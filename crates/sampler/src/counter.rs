@@ -1,0 +1,129 @@
+//! Kernel counters to totals that never go back. Pure.
+
+/// The last value of one kernel counter of one cgroup.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Mark(Option<u64>);
+
+impl Mark {
+    /// What the counter has gained since the last value; all of it at the first one, and when it went back: then the
+    /// cgroup behind it is a new one that began at zero.
+    pub(crate) fn advance(&mut self, now: u64) -> u64 {
+        match self.0.replace(now) {
+            Some(last) if now >= last => now - last,
+            _ => now,
+        }
+    }
+}
+
+/// A value that is exact in the long run but may be read a little ahead: only its new maxima count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct HighWater(u64);
+
+impl HighWater {
+    pub(crate) fn advance(&mut self, now: u64) -> u64 {
+        let gained = now.saturating_sub(self.0);
+        self.0 = self.0.max(now);
+        gained
+    }
+}
+
+/// Exact usage, split in the proportion of user and system time so that the parts add up to it and never go back: what
+/// the kernel itself does where it counts in nanoseconds (kernel/sched/cputime.c `cputime_adjust`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CpuSplit {
+    user_ns: u64,
+    system_ns: u64,
+}
+
+impl CpuSplit {
+    /// (user, system) nanoseconds; their sum is `usage_ns`.
+    pub(crate) fn split(&mut self, usage_ns: u64, user: u64, system: u64) -> (u64, u64) {
+        if usage_ns < self.user_ns + self.system_ns {
+            *self = Self::default();
+        }
+        let whole = u128::from(user) + u128::from(system);
+        let wanted = match whole {
+            0 => 0,
+            _ => u64::try_from(u128::from(usage_ns) * u128::from(system) / whole).unwrap_or(usage_ns),
+        };
+        self.system_ns = wanted.clamp(self.system_ns, usage_ns - self.user_ns);
+        self.user_ns = usage_ns - self.system_ns;
+        (self.user_ns, self.system_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_total_is_the_sum_of_what_each_cgroup_counted(
+            runs in proptest::collection::vec(proptest::collection::vec(0u64..1_000_000, 1..20), 1..10)
+        ) {
+            // Each run is a cgroup's increments. A new cgroup starts at zero; it is told by the value going back, so
+            // only a run whose first value is below the last one's end can be told, as in the kernel.
+            let mut mark = Mark::default();
+            let mut total = 0u64;
+            let mut truth = 0u64;
+            for run in &runs {
+                let mut value = 0u64;
+                let fresh = std::mem::take(&mut mark);
+                prop_assert!(fresh == Mark::default() || fresh.0.is_some());
+                for step in run {
+                    value += step;
+                    total += mark.advance(value);
+                }
+                truth += value;
+            }
+            prop_assert_eq!(total, truth);
+        }
+
+        #[test]
+        fn whatever_a_counter_does_its_total_never_shrinks(values in proptest::collection::vec(any::<u32>(), 0..50)) {
+            let mut mark = Mark::default();
+            let mut last = None;
+            for value in values.into_iter().map(u64::from) {
+                let gained = mark.advance(value);
+                match last {
+                    Some(last) if value >= last => prop_assert_eq!(gained, value - last),
+                    _ => prop_assert_eq!(gained, value),
+                }
+                last = Some(value);
+            }
+        }
+
+        #[test]
+        fn the_parts_of_usage_add_up_and_never_go_back(
+            steps in proptest::collection::vec((0u64..2_000_000_000, 0u64..200, 0u64..200), 1..40)
+        ) {
+            let (mut split, mut usage, mut user, mut system) = (CpuSplit::default(), 0, 0, 0);
+            let mut last = (0, 0);
+            for (ns, user_ticks, system_ticks) in steps {
+                usage += ns;
+                user += user_ticks;
+                system += system_ticks;
+                let now = split.split(usage, user, system);
+                prop_assert_eq!(now.0 + now.1, usage);
+                prop_assert!(now.0 >= last.0 && now.1 >= last.1, "{:?} after {:?}", now, last);
+                last = now;
+            }
+        }
+
+        #[test]
+        fn a_high_water_mark_gains_its_maximum(values in proptest::collection::vec(0u64..1000, 1..50)) {
+            let mut mark = HighWater::default();
+            let gained: u64 = values.iter().map(|&value| mark.advance(value)).sum();
+            prop_assert_eq!(gained, *values.iter().max().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_usage_that_went_back_is_split_anew() {
+        let mut split = CpuSplit::default();
+        assert_eq!(split.split(1000, 1, 1), (500, 500));
+        assert_eq!(split.split(100, 0, 1), (0, 100));
+    }
+}

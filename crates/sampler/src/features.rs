@@ -1,0 +1,42 @@
+//! Which optional kernel features are in force, and why one is not.
+
+use cgroupfs::Version;
+
+use crate::cgroup::Kind;
+use crate::files::FileId;
+use crate::snapshot::{FeatureState, KernelInfo};
+use crate::tree::Tree;
+
+/// The state of every feature that can be told by now. What only a container's files show is left out before the first
+/// container.
+pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
+    let mut states = vec![state("inotify", tree.watch_error.clone().unwrap_or_default())];
+    let mut containers = tree.cgroups.iter().filter(|(_, cgroup)| matches!(cgroup.kind, Kind::Container(_)));
+    let Some((_, sample)) = containers.find(|(_, cgroup)| cgroup.is_read() && cgroup.files.has(FileId::CpuStat)) else {
+        return states;
+    };
+    let lacks = |id, reason: &str| if sample.files.has(id) { String::new() } else { reason.to_owned() };
+    states.push(state("cgroup_pressure", pressure(tree, kernel)));
+    let local = "needs Linux 6.6; the ancestors' own cpu.stat is used instead";
+    states.push(state("cpu_stat_local", lacks(FileId::CpuStatLocal, local)));
+    states.push(state("cpu_burst", if sample.has_burst { String::new() } else { "needs Linux 5.14".to_owned() }));
+    states.push(state("cpuset", lacks(FileId::CpusetEffective, "no cpuset controller on the containers' cgroups")));
+    states.push(state("memory", lacks(FileId::MemoryUsage, "no memory controller on the containers' cgroups")));
+    states.push(state("numa_memory", lacks(FileId::MemoryNuma, "the kernel has no memory.numa_stat (CONFIG_NUMA)")));
+    states
+}
+
+fn pressure(tree: &Tree, kernel: &KernelInfo) -> String {
+    let reason = match (tree.hierarchy.version, kernel.psi) {
+        (Version::V1, _) => "cgroup v1 has no cpu.pressure",
+        (_, "off") => "PSI is disabled: boot with psi=1",
+        (_, "absent") => "the kernel is built without CONFIG_PSI",
+        _ => "",
+    };
+    reason.to_owned()
+}
+
+/// A feature that is in force when there is no reason against it.
+pub(crate) fn state(feature: &'static str, reason: String) -> FeatureState {
+    FeatureState { feature, enabled: reason.is_empty(), reason }
+}

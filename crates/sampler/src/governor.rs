@@ -1,0 +1,117 @@
+//! The agent spares the node: it lengthens the interval when its own CPU time passes a budget.
+
+use std::time::Duration;
+
+/// How long its cost is watched before anything is decided: long enough for a walk to be no reason.
+const WATCHED: Duration = Duration::from_secs(10);
+/// No interval is longer.
+const LONGEST: Duration = Duration::from_secs(60);
+/// It goes back to the shorter interval when the cost would then be below this part of the budget, so that it does
+/// not swing.
+const COMFORT: f64 = 0.5;
+
+/// Decides on the interval between ticks.
+#[derive(Debug)]
+pub(crate) struct Governor {
+    configured: Duration,
+    interval: Duration,
+    budget_cores: f64,
+    /// Start of the watch: (time since some start, CPU time).
+    began: Option<(Duration, u64)>,
+}
+
+/// The interval has changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) interval: Duration,
+    /// What the agent used, cores.
+    pub(crate) used_cores: f64,
+}
+
+impl Governor {
+    pub(crate) fn new(configured: Duration, budget_cores: f64) -> Self {
+        Self { configured, interval: configured, budget_cores, began: None }
+    }
+
+    /// In force.
+    pub(crate) fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Why the interval is not the configured one; empty when it is.
+    pub(crate) fn reason(&self) -> String {
+        if self.interval <= self.configured {
+            return String::new();
+        }
+        format!("the agent passed its budget of {} cores: raise --cpu-budget or --sample-interval", self.budget_cores)
+    }
+
+    /// Takes in what this process has used by now; `now` counts from any fixed moment.
+    pub(crate) fn observe(&mut self, now: Duration, cpu_ns: u64) -> Option<Change> {
+        let (began, cpu_then) = *self.began.get_or_insert((now, cpu_ns));
+        let watched = now.saturating_sub(began);
+        // Longer intervals need a longer watch: a tick more or less must not decide.
+        if watched < WATCHED.max(self.interval * 4) {
+            return None;
+        }
+        self.began = Some((now, cpu_ns));
+        let used_cores = cpu_ns.saturating_sub(cpu_then) as f64 / watched.as_nanos() as f64;
+        let interval = self.judged(used_cores);
+        let changed = interval != self.interval;
+        self.interval = interval;
+        changed.then_some(Change { interval, used_cores })
+    }
+
+    fn judged(&self, used_cores: f64) -> Duration {
+        if used_cores > self.budget_cores {
+            return (self.interval * 2).min(LONGEST.max(self.configured));
+        }
+        // Half the interval costs at most twice as much.
+        if self.interval > self.configured && used_cores * 2.0 < self.budget_cores * COMFORT {
+            return (self.interval / 2).max(self.configured);
+        }
+        self.interval
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Feeds `seconds` of a constant use and gives what was decided.
+    fn run(governor: &mut Governor, from: u64, seconds: u64, cores: f64) -> Vec<Duration> {
+        let ns = |second: u64| ((second - from) as f64 * cores * 1e9) as u64;
+        governor.began = None;
+        let changes = (from..=from + seconds).filter_map(|second| governor.observe(SECOND * second as u32, ns(second)));
+        changes.map(|change| change.interval).collect()
+    }
+
+    #[test]
+    fn within_the_budget_nothing_changes() {
+        let mut governor = Governor::new(SECOND, 0.02);
+        assert!(run(&mut governor, 0, 300, 0.019).is_empty());
+        assert_eq!(governor.reason(), "");
+    }
+
+    #[test]
+    fn above_the_budget_the_interval_doubles_up_to_a_minute_and_says_why() {
+        let mut governor = Governor::new(SECOND, 0.02);
+        assert_eq!(run(&mut governor, 0, 10, 0.05), [SECOND * 2]);
+        assert!(governor.reason().contains("--cpu-budget"));
+        let more = run(&mut governor, 10, 3000, 0.05);
+        assert_eq!(more.last(), Some(&LONGEST));
+        assert_eq!(governor.interval(), LONGEST);
+    }
+
+    #[test]
+    fn it_comes_back_when_there_is_room_and_does_not_swing() {
+        let mut governor = Governor::new(SECOND, 0.02);
+        run(&mut governor, 0, 10, 0.03);
+        assert_eq!(governor.interval(), SECOND * 2);
+        // Half the interval would cost 0.018 cores: within the budget, but not with comfort.
+        assert!(run(&mut governor, 10, 100, 0.009).is_empty());
+        assert_eq!(run(&mut governor, 200, 10, 0.004), [SECOND]);
+    }
+}

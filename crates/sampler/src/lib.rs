@@ -1,0 +1,31 @@
+//! The sampler: one tick reads every cgroup's counters, turns them into accumulated series, and publishes one
+//! immutable [`snapshot::NodeSnapshot`].
+//!
+//! This crate owns the hot path. It never talks to a kubelet, serves HTTP, or writes a control file.
+
+mod budget;
+mod cgroup;
+mod contention;
+mod counter;
+mod features;
+mod files;
+mod governor;
+pub mod labels;
+mod naming;
+mod probe;
+mod publish;
+mod reading;
+mod sampler;
+mod series;
+mod slow;
+pub mod snapshot;
+mod tasks;
+mod thread;
+mod tree;
+mod wake;
+
+pub use budget::DescriptorBudget;
+pub use naming::PodNames;
+pub use publish::Published;
+pub use sampler::{Sampler, SamplerConfig};
+pub use thread::{Running, TickReport, spawn};

@@ -1,0 +1,131 @@
+//! What a cgroup's series are called: the join with the pods, and what to show while a name is not known.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use pods::model::{Container, Pod};
+use pods::{Lookup, PodIndex, Pods};
+
+use crate::cgroup::ContainerKey;
+use crate::labels;
+use crate::snapshot::{ContainerIdentity, PodIdentity};
+
+/// How long a cgroup without a name is held back where a source of names answers: longer than a kubelet takes to list
+/// a new pod, so that a series is not first shown under another name.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A cgroup of a settled pod that is this old and in no list is its sandbox: the kubelet lists a new container after its
+/// next relist, about a second.
+const LISTED_AFTER: Duration = Duration::from_secs(5);
+
+/// Who knows the names of cgroups. The sampler never waits for it.
+pub trait PodNames: Send {
+    /// The pods as last known.
+    fn index(&self) -> Arc<PodIndex>;
+    /// This cgroup has no name in the present index; an empty id asks for the pod. May be called at every tick.
+    fn ask(&self, pod_uid: &str, container_id: &str);
+    /// Some source has answered or is still being asked for the first time: a name may come soon.
+    fn may_answer(&self) -> bool;
+}
+
+impl PodNames for Pods {
+    fn index(&self) -> Arc<PodIndex> {
+        Self::index(self)
+    }
+
+    fn ask(&self, pod_uid: &str, container_id: &str) {
+        Self::ask(self, pod_uid, container_id);
+    }
+
+    fn may_answer(&self) -> bool {
+        let status = self.status();
+        status.iter().any(|source| source.ever() || source.error.is_none())
+    }
+}
+
+/// What to call a container's cgroup.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Name {
+    /// A container of a known pod.
+    Known(Box<KnownContainer>),
+    /// Not yet; held back.
+    Pending,
+    /// Show it by its path.
+    Unmapped,
+    /// A sandbox: never shown.
+    Sandbox,
+}
+
+/// A named container and what its pod's spec says.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct KnownContainer {
+    pub(crate) identity: ContainerIdentity,
+    pub(crate) request_cores: Option<f64>,
+    pub(crate) memory_request_bytes: Option<u64>,
+}
+
+/// Names a container's cgroup that was `found` then.
+pub(crate) fn name(names: &dyn PodNames, index: &PodIndex, key: &ContainerKey, found: SystemTime) -> Name {
+    match index.container(&key.uid, &key.id) {
+        Lookup::Named { pod, container } => Name::Known(Box::new(known(pod, container, key))),
+        // A list from before the cgroup was there cannot tell a sandbox from a container that is new.
+        Lookup::Sandbox { .. } if age(found) >= LISTED_AFTER => Name::Sandbox,
+        Lookup::Sandbox { .. } | Lookup::Unlisted { .. } => {
+            names.ask(&key.uid, &key.id);
+            Name::Pending
+        }
+        Lookup::UnknownPod => {
+            names.ask(&key.uid, &key.id);
+            if names.may_answer() && age(found) < PATIENCE { Name::Pending } else { Name::Unmapped }
+        }
+    }
+}
+
+fn age(found: SystemTime) -> Duration {
+    SystemTime::now().duration_since(found).unwrap_or_default()
+}
+
+fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer {
+    let (namespace, pod_name, name) = (pod.namespace.to_string(), pod.name.to_string(), container.name.to_string());
+    let identity = ContainerIdentity {
+        labels: labels::pairs(&[("namespace", &namespace), ("pod", &pod_name), ("container", &name)]),
+        namespace,
+        pod: pod_name,
+        container: name,
+        uid: pod.uid.to_string(),
+        container_id: key.id.to_string(),
+        image: container.image.to_string(),
+        qos_class: pod.qos_class.unwrap_or(key.qos).as_str().to_owned(),
+        cpu_qos: pod.pinning.qos_class.as_deref().unwrap_or_default().to_owned(),
+        cgroup_driver: key.driver.as_str(),
+    };
+    let resources = container.resources;
+    KnownContainer {
+        identity,
+        request_cores: resources.cpu_request_millis.map(|millis| millis as f64 / 1000.0),
+        memory_request_bytes: resources.memory_request_bytes,
+    }
+}
+
+/// What the path alone tells.
+pub(crate) fn unmapped(key: &ContainerKey) -> ContainerIdentity {
+    ContainerIdentity {
+        labels: labels::pairs(&[("namespace", ""), ("pod", &key.uid), ("container", &key.id)]),
+        pod: key.uid.to_string(),
+        container: key.id.to_string(),
+        uid: key.uid.to_string(),
+        container_id: key.id.to_string(),
+        qos_class: key.qos.as_str().to_owned(),
+        cgroup_driver: key.driver.as_str(),
+        ..ContainerIdentity::default()
+    }
+}
+
+/// What a pod's own series are called; true where the pod is known.
+pub(crate) fn pod(index: &PodIndex, uid: &str) -> (PodIdentity, bool) {
+    let (namespace, pod, known) = match index.pod(uid) {
+        Some(pod) => (pod.namespace.to_string(), pod.name.to_string(), true),
+        None => (String::new(), uid.to_owned(), false),
+    };
+    (PodIdentity { labels: labels::pairs(&[("namespace", &namespace), ("pod", &pod)]), namespace, pod }, known)
+}

@@ -1,0 +1,129 @@
+//! The node's own rows: CPUs, kernel, steal, pressure, and what this process costs.
+
+use std::path::{Path, PathBuf};
+
+use cgroupfs::{Hierarchy, KeptFile, node};
+use kernel_text::{CpuPressure, parse_u64};
+
+use crate::snapshot::{CpuPlace, FeatureState, KernelInfo, NodeRow, SamplerRow};
+
+/// Nanoseconds of one tick of `/proc/stat` (`USER_HZ` is 100).
+const TICK_NS: u64 = 10_000_000;
+
+/// Kept files of the node and what does not change.
+pub(crate) struct NodeProbe {
+    sys_root: PathBuf,
+    stat: Option<KeptFile>,
+    pressure: Option<KeptFile>,
+    statm: Option<KeptFile>,
+    page_bytes: u64,
+    pub(crate) kernel: KernelInfo,
+    row: NodeRow,
+}
+
+impl NodeProbe {
+    pub(crate) fn new(proc_root: &Path, sys_root: &Path, hierarchy: &Hierarchy) -> Self {
+        let kept = |directory: &Path, name: &str| KeptFile::open(directory, name).ok().flatten();
+        let psi = node::psi(proc_root);
+        let release = node::kernel_release(proc_root);
+        let kernel = KernelInfo {
+            cgroup_version: hierarchy.version_name(),
+            cgroup_driver: "unknown",
+            throttle_accounting: throttle_accounting(&release),
+            psi: psi.as_str(),
+            btf: node::has_btf(sys_root),
+            release,
+        };
+        let mut probe = Self {
+            sys_root: sys_root.to_owned(),
+            stat: kept(proc_root, "stat"),
+            pressure: kept(&proc_root.join("pressure"), "cpu").filter(|_| psi == node::Psi::On),
+            statm: kept(Path::new("/proc/self"), "statm"),
+            page_bytes: rustix::param::page_size() as u64,
+            kernel,
+            row: NodeRow::default(),
+        };
+        probe.read_topology();
+        probe
+    }
+
+    /// Reads CPUs and their places again; they change with hotplug.
+    pub(crate) fn read_topology(&mut self) {
+        let list = |name| node::cpu_list(&self.sys_root, name).ok();
+        let states = ["online", "offline", "possible", "present", "isolated", "nohz_full"];
+        let counted = states.into_iter().filter_map(|state| Some((state, list(state)?.len() as u32)));
+        self.row.cpus = counted.collect();
+        let places = list("online").map(|online| node::cpu_places(&self.sys_root, &online)).unwrap_or_default();
+        self.row.cpu_info = places.into_iter().map(place).collect();
+    }
+
+    /// Writes the node's row into `into`.
+    pub(crate) fn publish(&mut self, into: &mut NodeRow, features: &[FeatureState], buffer: &mut Vec<u8>) {
+        into.cpus.clone_from(&self.row.cpus);
+        into.cpu_info.clone_from(&self.row.cpu_info);
+        into.steal_ns = read(self.stat.as_ref(), buffer, steal_ns);
+        into.pressure_waiting_ns = read(self.pressure.as_ref(), buffer, |text| CpuPressure::parse(text).ok()?.some_ns);
+        if into.kernel != self.kernel {
+            into.kernel = self.kernel.clone();
+        }
+        if into.features != features {
+            into.features = features.to_vec();
+        }
+    }
+
+    /// Writes what this process has cost into `into`.
+    pub(crate) fn publish_own_cost(&self, into: &mut SamplerRow, buffer: &mut Vec<u8>) {
+        into.process_cpu_ns = Some(node::own_cpu_ns());
+        into.process_resident_bytes = read(self.statm.as_ref(), buffer, |text| {
+            let pages = parse_u64("statm", text.split(|&byte| byte == b' ').nth(1)?).ok()?;
+            Some(pages * self.page_bytes)
+        });
+    }
+}
+
+fn read(file: Option<&KeptFile>, buffer: &mut Vec<u8>, parse: impl FnOnce(&[u8]) -> Option<u64>) -> Option<u64> {
+    parse(file?.read(buffer).ok()?)
+}
+
+/// The eighth number of the first line of `/proc/stat`: `cpu user nice system idle iowait irq softirq steal …`.
+fn steal_ns(text: &[u8]) -> Option<u64> {
+    let line = text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?;
+    let mut numbers = line.split(|&byte| byte == b' ').filter(|number| !number.is_empty());
+    let ticks = parse_u64("stat", numbers.nth(7)?).ok()?;
+    ticks.checked_mul(TICK_NS)
+}
+
+/// From 6.18 on a task is throttled when it returns to user space; before, its whole run queue is. The two are not
+/// comparable (sched/fair: "task based throttling").
+fn throttle_accounting(release: &str) -> &'static str {
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) >= (6, 18) => "task",
+        (Some(_), Some(_)) => "cfs_rq",
+        _ => "unknown",
+    }
+}
+
+fn place(place: node::CpuPlace) -> CpuPlace {
+    let node::CpuPlace { cpu, core, llc, numa_node, socket } = place;
+    CpuPlace { cpu, core, llc, numa_node, socket }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_the_eighth_number_of_the_first_line() {
+        // uname -r 6.1.
+        assert_eq!(steal_ns(b"cpu  1 2 3 4 5 6 7 250 0 0\ncpu0 9 9 9 9 9 9 9 9 9 9\n"), Some(2_500_000_000));
+        assert_eq!(steal_ns(b"cpu  1 2 3\n"), None);
+        assert_eq!(steal_ns(b""), None);
+    }
+
+    #[test]
+    fn the_accounting_model_is_told_by_the_release() {
+        let models = ["6.1.0-56-cloud-amd64", "6.17.9", "6.18.44-fc-v595", "7.0-rc1", "strange"];
+        assert_eq!(models.map(throttle_accounting), ["cfs_rq", "cfs_rq", "task", "task", "unknown"]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Publishing snapshots whole, and taking back those that nobody reads any more.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::snapshot::NodeSnapshot;
+
+/// Where consumers find the latest snapshot. Cheap to clone; reading takes no lock and never waits.
+#[derive(Debug, Clone, Default)]
+pub struct Published(Arc<ArcSwap<NodeSnapshot>>);
+
+impl Published {
+    /// The latest snapshot; the empty one, of sequence 0, before the first tick.
+    #[must_use]
+    pub fn latest(&self) -> Arc<NodeSnapshot> {
+        self.0.load_full()
+    }
+}
+
+/// The writing side: fills a snapshot that no consumer holds any more.
+#[derive(Debug, Default)]
+pub(crate) struct Publisher {
+    published: Published,
+    spare: Vec<Arc<NodeSnapshot>>,
+}
+
+impl Publisher {
+    pub(crate) fn published(&self) -> Published {
+        self.published.clone()
+    }
+
+    /// Lets `fill` write over an older snapshot, which keeps its buffers, and publishes it.
+    pub(crate) fn publish(&mut self, fill: impl FnOnce(&mut NodeSnapshot)) {
+        let free = self.spare.iter_mut().position(|snapshot| Arc::get_mut(snapshot).is_some());
+        let mut snapshot = free.map(|at| self.spare.swap_remove(at)).unwrap_or_default();
+        if let Some(snapshot) = Arc::get_mut(&mut snapshot) {
+            fill(snapshot);
+        }
+        let old = self.published.0.swap(snapshot);
+        // A consumer that never lets go must not make the spares pile up.
+        if self.spare.len() < 3 {
+            self.spare.push(old);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_in_use_is_never_written_to() {
+        let mut publisher = Publisher::default();
+        let published = publisher.published();
+        let mut held = Vec::new();
+        for sequence in 1..=10 {
+            publisher.publish(|snapshot| snapshot.sequence = sequence);
+            let latest = published.latest();
+            assert_eq!(latest.sequence, sequence);
+            held.push(latest);
+        }
+        assert!(held.iter().map(|snapshot| snapshot.sequence).eq(1..=10));
+    }
+
+    #[test]
+    fn a_snapshot_that_nobody_holds_is_used_again() {
+        let mut publisher = Publisher::default();
+        let published = publisher.published();
+        let mut addresses = std::collections::HashSet::new();
+        for sequence in 1..=20 {
+            publisher.publish(|snapshot| snapshot.sequence = sequence);
+            addresses.insert(Arc::as_ptr(&published.latest()));
+        }
+        assert!(addresses.len() <= 3, "{addresses:?}");
+    }
+}

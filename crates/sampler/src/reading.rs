@@ -1,0 +1,90 @@
+//! One cgroup's files, read and parsed: what is read at every tick.
+
+use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64, shares_to_weight};
+
+use crate::files::{FileId, Files, Place, ReadErrors};
+
+/// Parses the text of a file, counting what fails.
+pub(crate) struct Reader<'a> {
+    pub(crate) files: &'a Files,
+    pub(crate) place: Place<'a>,
+    pub(crate) buffer: &'a mut Vec<u8>,
+    pub(crate) errors: &'a mut ReadErrors,
+    /// Set when a read says that the cgroup is gone.
+    pub(crate) vanished: bool,
+}
+
+impl Reader<'_> {
+    /// Reads and parses one file; `None` when it is not there, or fails (counted).
+    pub(crate) fn get<T>(&mut self, id: FileId, parse: impl FnOnce(&[u8]) -> Result<T, ParseError>) -> Option<T> {
+        let text = match self.files.read(id, self.place, self.buffer)? {
+            Ok(text) => text,
+            Err(error) => {
+                self.vanished |= self.errors.count(&error);
+                return None;
+            }
+        };
+        let parsed = parse(text);
+        self.errors.parse += u64::from(parsed.is_err());
+        parsed.ok()
+    }
+}
+
+/// What is read at every tick.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Hot {
+    pub(crate) stat: CpuStat,
+    /// Throttled by any quota, the ancestors' included (`cpu.stat.local`).
+    pub(crate) local_throttled_ns: Option<u64>,
+    /// v1: `cpuacct.usage`.
+    pub(crate) acct_usage_ns: Option<u64>,
+    /// v1: `cpuacct.stat`.
+    pub(crate) acct: Option<CpuacctStat>,
+    pub(crate) bandwidth: Option<Bandwidth>,
+    pub(crate) weight: Option<u64>,
+}
+
+/// What a cgroup's past says about which files are worth a read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// It has, or had, a quota, or was never read.
+    pub(crate) cfs: bool,
+    /// Something above it has, or had, a quota.
+    pub(crate) ancestors: bool,
+    /// `cpu.stat` also holds the usage: a container on v2.
+    pub(crate) usage: bool,
+}
+
+impl Hot {
+    /// Reads the hot files. Where there never was a quota `cpu.stat` counts nothing, and is not read for that.
+    pub(crate) fn read(reader: &mut Reader<'_>, wanted: Wanted) -> Self {
+        let bandwidth = bandwidth(reader);
+        let has_quota = bandwidth.is_some_and(|bandwidth| bandwidth.quota != Quota::Max);
+        // `local` before `stat`: it holds `own`, so a throttle that is credited between the two can only make the
+        // ancestors' part smaller, and the next reading mends it.
+        let local = wanted.ancestors.then(|| reader.get(FileId::CpuStatLocal, CpuStat::parse)).flatten();
+        let stat = wanted.cfs || wanted.usage || has_quota;
+        Self {
+            local_throttled_ns: local.and_then(|local| local.throttled_ns),
+            stat: stat.then(|| reader.get(FileId::CpuStat, CpuStat::parse)).flatten().unwrap_or_default(),
+            acct: reader.get(FileId::AcctStat, CpuacctStat::parse),
+            acct_usage_ns: reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text)),
+            bandwidth,
+            weight: weight(reader),
+        }
+    }
+}
+
+fn bandwidth(reader: &mut Reader<'_>) -> Option<Bandwidth> {
+    if let Some(bandwidth) = reader.get(FileId::CpuMax, Bandwidth::parse_v2) {
+        return Some(bandwidth);
+    }
+    let quota = reader.get(FileId::CfsQuota, Quota::parse_v1)?;
+    let period_usec = reader.get(FileId::CfsPeriod, |text| parse_u64("cpu.cfs_period_us", text))?;
+    (period_usec > 0).then_some(Bandwidth { quota, period_usec })
+}
+
+fn weight(reader: &mut Reader<'_>) -> Option<u64> {
+    let number = |text: &[u8]| parse_u64("cpu.weight", text);
+    reader.get(FileId::CpuWeight, number).or_else(|| reader.get(FileId::CpuShares, number).map(shares_to_weight))
+}

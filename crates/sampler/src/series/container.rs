@@ -1,0 +1,118 @@
+//! A container's series.
+
+use std::sync::Arc;
+
+use super::table::{Row, Track};
+use super::totals::add;
+use super::window::WindowMark;
+use crate::cgroup::Gains;
+use crate::snapshot::{ContainerIdentity, ContainerRow};
+
+/// One container's series.
+#[derive(Debug, Default)]
+pub(crate) struct ContainerSeries {
+    pub(crate) row: ContainerRow,
+    window: WindowMark,
+}
+
+impl ContainerSeries {
+    /// Adds what a cgroup's counters gained.
+    pub(crate) fn gain(&mut self, gains: &Gains, had_quota: bool) {
+        let row = &mut self.row;
+        add(&mut row.user_ns, gains.user_ns);
+        add(&mut row.system_ns, gains.system_ns);
+        add(&mut row.throttled_ancestor_ns, gains.ancestor_ns);
+        if !had_quota {
+            return;
+        }
+        row.windows.get_or_insert_default();
+        row.cfs.get_or_insert_default().gain(gains);
+        if gains.first {
+            self.window.skip(gains.periods.unwrap_or(0), gains.throttled_periods.unwrap_or(0));
+        }
+    }
+
+    /// Ends a window.
+    pub(crate) fn close_window(&mut self) {
+        if let (Some(cfs), Some(windows)) = (self.row.cfs, &mut self.row.windows) {
+            self.window.close(cfs, windows);
+        }
+    }
+}
+
+impl Track for ContainerSeries {
+    type Row = ContainerRow;
+
+    fn row(&self) -> &ContainerRow {
+        &self.row
+    }
+
+    fn row_mut(&mut self) -> &mut ContainerRow {
+        &mut self.row
+    }
+
+    fn wake(&mut self) {
+        self.row.live = true;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        let (row, other) = (&mut self.row, &other.row);
+        add(&mut row.user_ns, other.user_ns);
+        add(&mut row.system_ns, other.system_ns);
+        add(&mut row.throttled_ancestor_ns, other.throttled_ancestor_ns);
+        add(&mut row.pressure_waiting_ns, other.pressure_waiting_ns);
+        add(&mut row.pressure_stalled_ns, other.pressure_stalled_ns);
+        add(&mut row.contention_lower_ns, other.contention_lower_ns);
+        add(&mut row.contention_upper_ns, other.contention_upper_ns);
+        if let Some(cfs) = other.cfs {
+            row.cfs.get_or_insert_default().add(&cfs);
+            self.window.skip(cfs.periods, cfs.throttled_periods);
+        }
+        if let Some(windows) = other.windows {
+            row.windows.get_or_insert_default().add(&windows);
+        }
+    }
+
+    /// Counters stand, gauges are absent.
+    fn rest(&mut self) {
+        let row = &mut self.row;
+        row.live = false;
+        row.limit_cores = None;
+        row.request_cores = None;
+        row.weight = None;
+        row.cpuset = None;
+        row.numa_memory.clear();
+        row.threads = None;
+        row.runnable_threads = None;
+        row.memory_working_set_bytes = None;
+        row.memory_limit_bytes = None;
+        row.memory_request_bytes = None;
+    }
+}
+
+impl Row for ContainerRow {
+    type Identity = ContainerIdentity;
+
+    fn identity(&self) -> &Arc<ContainerIdentity> {
+        &self.identity
+    }
+
+    fn set_identity(&mut self, identity: Arc<ContainerIdentity>) {
+        self.identity = identity;
+    }
+
+    fn labels(identity: &ContainerIdentity) -> &str {
+        &identity.labels
+    }
+
+    fn key(identity: &ContainerIdentity) -> (&str, &str, &str) {
+        (&identity.namespace, &identity.pod, &identity.container)
+    }
+
+    fn copy_from(&mut self, other: &Self) {
+        let mut numa_memory = std::mem::take(&mut self.numa_memory);
+        numa_memory.clone_from(&other.numa_memory);
+        let (identity, cpuset) = (Arc::clone(&other.identity), other.cpuset.clone());
+        *self = Self { identity, cpuset, numa_memory, ..*other };
+    }
+}

@@ -1,0 +1,91 @@
+//! Series: totals over all cgroups of one identity, and their windows.
+
+mod container;
+mod pod;
+mod table;
+mod totals;
+mod window;
+
+pub(crate) use container::ContainerSeries;
+pub(crate) use pod::PodSeries;
+pub(crate) use table::{SeriesId, Table, Track};
+pub(crate) use totals::add;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::Gains;
+    use crate::snapshot::ContainerIdentity;
+
+    fn identity(container: &str) -> ContainerIdentity {
+        ContainerIdentity { labels: container.into(), container: container.into(), ..ContainerIdentity::default() }
+    }
+
+    fn gains(user_ns: u64, periods: u64, throttled_periods: u64) -> Gains {
+        Gains {
+            user_ns: Some(user_ns),
+            periods: Some(periods),
+            throttled_periods: Some(throttled_periods),
+            ..Gains::default()
+        }
+    }
+
+    fn rows(table: &mut Table<ContainerSeries>) -> Vec<(String, u64)> {
+        let mut rows = Vec::new();
+        table.publish(&mut rows);
+        rows.iter().map(|row| (row.identity.container.clone(), row.user_ns.unwrap())).collect()
+    }
+
+    #[test]
+    fn a_restart_goes_on_in_the_same_series() {
+        let mut table = Table::<ContainerSeries>::default();
+        let first = table.attach(identity("app"), 1, true);
+        table.get_mut(first).gain(&gains(5, 0, 0), false);
+        table.detach(first);
+        assert!(!table.get_mut(first).row.live);
+        let second = table.attach(identity("app"), 1, true);
+        table.get_mut(second).gain(&gains(7, 0, 0), false);
+        assert_eq!(rows(&mut table), [("app".to_owned(), 12)]);
+    }
+
+    #[test]
+    fn a_name_that_comes_late_takes_the_totals_along() {
+        let mut table = Table::<ContainerSeries>::default();
+        let named = table.attach(identity("app"), 1, true);
+        table.get_mut(named).gain(&gains(5, 0, 0), false);
+        let unknown = table.attach(identity("0123"), 1, false);
+        table.get_mut(unknown).gain(&gains(7, 3, 3), true);
+        assert_eq!(rows(&mut table), [("app".to_owned(), 5)]);
+        let id = table.rename(unknown, identity("app"), 1, true);
+        assert_eq!((id, rows(&mut table)), (named, vec![("app".to_owned(), 12)]));
+        assert_eq!(table.get_mut(id).row.cfs.unwrap().throttled_periods, 3);
+    }
+
+    #[test]
+    fn a_series_goes_with_its_last_pod() {
+        let mut table = Table::<ContainerSeries>::default();
+        let old = table.attach(identity("app"), 1, true);
+        table.get_mut(old).gain(&gains(5, 0, 0), false);
+        table.attach(identity("app"), 2, true);
+        table.drop_pod(1);
+        assert_eq!(rows(&mut table).len(), 1);
+        table.drop_pod(2);
+        assert_eq!(rows(&mut table).len(), 0);
+    }
+
+    #[test]
+    fn windows_count_only_where_there_were_periods_and_never_history() {
+        let mut table = Table::<ContainerSeries>::default();
+        let id = table.attach(identity("app"), 1, true);
+        let series = table.get_mut(id);
+        series.gain(&Gains { first: true, ..gains(0, 100, 100) }, true);
+        series.close_window();
+        assert_eq!(series.row.windows.unwrap().counts.iter().sum::<u64>(), 0);
+        series.gain(&gains(0, 10, 6), true);
+        series.close_window();
+        series.close_window();
+        let windows = series.row.windows.unwrap();
+        assert_eq!(windows.counts, [0, 0, 0, 0, 0, 1, 0, 0]);
+        assert!((windows.sum - 0.6).abs() < 1e-9);
+    }
+}

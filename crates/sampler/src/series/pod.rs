@@ -1,0 +1,79 @@
+//! The series of a pod whose own cgroup has a quota.
+
+use std::sync::Arc;
+
+use super::table::{Row, Track};
+use super::window::WindowMark;
+use crate::cgroup::Gains;
+use crate::snapshot::{PodIdentity, PodRow};
+
+/// One pod's series.
+#[derive(Debug, Default)]
+pub(crate) struct PodSeries {
+    row: PodRow,
+    window: WindowMark,
+}
+
+impl PodSeries {
+    /// Adds what the pod's own counters gained.
+    pub(crate) fn gain(&mut self, gains: &Gains, limit_cores: Option<f64>) {
+        self.row.cfs.gain(gains);
+        self.row.limit_cores = limit_cores;
+        if gains.first {
+            self.window.skip(gains.periods.unwrap_or(0), gains.throttled_periods.unwrap_or(0));
+        }
+    }
+
+    /// Ends a window.
+    pub(crate) fn close_window(&mut self) {
+        self.window.close(self.row.cfs, &mut self.row.windows);
+    }
+}
+
+impl Track for PodSeries {
+    type Row = PodRow;
+
+    fn row(&self) -> &PodRow {
+        &self.row
+    }
+
+    fn row_mut(&mut self) -> &mut PodRow {
+        &mut self.row
+    }
+
+    fn wake(&mut self) {}
+
+    fn rest(&mut self) {
+        self.row.limit_cores = None;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.row.cfs.add(&other.row.cfs);
+        self.row.windows.add(&other.row.windows);
+        self.window.skip(other.row.cfs.periods, other.row.cfs.throttled_periods);
+    }
+}
+
+impl Row for PodRow {
+    type Identity = PodIdentity;
+
+    fn identity(&self) -> &Arc<PodIdentity> {
+        &self.identity
+    }
+
+    fn set_identity(&mut self, identity: Arc<PodIdentity>) {
+        self.identity = identity;
+    }
+
+    fn labels(identity: &PodIdentity) -> &str {
+        &identity.labels
+    }
+
+    fn key(identity: &PodIdentity) -> (&str, &str, &str) {
+        (&identity.namespace, &identity.pod, "")
+    }
+
+    fn copy_from(&mut self, other: &Self) {
+        *self = Self { identity: Arc::clone(&other.identity), ..*other };
+    }
+}

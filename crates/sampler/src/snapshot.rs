@@ -1,0 +1,239 @@
+//! What one tick publishes: the whole node, as plain values, for consumers that never touch the kernel.
+//!
+//! `None` means that the kernel, the kubelet or the cgroup does not offer the value; a consumer leaves the series out.
+//! Counters are accumulated over a container's restarts for as long as the agent lives, so they never go back.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// The state of the node after one tick.
+#[derive(Debug, Clone, Default)]
+pub struct NodeSnapshot {
+    /// Number of the tick, from 1.
+    pub sequence: u64,
+    /// Wall-clock time of the tick; `None` before the first.
+    pub taken: Option<SystemTime>,
+    /// Time between ticks in force (the governor may have lengthened what was configured).
+    pub interval: Duration,
+    /// One row a container, in the order of (namespace, pod, container).
+    pub containers: Vec<ContainerRow>,
+    /// One row a pod whose own cgroup has, or had, a CFS quota.
+    pub pods: Vec<PodRow>,
+    /// What is counted once a node.
+    pub node: NodeRow,
+    /// What the sampler says of itself.
+    pub sampler: SamplerRow,
+}
+
+/// Who a container's series belong to. Made once, when the name becomes known, and shared by all later snapshots.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerIdentity {
+    /// `namespace="…",pod="…",container="…"`, escaped for the Prometheus text format, without braces.
+    pub labels: Box<str>,
+    /// Namespace; empty while the pod is unknown.
+    pub namespace: String,
+    /// Pod name; the pod's UID while the pod is unknown.
+    pub pod: String,
+    /// Container name; the container's id while the pod is unknown.
+    pub container: String,
+    /// The pod's UID as the kubelet reports it.
+    pub uid: String,
+    /// The runtime's id of the container that runs now, without the `containerd://` prefix.
+    pub container_id: String,
+    /// Image reference; empty while the pod is unknown.
+    pub image: String,
+    /// Kubernetes QoS class: `Guaranteed`, `Burstable`, `BestEffort`.
+    pub qos_class: String,
+    /// Koordinator QoS class from the pod's label: `LSE`, `LSR`, `LS`, `BE`, `SYSTEM`, or empty.
+    pub cpu_qos: String,
+    /// `cgroupfs` or `systemd`, from the path.
+    pub cgroup_driver: &'static str,
+}
+
+/// Who a pod-level row belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodIdentity {
+    /// `namespace="…",pod="…"`, escaped for the Prometheus text format, without braces.
+    pub labels: Box<str>,
+    /// Namespace; empty while the pod is unknown.
+    pub namespace: String,
+    /// Pod name; the pod's UID while the pod is unknown.
+    pub pod: String,
+}
+
+/// CFS bandwidth counters of one cgroup (`cpu.stat`), accumulated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CfsTotals {
+    /// `nr_periods`: enforcement periods in which the group had something to run.
+    pub periods: u64,
+    /// `nr_throttled`: periods in which at least one CPU's share was throttled.
+    pub throttled_periods: u64,
+    /// `throttled_time` / `throttled_usec`: CPU-nanoseconds denied, summed over CPUs.
+    pub throttled_ns: u64,
+    /// `nr_bursts` (since 5.14).
+    pub burst_periods: Option<u64>,
+    /// `burst_time` / `burst_usec` (since 5.14), nanoseconds.
+    pub burst_ns: Option<u64>,
+}
+
+/// Upper bounds of the throttled-window histogram: share of throttled periods in one window.
+pub const WINDOW_BUCKETS: [f64; 8] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
+
+/// Histogram of the share of throttled periods in each window that had periods.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct WindowHistogram {
+    /// Windows per bucket of [`WINDOW_BUCKETS`], not cumulative. A share is never above 1, so there is no overflow.
+    pub counts: [u64; WINDOW_BUCKETS.len()],
+    /// Sum of the shares.
+    pub sum: f64,
+}
+
+/// One container, over all its restarts.
+#[derive(Debug, Clone, Default)]
+pub struct ContainerRow {
+    /// Names and labels.
+    pub identity: Arc<ContainerIdentity>,
+    /// A cgroup of this container exists now. When false, the counters stand still and the gauges are `None`.
+    pub live: bool,
+    /// CPU time in user mode, nanoseconds.
+    pub user_ns: Option<u64>,
+    /// CPU time in kernel mode, nanoseconds.
+    pub system_ns: Option<u64>,
+    /// CFS counters of the container's own cgroup; `None` where it never had a quota.
+    pub cfs: Option<CfsTotals>,
+    /// CPU-nanoseconds denied by an ancestor's quota; `None` where no ancestor ever had one.
+    pub throttled_ancestor_ns: Option<u64>,
+    /// Share of throttled periods a window; `None` where there never was a quota of its own.
+    pub windows: Option<WindowHistogram>,
+    /// Lowest quota ÷ period over the container and its ancestors, cores; `None` when unlimited.
+    pub limit_cores: Option<f64>,
+    /// CPU request of the pod spec, cores.
+    pub request_cores: Option<f64>,
+    /// cgroup v2 weight; on v1, shares turned into a weight by the runtime's rule.
+    pub weight: Option<f64>,
+    /// PSI `some` of `cpu.pressure`, nanoseconds.
+    pub pressure_waiting_ns: Option<u64>,
+    /// PSI `full` of `cpu.pressure`, nanoseconds.
+    pub pressure_stalled_ns: Option<u64>,
+    /// Run-queue delay that cannot have been throttling, nanoseconds.
+    pub contention_lower_ns: Option<u64>,
+    /// Run-queue delay that may have been contention, nanoseconds.
+    pub contention_upper_ns: Option<u64>,
+    /// Effective CPUs.
+    pub cpuset: Option<Arc<CpusetRow>>,
+    /// Bytes of memory by NUMA node: (node id, bytes).
+    pub numa_memory: Vec<(u32, u64)>,
+    /// Threads.
+    pub threads: Option<u64>,
+    /// Threads in state R.
+    pub runnable_threads: Option<u64>,
+    /// Memory in use less inactive file pages, bytes.
+    pub memory_working_set_bytes: Option<u64>,
+    /// Memory limit, bytes; `None` when unlimited.
+    pub memory_limit_bytes: Option<u64>,
+    /// Memory request of the pod spec, bytes.
+    pub memory_request_bytes: Option<u64>,
+}
+
+/// A set of CPUs, as a list and as a number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CpusetRow {
+    /// The kernel's list format, `0-3,8`.
+    pub cpus: String,
+    /// How many.
+    pub count: u32,
+}
+
+/// A pod cgroup with a quota of its own.
+#[derive(Debug, Clone, Default)]
+pub struct PodRow {
+    /// Names and labels.
+    pub identity: Arc<PodIdentity>,
+    /// CFS counters of the pod's own cgroup.
+    pub cfs: CfsTotals,
+    /// Share of throttled periods a window.
+    pub windows: WindowHistogram,
+    /// quota ÷ period of the pod's own cgroup, cores; `None` when it has been lifted.
+    pub limit_cores: Option<f64>,
+}
+
+/// What is counted once a node.
+#[derive(Debug, Clone, Default)]
+pub struct NodeRow {
+    /// CPUs by state (`online`, `possible`, `isolated`, …), from `/sys/devices/system/cpu`.
+    pub cpus: Vec<(&'static str, u32)>,
+    /// Where each online CPU sits.
+    pub cpu_info: Vec<CpuPlace>,
+    /// Time stolen by the hypervisor (`/proc/stat`), nanoseconds; `None` where `/proc/stat` cannot be read.
+    pub steal_ns: Option<u64>,
+    /// PSI `some` of `/proc/pressure/cpu`, nanoseconds.
+    pub pressure_waiting_ns: Option<u64>,
+    /// The kernel and its cgroups.
+    pub kernel: KernelInfo,
+    /// Optional features with their state.
+    pub features: Vec<FeatureState>,
+}
+
+/// Where one CPU sits; ids as the kernel prints them. `None` where sysfs does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuPlace {
+    /// CPU number.
+    pub cpu: u32,
+    /// Lowest CPU of its core's thread siblings: unique on the node, unlike `core_id`.
+    pub core: Option<u32>,
+    /// Id of the last-level cache.
+    pub llc: Option<u32>,
+    /// NUMA node.
+    pub numa_node: Option<u32>,
+    /// Physical package.
+    pub socket: Option<u32>,
+}
+
+/// The kernel and its cgroups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelInfo {
+    /// `uname -r`.
+    pub release: String,
+    /// `v1`, `v2` or `hybrid`.
+    pub cgroup_version: &'static str,
+    /// `cgroupfs`, `systemd` or `unknown`.
+    pub cgroup_driver: &'static str,
+    /// `task` from 6.18 on (a task is throttled at its return to user space), `cfs_rq` before.
+    pub throttle_accounting: &'static str,
+    /// `on`, `off` (compiled in, disabled at boot) or `absent`.
+    pub psi: &'static str,
+    /// `/sys/kernel/btf/vmlinux` exists.
+    pub btf: bool,
+}
+
+/// One optional feature.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FeatureState {
+    /// Name, `snake_case`.
+    pub feature: &'static str,
+    /// In force.
+    pub enabled: bool,
+    /// Why it is not in force, or empty.
+    pub reason: String,
+}
+
+/// What the sampler says of itself.
+#[derive(Debug, Clone, Default)]
+pub struct SamplerRow {
+    /// Cgroups under watch by kind: `container`, `sandbox`, `pod`, `qos`.
+    pub cgroups: Vec<(&'static str, u64)>,
+    /// Cgroups whose pod or container name is not known, by kind.
+    pub unmapped_cgroups: Vec<(&'static str, u64)>,
+    /// Failed reads since the start by reason: `vanished`, `io`, `parse`.
+    pub read_errors: Vec<(&'static str, u64)>,
+    /// Cgroups that are read by open/read/close because descriptors ran out.
+    pub unkept_cgroups: u64,
+    /// Time that reading the containers' threads has taken since the start, nanoseconds.
+    pub task_scan_ns: Option<u64>,
+    /// Threads that were read since the start.
+    pub task_scan_threads: Option<u64>,
+    /// CPU time of the agent's own process, user and system, nanoseconds.
+    pub process_cpu_ns: Option<u64>,
+    /// Resident memory of the agent's own process, bytes.
+    pub process_resident_bytes: Option<u64>,
+}

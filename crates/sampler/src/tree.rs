@@ -1,0 +1,312 @@
+//! The cgroups under watch: what inotify and the walk find, and what goes.
+//!
+//! This module opens and forgets; it reads no counter.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, Version, subdirectories};
+use pods::path;
+use slab::Slab;
+
+use crate::budget::DescriptorBudget;
+use crate::cgroup::{Cgroup, CgroupId, Kind};
+use crate::files::{self, FileSet, ReadErrors};
+
+/// How deep the kubelet's top cgroup may be: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
+const LOCATE_DEPTH: usize = 5;
+
+/// All cgroups under watch.
+pub(crate) struct Tree {
+    pub(crate) hierarchy: Hierarchy,
+    /// Tops as the operator named them, below the mount; empty: they are looked for.
+    named_tops: Vec<String>,
+    pub(crate) cgroups: Slab<Cgroup>,
+    by_path: HashMap<Box<str>, CgroupId>,
+    watch: Option<TreeWatch>,
+    /// Why there is no inotify, or why some of it is missing.
+    pub(crate) watch_error: Option<String>,
+    budget: DescriptorBudget,
+    /// Not yet seen by the sampler.
+    pub(crate) added: Vec<CgroupId>,
+    pub(crate) removed: Vec<(CgroupId, Cgroup)>,
+    /// Filled or emptied since the last look (v2).
+    pub(crate) populated: Vec<CgroupId>,
+    overflowed: bool,
+    /// Number of the present walk, for [`Cgroup::seen`].
+    walk: u64,
+    /// Some directory could not be listed in the present walk, though it is there.
+    walk_incomplete: bool,
+    /// Number of the present tick, for [`Cgroup::born`].
+    pub(crate) tick: u64,
+}
+
+impl Tree {
+    pub(crate) fn new(hierarchy: Hierarchy, named_tops: Vec<String>, budget: DescriptorBudget) -> Self {
+        let (watch, watch_error) = match TreeWatch::new() {
+            Ok(watch) => (Some(watch), None),
+            Err(error) => (None, Some(format!("no inotify instance: {error}; raise fs.inotify.max_user_instances"))),
+        };
+        Self {
+            hierarchy,
+            named_tops,
+            cgroups: Slab::new(),
+            by_path: HashMap::new(),
+            watch,
+            watch_error,
+            budget,
+            added: Vec::new(),
+            removed: Vec::new(),
+            populated: Vec::new(),
+            overflowed: false,
+            walk: 0,
+            walk_incomplete: false,
+            tick: 0,
+        }
+    }
+
+    pub(crate) fn watch(&self) -> Option<&TreeWatch> {
+        self.watch.as_ref()
+    }
+
+    /// Without inotify, or after its queue overflowed, only a walk finds what is new.
+    pub(crate) fn must_walk(&self) -> bool {
+        self.watch_error.is_some() || self.overflowed || self.by_path.is_empty()
+    }
+
+    fn absolute(&self, relative: &str) -> PathBuf {
+        self.hierarchy.cpu.join(relative)
+    }
+
+    /// Takes in what inotify has told since the last time, without blocking.
+    pub(crate) fn drain_events(&mut self, errors: &mut ReadErrors) {
+        let Some(mut watch) = self.watch.take() else { return };
+        let mut events = Vec::new();
+        if let Err(error) = watch.drain(|event| events.push(event)) {
+            self.watch_error = Some(format!("inotify cannot be read: {error}"));
+        }
+        self.watch = Some(watch);
+        for event in events {
+            self.event(event, errors);
+        }
+    }
+
+    fn event(&mut self, event: TreeEvent, errors: &mut ReadErrors) {
+        match event {
+            TreeEvent::Overflow => self.overflowed = true,
+            TreeEvent::Populated(path) => self.populated.extend(self.id_of(&path)),
+            TreeEvent::Removed(path) => {
+                let Some(id) = self.id_of(&path) else { return };
+                // The name may be in use again already: then this is its predecessor's removal.
+                if !cgroupfs::inode(&path).is_ok_and(|inode| inode == self.cgroups[id].inode) {
+                    self.remove(id);
+                }
+            }
+            TreeEvent::Appeared(path) => {
+                let Some(relative) = self.relative(&path) else { return };
+                let Some((parent, name)) = relative.rsplit_once('/') else { return };
+                let Some(&parent) = self.by_path.get(parent) else { return };
+                if let Ok(inode) = cgroupfs::inode(&path) {
+                    self.meet(parent, name, inode, errors);
+                }
+            }
+        }
+    }
+
+    fn relative<'a>(&self, path: &'a Path) -> Option<&'a str> {
+        path.strip_prefix(&self.hierarchy.cpu).ok()?.to_str()
+    }
+
+    fn id_of(&self, path: &Path) -> Option<CgroupId> {
+        self.by_path.get(self.relative(path)?).copied()
+    }
+
+    /// Walks the whole tree: adds what is new, removes what is gone, replaces what has another inode.
+    pub(crate) fn walk(&mut self, errors: &mut ReadErrors) {
+        self.overflowed = false;
+        self.walk_incomplete = false;
+        self.walk += 1;
+        for top in self.tops() {
+            let Ok(inode) = cgroupfs::inode(&self.absolute(&top)) else { continue };
+            match self.by_path.get(top.as_str()).copied() {
+                Some(id) if self.cgroups[id].inode == inode => {
+                    self.cgroups[id].seen = self.walk;
+                    self.scan(id, errors);
+                }
+                Some(id) => {
+                    self.remove(id);
+                    self.add(&top, inode, Kind::Root, None, errors);
+                }
+                None => self.add(&top, inode, Kind::Root, None, errors),
+            }
+        }
+        self.drop_unseen();
+        self.plan_descriptors(errors);
+    }
+
+    /// Decides anew what is kept open, now that it is known how many cgroups there are.
+    fn plan_descriptors(&mut self, errors: &mut ReadErrors) {
+        let version = self.hierarchy.version;
+        let is_container = |cgroup: &Cgroup| cgroup.kind.file_set() == FileSet::Container;
+        let containers = self.cgroups.iter().filter(|(_, cgroup)| is_container(cgroup)).count() as u64;
+        let others = self.cgroups.len() as u64 - containers;
+        let fewer = self.budget.plan(|rhythm| {
+            containers * files::count(version, FileSet::Container, rhythm)
+                + others * files::count(version, FileSet::Bandwidth, rhythm)
+        });
+        if fewer {
+            for (_, cgroup) in &mut self.cgroups {
+                self.budget.give_back(cgroup.files.close_unkept(version, &self.budget));
+            }
+        }
+        let ids: Vec<CgroupId> = self.cgroups.iter().map(|(id, _)| id).collect();
+        ids.into_iter().for_each(|id| self.open_files(id, errors));
+    }
+
+    fn tops(&self) -> Vec<String> {
+        if !self.named_tops.is_empty() {
+            return self.named_tops.clone();
+        }
+        let known = self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind == Kind::Root);
+        let known: Vec<String> = known.map(|(_, cgroup)| cgroup.relative.to_string()).collect();
+        if known.iter().any(|top| self.absolute(top).is_dir()) {
+            return known;
+        }
+        locate_tops(&self.hierarchy)
+    }
+
+    /// Lists one known directory and meets what is in it.
+    fn scan(&mut self, id: CgroupId, errors: &mut ReadErrors) {
+        let children = match subdirectories(&self.absolute(&self.cgroups[id].relative)) {
+            Ok(children) => children,
+            Err(error) => {
+                self.walk_incomplete |= !error.is_vanished();
+                return;
+            }
+        };
+        for child in children {
+            self.meet(id, &child.name, child.inode, errors);
+        }
+    }
+
+    /// A directory `name` with this inode is below `parent` now.
+    fn meet(&mut self, parent: CgroupId, name: &str, inode: u64, errors: &mut ReadErrors) {
+        let relative = format!("{}/{name}", self.cgroups[parent].relative);
+        match self.by_path.get(relative.as_str()).copied() {
+            Some(id) if self.cgroups[id].inode == inode => {
+                self.cgroups[id].seen = self.walk;
+                if self.cgroups[id].kind.has_children() {
+                    self.scan(id, errors);
+                }
+            }
+            Some(id) => {
+                self.remove(id);
+                self.meet_new(parent, &relative, inode, errors);
+            }
+            None => self.meet_new(parent, &relative, inode, errors),
+        }
+    }
+
+    fn meet_new(&mut self, parent: CgroupId, relative: &str, inode: u64, errors: &mut ReadErrors) {
+        let top = &self.cgroups[self.top_of(parent)].relative;
+        if let Some(kind) = path::parse(&relative[top.len() + 1..]).and_then(Kind::of) {
+            self.add(relative, inode, kind, Some(parent), errors);
+        }
+    }
+
+    fn top_of(&self, mut id: CgroupId) -> CgroupId {
+        while let Some(parent) = self.cgroups[id].parent {
+            id = parent;
+        }
+        id
+    }
+
+    fn add(&mut self, relative: &str, inode: u64, kind: Kind, parent: Option<CgroupId>, errors: &mut ReadErrors) {
+        let has_children = kind.has_children();
+        let mut cgroup = Cgroup::new(relative.into(), inode, kind, parent, self.tick);
+        cgroup.seen = self.walk;
+        let id = self.cgroups.insert(cgroup);
+        self.by_path.insert(relative.into(), id);
+        self.added.push(id);
+        self.open_files(id, errors);
+        self.watch_cgroup(relative, has_children);
+        if has_children {
+            // After the watch: what was made before it is found here, what is made after it is reported.
+            self.scan(id, errors);
+        }
+    }
+
+    fn watch_cgroup(&mut self, relative: &str, has_children: bool) {
+        let path = self.absolute(relative);
+        let Some(watch) = &mut self.watch else { return };
+        let result = match (has_children, self.hierarchy.version) {
+            (true, _) => watch.watch_directory(&path),
+            (false, Version::V2) => watch.watch_population(&path),
+            (false, Version::V1) => Ok(()),
+        };
+        if let Err(error) = result
+            && !error.is_vanished()
+        {
+            self.watch_error = Some(format!("{error}; raise fs.inotify.max_user_watches"));
+        }
+    }
+
+    /// Opens what is not open yet of a cgroup's files.
+    pub(crate) fn open_files(&mut self, id: CgroupId, errors: &mut ReadErrors) {
+        let cgroup = &mut self.cgroups[id];
+        if !cgroup.is_read() {
+            return;
+        }
+        if let Err(cgroupfs::Error::Io { source, .. }) =
+            cgroup.files.open(&self.hierarchy, &cgroup.relative, &mut self.budget)
+        {
+            errors.count(&source);
+        }
+    }
+
+    /// Gives a cgroup's descriptors back: its counters are of no use.
+    pub(crate) fn close_files(&mut self, id: CgroupId) {
+        self.cgroups[id].close_files(&mut self.budget);
+    }
+
+    /// Forgets a cgroup and everything below it.
+    pub(crate) fn remove(&mut self, id: CgroupId) {
+        if self.cgroups[id].kind.has_children() {
+            let children = self.cgroups.iter().filter(|(_, cgroup)| cgroup.parent == Some(id));
+            let children: Vec<CgroupId> = children.map(|(child, _)| child).collect();
+            children.into_iter().for_each(|child| self.remove(child));
+        }
+        let mut cgroup = self.cgroups.remove(id);
+        self.by_path.remove(&cgroup.relative);
+        self.added.retain(|&added| added != id);
+        self.populated.retain(|&populated| populated != id);
+        cgroup.close_files(&mut self.budget);
+        let path = self.absolute(&cgroup.relative);
+        if let Some(watch) = &mut self.watch {
+            watch.forget(&path);
+        }
+        self.removed.push((id, cgroup));
+    }
+
+    fn drop_unseen(&mut self) {
+        if self.walk_incomplete {
+            return;
+        }
+        let walk = self.walk;
+        let unseen = self.cgroups.iter().filter(|(_, cgroup)| cgroup.seen != walk);
+        let gone: Vec<Box<str>> = unseen.map(|(_, cgroup)| cgroup.relative.clone()).collect();
+        for path in gone {
+            if let Some(&id) = self.by_path.get(&path) {
+                self.remove(id);
+            }
+        }
+    }
+}
+
+/// The kubelet's top cgroups below the cpu mount, as paths relative to it.
+pub(crate) fn locate_tops(hierarchy: &Hierarchy) -> Vec<String> {
+    let is_top = |name: &str| path::kubepods_root(name).is_some();
+    let hits = cgroupfs::locate(&hierarchy.cpu, LOCATE_DEPTH, is_top).unwrap_or_default();
+    let relative = |hit: &PathBuf| hit.strip_prefix(&hierarchy.cpu).ok()?.to_str().map(str::to_owned);
+    hits.iter().filter_map(relative).filter(|path| path::split(path).is_some()).collect()
+}

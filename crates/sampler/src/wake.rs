@@ -1,0 +1,79 @@
+//! What wakes the sampler between two ticks: cgroups that come and go, processes that end, the order to stop.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::cgroup::CgroupId;
+
+/// Why the wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// inotify has something to tell.
+    Tree,
+    /// The first process of this cgroup has ended.
+    Exit(CgroupId),
+    /// The thread is to end.
+    Stop,
+}
+
+const TREE: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;
+/// Events taken at once; more wait for the next call.
+const AT_ONCE: usize = 64;
+
+/// An epoll instance.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    epoll: OwnedFd,
+}
+
+impl Wake {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
+    }
+
+    /// Wakes with [`Cause::Tree`] when inotify is readable.
+    pub(crate) fn on_tree(&self, inotify: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, inotify, EventData::new_u64(TREE), EventFlags::IN)?)
+    }
+
+    /// Wakes with [`Cause::Stop`] when this is readable.
+    pub(crate) fn on_stop(&self, stop: &OwnedFd) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?)
+    }
+
+    /// Wakes with [`Cause::Exit`] when the process ends. The wake-up is in force while the descriptor is kept.
+    ///
+    /// # Errors
+    /// The process is gone, or is not in this PID namespace.
+    pub(crate) fn on_exit(&self, id: CgroupId, pid: u32) -> io::Result<OwnedFd> {
+        let none = || io::Error::from(io::ErrorKind::NotFound);
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(none)?;
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        epoll::add(&self.epoll, process.as_fd(), EventData::new_u64(id as u64), EventFlags::IN)?;
+        Ok(process)
+    }
+
+    /// Waits; gives one call of `visit` for each cause, none when the time is over.
+    pub(crate) fn wait(&self, timeout: Duration, mut visit: impl FnMut(Cause)) {
+        let timeout = rustix::event::Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        };
+        let mut buffer = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
+        // EINTR looks like a time that is over: the caller looks at the clock.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) else { return };
+        for event in events {
+            visit(match event.data.u64() {
+                TREE => Cause::Tree,
+                STOP => Cause::Stop,
+                id => Cause::Exit(usize::try_from(id).unwrap_or(usize::MAX)),
+            });
+        }
+    }
+}

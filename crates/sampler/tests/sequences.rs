@@ -1,0 +1,207 @@
+//! Whatever containers do, nothing goes back, nothing is counted twice, and no second is lost: arbitrary sequences of
+//! counting, resets, vanishing, re-creation and renaming on a directory of files, against a plain model.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cgroupfs::Hierarchy;
+use pods::PodIndex;
+use pods::model::{Container, Pod};
+use proptest::prelude::*;
+use sampler::{DescriptorBudget, PodNames, Published, Sampler, SamplerConfig};
+
+const UID: &str = "00000000-0000-4000-8000-000000000001";
+
+/// What can happen between two ticks.
+#[derive(Debug, Clone)]
+enum Step {
+    /// The live container uses CPU and is throttled, microseconds and periods.
+    Count { usage: u64, throttled: u64, periods: u64 },
+    /// The runtime kills the container and starts it anew under another id.
+    Restart,
+    /// The same directory is made anew: same name, other inode, counters from zero.
+    Recreate,
+    /// The container is gone for now.
+    Stop,
+    /// The kubelet lists the container's runs under its name, those that are over included.
+    Name,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0u64..3_000_000, 0u64..500_000, 0u64..20)
+            .prop_map(|(usage, throttled, periods)| Step::Count { usage, throttled, periods }),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Recreate),
+        1 => Just(Step::Stop),
+        1 => Just(Step::Name),
+    ]
+}
+
+/// Names as the test says.
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<Arc<PodIndex>>>);
+
+impl PodNames for Names {
+    fn index(&self) -> Arc<PodIndex> {
+        Arc::clone(&self.0.lock().unwrap())
+    }
+
+    fn ask(&self, _: &str, _: &str) {}
+
+    fn may_answer(&self) -> bool {
+        false
+    }
+}
+
+impl Names {
+    /// Lists every run so far of the one container: as entries of the same name, so that no run is forgotten.
+    fn list(&self, ids: u32) {
+        let id = |number| Some(format!("{number:064x}").into());
+        let run = |number| Container { name: "app".into(), id: id(number), ..Container::default() };
+        let containers = (1..=ids).map(run).collect();
+        let pod = Pod { namespace: "ns".into(), name: "web".into(), uid: UID.into(), containers, ..Pod::default() };
+        let mut index = self.0.lock().unwrap();
+        *index = Arc::new(PodIndex::build(&index, vec![Arc::new(pod)], []));
+    }
+}
+
+/// One pod with at most one container, on disk and as numbers.
+struct World {
+    pod: PathBuf,
+    ids: u32,
+    live: Option<(String, [u64; 3])>,
+    /// What all containers ever counted: usage µs, throttled µs, periods.
+    truth: [u64; 3],
+}
+
+impl World {
+    fn new(root: &Path) -> Self {
+        fs::write(root.join("cgroup.controllers"), "cpu\n").unwrap();
+        let pod = root.join(format!("kubepods/burstable/pod{UID}"));
+        fs::create_dir_all(&pod).unwrap();
+        Self { pod, ids: 0, live: None, truth: [0; 3] }
+    }
+
+    fn write(&self) {
+        let Some((id, [usage, throttled, periods])) = &self.live else { return };
+        let path = self.pod.join(id);
+        let stat = format!(
+            "usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnr_periods {periods}\nnr_throttled {periods}\n\
+             throttled_usec {throttled}\n"
+        );
+        fs::write(path.join("cpu.stat"), stat).unwrap();
+        fs::write(path.join("cpu.max"), "20000 100000\n").unwrap();
+    }
+
+    fn stop(&mut self) -> Option<String> {
+        let (id, _) = self.live.take()?;
+        fs::remove_dir_all(self.pod.join(&id)).unwrap();
+        Some(id)
+    }
+
+    fn start(&mut self, id: String) {
+        fs::create_dir(self.pod.join(&id)).unwrap();
+        self.live = Some((id, [0; 3]));
+        self.write();
+    }
+
+    fn fresh_id(&mut self) -> String {
+        self.ids += 1;
+        format!("{:064x}", self.ids)
+    }
+
+    fn apply(&mut self, step: &Step, names: &Names) {
+        match step {
+            Step::Count { usage, throttled, periods } => {
+                if self.live.is_none() {
+                    let id = self.fresh_id();
+                    self.start(id);
+                }
+                let (_, counters) = self.live.as_mut().unwrap();
+                for ((counter, total), more) in
+                    counters.iter_mut().zip(&mut self.truth).zip([usage, throttled, periods])
+                {
+                    *counter += more;
+                    *total += more;
+                }
+                self.write();
+            }
+            Step::Restart => {
+                self.stop();
+                let id = self.fresh_id();
+                self.start(id);
+            }
+            Step::Recreate => {
+                if let Some(id) = self.stop() {
+                    self.start(id);
+                }
+            }
+            Step::Stop => drop(self.stop()),
+            Step::Name => names.list(self.ids),
+        }
+    }
+}
+
+fn totals(published: &Published) -> [u64; 3] {
+    let snapshot = published.latest();
+    let mut sum = [0; 3];
+    for row in &snapshot.containers {
+        let cfs = row.cfs.unwrap_or_default();
+        sum[0] += (row.user_ns.unwrap_or(0) + row.system_ns.unwrap_or(0)) / 1000;
+        sum[1] += cfs.throttled_ns / 1000;
+        sum[2] += cfs.periods;
+    }
+    sum
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn totals_are_what_all_containers_ever_counted(steps in proptest::collection::vec(step(), 1..40)) {
+        let root = tempfile::tempdir().unwrap();
+        let mut world = World::new(root.path());
+        let names = Names::default();
+        let config = SamplerConfig {
+            hierarchy: Hierarchy::detect(root.path()).unwrap(),
+            kubepods: Vec::new(),
+            proc_root: root.path().into(),
+            sys_root: root.path().into(),
+            interval: Duration::from_secs(1),
+            cpu_budget_cores: f64::MAX,
+            reconcile_interval: Duration::from_secs(1_000_000),
+            descriptors: DescriptorBudget::from_limit(4096),
+        };
+        let mut sampler = Sampler::new(config, Box::new(names.clone())).unwrap();
+        let published = sampler.published();
+        let mut now = Instant::now();
+        sampler.tick(now);
+        let mut last = [0; 3];
+        for step in steps.iter().chain([&Step::Name]) {
+            world.apply(step, &names);
+            now += Duration::from_secs(1);
+            sampler.tick(now);
+            // What waits for its name is not shown yet; nothing goes back, and nothing is counted twice.
+            let shown = totals(&published);
+            let bounded = shown.iter().zip(last).zip(world.truth).all(|((now, last), truth)| *now >= last && *now <= truth);
+            prop_assert!(bounded, "{:?} after {:?}, of {:?}, at {:?}", shown, last, world.truth, step);
+            last = shown;
+        }
+        prop_assert_eq!(last, world.truth, "every second has its name now");
+        let rows = &published.latest().containers;
+        prop_assert!(rows.len() <= 1 && rows.iter().all(|row| row.identity.container == "app"), "one series");
+        // The pod goes, and everything of it.
+        world.stop();
+        fs::remove_dir_all(&world.pod).unwrap();
+        for _ in 0..2 {
+            now += Duration::from_secs(1);
+            sampler.tick(now);
+        }
+        prop_assert!(published.latest().containers.is_empty());
+    }
+}
