@@ -1,0 +1,49 @@
+//! What the agent counts about itself between ticks; the values live in [`AgentMetrics`](crate::AgentMetrics).
+
+use super::{Descriptor, counter, gauge, histogram};
+
+pub(crate) static AGENT: &[&Descriptor] = &[
+    &BUILD_INFO,
+    &SAMPLE_DURATION_SECONDS,
+    &SAMPLE_LATENESS_SECONDS,
+    &SERIES_DROPPED_TOTAL,
+    &POD_SOURCE_UP,
+    &POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    &APISERVER_REQUESTS_TOTAL,
+];
+
+pub(crate) static BUILD_INFO: Descriptor =
+    gauge("cpuwarden_build_info", &["version", "revision"], "Always 1, the build that runs.");
+
+pub(crate) static SAMPLE_DURATION_SECONDS: Descriptor = histogram(
+    "cpuwarden_sample_duration_seconds",
+    "Wall time of each tick, from its first read to the published snapshot.",
+);
+
+pub(crate) static SAMPLE_LATENESS_SECONDS: Descriptor =
+    histogram("cpuwarden_sample_lateness_seconds", "How long after its deadline each tick began.");
+
+pub(crate) static SERIES_DROPPED_TOTAL: Descriptor = counter(
+    "cpuwarden_series_dropped_total",
+    &[],
+    "Series left out because of the series cap; each page that leaves a series out counts it. Containers are cut \
+     from the end of the order of namespace, pod and container.",
+);
+
+pub(crate) static POD_SOURCE_UP: Descriptor = gauge(
+    "cpuwarden_pod_source_up",
+    &["source"],
+    "1 where the last answer of this source of pod names was good, else 0. The last names live on while it is down.",
+);
+
+pub(crate) static POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS: Descriptor = gauge(
+    "cpuwarden_pod_source_last_success_timestamp_seconds",
+    &["source"],
+    "Unix time of the last good answer of this source of pod names; absent before the first.",
+);
+
+pub(crate) static APISERVER_REQUESTS_TOTAL: Descriptor = counter(
+    "cpuwarden_apiserver_requests_total",
+    &[],
+    "Requests that left for the API server; stays 0 unless it is the configured source of pod names.",
+);

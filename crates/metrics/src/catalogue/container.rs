@@ -1,0 +1,172 @@
+//! One row of the snapshot is one container, over all its restarts: counters go on, gauges need a live cgroup.
+
+use sampler::snapshot::{ContainerRow, WINDOW_BUCKETS};
+
+use super::{Metric, counter, gauge, histogram};
+
+pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
+    gauge(
+        "cpuwarden_container_info",
+        &["uid", "container_id", "image", "qos_class", "cpu_qos", "cgroup_driver"],
+        "Always 1, while a cgroup of the container exists. uid is the pod's; names come from the kubelet, the driver \
+         from the cgroup's path.",
+    )
+    .read(|row, out| {
+        if row.live {
+            let who = &*row.identity;
+            let labels: [&str; 6] =
+                [&who.uid, &who.container_id, &who.image, &who.qos_class, &who.cpu_qos, who.cgroup_driver];
+            out.with(labels).count(Some(1));
+        }
+    }),
+    counter(
+        "cpuwarden_container_cpu_usage_seconds_total",
+        &["mode"],
+        "CPU time used, by mode. From cpu.stat (user_usec, system_usec); on cgroup v1 from cpuacct.",
+    )
+    .read(|row, out| {
+        out.with(["user"]).seconds(row.user_ns);
+        out.with(["system"]).seconds(row.system_ns);
+    }),
+    counter(
+        "cpuwarden_container_cfs_periods_total",
+        &[],
+        "Enforcement periods of the container's own quota in which it had something to run. From cpu.stat \
+         (nr_periods); the period timer stops while the cgroup idles, so this does not measure time.",
+    )
+    .read(|row, out| out.count(row.cfs.map(|cfs| cfs.periods))),
+    counter(
+        "cpuwarden_container_cfs_throttled_periods_total",
+        &[],
+        "Periods of the container's own quota in which at least one CPU was throttled. From cpu.stat (nr_throttled); \
+         one throttled CPU marks the whole period.",
+    )
+    .read(|row, out| out.count(row.cfs.map(|cfs| cfs.throttled_periods))),
+    counter(
+        "cpuwarden_container_cfs_burst_periods_total",
+        &[],
+        "Periods in which the container used more than its quota from what it had saved up. From cpu.stat \
+         (nr_bursts), Linux 5.14 and newer.",
+    )
+    .read(|row, out| out.count(row.cfs.and_then(|cfs| cfs.burst_periods))),
+    counter(
+        "cpuwarden_container_cfs_burst_seconds_total",
+        &[],
+        "CPU time used above the quota while bursting. From cpu.stat (burst_usec; burst_time on cgroup v1), Linux \
+         5.14 and newer.",
+    )
+    .read(|row, out| out.seconds(row.cfs.and_then(|cfs| cfs.burst_ns))),
+    counter(
+        "cpuwarden_container_throttled_seconds_total",
+        &["origin"],
+        "CPU time denied by a quota: the container's own or an ancestor's. Summed over CPUs, so it can grow faster \
+         than wall time; credited when the throttle ends. From cpu.stat (throttled_usec; throttled_time on cgroup \
+         v1); for ancestors from cpu.stat.local (Linux 6.6 and newer), else their own cpu.stat. Not comparable \
+         across Linux 6.18, see throttle_accounting of cpuwarden_kernel_info.",
+    )
+    .read(|row, out| {
+        out.with(["own"]).seconds(row.cfs.map(|cfs| cfs.throttled_ns));
+        out.with(["ancestor"]).seconds(row.throttled_ancestor_ns);
+    }),
+    histogram(
+        "cpuwarden_container_throttled_window_ratio",
+        "Share of throttled periods in each window of one second, or of one sample interval where that is longer. \
+         Only windows with periods are counted. From cpu.stat (nr_periods, nr_throttled).",
+    )
+    .read(|row, out| {
+        if let Some(windows) = &row.windows {
+            out.histogram(&WINDOW_BUCKETS, &windows.counts, windows.sum);
+        }
+    }),
+    gauge(
+        "cpuwarden_container_cpu_limit_cores",
+        &[],
+        "Lowest quota divided by period over the container and its ancestors; absent when unlimited. From cpu.max; \
+         on cgroup v1 from cpu.cfs_quota_us and cpu.cfs_period_us.",
+    )
+    .read(|row, out| out.number(row.limit_cores)),
+    gauge("cpuwarden_container_cpu_request_cores", &[], "CPU request, from the pod's spec.")
+        .read(|row, out| out.number(row.request_cores)),
+    gauge(
+        "cpuwarden_container_cpu_weight",
+        &[],
+        "cgroup v2 weight, 1 to 10000, from cpu.weight; on cgroup v1 cpu.shares turned into it by the container \
+         runtimes' rule (runc 1.3 and newer).",
+    )
+    .read(|row, out| out.number(row.weight)),
+    counter(
+        "cpuwarden_container_pressure_cpu_waiting_seconds_total",
+        &[],
+        "Wall time in which at least one task of the container waited for a CPU, throttling included. From \
+         cpu.pressure (some), cgroup v2.",
+    )
+    .read(|row, out| out.seconds(row.pressure_waiting_ns)),
+    counter(
+        "cpuwarden_container_pressure_cpu_stalled_seconds_total",
+        &[],
+        "Wall time in which every task of the container that could run waited for a CPU, throttling included. From \
+         cpu.pressure (full), cgroup v2.",
+    )
+    .read(|row, out| out.seconds(row.pressure_stalled_ns)),
+    counter(
+        "cpuwarden_container_contention_wait_seconds_total",
+        &["bound"],
+        "Thread time on a run queue less throttling, as a lower and an upper bound: the kernel does not say which \
+         wait was which. Summed over threads, so it can grow faster than wall time. From /proc/PID/task/TID/schedstat \
+         and cpu.stat.",
+    )
+    .read(|row, out| {
+        out.with(["lower"]).seconds(row.contention_lower_ns);
+        out.with(["upper"]).seconds(row.contention_upper_ns);
+    }),
+    gauge(
+        "cpuwarden_container_cpuset_cpus",
+        &[],
+        "CPUs that the container may run on. From cpuset.cpus.effective; on cgroup v1 cpuset.effective_cpus.",
+    )
+    .read(|row, out| out.count(row.cpuset.as_ref().map(|cpuset| u64::from(cpuset.count)))),
+    gauge(
+        "cpuwarden_container_cpuset_info",
+        &["cpus"],
+        "Always 1; cpus is the list of CPUs that the container may run on, in the kernel's format. From \
+         cpuset.cpus.effective; on cgroup v1 cpuset.effective_cpus.",
+    )
+    .read(|row, out| {
+        if let Some(cpuset) = &row.cpuset {
+            out.with([cpuset.cpus.as_str()]).count(Some(1));
+        }
+    }),
+    gauge(
+        "cpuwarden_container_numa_memory_bytes",
+        &["numa_node"],
+        "Memory of the container on each NUMA node. From memory.numa_stat.",
+    )
+    .read(|row, out| {
+        for &(numa_node, bytes) in &row.numa_memory {
+            out.with([numa_node]).count(Some(bytes));
+        }
+    }),
+    gauge("cpuwarden_container_threads", &[], "Threads. From /proc/PID/task of the container's processes.")
+        .read(|row, out| out.count(row.threads)),
+    gauge(
+        "cpuwarden_container_runnable_threads",
+        &[],
+        "Threads that run or wait for a CPU (state R) at the moment of the read. From /proc/PID/task/TID/stat.",
+    )
+    .read(|row, out| out.count(row.runnable_threads)),
+    gauge(
+        "cpuwarden_container_memory_working_set_bytes",
+        &[],
+        "Memory in use less inactive page cache. From memory.current and memory.stat; on cgroup v1 \
+         memory.usage_in_bytes and memory.stat.",
+    )
+    .read(|row, out| out.count(row.memory_working_set_bytes)),
+    gauge(
+        "cpuwarden_container_memory_limit_bytes",
+        &[],
+        "Memory limit; absent when unlimited. From memory.max; on cgroup v1 memory.limit_in_bytes.",
+    )
+    .read(|row, out| out.count(row.memory_limit_bytes)),
+    gauge("cpuwarden_container_memory_request_bytes", &[], "Memory request, from the pod's spec.")
+        .read(|row, out| out.count(row.memory_request_bytes)),
+];

@@ -1,0 +1,176 @@
+//! Every metric that cpuwarden exposes, declared once.
+//!
+//! A row of a table is a [`Descriptor`] and the function that reads its samples from a snapshot's row, so HELP and TYPE,
+//! the exposition, the generated reference and the checks of dashboards and alert rules cannot disagree. Names are the
+//! product's public interface: changing one is a breaking change. This module formats no number and holds no state.
+
+pub(crate) mod agent;
+mod container;
+mod node;
+mod pod;
+mod reference;
+
+use sampler::snapshot::{ContainerRow, NodeSnapshot, PodRow};
+
+pub(crate) use container::CONTAINER;
+pub(crate) use node::NODE;
+pub(crate) use pod::POD;
+pub use reference::reference;
+
+use crate::exposition::samples::Samples;
+
+/// Prometheus metric type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; the name ends in `_total`.
+    Counter,
+    /// Any value; also the constant 1 of an `_info` metric.
+    Gauge,
+    /// Cumulative buckets, their sum and count.
+    Histogram,
+}
+
+impl Kind {
+    /// As a TYPE line has it, in both formats.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// What a metric is, without where its values come from.
+#[derive(Debug, Clone, Copy)]
+pub struct Descriptor {
+    /// Full name, with the `cpuwarden_` prefix and, on a counter, `_total`.
+    pub name: &'static str,
+    /// Type.
+    pub kind: Kind,
+    /// Labels beyond those of the scope, in the order of exposition.
+    pub labels: &'static [&'static str],
+    /// HELP text: what, the unit where the name does not say it, the source file, and what one would not guess.
+    pub help: &'static str,
+}
+
+impl Descriptor {
+    /// The name of the family in OpenMetrics: without `_total`.
+    #[must_use]
+    pub fn family(&self) -> &'static str {
+        match self.kind {
+            Kind::Counter => self.name.strip_suffix("_total").unwrap_or(self.name),
+            Kind::Gauge | Kind::Histogram => self.name,
+        }
+    }
+
+    /// The base unit that the name ends in; `None` for plain numbers.
+    #[must_use]
+    pub fn unit(&self) -> Option<&'static str> {
+        let family = self.family();
+        ["seconds", "bytes", "cores", "ratio"]
+            .into_iter()
+            .find(|unit| family.strip_suffix(unit).is_some_and(|stem| stem.ends_with('_')))
+    }
+
+    /// The names under which its samples appear: its own, or a histogram's three.
+    pub fn sample_names(&self) -> impl Iterator<Item = String> {
+        let suffixes: &[&str] = match self.kind {
+            Kind::Counter | Kind::Gauge => &[""],
+            Kind::Histogram => &["_bucket", "_sum", "_count"],
+        };
+        suffixes.iter().map(|suffix| format!("{}{suffix}", self.name))
+    }
+}
+
+/// What a metric's series are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// One container, over all its restarts.
+    Container,
+    /// One pod.
+    Pod,
+    /// The node, as the tick saw it.
+    Node,
+    /// The agent itself.
+    Agent,
+}
+
+impl Scope {
+    /// Labels that every series of this scope carries before those of the metric.
+    #[must_use]
+    pub const fn labels(self) -> &'static [&'static str] {
+        match self {
+            Self::Container => &["namespace", "pod", "container"],
+            Self::Pod => &["namespace", "pod"],
+            Self::Node | Self::Agent => &[],
+        }
+    }
+}
+
+/// Every metric, in the order of the tables.
+pub fn all() -> impl Iterator<Item = (Scope, &'static Descriptor)> {
+    let containers = CONTAINER.iter().map(|metric| (Scope::Container, &metric.descriptor));
+    let pods = POD.iter().map(|metric| (Scope::Pod, &metric.descriptor));
+    let node = NODE.iter().map(|metric| (Scope::Node, &metric.descriptor));
+    let agent = agent::AGENT.iter().map(|descriptor| (Scope::Agent, *descriptor));
+    containers.chain(pods).chain(node).chain(agent)
+}
+
+/// The metric that a sample's name belongs to, a histogram's `_bucket`, `_sum` and `_count` included.
+#[must_use]
+pub fn find(sample_name: &str) -> Option<(Scope, &'static Descriptor)> {
+    all().find(|(_, descriptor)| descriptor.sample_names().any(|name| name == sample_name))
+}
+
+/// A metric and how it is read from a row `R` of the snapshot.
+pub(crate) struct Metric<R> {
+    pub(crate) descriptor: Descriptor,
+    /// Writes the row's samples; a value that is `None` writes nothing.
+    pub(crate) read: fn(&R, &mut Samples<'_>),
+}
+
+/// One row of the snapshot that series belong to.
+pub(crate) trait Row {
+    /// The scope's labels, escaped, without braces.
+    fn labels(&self) -> &str;
+}
+
+impl Row for ContainerRow {
+    fn labels(&self) -> &str {
+        &self.identity.labels
+    }
+}
+
+impl Row for PodRow {
+    fn labels(&self) -> &str {
+        &self.identity.labels
+    }
+}
+
+impl Row for NodeSnapshot {
+    fn labels(&self) -> &str {
+        ""
+    }
+}
+
+// Constructors of the tables' rows: in the order of a TYPE and a HELP line.
+
+const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Descriptor {
+    Descriptor { name, kind: Kind::Counter, labels, help }
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Descriptor {
+    Descriptor { name, kind: Kind::Gauge, labels, help }
+}
+
+const fn histogram(name: &'static str, help: &'static str) -> Descriptor {
+    Descriptor { name, kind: Kind::Histogram, labels: &[], help }
+}
+
+impl Descriptor {
+    const fn read<R>(self, read: fn(&R, &mut Samples<'_>)) -> Metric<R> {
+        Metric { descriptor: self, read }
+    }
+}

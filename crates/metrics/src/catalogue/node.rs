@@ -1,0 +1,120 @@
+//! What is counted once a node: its CPUs, its kernel, and what the sampler says of itself.
+
+use sampler::snapshot::NodeSnapshot;
+
+use super::{Metric, counter, gauge};
+
+pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
+    gauge("cpuwarden_node_cpus", &["state"], "CPUs by state. From /sys/devices/system/cpu.").read(|snapshot, out| {
+        for &(state, cpus) in &snapshot.node.cpus {
+            out.with([state]).count(Some(u64::from(cpus)));
+        }
+    }),
+    gauge(
+        "cpuwarden_node_cpu_info",
+        &["cpu", "core", "llc", "numa_node", "socket"],
+        "Always 1, where each online CPU sits. core is the lowest CPU of its thread siblings, llc the last-level \
+         cache. From /sys/devices/system/cpu/cpuN.",
+    )
+    .read(|snapshot, out| {
+        for place in &snapshot.node.cpu_info {
+            out.with([Some(place.cpu), place.core, place.llc, place.numa_node, place.socket]).count(Some(1));
+        }
+    }),
+    counter(
+        "cpuwarden_node_steal_seconds_total",
+        &[],
+        "CPU time that the hypervisor gave to others, summed over CPUs; neither usage nor wait of any container. \
+         From /proc/stat (steal).",
+    )
+    .read(|snapshot, out| out.seconds(snapshot.node.steal_ns)),
+    counter(
+        "cpuwarden_node_pressure_cpu_waiting_seconds_total",
+        &[],
+        "Wall time in which at least one task of the node waited for a CPU. From /proc/pressure/cpu (some).",
+    )
+    .read(|snapshot, out| out.seconds(snapshot.node.pressure_waiting_ns)),
+    gauge(
+        "cpuwarden_kernel_info",
+        &["release", "cgroup_version", "cgroup_driver", "throttle_accounting", "psi", "btf"],
+        "Always 1, the kernel and its cgroups: why some series are absent. throttle_accounting is task from Linux \
+         6.18 on (a task is throttled on its return to user space), cfs_rq before.",
+    )
+    .read(|snapshot, out| {
+        let kernel = &snapshot.node.kernel;
+        if !kernel.release.is_empty() {
+            let btf = if kernel.btf { "true" } else { "false" };
+            let labels: [&str; 6] = [
+                &kernel.release,
+                kernel.cgroup_version,
+                kernel.cgroup_driver,
+                kernel.throttle_accounting,
+                kernel.psi,
+                btf,
+            ];
+            out.with(labels).count(Some(1));
+        }
+    }),
+    gauge(
+        "cpuwarden_feature_enabled",
+        &["feature", "reason"],
+        "1 where an optional feature is in force, 0 where it is not, with the reason.",
+    )
+    .read(|snapshot, out| {
+        for state in &snapshot.node.features {
+            out.with([state.feature, state.reason.as_str()]).count(Some(u64::from(state.enabled)));
+        }
+    }),
+    gauge("cpuwarden_cgroups", &["kind"], "Cgroups under watch, by kind.").read(|snapshot, out| {
+        for &(kind, cgroups) in &snapshot.sampler.cgroups {
+            out.with([kind]).count(Some(cgroups));
+        }
+    }),
+    gauge(
+        "cpuwarden_unmapped_cgroups",
+        &["kind"],
+        "Cgroups whose pod or container name is not known, by kind; their series carry the pod's UID and the \
+         container's id as names.",
+    )
+    .read(|snapshot, out| {
+        for &(kind, cgroups) in &snapshot.sampler.unmapped_cgroups {
+            out.with([kind]).count(Some(cgroups));
+        }
+    }),
+    gauge(
+        "cpuwarden_unkept_cgroups",
+        &[],
+        "Cgroups that are read by open, read and close at each tick because the descriptor limit is reached.",
+    )
+    .read(|snapshot, out| out.count(snapshot.taken.map(|_| snapshot.sampler.unkept_cgroups))),
+    counter(
+        "cpuwarden_read_errors_total",
+        &["reason"],
+        "Failed reads of kernel files, by reason; vanished is a cgroup that went away while it was read, which is \
+         normal.",
+    )
+    .read(|snapshot, out| {
+        for &(reason, errors) in &snapshot.sampler.read_errors {
+            out.with([reason]).count(Some(errors));
+        }
+    }),
+    gauge(
+        "cpuwarden_sample_interval_seconds",
+        &[],
+        "Time between ticks in force: as configured, or longer while the agent spares the node.",
+    )
+    .read(|snapshot, out| out.number(snapshot.taken.map(|_| snapshot.interval.as_secs_f64()))),
+    counter(
+        "cpuwarden_task_scan_seconds_total",
+        &[],
+        "Wall time spent on reading the containers' threads, the one cost that grows with them; at most one part in \
+         2,000 of the sample interval and one container a tick.",
+    )
+    .read(|snapshot, out| out.seconds(snapshot.sampler.task_scan_ns)),
+    counter("cpuwarden_task_scan_threads_total", &[], "Threads of containers that were read.")
+        .read(|snapshot, out| out.count(snapshot.sampler.task_scan_threads)),
+    counter("cpuwarden_process_cpu_seconds_total", &[], "CPU time of the agent's own process, user and system.")
+        .read(|snapshot, out| out.seconds(snapshot.sampler.process_cpu_ns)),
+    gauge("cpuwarden_process_resident_memory_bytes", &[], "Resident memory of the agent's own process.")
+        .read(|snapshot, out| out.count(snapshot.sampler.process_resident_bytes)),
+];

@@ -1,0 +1,57 @@
+//! One row of the snapshot is one pod whose own cgroup has, or had, a CFS quota.
+
+use sampler::snapshot::{PodRow, WINDOW_BUCKETS};
+
+use super::{Metric, counter, gauge, histogram};
+
+pub(crate) static POD: &[Metric<PodRow>] = &[
+    counter(
+        "cpuwarden_pod_cfs_periods_total",
+        &[],
+        "Enforcement periods of the pod cgroup's own quota in which the pod had something to run. From cpu.stat \
+         (nr_periods); the period timer stops while the cgroup idles, so this does not measure time.",
+    )
+    .read(|row, out| out.count(Some(row.cfs.periods))),
+    counter(
+        "cpuwarden_pod_cfs_throttled_periods_total",
+        &[],
+        "Periods of the pod cgroup's own quota in which at least one CPU was throttled. From cpu.stat (nr_throttled).",
+    )
+    .read(|row, out| out.count(Some(row.cfs.throttled_periods))),
+    counter(
+        "cpuwarden_pod_cfs_burst_periods_total",
+        &[],
+        "Periods in which the pod used more than its own quota from what it had saved up. From cpu.stat (nr_bursts), \
+         Linux 5.14 and newer.",
+    )
+    .read(|row, out| out.count(row.cfs.burst_periods)),
+    counter(
+        "cpuwarden_pod_cfs_burst_seconds_total",
+        &[],
+        "CPU time used above the pod's own quota while bursting. From cpu.stat (burst_usec; burst_time on cgroup v1), \
+         Linux 5.14 and newer.",
+    )
+    .read(|row, out| out.seconds(row.cfs.burst_ns)),
+    counter(
+        "cpuwarden_pod_throttled_seconds_total",
+        &["origin"],
+        "CPU time denied by the pod cgroup's own quota. Summed over CPUs, so it can grow faster than wall time; \
+         credited when the throttle ends. Its containers show the same time as origin=ancestor. From cpu.stat \
+         (throttled_usec; throttled_time on cgroup v1).",
+    )
+    .read(|row, out| out.with(["own"]).seconds(Some(row.cfs.throttled_ns))),
+    histogram(
+        "cpuwarden_pod_throttled_window_ratio",
+        "Share of throttled periods of the pod cgroup's own quota in each window of one second, or of one sample \
+         interval where that is longer. Only windows with periods are counted. From cpu.stat (nr_periods, \
+         nr_throttled).",
+    )
+    .read(|row, out| out.histogram(&WINDOW_BUCKETS, &row.windows.counts, row.windows.sum)),
+    gauge(
+        "cpuwarden_pod_cpu_limit_cores",
+        &[],
+        "Quota divided by period of the pod's own cgroup; absent once it has been lifted. From cpu.max; on cgroup v1 \
+         from cpu.cfs_quota_us and cpu.cfs_period_us.",
+    )
+    .read(|row, out| out.number(row.limit_cores)),
+];

@@ -1,0 +1,50 @@
+//! The metric reference, as markdown, from the tables.
+
+use std::fmt::Write as _;
+
+use super::{Descriptor, Scope, all};
+
+const SECTIONS: [(Scope, &str); 4] = [
+    (Scope::Container, "Containers"),
+    (Scope::Pod, "Pods whose own cgroup has a quota"),
+    (Scope::Node, "Node"),
+    (Scope::Agent, "Agent"),
+];
+
+/// The reference of all metrics: a section a scope, a table row a metric.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = String::new();
+    for (scope, title) in SECTIONS {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        section(&mut text, scope, title);
+    }
+    text
+}
+
+fn section(text: &mut String, scope: Scope, title: &str) {
+    text.push_str("## ");
+    text.push_str(title);
+    text.push_str("\n\n");
+    if !scope.labels().is_empty() {
+        text.push_str("Every series carries ");
+        text.push_str(&code_list(scope.labels()));
+        text.push_str(".\n\n");
+    }
+    text.push_str("| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n");
+    for (_, descriptor) in all().filter(|(of, _)| *of == scope) {
+        row(text, descriptor);
+    }
+}
+
+fn row(text: &mut String, descriptor: &Descriptor) {
+    let Descriptor { name, kind, labels, help } = descriptor;
+    let (kind, unit, labels) = (kind.as_str(), descriptor.unit().unwrap_or_default(), code_list(labels));
+    writeln!(text, "| `{name}` | {kind} | {unit} | {labels} | {help} |").expect("a String takes any text");
+}
+
+fn code_list(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,187 @@
+//! The page that a scraper reads: families of the catalogue times rows of one snapshot, in either format.
+//!
+//! Rendering costs no allocation once the buffer has grown, except for the agent's own few metrics, whose number does
+//! not depend on the node. It reads the snapshot and nothing else, so a scrape never touches the kernel.
+
+mod format;
+mod gather;
+mod gzip;
+mod number;
+pub(crate) mod samples;
+
+use std::slice;
+
+use sampler::snapshot::{ContainerRow, NodeSnapshot, PodRow};
+
+pub use format::{Format, accepts_gzip};
+
+use crate::AgentMetrics;
+use crate::catalogue::{CONTAINER, Descriptor, Metric, NODE, POD, Row};
+use gzip::Gzip;
+use samples::Samples;
+
+/// Renders pages into buffers that it keeps.
+#[derive(Debug)]
+pub struct Exposition {
+    max_series: usize,
+    page: Vec<u8>,
+    gzip: Gzip,
+}
+
+/// The rows that a page shows.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    pods: &'a [PodRow],
+    containers: &'a [ContainerRow],
+}
+
+impl Exposition {
+    /// An exposition of at most `max_series` series a page, as Prometheus counts them (each bucket is one). The
+    /// agent's and the node's own, some dozens and a few a CPU, are never cut.
+    #[must_use]
+    pub fn new(max_series: usize) -> Self {
+        Self { max_series, page: Vec::new(), gzip: Gzip::new() }
+    }
+
+    /// The page of one snapshot, valid until the next call.
+    ///
+    /// Over the cap, whole rows go: pods first keep what there is room for, then containers, each from the start of
+    /// the snapshot's order, so that the same rows stay from page to page. What goes is added to
+    /// `cpuwarden_series_dropped_total` on the same page.
+    pub fn render(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
+        let all = Rows { pods: &snapshot.pods, containers: &snapshot.containers };
+        if self.write(snapshot, agent, format, all) > self.max_series {
+            let kept = self.cut(snapshot, agent, all);
+            self.write(snapshot, agent, format, kept);
+        }
+        &self.page
+    }
+
+    /// The page that was rendered last, as one gzip member at level 1, valid until the next call.
+    pub fn compressed(&mut self) -> &[u8] {
+        self.gzip.compress(&self.page)
+    }
+
+    /// Writes a page of `rows`, and returns how many series it has. Past the cap the rest is not written.
+    fn write(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format, rows: Rows<'_>) -> usize {
+        self.page.clear();
+        let mut writer = PageWriter { page: &mut self.page, format, series: 0, limit: usize::MAX };
+        gather::write(&mut writer, agent);
+        writer.families(NODE, slice::from_ref(snapshot));
+        writer.limit = self.max_series;
+        writer.families(POD, rows.pods);
+        writer.families(CONTAINER, rows.containers);
+        let series = writer.series;
+        if format == Format::OpenMetrics {
+            self.page.extend_from_slice(b"# EOF\n");
+        }
+        series
+    }
+
+    /// The rows that the cap leaves room for; the series of the others are counted as dropped.
+    fn cut<'a>(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, all: Rows<'a>) -> Rows<'a> {
+        let fixed = self.write(snapshot, agent, Format::Text, Rows { pods: &[], containers: &[] });
+        let mut room = self.max_series.saturating_sub(fixed);
+        let mut dropped = 0;
+        let pods = fitting(POD, all.pods, &mut room, &mut dropped, &mut self.page);
+        let containers = fitting(CONTAINER, all.containers, &mut room, &mut dropped, &mut self.page);
+        agent.series_dropped.inc_by(dropped as u64);
+        Rows { pods, containers }
+    }
+}
+
+/// The longest start of `rows` whose series fit into `room`, which shrinks by them; after the first row that does not
+/// fit there is no room for any other. `scratch` loses its content.
+fn fitting<'a, R: Row>(
+    table: &'static [Metric<R>],
+    rows: &'a [R],
+    room: &mut usize,
+    dropped: &mut usize,
+    scratch: &mut Vec<u8>,
+) -> &'a [R] {
+    let mut kept = 0;
+    for row in rows {
+        let series = series_of(table, row, scratch);
+        if series <= *room {
+            *room -= series;
+            kept += 1;
+        } else {
+            *room = 0;
+            *dropped += series;
+        }
+    }
+    &rows[..kept]
+}
+
+fn series_of<R: Row>(table: &'static [Metric<R>], row: &R, scratch: &mut Vec<u8>) -> usize {
+    scratch.clear();
+    let mut series = 0;
+    for metric in table {
+        let mut samples = Samples::new(scratch, &metric.descriptor, row.labels());
+        (metric.read)(row, &mut samples);
+        series += samples.series();
+    }
+    series
+}
+
+/// A page in the making.
+struct PageWriter<'p> {
+    page: &'p mut Vec<u8>,
+    format: Format,
+    /// Series written so far.
+    series: usize,
+    /// No further family begins past this many series.
+    limit: usize,
+}
+
+/// Where a family's metadata begin and end on the page.
+struct Header {
+    start: usize,
+    end: usize,
+}
+
+impl PageWriter<'_> {
+    fn families<R: Row>(&mut self, table: &'static [Metric<R>], rows: &[R]) {
+        for Metric { descriptor, read } in table {
+            if self.series > self.limit {
+                return;
+            }
+            let header = self.open(descriptor);
+            let mut samples = Samples::new(self.page, descriptor, "");
+            for row in rows {
+                samples.set_row(row.labels());
+                read(row, &mut samples);
+            }
+            let series = samples.series();
+            self.close(&header, series);
+        }
+    }
+
+    fn open(&mut self, descriptor: &Descriptor) -> Header {
+        let start = self.page.len();
+        let name = match self.format {
+            Format::Text => descriptor.name,
+            Format::OpenMetrics => descriptor.family(),
+        };
+        self.metadata("HELP", name, descriptor.help);
+        self.metadata("TYPE", name, descriptor.kind.as_str());
+        if let (Format::OpenMetrics, Some(unit)) = (self.format, descriptor.unit()) {
+            self.metadata("UNIT", name, unit);
+        }
+        Header { start, end: self.page.len() }
+    }
+
+    /// Takes the metadata back where no sample followed.
+    fn close(&mut self, header: &Header, series: usize) {
+        self.series += series;
+        if self.page.len() == header.end {
+            self.page.truncate(header.start);
+        }
+    }
+
+    fn metadata(&mut self, keyword: &str, name: &str, text: &str) {
+        for piece in ["# ", keyword, " ", name, " ", text, "\n"] {
+            self.page.extend_from_slice(piece.as_bytes());
+        }
+    }
+}

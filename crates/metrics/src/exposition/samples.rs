@@ -1,0 +1,198 @@
+//! Sample lines of one metric family: the row's cached labels, the metric's own, the value. The hot loop of a page.
+
+use sampler::labels::escape;
+
+use super::number;
+use crate::catalogue::Descriptor;
+
+/// Where a metric's read function puts the samples of one row.
+#[derive(Debug)]
+pub(crate) struct Samples<'a> {
+    page: &'a mut Vec<u8>,
+    descriptor: &'static Descriptor,
+    /// The row's labels, escaped, without braces.
+    row_labels: &'a str,
+    /// Series written so far.
+    series: usize,
+}
+
+/// The value of one of the metric's own labels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Label<'v> {
+    Text(&'v str),
+    Id(u32),
+    /// The label is left out, which a query reads as the empty value.
+    Absent,
+}
+
+impl<'v> From<&'v str> for Label<'v> {
+    fn from(text: &'v str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u32> for Label<'_> {
+    fn from(id: u32) -> Self {
+        Self::Id(id)
+    }
+}
+
+impl From<Option<u32>> for Label<'_> {
+    fn from(id: Option<u32>) -> Self {
+        id.map_or(Self::Absent, Self::Id)
+    }
+}
+
+/// A sample whose labels are known and whose value is not yet.
+#[must_use]
+pub(crate) struct Sample<'s, 'a, const N: usize> {
+    samples: &'s mut Samples<'a>,
+    labels: [Label<'s>; N],
+}
+
+impl<'a> Samples<'a> {
+    pub(crate) fn new(page: &'a mut Vec<u8>, descriptor: &'static Descriptor, row_labels: &'a str) -> Self {
+        Self { page, descriptor, row_labels, series: 0 }
+    }
+
+    /// Turns to the next row.
+    pub(crate) fn set_row(&mut self, row_labels: &'a str) {
+        self.row_labels = row_labels;
+    }
+
+    pub(crate) fn series(&self) -> usize {
+        self.series
+    }
+
+    /// A sample with the metric's own labels, in the order of its descriptor.
+    pub(crate) fn with<'s, L, const N: usize>(&'s mut self, labels: [L; N]) -> Sample<'s, 'a, N>
+    where
+        L: Into<Label<'s>>,
+    {
+        debug_assert_eq!(N, self.descriptor.labels.len(), "labels of {}", self.descriptor.name);
+        Sample { samples: self, labels: labels.map(Into::into) }
+    }
+
+    /// A number, exactly.
+    pub(crate) fn count(&mut self, value: Option<u64>) {
+        self.unlabelled().count(value);
+    }
+
+    /// Nanoseconds, exactly, as seconds.
+    pub(crate) fn seconds(&mut self, ns: Option<u64>) {
+        self.unlabelled().seconds(ns);
+    }
+
+    /// A float, as short as it goes.
+    pub(crate) fn number(&mut self, value: Option<f64>) {
+        self.unlabelled().number(value);
+    }
+
+    /// A histogram of which no value lies above the last bound, from counts by bucket.
+    pub(crate) fn histogram(&mut self, bounds: &[f64], counts: &[u64], sum: f64) {
+        let mut cumulative = 0;
+        let buckets = bounds.iter().zip(counts).map(|(&bound, count)| {
+            cumulative += count;
+            (bound, cumulative)
+        });
+        self.cumulative_histogram(buckets, counts.iter().sum(), sum);
+    }
+
+    /// A histogram from finite bounds, each with the number of values at or below it, and the count and sum of all.
+    pub(crate) fn cumulative_histogram(&mut self, buckets: impl Iterator<Item = (f64, u64)>, count: u64, sum: f64) {
+        let start = self.page.len();
+        self.name("_bucket");
+        self.page.push(b'{');
+        if !self.row_labels.is_empty() {
+            self.page.extend_from_slice(self.row_labels.as_bytes());
+            self.page.push(b',');
+        }
+        self.page.extend_from_slice(b"le=\"");
+        let prefix = start..self.page.len();
+        for (bound, cumulative) in buckets {
+            number::bound(self.page, bound);
+            self.page.extend_from_slice(b"\"} ");
+            number::integer(self.page, cumulative);
+            self.page.push(b'\n');
+            self.page.extend_from_within(prefix.clone());
+            self.series += 1;
+        }
+        self.page.extend_from_slice(b"+Inf\"} ");
+        number::integer(self.page, count);
+        self.end_line();
+        self.start_line("_sum", &[]);
+        number::float(self.page, sum);
+        self.end_line();
+        self.start_line("_count", &[]);
+        number::integer(self.page, count);
+        self.end_line();
+    }
+
+    fn unlabelled(&mut self) -> Sample<'_, 'a, 0> {
+        Sample { samples: self, labels: [] }
+    }
+
+    fn name(&mut self, suffix: &str) {
+        self.page.extend_from_slice(self.descriptor.name.as_bytes());
+        self.page.extend_from_slice(suffix.as_bytes());
+    }
+
+    fn start_line(&mut self, suffix: &str, labels: &[Label<'_>]) {
+        self.name(suffix);
+        let mut separator = b'{';
+        if !self.row_labels.is_empty() {
+            self.page.push(separator);
+            self.page.extend_from_slice(self.row_labels.as_bytes());
+            separator = b',';
+        }
+        for (name, value) in self.descriptor.labels.iter().zip(labels) {
+            if matches!(value, Label::Absent) {
+                continue;
+            }
+            self.page.push(separator);
+            separator = b',';
+            self.label(name, *value);
+        }
+        self.page.extend_from_slice(if separator == b',' { b"} " } else { b" " });
+    }
+
+    fn label(&mut self, name: &str, value: Label<'_>) {
+        self.page.extend_from_slice(name.as_bytes());
+        self.page.extend_from_slice(b"=\"");
+        match value {
+            Label::Text(text) => escape(text, |piece| self.page.extend_from_slice(piece.as_bytes())),
+            Label::Id(id) => number::integer(self.page, u64::from(id)),
+            Label::Absent => {}
+        }
+        self.page.push(b'"');
+    }
+
+    fn end_line(&mut self) {
+        self.page.push(b'\n');
+        self.series += 1;
+    }
+}
+
+impl<const N: usize> Sample<'_, '_, N> {
+    /// A number, exactly.
+    pub(crate) fn count(self, value: Option<u64>) {
+        self.write(value, number::integer);
+    }
+
+    /// Nanoseconds, exactly, as seconds.
+    pub(crate) fn seconds(self, ns: Option<u64>) {
+        self.write(ns, number::seconds);
+    }
+
+    /// A float, as short as it goes.
+    pub(crate) fn number(self, value: Option<f64>) {
+        self.write(value, number::float);
+    }
+
+    fn write<T>(self, value: Option<T>, write: fn(&mut Vec<u8>, T)) {
+        let Some(value) = value else { return };
+        self.samples.start_line("", &self.labels);
+        write(self.samples.page, value);
+        self.samples.end_line();
+    }
+}

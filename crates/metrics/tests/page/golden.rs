@@ -1,0 +1,30 @@
+//! Golden pages of the maximal snapshot. `UPDATE_GOLDEN=1` writes them anew; the difference is for the reviewer.
+
+use metrics::{Exposition, Format};
+
+use crate::{NO_CAP, snapshots};
+
+fn check(format: Format, file: &str) {
+    let path = format!("{}/tests/golden/{file}", env!("CARGO_MANIFEST_DIR"));
+    let mut exposition = Exposition::new(NO_CAP);
+    let page = exposition.render(&snapshots::maximal(), &snapshots::agent(), format);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, page).unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let page = std::str::from_utf8(page).expect("a page is UTF-8");
+    for (n, (line, expected)) in page.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(line, expected, "{file}:{}", n + 1);
+    }
+    assert_eq!(page.lines().count(), golden.lines().count(), "{file}");
+}
+
+#[test]
+fn the_text_page_is_golden() {
+    check(Format::Text, "maximal.txt");
+}
+
+#[test]
+fn the_openmetrics_page_is_golden() {
+    check(Format::OpenMetrics, "maximal.openmetrics.txt");
+}

@@ -1,0 +1,167 @@
+//! Snapshots of nodes that no test owns: a small one with every field that a cgroup v2 node has, and large ones.
+
+#![allow(dead_code, reason = "several test binaries and a bench share this, each a part of it")]
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use metrics::{AgentMetrics, Build};
+use sampler::labels;
+use sampler::snapshot::{
+    CfsTotals, ContainerIdentity, ContainerRow, CpuPlace, CpusetRow, FeatureState, KernelInfo, NodeRow, NodeSnapshot,
+    PodIdentity, PodRow, SamplerRow, WINDOW_BUCKETS, WindowHistogram,
+};
+
+/// When the snapshots were taken: 2026-01-02 03:04:05 UTC.
+pub(crate) fn taken() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045)
+}
+
+/// The agent's own metrics with a value for each.
+pub(crate) fn agent() -> AgentMetrics {
+    let agent = AgentMetrics::new(Build { version: "0.1.0", revision: "0123abc" });
+    agent.observe_tick(Duration::from_micros(80), Duration::from_millis(2));
+    agent.observe_tick(Duration::from_secs(3), Duration::from_millis(40));
+    agent.pod_source_succeeded("kubelet", taken());
+    agent.pod_source_failed("pod_resources");
+    agent.set_apiserver_requests(1);
+    agent
+}
+
+/// A node of `containers` containers, two a pod, with every value that a row can have.
+pub(crate) fn node(containers: usize) -> NodeSnapshot {
+    NodeSnapshot {
+        sequence: 7,
+        taken: Some(taken()),
+        interval: Duration::from_secs(1),
+        containers: (0..containers).map(container).collect(),
+        pods: Vec::new(),
+        node: node_row(),
+        sampler: SamplerRow {
+            cgroups: vec![("container", containers as u64), ("pod", containers as u64 / 2)],
+            unmapped_cgroups: vec![("container", 1)],
+            read_errors: vec![("vanished", 3), ("io", 0)],
+            unkept_cgroups: 0,
+            task_scan_ns: Some(1_500_000),
+            task_scan_threads: Some(42),
+            process_cpu_ns: Some(12_340_000_000),
+            process_resident_bytes: Some(12_582_912),
+        },
+    }
+}
+
+/// A snapshot in which every metric of the catalogue has a sample: one live container, one that is gone, and a pod with
+/// a quota.
+pub(crate) fn maximal() -> NodeSnapshot {
+    let mut snapshot = node(1);
+    snapshot.containers.push(ContainerRow {
+        identity: identity("shop", "cart-1", "gone"),
+        user_ns: Some(3_000_000_000),
+        system_ns: Some(250_000_000),
+        ..ContainerRow::default()
+    });
+    snapshot.pods.push(pod(0));
+    snapshot
+}
+
+/// Who a container's series belong to, with plausible values for the rest.
+pub(crate) fn identity(namespace: &str, pod: &str, container: &str) -> Arc<ContainerIdentity> {
+    Arc::new(ContainerIdentity {
+        labels: labels::pairs(&[("namespace", namespace), ("pod", pod), ("container", container)]),
+        namespace: namespace.to_owned(),
+        pod: pod.to_owned(),
+        container: container.to_owned(),
+        uid: "8c5b0c0e-91a1-4f3c-a0ad-2f5f4b6f9d11".to_owned(),
+        container_id: "4f1f7c0a9be44b0f8d3a2f6f5f0f0c6e0d6c4a0b1b2c3d4e5f60718293a4b5c6".to_owned(),
+        image: "registry.example/shop/cart:1.2.3".to_owned(),
+        qos_class: "Burstable".to_owned(),
+        cpu_qos: String::new(),
+        cgroup_driver: "systemd",
+    })
+}
+
+/// The `n`th container of a node; counters differ from row to row, as they do on a real one.
+fn container(n: usize) -> ContainerRow {
+    let seed = n as u64 * 1_000_003;
+    let pod = format!("checkout-7d9c5b6f4-{:05}", n / 2);
+    ContainerRow {
+        identity: identity("shop", &pod, if n.is_multiple_of(2) { "app" } else { "proxy" }),
+        live: true,
+        user_ns: Some(81_234_567_891 + seed * 997),
+        system_ns: Some(4_000_000_000 + seed),
+        cfs: Some(cfs(seed)),
+        throttled_ancestor_ns: Some(seed),
+        windows: Some(windows(n as u64)),
+        limit_cores: Some(0.25),
+        request_cores: Some(0.1),
+        weight: Some(17.0),
+        pressure_waiting_ns: Some(9_876_543_000 + seed),
+        pressure_stalled_ns: Some(1_234_000 + seed),
+        contention_lower_ns: Some(70_000_000 + seed),
+        contention_upper_ns: Some(90_000_000 + seed),
+        cpuset: Some(Arc::new(CpusetRow { cpus: "0-3,8".to_owned(), count: 5 })),
+        numa_memory: vec![(0, 33_554_432 + seed), (1, 4096)],
+        threads: Some(23),
+        runnable_threads: Some(2),
+        memory_working_set_bytes: Some(134_217_728 + seed),
+        memory_limit_bytes: Some(268_435_456),
+        memory_request_bytes: Some(67_108_864),
+    }
+}
+
+/// The `n`th pod with a quota of its own.
+pub(crate) fn pod(n: usize) -> PodRow {
+    let name = format!("checkout-7d9c5b6f4-{n:05}");
+    PodRow {
+        identity: Arc::new(PodIdentity {
+            labels: labels::pairs(&[("namespace", "shop"), ("pod", &name)]),
+            namespace: "shop".to_owned(),
+            pod: name,
+        }),
+        cfs: cfs(n as u64),
+        windows: windows(n as u64),
+        limit_cores: Some(1.5),
+    }
+}
+
+fn cfs(seed: u64) -> CfsTotals {
+    CfsTotals {
+        periods: 600 + seed,
+        throttled_periods: 210 + seed / 3,
+        throttled_ns: 17_123_456_789 + seed,
+        burst_periods: Some(4),
+        burst_ns: Some(80_000_000),
+    }
+}
+
+fn windows(seed: u64) -> WindowHistogram {
+    let mut counts = [1; WINDOW_BUCKETS.len()];
+    counts[0] = 40 + seed;
+    WindowHistogram { counts, sum: 3.7 + seed as f64 / 3.0 }
+}
+
+fn node_row() -> NodeRow {
+    let place = |cpu| CpuPlace { cpu, core: Some(cpu / 2 * 2), llc: Some(0), numa_node: None, socket: Some(0) };
+    NodeRow {
+        cpus: vec![("online", 4), ("possible", 8)],
+        cpu_info: (0..4).map(place).collect(),
+        steal_ns: Some(30_000_000),
+        pressure_waiting_ns: Some(5_000_001_000),
+        kernel: KernelInfo {
+            release: "6.1.0-37-amd64".to_owned(),
+            cgroup_version: "v2",
+            cgroup_driver: "systemd",
+            throttle_accounting: "cfs_rq",
+            psi: "on",
+            btf: true,
+        },
+        features: vec![
+            FeatureState { feature: "pressure", enabled: true, reason: String::new() },
+            FeatureState {
+                feature: "throttled_local",
+                enabled: false,
+                reason: "no cpu.stat.local before Linux 6.6".to_owned(),
+            },
+        ],
+    }
+}
