@@ -1,0 +1,77 @@
+//! A part of the best-effort pool, for when best-effort pods shall have less than all of it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use kernel_text::CpuSet;
+
+use crate::topology::{Cpu, Topology};
+
+/// At most `cpus` CPUs of the pool, as Koordinator narrows it: the NUMA nodes take turns, the largest first, each with a
+/// pair of siblings while two are wanted, then with single CPUs. The whole pool where it has no more than that.
+#[must_use]
+pub fn narrow(topology: &Topology, pool: &CpuSet, cpus: usize) -> CpuSet {
+    let mut nodes = nodes(topology, pool);
+    let (mut chosen, mut turn) = (Vec::new(), 0);
+    let mut idle = 0;
+    while cpus >= chosen.len() + 2 && idle < nodes.len() {
+        match pair(&nodes[turn]) {
+            Some(at) => {
+                chosen.extend(nodes[turn].drain(at..at + 2).map(|cpu| cpu.id));
+                idle = 0;
+            }
+            None => idle += 1,
+        }
+        turn = (turn + 1) % nodes.len();
+    }
+    while chosen.len() < cpus && nodes.iter().any(|node| !node.is_empty()) {
+        if !nodes[turn].is_empty() {
+            chosen.push(nodes[turn].remove(0).id);
+        }
+        turn = (turn + 1) % nodes.len();
+    }
+    chosen.into_iter().collect()
+}
+
+/// The pool by (node, socket), by core within, the largest first.
+fn nodes<'a>(topology: &'a Topology, pool: &CpuSet) -> Vec<Vec<&'a Cpu>> {
+    let mut nodes: BTreeMap<(u32, u32), Vec<&Cpu>> = BTreeMap::new();
+    for cpu in pool.iter().filter_map(|cpu| topology.cpu(cpu)) {
+        nodes.entry((cpu.node, cpu.socket)).or_default().push(cpu);
+    }
+    let mut nodes: Vec<_> = nodes.into_values().collect();
+    for node in &mut nodes {
+        node.sort_by_key(|cpu| (cpu.core, cpu.id));
+    }
+    nodes.sort_by_key(|node| (Reverse(node.len()), node.iter().map(|cpu| cpu.id).min()));
+    nodes
+}
+
+fn pair(node: &[&Cpu]) -> Option<usize> {
+    node.windows(2).position(|pair| pair[0].core == pair[1].core)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{Grid, Numbering};
+
+    #[test]
+    fn nodes_take_turns_with_pairs_then_single_cpus() {
+        let grid = Grid {
+            sockets: 2,
+            nodes_per_socket: 1,
+            cores_per_node: 2,
+            threads_per_core: 2,
+            numbering: Numbering::Sequential,
+        };
+        let topology = grid.topology();
+        let narrowed = |pool: &str, cpus| narrow(&topology, &pool.parse().unwrap(), cpus).to_string();
+        assert_eq!(narrowed("0-7", 5), "0-2,4-5");
+        assert_eq!(narrowed("0-7", 6), "0-5");
+        assert_eq!(narrowed("1,3,4-7", 3), "1,4-5");
+        assert_eq!(narrowed("1,3", 9), "1,3");
+        assert_eq!(narrowed("", 2), "");
+        assert_eq!(narrowed("0-7", 0), "");
+    }
+}

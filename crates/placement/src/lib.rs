@@ -1,0 +1,25 @@
+//! Which pods get which CPUs, and in which order the cpusets are written.
+//!
+//! Pure: a topology, the pods' claims and the current state go in; a plan and write steps come out. Nothing here opens
+//! a file, reads a clock or talks to anybody. Ages, sets and texts are arguments; `pinning` carries the steps out.
+
+mod best_effort;
+mod plan;
+mod pod;
+mod policy;
+mod reason;
+mod steps;
+mod take;
+mod topology;
+
+pub use best_effort::narrow;
+pub use plan::{Class, Current, Holding, Kubelet, Node, Placement, Plan, PlanError, Pools, Settings, plan};
+pub use pod::{
+    PRIORITY_CLASS_LABEL, Pod, Profile, ProfileError, Profiles, QOS_CLASS_LABEL, QosClass, RESOURCE_SPEC_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION, ResourceSpec, Selector, SpecError, Uid,
+};
+pub use policy::{Bind, BindPolicy, ExclusivePolicy, Exclusivity, NumaStrategy};
+pub use reason::Reason;
+pub use steps::{Cgroup, Hierarchy, PodCgroups, Step, StepError, Transition, Version, drain_steps, write_steps};
+pub use take::{Hold, Request, TakeError, Taken, fits, take};
+pub use topology::{CoreKind, Cpu, Grid, Numbering, Topology, TopologyError};

@@ -1,0 +1,195 @@
+//! Who gets CPUs of its own: those that have them keep them, the oldest first; then the others in order of arrival.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernel_text::CpuSet;
+
+use crate::pod::{Claim, Pod, ResourceSpec, Uid};
+use crate::policy::{Bind, BindPolicy, Exclusivity};
+use crate::reason::Reason;
+use crate::take::{Hold, Request, TakeError, Taken, fits, take};
+
+use super::{Class, Current, Node};
+
+/// One pod's own CPUs.
+pub(super) struct Grant {
+    pub(super) class: Class,
+    pub(super) cpus: CpuSet,
+    pub(super) spec: ResourceSpec,
+}
+
+/// The grants of one plan as they are made.
+pub(super) struct Grants<'a> {
+    node: Node<'a>,
+    /// Online, allowed, not reserved and not the kubelet's.
+    usable: &'a CpuSet,
+    pub(super) granted: BTreeMap<Uid, Grant>,
+    pub(super) refusals: BTreeMap<Uid, Reason>,
+    pub(super) demoted: BTreeSet<Uid>,
+}
+
+type Claims<'a> = [(&'a Pod, &'a Claim)];
+
+impl<'a> Grants<'a> {
+    pub(super) fn new(node: Node<'a>, usable: &'a CpuSet) -> Self {
+        Self { node, usable, granted: BTreeMap::new(), refusals: BTreeMap::new(), demoted: BTreeSet::new() }
+    }
+
+    pub(super) fn refuse_all(&mut self, claims: &Claims<'_>, reason: Reason) {
+        self.refusals.extend(claims.iter().map(|(pod, _)| (pod.uid.clone(), reason)));
+    }
+
+    /// Grants what can be granted. `claims` are sorted, the oldest first.
+    pub(super) fn settle(&mut self, claims: &Claims<'_>, current: &Current) {
+        let kept = self.keep(claims, current);
+        self.keep_floor(claims);
+        self.resize(claims);
+        let mut taken = self.taken(None);
+        for (pod, claim) in claims {
+            if self.granted.contains_key(&pod.uid) || self.demoted.contains(&pod.uid) {
+                continue;
+            }
+            // What gave way to the floor or to a resize may find its place again after all.
+            let again = kept.get(&pod.uid).filter(|kept| kept.len() == claim.cpus && kept.is_disjoint(&taken.cpus()));
+            let cpus = match again {
+                Some(kept) => self.floor_checked(kept.clone()),
+                None => self.fresh(claim, &taken),
+            };
+            if let Ok(cpus) = &cpus {
+                taken.add(cpus.clone(), claim.spec.exclusive);
+            }
+            self.record(pod, claim, cpus);
+        }
+    }
+
+    /// Running exclusive pods keep what is left of their CPUs; where two hold the same one, the newer is demoted.
+    fn keep(&mut self, claims: &Claims<'_>, current: &Current) -> BTreeMap<Uid, CpuSet> {
+        let mut kept = BTreeMap::new();
+        let mut all = CpuSet::new();
+        for (pod, claim) in claims {
+            let lost = current.demoted.contains(&pod.uid);
+            let cpus = current.held.get(&pod.uid).map(|held| held.cpus.intersection(self.usable)).unwrap_or_default();
+            if lost || !cpus.is_disjoint(&all) {
+                self.demoted.insert(pod.uid.clone());
+                self.record(pod, claim, Err(Reason::ExclusiveConflict));
+            } else if !cpus.is_empty() {
+                all = all.union(&cpus);
+                kept.insert(pod.uid.clone(), cpus.clone());
+                self.record(pod, claim, Ok(cpus));
+            }
+        }
+        kept
+    }
+
+    /// CPUs may have gone offline: the newest give theirs up until the share pool has its floor again.
+    fn keep_floor(&mut self, claims: &Claims<'_>) {
+        for (pod, claim) in claims.iter().rev() {
+            if self.granted.contains_key(&pod.uid) && !self.leaves_floor(0) {
+                self.granted.remove(&pod.uid);
+                self.record(pod, claim, Err(Reason::SharePoolFloor));
+            }
+        }
+    }
+
+    /// Pods whose request, or whose CPUs, have changed under them.
+    fn resize(&mut self, claims: &Claims<'_>) {
+        for (pod, claim) in claims {
+            let Some(grant) = self.granted.get(&pod.uid) else { continue };
+            if grant.cpus.len() != claim.cpus {
+                let kept = grant.cpus.clone();
+                let taken = self.taken(Some(&pod.uid));
+                let cpus = self.resized(claim, &kept, &taken);
+                self.granted.remove(&pod.uid);
+                let cpus = cpus.and_then(|cpus| self.floor_checked(cpus));
+                self.record(pod, claim, cpus);
+            }
+        }
+    }
+
+    /// A part of what it has, or what it has and more, or, where neither has the required shape, another set.
+    fn resized(&self, claim: &Claim, kept: &CpuSet, taken: &Taken) -> Result<CpuSet, Reason> {
+        let request = self.request(claim)?;
+        if kept.len() > claim.cpus {
+            let part = Request { allowed: Some(kept.clone()), ..request.clone() };
+            if let Ok(cpus) = take(self.node.topology, taken, &part) {
+                return Ok(cpus);
+            }
+        }
+        let anew = take(self.node.topology, taken, &request)?;
+        if kept.is_subset(&anew) || kept.len() > claim.cpus {
+            return Ok(anew);
+        }
+        let more =
+            Request { cpus: claim.cpus - kept.len(), allowed: Some(self.usable.difference(kept)), ..request.clone() };
+        let grown = take(self.node.topology, taken, &more).map(|more| more.union(kept));
+        Ok(grown.ok().filter(|cpus| fits(self.node.topology, &request, cpus)).unwrap_or(anew))
+    }
+
+    fn fresh(&self, claim: &Claim, taken: &Taken) -> Result<CpuSet, Reason> {
+        let request = self.request(claim)?;
+        let cpus = match &claim.decided {
+            Some(decided) => self.decided(&request, decided, taken)?,
+            None => take(self.node.topology, taken, &request)?,
+        };
+        self.floor_checked(cpus)
+    }
+
+    /// What a trusted scheduler decided, where nobody else holds it.
+    fn decided(&self, request: &Request, decided: &CpuSet, taken: &Taken) -> Result<CpuSet, Reason> {
+        if decided.len() != request.cpus || !decided.is_subset(self.usable) {
+            return Err(Reason::ResourceStatusInvalid);
+        }
+        let exactly = Request { allowed: Some(decided.clone()), ..request.clone() };
+        take(self.node.topology, taken, &exactly).map_err(|error| match error {
+            TakeError::NotEnough { .. } => Reason::ResourceStatusConflict,
+            shape => shape.into(),
+        })
+    }
+
+    fn floor_checked(&self, cpus: CpuSet) -> Result<CpuSet, Reason> {
+        if self.leaves_floor(cpus.len()) { Ok(cpus) } else { Err(Reason::SharePoolFloor) }
+    }
+
+    /// Would the share pool keep its floor if `more` CPUs were granted?
+    fn leaves_floor(&self, more: usize) -> bool {
+        let granted: usize = self.granted.values().map(|grant| grant.cpus.len()).sum();
+        let floor = self.node.settings.share_floor.max(1).min(self.usable.len());
+        granted + more + floor <= self.usable.len()
+    }
+
+    fn request(&self, claim: &Claim) -> Result<Request, Reason> {
+        let whole_cores = Bind { policy: BindPolicy::FullPcpus, required: true };
+        if claim.spec.bind == whole_cores && !claim.cpus.is_multiple_of(self.node.topology.whole_core_multiple()) {
+            return Err(Reason::NotWholeCores);
+        }
+        Ok(Request {
+            cpus: claim.cpus,
+            bind: claim.spec.bind,
+            exclusive: claim.spec.exclusive,
+            strategy: self.node.settings.strategy,
+            allowed: Some(self.usable.clone()),
+            max_holders: 1,
+        })
+    }
+
+    /// What others than `but` hold, the kubelet's containers among them.
+    fn taken(&self, but: Option<&Uid>) -> Taken {
+        let others = self.granted.iter().filter(|(uid, _)| Some(*uid) != but);
+        let hold = |grant: &Grant| Hold { cpus: grant.cpus.clone(), exclusive: grant.spec.exclusive };
+        let mut taken: Taken = others.map(|(_, grant)| hold(grant)).collect();
+        taken.add(self.node.kubelet.exclusive.clone(), Exclusivity::default());
+        taken
+    }
+
+    fn record(&mut self, pod: &Pod, claim: &Claim, cpus: Result<CpuSet, Reason>) {
+        match cpus {
+            Ok(cpus) => {
+                self.refusals.remove(&pod.uid);
+                self.granted.insert(pod.uid.clone(), Grant { class: claim.class, cpus, spec: claim.spec });
+            }
+            Err(reason) => {
+                self.refusals.insert(pod.uid.clone(), reason);
+            }
+        }
+    }
+}

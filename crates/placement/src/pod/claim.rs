@@ -1,0 +1,170 @@
+//! Who is eligible for CPUs of its own: what a pod says, with the profiles' word, against what the node allows.
+
+use kernel_text::CpuSet;
+
+use crate::plan::Class;
+use crate::reason::Reason;
+
+use super::spec::cpus_of_status;
+use super::{Pod, PriorityClass, Profiles, QOS_CLASS_LABEL, QosClass, ResourceSpec};
+
+/// What a pod is to get, and why not more.
+pub(crate) struct Wish {
+    /// The pool when it gets no CPUs of its own.
+    pub(crate) shared: Class,
+    /// CPUs of its own, where it is eligible.
+    pub(crate) claim: Option<Claim>,
+    /// Why it is not, or what else is wrong with what it says.
+    pub(crate) refusal: Option<Reason>,
+}
+
+/// An eligible pod's claim to CPUs of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) class: Class,
+    pub(crate) cpus: usize,
+    pub(crate) spec: ResourceSpec,
+    /// CPUs that a trusted scheduler decided on.
+    pub(crate) decided: Option<CpuSet>,
+}
+
+/// What eligibility depends on beside the pod.
+pub(crate) struct Rules<'a> {
+    pub(crate) profiles: &'a Profiles,
+    pub(crate) trust_resource_status: bool,
+}
+
+/// What a pod is to get. An LSE or LSR pod that is not eligible runs in the share pool.
+pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Wish {
+    let profile = rules.profiles.of(pod);
+    let label = pod.labels.get(QOS_CLASS_LABEL).map(|label| QosClass::parse(label).ok_or(Reason::UnknownQosClass));
+    let (qos, unknown) = match profile.and_then(|profile| profile.qos_class).map(Ok).or(label) {
+        Some(Ok(qos)) => (qos, None),
+        Some(Err(reason)) => (QosClass::Ls, Some(reason)),
+        None => (QosClass::Ls, None),
+    };
+    let spec = match (profile.and_then(|profile| profile.resource_spec), &pod.resource_spec) {
+        (Some(spec), _) => Ok(spec),
+        (None, Some(json)) => ResourceSpec::from_annotation(json).map_err(|_| Reason::ResourceSpecMalformed),
+        (None, None) => Ok(ResourceSpec::default()),
+    };
+    let shared = if qos == QosClass::Be { Class::BestEffort } else { Class::Share };
+    let class = match qos {
+        QosClass::Lse => Class::Lse,
+        QosClass::Lsr => Class::Lsr,
+        QosClass::Ls | QosClass::Be | QosClass::System => {
+            return Wish { shared, claim: None, refusal: unknown.or(spec.err()) };
+        }
+    };
+    match spec.and_then(|spec| claim(pod, qos, class, spec, rules)) {
+        Ok(claim) => Wish { shared, claim: Some(claim), refusal: None },
+        Err(reason) => Wish { shared, claim: None, refusal: Some(reason) },
+    }
+}
+
+fn claim(pod: &Pod, qos: QosClass, class: Class, spec: ResourceSpec, rules: &Rules<'_>) -> Result<Claim, Reason> {
+    if PriorityClass::of(pod, qos) != PriorityClass::Prod {
+        return Err(Reason::PriorityNotProd);
+    }
+    let millis = pod.request_millis.filter(|&millis| millis > 0 && millis.is_multiple_of(1000));
+    let cpus = millis.and_then(|millis| usize::try_from(millis / 1000).ok()).ok_or(Reason::RequestNotInteger)?;
+    if pod.limit_millis != pod.request_millis {
+        return Err(Reason::RequestNotLimit);
+    }
+    let decided = match &pod.resource_status {
+        Some(json) if rules.trust_resource_status => {
+            cpus_of_status(json).map_err(|_| Reason::ResourceStatusMalformed)?
+        }
+        _ => None,
+    };
+    Ok(Claim { class, cpus, spec, decided })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::{PRIORITY_CLASS_LABEL, Profile, Selector};
+
+    fn pod(qos: &str) -> Pod {
+        let labels = [(QOS_CLASS_LABEL.to_owned(), qos.to_owned())].into();
+        Pod { labels, request_millis: Some(4000), limit_millis: Some(4000), ..Pod::default() }
+    }
+
+    fn classified(pod: &Pod) -> Wish {
+        let profiles = Profiles::default();
+        classify(pod, &Rules { profiles: &profiles, trust_resource_status: true })
+    }
+
+    fn refusal(pod: &Pod) -> Option<Reason> {
+        let wish = classified(pod);
+        assert!(wish.refusal.is_none() || (wish.claim.is_none() && wish.shared == Class::Share));
+        wish.refusal
+    }
+
+    #[test]
+    fn lse_and_lsr_are_eligible_and_nobody_else() {
+        for (qos, class, shared) in [
+            ("LSE", Some(Class::Lse), Class::Share),
+            ("LSR", Some(Class::Lsr), Class::Share),
+            ("LS", None, Class::Share),
+            ("SYSTEM", None, Class::Share),
+            ("BE", None, Class::BestEffort),
+        ] {
+            let wish = classified(&pod(qos));
+            assert_eq!(
+                (wish.claim.map(|claim| claim.class), wish.shared, wish.refusal),
+                (class, shared, None),
+                "{qos}"
+            );
+        }
+        assert_eq!(classified(&Pod::default()).shared, Class::Share);
+    }
+
+    #[test]
+    fn what_is_not_eligible_says_why() {
+        let millis = |request_millis, limit_millis| Pod { request_millis, limit_millis, ..pod("LSR") };
+        assert_eq!(refusal(&pod("LSRR")), Some(Reason::UnknownQosClass));
+        for request in [None, Some(0), Some(1500), Some(999)] {
+            assert_eq!(refusal(&millis(request, request)), Some(Reason::RequestNotInteger), "{request:?}");
+        }
+        assert_eq!(refusal(&millis(Some(2000), None)), Some(Reason::RequestNotLimit));
+        assert_eq!(refusal(&millis(Some(2000), Some(4000))), Some(Reason::RequestNotLimit));
+        assert_eq!(refusal(&Pod { priority: Some(5500), ..pod("LSE") }), Some(Reason::PriorityNotProd));
+        let mut batch = pod("LSR");
+        batch.labels.insert(PRIORITY_CLASS_LABEL.into(), "koord-batch".into());
+        assert_eq!(refusal(&batch), Some(Reason::PriorityNotProd));
+    }
+
+    #[test]
+    fn malformed_annotations_refuse_the_pod_that_has_them() {
+        let spec = |qos| Pod { resource_spec: Some("{".into()), ..pod(qos) };
+        assert_eq!(refusal(&spec("LSR")), Some(Reason::ResourceSpecMalformed));
+        assert_eq!(refusal(&spec("LS")), Some(Reason::ResourceSpecMalformed));
+        let status = Pod { resource_status: Some("0-3".into()), ..pod("LSR") };
+        assert_eq!(refusal(&status), Some(Reason::ResourceStatusMalformed));
+    }
+
+    #[test]
+    fn a_status_counts_only_where_it_is_trusted() {
+        let pod = Pod { resource_status: Some(r#"{"cpuset":"4-7"}"#.into()), ..pod("LSR") };
+        let decided = |trust_resource_status| {
+            let profiles = Profiles::default();
+            let wish = classify(&pod, &Rules { profiles: &profiles, trust_resource_status });
+            wish.claim.unwrap().decided.map(|cpus| cpus.to_string())
+        };
+        assert_eq!((decided(true).as_deref(), decided(false)), (Some("4-7"), None));
+    }
+
+    #[test]
+    fn the_profiles_word_beats_the_pods() {
+        let selector = Selector { namespaces: vec![String::from("shop")], ..Selector::default() };
+        let spec = ResourceSpec::from_annotation(r#"{"preferredCPUBindPolicy":"SpreadByPCPUs"}"#).unwrap();
+        let profile =
+            Profile { name: "web".into(), selector, qos_class: Some(QosClass::Lsr), resource_spec: Some(spec) };
+        let profiles = Profiles::new(vec![profile]).unwrap();
+        let pod = Pod { namespace: "shop".into(), resource_spec: Some("{".into()), ..pod("BE") };
+        let rules = Rules { profiles: &profiles, trust_resource_status: false };
+        let claim = classify(&pod, &rules).claim.unwrap();
+        assert_eq!((claim.class, claim.spec), (Class::Lsr, spec));
+    }
+}

@@ -1,0 +1,121 @@
+//! One pod's cgroups while they are written: what each write does to the effective sets, by the hierarchy's rules.
+
+use std::path::{Path, PathBuf};
+
+use kernel_text::CpuSet;
+
+use super::{Cgroup, Hierarchy, Version};
+
+/// A pod's cgroups, parents before children.
+pub(super) struct Tree<'a> {
+    hierarchy: &'a Hierarchy,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    path: PathBuf,
+    parent: Option<usize>,
+    configured: CpuSet,
+    effective: CpuSet,
+    /// An application's own choice: kept within the pod's CPUs, and not widened.
+    chosen: bool,
+}
+
+/// One write within a tree.
+pub(super) struct TreeWrite {
+    pub(super) at: usize,
+    /// What is written.
+    pub(super) cpus: CpuSet,
+    /// What is effective then.
+    pub(super) effective: CpuSet,
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(hierarchy: &'a Hierarchy, cgroups: &[Cgroup]) -> Self {
+        let mut nodes: Vec<Node> = Vec::with_capacity(cgroups.len());
+        for cgroup in cgroups {
+            let follows = |at: usize| !nodes[at].chosen && nodes[at].effective == cgroup.effective;
+            let chosen = !cgroup.ours && !cgroup.parent.is_some_and(follows);
+            let Cgroup { path, parent, configured, effective, .. } = cgroup.clone();
+            nodes.push(Node { path, parent, configured, effective, chosen });
+        }
+        Self { hierarchy, nodes }
+    }
+
+    pub(super) fn path(&self, at: usize) -> &Path {
+        &self.nodes[at].path
+    }
+
+    /// The set for leaving what is not in `target`: what the pod has of it already, where nobody else holds that
+    /// (`blocked`); else what of the target nobody holds; else what is left of either.
+    pub(super) fn retreat(&self, target: &CpuSet, blocked: &CpuSet) -> CpuSet {
+        let has =
+            self.nodes.iter().filter(|node| !node.chosen).fold(CpuSet::new(), |all, node| all.union(&node.effective));
+        let kept = has.intersection(target);
+        let choices = [kept.difference(blocked), target.difference(blocked), kept];
+        choices.into_iter().find(|cpus| !cpus.is_empty()).unwrap_or_else(|| target.clone())
+    }
+
+    /// The writes that give the pod this set, in the order that the hierarchy's rules ask for. An application's own
+    /// choice is kept as far as it lies within the set.
+    pub(super) fn apply(&mut self, wanted: &CpuSet) -> Vec<TreeWrite> {
+        let goals = self.goals(wanted);
+        let mut writes = Vec::new();
+        match self.hierarchy.version {
+            Version::V1 => {
+                for (at, goal) in goals.iter().enumerate() {
+                    if !goal.is_subset(&self.nodes[at].configured) {
+                        writes.push(self.write(at, &self.nodes[at].configured.union(goal)));
+                    }
+                }
+                for (at, goal) in goals.iter().enumerate().rev() {
+                    if self.nodes[at].configured != *goal {
+                        writes.push(self.write(at, goal));
+                    }
+                }
+            }
+            // An application's choice needs no write: the kernel keeps it within its parent's set.
+            Version::V2 => {
+                for (at, goal) in goals.iter().enumerate() {
+                    if self.nodes[at].effective != *goal {
+                        writes.push(self.write(at, goal));
+                    }
+                }
+            }
+        }
+        writes
+    }
+
+    /// What each cgroup is to have; a child's lies within its parent's.
+    fn goals(&self, wanted: &CpuSet) -> Vec<CpuSet> {
+        let mut goals: Vec<CpuSet> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let above = node.parent.map_or(wanted, |parent| &goals[parent]);
+            let choice = node.configured.intersection(above);
+            let goal = if node.chosen && !choice.is_empty() { choice } else { above.clone() };
+            goals.push(goal);
+        }
+        goals
+    }
+
+    fn write(&mut self, at: usize, wanted: &CpuSet) -> TreeWrite {
+        let everything = *wanted == self.hierarchy.ceiling;
+        let cpus = if everything { self.hierarchy.full.clone() } else { wanted.clone() };
+        self.nodes[at].configured = cpus.clone();
+        self.recompute();
+        TreeWrite { at, cpus, effective: wanted.clone() }
+    }
+
+    fn recompute(&mut self) {
+        for at in 0..self.nodes.len() {
+            let node = &self.nodes[at];
+            let above = node.parent.map_or(&self.hierarchy.ceiling, |parent| &self.nodes[parent].effective);
+            let within = node.configured.intersection(above);
+            let effective = match self.hierarchy.version {
+                Version::V2 if within.is_empty() => above.clone(),
+                Version::V1 | Version::V2 => within,
+            };
+            self.nodes[at].effective = effective;
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a kernel does with cpuset writes: cgroup v1 and v2, after `validate_change` and `update_cpumasks_hier` of
+//! kernel/cgroup/cpuset.c. Written down apart from the crate's own model, and stricter where kernels differ.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use kernel_text::CpuSet;
+use placement::Version;
+
+pub(crate) const ROOT: &str = "kubepods";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Errno {
+    Eacces,
+    Ebusy,
+    Einval,
+    Enospc,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    pub(crate) version: Version,
+    pub(crate) online: CpuSet,
+    possible: CpuSet,
+    /// `cpuset.cpus` by path; a parent's path is the longest prefix.
+    configured: BTreeMap<PathBuf, CpuSet>,
+}
+
+impl Kernel {
+    pub(crate) fn new(version: Version, possible: CpuSet, online: CpuSet) -> Self {
+        let root = if version == Version::V1 { online.clone() } else { CpuSet::new() };
+        Self { version, online, possible, configured: [(ROOT.into(), root)].into() }
+    }
+
+    /// As a runtime makes it: with its parent's set on v1, where an empty one could run nothing; without one on v2.
+    pub(crate) fn mkdir(&mut self, path: PathBuf) {
+        let cpus = match self.version {
+            Version::V1 => self.configured[path.parent().expect("below the root")].clone(),
+            Version::V2 => CpuSet::new(),
+        };
+        self.configured.insert(path, cpus);
+    }
+
+    pub(crate) fn rmdir(&mut self, under: &Path) {
+        self.configured.retain(|path, _| !path.starts_with(under));
+    }
+
+    pub(crate) fn configured(&self, path: &Path) -> &CpuSet {
+        &self.configured[path]
+    }
+
+    pub(crate) fn write(&mut self, path: &Path, cpus: &CpuSet) -> Result<(), Errno> {
+        if cpus.is_empty() {
+            return Err(Errno::Enospc);
+        }
+        let known = if self.version == Version::V1 { &self.online } else { &self.possible };
+        if !cpus.is_subset(known) {
+            return Err(Errno::Einval);
+        }
+        if self.version == Version::V1 {
+            if self.children(path).any(|child| !child.is_subset(cpus)) {
+                return Err(Errno::Ebusy);
+            }
+            if path.parent().and_then(|parent| self.configured.get(parent)).is_some_and(|above| !cpus.is_subset(above))
+            {
+                return Err(Errno::Eacces);
+            }
+        }
+        self.configured.insert(path.to_owned(), cpus.clone());
+        Ok(())
+    }
+
+    pub(crate) fn effective(&self, path: &Path) -> CpuSet {
+        let own = &self.configured[path];
+        let parent = path.parent().filter(|parent| self.configured.contains_key(*parent));
+        match self.version {
+            Version::V1 => own.intersection(&self.online),
+            Version::V2 => {
+                let above = parent.map_or_else(|| self.online.clone(), |parent| self.effective(parent));
+                let within = own.intersection(&above);
+                if within.is_empty() { above } else { within }
+            }
+        }
+    }
+
+    /// v1 strips the CPU everywhere for good; v2 only while it is offline.
+    pub(crate) fn unplug(&mut self, cpu: u32) {
+        self.online.remove(cpu);
+        if self.version == Version::V1 {
+            for cpus in self.configured.values_mut() {
+                cpus.remove(cpu);
+            }
+        }
+    }
+
+    pub(crate) fn plug(&mut self, cpu: u32) {
+        self.online = self.online.union(&CpuSet::from_iter([cpu]));
+    }
+
+    /// Would v1 leave a cpuset without any CPU, and so move its tasks elsewhere?
+    pub(crate) fn would_empty(&self, cpu: u32) -> bool {
+        let only = CpuSet::from_iter([cpu]);
+        self.version == Version::V1 && self.configured.values().any(|cpus| *cpus == only)
+    }
+
+    pub(crate) fn paths(&self, under: &Path) -> Vec<PathBuf> {
+        self.configured.keys().filter(|path| path.starts_with(under)).cloned().collect()
+    }
+
+    fn children<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a CpuSet> {
+        self.configured.iter().filter(move |(child, _)| child.parent() == Some(path)).map(|(_, cpus)| cpus)
+    }
+}

@@ -1,0 +1,208 @@
+//! Single plans: who gets what on a box of 2 sockets × 2 cores × 2 threads, cores 0-1, 2-3 | 4-5, 6-7.
+
+use kernel_text::CpuSet;
+use placement::{
+    Class, Cpu, Current, Grid, Holding, Kubelet, Node, Numbering, Plan, PlanError, Pod, Profiles, QOS_CLASS_LABEL,
+    Reason, Settings, Topology, plan,
+};
+
+struct Scene {
+    topology: Topology,
+    reserved: CpuSet,
+    kubelet: Kubelet,
+    settings: Settings,
+    current: Current,
+}
+
+fn scene() -> Scene {
+    let numbering = Numbering::Sequential;
+    let grid = Grid { sockets: 2, nodes_per_socket: 1, cores_per_node: 2, threads_per_core: 2, numbering };
+    Scene {
+        topology: grid.topology(),
+        reserved: CpuSet::new(),
+        kubelet: Kubelet::default(),
+        settings: Settings::default(),
+        current: Current::default(),
+    }
+}
+
+impl Scene {
+    fn try_plan(&self, pods: &[Pod]) -> Result<Plan, PlanError> {
+        let Self { topology, reserved, kubelet, settings, current } = self;
+        let node = Node { topology, allowed: topology.online(), reserved, kubelet, settings };
+        plan(&node, pods, &Profiles::default(), current)
+    }
+
+    fn plan(&self, pods: &[Pod]) -> Plan {
+        self.try_plan(pods).expect("CPUs are usable")
+    }
+
+    fn holding(mut self, held: &[(&str, &str)]) -> Self {
+        let holding = |list| Holding { class: Class::Lsr, cpus: cpus(list) };
+        self.current.held = held.iter().map(|&(uid, list)| (uid.into(), holding(list))).collect();
+        self
+    }
+}
+
+fn cpus(list: &str) -> CpuSet {
+    list.parse().expect("a CPU list")
+}
+
+/// A pod whose UID begins with its age.
+fn pod(uid: &str, qos: &str, cpus: u64) -> Pod {
+    Pod {
+        uid: uid.into(),
+        labels: [(QOS_CLASS_LABEL.to_owned(), qos.to_owned())].into(),
+        request_millis: Some(cpus * 1000),
+        limit_millis: Some(cpus * 1000),
+        arrival: uid.bytes().next().map_or(0, u64::from),
+        ..Pod::default()
+    }
+}
+
+fn asking(spec: &str, pod: Pod) -> Pod {
+    Pod { resource_spec: Some(spec.to_owned()), ..pod }
+}
+
+fn of(plan: &Plan, uid: &str) -> (Class, String) {
+    let placement = &plan.placements[uid];
+    (placement.class, placement.cpus.to_string())
+}
+
+#[test]
+fn each_class_has_its_pool() {
+    let pods = [pod("1", "LSE", 2), pod("2", "LSR", 2), pod("3", "LS", 1), pod("4", "BE", 1), Pod::default()];
+    let plan = scene().plan(&pods);
+    assert_eq!(of(&plan, "1"), (Class::Lse, "0-1".into()));
+    assert_eq!(of(&plan, "2"), (Class::Lsr, "2-3".into()));
+    assert_eq!(of(&plan, "3"), (Class::Share, "4-7".into()));
+    assert_eq!(of(&plan, "4"), (Class::BestEffort, "2-7".into()));
+    assert_eq!(of(&plan, ""), (Class::Share, "4-7".into()));
+    assert_eq!((plan.pools.exclusive.to_string(), plan.pools.share.to_string()), ("0-3".into(), "4-7".into()));
+    assert!(plan.refusals.is_empty());
+}
+
+#[test]
+fn reserved_and_kubelet_owned_cpus_are_in_no_pool() {
+    let kubelet = Kubelet { exclusive: cpus("7"), ..Kubelet::default() };
+    let plan = Scene { reserved: cpus("0"), kubelet, ..scene() }.plan(&[pod("1", "LSR", 2)]);
+    assert_eq!(of(&plan, "1"), (Class::Lsr, "2-3".into()));
+    assert_eq!((plan.pools.share.to_string(), plan.pools.best_effort.to_string()), ("1,4-6".into(), "1-6".into()));
+    assert_eq!((plan.pools.reserved.to_string(), plan.pools.kubelet.to_string()), ("0".into(), "7".into()));
+}
+
+#[test]
+fn who_would_break_the_floor_is_refused_and_a_smaller_one_is_not() {
+    let plan = scene().plan(&[pod("1", "LSE", 4), pod("2", "LSR", 3), pod("3", "LSR", 2)]);
+    assert_eq!(plan.refusals["2"], Reason::SharePoolFloor);
+    assert_eq!((of(&plan, "2").0, of(&plan, "3").0), (Class::Share, Class::Lsr));
+    assert_eq!(plan.pools.share.len(), 2);
+}
+
+#[test]
+fn refusals_name_what_is_missing() {
+    let full = r#"{"requiredCPUBindPolicy":"FullPCPUs"}"#;
+    let spread = r#"{"requiredCPUBindPolicy":"SpreadByPCPUs"}"#;
+    let refusal = |scene: Scene, pod: Pod| scene.plan(&[pod]).refusals["1"];
+    assert_eq!(refusal(scene(), asking(full, pod("1", "LSR", 3))), Reason::NotWholeCores);
+    assert_eq!(refusal(scene(), asking(spread, pod("1", "LSR", 5))), Reason::BindPolicyUnsatisfied);
+    assert_eq!(refusal(scene(), pod("1", "LSR", 9)), Reason::InsufficientCpus);
+    let apart = r#"{"requiredCPUExclusivePolicy":"PCPULevel"}"#;
+    let kubelet = Kubelet { exclusive: cpus("0,2,4"), ..Kubelet::default() };
+    let beside = Scene { kubelet, ..scene() };
+    assert_eq!(refusal(beside, asking(apart, pod("1", "LSR", 3))), Reason::ExclusivePolicyUnsatisfied);
+}
+
+#[test]
+fn under_the_static_policy_nothing_is_touched() {
+    let kubelet = Kubelet { static_policy: true, exclusive: cpus("2-3") };
+    let plan = Scene { kubelet, ..scene() }.plan(&[pod("1", "LSE", 2), pod("2", "BE", 1)]);
+    assert!(plan.placements.is_empty());
+    assert_eq!(plan.refusals.into_iter().collect::<Vec<_>>(), [("1".into(), Reason::KubeletStatic)]);
+    assert_eq!(plan.pools.kubelet.to_string(), "2-3");
+}
+
+#[test]
+fn a_pod_that_grows_keeps_what_it_has_and_one_that_shrinks_keeps_a_part() {
+    let grown = scene().holding(&[("1", "4-5")]).plan(&[pod("1", "LSR", 4)]);
+    assert_eq!(of(&grown, "1"), (Class::Lsr, "4-7".into()));
+    let across = scene().holding(&[("1", "4-5"), ("2", "6-7")]).plan(&[pod("1", "LSR", 4), pod("2", "LSR", 2)]);
+    assert_eq!((of(&across, "1").1, of(&across, "2").1), ("0-1,4-5".into(), "6-7".into()));
+    let most = scene().holding(&[("1", "2-5")]).plan(&[pod("1", "LSR", 6)]);
+    assert_eq!(of(&most, "1").1, "0-5");
+    let shrunk = scene().holding(&[("1", "4-7")]).plan(&[pod("1", "LSR", 2)]);
+    assert_eq!(of(&shrunk, "1").1, "4-5");
+}
+
+#[test]
+fn cpus_that_go_offline_are_replaced_and_the_rest_stays() {
+    let online = scene().topology.cpus().iter().filter(|cpu| cpu.id != 5).copied().collect::<Vec<Cpu>>();
+    let topology = Topology::new(online).expect("seven CPUs are online");
+    let plan = Scene { topology, ..scene() }.holding(&[("1", "4-5")]).plan(&[pod("1", "LSR", 2)]);
+    assert_eq!(of(&plan, "1"), (Class::Lsr, "4,6".into()));
+}
+
+#[test]
+fn the_newest_give_way_to_the_floor_but_a_small_one_that_still_fits_keeps_its_cpus() {
+    let online = scene().topology.cpus().iter().filter(|cpu| cpu.id < 6).copied().collect::<Vec<Cpu>>();
+    let topology = Topology::new(online).expect("six CPUs are online");
+    let scene = Scene { topology, ..scene() }.holding(&[("1", "0-1"), ("2", "2-4"), ("3", "5")]);
+    let plan = scene.plan(&[pod("1", "LSR", 2), pod("2", "LSR", 3), pod("3", "LSR", 1)]);
+    assert_eq!((of(&plan, "1").1, of(&plan, "3").1), ("0-1".into(), "5".into()));
+    assert_eq!((of(&plan, "2").1, plan.refusals["2"]), ("2-4".into(), Reason::SharePoolFloor));
+}
+
+#[test]
+fn a_running_pod_is_not_judged_by_the_rules_for_new_ones() {
+    let full = asking(r#"{"requiredCPUBindPolicy":"FullPCPUs"}"#, pod("1", "LSR", 3));
+    let plan = scene().holding(&[("1", "0-2")]).plan(&[full]);
+    assert_eq!(of(&plan, "1"), (Class::Lsr, "0-2".into()));
+}
+
+#[test]
+fn who_lost_a_conflict_stays_shared_for_as_long_as_it_lives() {
+    let mut scene = scene().holding(&[("1", "0-1"), ("2", "1-2")]);
+    let pods = [pod("2", "LSR", 2), pod("1", "LSR", 2)];
+    let first = scene.plan(&pods);
+    assert_eq!((of(&first, "1").1, of(&first, "2").0), ("0-1".into(), Class::Share));
+    assert_eq!(first.refusals["2"], Reason::ExclusiveConflict);
+    scene.current = first.outcome();
+    assert_eq!(scene.plan(&pods), first);
+    scene.current = scene.plan(&pods[1..]).outcome();
+    assert_eq!(of(&scene.plan(&pods), "2").0, Class::Lsr);
+}
+
+#[test]
+fn a_trusted_status_is_checked_like_any_other_request() {
+    let decided = |uid: &str, cpuset: &str| Pod {
+        resource_status: Some(format!(r#"{{"cpuset":"{cpuset}"}}"#)),
+        ..pod(uid, "LSR", 2)
+    };
+    let settings = Settings { trust_resource_status: true, ..Settings::default() };
+    let trusting = Scene { settings, reserved: cpus("0"), ..scene() };
+    let plan = trusting.plan(&[
+        decided("1", "6-7"),
+        decided("2", "5-6"),
+        decided("3", "0-1"),
+        decided("4", "1-3"),
+        decided("5", "40-41"),
+    ]);
+    assert_eq!(of(&plan, "1"), (Class::Lsr, "6-7".into()));
+    assert_eq!(plan.refusals["2"], Reason::ResourceStatusConflict);
+    for uid in ["3", "4", "5"] {
+        assert_eq!(plan.refusals[uid], Reason::ResourceStatusInvalid, "{uid}");
+    }
+    assert_eq!(of(&scene().plan(&[decided("1", "6-7")]), "1").1, "0-1");
+}
+
+#[test]
+fn the_best_effort_pool_can_be_narrowed() {
+    let settings = Settings { best_effort_cpus: Some(3), ..Settings::default() };
+    let plan = Scene { settings, ..scene() }.plan(&[pod("1", "BE", 1), pod("2", "LSE", 2)]);
+    assert_eq!(of(&plan, "1"), (Class::BestEffort, "2,4-5".into()));
+}
+
+#[test]
+fn nothing_usable_is_an_error_and_not_an_empty_pool() {
+    assert_eq!(Scene { reserved: cpus("0-7"), ..scene() }.try_plan(&[]), Err(PlanError::NothingUsable));
+}
