@@ -1,0 +1,10 @@
+//! Development tasks, as a library so that integration tests can boot the QEMU node themselves.
+//!
+//! Owns what surrounds the product: the test command, its prerequisites, virtual nodes. Nothing of it is ever linked
+//! into the `cpuwarden` binary.
+
+pub mod node;
+pub mod prerequisites;
+pub mod process;
+pub mod test_run;
+pub mod workspace;

@@ -1,0 +1,118 @@
+//! `cargo xtask`: the command line of the development tasks.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use xtask::node::{CpuTopology, Ending, GuestFile, KernelSeries, Node, OutputFile};
+use xtask::process::error_chain;
+use xtask::test_run::{self, STEPS, Step};
+
+/// Exit code of `node` when the guest was killed after its time, as of timeout(1).
+const TIMED_OUT: u8 = 124;
+/// Exit code of `node` when the guest ended without saying how the program did.
+const NODE_LOST: u8 = 125;
+
+/// Development tasks of cpuwarden.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run all checks and tests; as root, install first what they need
+    Test(TestArgs),
+    /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
+    Node(NodeArgs),
+}
+
+#[derive(Args)]
+struct TestArgs {
+    /// Run only this part (repeatable)
+    #[arg(long, value_enum)]
+    only: Vec<Step>,
+    /// Arguments for cargo test, such as `-p metrics` or `-- a_test`
+    #[arg(last = true)]
+    cargo_test_args: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct NodeArgs {
+    /// Kernel: 6.1 or 6.12
+    #[arg(long, default_value = "6.1")]
+    kernel: KernelSeries,
+    /// Sockets x cores x threads; each socket is a NUMA node
+    #[arg(long, default_value = "2x2x2")]
+    cpus: CpuTopology,
+    /// Memory, MiB
+    #[arg(long, default_value_t = 1024)]
+    memory: u32,
+    /// A file or directory for the guest, at DEST or at the same path (repeatable); programs bring their libraries
+    #[arg(long, value_name = "PATH[:DEST]")]
+    file: Vec<GuestFile>,
+    /// A file or directory to bring back (repeatable)
+    #[arg(long, value_name = "GUESTPATH:HOSTPATH")]
+    out: Vec<OutputFile>,
+    /// An environment variable of the program (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    env: Vec<(String, String)>,
+    /// Seconds until the guest is killed
+    #[arg(long, default_value_t = 60)]
+    timeout: u64,
+    /// The program, a path or a name in PATH
+    program: PathBuf,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Test(args) => run_tests(&args),
+        Task::Node(args) => run_node(args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {}", error_chain(error.as_ref()));
+        ExitCode::FAILURE
+    })
+}
+
+fn run_tests(args: &TestArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let steps = if args.only.is_empty() { &STEPS[..] } else { &args.only };
+    test_run::run(steps, &args.cargo_test_args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_node(args: NodeArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let node = Node {
+        kernel: args.kernel,
+        cpus: args.cpus,
+        memory_mib: args.memory,
+        timeout: Duration::from_secs(args.timeout),
+        env: args.env,
+        files: args.file,
+        outputs: args.out,
+        echo: true,
+    };
+    let outcome = node.run(&args.program, &args.args)?;
+    let code = match outcome.ending {
+        Ending::Exited(code) => return Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))),
+        Ending::TimedOut => TIMED_OUT,
+        Ending::Lost => NODE_LOST,
+    };
+    eprintln!("xtask: {}", outcome.describe());
+    Ok(ExitCode::from(code))
+}
+
+fn parse_variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+    if is_name(name) { Ok((name.into(), value.into())) } else { Err(format!("{name:?} is not a variable's name")) }
+}

@@ -1,0 +1,197 @@
+//! What the tests need from the machine beyond Rust: one table of tools, where each comes from and what for.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::process::{self, CommandError};
+
+/// A tool that must be there.
+#[derive(Debug)]
+pub struct Prerequisite {
+    /// A command that ends with status 0 where the tool is there.
+    pub probe: &'static [&'static str],
+    /// Where it comes from.
+    pub provider: Provider,
+    /// What it is needed for.
+    pub purpose: &'static str,
+    /// The QEMU node cannot run without it.
+    pub node: bool,
+}
+
+/// Where a tool comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// A Debian package.
+    Package(&'static str),
+    /// A component of the Rust toolchain.
+    RustComponent(&'static str),
+}
+
+use Provider::{Package, RustComponent};
+
+const fn node_tool(probe: &'static [&'static str], package: &'static str, purpose: &'static str) -> Prerequisite {
+    Prerequisite { probe, provider: Package(package), purpose, node: true }
+}
+
+/// Everything that `cargo xtask test` needs.
+pub const PREREQUISITES: &[Prerequisite] = &[
+    Prerequisite {
+        probe: &["cargo", "fmt", "--version"],
+        provider: RustComponent("rustfmt"),
+        purpose: "checks the format",
+        node: false,
+    },
+    Prerequisite {
+        probe: &["cargo", "clippy", "--version"],
+        provider: RustComponent("clippy"),
+        purpose: "checks the lints",
+        node: false,
+    },
+    Prerequisite {
+        probe: &["cc", "--version"],
+        provider: Package("gcc"),
+        purpose: "links, and compiles the cryptography of TLS",
+        node: false,
+    },
+    Prerequisite {
+        probe: &["test", "-e", "/usr/include/stdlib.h"],
+        provider: Package("libc6-dev"),
+        purpose: "links, and compiles the cryptography of TLS",
+        node: false,
+    },
+    Prerequisite {
+        probe: &["promtool", "--version"],
+        provider: Package("prometheus"),
+        purpose: "checks the exposition",
+        node: false,
+    },
+    node_tool(&["qemu-system-x86_64", "--version"], "qemu-system-x86", "is the machine of the QEMU node"),
+    node_tool(&["cpio", "--version"], "cpio", "packs the QEMU node's files"),
+    node_tool(&["busybox", "true"], "busybox-static", "is the QEMU node's shell"),
+    node_tool(&["ldd", "--version"], "libc-bin", "finds a program's libraries"),
+    node_tool(&["setpriv", "--version"], "util-linux", "ends the QEMU node with its test"),
+    node_tool(&["dpkg-deb", "--version"], "dpkg", "unpacks the kernel"),
+    node_tool(&["apt-get", "--version"], "apt", "fetches the kernel"),
+];
+
+/// Tools that are not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.describe())]
+pub struct Missing(pub Vec<&'static Prerequisite>);
+
+impl Missing {
+    fn describe(&self) -> String {
+        let mut text = String::from("missing tools:");
+        for tool in &self.0 {
+            let _ = write!(text, "\n  {}, which {}", tool.probe[..tool.probe.len() - 1].join(" "), tool.purpose);
+        }
+        for (command, names) in [("apt-get install", self.packages()), ("rustup component add", self.components())] {
+            if !names.is_empty() {
+                let _ = write!(text, "\nremedy: {command} {}", names.join(" "));
+            }
+        }
+        text
+    }
+
+    fn packages(&self) -> Vec<&'static str> {
+        self.names(|provider| if let Package(name) = provider { Some(name) } else { None })
+    }
+
+    fn components(&self) -> Vec<&'static str> {
+        self.names(|provider| if let RustComponent(name) = provider { Some(name) } else { None })
+    }
+
+    fn names(&self, select: impl Fn(Provider) -> Option<&'static str>) -> Vec<&'static str> {
+        self.0.iter().filter_map(|tool| select(tool.provider)).collect()
+    }
+}
+
+/// Checks that the tools that `wanted` selects are there.
+///
+/// # Errors
+/// [`Missing`], naming each with the remedy.
+pub fn check(wanted: impl Fn(&Prerequisite) -> bool) -> Result<(), Missing> {
+    let missing: Vec<_> = PREREQUISITES.iter().filter(|tool| wanted(tool) && !is_present(tool.probe)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
+}
+
+fn is_present(probe: &[&str]) -> bool {
+    let mut command = Command::new(probe[0]);
+    command.args(&probe[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Installs what is missing, through apt-get and rustup. Needs root for packages.
+///
+/// # Errors
+/// When one of the commands fails.
+pub fn install(missing: &Missing) -> Result<(), CommandError> {
+    let components = missing.components();
+    if !components.is_empty() {
+        process::run(Command::new("rustup").args(["component", "add"]).args(components))?;
+    }
+    let packages = missing.packages();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let _no_services = ServiceBan::impose();
+    process::run(Command::new("apt-get").args(["--quiet", "update"]))?;
+    let mut install = Command::new("apt-get");
+    // Recommended packages are left out: prometheus recommends an exporter that is a service of its own.
+    install.args(["--quiet", "--yes", "--no-install-recommends", "install"]).args(packages);
+    process::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+/// Keeps packages from starting their services (Prometheus would listen on port 9090) while it lives.
+///
+/// `policy-rc.d` is Debian's interface for that: invoke-rc.d(8). One that is there already is left as it is.
+struct ServiceBan {
+    imposed: bool,
+}
+
+const POLICY_RC_D: &str = "/usr/sbin/policy-rc.d";
+
+impl ServiceBan {
+    fn impose() -> Self {
+        let script = "#!/bin/sh\n# Of `cargo xtask test`, for one installation only: start no services.\nexit 101\n";
+        let imposed = !Path::new(POLICY_RC_D).exists() && write_executable(Path::new(POLICY_RC_D), script).is_ok();
+        Self { imposed }
+    }
+}
+
+impl Drop for ServiceBan {
+    fn drop(&mut self) {
+        if self.imposed {
+            let _ = std::fs::remove_file(POLICY_RC_D);
+        }
+    }
+}
+
+pub(crate) fn write_executable(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o755).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_its_remedy() {
+        let missing = Missing(PREREQUISITES.iter().filter(|tool| tool.node || tool.probe[0] == "cargo").collect());
+        let text = missing.to_string();
+        assert!(text.contains("\n  qemu-system-x86_64, which is the machine of the QEMU node"), "{text}");
+        assert!(text.contains("\nremedy: apt-get install qemu-system-x86 cpio busybox-static"), "{text}");
+        assert!(text.contains("\nremedy: rustup component add rustfmt clippy"), "{text}");
+    }
+
+    #[test]
+    fn a_tool_counts_as_present_only_when_its_probe_succeeds() {
+        assert!(is_present(&["true"]));
+        assert!(!is_present(&["false"]));
+        assert!(!is_present(&["/nonexistent/tool"]));
+    }
+}
