@@ -1,0 +1,129 @@
+//! The agent in one piece: pods, sampler, endpoint. `run` and `demo` both start this.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use cgroupfs::{Hierarchy, raise_descriptor_limit};
+use metrics::{AgentMetrics, Build};
+use pods::{PodService, Pods};
+use sampler::{DescriptorBudget, Published, Running, Sampler, SamplerConfig};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::config::{Config, chain};
+use crate::exit::Failure;
+use crate::serve::{self, State};
+
+/// How long open scrapes may take to end after a signal.
+const DRAIN: Duration = Duration::from_millis(700);
+
+/// The running agent.
+pub(crate) struct Agent {
+    sampling: Running,
+    sampler_ended: oneshot::Receiver<()>,
+    published: Published,
+    pods: Pods,
+    address: SocketAddr,
+    stop_serving: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Agent {
+    /// Starts everything: port first, so that what is wrong with it is known before anything runs.
+    ///
+    /// # Errors
+    /// The port is in use, there is no hierarchy, or the configuration of the pod sources cannot work.
+    pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
+        let listener = bind(config.listen).await?;
+        let address = listener.local_addr().context("cannot tell the port that was opened")?;
+        let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
+        let pods = PodService::start(&config.pods, &tokio::runtime::Handle::current())
+            .map_err(|error| Failure::config(chain(&error)))?;
+        let build = Build {
+            version: env!("CARGO_PKG_VERSION"),
+            revision: option_env!("CPUWARDEN_REVISION").unwrap_or("unknown"),
+        };
+        let metrics = Arc::new(AgentMetrics::new(build));
+        say_what_was_found(config, &hierarchy);
+        let sampler = Sampler::new(sampler_config(config, hierarchy), Box::new(pods.clone()))
+            .context("cannot set up the sampler")?;
+        let published = sampler.published();
+        let (alive, sampler_ended) = oneshot::channel::<()>();
+        let sampling = {
+            let metrics = Arc::clone(&metrics);
+            sampler::spawn(sampler, move |report| {
+                // Dropped with this closure when the thread ends, for whatever reason.
+                let _ = &alive;
+                metrics.observe_tick(report.lateness, report.duration);
+            })
+            .context("cannot start the sampler's thread")?
+        };
+        let state = State::new(published.clone(), pods.clone(), metrics, config.max_series);
+        let (stop_serving, stopped) = oneshot::channel();
+        let serving = tokio::spawn(serve::serve(listener, state, stopped));
+        Ok(Self { sampling, sampler_ended, published, pods, address, stop_serving, serving })
+    }
+
+    /// Where /metrics is.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the sampler publishes.
+    pub(crate) fn published(&self) -> Published {
+        self.published.clone()
+    }
+
+    /// The pods as known.
+    pub(crate) fn pods(&self) -> &Pods {
+        &self.pods
+    }
+
+    /// Returns when the sampler's thread has ended by itself: it never should.
+    pub(crate) async fn failed(&mut self) {
+        let _ = (&mut self.sampler_ended).await;
+    }
+
+    /// Ends everything within a second.
+    pub(crate) async fn drain(self) {
+        let _ = self.stop_serving.send(());
+        if tokio::time::timeout(DRAIN, self.serving).await.is_err() {
+            tracing::warn!("open requests were cut off");
+        }
+        // The thread ends after the tick in progress.
+        self.sampling.stop();
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::unavailable(format!("--listen: cannot listen on {address}: {error}; free the port or choose another"))
+    })
+}
+
+/// What the sampler is to read.
+pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerConfig {
+    let limit = raise_descriptor_limit();
+    SamplerConfig {
+        hierarchy,
+        kubepods: config.kubepods.iter().cloned().collect(),
+        proc_root: config.proc_root.clone(),
+        sys_root: config.sys_root.clone(),
+        interval: config.sample_interval,
+        cpu_budget_cores: config.cpu_budget,
+        reconcile_interval: config.reconcile_interval,
+        descriptors: DescriptorBudget::from_limit(limit.soft),
+    }
+}
+
+fn say_what_was_found(config: &Config, hierarchy: &Hierarchy) {
+    let version = hierarchy.version_name();
+    let (root, interval) = (config.cgroup_root.display(), config.sample_interval);
+    tracing::info!(cgroup_version = version, cgroup_root = %root, ?interval, "sampling");
+    if config.pods.source == pods::PodSource::None {
+        tracing::info!("no pod source: series carry the pod's UID and the container's id from the cgroup path");
+    }
+}

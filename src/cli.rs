@@ -1,0 +1,90 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Config, Options, Span};
+use crate::demo::Workload;
+use crate::exit::Failure;
+
+/// Per-node Kubernetes agent: CPU throttling, contention and placement, every second.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 110, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Every flag is also an environment variable (--sample-interval, CPUWARDEN_SAMPLE_INTERVAL) and a key of the YAML file
+(sampleInterval); a flag beats the variable, the variable beats the file.
+
+Exit codes: 0 done, 64 bad flags or configuration, 69 a port or an agent is not available, 70 internal error,
+72 no cgroup hierarchy.";
+
+const DOCTOR_EXIT_CODES: &str = "\
+Takes the options of run. Exit codes: 0 nothing is missing, 1 the agent works and something optional is missing, 2 it
+cannot count or cannot name what it counts; 64 bad flags or configuration.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the agent
+    Run(Box<RunArgs>),
+    /// Show the main job on this machine: a kubepods tree with real workloads, the agent, and a live table
+    Demo(DemoArgs),
+    /// Check the configuration and print what is in force, as YAML
+    CheckConfig(Box<RunArgs>),
+    /// Tell what the agent would find on this node, and what to do about what is missing
+    #[command(after_help = DOCTOR_EXIT_CODES)]
+    Doctor(Box<DoctorArgs>),
+    /// What runs in a container of the demo
+    #[command(hide = true)]
+    DemoWorkload {
+        #[command(subcommand)]
+        workload: Workload,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Configuration file, YAML
+    #[arg(long, env = "CPUWARDEN_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl RunArgs {
+    /// The configuration in force.
+    ///
+    /// # Errors
+    /// One line that names the option or the file's place.
+    pub(crate) fn resolve(self) -> Result<Config, Failure> {
+        let file = config::read_file(self.config.as_deref())?;
+        Config::resolve(self.options.or(file))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// End after this time [default: at Ctrl-C; after 10s where standard output is no terminal]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) duration: Option<Span>,
+    /// Print one table after this many seconds, as plain text, and end [default: 10]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10", conflicts_with = "duration",
+          value_parser = clap::value_parser!(u64).range(3..))]
+    pub(crate) once: Option<u64>,
+    /// Address and port of /metrics; another port where it is in use
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
+    pub(crate) listen: std::net::SocketAddr,
+}

@@ -1,0 +1,155 @@
+//! What the operator may say: one table for flags, environment variables and the YAML file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::span::Span;
+
+/// Declares the options once: flag, environment variable and YAML key have the same name in their own spelling, and a
+/// value said in one place gives way to the same value said in a stronger one.
+macro_rules! options {
+    ($( $(#[$meta:meta])* $name:ident : $type:ty ),* $(,)?) => {
+        /// Every option of `run` and `check-config`, as it was said; `None` where it was not.
+        #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize, Serialize)]
+        #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+        pub(crate) struct Options {
+            $( $(#[$meta])* #[serde(skip_serializing_if = "Option::is_none")] pub(crate) $name: Option<$type>, )*
+        }
+
+        impl Options {
+            /// `self` where it says something, else `weaker`.
+            pub(crate) fn or(self, weaker: Self) -> Self {
+                Self { $( $name: self.$name.or(weaker.$name), )* }
+            }
+        }
+    };
+}
+
+options! {
+    /// Address and port of /metrics, /healthz and /readyz [default: 0.0.0.0:9753]
+    #[arg(long, env = "CPUWARDEN_LISTEN", help_heading = "Server", value_name = "ADDR:PORT")]
+    listen: SocketAddr,
+    /// Most series of /metrics; what is cut is counted in cpuwarden_series_dropped_total [default: 50000]
+    #[arg(long, env = "CPUWARDEN_MAX_SERIES", help_heading = "Server", value_name = "N")]
+    max_series: usize,
+
+    /// Where the node's cgroup hierarchies are mounted [default: /sys/fs/cgroup]
+    #[arg(long, env = "CPUWARDEN_CGROUP_ROOT", help_heading = "Node", value_name = "DIR")]
+    cgroup_root: PathBuf,
+    /// The node's /proc [default: /proc]
+    #[arg(long, env = "CPUWARDEN_PROC_ROOT", help_heading = "Node", value_name = "DIR")]
+    proc_root: PathBuf,
+    /// The node's /sys [default: /sys]
+    #[arg(long, env = "CPUWARDEN_SYS_ROOT", help_heading = "Node", value_name = "DIR")]
+    sys_root: PathBuf,
+    /// The kubelet's top cgroup below the hierarchy, such as kubepods.slice [default: looked for]
+    #[arg(long, env = "CPUWARDEN_KUBEPODS", help_heading = "Node", value_name = "PATH")]
+    kubepods: String,
+    /// This node's name in Kubernetes [default: the host name]
+    #[arg(long, env = "CPUWARDEN_NODE_NAME", help_heading = "Node", value_name = "NAME")]
+    node_name: String,
+
+    /// Time between samples, 100ms to 60s [default: 1s]
+    #[arg(long, env = "CPUWARDEN_SAMPLE_INTERVAL", help_heading = "Sampling", value_name = "TIME")]
+    sample_interval: Span,
+    /// Time between walks of the whole tree, which find what inotify has missed [default: 30s]
+    #[arg(long, env = "CPUWARDEN_RECONCILE_INTERVAL", help_heading = "Sampling", value_name = "TIME")]
+    reconcile_interval: Span,
+    /// CPU that the agent itself may use, cores; above it the sample interval is doubled [default: 0.02]
+    #[arg(long, env = "CPUWARDEN_CPU_BUDGET", help_heading = "Sampling", value_name = "CORES")]
+    cpu_budget: f64,
+
+    /// Where pod names come from [default: auto]
+    #[arg(long, env = "CPUWARDEN_POD_SOURCE", help_heading = "Pods", value_name = "SOURCE")]
+    pod_source: PodSourceName,
+    /// The kubelet's HTTPS port [default: https://127.0.0.1:10250]
+    #[arg(long, env = "CPUWARDEN_KUBELET_URL", help_heading = "Pods", value_name = "URL")]
+    kubelet_url: String,
+    /// PEM file of the CA that signed the kubelet's certificate [default: the service account's, else the kubelet's own]
+    #[arg(long, env = "CPUWARDEN_KUBELET_CA_FILE", help_heading = "Pods", value_name = "FILE")]
+    kubelet_ca_file: PathBuf,
+    /// File with the bearer token, read again when it changes [default: the service account's]
+    #[arg(long, env = "CPUWARDEN_KUBELET_TOKEN_FILE", help_heading = "Pods", value_name = "FILE")]
+    kubelet_token_file: PathBuf,
+    /// PEM file of a client certificate, in place of a token
+    #[arg(long, env = "CPUWARDEN_KUBELET_CLIENT_CERT_FILE", help_heading = "Pods", value_name = "FILE")]
+    kubelet_client_cert_file: PathBuf,
+    /// PEM file of the client certificate's key
+    #[arg(long, env = "CPUWARDEN_KUBELET_CLIENT_KEY_FILE", help_heading = "Pods", value_name = "FILE")]
+    kubelet_client_key_file: PathBuf,
+    /// Name that the kubelet's certificate must bear; it usually names no IP address [default: the node's name]
+    #[arg(long, env = "CPUWARDEN_KUBELET_SERVER_NAME", help_heading = "Pods", value_name = "NAME")]
+    kubelet_server_name: String,
+    /// Take any certificate: whoever holds the port can then read the token and invent pods
+    #[arg(long, env = "CPUWARDEN_KUBELET_INSECURE_SKIP_VERIFY", help_heading = "Pods", value_name = "BOOL",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    kubelet_insecure_skip_verify: bool,
+    /// The kubelet's read-only port, such as http://127.0.0.1:10255 [default: not used]
+    #[arg(long, env = "CPUWARDEN_KUBELET_READONLY_URL", help_heading = "Pods", value_name = "URL")]
+    kubelet_readonly_url: String,
+    /// The kubelet's pod-resources socket [default: /var/lib/kubelet/pod-resources/kubelet.sock]
+    #[arg(long, env = "CPUWARDEN_POD_RESOURCES_SOCKET", help_heading = "Pods", value_name = "PATH")]
+    pod_resources_socket: PathBuf,
+    /// The kubelet's Pods API socket (Kubernetes 1.37) [default: /var/lib/kubelet/pods-api/pods-api.sock]
+    #[arg(long, env = "CPUWARDEN_PODS_API_SOCKET", help_heading = "Pods", value_name = "PATH")]
+    pods_api_socket: PathBuf,
+    /// Time between polls of the kubelet while nothing unknown is seen [default: 30s]
+    #[arg(long, env = "CPUWARDEN_POD_POLL_INTERVAL", help_heading = "Pods", value_name = "TIME")]
+    pod_poll_interval: Span,
+    /// Watch this node's pods at the API server when every local source has failed
+    #[arg(long, env = "CPUWARDEN_APISERVER_FALLBACK", help_heading = "Pods", value_name = "BOOL",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    apiserver_fallback: bool,
+    /// The API server [default: what the pod's environment says]
+    #[arg(long, env = "CPUWARDEN_APISERVER_URL", help_heading = "Pods", value_name = "URL")]
+    apiserver_url: String,
+    /// PEM file of the API server's CA [default: the service account's]
+    #[arg(long, env = "CPUWARDEN_APISERVER_CA_FILE", help_heading = "Pods", value_name = "FILE")]
+    apiserver_ca_file: PathBuf,
+    /// File with the token for the API server [default: the service account's]
+    #[arg(long, env = "CPUWARDEN_APISERVER_TOKEN_FILE", help_heading = "Pods", value_name = "FILE")]
+    apiserver_token_file: PathBuf,
+
+    /// What to log: error, warn, info, debug, trace, or per module as in sampler=debug,info [default: info]
+    #[arg(long, env = "CPUWARDEN_LOG", help_heading = "Logging", value_name = "FILTER")]
+    log: String,
+    /// How to log [default: text]
+    #[arg(long, env = "CPUWARDEN_LOG_FORMAT", help_heading = "Logging", value_name = "FORMAT")]
+    log_format: LogFormat,
+}
+
+/// `--pod-source`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PodSourceName {
+    /// Whatever this node offers, without the API server unless asked for
+    #[default]
+    Auto,
+    /// The kubelet's HTTPS port
+    Kubelet,
+    /// The kubelet's Pods API socket (Kubernetes 1.37)
+    #[value(name = "podsapi")]
+    PodsApi,
+    /// The kubelet's read-only port
+    #[value(name = "readonly")]
+    ReadOnly,
+    /// One watch on the API server
+    #[value(name = "apiserver")]
+    ApiServer,
+    /// None: cgroups carry what their path tells
+    None,
+}
+
+/// `--log-format`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// A line of text an event
+    #[default]
+    Text,
+    /// A JSON object an event
+    Json,
+}

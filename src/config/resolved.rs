@@ -1,0 +1,245 @@
+//! What the options mean: every value there, checked.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pods::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
+
+use super::{LogFormat, Options, PodSourceName, Span};
+use crate::exit::Failure;
+
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9753);
+const MAX_SERIES: usize = 50_000;
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
+/// Cores.
+const CPU_BUDGET: f64 = 0.02;
+
+/// The configuration in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) max_series: usize,
+    pub(crate) cgroup_root: PathBuf,
+    pub(crate) proc_root: PathBuf,
+    pub(crate) sys_root: PathBuf,
+    pub(crate) kubepods: Option<String>,
+    pub(crate) sample_interval: Duration,
+    pub(crate) reconcile_interval: Duration,
+    pub(crate) cpu_budget: f64,
+    pub(crate) pods: PodConfig,
+    pub(crate) log: String,
+    pub(crate) log_format: LogFormat,
+}
+
+impl Config {
+    /// Fills in the defaults and checks what can be known to be wrong before anything runs.
+    ///
+    /// # Errors
+    /// One line that names the option and the remedy.
+    pub(crate) fn resolve(options: Options) -> Result<Self, Failure> {
+        let pods = pod_config(&options)?;
+        PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
+        let span = |said: Option<Span>, default| said.map_or(default, |span| span.0);
+        let directory = |said: Option<PathBuf>, default: &str| said.unwrap_or_else(|| default.into());
+        let config = Self {
+            listen: options.listen.unwrap_or(LISTEN),
+            max_series: options.max_series.unwrap_or(MAX_SERIES),
+            cgroup_root: directory(options.cgroup_root, "/sys/fs/cgroup"),
+            proc_root: directory(options.proc_root, "/proc"),
+            sys_root: directory(options.sys_root, "/sys"),
+            kubepods: options.kubepods.map(|path| path.trim_matches('/').to_owned()),
+            sample_interval: span(options.sample_interval, SAMPLE_INTERVAL),
+            reconcile_interval: span(options.reconcile_interval, RECONCILE_INTERVAL),
+            cpu_budget: options.cpu_budget.unwrap_or(CPU_BUDGET),
+            pods,
+            log: options.log.unwrap_or_else(|| "info".to_owned()),
+            log_format: options.log_format.unwrap_or_default(),
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let interval = self.sample_interval;
+        if !SAMPLE_INTERVALS.contains(&interval) {
+            let said = Span(interval);
+            return Err(Failure::config(format!("--sample-interval: {said} is not between 100ms and 60s")));
+        }
+        if self.reconcile_interval < interval {
+            let (walk, tick) = (Span(self.reconcile_interval), Span(interval));
+            let text = format!("--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it");
+            return Err(Failure::config(text));
+        }
+        if !(self.cpu_budget > 0.0 && self.cpu_budget.is_finite()) {
+            let text = format!("--cpu-budget: {} is no number of cores above 0, such as 0.02", self.cpu_budget);
+            return Err(Failure::config(text));
+        }
+        if self.max_series == 0 {
+            return Err(Failure::config("--max-series: 0 leaves nothing to expose; give at least 1".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Everything in force, in the form of the file.
+    pub(crate) fn to_options(&self) -> Options {
+        let kubelet = &self.pods.kubelet;
+        let certificate = kubelet.client_certificate.as_ref();
+        Options {
+            listen: Some(self.listen),
+            max_series: Some(self.max_series),
+            cgroup_root: Some(self.cgroup_root.clone()),
+            proc_root: Some(self.proc_root.clone()),
+            sys_root: Some(self.sys_root.clone()),
+            kubepods: self.kubepods.clone(),
+            node_name: self.pods.node_name.clone(),
+            sample_interval: Some(Span(self.sample_interval)),
+            reconcile_interval: Some(Span(self.reconcile_interval)),
+            cpu_budget: Some(self.cpu_budget),
+            pod_source: Some(source_name(self.pods.source)),
+            kubelet_url: Some(kubelet.url.clone()),
+            kubelet_ca_file: kubelet.ca_file.clone(),
+            kubelet_token_file: kubelet.token_file.clone(),
+            kubelet_client_cert_file: certificate.map(|files| files.certificate_file.clone()),
+            kubelet_client_key_file: certificate.map(|files| files.key_file.clone()),
+            kubelet_server_name: kubelet.server_name.clone(),
+            kubelet_insecure_skip_verify: Some(kubelet.insecure_skip_verify),
+            kubelet_readonly_url: self.pods.readonly_url.clone(),
+            pod_resources_socket: self.pods.pod_resources_socket.clone(),
+            pods_api_socket: Some(self.pods.pods_api_socket.clone()),
+            pod_poll_interval: Some(Span(self.pods.poll_interval)),
+            apiserver_fallback: Some(self.pods.apiserver.fallback),
+            apiserver_url: self.pods.apiserver.url.clone(),
+            apiserver_ca_file: self.pods.apiserver.ca_file.clone(),
+            apiserver_token_file: self.pods.apiserver.token_file.clone(),
+            log: Some(self.log.clone()),
+            log_format: Some(self.log_format),
+        }
+    }
+}
+
+fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
+    let defaults = PodConfig::default();
+    let server_name = options.kubelet_server_name.clone();
+    Ok(PodConfig {
+        source: source(options.pod_source.unwrap_or_default()),
+        node_name: options.node_name.clone().or_else(host_name),
+        kubelet: KubeletConfig {
+            url: options.kubelet_url.clone().unwrap_or(defaults.kubelet.url),
+            ca_file: options.kubelet_ca_file.clone(),
+            token_file: options.kubelet_token_file.clone(),
+            client_certificate: client_certificate(options)?,
+            server_name,
+            insecure_skip_verify: options.kubelet_insecure_skip_verify.unwrap_or(false),
+        },
+        readonly_url: options.kubelet_readonly_url.clone(),
+        pods_api_socket: options.pods_api_socket.clone().unwrap_or(defaults.pods_api_socket),
+        pod_resources_socket: options.pod_resources_socket.clone().or(defaults.pod_resources_socket),
+        apiserver: ApiServerConfig {
+            fallback: options.apiserver_fallback.unwrap_or(false),
+            url: options.apiserver_url.clone(),
+            ca_file: options.apiserver_ca_file.clone(),
+            token_file: options.apiserver_token_file.clone(),
+            ..defaults.apiserver
+        },
+        poll_interval: options.pod_poll_interval.map_or(defaults.poll_interval, |span| span.0),
+        connect_timeout: defaults.connect_timeout,
+        request_timeout: defaults.request_timeout,
+    })
+}
+
+fn client_certificate(options: &Options) -> Result<Option<ClientCertificate>, Failure> {
+    match (&options.kubelet_client_cert_file, &options.kubelet_client_key_file) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => {
+            Ok(Some(ClientCertificate { certificate_file: certificate.clone(), key_file: key.clone() }))
+        }
+        (Some(_), None) => Err(Failure::config("--kubelet-client-cert-file needs --kubelet-client-key-file".into())),
+        (None, Some(_)) => Err(Failure::config("--kubelet-client-key-file needs --kubelet-client-cert-file".into())),
+    }
+}
+
+/// Kubelets call their node by the host's name in lower case unless told otherwise.
+fn host_name() -> Option<String> {
+    let name = rustix::system::uname().nodename().to_str().ok()?.trim().to_lowercase();
+    (!name.is_empty()).then_some(name)
+}
+
+fn source(name: PodSourceName) -> PodSource {
+    match name {
+        PodSourceName::Auto => PodSource::Auto,
+        PodSourceName::Kubelet => PodSource::Kubelet,
+        PodSourceName::PodsApi => PodSource::PodsApi,
+        PodSourceName::ReadOnly => PodSource::ReadOnly,
+        PodSourceName::ApiServer => PodSource::ApiServer,
+        PodSourceName::None => PodSource::None,
+    }
+}
+
+fn source_name(source: PodSource) -> PodSourceName {
+    match source {
+        PodSource::Auto => PodSourceName::Auto,
+        PodSource::Kubelet => PodSourceName::Kubelet,
+        PodSource::PodsApi => PodSourceName::PodsApi,
+        PodSource::ReadOnly => PodSourceName::ReadOnly,
+        PodSource::ApiServer => PodSourceName::ApiServer,
+        PodSource::None => PodSourceName::None,
+    }
+}
+
+/// An error and its causes on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none() -> Options {
+        Options { pod_source: Some(PodSourceName::None), ..Options::default() }
+    }
+
+    fn refused(options: Options) -> String {
+        Config::resolve(options).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_in_force_reads_back_as_itself() {
+        let config = Config::resolve(none()).unwrap();
+        let text = serde_yaml_ng::to_string(&config.to_options()).unwrap();
+        let again = Config::resolve(serde_yaml_ng::from_str(&text).unwrap()).unwrap();
+        assert_eq!(again.to_options(), config.to_options());
+    }
+
+    #[test]
+    fn an_interval_out_of_bounds_is_refused() {
+        for millis in [0, 99, 60_001] {
+            let said = Some(Span(Duration::from_millis(millis)));
+            let error = refused(Options { sample_interval: said, ..none() });
+            assert!(error.contains("--sample-interval"), "{error}");
+        }
+    }
+
+    #[test]
+    fn half_a_client_certificate_is_refused() {
+        let error = refused(Options { kubelet_client_cert_file: Some("x".into()), ..none() });
+        assert!(error.contains("--kubelet-client-key-file"), "{error}");
+    }
+
+    #[test]
+    fn an_unreadable_ca_is_named() {
+        let ca = Some("/nowhere/ca.crt".into());
+        let error = refused(Options { kubelet_ca_file: ca, ..Options::default() });
+        assert!(error.contains("/nowhere/ca.crt") && error.contains("--kubelet-ca"), "{error}");
+    }
+}

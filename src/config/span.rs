@@ -1,0 +1,41 @@
+//! A duration as people write it: `1s`, `250ms`, `6h`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A duration that is read from and printed in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |error| format!("{text:?} is no duration such as 1s or 250ms: {error}");
+        humantime::parse_duration(text).map(Self).map_err(wrong)
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> Self {
+        span.to_string()
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(out)
+    }
+}

@@ -1,0 +1,153 @@
+//! `cpuwarden demo`: the main job on any machine, and nothing left of it afterwards.
+//!
+//! A stage (real cgroups with real workloads, or a recorded node), an embedded kubelet that names its pods, the agent
+//! as `run` starts it, and a table of what it publishes. Cgroups are made by [`real`] and [`tree`] alone, below a top of
+//! their own; the rest only reads.
+
+mod kubelet;
+mod plan;
+mod real;
+mod replay;
+mod screen;
+mod stage;
+mod table;
+mod tree;
+mod workload;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use pods::Pods;
+use sampler::Published;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::agent::Agent;
+use crate::cli::DemoArgs;
+use crate::config::{Config, LogFormat, Options};
+use crate::exit::Failure;
+use crate::{logging, run};
+
+use kubelet::Kubelet;
+use screen::Screen;
+use stage::Stage;
+use table::Table;
+
+pub(crate) use workload::{Workload, run as run_workload};
+
+/// How often a new sample is looked for; samples come once a second.
+const LOOK: Duration = Duration::from_millis(50);
+/// When the one table is printed, where standard output is no terminal and no time was given.
+const ONE_TABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// Runs the demo until its time is over or a signal comes.
+///
+/// # Errors
+/// What keeps the agent or the embedded kubelet from starting, or ends the agent early.
+pub(crate) fn demo(args: &DemoArgs) -> Result<(), Failure> {
+    // The page itself tells what is wrong with the pods.
+    logging::install("error", LogFormat::Text)?;
+    run::runtime()?.block_on(play(args))
+}
+
+async fn play(args: &DemoArgs) -> Result<(), Failure> {
+    // Before there is anything to take away.
+    let mut signals = Signals::new()?;
+    let mut stage = Stage::set()?;
+    let kubelet = Kubelet::start(stage.node_name(), stage.pod_list()).await?;
+    let mut config = Config::resolve(Options { listen: Some(free(args.listen)), ..kubelet.options(stage.options()) })?;
+    // The machine's own kubelet has no say here.
+    config.pods.pod_resources_socket = None;
+    let mut agent = Agent::start(&config).await?;
+    let screen = Screen::new(args.once.is_none());
+    let head = head(&stage, args.listen, agent.address());
+    let show = Show { head, pods: agent.pods().clone(), time: time(args, &screen), screen };
+    let published = agent.published();
+    let outcome = tokio::select! {
+        outcome = show.run(&published, &mut stage) => outcome,
+        () = signals.any() => Ok(()),
+        () = agent.failed() => Err(anyhow!("the sampler's thread ended; its panic is in the log")),
+    };
+    agent.drain().await;
+    Ok(outcome?)
+}
+
+/// The wanted address, with another port where that one is in use.
+fn free(wanted: SocketAddr) -> SocketAddr {
+    match TcpListener::bind(wanted) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => SocketAddr::new(wanted.ip(), 0),
+        // Free, or wrong in a way that the agent will name.
+        _ => wanted,
+    }
+}
+
+/// For how long; `None`: until a signal.
+fn time(args: &DemoArgs, screen: &Screen) -> Option<Duration> {
+    let said = args.once.map(Duration::from_secs).or(args.duration.map(|span| span.0));
+    if screen.is_live() { said } else { said.or(Some(ONE_TABLE_AFTER)) }
+}
+
+fn head(stage: &Stage, wanted: SocketAddr, actual: SocketAddr) -> String {
+    let mut head = format!("{}\nmetrics: http://{actual}/metrics", stage.headline());
+    if wanted.port() != 0 && wanted != actual {
+        head += &format!("  ({wanted} is in use)");
+    }
+    head
+}
+
+/// What is shown, and for how long.
+struct Show {
+    head: String,
+    pods: Pods,
+    screen: Screen,
+    time: Option<Duration>,
+}
+
+impl Show {
+    /// Follows the samples; draws each on a terminal, else the last one.
+    async fn run(mut self, published: &Published, stage: &mut Stage) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let mut table = Table::default();
+        let mut seen = 0;
+        while self.time.is_none_or(|time| began.elapsed() < time) {
+            let snapshot = published.latest();
+            if snapshot.sequence > seen {
+                seen = snapshot.sequence;
+                stage.step(seen);
+                table.observe(&snapshot);
+                if self.screen.is_live() {
+                    self.draw(&table)?;
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        if self.screen.is_live() { Ok(()) } else { self.draw(&table) }
+    }
+
+    fn draw(&mut self, table: &Table) -> anyhow::Result<()> {
+        let errors = self.pods.status().into_iter().filter_map(|source| source.error);
+        let errors: String = errors.map(|error| format!("\npods: {error}")).collect();
+        let page = format!("{}{errors}\n\n{table}\n{}", self.head, table::LEGEND);
+        self.screen.draw(&page).context("cannot write to standard output")
+    }
+}
+
+/// What ends the demo early.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let on = |kind| signal(kind).context("cannot handle signals");
+        Ok(Self([on(SignalKind::interrupt())?, on(SignalKind::terminate())?, on(SignalKind::hangup())?]))
+    }
+
+    async fn any(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The real stage: the plan's pods as cgroups of this kernel, each with its process in it.
+
+use anyhow::{Context, bail};
+use cgroupfs::Version;
+use cgroups_rs::CgroupPid;
+use cgroups_rs::fs::Cgroup;
+use cgroups_rs::fs::cpu::CpuController;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::plan::{self, Limit, PERIOD_USEC, Pod};
+use super::tree::Tree;
+use super::workload::Process;
+
+/// Cgroups and processes; both go when this is dropped, the processes first.
+pub(super) struct RealNode {
+    _processes: Vec<Process>,
+    tree: Tree,
+}
+
+impl RealNode {
+    /// Makes everything.
+    ///
+    /// # Errors
+    /// The hierarchy lacks the cpu controller or may not be written.
+    pub(super) fn build() -> anyhow::Result<Self> {
+        let tree = Tree::new()?;
+        // A busy machine must not decide who is throttled here; the plan as a whole takes less than two cores.
+        tree.create("kubepods")?;
+        cpu(&tree.load(""))?.set_shares(highest_weight(tree.hierarchy().version))?;
+        let mut processes = Vec::new();
+        for pod in plan::pods(last_cpu()?) {
+            let process = start(&tree, &pod).with_context(|| format!("pod {}/{}", pod.namespace, pod.name))?;
+            processes.push(process);
+        }
+        // All at once: neighbours that begin together share from the beginning.
+        for process in &mut processes {
+            process.go().context("a workload has ended before it began")?;
+        }
+        Ok(Self { _processes: processes, tree })
+    }
+
+    /// One line on what is shown.
+    pub(super) fn headline(&self) -> String {
+        let hierarchy = self.tree.hierarchy();
+        let (version, place) = (hierarchy.version_name(), hierarchy.cpu.join(self.kubepods()));
+        format!("cpuwarden demo: real workloads in real cgroups (cgroup {version}) below {}", place.display())
+    }
+
+    /// The stage's kubepods below the hierarchy.
+    pub(super) fn kubepods(&self) -> String {
+        format!("{}/kubepods", self.tree.top())
+    }
+}
+
+/// Makes a pod's cgroups and puts its process there, still waiting.
+fn start(tree: &Tree, pod: &Pod) -> anyhow::Result<Process> {
+    let container = tree.create(&format!("kubepods/{}", pod.container_path()))?;
+    let parent = tree.load(&format!("kubepods/{}", pod.pod_path()));
+    for cgroup in [&parent, &container] {
+        cpu(cgroup)?.set_shares(weight(pod.request_milli, tree.hierarchy().version))?;
+    }
+    match pod.limit {
+        Limit::None => {}
+        Limit::Container(milli) => set_quota(&container, milli)?,
+        Limit::Pod(milli) => set_quota(&parent, milli)?,
+    }
+    let process = Process::spawn(pod.workload)?;
+    let pid = CgroupPid::from(u64::from(process.pid()));
+    container.add_task_by_tgid(pid).context("cannot put the workload into its cgroup")?;
+    Ok(process)
+}
+
+fn cpu(cgroup: &Cgroup) -> anyhow::Result<&CpuController> {
+    cgroup.controller_of().with_context(|| format!("no cpu controller for {}", cgroup.path()))
+}
+
+fn set_quota(cgroup: &Cgroup, milli: u64) -> anyhow::Result<()> {
+    let quota_usec = i64::try_from(milli * PERIOD_USEC / 1000).context("quota")?;
+    Ok(cpu(cgroup)?.set_cfs_quota_and_period(Some(quota_usec), Some(PERIOD_USEC))?)
+}
+
+/// The most that `cpu.shares` and `cpu.weight` take.
+fn highest_weight(version: Version) -> u64 {
+    match version {
+        Version::V1 => 262_144,
+        Version::V2 => 10_000,
+    }
+}
+
+/// What the kubelet makes of a CPU request: shares; on v2 a weight, by runc's rule (`ConvertCPUSharesToCgroupV2Value`).
+fn weight(request_milli: u64, version: Version) -> u64 {
+    let shares = (request_milli * 1024 / 1000).max(2);
+    match version {
+        Version::V1 => shares,
+        Version::V2 => 1 + (shares - 2) * 9999 / 262_142,
+    }
+}
+
+/// The last CPU that this process may run on.
+fn last_cpu() -> anyhow::Result<usize> {
+    let allowed = sched_getaffinity(None).context("cannot tell the CPUs of this process")?;
+    match (0..CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu)) {
+        Some(cpu) => Ok(cpu),
+        None => bail!("this process may run on no CPU"),
+    }
+}

@@ -1,0 +1,74 @@
+//! What the demo plays on: real cgroups where they can be made, else a recorded node.
+
+use anyhow::bail;
+
+use crate::config::Options;
+
+use super::real::RealNode;
+use super::replay::Replay;
+
+/// The node that the agent runs on.
+pub(super) enum Stage {
+    /// Cgroups of this kernel, with workloads in them.
+    Real(RealNode),
+    /// A recording, and why it is needed.
+    Replay(Replay, String),
+}
+
+impl Stage {
+    /// Builds the real node, or unpacks the recorded one where that fails.
+    ///
+    /// # Errors
+    /// The recording cannot be unpacked.
+    pub(super) fn set() -> anyhow::Result<Self> {
+        match build() {
+            Ok(node) => Ok(Self::Real(node)),
+            Err(why) => Ok(Self::Replay(Replay::unpack()?, format!("{why:#}"))),
+        }
+    }
+
+    /// One line on what is shown.
+    pub(super) fn headline(&self) -> String {
+        match self {
+            Self::Real(node) => node.headline(),
+            Self::Replay(node, why) => format!("{} (no real cgroups: {why})", node.headline()),
+        }
+    }
+
+    pub(super) fn node_name(&self) -> &'static str {
+        match self {
+            Self::Real(_) => super::plan::NODE,
+            Self::Replay(..) => super::replay::NODE,
+        }
+    }
+
+    /// The kubelet's answer to `/pods`.
+    pub(super) fn pod_list(&self) -> Vec<u8> {
+        match self {
+            Self::Real(_) => super::plan::pod_list(),
+            Self::Replay(node, _) => node.pod_list(),
+        }
+    }
+
+    /// Where the agent finds the node.
+    pub(super) fn options(&self) -> Options {
+        match self {
+            Self::Real(node) => Options { kubepods: Some(node.kubepods()), ..Options::default() },
+            Self::Replay(node, _) => node.options(),
+        }
+    }
+
+    /// The sampler has taken its `tick`th sample. Real time goes by itself.
+    pub(super) fn step(&mut self, tick: u64) {
+        if let Self::Replay(node, _) = self {
+            node.advance(tick);
+        }
+    }
+}
+
+fn build() -> anyhow::Result<RealNode> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("not root");
+    }
+    RealNode::build()
+}

@@ -1,0 +1,262 @@
+//! The demo's own top of cgroups in every hierarchy that matters, and its removal whatever happens.
+//!
+//! Nothing outside the top is touched, but one: on v2 a controller that the root does not hand down is enabled there,
+//! and disabled again at the end. A lock on the top's directory tells a running demo from what a killed one has left.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use cgroupfs::{Hierarchy, Version, control, subdirectories};
+use cgroups_rs::fs::{Cgroup, hierarchies};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Where every machine mounts its hierarchies.
+const MOUNTS: &str = "/sys/fs/cgroup";
+const TOP_PREFIX: &str = "cpuwarden-demo-";
+/// How long processes may take to die and their cgroups to empty; a throttled one dies at its next period.
+const REMOVAL: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A top of cgroups; dropping it removes them with all processes in them.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// Path of the top below each mount.
+    top: String,
+    hierarchy: Hierarchy,
+    /// v2: what the root's `cgroup.subtree_control` listed before.
+    handed_down: Option<String>,
+    lock: Option<File>,
+}
+
+impl Tree {
+    /// Removes what earlier demos have left and makes a top named after this process.
+    ///
+    /// # Errors
+    /// No hierarchy, or it may not be written.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let hierarchy = Hierarchy::detect(Path::new(MOUNTS))?;
+        let top = format!("{TOP_PREFIX}{}", std::process::id());
+        remove_leftovers(&hierarchy);
+        let directory = hierarchy.cpu.join(&top);
+        // Not through the crate, which would take a cgroup that is there already for its own.
+        fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        let handed_down = match hierarchy.version {
+            Version::V1 => None,
+            Version::V2 => fs::read_to_string(subtree_control(&hierarchy)).ok(),
+        };
+        // From here on there is something to remove.
+        let mut tree = Self { top, hierarchy, handed_down, lock: None };
+        tree.lock = Some(lock(&directory)?.context("another process has locked the cgroup")?);
+        Ok(tree)
+    }
+
+    /// Path of the top below each mount.
+    pub(super) fn top(&self) -> &str {
+        &self.top
+    }
+
+    /// The hierarchies that it is in.
+    pub(super) fn hierarchy(&self) -> &Hierarchy {
+        &self.hierarchy
+    }
+
+    /// Makes a cgroup below the top, and what is between, with the controllers that the agent reads.
+    ///
+    /// # Errors
+    /// The kernel refuses, or a controller is not to be had.
+    pub(super) fn create(&self, path: &str) -> anyhow::Result<Cgroup> {
+        let path = format!("{}/{path}", self.top);
+        let controllers = Some(self.controllers());
+        let cgroup = Cgroup::new_with_specified_controllers(hierarchies::auto(), &path, controllers)
+            .with_context(|| format!("cannot make the cgroup {path}"))?;
+        // The crate finds mounts in its own way, and passes over a controller that it could not enable.
+        let directory = self.hierarchy.cpu.join(&path);
+        if !directory.join("cpu.stat").exists() {
+            bail!("the cpu controller is not to be had in {}", directory.display());
+        }
+        Ok(cgroup)
+    }
+
+    /// A cgroup that [`Tree::create`] has made, or made on the way.
+    pub(super) fn load(&self, path: &str) -> Cgroup {
+        let path = format!("{}/{path}", self.top);
+        Cgroup::load_with_specified_controllers(hierarchies::auto(), path, self.controllers())
+    }
+
+    /// The controllers whose files the agent reads, as far as they are here.
+    fn controllers(&self) -> Vec<String> {
+        let hierarchy = &self.hierarchy;
+        let names: Vec<&str> = match hierarchy.version {
+            Version::V1 => {
+                let more =
+                    [(&hierarchy.cpuacct, "cpuacct"), (&hierarchy.cpuset, "cpuset"), (&hierarchy.memory, "memory")];
+                let more = more.into_iter().filter_map(|(mount, name)| mount.as_ref().map(|_| name));
+                std::iter::once("cpu").chain(more).collect()
+            }
+            Version::V2 => {
+                let there = fs::read_to_string(hierarchy.cpu.join("cgroup.controllers")).unwrap_or_default();
+                let is_there = |name: &&str| there.split_whitespace().any(|controller| controller == *name);
+                ["cpu", "cpuset", "memory"].into_iter().filter(is_there).collect()
+            }
+        };
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Takes back what was enabled at the root.
+    fn disable_again(&self) {
+        let Some(before) = &self.handed_down else { return };
+        let path = subtree_control(&self.hierarchy);
+        let now = fs::read_to_string(&path).unwrap_or_default();
+        let was_there = |name: &str| before.split_whitespace().any(|before| before == name);
+        for name in now.split_whitespace().filter(|name| !was_there(name)) {
+            // Refused (EBUSY) while somebody else has come to use it, and then it must stay.
+            let _ = control::write(&path, &format!("-{name}"));
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        for mount in mounts(&self.hierarchy) {
+            let directory = mount.join(&self.top);
+            if let Err(error) = remove(&directory, Instant::now() + REMOVAL) {
+                // Not a panic: this may run in one.
+                eprintln!("cpuwarden: {} is left behind: {error}; the next demo removes it", directory.display());
+            }
+        }
+        self.disable_again();
+    }
+}
+
+fn subtree_control(hierarchy: &Hierarchy) -> PathBuf {
+    hierarchy.cpu.join("cgroup.subtree_control")
+}
+
+/// The mounts that the demo makes cgroups in, each once.
+fn mounts(hierarchy: &Hierarchy) -> Vec<&Path> {
+    let more = [&hierarchy.cpuacct, &hierarchy.cpuset, &hierarchy.memory];
+    let mut mounts = vec![hierarchy.cpu.as_path()];
+    for mount in more.into_iter().flatten() {
+        if !mounts.contains(&mount.as_path()) {
+            mounts.push(mount);
+        }
+    }
+    mounts
+}
+
+/// Locks a demo's directory; `None` when its demo lives and has it. The lock ends with its holder, however that comes.
+fn lock(directory: &Path) -> anyhow::Result<Option<File>> {
+    let file = File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", directory.display())),
+    }
+}
+
+fn remove_leftovers(hierarchy: &Hierarchy) {
+    for mount in mounts(hierarchy) {
+        let found = subdirectories(mount).unwrap_or_default();
+        for name in found.into_iter().map(|child| child.name).filter(|name| is_top(name)) {
+            let locked = hierarchy.cpu.join(&name);
+            let is_left = !locked.exists() || lock(&locked).is_ok_and(|lock| lock.is_some());
+            if is_left {
+                // What cannot be removed is in nobody's way.
+                let _ = remove(&mount.join(&name), Instant::now() + REMOVAL);
+            }
+        }
+    }
+}
+
+fn is_top(name: &str) -> bool {
+    name.strip_prefix(TOP_PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok())
+}
+
+/// Kills what is in a cgroup and below, and removes it; a cgroup that is not there is removed.
+fn remove(directory: &Path, deadline: Instant) -> io::Result<()> {
+    loop {
+        kill_all(directory);
+        match remove_once(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+}
+
+fn remove_once(directory: &Path) -> io::Result<()> {
+    for child in subdirectories(directory).unwrap_or_default() {
+        remove_once(&directory.join(child.name))?;
+    }
+    fs::remove_dir(directory)
+}
+
+fn kill_all(directory: &Path) {
+    for child in subdirectories(directory).unwrap_or_default() {
+        kill_all(&directory.join(child.name));
+    }
+    let pids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    for pid in pids.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+        // One that has just ended is not there any more.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A process that a failed test does not leave behind.
+    struct Sleeper(Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A process in a container's cgroup of the tree.
+    fn inhabit(tree: &Tree) -> Sleeper {
+        let cgroup = tree.create("kubepods/burstable/pod1/c").unwrap();
+        let sleeper = Sleeper(Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap());
+        cgroup.add_task_by_tgid((&sleeper.0).into()).unwrap();
+        sleeper
+    }
+
+    fn directories(tree: &Tree) -> Vec<PathBuf> {
+        mounts(&tree.hierarchy).iter().map(|mount| mount.join(&tree.top)).collect()
+    }
+
+    /// One test: a top is named after the process, so two at once would meet.
+    #[test]
+    fn a_panic_leaves_neither_cgroups_nor_processes_and_a_killed_demo_leaves_them_to_the_next() {
+        let mut left = Vec::new();
+        let mut sleepers = Vec::new();
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let tree = Tree::new().unwrap();
+            left = directories(&tree);
+            sleepers.push(inhabit(&tree));
+            assert!(left.iter().all(|directory| directory.join("kubepods/burstable/pod1/c").is_dir()), "{left:?}");
+            panic!("on purpose");
+        }));
+        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"on purpose"));
+        assert!(left.iter().all(|directory| !directory.exists()), "{left:?}");
+
+        let mut killed = Tree::new().unwrap();
+        sleepers.push(inhabit(&killed));
+        remove_leftovers(&killed.hierarchy);
+        assert!(left.iter().all(|directory| directory.exists()), "the cgroups of a demo that lives were taken");
+        // What the kernel does to a killed process's lock.
+        killed.lock = None;
+        std::mem::forget(killed);
+        let next = Tree::new().unwrap();
+        assert!(directories(&next).iter().all(|directory| !directory.join("kubepods").exists()));
+    }
+}

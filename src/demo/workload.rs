@@ -1,0 +1,150 @@
+//! A container's process: this binary again, doing what it is told until its parent is gone.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::Subcommand;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::config::Span;
+
+/// What a process does with its CPU time. Also the arguments of the hidden subcommand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub(crate) enum Workload {
+    /// One thread runs without a pause
+    Spin {
+        /// On this CPU only
+        #[arg(long)]
+        cpu: Option<usize>,
+    },
+    /// One thread runs for so much CPU time at the start of each interval
+    Burst {
+        /// CPU time a burst
+        #[arg(long)]
+        busy: Span,
+        /// Time from one burst's start to the next one's
+        #[arg(long)]
+        every: Span,
+    },
+    /// Sleeps
+    Idle,
+}
+
+impl Workload {
+    fn arguments(self) -> Vec<OsString> {
+        let words = match self {
+            Self::Spin { cpu: None } => vec!["spin".to_owned()],
+            Self::Spin { cpu: Some(cpu) } => vec!["spin".to_owned(), format!("--cpu={cpu}")],
+            Self::Burst { busy, every } => {
+                vec!["burst".to_owned(), format!("--busy={busy}"), format!("--every={every}")]
+            }
+            Self::Idle => vec!["idle".to_owned()],
+        };
+        words.into_iter().map(OsString::from).collect()
+    }
+}
+
+/// A workload's process, waiting or running; dropping it ends it.
+pub(super) struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts the process and returns when it has come up; it does nothing until [`Process::go`]. What it took to come
+    /// up is then not its container's.
+    ///
+    /// # Errors
+    /// This program cannot be started again.
+    pub(super) fn spawn(workload: Workload) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot tell this program's path")?;
+        let mut command = Command::new(&program);
+        command.arg("demo-workload").args(workload.arguments());
+        // Of a process group of its own: Ctrl-C is for the demo, which then ends its workloads.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let mut process = Self { child };
+        let mut word = [0];
+        let stdout = process.child.stdout.as_mut().context("the workload has no standard output")?;
+        stdout.read_exact(&mut word).context("the workload ended as it came up")?;
+        Ok(process)
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets it begin.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub(super) fn go(&mut self) -> io::Result<()> {
+        self.child.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"\n"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A child that is gone already cannot be killed, and is still to be waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The hidden subcommand: says that it is up, waits for the word on standard input, works, and ends when standard input
+/// does, which is when the demo has ended in whatever way.
+pub(crate) fn run(workload: Workload) -> anyhow::Result<()> {
+    io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush())?;
+    let mut word = [0];
+    if io::stdin().read(&mut word)? == 0 {
+        return Ok(());
+    }
+    match workload {
+        Workload::Spin { cpu } => {
+            if let Some(cpu) = cpu {
+                pin(cpu)?;
+            }
+            std::thread::spawn(spin);
+        }
+        Workload::Burst { busy, every } => {
+            std::thread::spawn(move || burst(busy, every));
+        }
+        Workload::Idle => {}
+    }
+    let _ = io::stdin().read(&mut word);
+    Ok(())
+}
+
+/// Threads that are started from here on inherit it.
+fn pin(cpu: usize) -> anyhow::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    sched_setaffinity(None, &cpus).with_context(|| format!("cannot run on CPU {cpu} alone"))
+}
+
+fn spin() {
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+fn burst(busy: Span, every: Span) {
+    let mut next = Instant::now();
+    loop {
+        let start = thread_cpu_time();
+        while thread_cpu_time() - start < busy.0 {
+            std::hint::spin_loop();
+        }
+        next += every.0;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn thread_cpu_time() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.try_into().expect("CPU time is never negative")
+}

@@ -1,0 +1,123 @@
+//! What the doctor says: one finding a check, as a line or as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Level {
+    /// As it should be.
+    Good,
+    /// The agent does its main job; something optional is not to be had.
+    Lacking,
+    /// The agent cannot count, or cannot name what it counts.
+    Broken,
+}
+
+impl Level {
+    /// 0, 1, 2: documented in the command's help.
+    pub(super) fn exit_code(self) -> u8 {
+        self as u8
+    }
+
+    fn mark(self) -> char {
+        if self == Self::Good { '✓' } else { '✗' }
+    }
+}
+
+/// The outcome of one check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// Name of the check.
+    check: &'static str,
+    level: Level,
+    /// What was found.
+    found: String,
+    /// What to do; absent where nothing is to be done, or where `found` ends with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn good(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, level: Level::Good, found: found.into(), remedy: None }
+    }
+
+    pub(super) fn lacking(check: &'static str, found: impl Into<String>) -> Self {
+        Self { level: Level::Lacking, ..Self::good(check, found) }
+    }
+
+    pub(super) fn broken(check: &'static str, found: impl Into<String>) -> Self {
+        Self { level: Level::Broken, ..Self::good(check, found) }
+    }
+
+    pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
+    }
+}
+
+/// All findings.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    worst: Level,
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(super) fn new(findings: Vec<Finding>) -> Self {
+        let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Good);
+        Self { worst, findings }
+    }
+
+    pub(super) fn worst(&self) -> Level {
+        self.worst
+    }
+
+    fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|finding| finding.level == level).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
+        for Finding { check, level, found, remedy } in &self.findings {
+            writeln!(out, "{} {check:<width$}  {found}", level.mark())?;
+            if let Some(remedy) = remedy {
+                writeln!(out, "  {:<width$}  → {remedy}", "")?;
+            }
+        }
+        match (self.count(Level::Broken), self.count(Level::Lacking)) {
+            (0, 0) => writeln!(out, "\nnothing is missing"),
+            (0, lacking) => writeln!(out, "\nthe agent works here; optional and missing: {lacking}"),
+            (broken, lacking) => {
+                writeln!(out, "\nthe agent cannot do its job here: {broken} to mend, optional and missing: {lacking}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_finding_decides() {
+        let good = || Finding::good("a", "x");
+        let lacking = || Finding::lacking("b", "y").remedy("z");
+        let worst = |findings: Vec<Finding>| Report::new(findings).worst().exit_code();
+        assert_eq!(worst(vec![]), 0);
+        assert_eq!(worst(vec![good()]), 0);
+        assert_eq!(worst(vec![lacking(), good()]), 1);
+        assert_eq!(worst(vec![good(), Finding::broken("c", ""), lacking()]), 2);
+    }
+
+    #[test]
+    fn a_remedy_stands_below_its_finding() {
+        let text = Report::new(vec![Finding::good("kernel", "6.1"), Finding::lacking("psi", "off").remedy("boot")]);
+        let lines = "✓ kernel  6.1\n✗ psi     off\n          → boot\n\nthe agent works here; optional and missing: 1\n";
+        assert_eq!(text.to_string(), lines);
+    }
+}

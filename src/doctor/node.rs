@@ -1,0 +1,177 @@
+//! The node's side: kernel, cgroups, what optional features need, what this process may do.
+
+use cgroupfs::Version;
+use cgroupfs::node::{self, Psi};
+
+use super::examination::{Cgroups, Examination};
+use super::finding::Finding;
+
+/// Bits of `CapEff` (`include/uapi/linux/capability.h`).
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
+    let mut all = vec![kernel(examination), hierarchy(examination)];
+    if let Ok(cgroups) = &examination.cgroups {
+        all.push(containers(cgroups));
+        all.extend(controllers(cgroups));
+        all.extend(processes(cgroups));
+    }
+    all.extend([psi(examination), btf(examination), capabilities(), descriptors(examination)]);
+    all.extend(inotify(examination));
+    all
+}
+
+fn kernel(examination: &Examination) -> Finding {
+    let release = node::kernel_release(&examination.config.proc_root);
+    let accounting = match examination.snapshot().map(|snapshot| snapshot.node.kernel.throttle_accounting) {
+        Some("task") => ", throttles tasks one by one (6.18 and later)",
+        Some("cfs_rq") => ", throttles whole run queues (before 6.18)",
+        _ => "",
+    };
+    Finding::good("kernel", format!("Linux {release}{accounting}"))
+}
+
+fn hierarchy(examination: &Examination) -> Finding {
+    let cgroups = match &examination.cgroups {
+        Ok(cgroups) => cgroups,
+        // It says what to do.
+        Err(error) => return Finding::broken("cgroups", error.to_string()),
+    };
+    let (version, mount) = (cgroups.hierarchy.version_name(), cgroups.hierarchy.cpu.display());
+    let exists = |top: &&String| cgroups.hierarchy.cpu.join(top).is_dir();
+    let tops: Vec<&str> = cgroups.tops.iter().filter(exists).map(String::as_str).collect();
+    if tops.is_empty() {
+        let named = examination.config.kubepods.as_deref().unwrap_or("kubepods or kubepods.slice");
+        return Finding::broken("cgroups", format!("cgroup {version}, no {named} below {mount}")).remedy(
+            "run on a Kubernetes node with the host's /sys/fs/cgroup, or name the kubelet's top with --kubepods",
+        );
+    }
+    // The first container tells.
+    let driver = match cgroups.snapshot.node.kernel.cgroup_driver {
+        "unknown" => String::new(),
+        driver => format!(", driver {driver}"),
+    };
+    Finding::good("cgroups", format!("cgroup {version}{driver}, {} below {mount}", tops.join(", ")))
+}
+
+fn containers(cgroups: &Cgroups) -> Finding {
+    let row = &cgroups.snapshot.sampler;
+    let count = |kind| row.cgroups.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
+    let found = format!("{} container cgroups in {} pods", cgroups.containers.len(), count("pod"));
+    // One that vanishes while it is read is normal.
+    let errors: u64 = row.read_errors.iter().filter(|(reason, _)| *reason != "vanished").map(|(_, count)| count).sum();
+    if errors > 0 {
+        return Finding::broken("reading", format!("{found}; {errors} files could not be read"))
+            .remedy("run as a user who may read /sys/fs/cgroup; --log=sampler=debug names the files");
+    }
+    Finding::good("reading", found)
+}
+
+/// Controllers whose absence leaves series out; only containers can show it.
+fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
+    let features = cgroups.snapshot.node.features.iter();
+    let wanted = features.filter(|feature| ["cpuset", "memory"].contains(&feature.feature) && !feature.enabled);
+    let lacking = |feature: &sampler::snapshot::FeatureState| {
+        Finding::lacking(feature.feature, format!("{}: its series are left out", feature.reason))
+            .remedy("mount the controller (v1), or have the kubelet enable it for its pods (v2)")
+    };
+    wanted.map(lacking).collect()
+}
+
+/// A container's threads are found through its processes in `/proc`.
+fn processes(cgroups: &Cgroups) -> Option<Finding> {
+    let live = || cgroups.snapshot.containers.iter().filter(|row| row.live);
+    live().next()?;
+    if live().any(|row| row.threads.is_some_and(|threads| threads > 0)) {
+        return Some(Finding::good("processes", "of containers can be seen"));
+    }
+    let found = "none of any container can be seen: no threads, no run-queue delay";
+    Some(
+        Finding::lacking("processes", found)
+            .remedy("set hostPID: true, or mount the host's /proc and give --proc-root"),
+    )
+}
+
+fn psi(examination: &Examination) -> Finding {
+    let is_v1 = examination.cgroups.as_ref().is_ok_and(|cgroups| cgroups.hierarchy.version == Version::V1);
+    match node::psi(&examination.config.proc_root) {
+        Psi::On if is_v1 => {
+            Finding::lacking("psi", "on, but cgroup v1 has none per container: no pressure series of containers")
+                .remedy("boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
+        }
+        Psi::On => Finding::good("psi", "on"),
+        Psi::Off => Finding::lacking("psi", "disabled: no pressure series").remedy("boot with psi=1"),
+        Psi::Absent => Finding::lacking("psi", "not in this kernel: no pressure series")
+            .remedy("use a kernel with CONFIG_PSI, 4.20 or later"),
+    }
+}
+
+fn btf(examination: &Examination) -> Finding {
+    if node::has_btf(&examination.config.sys_root) {
+        return Finding::good("btf", "/sys/kernel/btf/vmlinux is there");
+    }
+    Finding::lacking("btf", "no /sys/kernel/btf/vmlinux: waits cannot be told apart by eBPF")
+        .remedy("use a kernel with CONFIG_DEBUG_INFO_BTF, and mount the host's /sys")
+}
+
+fn capabilities() -> Finding {
+    let effective = procfs::process::Process::myself().and_then(|process| process.status()).map(|status| status.capeff);
+    match effective {
+        Ok(effective) => judge_capabilities(effective),
+        Err(error) => Finding::lacking("capabilities", format!("cannot be told: {error}")).remedy("mount /proc"),
+    }
+}
+
+/// Reading takes none; the eBPF program takes two, which `CAP_SYS_ADMIN` includes.
+fn judge_capabilities(effective: u64) -> Finding {
+    let has = |capability: u32| effective >> capability & 1 == 1;
+    let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
+    let missing = needed.iter().filter(|(capability, _)| !has(*capability) && !has(CAP_SYS_ADMIN));
+    let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return Finding::good("capabilities", "CAP_BPF and CAP_PERFMON, for eBPF; reading needs none");
+    }
+    let found = format!("no {}: waits cannot be told apart by eBPF; reading needs none", missing.join(", no "));
+    Finding::lacking("capabilities", found).remedy("add the capabilities BPF and PERFMON, and run as root")
+}
+
+fn descriptors(examination: &Examination) -> Finding {
+    let limit = match examination.descriptors.soft {
+        u64::MAX => "no limit".to_owned(),
+        soft => format!("limit {soft}"),
+    };
+    match examination.snapshot().map_or(0, |snapshot| snapshot.sampler.unkept_cgroups) {
+        0 => Finding::good("descriptors", limit),
+        unkept => {
+            Finding::lacking("descriptors", format!("{limit}: files of {unkept} cgroups are opened at each read"))
+                .remedy("raise the hard limit of open files (LimitNOFILE of the container runtime) to 20 a container")
+        }
+    }
+}
+
+fn inotify(examination: &Examination) -> Option<Finding> {
+    let features = &examination.snapshot()?.node.features;
+    let inotify = features.iter().find(|feature| feature.feature == "inotify")?;
+    match inotify.enabled {
+        true => Some(Finding::good("inotify", "reports new cgroups at once")),
+        // The reason ends with the remedy.
+        false => Some(Finding::lacking("inotify", format!("new cgroups are found late: {}", inotify.reason))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bpf_and_perfmon_or_sys_admin_suffice_for_ebpf() {
+        let good = Finding::good("capabilities", "CAP_BPF and CAP_PERFMON, for eBPF; reading needs none");
+        assert_eq!(judge_capabilities(1 << 39 | 1 << 38), good);
+        assert_eq!(judge_capabilities(1 << 21), good);
+        let text = |effective| serde_json::to_string(&judge_capabilities(effective)).unwrap();
+        assert!(text(1 << 39).contains("no CAP_PERFMON:"), "{}", text(1 << 39));
+        assert!(text(0).contains("no CAP_BPF, no CAP_PERFMON:"), "{}", text(0));
+    }
+}

@@ -1,0 +1,115 @@
+//! The kubelet's side: which source answers, by what right, and whether it accounts for every container.
+
+use std::path::Path;
+
+use pods::{PodConfig, PodSource, SERVICE_ACCOUNT_TOKEN, SourceName, SourceStatus};
+
+use super::examination::{Cgroups, Examination, strangers};
+use super::finding::Finding;
+
+/// How many cgroups without a pod are named.
+const SHOWN: usize = 3;
+/// Enough of a runtime's id to find it by (`crictl ps --id`).
+const ID_DIGITS: usize = 13;
+
+pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
+    let config = &examination.config.pods;
+    if config.source == PodSource::None {
+        let found = "--pod-source=none: series carry the pod's UID and the container's id";
+        return vec![Finding::good("pods", found)];
+    }
+    let named = examination.sources.iter().any(|status| status.up && status.source != SourceName::PodResources);
+    let asked = examination.sources.iter().filter(|status| status.up || status.error.is_some());
+    let mut all: Vec<Finding> = asked.map(|status| source(status, config, named)).collect();
+    match (named, &examination.cgroups) {
+        // Why is said above.
+        (false, _) if !all.is_empty() => {}
+        (false, _) => all.push(Finding::broken("pods", "no source has answered: series carry UIDs and ids")),
+        (true, Err(_)) => all.push(Finding::good("pods", format!("{} in the list", examination.index.pods().len()))),
+        (true, Ok(cgroups)) => all.push(names(examination, cgroups)),
+    }
+    all
+}
+
+fn source(status: &SourceStatus, config: &PodConfig, named: bool) -> Finding {
+    let check = status.source.as_str();
+    let Some(error) = &status.error else {
+        let count = match status.source {
+            SourceName::PodResources => format!("{} containers with exclusive CPUs", status.pods),
+            _ => format!("{} pods", status.pods),
+        };
+        return Finding::good(
+            check,
+            format!("{} answers: {count}{}", place(status.source, config), right(status, config)),
+        );
+    };
+    // What does not keep names away is optional.
+    let is_optional = named || status.source == SourceName::PodResources;
+    let finding = if is_optional { Finding::lacking(check, error) } else { Finding::broken(check, error) };
+    match remedy(status.source, error) {
+        Some(remedy) => finding.remedy(remedy),
+        None => finding,
+    }
+}
+
+fn place(source: SourceName, config: &PodConfig) -> String {
+    match source {
+        SourceName::Kubelet => config.kubelet.url.clone(),
+        SourceName::ReadOnly => config.readonly_url.clone().unwrap_or_default(),
+        SourceName::PodsApi => config.pods_api_socket.display().to_string(),
+        SourceName::PodResources => {
+            config.pod_resources_socket.as_deref().map(|socket| socket.display().to_string()).unwrap_or_default()
+        }
+        SourceName::ApiServer => config.apiserver.url.clone().unwrap_or_else(|| "the API server".to_owned()),
+    }
+}
+
+/// By what the kubelet's HTTPS port lets the agent in.
+fn right(status: &SourceStatus, config: &PodConfig) -> String {
+    if status.source != SourceName::Kubelet {
+        return String::new();
+    }
+    let kubelet = &config.kubelet;
+    let shown = match (&kubelet.client_certificate, &kubelet.token_file) {
+        (Some(certificate), _) => format!("client certificate {}", certificate.certificate_file.display()),
+        (None, Some(token)) => format!("token {}", token.display()),
+        (None, None) if Path::new(SERVICE_ACCOUNT_TOKEN).exists() => "the service account's token".to_owned(),
+        (None, None) => "nothing: it lets anybody in".to_owned(),
+    };
+    let unverified = if kubelet.insecure_skip_verify { ", its certificate is not verified" } else { "" };
+    format!("; authorized by {shown}{unverified}")
+}
+
+/// For errors that do not end with their own: those that name a flag, or the right that is missing.
+fn remedy(source: SourceName, error: &str) -> Option<&'static str> {
+    let has_its_own = ["--", ": 401 ", ": 403 "].iter().any(|mark| error.contains(mark));
+    if has_its_own {
+        return None;
+    }
+    match source {
+        SourceName::Kubelet if error.contains("certificate") => {
+            Some("give the CA that signed it with --kubelet-ca-file, the name that it bears with --kubelet-server-name")
+        }
+        SourceName::Kubelet => Some("is the kubelet running, and reachable from here? --kubelet-url names its port"),
+        SourceName::ReadOnly => Some("is the read-only port on (readOnlyPort)? --kubelet-readonly-url names it"),
+        SourceName::PodsApi | SourceName::PodResources => {
+            Some("mount the kubelet's socket, and run as root to open it")
+        }
+        SourceName::ApiServer => Some("grant get, list and watch on pods; --apiserver-url names it"),
+    }
+}
+
+fn names(examination: &Examination, cgroups: &Cgroups) -> Finding {
+    let unknown: Vec<String> = strangers(&cgroups.containers, &examination.index)
+        .map(|container| format!("pod {} {}", container.pod.uid, &container.id[..ID_DIGITS]))
+        .collect();
+    let (all, pods) = (cgroups.containers.len(), examination.index.pods().len());
+    if unknown.is_empty() {
+        return Finding::good("pods", format!("{pods} in the list account for all {all} container cgroups"));
+    }
+    let more = if unknown.len() > SHOWN { ", …" } else { "" };
+    let shown = unknown.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let found = format!("{} of {all} container cgroups belong to no pod in the list: {shown}{more}", unknown.len());
+    Finding::lacking("pods", found)
+        .remedy("if they stay, they are leftovers of the runtime (crictl ps -a) or another kubelet's")
+}

@@ -1,0 +1,68 @@
+//! How the process ends: one exit code per kind of outcome, one line that says why.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why the process ends early.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    text: String,
+}
+
+/// The kinds of outcome, with the codes of sysexits.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// 64: a flag, a variable or the configuration file is wrong.
+    Config = 64,
+    /// 69: something that must be there is not: a port in use, a running agent that does not answer.
+    Unavailable = 69,
+    /// 70: the agent itself failed.
+    Internal = 70,
+    /// 72: the node lacks what there must be: no cgroup hierarchy.
+    Node = 72,
+}
+
+impl Failure {
+    /// A wrong command line: what clap says of it, without its usage text.
+    pub(crate) fn usage(error: &clap::Error) -> Self {
+        let text = error.to_string();
+        let message = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").trim_end();
+        Self::config(format!("{message}; see cpuwarden --help"))
+    }
+
+    pub(crate) fn config(text: String) -> Self {
+        Self { kind: Kind::Config, text }
+    }
+
+    pub(crate) fn unavailable(text: String) -> Self {
+        Self { kind: Kind::Unavailable, text }
+    }
+
+    pub(crate) fn node(text: String) -> Self {
+        Self { kind: Kind::Node, text }
+    }
+
+    pub(crate) fn internal(error: &anyhow::Error) -> Self {
+        Self { kind: Kind::Internal, text: format!("{error:#}") }
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // One line, whatever a library's message looks like.
+        let mut lines = self.text.lines().map(str::trim).filter(|line| !line.is_empty());
+        out.write_str(lines.next().unwrap_or_default())?;
+        lines.try_for_each(|line| write!(out, " {line}"))
+    }
+}

@@ -1,0 +1,47 @@
+//! `cpuwarden run` and `cpuwarden check-config`.
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::agent::Agent;
+use crate::config::Config;
+use crate::exit::Failure;
+use crate::logging;
+
+/// Runs the agent until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What keeps it from starting, or the end of its sampler.
+pub(crate) fn run(config: &Config) -> Result<(), Failure> {
+    logging::install(&config.log, config.log_format)?;
+    runtime()?.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+        let mut agent = Agent::start(config).await?;
+        tracing::info!(address = %agent.address(), "serving /metrics, /healthz and /readyz");
+        let outcome = tokio::select! {
+            _ = terminate.recv() => Ok("SIGTERM"),
+            _ = interrupt.recv() => Ok("SIGINT"),
+            () = agent.failed() => Err(anyhow::anyhow!("the sampler's thread ended; its panic is in the log")),
+        };
+        agent.drain().await;
+        tracing::info!(signal = outcome?, "ended");
+        Ok(())
+    })
+}
+
+/// The small runtime on which HTTP, the pod sources and signals live; sampling has a thread of its own.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("io").enable_all().build();
+    Ok(runtime.context("cannot start the runtime")?)
+}
+
+/// Prints the configuration in force.
+///
+/// # Errors
+/// What is wrong with it: `resolve` has said so already, so only printing can fail.
+pub(crate) fn check_config(config: &Config) -> Result<(), Failure> {
+    let text = serde_yaml_ng::to_string(&config.to_options()).context("cannot print the configuration")?;
+    print!("{text}");
+    Ok(())
+}
