@@ -1,0 +1,147 @@
+//! Which crate may use which, from the manifests, and what the pure ones may not do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A crate of this workspace.
+struct Crate {
+    name: &'static str,
+    /// Crates of this workspace that it uses, all of them.
+    uses: &'static [&'static str],
+    /// No IO, no network, no clock: see [`BANNED`]. Foreign crates only as in [`PURE_MAY_USE`].
+    pure: bool,
+}
+
+const fn pure(name: &'static str, uses: &'static [&'static str]) -> Crate {
+    Crate { name, uses, pure: true }
+}
+
+const fn io(name: &'static str, uses: &'static [&'static str]) -> Crate {
+    Crate { name, uses, pure: false }
+}
+
+/// Every crate with every arrow. A new crate or arrow is a decision, to be written down here.
+const CRATES: &[Crate] = &[
+    pure("kernel-text", &[]),
+    pure("placement", &["kernel-text"]),
+    io("cgroupfs", &["kernel-text"]),
+    io("pods", &[]),
+    io("sampler", &["cgroupfs", "kernel-text", "pods"]),
+    io("metrics", &["sampler"]),
+    io("kubelet-stub", &[]),
+    io("xtask", &[]),
+    io("cpuwarden", &["cgroupfs", "kubelet-stub", "metrics", "pods", "sampler"]),
+];
+
+/// Foreign crates without IO of their own.
+const PURE_MAY_USE: &[&str] = &["serde", "serde_json", "thiserror"];
+
+/// What a pure crate's `.clippy.toml` must ban, each with a line that must set the lint off.
+const BANNED: &[(&str, &str)] = &[
+    ("std::fs::canonicalize", "let _ = std::fs::canonicalize(\"\");"),
+    ("std::fs::copy", "let _ = std::fs::copy(\"\", \"\");"),
+    ("std::fs::create_dir", "let _ = std::fs::create_dir(\"\");"),
+    ("std::fs::create_dir_all", "let _ = std::fs::create_dir_all(\"\");"),
+    ("std::fs::exists", "let _ = std::fs::exists(\"\");"),
+    ("std::fs::hard_link", "let _ = std::fs::hard_link(\"\", \"\");"),
+    ("std::fs::metadata", "let _ = std::fs::metadata(\"\");"),
+    ("std::fs::read", "let _ = std::fs::read(\"\");"),
+    ("std::fs::read_dir", "let _ = std::fs::read_dir(\"\");"),
+    ("std::fs::read_link", "let _ = std::fs::read_link(\"\");"),
+    ("std::fs::read_to_string", "let _ = std::fs::read_to_string(\"\");"),
+    ("std::fs::remove_dir", "let _ = std::fs::remove_dir(\"\");"),
+    ("std::fs::remove_dir_all", "let _ = std::fs::remove_dir_all(\"\");"),
+    ("std::fs::remove_file", "let _ = std::fs::remove_file(\"\");"),
+    ("std::fs::rename", "let _ = std::fs::rename(\"\", \"\");"),
+    ("std::fs::symlink_metadata", "let _ = std::fs::symlink_metadata(\"\");"),
+    ("std::fs::write", "let _ = std::fs::write(\"\", \"\");"),
+    ("std::fs::DirBuilder", "let _: Option<std::fs::DirBuilder> = None;"),
+    ("std::fs::File", "let _: Option<std::fs::File> = None;"),
+    ("std::fs::OpenOptions", "let _: Option<std::fs::OpenOptions> = None;"),
+    ("std::net::TcpListener", "let _: Option<std::net::TcpListener> = None;"),
+    ("std::net::TcpStream", "let _: Option<std::net::TcpStream> = None;"),
+    ("std::net::UdpSocket", "let _: Option<std::net::UdpSocket> = None;"),
+    ("std::os::unix::net::UnixDatagram", "let _: Option<std::os::unix::net::UnixDatagram> = None;"),
+    ("std::os::unix::net::UnixListener", "let _: Option<std::os::unix::net::UnixListener> = None;"),
+    ("std::os::unix::net::UnixStream", "let _: Option<std::os::unix::net::UnixStream> = None;"),
+    ("std::path::Path::exists", "let _ = std::path::Path::new(\"\").exists();"),
+    ("std::path::Path::is_dir", "let _ = std::path::Path::new(\"\").is_dir();"),
+    ("std::path::Path::is_file", "let _ = std::path::Path::new(\"\").is_file();"),
+    ("std::path::Path::metadata", "let _ = std::path::Path::new(\"\").metadata();"),
+    ("std::path::Path::read_dir", "let _ = std::path::Path::new(\"\").read_dir();"),
+    ("std::process::Command", "let _: Option<std::process::Command> = None;"),
+    ("std::time::Instant::now", "let _ = std::time::Instant::now();"),
+    ("std::time::SystemTime::now", "let _ = std::time::SystemTime::now();"),
+];
+
+#[test]
+fn crates_use_each_other_as_written_down_and_not_otherwise() {
+    let actual = manifests();
+    let names: BTreeSet<&str> = actual.keys().map(String::as_str).collect();
+    assert_eq!(names, CRATES.iter().map(|krate| krate.name).collect(), "crates of the workspace");
+    for krate in CRATES {
+        let uses: BTreeSet<_> = actual[krate.name].iter().map(String::as_str).filter(|n| names.contains(n)).collect();
+        assert_eq!(uses, krate.uses.iter().copied().collect(), "what {} uses", krate.name);
+    }
+}
+
+#[test]
+fn pure_crates_use_no_crate_that_does_io() {
+    let actual = manifests();
+    let may_use: BTreeSet<&str> =
+        CRATES.iter().filter(|krate| krate.pure).map(|krate| krate.name).chain(PURE_MAY_USE.iter().copied()).collect();
+    for krate in CRATES.iter().filter(|krate| krate.pure) {
+        let others: Vec<_> = actual[krate.name].iter().filter(|name| !may_use.contains(name.as_str())).collect();
+        assert!(others.is_empty(), "{} is pure and uses {others:?}", krate.name);
+    }
+}
+
+#[test]
+fn pure_crates_ban_io_and_clocks_by_a_lint_that_fires() {
+    for krate in CRATES.iter().filter(|krate| krate.pure) {
+        let config = Path::new("crates").join(krate.name).join(".clippy.toml");
+        let warnings = clippy_of_probe(&config);
+        for (path, line) in BANNED {
+            let named = format!("`{path}`");
+            assert!(warnings.contains(&named), "{}: does not ban {path}, as in {line}\n{warnings}", config.display());
+        }
+    }
+}
+
+/// Normal and build dependencies of each crate of the workspace.
+fn manifests() -> BTreeMap<String, BTreeSet<String>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    packages.iter().map(|package| (package["name"].as_str().unwrap().to_owned(), dependencies(package))).collect()
+}
+
+fn dependencies(package: &Value) -> BTreeSet<String> {
+    let all = package["dependencies"].as_array().unwrap().iter();
+    all.filter(|dep| dep["kind"] != "dev").map(|dep| dep["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What clippy says of a crate that does everything that is banned, under the given configuration.
+fn clippy_of_probe(config: &Path) -> String {
+    let probe = tempfile::tempdir().unwrap();
+    let manifest = "[package]\nname = \"probe\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
+    let lines: String = BANNED.iter().map(|(_, line)| format!("    {line}\n")).collect();
+    fs::create_dir(probe.path().join("src")).unwrap();
+    fs::write(probe.path().join("Cargo.toml"), manifest).unwrap();
+    fs::write(probe.path().join("src/lib.rs"), format!("pub fn probe() {{\n{lines}}}\n")).unwrap();
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(config), probe.path().join(".clippy.toml"))
+        .unwrap_or_else(|error| panic!("{}: {error}", config.display()));
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["clippy", "--offline", "--quiet"]).current_dir(probe.path());
+    let output = cargo.env("CARGO_TARGET_DIR", probe.path().join("target")).output().unwrap();
+    let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "the probe does not compile, or clippy is missing:\n{warnings}");
+    warnings
+}

@@ -1,0 +1,118 @@
+//! The command line and the configuration: what is wrong is said in one line with the place and the remedy.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+use crate::support::binary;
+
+fn cpuwarden(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(binary());
+    command.args(args).env_clear().envs(env.iter().copied());
+    command.output().unwrap()
+}
+
+/// Runs it; gives the exit code and the only line of standard error.
+fn refused(args: &[&str], env: &[(&str, &str)]) -> (i32, String) {
+    let output = cpuwarden(args, env);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    // Log lines begin with a time; the last word is the binary's own.
+    let lines: Vec<_> = errors.lines().filter(|line| line.starts_with("cpuwarden: ")).collect();
+    assert_eq!(lines.len(), 1, "{errors}");
+    assert!(errors.ends_with(&format!("{}\n", lines[0])), "{errors}");
+    (output.status.code().unwrap(), lines[0].to_owned())
+}
+
+#[track_caller]
+fn assert_refused(args: &[&str], code: i32, words: &[&str]) {
+    let (found, line) = refused(args, &[]);
+    assert_eq!(found, code, "{line}");
+    words.iter().for_each(|word| assert!(line.contains(word), "{word:?} is not in {line:?}"));
+}
+
+/// The resolved value of a key.
+fn resolved(args: &[&str], env: &[(&str, &str)], key: &str) -> String {
+    let mut all = vec!["check-config", "--pod-source=none"];
+    all.extend(args);
+    let output = cpuwarden(&all, env);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{key}: "))).map(str::to_owned);
+    line.unwrap_or_else(|| panic!("no {key} in\n{text}"))
+}
+
+#[test]
+fn a_flag_beats_the_environment_and_the_environment_beats_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.yaml");
+    fs::write(&file, "maxSeries: 1\nsampleInterval: 2s\ncpuBudget: 0.5\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let env = [("CPUWARDEN_MAX_SERIES", "2"), ("CPUWARDEN_SAMPLE_INTERVAL", "3s")];
+    let flags = ["--config", file.to_str().unwrap(), "--max-series=3"];
+    assert_eq!(resolved(&flags, &env, "maxSeries"), "3");
+    assert_eq!(resolved(&config, &env, "maxSeries"), "2");
+    assert_eq!(resolved(&config, &env, "sampleInterval"), "3s");
+    assert_eq!(resolved(&config, &[], "sampleInterval"), "2s");
+    assert_eq!(resolved(&config, &env, "cpuBudget"), "0.5");
+    assert_eq!(resolved(&[], &[], "maxSeries"), "50000");
+}
+
+#[test]
+fn an_unknown_key_is_named_with_file_and_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.yaml");
+    fs::write(&file, "listen: 127.0.0.1:0\nsampleIntervall: 1s\n").unwrap();
+    let file = file.to_str().unwrap();
+    assert_refused(&["run", "--config", file], 64, &[file, "sampleIntervall", "line 2", "sampleInterval"]);
+}
+
+#[test]
+fn a_missing_configuration_file_is_named() {
+    assert_refused(&["run", "--config=/nowhere/c.yaml"], 64, &["--config", "/nowhere/c.yaml"]);
+}
+
+#[test]
+fn a_wrong_flag_or_value_is_named() {
+    assert_refused(&["run", "--listenn=x"], 64, &["--listenn", "--listen"]);
+    assert_refused(&["run", "--sample-interval=1"], 64, &["--sample-interval", "250ms"]);
+    assert_refused(&["run", "--sample-interval=10ms"], 64, &["--sample-interval", "100ms"]);
+    assert_refused(&["run", "--pod-source=etcd"], 64, &["--pod-source", "kubelet"]);
+    let (code, line) = refused(&["run"], &[("CPUWARDEN_LISTEN", "here")]);
+    assert_eq!(code, 64, "{line}");
+    assert!(line.contains("here"), "{line}");
+}
+
+#[test]
+fn an_unreadable_ca_is_named() {
+    let args = ["run", "--pod-source=kubelet", "--kubelet-ca-file=/nowhere/ca.crt"];
+    assert_refused(&args, 64, &["--kubelet-ca-file", "/nowhere/ca.crt"]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let listen = format!("--listen={address}");
+    assert_refused(&["run", "--pod-source=none", &listen], 69, &["--listen", &address]);
+}
+
+#[test]
+fn a_missing_hierarchy_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().to_str().unwrap();
+    let args = ["run", "--pod-source=none", "--listen=127.0.0.1:0", "--cgroup-root", root];
+    assert_refused(&args, 72, &[root, "--cgroup-root"]);
+}
+
+#[test]
+fn help_groups_the_flags_and_tells_the_exit_codes() {
+    let output = cpuwarden(&["run", "--help"], &[]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for heading in ["Server:", "Node:", "Sampling:", "Pods:", "Logging:"] {
+        assert!(text.contains(&format!("\n{heading}\n")), "no {heading} in\n{text}");
+    }
+    assert!(text.contains("CPUWARDEN_SAMPLE_INTERVAL"), "{text}");
+    let top = String::from_utf8(cpuwarden(&["--help"], &[]).stdout).unwrap();
+    assert!(top.contains("64") && top.contains("72"), "{top}");
+}

@@ -1,0 +1,74 @@
+//! `cpuwarden demo` without root, on a terminal, and beside another listener. On real cgroups: `kernel::demo`.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output};
+
+use crate::support::{binary, turn};
+
+/// `nobody`, on every distribution.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn without_root_it_replays_a_recorded_node_and_says_so_first() {
+    // Where anybody may start it.
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = place.path().join("cpuwarden");
+    fs::copy(binary(), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["demo", "--once", "4", "--listen", "127.0.0.1:0"]);
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let page = page(&command.output().unwrap());
+    let first = page.lines().next().unwrap();
+    assert!(first.contains("replay of a recorded node, Linux 6.1.0-56-cloud-amd64"), "{page}");
+    assert!(first.ends_with("(no real cgroups: not root)"), "{page}");
+    // Of the recording's pods, as tests/fixtures/README.md has them.
+    for (pod, container) in [("default/throttled-rig-guest", "hot"), ("default/guaranteed-rig-guest", "a")] {
+        let row = page.lines().find(|line| line.starts_with(pod) && !line.contains("(pod)"));
+        assert_eq!(row.unwrap_or_else(|| panic!("{page}")).split_whitespace().nth(1), Some(container), "{page}");
+    }
+    let hot: Vec<&str> = page.lines().find(|line| line.contains(" hot ")).unwrap().split_whitespace().collect();
+    assert_eq!((hot[3], hot.last()), ("0.20", Some(&"own+ancestor")), "the counters did not move: {page}");
+    assert!(!page.contains('\x1b'), "escape codes: {page:?}");
+}
+
+#[test]
+fn a_port_in_use_makes_it_take_another_and_say_so() {
+    let _turn = turn();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = Command::new(binary()).args(["demo", "--once", "3", "--listen", &address]).output().unwrap();
+    let page = page(&output);
+    let line = page.lines().find(|line| line.starts_with("metrics: ")).unwrap();
+    assert!(line.ends_with(&format!("({address} is in use)")), "{page}");
+    assert!(!line.contains(&format!("http://{address}/")), "{page}");
+}
+
+#[test]
+fn on_a_terminal_the_table_is_redrawn_in_place() {
+    let _turn = turn();
+    // script(1) is its terminal.
+    let command = format!("{} demo --duration 3s --listen 127.0.0.1:0", binary().display());
+    let output = Command::new("script").args(["--quiet", "--return", "--command", &command, "/dev/null"]).output();
+    let page = page(&output.unwrap_or_else(|error| panic!("script (Debian package bsdutils): {error}")));
+    let draws = page.matches("\x1b[Hcpuwarden demo: ").count();
+    assert!(draws > 1, "{page:?}");
+    assert!(page.contains("\x1b[?25l") && page.trim_end().ends_with("\x1b[?25h"), "the cursor is not back: {page:?}");
+}
+
+#[test]
+fn one_table_and_a_duration_exclude_each_other() {
+    let output = Command::new(binary()).args(["demo", "--once", "5", "--duration", "9s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn page(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}\n{text}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    text
+}

@@ -1,0 +1,197 @@
+//! The agent on real cgroups: what it exposes is what the kernel says.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::{Agent, BURST_EVERY, Cgroup, Exposition, Qos, RealTree, Workload};
+
+const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0002";
+const ID: &str = "5a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
+const OTHER_ID: &str = "6a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
+const THROTTLED_SECONDS: &str = "cpuwarden_container_throttled_seconds_total";
+
+/// A cgroup's counters in the agent's units, with v2's microseconds as nanoseconds.
+fn throttled_ns(cgroup: &Cgroup) -> u64 {
+    let stat = cgroup.cpu_stat();
+    stat.get("throttled_time").copied().unwrap_or_else(|| stat["throttled_usec"] * 1000)
+}
+
+fn usage_ns(cgroup: &Cgroup) -> u64 {
+    match cgroup.cpu_stat().get("usage_usec") {
+        Some(usec) => usec * 1000,
+        None => cgroup.read("cpuacct", "cpuacct.usage").trim().parse().unwrap(),
+    }
+}
+
+fn assert_counters_are_the_kernels(page: &Exposition, cgroup: &Cgroup, id: &str) {
+    let stat = cgroup.cpu_stat();
+    let count = |name| page.value(name, &[("container", id)]).map(|value| value as u64);
+    assert_eq!(count("cpuwarden_container_cfs_periods_total"), Some(stat["nr_periods"]));
+    assert_eq!(count("cpuwarden_container_cfs_throttled_periods_total"), Some(stat["nr_throttled"]));
+    let own = page.nanoseconds(THROTTLED_SECONDS, &[("container", id), ("origin", "own")]);
+    assert_eq!(own, Some(throttled_ns(cgroup)));
+    assert_eq!(exposed_usage_ns(page, id), usage_ns(cgroup));
+}
+
+fn exposed_usage_ns(page: &Exposition, id: &str) -> u64 {
+    let name = "cpuwarden_container_cpu_usage_seconds_total";
+    let mode = |mode| page.nanoseconds(name, &[("container", id), ("mode", mode)]).unwrap();
+    mode("user") + mode("system")
+}
+
+#[test]
+fn twenty_seconds_of_a_throttled_spinner_are_counted_exactly() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    container.set_quota_usec(20_000, 100_000);
+    let agent = Agent::on(&tree, &[]);
+    let spinner = container.spawn(&Workload::Spin { threads: 1 });
+    let running = agent.after_ticks(20);
+    drop(spinner);
+    let page = agent.after_ticks(2);
+    assert_counters_are_the_kernels(&page, &container, ID);
+    let throttled = page.value("cpuwarden_container_cfs_throttled_periods_total", &[("container", ID)]).unwrap();
+    assert!(throttled > 100.0, "{throttled} of about 200 periods");
+    let limit = running.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]);
+    assert_eq!(limit, Some(0.2));
+    // Its own quota throttles it, and nobody else's.
+    assert_eq!(page.value(THROTTLED_SECONDS, &[("container", ID), ("origin", "ancestor")]).unwrap_or(0.0), 0.0);
+}
+
+#[test]
+fn a_quota_of_the_pod_alone_shows_on_the_container_as_an_ancestors() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Guaranteed, UID);
+    pod.set_quota_usec(20_000, 100_000);
+    let (busy, idle) = (pod.child(ID), pod.child(OTHER_ID));
+    let agent = Agent::on(&tree, &[]);
+    let spinner = busy.spawn(&Workload::Spin { threads: 1 });
+    agent.after_ticks(4);
+    drop(spinner);
+    let page = agent.after_ticks(2);
+    let ancestor = page.nanoseconds(THROTTLED_SECONDS, &[("container", ID), ("origin", "ancestor")]);
+    let truth = throttled_ns(&pod);
+    assert!(truth > 1_000_000_000, "{truth}");
+    assert_eq!(ancestor, Some(truth));
+    assert_eq!(page.value(THROTTLED_SECONDS, &[("container", ID), ("origin", "own")]), None);
+    assert_eq!(page.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]), Some(0.2));
+    let own = page.nanoseconds("cpuwarden_pod_throttled_seconds_total", &[("pod", UID)]);
+    assert_eq!(own, Some(truth));
+    // Where the kernel tells what each cgroup was denied (6.6), an idle neighbour in the pod was denied nothing.
+    let local = idle.dir("cpu").join("cpu.stat.local").exists();
+    let denied = page.nanoseconds(THROTTLED_SECONDS, &[("container", OTHER_ID), ("origin", "ancestor")]);
+    assert_eq!(denied, Some(if local { 0 } else { truth }));
+}
+
+#[test]
+fn a_pod_removed_mid_run_costs_no_tick_and_leaves_no_series() {
+    let tree = RealTree::new();
+    let staying = tree.pod(Qos::Burstable, UID).child(ID);
+    staying.set_quota_usec(50_000, 100_000);
+    let going = tree.pod(Qos::BestEffort, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003");
+    let gone = going.child(OTHER_ID);
+    let agent = Agent::on(&tree, &["--sample-interval", "200ms"]);
+    assert!(!agent.after_ticks(2).with(&[("container", OTHER_ID)]).is_empty());
+    gone.remove();
+    going.remove();
+    let page = agent.after_ticks(2);
+    assert!(page.with(&[("container", OTHER_ID)]).is_empty(), "the removed container is still exposed");
+    assert!(!page.with(&[("container", ID)]).is_empty(), "the other one is not");
+    let errors = |reason| page.value("cpuwarden_read_errors_total", &[("reason", reason)]);
+    assert_eq!((errors("io"), errors("parse")), (Some(0.0), Some(0.0)));
+}
+
+#[test]
+fn a_container_is_in_the_next_tick_after_its_cgroup_appears() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let agent = Agent::on(&tree, &["--reconcile-interval", "1h"]);
+    agent.after_ticks(1);
+    let before = agent.metrics().ticks();
+    let container = pod.child(ID);
+    container.set_quota_usec(20_000, 100_000);
+    let page = loop {
+        let page = agent.metrics();
+        if !page.with(&[("container", ID)]).is_empty() {
+            break page;
+        }
+        assert!(page.ticks() <= before + 1, "not there after a whole tick");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(page.ticks() <= before + 1, "there, but {} ticks later", page.ticks() - before);
+}
+
+#[test]
+fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let agent = Agent::on(&tree, &[]);
+    agent.after_ticks(1);
+    let container = pod.child(ID);
+    container.set_quota_usec(20_000, 100_000);
+    let spinner = container.spawn(&Workload::Spin { threads: 1 });
+    // It ends between two ticks: what is known of its end is not from a tick.
+    agent.after_ticks(2);
+    std::thread::sleep(Duration::from_millis(500));
+    drop(spinner);
+    // A runtime takes some milliseconds from the exit to the rmdir.
+    std::thread::sleep(Duration::from_millis(50));
+    let (usage, throttled) = (usage_ns(&container), throttled_ns(&container));
+    container.remove();
+    let page = agent.after_ticks(1);
+    assert!(throttled > 0 && usage > 0);
+    assert_eq!(exposed_usage_ns(&page, ID), usage);
+    let exposed = page.nanoseconds(THROTTLED_SECONDS, &[("container", ID), ("origin", "own")]);
+    assert_eq!(exposed, Some(throttled));
+    assert_eq!(page.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]), None, "a gauge of the dead");
+    pod.remove();
+    assert!(agent.after_ticks(2).with(&[("container", ID)]).is_empty());
+}
+
+#[test]
+fn a_burst_a_second_under_a_tight_quota_shows_in_the_windows() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    container.set_quota_usec(20_000, 100_000);
+    let agent = Agent::on(&tree, &[]);
+    let burst = Workload::Burst { cpu: Duration::from_millis(30), every: BURST_EVERY };
+    let _running = container.spawn(&burst);
+    let page = agent.after_ticks(8);
+    let name = "cpuwarden_container_throttled_window_ratio";
+    let windows = page.value(&format!("{name}_count"), &[("container", ID)]).unwrap();
+    let calm = page.value(&format!("{name}_bucket"), &[("container", ID), ("le", "0.1")]).unwrap();
+    assert!(windows >= 5.0, "{windows} windows");
+    assert!(calm < windows / 2.0, "{calm} of {windows} windows saw no stall");
+}
+
+#[test]
+fn two_spinners_are_denied_more_seconds_than_pass() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    let agent = Agent::on(&tree, &[]);
+    container.set_quota_usec(10_000, 100_000);
+    let began = std::time::Instant::now();
+    let spinners = container.spawn(&Workload::Spin { threads: 2 });
+    agent.after_ticks(6);
+    drop(spinners);
+    let wall = began.elapsed();
+    let page = agent.after_ticks(2);
+    let throttled = page.value(THROTTLED_SECONDS, &[("container", ID), ("origin", "own")]).unwrap();
+    assert_counters_are_the_kernels(&page, &container, ID);
+    assert!(throttled > wall.as_secs_f64(), "{throttled} s in {wall:?}");
+}
+
+#[test]
+fn probes_tell_the_process_and_its_readiness_and_sigterm_ends_it_within_a_second() {
+    let tree = RealTree::new();
+    tree.pod(Qos::Burstable, UID).child(ID);
+    let agent = Agent::on(&tree, &[]);
+    agent.after_ticks(1);
+    assert_eq!(agent.get("/healthz").0, 200);
+    assert_eq!(agent.get("/readyz").0, 200);
+    assert!(agent.log().contains("no pod source"), "{}", agent.log());
+    let (status, took) = agent.signal(Signal::TERM);
+    assert!(status.success(), "{status}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}

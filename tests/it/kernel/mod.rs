@@ -1,0 +1,8 @@
+//! Tests on real cgroups of the kernel that runs: as root, on v1 or v2.
+
+mod accounting;
+mod agent;
+mod demo;
+mod doctor;
+mod harness;
+mod throttling;

@@ -1,0 +1,15 @@
+//! The integration tests, in one binary so that it links once and goes into the QEMU node as one file.
+//!
+//! `kernel` needs root and real cgroups and runs on this machine and, by `node`, on others; the rest runs anywhere.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod arrows;
+mod cli;
+mod demo;
+mod doctor;
+mod fixtures;
+mod kernel;
+mod node;
+mod recordings;
+mod support;

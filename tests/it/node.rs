@@ -1,0 +1,97 @@
+//! The QEMU node: that it brings back what happened in it, and the `kernel` tests on its kernels, by this very binary.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use xtask::node::{CpuTopology, Ending, GuestFile, KernelSeries, Node, Outcome, OutputFile};
+
+use crate::support;
+
+/// All kernel tests together, at the speed of an emulated CPU.
+const TIMEOUT: Duration = Duration::from_secs(900);
+
+#[test]
+fn the_kernel_tests_pass_on_6_1() {
+    kernel_tests_pass_on(KernelSeries::V6_1);
+}
+
+#[test]
+fn the_kernel_tests_pass_on_6_12() {
+    kernel_tests_pass_on(KernelSeries::V6_12);
+}
+
+fn kernel_tests_pass_on(kernel: KernelSeries) {
+    let _turn = support::turn();
+    let node = Node {
+        kernel,
+        timeout: TIMEOUT,
+        env: vec![
+            (support::BINARY_VARIABLE.into(), "/usr/local/bin/cpuwarden".into()),
+            ("CPUWARDEN_CHURN_SECONDS".into(), "20".into()),
+        ],
+        files: vec![GuestFile::at(support::binary(), "/usr/local/bin/cpuwarden")],
+        ..Node::default()
+    };
+    let tests = std::env::current_exe().unwrap();
+    let run = || node.run(&tests, &["kernel::", "--test-threads=1"]).unwrap_or_else(|error| panic!("{error}"));
+    let mut outcome = run();
+    // A guest kernel that dies is the emulator's doing (see the node's `cx16`): no test has failed, and none has passed.
+    for _ in 0..2 {
+        if outcome.ending == Ending::Lost {
+            println!("--- the guest was lost after {:.0} s: once more", outcome.elapsed.as_secs_f64());
+            outcome = run();
+        }
+    }
+    let stdout = String::from_utf8_lossy(&outcome.stdout);
+    println!("--- in the node, Linux {kernel}, {:.0} s:\n{stdout}", outcome.elapsed.as_secs_f64());
+    println!("{}", String::from_utf8_lossy(&outcome.stderr));
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.describe());
+    let passed =
+        stdout.lines().find_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next()?.parse().ok());
+    assert!(passed.is_some_and(|passed: u32| passed > 0), "no test ran in the node");
+}
+
+#[test]
+fn a_node_brings_back_output_code_and_files() {
+    let host = TempDir::new().unwrap();
+    let report = host.path().join("report");
+    let node = Node {
+        env: vec![("GREETING".into(), "it's me".into())],
+        outputs: vec![OutputFile { guest: "/tmp/report".into(), host: report.clone() }],
+        ..Node::default()
+    };
+    let script = r#"echo "$GREETING" "$1"; echo aside >&2; cat $2 > /tmp/report; exit 42"#;
+    let facts = "/sys/devices/system/node/node1/cpulist /sys/fs/cgroup/cgroup.subtree_control";
+    let outcome = run_shell(&node, &[script, "sh", "a  b", facts]);
+    assert_eq!(outcome.ending, Ending::Exited(42), "{}", outcome.describe());
+    assert_eq!(outcome.stdout, b"it's me a  b\n");
+    assert_eq!(outcome.stderr, b"aside\n");
+    let report = fs::read_to_string(report).unwrap();
+    let (cpus_of_node_1, controllers) = report.split_once('\n').unwrap();
+    assert_eq!(cpus_of_node_1, "4-7");
+    assert!(["cpu", "cpuset", "memory"].iter().all(|wanted| controllers.split_whitespace().any(|c| c == *wanted)));
+}
+
+#[test]
+fn a_node_that_hangs_is_killed_and_what_it_said_is_kept() {
+    let cpus = CpuTopology { sockets: 1, cores: 2, threads: 1 };
+    let node = Node { cpus, timeout: Duration::from_secs(2), ..Node::default() };
+    let outcome = run_shell(&node, &["echo still here; sleep 1000"]);
+    assert_eq!(outcome.ending, Ending::TimedOut);
+    assert_eq!(outcome.stdout, b"still here\n");
+}
+
+#[test]
+fn a_node_whose_kernel_panics_is_lost_and_tells_why() {
+    let outcome = run_shell(&Node::default(), &["test -s /sys/kernel/btf/vmlinux && echo c > /proc/sysrq-trigger"]);
+    assert_eq!(outcome.ending, Ending::Lost);
+    assert!(outcome.describe().contains("Kernel panic - not syncing: sysrq triggered crash"), "{}", outcome.describe());
+}
+
+fn run_shell(node: &Node, script_and_args: &[&str]) -> Outcome {
+    let _turn = support::turn();
+    let args: Vec<_> = ["-c"].iter().chain(script_and_args).collect();
+    node.run(Path::new("sh"), &args).unwrap_or_else(|error| panic!("{error}"))
+}

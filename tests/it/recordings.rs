@@ -1,0 +1,150 @@
+//! The agent on recorded nodes: the real binary on their files, with a kubelet that answers as theirs did.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use kubelet_stub::{KubeletStub, StubConfig};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::fixtures::{Recording, recordings};
+use crate::support::{Agent, Exposition, eventually};
+
+/// Longer than the agent holds back a cgroup that has no name yet: what is not exported by then never is.
+const SETTLED: Duration = Duration::from_secs(15);
+
+/// Namespace, pod, container.
+type Name = (String, String, String);
+
+/// A recording, and what the agent said of it once all was settled.
+struct Page {
+    recording: Recording,
+    exposition: Exposition,
+}
+
+static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let nodes: Vec<_> = recordings().into_iter().map(|recording| Node::start(recording, &runtime)).collect();
+    for node in &nodes {
+        eventually("readiness", || node.agent.get("/readyz").0 == 200);
+    }
+    let ready = Instant::now();
+    eventually("all settled", || ready.elapsed() > SETTLED);
+    nodes.into_iter().map(|node| Page { exposition: node.agent.metrics(), recording: node.recording }).collect()
+});
+
+struct Node {
+    recording: Recording,
+    agent: Agent,
+    _kubelet: KubeletStub,
+    _directory: TempDir,
+}
+
+impl Node {
+    fn start(recording: Recording, runtime: &tokio::runtime::Runtime) -> Self {
+        let directory = TempDir::new().unwrap();
+        let kubelet = runtime.block_on(KubeletStub::start(StubConfig {
+            node_name: "recorded-node".into(),
+            directory: directory.path().into(),
+            pods: fs::read(recording.path.join("pods.json")).unwrap().into(),
+            read_only_port: false,
+        }));
+        let kubelet = kubelet.unwrap();
+        let agent = Agent::start(&[
+            format!("--cgroup-root={}", recording.path.join("cgroup-t0").display()),
+            format!("--proc-root={}", recording.path.join("proc").display()),
+            format!("--sys-root={}", recording.path.join("sys").display()),
+            "--pod-source=kubelet".to_owned(),
+            format!("--kubelet-url={}", kubelet.url()),
+            format!("--kubelet-ca-file={}", kubelet.ca_file().display()),
+            format!("--kubelet-token-file={}", kubelet.token_file().display()),
+            format!("--kubelet-server-name={}", kubelet.node_name()),
+        ]);
+        Self { recording, agent, _kubelet: kubelet, _directory: directory }
+    }
+}
+
+#[test]
+fn every_container_is_named_and_nothing_else_is_exported() {
+    for Page { recording, exposition } in &*PAGES {
+        let samples = exposition.with_prefix("cpuwarden_container_");
+        let exported: BTreeSet<Name> =
+            samples.map(|s| ["namespace", "pod", "container"].map(|l| s.label(l).to_owned()).into()).collect();
+        let expected = containers_with_a_cgroup(&recording.path);
+        assert!(!expected.is_empty(), "{} has no container", recording.name);
+        assert_eq!(exported, expected, "{}", recording.name);
+    }
+}
+
+#[test]
+fn every_container_has_its_usage() {
+    for Page { recording, exposition } in &*PAGES {
+        let usage = exposition.with_prefix("cpuwarden_container_cpu_usage_seconds_total");
+        let with_usage: BTreeSet<_> = usage.map(|sample| sample.label("container")).collect();
+        let expected = containers_with_a_cgroup(&recording.path);
+        assert_eq!(with_usage, expected.iter().map(|name| name.2.as_str()).collect(), "{}", recording.name);
+    }
+}
+
+#[test]
+fn promtool_agrees_with_the_page_of_every_node() {
+    for page in &*PAGES {
+        page.exposition.assert_promtool_agrees();
+    }
+}
+
+#[test]
+fn the_page_of_every_node_is_the_golden_one() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden");
+    for Page { recording, exposition } in PAGES.iter().filter(|page| page.recording.own) {
+        let golden = directory.join(format!("{}.prom", recording.name));
+        let actual = of_the_node(exposition);
+        if std::env::var_os("CPUWARDEN_BLESS").is_some() {
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(&golden, &actual).unwrap();
+        }
+        let expected = fs::read_to_string(&golden).unwrap_or_else(|error| panic!("{}: {error}", golden.display()));
+        let difference = expected.lines().zip(actual.lines()).find(|(expected, actual)| expected != actual);
+        assert_eq!(difference, None, "{}: expected, actual; CPUWARDEN_BLESS=1 rewrites it", golden.display());
+        assert_eq!(expected.lines().count(), actual.lines().count(), "{}: lines", golden.display());
+    }
+}
+
+/// The families that tell of the node and its pods: neither of the agent itself nor of the machine that runs the test.
+fn of_the_node(exposition: &Exposition) -> String {
+    const FAMILIES: [&str; 7] =
+        ["container_", "pod_cfs_", "pod_cpu_", "pod_throttled_", "node_", "cgroups", "unmapped_cgroups"];
+    let is_of_node = |line: &str| {
+        let name = line.trim_start_matches("# HELP ").trim_start_matches("# TYPE ").trim_start_matches("cpuwarden_");
+        FAMILIES.iter().any(|family| name.starts_with(family))
+    };
+    exposition.text.lines().filter(|line| is_of_node(line)).map(|line| format!("{line}\n")).collect()
+}
+
+/// From `containers.tsv`: the containers whose cgroup was there and whose id the kubelet had told by then, by the names
+/// that it gives them. A kubelet that has just restarted lists ids later than cgroups, and nothing else tells a
+/// container's name.
+fn containers_with_a_cgroup(node: &Path) -> BTreeSet<Name> {
+    let pods = fs::read_to_string(node.join("pods.json")).unwrap();
+    let namespaces = namespaces(&pods);
+    let hierarchy = if node.join("cgroup-t0/cpu").is_dir() { "cgroup-t0/cpu" } else { "cgroup-t0" };
+    let has_cgroup = |path: &str| node.join(hierarchy).join(path.trim_start_matches('/')).is_dir();
+    let rows = fs::read_to_string(node.join("containers.tsv")).unwrap();
+    let rows = rows.lines().filter_map(|line| match line.split('\t').collect::<Vec<_>>()[..] {
+        [id, "container", _, uid, pod, container, path] if has_cgroup(path) && pods.contains(id) => {
+            Some((namespaces[uid].clone(), pod.to_owned(), container.to_owned()))
+        }
+        _ => None,
+    });
+    rows.collect()
+}
+
+/// Pod UID to namespace.
+fn namespaces(pods: &str) -> BTreeMap<String, String> {
+    let list: Value = serde_json::from_str(pods).unwrap();
+    let text = |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap().to_owned();
+    list["items"].as_array().unwrap().iter().map(|pod| (text(pod, "uid"), text(pod, "namespace"))).collect()
+}

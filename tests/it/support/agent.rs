@@ -1,0 +1,71 @@
+//! The real binary as a process of its own, on a free port.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use super::exposition::Exposition;
+
+/// A running `cpuwarden run`; dropping it kills it.
+pub(crate) struct Agent {
+    pub(super) child: Child,
+    address: SocketAddr,
+    log: Arc<Mutex<String>>,
+}
+
+impl Agent {
+    /// Starts the agent and returns once it listens.
+    pub(crate) fn start(args: &[impl AsRef<OsStr>]) -> Self {
+        let mut command = Command::new(super::binary());
+        command.args(["run", "--listen=127.0.0.1:0", "--log-format=json"]).args(args);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let mut log = String::new();
+        let address = lines.find_map(|line| {
+            log.push_str(&line);
+            log.push('\n');
+            serde_json::from_str::<Value>(&line).ok()?["fields"]["address"].as_str()?.parse().ok()
+        });
+        let Some(address) = address else { panic!("the agent did not start: {log}") };
+        let log = Arc::new(Mutex::new(log));
+        let shared = Arc::clone(&log);
+        std::thread::spawn(move || {
+            lines.for_each(|line| shared.lock().unwrap().push_str(&(line + "\n")));
+        });
+        Self { child, address, log }
+    }
+
+    /// Status and body of a GET.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
+        // 1.0: the answer is neither chunked nor kept alive.
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// What `/metrics` says now.
+    pub(crate) fn metrics(&self) -> Exposition {
+        let (status, body) = self.get("/metrics");
+        assert_eq!(status, 200, "{body}\n{}", self.log());
+        Exposition::parse(body)
+    }
+
+    /// Everything it has logged.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

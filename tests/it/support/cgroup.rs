@@ -1,0 +1,144 @@
+//! One cgroup of the running kernel, on v1 or v2 alike.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+/// How this machine mounts its cgroups.
+pub(super) struct Layout {
+    pub(super) is_v2: bool,
+    mount: PathBuf,
+}
+
+pub(super) static LAYOUT: LazyLock<Layout> = LazyLock::new(|| {
+    let mount = PathBuf::from("/sys/fs/cgroup");
+    let is_v2 = mount.join("cgroup.controllers").exists();
+    let layout = Layout { is_v2, mount };
+    for controller in CONTROLLERS {
+        let there = layout.root(controller).join("cgroup.procs").exists();
+        assert!(there, "cannot test: no cgroup controller {controller} at {}", layout.mount.display());
+    }
+    layout
+});
+
+/// What a container's cgroup needs. On v2 cpuacct is always on.
+pub(super) const CONTROLLERS: [&str; 4] = ["cpu", "cpuacct", "cpuset", "memory"];
+
+impl Layout {
+    /// The controller's root directory.
+    fn root(&self, controller: &str) -> PathBuf {
+        if self.is_v2 { self.mount.clone() } else { self.mount.join(controller) }
+    }
+}
+
+/// A cgroup in every hierarchy that matters.
+#[derive(Clone)]
+pub(crate) struct Cgroup {
+    /// Below the root of each hierarchy.
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// Creates the cgroup; its parent must exist.
+    pub(super) fn create(path: PathBuf) -> Self {
+        let cgroup = Self { path };
+        if LAYOUT.is_v2 {
+            cgroup.enable_controllers_in_parent();
+        }
+        for directory in cgroup.dirs() {
+            fs::create_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+        }
+        if !LAYOUT.is_v2 {
+            cgroup.inherit_cpuset();
+        }
+        cgroup
+    }
+
+    /// Creates a cgroup in this one.
+    pub(crate) fn child(&self, name: &str) -> Self {
+        Self::create(self.path.join(name))
+    }
+
+    /// Removes it from every hierarchy; it must be empty.
+    pub(crate) fn remove(&self) {
+        for directory in self.dirs() {
+            fs::remove_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+        }
+    }
+
+    /// Path below the root of its hierarchies.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its directory in the controller's hierarchy.
+    pub(crate) fn dir(&self, controller: &str) -> PathBuf {
+        LAYOUT.root(controller).join(&self.path)
+    }
+
+    /// Its directories, one a hierarchy.
+    pub(super) fn dirs(&self) -> Vec<PathBuf> {
+        let mut dirs: Vec<_> = CONTROLLERS.iter().map(|controller| self.dir(controller)).collect();
+        dirs.dedup();
+        dirs
+    }
+
+    /// Sets the CFS quota and period, microseconds.
+    pub(crate) fn set_quota_usec(&self, quota: u64, period: u64) {
+        if LAYOUT.is_v2 {
+            return self.write("cpu", "cpu.max", &format!("{quota} {period}"));
+        }
+        self.write("cpu", "cpu.cfs_period_us", &period.to_string());
+        self.write("cpu", "cpu.cfs_quota_us", &quota.to_string());
+    }
+
+    /// The most that `cpu.weight` and `cpu.shares` take.
+    pub(super) fn set_highest_weight(&self) {
+        let (file, weight) = if LAYOUT.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
+        self.write("cpu", file, weight);
+    }
+
+    /// The keys of its `cpu.stat`.
+    pub(crate) fn cpu_stat(&self) -> BTreeMap<String, u64> {
+        let text = self.read("cpu", "cpu.stat");
+        let pairs = text.lines().map(|line| line.split_once(' ').unwrap());
+        pairs.map(|(key, value)| (key.to_owned(), value.parse().unwrap())).collect()
+    }
+
+    /// The text of a file of the controller.
+    pub(crate) fn read(&self, controller: &str, file: &str) -> String {
+        let path = self.dir(controller).join(file);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Writes a file of the controller, which must exist.
+    pub(crate) fn write(&self, controller: &str, file: &str, text: &str) {
+        write(&self.dir(controller).join(file), text);
+    }
+
+    fn enable_controllers_in_parent(&self) {
+        let parent = self.dir("cpu").parent().unwrap().to_owned();
+        let enabled = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap();
+        for controller in ["cpu", "cpuset", "memory"] {
+            if !enabled.split_whitespace().any(|name| name == controller) {
+                write(&parent.join("cgroup.subtree_control"), &format!("+{controller}"));
+            }
+        }
+    }
+
+    /// A v1 cpuset starts empty and takes no task until it has CPUs and memory nodes.
+    fn inherit_cpuset(&self) {
+        let directory = self.dir("cpuset");
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let parents = fs::read_to_string(directory.parent().unwrap().join(file)).unwrap();
+            write(&directory.join(file), parents.trim());
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    let file = fs::OpenOptions::new().write(true).open(path);
+    let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+    written.unwrap_or_else(|error| panic!("writing {text:?} to {}: {error}", path.display()));
+}

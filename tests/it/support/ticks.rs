@@ -1,0 +1,65 @@
+//! The agent on real cgroups, watched tick by tick.
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use super::exposition::{Exposition, Sample};
+use super::{Agent, RealTree, eventually};
+
+impl Agent {
+    /// Starts it on a tree of real cgroups, without names.
+    pub(crate) fn on(tree: &RealTree, more: &[&str]) -> Self {
+        let kubepods = tree.kubepods().path().to_str().unwrap();
+        // On an emulated CPU everything is dear: no interval is to be lengthened for that.
+        let mut args = vec!["--kubepods", kubepods, "--pod-source=none", "--cpu-budget=1000"];
+        args.extend(more);
+        Self::start(&args)
+    }
+
+    /// What it exposed after so many further whole ticks.
+    pub(crate) fn after_ticks(&self, ticks: u64) -> Exposition {
+        // A tick is counted after it was published; one more, for the tick that was under way.
+        let wanted = self.metrics().ticks() + ticks + 1;
+        eventually("ticks of the agent", || self.metrics().ticks() >= wanted);
+        self.metrics()
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal and gives how it ended and after what time.
+    pub(crate) fn signal(mut self, signal: rustix::process::Signal) -> (ExitStatus, Duration) {
+        let began = Instant::now();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+        let status = self.child.wait().unwrap();
+        (status, began.elapsed())
+    }
+}
+
+impl Exposition {
+    /// Ticks that the agent has finished.
+    pub(crate) fn ticks(&self) -> u64 {
+        self.value("cpuwarden_sample_duration_seconds_count", &[]).unwrap_or(0.0) as u64
+    }
+
+    /// Every sample that carries these labels.
+    pub(crate) fn with(&self, labels: &[(&str, &str)]) -> Vec<&Sample> {
+        let has = |sample: &&Sample| labels.iter().all(|(name, value)| sample.label(name) == *value);
+        self.samples.iter().filter(has).collect()
+    }
+
+    /// The value of the only sample of this name with these labels.
+    pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let found: Vec<f64> =
+            self.with(labels).iter().filter(|sample| sample.name == name).map(|sample| sample.value).collect();
+        assert!(found.len() <= 1, "{name}{labels:?} is {found:?}");
+        found.first().copied()
+    }
+
+    /// A value in seconds as nanoseconds: counters are exposed to the nanosecond.
+    pub(crate) fn nanoseconds(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
+        self.value(name, labels).map(|seconds| (seconds * 1e9).round() as u64)
+    }
+}

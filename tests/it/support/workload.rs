@@ -1,0 +1,127 @@
+//! Load in a cgroup: this test binary again, running [`workload_process`].
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use super::cgroup::Cgroup;
+
+const VARIABLE: &str = "CPUWARDEN_IT_WORKLOAD";
+const READY: &str = "workload is running";
+
+/// About a second, but no multiple of the CFS period: the kernel keeps its periods on one grid while a cgroup idles, so
+/// bursts in step with it all meet the refill at the same point, which in one run of ten lies so that none is throttled.
+pub(crate) const BURST_EVERY: Duration = Duration::from_millis(1030);
+
+/// What a workload's threads do, until they are stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Workload {
+    /// As many threads run without a pause.
+    Spin { threads: u32 },
+    /// One thread runs for so much CPU time at the start of each interval.
+    Burst { cpu: Duration, every: Duration },
+}
+
+/// A workload's process; dropping it ends it.
+pub(crate) struct Running {
+    child: Child,
+}
+
+impl Cgroup {
+    /// Starts a workload in this cgroup and returns once it runs.
+    pub(crate) fn spawn(&self, workload: &Workload) -> Running {
+        // The shell moves itself before it becomes the workload: no CPU time of it is spent elsewhere.
+        let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
+        let mut command = Command::new("sh");
+        command.args(["-c", enter, "sh"]).args(self.dirs().iter().map(|directory| directory.join("cgroup.procs")));
+        command.arg("--").arg(std::env::current_exe().unwrap());
+        command.args(["support::workload::workload_process", "--exact", "--ignored", "--nocapture"]);
+        command.env(VARIABLE, workload.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut running = Running { child: command.spawn().unwrap() };
+        let lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line == READY), "{workload:?} did not start");
+        running
+    }
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl std::fmt::Display for Workload {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Spin { threads } => write!(formatter, "spin {threads}"),
+            Self::Burst { cpu, every } => write!(formatter, "burst {} {}", cpu.as_micros(), every.as_micros()),
+        }
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<_> = text.split(' ').collect();
+        let number = |word: &str| word.parse::<u32>().map_err(|error| error.to_string());
+        let time = |word: &str| number(word).map(|usec| Duration::from_micros(usec.into()));
+        match words[..] {
+            ["spin", threads] => Ok(Self::Spin { threads: number(threads)? }),
+            ["burst", cpu, every] => Ok(Self::Burst { cpu: time(cpu)?, every: time(every)? }),
+            _ => Err(format!("no workload: {text}")),
+        }
+    }
+}
+
+#[test]
+#[ignore = "not a test: the process of a workload, started by Cgroup::spawn"]
+fn workload_process() {
+    let workload: Workload = std::env::var(VARIABLE).unwrap().parse().unwrap();
+    match workload {
+        Workload::Spin { threads } => (0..threads).for_each(|at| drop(std::thread::spawn(move || spin(at)))),
+        Workload::Burst { cpu, every } => drop(std::thread::spawn(move || burst(cpu, every))),
+    }
+    println!("\n{READY}");
+    // Ends when the test that started it does, however that comes about.
+    let _ = std::io::stdin().read(&mut [0]);
+    std::process::exit(0);
+}
+
+/// Spins on the `at`-th of the CPUs that this process may use, round and round: where the balancer would put it on a
+/// busy machine is no part of a test.
+fn spin(at: u32) {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(cpus[at as usize % cpus.len()]);
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+fn burst(cpu: Duration, every: Duration) {
+    let mut next = Instant::now();
+    loop {
+        let start = thread_cpu_time();
+        while thread_cpu_time() - start < cpu {
+            std::hint::spin_loop();
+        }
+        next += every;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("CPU time is never negative")
+}
