@@ -1,0 +1,145 @@
+//! What a page of metrics costs. Cases:
+//!
+//! - 200, 1,000 and 5,000 cgroups, text and OpenMetrics, into a reused buffer
+//! - 15,000 series: the page, only its rows, beside the prometheus crate on the same series (gather and TextEncoder,
+//!   and TextEncoder alone), with ratios
+//! - the same page compressed with gzip level 1 into a reused buffer
+//!
+//! Each row has every value that a container can have on cgroup v2. `cargo bench --bench encode`
+
+#[path = "../crates/metrics/tests/snapshots/mod.rs"]
+mod snapshots;
+mod support;
+
+use std::hint::black_box;
+
+use metrics::catalogue::{self, Descriptor, Kind, Scope};
+use metrics::{Exposition, Format};
+use prometheus::{Encoder as _, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder};
+use support::{Case, interleaved, print};
+
+fn main() {
+    for cgroups in [200, 1_000, 5_000] {
+        scale(cgroups);
+    }
+    against_the_prometheus_crate(15_000);
+}
+
+fn scale(cgroups: usize) {
+    let (snapshot, agent) = (snapshots::node(cgroups), snapshots::agent());
+    let cases = [("text", Format::Text), ("OpenMetrics", Format::OpenMetrics)].map(|(name, format)| {
+        let mut exposition = Exposition::new(usize::MAX);
+        let (snapshot, agent) = (&snapshot, &agent);
+        Case::new(name, move || {
+            black_box(exposition.render(snapshot, agent, format));
+        })
+    });
+    let series = series(&page_of(cgroups));
+    println!("{cgroups} cgroups, {series} series");
+    print(&interleaved(cases.into()), "series", series);
+}
+
+fn against_the_prometheus_crate(target: usize) {
+    let per_cgroup = series(&page_of(2)) - series(&page_of(1));
+    let cgroups = target.div_ceil(per_cgroup);
+    let page = page_of(cgroups);
+    let series = series(&page);
+    let registry = same_series(&page);
+    let families = registry.gather();
+    let text = TextEncoder::new().encode_to_string(&families).expect("the registry holds valid families");
+    assert_eq!(self::series(&text), series, "both encode the same series");
+
+    let (snapshot, agent) = (snapshots::node(cgroups), snapshots::agent());
+    let (mut exposition, mut compressing) = (Exposition::new(usize::MAX), Exposition::new(usize::MAX));
+    compressing.render(&snapshot, &agent, Format::Text);
+    let compressed = compressing.compressed().len();
+    let (mut gathered, mut encoded) = (Vec::new(), Vec::new());
+    let measured = interleaved(vec![
+        Case::new("page", || {
+            black_box(exposition.render(&snapshot, &agent, Format::Text));
+        }),
+        Case::new("prometheus crate: gather + TextEncoder", || encode(&registry.gather(), &mut gathered)),
+        Case::new("prometheus crate: TextEncoder", || encode(&families, &mut encoded)),
+        Case::new("gzip level 1 of the page", || {
+            black_box(compressing.compressed());
+        }),
+    ]);
+    println!("{series} series of {cgroups} cgroups, {} bytes, {compressed} compressed", page.len());
+    print(&measured, "series", series);
+    let agent_only = Exposition::new(usize::MAX).render(&snapshots::node(0), &agent, Format::Text).len();
+    println!("  (the page's allocations are the agent's own {agent_only} bytes; its rows make none)");
+    for other in &measured[1..3] {
+        println!("  {} / page = {:.1}", other.name, other.ratio_to(&measured[0]));
+    }
+    println!("  gzip / page = {:.1}", measured[3].ratio_to(&measured[0]));
+}
+
+fn encode(families: &[prometheus::proto::MetricFamily], buffer: &mut Vec<u8>) {
+    buffer.clear();
+    TextEncoder::new().encode(families, buffer).expect("a Vec takes any text");
+    black_box(&buffer);
+}
+
+fn page_of(cgroups: usize) -> String {
+    let mut exposition = Exposition::new(usize::MAX);
+    let page = exposition.render(&snapshots::node(cgroups), &snapshots::agent(), Format::Text);
+    String::from_utf8(page.to_vec()).expect("a page is UTF-8")
+}
+
+fn series(page: &str) -> usize {
+    page.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+/// A registry of the prometheus crate that holds the page's series.
+fn same_series(page: &str) -> Registry {
+    let registry = Registry::new();
+    for (scope, descriptor) in catalogue::all() {
+        register(&registry, scope, descriptor, page);
+    }
+    registry
+}
+
+fn register(registry: &Registry, scope: Scope, descriptor: &Descriptor, page: &str) {
+    let names: Vec<_> = scope.labels().iter().chain(descriptor.labels).copied().collect();
+    let values = |line| -> Vec<_> { names.iter().map(|name| label(line, name).unwrap_or_default()).collect() };
+    let opts = Opts::new(descriptor.name, descriptor.help);
+    let registered = match descriptor.kind {
+        Kind::Counter => {
+            let counters = IntCounterVec::new(opts, &names).expect("valid names");
+            samples(page, descriptor.name).for_each(|line| counters.with_label_values(&values(line)).inc_by(1 << 40));
+            registry.register(Box::new(counters))
+        }
+        Kind::Gauge => {
+            let gauges = GaugeVec::new(opts, &names).expect("valid names");
+            samples(page, descriptor.name).for_each(|line| gauges.with_label_values(&values(line)).set(value(line)));
+            registry.register(Box::new(gauges))
+        }
+        Kind::Histogram => {
+            let bucket = format!("{}_bucket", descriptor.name);
+            let bounds = |line| label(line, "le").and_then(|le| le.parse::<f64>().ok()).unwrap_or(f64::INFINITY);
+            let mut buckets: Vec<_> = samples(page, &bucket).map(bounds).take_while(|le| le.is_finite()).collect();
+            buckets.dedup();
+            let histograms =
+                HistogramVec::new(HistogramOpts::from(opts).buckets(buckets), &names).expect("valid names");
+            for line in samples(page, &bucket) {
+                histograms.with_label_values(&values(line)).observe(bounds(line).min(1.0));
+            }
+            registry.register(Box::new(histograms))
+        }
+    };
+    registered.expect("distinct names");
+}
+
+fn samples<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    page.lines().filter(move |line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
+}
+
+/// A label's value. No label here ends in another's name, and no value needs an escape.
+fn label<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let (_, value) = line.split_once(&format!("{name}=\""))?;
+    value.split('"').next()
+}
+
+fn value(line: &str) -> f64 {
+    line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
+}

@@ -1,0 +1,100 @@
+//! A plain harness for a shared, noisy machine: the cases of a group run in turn, round after round, so that a busy
+//! neighbour slows all of them, and a ratio is the median of the ratios within each round. Prints; decides nothing.
+
+#![allow(dead_code, reason = "each bench uses a part of it")]
+
+use std::time::{Duration, Instant};
+
+/// Rounds of a group; odd, so that a median is one of the measurements.
+const ROUNDS: usize = 41;
+
+/// Runs of a case within one round together take about this long, or one run where that is longer.
+const ROUND: Duration = Duration::from_millis(5);
+
+/// One thing to measure.
+pub(crate) struct Case<'a> {
+    name: String,
+    run: Box<dyn FnMut() + 'a>,
+}
+
+impl<'a> Case<'a> {
+    /// A case whose `run` does the work once.
+    pub(crate) fn new(name: impl Into<String>, run: impl FnMut() + 'a) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// What one case took, round by round.
+pub(crate) struct Measurement {
+    /// Name of the case.
+    pub(crate) name: String,
+    /// Heap allocations of one run, after the first one warmed it up.
+    pub(crate) allocations: u64,
+    /// Nanoseconds a run, one value a round.
+    rounds: Vec<f64>,
+}
+
+impl Measurement {
+    /// Median over the rounds, nanoseconds a run.
+    pub(crate) fn median_ns(&self) -> f64 {
+        median(self.rounds.clone())
+    }
+
+    /// Least of the rounds, nanoseconds a run: what it costs when nobody disturbs.
+    pub(crate) fn min_ns(&self) -> f64 {
+        self.rounds.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// How many times `other` this took: the median of the ratios within each round.
+    pub(crate) fn ratio_to(&self, other: &Self) -> f64 {
+        median(self.rounds.iter().zip(&other.rounds).map(|(this, other)| this / other).collect())
+    }
+}
+
+/// Measures the cases in turn, round after round, and gives them in their order.
+pub(crate) fn interleaved(mut cases: Vec<Case<'_>>) -> Vec<Measurement> {
+    let mut measurements: Vec<_> = cases.iter_mut().map(warmed_up).collect();
+    for round in 0..ROUNDS {
+        for turn in 0..cases.len() {
+            // Every case runs after every other one equally often: none always finds the caches as the same one left them.
+            let at = (round + turn) % cases.len();
+            let (runs, measurement) = &mut measurements[at];
+            let start = Instant::now();
+            for _ in 0..*runs {
+                (cases[at].run)();
+            }
+            measurement.rounds.push(start.elapsed().as_nanos() as f64 / f64::from(*runs));
+        }
+    }
+    measurements.into_iter().map(|(_, measurement)| measurement).collect()
+}
+
+/// Runs the case until its buffers have grown, counts its allocations, and finds how many runs make a round.
+fn warmed_up(case: &mut Case<'_>) -> (u32, Measurement) {
+    (case.run)();
+    let start = Instant::now();
+    let counted = allocation_counter::measure(|| (case.run)());
+    let runs = ROUND.as_nanos() / start.elapsed().as_nanos().max(1);
+    let runs = u32::try_from(runs).unwrap_or(u32::MAX).max(1);
+    (runs, Measurement { name: case.name.clone(), allocations: counted.count_total, rounds: Vec::new() })
+}
+
+/// One line a measurement: median, minimum, median a unit of work, allocations.
+pub(crate) fn print(measurements: &[Measurement], unit: &str, units: usize) {
+    for measurement in measurements {
+        let (median, min) = (measurement.median_ns(), measurement.min_ns());
+        println!(
+            "  {:<44} {:>9.3} ms  (min {:>8.3})  {:>8.1} ns/{unit}  {:>7} allocations",
+            measurement.name,
+            median / 1e6,
+            min / 1e6,
+            median / units.max(1) as f64,
+            measurement.allocations,
+        );
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
