@@ -124,9 +124,7 @@ fn of_the_node(exposition: &Exposition) -> String {
     exposition.text.lines().filter(|line| is_of_node(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// From `containers.tsv`: the containers whose cgroup was there and whose id the kubelet had told by then, by the names
-/// that it gives them. A kubelet that has just restarted lists ids later than cgroups, and nothing else tells a
-/// container's name.
+/// From `containers.tsv`: the containers whose cgroup was there, by the names that the runtime gives them.
 fn containers_with_a_cgroup(node: &Path) -> BTreeSet<Name> {
     let pods = fs::read_to_string(node.join("pods.json")).unwrap();
     let namespaces = namespaces(&pods);
@@ -134,7 +132,7 @@ fn containers_with_a_cgroup(node: &Path) -> BTreeSet<Name> {
     let has_cgroup = |path: &str| node.join(hierarchy).join(path.trim_start_matches('/')).is_dir();
     let rows = fs::read_to_string(node.join("containers.tsv")).unwrap();
     let rows = rows.lines().filter_map(|line| match line.split('\t').collect::<Vec<_>>()[..] {
-        [id, "container", _, uid, pod, container, path] if has_cgroup(path) && pods.contains(id) => {
+        [_, "container", _, uid, pod, container, path] if has_cgroup(path) => {
             Some((namespaces[uid].clone(), pod.to_owned(), container.to_owned()))
         }
         _ => None,

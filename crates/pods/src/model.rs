@@ -172,6 +172,14 @@ pub struct Container {
     pub settled: bool,
 }
 
+/// The kubelet sets no quota below 1 ms per 100 ms (`pkg/kubelet/cm/helpers_linux.go`, `MinQuotaPeriod`).
+const MIN_QUOTA_MILLIS: u64 = 10;
+
+/// The kernel cuts a memory limit to whole pages, at most 64 KiB each.
+fn in_pages(bytes: u64) -> u64 {
+    bytes >> 16
+}
+
 impl Pod {
     /// The container of this runtime id, by its present run or the one before.
     pub fn container_by_id(&self, id: &str) -> Option<&Container> {
@@ -180,6 +188,21 @@ impl Pod {
             .iter()
             .find(|container| has(&container.id))
             .or_else(|| self.containers.iter().find(|container| has(&container.last_id)))
+    }
+
+    /// The container that no id is known of and that alone has these limits: `cpu_millis` and `memory_bytes` as a
+    /// cgroup has them in force, `None` for no limit. Without any limit none is found: a sandbox has none either.
+    ///
+    /// A kubelet that has just started lists ids seconds to minutes later than the cgroups are there.
+    pub fn container_by_limits(&self, cpu_millis: Option<u64>, memory_bytes: Option<u64>) -> Option<&Container> {
+        cpu_millis.or(memory_bytes)?;
+        let mut fitting = self.containers.iter().filter(|container| {
+            let Resources { cpu_limit_millis, memory_limit_bytes, .. } = container.resources;
+            container.id.is_none()
+                && cpu_limit_millis.map(|millis| millis.max(MIN_QUOTA_MILLIS)) == cpu_millis
+                && memory_limit_bytes.map(in_pages) == memory_bytes.map(in_pages)
+        });
+        fitting.next().filter(|_| fitting.next().is_none())
     }
 
     /// The container of this name.
@@ -196,5 +219,41 @@ impl Pod {
     /// Whether a cgroup of the pod that is no listed container's must be its sandbox.
     pub fn is_settled(&self) -> bool {
         self.phase.is_final() || (!self.containers.is_empty() && self.containers.iter().all(|c| c.settled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(name: &str, cpu: Option<u64>, memory: Option<u64>) -> Container {
+        let resources = Resources { cpu_limit_millis: cpu, memory_limit_bytes: memory, ..Resources::default() };
+        Container { name: name.into(), resources, ..Container::default() }
+    }
+
+    fn found(containers: &[Container], cpu: Option<u64>, memory: Option<u64>) -> Option<Box<str>> {
+        let pod = Pod { containers: containers.to_vec(), ..Pod::default() };
+        pod.container_by_limits(cpu, memory).map(|container| container.name.clone())
+    }
+
+    #[test]
+    fn a_container_is_told_by_limits_that_it_alone_has() {
+        let all = [container("app", Some(300), Some(64 << 20)), container("mesh", Some(300), Some(32 << 20))];
+        assert_eq!(found(&all, Some(300), Some(32 << 20)).as_deref(), Some("mesh"));
+        assert_eq!(found(&all, Some(300), None), None, "neither of them");
+        assert_eq!(found(&[container("tiny", Some(1), None)], Some(10), None).as_deref(), Some("tiny"));
+    }
+
+    #[test]
+    fn limits_that_two_have_or_that_are_none_tell_nothing() {
+        let twins = [container("a", Some(100), None), container("b", Some(100), None)];
+        assert_eq!(found(&twins, Some(100), None), None);
+        assert_eq!(found(&[container("free", None, None)], None, None), None);
+    }
+
+    #[test]
+    fn a_container_whose_id_is_known_is_no_other_cgroup() {
+        let listed = Container { id: Some("abc".into()), ..container("app", Some(100), None) };
+        assert_eq!(found(&[listed], Some(100), None), None);
     }
 }

@@ -64,21 +64,45 @@ pub(crate) struct KnownContainer {
     pub(crate) memory_request_bytes: Option<u64>,
 }
 
-/// Names a container's cgroup that was `found` then.
-pub(crate) fn name(names: &dyn PodNames, index: &PodIndex, key: &ContainerKey, found: SystemTime) -> Name {
+/// What the kernel lets a container's cgroup use.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Limits {
+    pub(crate) cpu_cores: Option<f64>,
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+/// Names a container's cgroup that was `found` then. A kubelet that lists its id too late names it by its limits.
+pub(crate) fn name(
+    names: &dyn PodNames,
+    index: &PodIndex,
+    key: &ContainerKey,
+    found: SystemTime,
+    limits: Limits,
+) -> Name {
+    let pending = || {
+        names.ask(&key.uid, &key.id);
+        Name::Pending
+    };
+    let listed_by_now = age(found) >= LISTED_AFTER;
     match index.container(&key.uid, &key.id) {
         Lookup::Named { pod, container } => Name::Known(Box::new(known(pod, container, key))),
         // A list from before the cgroup was there cannot tell a sandbox from a container that is new.
-        Lookup::Sandbox { .. } if age(found) >= LISTED_AFTER => Name::Sandbox,
-        Lookup::Sandbox { .. } | Lookup::Unlisted { .. } => {
-            names.ask(&key.uid, &key.id);
-            Name::Pending
-        }
-        Lookup::UnknownPod => {
-            names.ask(&key.uid, &key.id);
-            if names.may_answer() && age(found) < PATIENCE { Name::Pending } else { Name::Unmapped }
-        }
+        Lookup::Sandbox { .. } if listed_by_now => Name::Sandbox,
+        Lookup::Unlisted { pod } if listed_by_now => match by_limits(pod, limits) {
+            Some(container) => Name::Known(Box::new(known(pod, container, key))),
+            None => pending(),
+        },
+        Lookup::Sandbox { .. } | Lookup::Unlisted { .. } => pending(),
+        Lookup::UnknownPod => match pending() {
+            held_back if names.may_answer() && age(found) < PATIENCE => held_back,
+            _ => Name::Unmapped,
+        },
     }
+}
+
+fn by_limits(pod: &Pod, limits: Limits) -> Option<&Container> {
+    let cpu_millis = limits.cpu_cores.map(|cores| (cores * 1000.0).round() as u64);
+    pod.container_by_limits(cpu_millis, limits.memory_bytes)
 }
 
 fn age(found: SystemTime) -> Duration {

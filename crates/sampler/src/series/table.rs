@@ -71,6 +71,10 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Track> Table<T> {
+    pub(crate) fn get(&self, id: SeriesId) -> &T {
+        &self.entries[id].track
+    }
+
     pub(crate) fn get_mut(&mut self, id: SeriesId) -> &mut T {
         &mut self.entries[id].track
     }
