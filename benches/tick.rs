@@ -1,9 +1,10 @@
 //! What one tick costs on real cgroups of this machine, beside the bare preads of the same files. Needs root.
 //!
 //! Cases, each at 200, 1,000, 5,000 and 6,600 container cgroups (two a pod; with the pods 10,000 cgroups in the last):
-//! - `bare`: one `pread` of every file that a tick reads for a container and a pod, nothing parsed; of 400 containers
-//!   where there are more, to leave descriptors to the sampler;
-//! - `tick`: the sampler's whole tick: events, names, reads, counting, slow files in turn, publishing.
+//! - `bare`: one `pread` of every file that a tick reads for a container and a pod, nothing parsed: all counters, and
+//!   of one cgroup in ten the settings (nobody writes to them here) and the slow files; of 400 containers where there
+//!   are more, to leave descriptors to the sampler;
+//! - `tick`: the sampler's whole tick: events, names, reads, counting, settings and slow files in turn, publishing.
 //!
 //! Printed: nanoseconds a container cgroup, the ratio of the two in the same rounds, allocations of a steady tick, and
 //! the resident memory that a container has cost.
@@ -100,10 +101,10 @@ fn remove(directory: &Path) {
     }
 }
 
-/// The files that a tick reads: those of every tick, and those that are read in turn.
+/// The files that a tick reads: the counters of every tick, and what is read in turn, settings and slow files.
 struct Bare {
     hot: Vec<KeptFile>,
-    slow: Vec<KeptFile>,
+    in_turn: Vec<KeptFile>,
 }
 
 /// Containers whose files the bare case reads: enough to be out of the caches, few enough to leave descriptors.
@@ -118,18 +119,24 @@ impl Bare {
         let acct = cpuacct.as_ref().unwrap_or(cpu);
         let memory = memory.as_ref().unwrap_or(cpu);
         // No quota anywhere, and so no cpu.stat on v1: as the sampler does.
-        let (pod, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
+        let (settings, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
             Version::V1 => (
                 vec![(cpu, "cpu.cfs_quota_us"), (cpu, "cpu.cfs_period_us")],
-                vec![(cpu, "cpu.shares"), (acct, "cpuacct.usage"), (acct, "cpuacct.stat")],
-                ["memory.usage_in_bytes", "memory.limit_in_bytes", "memory.stat", "memory.numa_stat"]
-                    .map(|name| (memory, name))
-                    .to_vec(),
+                vec![(acct, "cpuacct.usage"), (acct, "cpuacct.stat")],
+                [
+                    (cpu, "cpu.shares"),
+                    (memory, "memory.usage_in_bytes"),
+                    (memory, "memory.limit_in_bytes"),
+                    (memory, "memory.stat"),
+                    (memory, "memory.numa_stat"),
+                ]
+                .to_vec(),
             ),
             Version::V2 => (
                 vec![(cpu, "cpu.max")],
-                vec![(cpu, "cpu.stat"), (cpu, "cpu.weight")],
+                vec![(cpu, "cpu.stat")],
                 [
+                    "cpu.weight",
                     "cpu.pressure",
                     "memory.current",
                     "memory.max",
@@ -141,26 +148,26 @@ impl Bare {
                 .to_vec(),
             ),
         };
-        let mut bare = Self { hot: Vec::new(), slow: Vec::new() };
+        let mut bare = Self { hot: Vec::new(), in_turn: Vec::new() };
         let level = format!("{}/kubepods/burstable", tree.top);
         for directory in cgroupfs::subdirectories(&cpu.join(&level)).expect("list").iter().take(containers / 2) {
             let relative = format!("{level}/{}", directory.name);
-            open_all(&relative, &pod, &mut bare.hot);
+            open_all(&relative, &settings, &mut bare.in_turn);
             for child in cgroupfs::subdirectories(&cpu.join(&relative)).expect("list") {
                 let relative = format!("{relative}/{}", child.name);
-                open_all(&relative, &pod, &mut bare.hot);
                 open_all(&relative, &hot, &mut bare.hot);
-                open_all(&relative, &slow, &mut bare.slow);
+                open_all(&relative, &settings, &mut bare.in_turn);
+                open_all(&relative, &slow, &mut bare.in_turn);
             }
         }
         bare
     }
 
-    /// What one tick reads: the hot files, and the slow ones of one container in ten.
+    /// What one tick reads: the counters, and a tenth of the rest.
     fn read(&self, turn: usize, buffer: &mut Vec<u8>) {
-        let slow = self.slow.len() / 10;
-        let slow = self.slow.iter().cycle().skip(turn % 10 * slow).take(slow);
-        for file in self.hot.iter().chain(slow) {
+        let tenth = self.in_turn.len() / 10;
+        let in_turn = self.in_turn.iter().cycle().skip(turn % 10 * tenth).take(tenth);
+        for file in self.hot.iter().chain(in_turn) {
             std::hint::black_box(file.read(buffer).map(<[u8]>::len).unwrap_or_default());
         }
     }

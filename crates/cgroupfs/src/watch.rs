@@ -1,7 +1,8 @@
-//! Cgroups that appear, empty and go, told by inotify.
+//! Cgroups that appear, are set, empty and go, told by inotify.
 //!
 //! In cgroupfs mkdir and rmdir reach a watch on the parent; `IN_DELETE_SELF` never comes, so the caller drops a watch
-//! when the parent reports the removal. On v2 `cgroup.events` gives `IN_MODIFY` at the first attach and the last exit.
+//! when the parent reports the removal. A directory's watch gets `IN_MODIFY` for each write to a file in it, and on v2,
+//! by `kernfs_notify`, for `cgroup.events` at the first attach and the last exit.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,23 +23,19 @@ pub enum TreeEvent {
     Removed(PathBuf),
     /// The first process came into this cgroup, or the last one left it (v2).
     Populated(PathBuf),
+    /// Somebody wrote to a `cpu.*` file of this cgroup: quota, period, weight or shares.
+    Set(PathBuf),
     /// The kernel's queue overflowed: events are lost, walk the tree.
     Overflow,
 }
 
-/// Watches on directories and on `cgroup.events` files of one hierarchy.
+/// Watches on directories of one hierarchy.
 #[derive(Debug)]
 pub struct TreeWatch {
     inotify: Inotify,
     buffer: Vec<u8>,
-    places: HashMap<WatchDescriptor, (PathBuf, Kind)>,
-    watches: HashMap<PathBuf, Vec<WatchDescriptor>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Directory,
-    Events,
+    places: HashMap<WatchDescriptor, PathBuf>,
+    watches: HashMap<PathBuf, WatchDescriptor>,
 }
 
 impl TreeWatch {
@@ -73,38 +70,37 @@ impl TreeWatch {
         self.places.is_empty()
     }
 
-    /// Reports sub-directories of `directory` from now on. List it afterwards: what was made before is not reported.
+    /// Reports what happens to the cgroup `directory` and to its sub-directories from now on. List it afterwards: what
+    /// was made before is not reported.
     ///
     /// # Errors
     /// No such directory, or no watch left (`fs.inotify.max_user_watches`).
-    pub fn watch_directory(&mut self, directory: &Path) -> Result<()> {
-        let mask = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE | WatchMask::ONLYDIR;
-        self.add(directory, directory, mask, Kind::Directory)
+    pub fn watch(&mut self, directory: &Path) -> Result<()> {
+        self.add(directory, WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE | WatchMask::MODIFY)
     }
 
-    /// Reports when the cgroup `directory` fills or empties from now on (v2).
+    /// Reports what happens to the cgroup `directory`, and nothing of its sub-directories.
     ///
     /// # Errors
-    /// No such file, or no watch left.
-    pub fn watch_population(&mut self, directory: &Path) -> Result<()> {
-        self.add(directory, &directory.join("cgroup.events"), WatchMask::MODIFY, Kind::Events)
+    /// As [`TreeWatch::watch`].
+    pub fn watch_leaf(&mut self, directory: &Path) -> Result<()> {
+        self.add(directory, WatchMask::MODIFY)
     }
 
-    fn add(&mut self, directory: &Path, path: &Path, mask: WatchMask, kind: Kind) -> Result<()> {
-        let watch = self.inotify.watches().add(path, mask).map_err(Error::io("watch", path))?;
-        if self.places.insert(watch.clone(), (directory.to_owned(), kind)).is_none() {
-            self.watches.entry(directory.to_owned()).or_default().push(watch);
-        }
+    fn add(&mut self, directory: &Path, mask: WatchMask) -> Result<()> {
+        let watch = self.inotify.watches().add(directory, mask | WatchMask::ONLYDIR);
+        let watch = watch.map_err(Error::io("watch", directory))?;
+        self.places.insert(watch.clone(), directory.to_owned());
+        self.watches.insert(directory.to_owned(), watch);
         Ok(())
     }
 
     /// Forgets everything about `directory`, which may be gone already.
     pub fn forget(&mut self, directory: &Path) {
-        for watch in self.watches.remove(directory).unwrap_or_default() {
-            self.places.remove(&watch);
-            // The kernel may have dropped it together with the inode: then there is nothing to remove.
-            let _ = self.inotify.watches().remove(watch);
-        }
+        let Some(watch) = self.watches.remove(directory) else { return };
+        self.places.remove(&watch);
+        // The kernel may have dropped it together with the inode: then there is nothing to remove.
+        let _ = self.inotify.watches().remove(watch);
     }
 
     /// Gives all events that are waiting to `visit`, without blocking.
@@ -133,7 +129,7 @@ impl TreeWatch {
 }
 
 fn translate(
-    places: &HashMap<WatchDescriptor, (PathBuf, Kind)>,
+    places: &HashMap<WatchDescriptor, PathBuf>,
     mask: EventMask,
     watch: &WatchDescriptor,
     name: Option<&OsStr>,
@@ -141,18 +137,22 @@ fn translate(
     if mask.contains(EventMask::Q_OVERFLOW) {
         return Some(TreeEvent::Overflow);
     }
-    let (directory, kind) = places.get(watch)?;
-    if *kind == Kind::Events {
-        return mask.contains(EventMask::MODIFY).then(|| TreeEvent::Populated(directory.clone()));
-    }
-    let path = directory.join(name?);
+    let (directory, name) = (places.get(watch)?, name?);
     if !mask.contains(EventMask::ISDIR) {
-        return None;
+        return mask.contains(EventMask::MODIFY).then(|| modified(directory, name)).flatten();
     }
+    let path = directory.join(name);
     if mask.intersects(EventMask::CREATE | EventMask::MOVED_TO) {
         return Some(TreeEvent::Appeared(path));
     }
     mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM).then_some(TreeEvent::Removed(path))
+}
+
+fn modified(directory: &Path, file: &OsStr) -> Option<TreeEvent> {
+    if file == "cgroup.events" {
+        return Some(TreeEvent::Populated(directory.to_owned()));
+    }
+    file.as_encoded_bytes().starts_with(b"cpu.").then(|| TreeEvent::Set(directory.to_owned()))
 }
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
     fn directories_are_reported_and_files_are_not() {
         let root = tempfile::tempdir().unwrap();
         let mut watch = TreeWatch::new().unwrap();
-        watch.watch_directory(root.path()).unwrap();
+        watch.watch(root.path()).unwrap();
         fs::write(root.path().join("file"), "").unwrap();
         let pod = root.path().join("pod");
         fs::create_dir(&pod).unwrap();
@@ -184,8 +184,8 @@ mod tests {
     fn a_forgotten_directory_is_silent_and_its_watch_is_free() {
         let root = tempfile::tempdir().unwrap();
         let mut watch = TreeWatch::new().unwrap();
-        watch.watch_directory(root.path()).unwrap();
-        watch.watch_directory(root.path()).unwrap();
+        watch.watch(root.path()).unwrap();
+        watch.watch(root.path()).unwrap();
         assert_eq!(watch.len(), 1);
         watch.forget(root.path());
         assert!(watch.is_empty());
@@ -198,8 +198,21 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.events"), "populated 1\n").unwrap();
         let mut watch = TreeWatch::new().unwrap();
-        watch.watch_population(root.path()).unwrap();
+        watch.watch_leaf(root.path()).unwrap();
         fs::write(root.path().join("cgroup.events"), "populated 0\n").unwrap();
         assert!(events(&mut watch).contains(&TreeEvent::Populated(root.path().to_owned())));
+    }
+
+    #[test]
+    fn a_write_to_a_setting_names_the_cgroup_and_other_files_are_silent() {
+        let root = tempfile::tempdir().unwrap();
+        let files = ["cpu.max", "cgroup.procs", "cpuset.cpus"].map(|name| root.path().join(name));
+        files.iter().for_each(|file| fs::write(file, "").unwrap());
+        let mut watch = TreeWatch::new().unwrap();
+        watch.watch_leaf(root.path()).unwrap();
+        files.iter().for_each(|file| fs::write(file, "1").unwrap());
+        let mut events = events(&mut watch);
+        events.dedup();
+        assert_eq!(events, [TreeEvent::Set(root.path().to_owned())]);
     }
 }

@@ -118,6 +118,8 @@ pub(crate) struct Cgroup {
     pub(crate) has_burst: bool,
     /// What quotas on it and above it have denied and allow; what its children inherit.
     pub(crate) path: PathQuota,
+    /// Somebody has written to a setting since it was last read.
+    pub(crate) settings_changed: bool,
     /// The tick in which its slow files were last read.
     pub(crate) slow_read: Option<u64>,
     /// v1: tells when its first process ends, the last moment at which its counters can be read.
@@ -157,6 +159,7 @@ impl Cgroup {
             had_quota: false,
             has_burst: false,
             path: PathQuota::default(),
+            settings_changed: true,
             slow_read: None,
             exit: None,
             vanished: false,

@@ -29,7 +29,7 @@ pub(crate) enum FileId {
 }
 
 impl FileId {
-    /// Says what is set, and counts nothing: the last value is good for a while.
+    /// Says what is set, and counts nothing: the last value is good until somebody writes.
     fn is_setting(self) -> bool {
         matches!(self, Self::CpuMax | Self::CfsQuota | Self::CfsPeriod | Self::CpuWeight | Self::CpuShares)
     }
@@ -204,7 +204,7 @@ impl Files {
         self.slots.iter().any(|slot| matches!(slot, Slot::Unkept))
     }
 
-    /// Reads one file; `None` when it is not there.
+    /// Reads one file; `None` when it is not there, or need not be read.
     ///
     /// # Errors
     /// What the kernel says.
@@ -214,10 +214,12 @@ impl Files {
         place: Place<'_>,
         buffer: &'a mut Vec<u8>,
     ) -> Option<io::Result<&'a [u8]>> {
+        if id.is_setting() && !place.settings {
+            return None;
+        }
         match &self.slots[id as usize] {
             Slot::Absent => None,
             Slot::Kept(file) => Some(file.read(buffer)),
-            Slot::Unkept if id.is_setting() && !place.settings => None,
             Slot::Unkept => {
                 let (directory, name) = place.of(id)?;
                 let file = match KeptFile::open(&directory, name) {
@@ -231,12 +233,12 @@ impl Files {
     }
 }
 
-/// Where a cgroup's files are, for those that are opened at every read.
+/// Where a cgroup's files are, and which of them are to be read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) hierarchy: &'a Hierarchy,
     pub(crate) relative: &'a str,
-    /// It is its turn to have settings read that are opened at every read.
+    /// Settings may have changed, or it is their turn.
     pub(crate) settings: bool,
 }
 

@@ -332,13 +332,14 @@ impl Sampler {
 
     /// Reads one cgroup's counters into its series.
     fn read(&mut self, id: CgroupId) {
-        let round = slow::round_ticks(self.interval());
+        let (round, tells_settings) = (slow::round_ticks(self.interval()), self.tree.tells_settings());
         let above = self.tree.cgroups[id].parent.map_or(PathQuota::default(), |parent| self.tree.cgroups[parent].path);
         let cgroup = &mut self.tree.cgroups[id];
         if !cgroup.is_read() {
             return;
         }
-        let settings = id as u64 % round == self.tree.tick % round || cgroup.is_unread();
+        let is_turn = id as u64 % round == self.tree.tick % round || self.tree.tick < cgroup.born + YOUNG_TICKS;
+        let settings = std::mem::take(&mut cgroup.settings_changed) || is_turn || !tells_settings;
         let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings };
         let (buffer, errors) = (&mut self.buffer, &mut self.errors);
         let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };

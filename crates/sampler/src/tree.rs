@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, Version, subdirectories};
+use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, subdirectories};
 use pods::path;
 use slab::Slab;
 
@@ -74,6 +74,11 @@ impl Tree {
         self.watch_error.is_some() || self.overflowed || self.by_path.is_empty()
     }
 
+    /// Every write to a setting is told.
+    pub(crate) fn tells_settings(&self) -> bool {
+        self.watch_error.is_none()
+    }
+
     fn absolute(&self, relative: &str) -> PathBuf {
         self.hierarchy.cpu.join(relative)
     }
@@ -95,6 +100,11 @@ impl Tree {
         match event {
             TreeEvent::Overflow => self.overflowed = true,
             TreeEvent::Populated(path) => self.populated.extend(self.id_of(&path)),
+            TreeEvent::Set(path) => {
+                if let Some(id) = self.id_of(&path) {
+                    self.cgroups[id].settings_changed = true;
+                }
+            }
             TreeEvent::Removed(path) => {
                 let Some(id) = self.id_of(&path) else { return };
                 // The name may be in use again already: then this is its predecessor's removal.
@@ -123,7 +133,9 @@ impl Tree {
 
     /// Walks the whole tree: adds what is new, removes what is gone, replaces what has another inode.
     pub(crate) fn walk(&mut self, errors: &mut ReadErrors) {
-        self.overflowed = false;
+        if std::mem::take(&mut self.overflowed) {
+            self.cgroups.iter_mut().for_each(|(_, cgroup)| cgroup.settings_changed = true);
+        }
         self.walk_incomplete = false;
         self.walk += 1;
         for top in self.tops() {
@@ -239,11 +251,7 @@ impl Tree {
     fn watch_cgroup(&mut self, relative: &str, has_children: bool) {
         let path = self.absolute(relative);
         let Some(watch) = &mut self.watch else { return };
-        let result = match (has_children, self.hierarchy.version) {
-            (true, _) => watch.watch_directory(&path),
-            (false, Version::V2) => watch.watch_population(&path),
-            (false, Version::V1) => Ok(()),
-        };
+        let result = if has_children { watch.watch(&path) } else { watch.watch_leaf(&path) };
         if let Err(error) = result
             && !error.is_vanished()
         {

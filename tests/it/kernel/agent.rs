@@ -150,6 +150,23 @@ fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
 }
 
 #[test]
+fn a_limit_and_a_weight_show_in_the_tick_after_they_are_set() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    let agent = Agent::on(&tree, &[]);
+    // No longer young: what is not told is read in turn, one tick in ten.
+    agent.after_ticks(5);
+    for step in 1..=4 {
+        container.set_quota_usec(step * 10_000, 100_000);
+        let weight = container.set_weight(step * 1000);
+        let page = agent.after_ticks(1);
+        let value = |name: &str| page.value(&format!("cpuwarden_container_{name}"), &[("container", ID)]);
+        assert_eq!(value("cpu_limit_cores"), Some(step as f64 / 10.0));
+        assert_eq!(value("cpu_weight"), Some(weight as f64));
+    }
+}
+
+#[test]
 fn a_burst_a_second_under_a_tight_quota_shows_in_the_windows() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);

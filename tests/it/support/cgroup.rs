@@ -93,6 +93,13 @@ impl Cgroup {
         self.write("cpu", "cpu.cfs_quota_us", &quota.to_string());
     }
 
+    /// Sets `cpu.weight`, or `cpu.shares` on v1, and gives what that is as a weight.
+    pub(crate) fn set_weight(&self, number: u64) -> u64 {
+        let file = if LAYOUT.is_v2 { "cpu.weight" } else { "cpu.shares" };
+        self.write("cpu", file, &number.to_string());
+        if LAYOUT.is_v2 { number } else { kernel_text::shares_to_weight(number) }
+    }
+
     /// The most that `cpu.weight` and `cpu.shares` take.
     pub(super) fn set_highest_weight(&self) {
         let (file, weight) = if LAYOUT.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
