@@ -118,11 +118,11 @@ impl Bare {
         let Hierarchy { cpu, cpuacct, memory, version, .. } = &tree.hierarchy;
         let acct = cpuacct.as_ref().unwrap_or(cpu);
         let memory = memory.as_ref().unwrap_or(cpu);
-        // No quota anywhere, and so no cpu.stat on v1: as the sampler does.
+        // No quota anywhere, and so no cpu.stat on v1; nothing runs, and so no cpuacct.stat: as the sampler does.
         let (settings, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
             Version::V1 => (
                 vec![(cpu, "cpu.cfs_quota_us"), (cpu, "cpu.cfs_period_us")],
-                vec![(acct, "cpuacct.usage"), (acct, "cpuacct.stat")],
+                vec![(acct, "cpuacct.usage")],
                 [
                     (cpu, "cpu.shares"),
                     (memory, "memory.usage_in_bytes"),

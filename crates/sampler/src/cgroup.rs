@@ -189,6 +189,7 @@ impl Cgroup {
             cfs: self.had_quota || self.is_unread(),
             ancestors: is_container && above.had_quota,
             usage: is_container && version == Version::V2,
+            more_than_usage_ns: (!self.is_unread()).then(|| self.marks.split.usage_ns()),
         }
     }
 

@@ -36,9 +36,14 @@ pub(crate) struct CpuSplit {
 }
 
 impl CpuSplit {
+    /// The usage that was split last.
+    pub(crate) fn usage_ns(&self) -> u64 {
+        self.user_ns + self.system_ns
+    }
+
     /// (user, system) nanoseconds; their sum is `usage_ns`.
     pub(crate) fn split(&mut self, usage_ns: u64, user: u64, system: u64) -> (u64, u64) {
-        if usage_ns < self.user_ns + self.system_ns {
+        if usage_ns < self.usage_ns() {
             *self = Self::default();
         }
         let whole = u128::from(user) + u128::from(system);

@@ -53,6 +53,8 @@ pub(crate) struct Wanted {
     pub(crate) ancestors: bool,
     /// `cpu.stat` also holds the usage: a container on v2.
     pub(crate) usage: bool,
+    /// v1: its usage when it was last read; as long as that stands, there is nothing new to split.
+    pub(crate) more_than_usage_ns: Option<u64>,
 }
 
 impl Hot {
@@ -64,11 +66,13 @@ impl Hot {
         // ancestors' part smaller, and the next reading mends it.
         let local = wanted.ancestors.then(|| reader.get(FileId::CpuStatLocal, CpuStat::parse)).flatten();
         let stat = wanted.cfs || wanted.usage || has_quota;
+        let usage = reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text));
+        let has_run = usage.is_none() || usage != wanted.more_than_usage_ns;
         Self {
             local_throttled_ns: local.and_then(|local| local.throttled_ns),
             stat: stat.then(|| reader.get(FileId::CpuStat, CpuStat::parse)).flatten().unwrap_or_default(),
-            acct: reader.get(FileId::AcctStat, CpuacctStat::parse),
-            acct_usage_ns: reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text)),
+            acct_usage_ns: usage,
+            acct: has_run.then(|| reader.get(FileId::AcctStat, CpuacctStat::parse)).flatten(),
             bandwidth,
             weight: weight(reader),
         }
