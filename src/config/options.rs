@@ -55,7 +55,8 @@ options! {
     /// Time between samples, 100ms to 60s [default: 1s]
     #[arg(long, env = "CPUWARDEN_SAMPLE_INTERVAL", help_heading = "Sampling", value_name = "TIME")]
     sample_interval: Span,
-    /// Time between walks of the whole tree, which find what inotify has missed [default: 30s]
+    /// Time between walks of the whole tree, which find what inotify has missed [default: 30s, or the
+    /// sample interval where that is longer]
     #[arg(long, env = "CPUWARDEN_RECONCILE_INTERVAL", help_heading = "Sampling", value_name = "TIME")]
     reconcile_interval: Span,
     /// CPU that the agent itself may use, cores; above it the sample interval is doubled [default: 0.02]

@@ -44,6 +44,7 @@ impl Config {
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
         let span = |said: Option<Span>, default| said.map_or(default, |span| span.0);
         let directory = |said: Option<PathBuf>, default: &str| said.unwrap_or_else(|| default.into());
+        let sample_interval = span(options.sample_interval, SAMPLE_INTERVAL);
         let config = Self {
             listen: options.listen.unwrap_or(LISTEN),
             max_series: options.max_series.unwrap_or(MAX_SERIES),
@@ -51,8 +52,8 @@ impl Config {
             proc_root: directory(options.proc_root, "/proc"),
             sys_root: directory(options.sys_root, "/sys"),
             kubepods: options.kubepods.map(|path| path.trim_matches('/').to_owned()),
-            sample_interval: span(options.sample_interval, SAMPLE_INTERVAL),
-            reconcile_interval: span(options.reconcile_interval, RECONCILE_INTERVAL),
+            sample_interval,
+            reconcile_interval: span(options.reconcile_interval, RECONCILE_INTERVAL.max(sample_interval)),
             cpu_budget: options.cpu_budget.unwrap_or(CPU_BUDGET),
             pods,
             log: options.log.unwrap_or_else(|| "info".to_owned()),
@@ -227,6 +228,15 @@ mod tests {
             let said = Some(Span(Duration::from_millis(millis)));
             let error = refused(Options { sample_interval: said, ..none() });
             assert!(error.contains("--sample-interval"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_interval_at_its_bounds_needs_no_other_option() {
+        for millis in [100, 60_000] {
+            let interval = Duration::from_millis(millis);
+            let config = Config::resolve(Options { sample_interval: Some(Span(interval)), ..none() }).unwrap();
+            assert_eq!(config.sample_interval, interval);
         }
     }
 

@@ -6,12 +6,10 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use kubelet_stub::{KubeletStub, StubConfig};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::fixtures::{Recording, recordings};
-use crate::support::{Agent, Exposition, eventually};
+use crate::support::{Agent, Exposition, Kubelet, eventually};
 
 /// Longer than the agent holds back a cgroup that has no name yet: what is not exported by then never is.
 const SETTLED: Duration = Duration::from_secs(15);
@@ -26,8 +24,7 @@ struct Page {
 }
 
 static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let nodes: Vec<_> = recordings().into_iter().map(|recording| Node::start(recording, &runtime)).collect();
+    let nodes: Vec<_> = recordings().into_iter().map(Node::start).collect();
     for node in &nodes {
         eventually("readiness", || node.agent.get("/readyz").0 == 200);
     }
@@ -39,31 +36,19 @@ static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
 struct Node {
     recording: Recording,
     agent: Agent,
-    _kubelet: KubeletStub,
-    _directory: TempDir,
+    _kubelet: Kubelet,
 }
 
 impl Node {
-    fn start(recording: Recording, runtime: &tokio::runtime::Runtime) -> Self {
-        let directory = TempDir::new().unwrap();
-        let kubelet = runtime.block_on(KubeletStub::start(StubConfig {
-            node_name: "recorded-node".into(),
-            directory: directory.path().into(),
-            pods: fs::read(recording.path.join("pods.json")).unwrap().into(),
-            read_only_port: false,
-        }));
-        let kubelet = kubelet.unwrap();
-        let agent = Agent::start(&[
+    fn start(recording: Recording) -> Self {
+        let kubelet = Kubelet::start(fs::read(recording.path.join("pods.json")).unwrap());
+        let mut flags = kubelet.flags();
+        flags.extend([
             format!("--cgroup-root={}", recording.path.join("cgroup-t0").display()),
             format!("--proc-root={}", recording.path.join("proc").display()),
             format!("--sys-root={}", recording.path.join("sys").display()),
-            "--pod-source=kubelet".to_owned(),
-            format!("--kubelet-url={}", kubelet.url()),
-            format!("--kubelet-ca-file={}", kubelet.ca_file().display()),
-            format!("--kubelet-token-file={}", kubelet.token_file().display()),
-            format!("--kubelet-server-name={}", kubelet.node_name()),
         ]);
-        Self { recording, agent, _kubelet: kubelet, _directory: directory }
+        Self { recording, agent: Agent::start(&flags), _kubelet: kubelet }
     }
 }
 

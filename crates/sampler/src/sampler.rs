@@ -36,6 +36,9 @@ const YOUNG_TICKS: u64 = 3;
 /// A process is charged for its last microseconds after its end was told; a runtime takes longer to remove the cgroup.
 const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
 
+/// How often a new index of pods is looked for while a cgroup has no name.
+const NAMES_EVERY: Duration = Duration::from_millis(100);
+
 /// What the sampler reads and how often.
 #[derive(Debug, Clone)]
 pub struct SamplerConfig {
@@ -76,6 +79,8 @@ pub struct Sampler {
     slow: Slow,
     errors: ReadErrors,
     index: Arc<PodIndex>,
+    /// Some cgroup has no name yet.
+    awaits_names: bool,
     ghosts: Vec<Ghost>,
     walked: Option<Instant>,
     /// Where the scan of threads goes on.
@@ -127,6 +132,7 @@ impl Sampler {
             slow: Slow::default(),
             errors: ReadErrors::default(),
             index: Arc::default(),
+            awaits_names: false,
             ghosts: Vec::new(),
             walked: None,
             next_scan: 0,
@@ -164,7 +170,10 @@ impl Sampler {
             if deadline <= now {
                 return ControlFlow::Continue(());
             }
-            let left = self.read_again(now).map_or(deadline, |next| next.min(deadline)).duration_since(now);
+            self.welcome();
+            let names = self.awaits_names.then(|| now + NAMES_EVERY);
+            let until = [self.read_again(now), names].into_iter().flatten().fold(deadline, Instant::min);
+            let left = until.saturating_duration_since(now);
             let mut causes = std::mem::take(&mut self.causes);
             self.wake.wait(left, |cause| causes.push(cause));
             let stop = causes.contains(&Cause::Stop);
@@ -310,16 +319,9 @@ impl Sampler {
         self.name(id);
     }
 
-    /// Reads every cgroup, ancestors before descendants.
+    /// Reads every cgroup.
     fn read_all(&mut self) {
-        for rank in 0..=3 {
-            for id in 0..self.tree.cgroups.capacity() {
-                let wanted = self.tree.cgroups.get(id).is_some_and(|cgroup| cgroup.kind.rank() == rank);
-                if wanted {
-                    self.read(id);
-                }
-            }
-        }
+        self.read_ranks(|_| true);
         let vanished = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.vanished).map(|(id, _)| id);
         let vanished: Vec<CgroupId> = vanished.collect();
         for id in vanished {
@@ -328,6 +330,18 @@ impl Sampler {
             }
         }
         self.settle();
+    }
+
+    /// Reads those that `wanted` selects, ancestors before descendants.
+    fn read_ranks(&mut self, wanted: impl Fn(&Cgroup) -> bool) {
+        for rank in 0..=3 {
+            for id in 0..self.tree.cgroups.capacity() {
+                let is_next = |cgroup: &Cgroup| cgroup.kind.rank() == rank && wanted(cgroup);
+                if self.tree.cgroups.get(id).is_some_and(is_next) {
+                    self.read(id);
+                }
+            }
+        }
     }
 
     /// Reads one cgroup's counters into its series.

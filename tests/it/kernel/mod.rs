@@ -5,4 +5,5 @@ mod agent;
 mod demo;
 mod doctor;
 mod harness;
+mod names;
 mod throttling;

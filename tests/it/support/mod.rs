@@ -3,6 +3,7 @@
 mod agent;
 mod cgroup;
 mod exposition;
+mod kubelet;
 mod ticks;
 mod tree;
 mod workload;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) use agent::Agent;
 pub(crate) use cgroup::Cgroup;
 pub(crate) use exposition::Exposition;
+pub(crate) use kubelet::{Kubelet, pod_list, running_pod};
 pub(crate) use tree::{Qos, RealTree};
 pub(crate) use workload::{BURST_EVERY, Workload};
 

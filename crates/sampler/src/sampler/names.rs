@@ -7,11 +7,22 @@ use crate::series::{SeriesId, Track};
 use crate::snapshot::ContainerIdentity;
 
 impl Sampler {
+    /// Shows what has got its name since the last tick: a container is not to wait for its first tick after that.
+    pub(super) fn welcome(&mut self) {
+        if !self.awaits_names || self.names.index().generation() == self.index.generation() {
+            return;
+        }
+        self.rename();
+        self.read_ranks(Cgroup::is_unread);
+        self.publish();
+    }
+
     /// Gives names to what has none yet, and to everything when the pods have changed.
     pub(super) fn rename(&mut self) {
         let index = self.names.index();
         let changed = index.generation() != self.index.generation();
         self.index = index;
+        self.awaits_names = false;
         if !self.ghosts.is_empty() {
             self.name_ghosts();
         }
@@ -57,11 +68,13 @@ impl Sampler {
                 let identity = naming::unmapped(key);
                 self.place(id, identity, true, Naming::Unmapped);
             }
-            // A name that was known stays while the source is confused.
-            Name::Pending if cgroup.series.is_some() => {}
             Name::Pending => {
-                let identity = naming::unmapped(key);
-                self.place(id, identity, false, Naming::Pending);
+                self.awaits_names = true;
+                // A name that was known stays while the source is confused.
+                if cgroup.series.is_none() {
+                    let identity = naming::unmapped(key);
+                    self.place(id, identity, false, Naming::Pending);
+                }
             }
         }
     }

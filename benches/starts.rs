@@ -1,0 +1,49 @@
+//! From the `mkdir` of a container's cgroup to its named series on `/metrics`: 200 starts, one after the other at odd
+//! times, the release binary at its default interval beside a kubelet's endpoint that lists a container when its
+//! cgroup is there. Needs root and writable cgroups.
+//!
+//! Printed: p50, p99 and the longest. A kubelet's own relist (about a second) comes on top of it on a node.
+
+#![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
+#![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
+
+#[path = "../tests/it/support/mod.rs"]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Agent, Kubelet, Qos, RealTree, pod_list, running_pod};
+
+const STARTS: usize = 200;
+/// A container that has not appeared by then never will.
+const LOST: Duration = Duration::from_secs(30);
+
+fn main() {
+    let kubelet = Kubelet::start(pod_list(&[]));
+    let tree = RealTree::new();
+    let mut flags = kubelet.flags();
+    flags.push(format!("--kubepods={}", tree.kubepods().path().display()));
+    let agent = Agent::start(&flags);
+    let mut pods = Vec::new();
+    let mut took: Vec<Duration> = (0..STARTS)
+        .map(|number| {
+            // Odd, so that the starts fall into every part of a second.
+            std::thread::sleep(Duration::from_millis(137 + (number as u64 * 97) % 211));
+            let uid = format!("{number:08x}-0000-4000-8000-000000000000");
+            let (name, id) = (format!("start-{number}"), format!("{number:064x}"));
+            let began = Instant::now();
+            tree.pod(Qos::Burstable, &uid).child(&id);
+            pods.push(running_pod(&uid, "bench", &name, &id));
+            kubelet.list(&pods);
+            let wanted = format!("cpuwarden_container_info{{namespace=\"bench\",pod=\"{name}\",");
+            while !agent.get("/metrics").1.contains(&wanted) {
+                assert!(began.elapsed() < LOST, "{name} never appeared");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            began.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    let (p50, p99, max) = (took[STARTS / 2], took[STARTS * 99 / 100 - 1], took[STARTS - 1]);
+    println!("{STARTS} starts, mkdir to a named series: p50 {p50:.0?}, p99 {p99:.0?}, longest {max:.0?}");
+}

@@ -1,0 +1,62 @@
+//! A kubelet's endpoint for the agent.
+
+use bytes::Bytes;
+use kubelet_stub::{KubeletStub, StubConfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A running stub, on a runtime of its own.
+pub(crate) struct Kubelet {
+    stub: KubeletStub,
+    _runtime: tokio::runtime::Runtime,
+    _directory: TempDir,
+}
+
+impl Kubelet {
+    /// Starts it with a `PodList` as its answer.
+    pub(crate) fn start(pods: impl Into<Bytes>) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let directory = TempDir::new().unwrap();
+        let config = StubConfig {
+            node_name: "test-node".into(),
+            directory: directory.path().into(),
+            pods: pods.into(),
+            read_only_port: false,
+        };
+        let stub = runtime.block_on(KubeletStub::start(config)).unwrap();
+        Self { stub, _runtime: runtime, _directory: directory }
+    }
+
+    /// The agent's flags that make it ask here.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        vec![
+            "--pod-source=kubelet".to_owned(),
+            format!("--kubelet-url={}", self.stub.url()),
+            format!("--kubelet-ca-file={}", self.stub.ca_file().display()),
+            format!("--kubelet-token-file={}", self.stub.token_file().display()),
+            format!("--kubelet-server-name={}", self.stub.node_name()),
+        ]
+    }
+
+    /// Lists these pods from now on.
+    pub(crate) fn list(&self, pods: &[Value]) {
+        self.stub.set_pods(pod_list(pods));
+    }
+}
+
+/// A `PodList` of these pods.
+pub(crate) fn pod_list(pods: &[Value]) -> Vec<u8> {
+    json!({"kind": "PodList", "apiVersion": "v1", "items": pods}).to_string().into_bytes()
+}
+
+/// A running pod with one container, `main`.
+pub(crate) fn running_pod(uid: &str, namespace: &str, name: &str, id: &str) -> Value {
+    json!({
+        "metadata": {"namespace": namespace, "name": name, "uid": uid},
+        "spec": {"containers": [{"name": "main", "image": "test:1", "resources": {}}]},
+        "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [{
+            "name": "main", "containerID": format!("containerd://{id}"), "state": {"running": {}},
+            "restartCount": 0, "image": "test:1", "imageID": "", "ready": true,
+        }]},
+    })
+}
