@@ -104,9 +104,19 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
+/// Descriptors for 250 pods of two containers, up to 14 files each, three for a pod, and some for the rest.
+const DESCRIPTORS_OF_A_FULL_NODE: u64 = 8192;
+
 /// What the sampler is to read.
 pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerConfig {
     let limit = raise_descriptor_limit();
+    if limit.soft < DESCRIPTORS_OF_A_FULL_NODE {
+        tracing::warn!(
+            limit = limit.soft,
+            "few descriptors: on a full node files are opened at every read, which costs twenty times as much; \
+             raise the limit of open files to {DESCRIPTORS_OF_A_FULL_NODE} (LimitNOFILE)"
+        );
+    }
     SamplerConfig {
         hierarchy,
         kubepods: config.kubepods.iter().cloned().collect(),
