@@ -13,6 +13,11 @@ use crate::files::{FileSet, Files};
 use crate::reading::{Hot, Wanted};
 use crate::series::SeriesId;
 
+/// Once all its counters have stood still for so many ticks, `cpu.stat` can only move together with the usage: a period
+/// that still runs ends within a second, the longest that the kernel allows, and a throttled cgroup counts each period.
+/// Ticks are 100 ms at least.
+const QUIET_TICKS: u64 = 12;
+
 /// Handle of a cgroup in the sampler's table.
 pub(crate) type CgroupId = usize;
 
@@ -120,6 +125,8 @@ pub(crate) struct Cgroup {
     pub(crate) path: PathQuota,
     /// Somebody has written to a setting since it was last read.
     pub(crate) settings_changed: bool,
+    /// The first of the ticks up to now in which no counter has moved.
+    quiet_from: Option<u64>,
     /// The tick in which its slow files were last read.
     pub(crate) slow_read: Option<u64>,
     /// v1: tells when its first process ends, the last moment at which its counters can be read.
@@ -160,6 +167,7 @@ impl Cgroup {
             has_burst: false,
             path: PathQuota::default(),
             settings_changed: true,
+            quiet_from: None,
             slow_read: None,
             exit: None,
             vanished: false,
@@ -182,19 +190,20 @@ impl Cgroup {
         !self.marks.seen
     }
 
-    /// What is worth reading of it.
-    pub(crate) fn wanted(&self, above: PathQuota, version: Version) -> Wanted {
+    /// What is worth reading of it in this tick.
+    pub(crate) fn wanted(&self, above: PathQuota, version: Version, tick: u64) -> Wanted {
         let is_container = matches!(self.kind, Kind::Container(_));
         Wanted {
             cfs: self.had_quota || self.is_unread(),
+            quiet: self.quiet_from.is_some_and(|from| tick - from >= QUIET_TICKS),
             ancestors: is_container && above.had_quota,
             usage: is_container && version == Version::V2,
             more_than_usage_ns: (!self.is_unread()).then(|| self.marks.split.usage_ns()),
         }
     }
 
-    /// Takes a reading in: the gauges as they are, the counters as what they gained.
-    pub(crate) fn take(&mut self, hot: &Hot, above: PathQuota) -> Gains {
+    /// Takes the reading of a tick in: the gauges as they are, the counters as what they gained.
+    pub(crate) fn take(&mut self, hot: &Hot, above: PathQuota, tick: u64) -> Gains {
         // What was not read this time is as it was.
         self.bandwidth = hot.bandwidth.or(self.bandwidth);
         self.weight = hot.weight.or(self.weight);
@@ -203,6 +212,8 @@ impl Cgroup {
         self.had_quota |= quota.is_some() || hot.stat.nr_periods.is_some_and(|periods| periods > 0);
         let mut gains = self.marks.advance(hot);
         gains.ancestor_ns = self.marks.advance_ancestor(hot, above);
+        let first_quiet = self.quiet_from.unwrap_or(tick);
+        self.quiet_from = gains.are_none().then_some(first_quiet);
         self.path = PathQuota {
             denied_ns: above.denied_ns + self.marks.own_denied_ns,
             limit_cores: lowest(quota, above.limit_cores),
@@ -252,6 +263,14 @@ pub(crate) struct Gains {
     pub(crate) burst_periods: Option<u64>,
     pub(crate) burst_ns: Option<u64>,
     pub(crate) ancestor_ns: Option<u64>,
+}
+
+impl Gains {
+    /// No counter has moved.
+    fn are_none(&self) -> bool {
+        let counters = [self.user_ns, self.system_ns, self.periods, self.throttled_periods, self.throttled_ns];
+        !self.first && counters.into_iter().flatten().all(|gained| gained == 0)
+    }
 }
 
 impl Marks {

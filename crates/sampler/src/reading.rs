@@ -49,6 +49,8 @@ pub(crate) struct Hot {
 pub(crate) struct Wanted {
     /// It has, or had, a quota, or was never read.
     pub(crate) cfs: bool,
+    /// Nothing of it has counted for a while.
+    pub(crate) quiet: bool,
     /// Something above it has, or had, a quota.
     pub(crate) ancestors: bool,
     /// `cpu.stat` also holds the usage: a container on v2.
@@ -65,9 +67,9 @@ impl Hot {
         // `local` before `stat`: it holds `own`, so a throttle that is credited between the two can only make the
         // ancestors' part smaller, and the next reading mends it.
         let local = wanted.ancestors.then(|| reader.get(FileId::CpuStatLocal, CpuStat::parse)).flatten();
-        let stat = wanted.cfs || wanted.usage || has_quota;
         let usage = reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text));
-        let has_run = usage.is_none() || usage != wanted.more_than_usage_ns;
+        let has_run = usage.is_none_or(|usage| usage == 0 || wanted.more_than_usage_ns != Some(usage));
+        let stat = wanted.usage || (wanted.cfs || has_quota) && (has_run || !wanted.quiet);
         Self {
             local_throttled_ns: local.and_then(|local| local.throttled_ns),
             stat: stat.then(|| reader.get(FileId::CpuStat, CpuStat::parse)).flatten().unwrap_or_default(),

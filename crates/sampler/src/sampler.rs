@@ -357,12 +357,12 @@ impl Sampler {
         let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings };
         let (buffer, errors) = (&mut self.buffer, &mut self.errors);
         let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
-        let hot = Hot::read(&mut reader, cgroup.wanted(above, self.tree.hierarchy.version));
+        let hot = Hot::read(&mut reader, cgroup.wanted(above, self.tree.hierarchy.version, self.tree.tick));
         if reader.vanished {
             cgroup.vanished = true;
             return;
         }
-        let gains = cgroup.take(&hot, above);
+        let gains = cgroup.take(&hot, above, self.tree.tick);
         match cgroup.kind {
             Kind::Pod { .. } => self.count_pod(id, &gains),
             Kind::Container(_) => self.count_container(id, &gains),
