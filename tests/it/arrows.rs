@@ -31,6 +31,7 @@ const CRATES: &[Crate] = &[
     io("cgroupfs", &["kernel-text"]),
     io("pods", &[]),
     io("sampler", &["cgroupfs", "kernel-text", "pods"]),
+    io("sched-trace", &["cgroupfs"]),
     io("metrics", &["sampler"]),
     io("kubelet-stub", &[]),
     io("xtask", &[]),

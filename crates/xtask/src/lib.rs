@@ -3,6 +3,7 @@
 //! Owns what surrounds the product: the test command, its prerequisites, virtual nodes. Nothing of it is ever linked
 //! into the `cpuwarden` binary.
 
+pub mod bpf;
 pub mod node;
 pub mod prerequisites;
 pub mod process;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use xtask::bpf;
 use xtask::node::{CpuTopology, Ending, GuestFile, KernelSeries, Node, OutputFile};
 use xtask::process::error_chain;
 use xtask::test_run::{self, STEPS, Step};
@@ -28,6 +29,8 @@ struct Cli {
 enum Task {
     /// Run all checks and tests; as root, install first what they need
     Test(TestArgs),
+    /// Build the BPF objects from their C sources
+    Bpf(BpfArgs),
     /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
     Node(NodeArgs),
 }
@@ -40,6 +43,13 @@ struct TestArgs {
     /// Arguments for cargo test, such as `-p metrics` or `-- a_test`
     #[arg(last = true)]
     cargo_test_args: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct BpfArgs {
+    /// Write nothing; fail when a checked-in object differs from a rebuild
+    #[arg(long)]
+    check: bool,
 }
 
 #[derive(Args)]
@@ -75,6 +85,7 @@ struct NodeArgs {
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Test(args) => run_tests(&args),
+        Task::Bpf(args) => build_bpf(&args),
         Task::Node(args) => run_node(args),
     };
     done.unwrap_or_else(|error| {
@@ -86,6 +97,15 @@ fn main() -> ExitCode {
 fn run_tests(args: &TestArgs) -> Result<ExitCode, Box<dyn Error>> {
     let steps = if args.only.is_empty() { &STEPS[..] } else { &args.only };
     test_run::run(steps, &args.cargo_test_args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build_bpf(args: &BpfArgs) -> Result<ExitCode, Box<dyn Error>> {
+    if args.check {
+        bpf::check_all()?
+    } else {
+        bpf::build_all()?
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -66,6 +66,18 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         purpose: "checks the exposition",
         node: false,
     },
+    Prerequisite {
+        probe: &["clang-14", "--version"],
+        provider: Package("clang-14"),
+        purpose: "rebuilds the BPF objects",
+        node: false,
+    },
+    Prerequisite {
+        probe: &["llvm-strip-14", "--version"],
+        provider: Package("llvm-14"),
+        purpose: "strips the BPF objects",
+        node: false,
+    },
     node_tool(&["qemu-system-x86_64", "--version"], "qemu-system-x86", "is the machine of the QEMU node"),
     node_tool(&["cpio", "--version"], "cpio", "packs the QEMU node's files"),
     node_tool(&["busybox", "true"], "busybox-static", "is the QEMU node's shell"),

@@ -1,0 +1,150 @@
+//! What the program counted between two polls, by cgroup, over all CPUs. Pure, but for the clearing of what it reads.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::layout::{CgroupWaits, Pair};
+use crate::waits::Histogram;
+
+/// What happened to one cgroup's tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CgroupSample {
+    pub(crate) throttled_ns: u64,
+    pub(crate) self_ns: u64,
+    pub(crate) idle_ns: u64,
+    pub(crate) unknown_ns: u64,
+    pub(crate) smt_self_ns: u64,
+    pub(crate) smt_idle_ns: u64,
+    pub(crate) latency: Histogram,
+    pub(crate) stalls: Histogram,
+    /// Polls that it has waited for its cgroup to become known.
+    pub(crate) age: u32,
+}
+
+/// Two cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PairKey {
+    pub(crate) victim: u64,
+    pub(crate) holder: u64,
+}
+
+/// What one did to the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PairSample {
+    pub(crate) wait_ns: u64,
+    pub(crate) smt_ns: u64,
+    /// Polls that it has waited for its cgroups to become known.
+    pub(crate) age: u32,
+}
+
+/// Everything that is not yet rolled up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Batch {
+    pub(crate) cgroups: HashMap<u64, CgroupSample>,
+    pub(crate) pairs: HashMap<PairKey, PairSample>,
+}
+
+impl Batch {
+    /// Takes the entries of one half in and frees them, each counting `scale` times. Nobody may be writing to them.
+    pub(crate) fn drain<'a>(
+        &mut self,
+        cgroups: impl Iterator<Item = &'a CgroupWaits>,
+        pairs: impl Iterator<Item = &'a Pair>,
+        scale: u32,
+    ) {
+        let scale = u64::from(scale);
+        for entry in cgroups {
+            if let Some(cgroup) = used(&entry.cgroup) {
+                self.cgroups.entry(cgroup).or_default().take(entry, scale);
+            }
+        }
+        for entry in pairs {
+            if let Some(victim) = used(&entry.victim) {
+                let holder = entry.holder.load(Relaxed);
+                let sample = self.pairs.entry(PairKey { victim, holder }).or_default();
+                sample.wait_ns += take(&entry.wait_ns) * scale;
+                sample.smt_ns += take(&entry.smt_ns) * scale;
+                entry.victim.store(0, Relaxed);
+            }
+        }
+    }
+}
+
+impl CgroupSample {
+    fn take(&mut self, entry: &CgroupWaits, scale: u64) {
+        self.throttled_ns += take(&entry.throttled_ns) * scale;
+        self.self_ns += take(&entry.self_ns) * scale;
+        self.idle_ns += take(&entry.idle_ns) * scale;
+        self.unknown_ns += take(&entry.unknown_ns) * scale;
+        self.smt_self_ns += take(&entry.smt_self_ns) * scale;
+        self.smt_idle_ns += take(&entry.smt_idle_ns) * scale;
+        self.latency.sum_ns += take(&entry.latency_ns) * scale;
+        self.stalls.sum_ns += take(&entry.stall_ns) * scale;
+        for (histogram, counts) in [(&mut self.latency, &entry.latencies), (&mut self.stalls, &entry.stalls)] {
+            for (count, new) in histogram.counts.iter_mut().zip(counts) {
+                *count += u64::from(new.swap(0, Relaxed)) * scale;
+            }
+        }
+        entry.cgroup.store(0, Relaxed);
+    }
+}
+
+fn used(key: &AtomicU64) -> Option<u64> {
+    Some(key.load(Relaxed)).filter(|&key| key != 0)
+}
+
+fn take(counter: &AtomicU64) -> u64 {
+    counter.swap(0, Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cgroup(id: u64, self_ns: u64, latencies: [u32; 2]) -> CgroupWaits {
+        let entry = CgroupWaits::default();
+        entry.cgroup.store(id, Relaxed);
+        entry.self_ns.store(self_ns, Relaxed);
+        entry.latency_ns.store(self_ns, Relaxed);
+        entry.latencies[0].store(latencies[0], Relaxed);
+        entry.latencies[9].store(latencies[1], Relaxed);
+        entry
+    }
+
+    fn pair(victim: u64, holder: u64, wait_ns: u64) -> Pair {
+        let entry = Pair::default();
+        entry.victim.store(victim, Relaxed);
+        entry.holder.store(holder, Relaxed);
+        entry.wait_ns.store(wait_ns, Relaxed);
+        entry.smt_ns.store(1, Relaxed);
+        entry
+    }
+
+    #[test]
+    fn entries_of_all_cpus_add_up_and_are_free_afterwards() {
+        let cgroups = [cgroup(5, 10, [1, 0]), CgroupWaits::default(), cgroup(5, 20, [2, 1]), cgroup(6, 40, [0, 0])];
+        let pairs = [pair(5, 6, 3), pair(6, 5, 7), pair(5, 6, 4), Pair::default()];
+        let mut batch = Batch::default();
+        batch.drain(cgroups.iter(), pairs.iter(), 1);
+        assert_eq!(batch.cgroups[&5].self_ns, 30);
+        assert_eq!(batch.cgroups[&5].latency, Histogram { counts: [3, 0, 0, 0, 0, 0, 0, 0, 0, 1], sum_ns: 30 });
+        assert_eq!(batch.cgroups.len(), 2);
+        let both = PairKey { victim: 5, holder: 6 };
+        assert_eq!(batch.pairs[&both], PairSample { wait_ns: 7, smt_ns: 2, age: 0 });
+        assert_eq!(batch.pairs.len(), 2);
+
+        let drained = batch.clone().cgroups;
+        batch.drain(cgroups.iter(), pairs.iter(), 1);
+        assert_eq!(batch.cgroups, drained, "nothing counts twice");
+    }
+
+    #[test]
+    fn in_bursts_each_entry_stands_for_several() {
+        let mut batch = Batch::default();
+        batch.drain([cgroup(5, 10, [1, 2])].iter(), [pair(5, 6, 3)].iter(), 8);
+        assert_eq!(batch.cgroups[&5].self_ns, 80);
+        assert_eq!(batch.cgroups[&5].latency.counts, [8, 0, 0, 0, 0, 0, 0, 0, 0, 16]);
+        assert_eq!(batch.pairs[&PairKey { victim: 5, holder: 6 }].wait_ns, 24);
+    }
+}

@@ -1,0 +1,81 @@
+//! What the program costs: the kernel's own measure where it takes one, else an estimate.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::layout::Cpu;
+
+/// What a switch pays for any program on this hook before it begins: `benches/switch.rs`, the empty program. It is in
+/// no measure of the program's own run time.
+const HOOK_NS: u64 = 90;
+/// The program's own duration, until some runs have been taken: `benches/switch.rs`.
+const NOMINAL_RUN_NS: u64 = 60;
+
+/// Totals of all CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) switches: u64,
+    pub(crate) timed_runs: u64,
+    pub(crate) timed_ns: u64,
+    /// The kernel's measure; stands still while `kernel.bpf_stats_enabled` is off.
+    pub(crate) kernel_run_ns: u64,
+}
+
+impl Totals {
+    pub(crate) fn read(cpus: &[Cpu], kernel_run_time: Option<Duration>) -> Self {
+        let sum = |field: fn(&Cpu) -> &AtomicU64| cpus.iter().map(|cpu| field(cpu).load(Relaxed)).sum();
+        Self {
+            switches: sum(|cpu| &cpu.switches),
+            timed_runs: sum(|cpu| &cpu.timed_runs),
+            timed_ns: sum(|cpu| &cpu.timed_ns),
+            kernel_run_ns: kernel_run_time.map_or(0, |time| time.as_nanos() as u64),
+        }
+    }
+}
+
+/// Adds up the cost.
+#[derive(Debug, Default)]
+pub(crate) struct CostMeter {
+    last: Totals,
+    /// Of all time, nanoseconds.
+    pub(crate) run_ns: u64,
+}
+
+impl CostMeter {
+    /// CPU time since the last call.
+    pub(crate) fn advance(&mut self, now: Totals) -> Duration {
+        let switches = now.switches - self.last.switches;
+        let measured_ns = now.kernel_run_ns.saturating_sub(self.last.kernel_run_ns);
+        let timed_ns = now.timed_ns.checked_div(now.timed_runs).unwrap_or(NOMINAL_RUN_NS);
+        let own_ns = if measured_ns > 0 { measured_ns } else { switches * timed_ns };
+        self.last = now;
+        let cost_ns = own_ns + switches * HOOK_NS;
+        self.run_ns += cost_ns;
+        Duration::from_nanos(cost_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_cost_what_sampled_runs_took_and_the_hook() {
+        let mut meter = CostMeter::default();
+        let mut totals = Totals { switches: 1000, ..Totals::default() };
+        assert_eq!(meter.advance(totals).as_nanos(), u128::from(1000 * (NOMINAL_RUN_NS + HOOK_NS)));
+        totals = Totals { switches: 3000, timed_runs: 2, timed_ns: 400, ..totals };
+        assert_eq!(meter.advance(totals).as_nanos(), u128::from(2000 * (200 + HOOK_NS)));
+        assert_eq!(meter.run_ns, 1000 * (NOMINAL_RUN_NS + HOOK_NS) + 2000 * (200 + HOOK_NS));
+    }
+
+    #[test]
+    fn the_kernels_measure_takes_precedence_while_it_moves() {
+        let mut meter = CostMeter::default();
+        let totals = Totals { switches: 10, timed_runs: 1, timed_ns: 50, kernel_run_ns: 700 };
+        assert_eq!(meter.advance(totals).as_nanos(), u128::from(700 + 10 * HOOK_NS));
+        let totals = Totals { switches: 20, ..totals };
+        assert_eq!(meter.advance(totals).as_nanos(), u128::from(10 * (50 + HOOK_NS)));
+    }
+}

@@ -1,0 +1,154 @@
+//! Why waits cannot be traced here. None of it harms the agent: it goes on with the bounds from schedstat.
+
+use std::io;
+
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+use aya::sys::SyscallError;
+use aya::{BtfError, EbpfError};
+
+/// What kept the program from being loaded or attached.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The kernel does not describe its types.
+    #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF)")]
+    NoBtf(#[source] BtfError),
+    /// `CAP_BPF` or `CAP_PERFMON` is missing, or a policy forbids BPF.
+    #[error("BPF is not permitted: it needs CAP_BPF and CAP_PERFMON")]
+    NotPermitted(#[source] io::Error),
+    /// The kernel is locked down (confidentiality), which forbids to read it with BPF.
+    #[error("the kernel is locked down")]
+    LockedDown(#[source] io::Error),
+    /// The verifier does not take the program.
+    #[error("the kernel's verifier refuses the program: {log}")]
+    VerifierRefused {
+        /// The end of what it said.
+        log: String,
+        /// What the call returned.
+        source: io::Error,
+    },
+    /// This kernel lacks something that the program needs, a type, a field or a helper.
+    #[error("the program does not fit this kernel")]
+    UnsupportedKernel(#[source] EbpfError),
+    /// A map could not be created, or mapped into memory.
+    #[error("the program's tables cannot be made: {0}")]
+    Maps(String, #[source] io::Error),
+    /// The tracepoint does not take the program.
+    #[error("the program cannot be attached to sched_switch")]
+    Attach(#[source] ProgramError),
+    /// `/sys` does not tell the machine's CPUs.
+    #[error("the CPUs of this machine are not known")]
+    Cpus(#[source] cgroupfs::Error),
+}
+
+impl StartError {
+    /// One word, for `cpuwarden_feature_enabled{feature="sched_trace",reason}`.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NoBtf(_) => "no_btf",
+            Self::NotPermitted(_) => "not_permitted",
+            Self::LockedDown(_) => "locked_down",
+            Self::VerifierRefused { .. } => "verifier_refused",
+            Self::UnsupportedKernel(_) => "unsupported_kernel",
+            Self::Maps(..) => "no_tables",
+            Self::Attach(_) => "attach_failed",
+            Self::Cpus(_) => "unknown_cpus",
+        }
+    }
+
+    /// From the creation of the maps and the relocation of the program.
+    pub(crate) fn on_load(error: EbpfError, is_locked_down: bool) -> Self {
+        match error {
+            EbpfError::MapError(MapError::CreateError { name, io_error }) => {
+                refused(io_error, is_locked_down, |error| Self::Maps(name, error))
+            }
+            EbpfError::MapError(MapError::SyscallError(SyscallError { call, io_error })) => {
+                refused(io_error, is_locked_down, |error| Self::Maps(call.to_owned(), error))
+            }
+            // The first call to BPF at all: where it is not permitted, this is where it shows.
+            EbpfError::BtfError(BtfError::LoadError { io_error, .. }) if is_permission(&io_error) => {
+                refused(io_error, is_locked_down, Self::NotPermitted)
+            }
+            EbpfError::ProgramError(error) => Self::on_verify(error, is_locked_down),
+            error => Self::UnsupportedKernel(error),
+        }
+    }
+
+    /// From the program's own load.
+    pub(crate) fn on_verify(error: ProgramError, is_locked_down: bool) -> Self {
+        match error {
+            ProgramError::LoadError { io_error, verifier_log } => {
+                let log = last_lines(&verifier_log.to_string());
+                // Without the capability the verifier is never asked, or stops at the first read of the kernel.
+                if log.is_empty() || is_permission(&io_error) && is_locked_down {
+                    return refused(io_error, is_locked_down, |source| Self::VerifierRefused { log, source });
+                }
+                Self::VerifierRefused { log, source: io_error }
+            }
+            error => Self::UnsupportedKernel(error.into()),
+        }
+    }
+
+    /// From the attachment.
+    pub(crate) fn on_attach(error: ProgramError, is_locked_down: bool) -> Self {
+        match error {
+            ProgramError::SyscallError(SyscallError { io_error, .. }) if is_permission(&io_error) => {
+                refused(io_error, is_locked_down, Self::NotPermitted)
+            }
+            error => Self::Attach(error),
+        }
+    }
+}
+
+fn is_permission(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// Tells a lack of rights from every other refusal.
+fn refused(error: io::Error, is_locked_down: bool, otherwise: impl FnOnce(io::Error) -> StartError) -> StartError {
+    match is_permission(&error) {
+        true if is_locked_down => StartError::LockedDown(error),
+        true => StartError::NotPermitted(error),
+        false => otherwise(error),
+    }
+}
+
+/// The verifier says what it objects to at the end, after thousands of lines.
+fn last_lines(log: &str) -> String {
+    let lines: Vec<_> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io_error(code: i32) -> io::Error {
+        io::Error::from_raw_os_error(code)
+    }
+
+    const EPERM: i32 = 1;
+    const E2BIG: i32 = 7;
+
+    fn map_error(code: i32) -> EbpfError {
+        EbpfError::MapError(MapError::CreateError { name: "pairs".into(), io_error: io_error(code) })
+    }
+
+    #[test]
+    fn a_lack_of_rights_is_told_from_a_refusal() {
+        assert_eq!(StartError::on_load(map_error(EPERM), false).reason(), "not_permitted");
+        assert_eq!(StartError::on_load(map_error(EPERM), true).reason(), "locked_down");
+        assert_eq!(StartError::on_load(map_error(E2BIG), true).reason(), "no_tables");
+        assert_eq!(StartError::on_load(EbpfError::NoBTF, false).reason(), "unsupported_kernel");
+    }
+
+    #[test]
+    fn the_verifier_is_quoted_by_its_last_lines() {
+        assert_eq!(
+            last_lines("1\n2\n\n3\n4\n invalid access\nprocessed 7 insns\n"),
+            "3; 4; invalid access; processed 7 insns"
+        );
+        assert_eq!(last_lines(""), "");
+    }
+}

@@ -1,0 +1,235 @@
+//! Keeps the program within its budget: all the time, in bursts, or not at all. Pure; time is an argument.
+
+use std::time::{Duration, Instant};
+
+use crate::waits::Mode;
+
+/// A burst.
+const BURST: Duration = Duration::from_secs(1);
+/// Continuous running must pass the budget for so long before it ends.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Bursts that must be well within the budget before running is continuous again.
+const CALM_BURSTS: u32 = 3;
+/// Well within: this share of the budget.
+const CALM: f64 = 0.8;
+/// Bursts are no rarer than this; what would still cost too much is detached.
+const RAREST: u32 = 60;
+/// A detached program is tried again after this.
+const RETRY: Duration = Duration::from_secs(600);
+
+/// What the program took since the step before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    /// CPU time of the program.
+    pub(crate) cost: Duration,
+    /// Time of all CPUs together.
+    pub(crate) capacity: Duration,
+}
+
+/// What is to be done with the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Keep,
+    Attach,
+    Detach,
+}
+
+/// The state of one program.
+#[derive(Debug)]
+pub(crate) struct Governor {
+    /// Share of the CPUs' time.
+    budget: f64,
+    mode: Mode,
+    phase: Phase,
+    calm_bursts: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// Attached: since when, what it took in this burst, and since when it is over the budget without a break.
+    On { since: Instant, cost: Duration, capacity: Duration, over_since: Option<Instant> },
+    /// Detached until then.
+    Off { until: Instant },
+}
+
+impl Phase {
+    fn on(since: Instant) -> Self {
+        Self::On { since, cost: Duration::ZERO, capacity: Duration::ZERO, over_since: None }
+    }
+}
+
+impl Governor {
+    /// For a program that has just been attached. `budget`: its share of the CPUs' time.
+    pub(crate) fn new(budget: f64, now: Instant) -> Self {
+        Self { budget, mode: Mode::Continuous, phase: Phase::on(now), calm_bursts: 0 }
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// For how many of the same length the time stands in which something is counted now.
+    pub(crate) fn scale(&self) -> u32 {
+        if let Mode::Bursts { one_of } = self.mode { one_of } else { 1 }
+    }
+
+    /// Decides for the time until the next step.
+    pub(crate) fn step(&mut self, now: Instant, usage: Usage) -> Action {
+        match self.phase {
+            Phase::Off { until } if now < until => Action::Keep,
+            Phase::Off { .. } => {
+                if self.mode == Mode::Detached {
+                    self.mode = Mode::Bursts { one_of: RAREST };
+                }
+                self.phase = Phase::on(now);
+                Action::Attach
+            }
+            Phase::On { since, cost, capacity, over_since } => {
+                let (cost, capacity) = (cost + usage.cost, capacity + usage.capacity);
+                if self.mode == Mode::Continuous {
+                    return self.step_continuous(now, usage, over_since);
+                }
+                if now.duration_since(since) < BURST {
+                    self.phase = Phase::On { since, cost, capacity, over_since };
+                    return Action::Keep;
+                }
+                self.end_burst(now, now.duration_since(since), share(cost, capacity))
+            }
+        }
+    }
+
+    /// The program could not be attached.
+    pub(crate) fn give_up(&mut self, now: Instant) {
+        self.mode = Mode::Detached;
+        self.phase = Phase::Off { until: now + RETRY };
+    }
+
+    fn step_continuous(&mut self, now: Instant, usage: Usage, over_since: Option<Instant>) -> Action {
+        let share = share(usage.cost, usage.capacity);
+        if share <= self.budget {
+            self.phase = Phase::on(now);
+            return Action::Keep;
+        }
+        let over_since = over_since.unwrap_or(now);
+        if now.duration_since(over_since) < PATIENCE {
+            self.phase =
+                Phase::On { since: now, cost: Duration::ZERO, capacity: Duration::ZERO, over_since: Some(over_since) };
+            return Action::Keep;
+        }
+        self.pause(now, BURST, share)
+    }
+
+    fn end_burst(&mut self, now: Instant, length: Duration, share: f64) -> Action {
+        self.calm_bursts = if share <= self.budget * CALM { self.calm_bursts + 1 } else { 0 };
+        if self.calm_bursts >= CALM_BURSTS {
+            self.calm_bursts = 0;
+            self.mode = Mode::Continuous;
+            self.phase = Phase::on(now);
+            return Action::Keep;
+        }
+        self.pause(now, length, share)
+    }
+
+    /// Detaches for so many times the length of a burst that the average is within the budget.
+    fn pause(&mut self, now: Instant, burst: Duration, share: f64) -> Action {
+        let one_of = (share / self.budget).ceil();
+        if one_of > f64::from(RAREST) {
+            self.give_up(now);
+            return Action::Detach;
+        }
+        // A burst within the budget still waits for its like before running is continuous again.
+        let one_of = (one_of as u32).max(2);
+        self.mode = Mode::Bursts { one_of };
+        self.phase = Phase::Off { until: now + burst * (one_of - 1) };
+        Action::Detach
+    }
+}
+
+fn share(cost: Duration, capacity: Duration) -> f64 {
+    if capacity.is_zero() { 0.0 } else { cost.as_secs_f64() / capacity.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A governor of 1 % that is asked once a second, for a program that takes `share` of four CPUs while attached.
+    struct Clock {
+        governor: Governor,
+        now: Instant,
+        attached: bool,
+        attached_secs: u32,
+    }
+
+    impl Clock {
+        fn new() -> Self {
+            let now = Instant::now();
+            Self { governor: Governor::new(0.01, now), now, attached: true, attached_secs: 0 }
+        }
+
+        fn run(&mut self, secs: u32, share: f64) -> Mode {
+            for _ in 0..secs {
+                self.now += Duration::from_secs(1);
+                self.attached_secs += u32::from(self.attached);
+                let capacity = Duration::from_secs(4);
+                let cost = if self.attached { capacity.mul_f64(share) } else { Duration::ZERO };
+                match self.governor.step(self.now, Usage { cost, capacity }) {
+                    Action::Keep => {}
+                    Action::Attach => assert!(!std::mem::replace(&mut self.attached, true)),
+                    Action::Detach => assert!(std::mem::replace(&mut self.attached, false)),
+                }
+            }
+            self.governor.mode()
+        }
+    }
+
+    #[test]
+    fn within_the_budget_nothing_happens_and_a_peak_is_borne() {
+        let mut clock = Clock::new();
+        assert_eq!(clock.run(100, 0.01), Mode::Continuous);
+        clock.run(3, 0.05);
+        assert_eq!(clock.run(10, 0.005), Mode::Continuous);
+        assert_eq!(clock.attached_secs, 113);
+    }
+
+    #[test]
+    fn above_it_runs_in_bursts_that_average_out_to_the_budget() {
+        let mut clock = Clock::new();
+        assert_eq!(clock.run(4, 0.075), Mode::Bursts { one_of: 8 });
+        clock.attached_secs = 0;
+        clock.run(800, 0.075);
+        assert_eq!(clock.governor.scale(), 8);
+        assert!((95..=105).contains(&clock.attached_secs), "{}", clock.attached_secs);
+    }
+
+    #[test]
+    fn calm_ends_the_bursts_and_a_single_calm_burst_does_not() {
+        let mut clock = Clock::new();
+        clock.run(4, 0.035);
+        assert_eq!(clock.run(4, 0.001), Mode::Bursts { one_of: 2 });
+        clock.run(8, 0.02);
+        assert_eq!(clock.governor.mode(), Mode::Bursts { one_of: 2 });
+        assert_eq!(clock.run(12, 0.001), Mode::Continuous);
+        assert!(clock.attached);
+    }
+
+    #[test]
+    fn what_even_bursts_cannot_pay_is_detached_and_tried_again() {
+        let mut clock = Clock::new();
+        assert_eq!(clock.run(4, 0.9), Mode::Detached);
+        assert!(!clock.attached);
+        assert_eq!(clock.run(599, 0.9), Mode::Detached);
+        assert_eq!(clock.run(1, 0.9), Mode::Bursts { one_of: 60 });
+        assert_eq!(clock.run(1, 0.9), Mode::Detached);
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_attached_again_is_tried_later() {
+        let mut clock = Clock::new();
+        clock.run(4, 0.05);
+        clock.governor.give_up(clock.now);
+        clock.attached = false;
+        assert_eq!(clock.run(599, 0.0), Mode::Detached);
+        assert_eq!(clock.run(1, 0.0), Mode::Bursts { one_of: 60 });
+    }
+}

@@ -1,0 +1,249 @@
+//! The program in the kernel: load, attach, detach, and its tables in memory.
+//!
+//! Owns every BPF object; knows nothing of what the tables mean.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use aya::maps::Map;
+use aya::programs::BtfTracePoint;
+use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::{Btf, Ebpf, EbpfLoader};
+
+use crate::cpus::Cpus;
+use crate::error::StartError;
+use crate::layout::{CgroupWaits, Control, Cpu, HALVES, Pair};
+use crate::mapped::{Mapped, Shared};
+use crate::waits::{LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
+
+/// The program, built from `bpf/sched_trace.bpf.c` by `cargo xtask bpf`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched_trace.bpf.o");
+
+const NAME: &str = "sched_switch";
+
+/// Slots of a CPU in each table; powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// (victim, holder), a half.
+    pub(crate) pairs: u32,
+    /// Cgroups, a half.
+    pub(crate) cgroups: u32,
+    /// CFS run queues that were ever throttled.
+    pub(crate) throttles: u32,
+}
+
+impl Slots {
+    /// Fewer a CPU on a machine of many, where the same containers are spread over more: 500 containers on four CPUs
+    /// meet each other on every one. With the histories 630 KiB a CPU up to 4, 340 up to 16, 200 up to 64, then 130.
+    pub(crate) fn for_cpus(count: u32) -> Self {
+        let divisor = match count {
+            0..=4 => 1,
+            5..=16 => 2,
+            17..=64 => 4,
+            _ => 8,
+        };
+        Self { pairs: 4096 / divisor, cgroups: 1024 / divisor, throttles: 128 }
+    }
+}
+
+/// The tables, mapped.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    control: Mapped<Control>,
+    pub(crate) cpus: Mapped<Cpu>,
+    cgroups: Mapped<CgroupWaits>,
+    pairs: Mapped<Pair>,
+    slots: Slots,
+}
+
+impl Tables {
+    /// The half that the program fills.
+    pub(crate) fn half(&self) -> u32 {
+        (self.control[0].half.load(Relaxed) & 1) as u32
+    }
+
+    /// Makes the program fill the other half.
+    pub(crate) fn flip(&self) {
+        self.control[0].half.store(u64::from(self.half() ^ 1), Relaxed);
+    }
+
+    /// Makes the program forget its histories.
+    fn begin_session(&self) {
+        self.control[0].session.fetch_add(1, Relaxed);
+    }
+
+    /// The cgroups' entries of one half.
+    pub(crate) fn cgroups(&self, half: u32) -> impl Iterator<Item = &CgroupWaits> {
+        half_of(&self.cgroups, self.slots.cgroups, half)
+    }
+
+    /// The pairs' entries of one half.
+    pub(crate) fn pairs(&self, half: u32) -> impl Iterator<Item = &Pair> {
+        half_of(&self.pairs, self.slots.pairs, half)
+    }
+}
+
+/// The entries of one half: a table holds, for each CPU in turn, its halves in turn.
+fn half_of<T>(table: &[T], slots: u32, half: u32) -> impl Iterator<Item = &T> {
+    table.chunks_exact(slots as usize).skip(half as usize).step_by(HALVES as usize).flatten()
+}
+
+/// The loaded program; detached and unloaded when dropped.
+#[derive(Debug)]
+pub(crate) struct Program {
+    ebpf: Ebpf,
+    link: Option<BtfTracePointLinkId>,
+    pub(crate) tables: Tables,
+    is_locked_down: bool,
+}
+
+impl Program {
+    /// Loads the program without attaching it.
+    pub(crate) fn load(sys_root: &Path, cpus: &Cpus) -> Result<Self, StartError> {
+        Self::load_object(OBJECT, sys_root, cpus)
+    }
+
+    fn load_object(object: &[u8], sys_root: &Path, cpus: &Cpus) -> Result<Self, StartError> {
+        let is_locked_down = is_locked_down(sys_root);
+        let btf = Btf::parse_file(sys_root.join("kernel/btf/vmlinux"), aya::Endianness::default());
+        let btf = btf.map_err(StartError::NoBtf)?;
+        let slots = Slots::for_cpus(cpus.count);
+        let mut ebpf =
+            relocate(object, &btf, cpus, slots).map_err(|error| StartError::on_load(error, is_locked_down))?;
+        let program = tracepoint(&mut ebpf);
+        program.load(NAME, &btf).map_err(|error| StartError::on_verify(error, is_locked_down))?;
+        let tables = map_tables(&ebpf, cpus.count, slots)?;
+        for &(cpu, sibling) in &cpus.siblings {
+            tables.cpus[cpu as usize].sibling.store(u64::from(sibling) + 1, Relaxed);
+        }
+        Ok(Self { ebpf, link: None, tables, is_locked_down })
+    }
+
+    /// Attaches the program, with empty histories.
+    pub(crate) fn attach(&mut self) -> Result<(), StartError> {
+        if self.link.is_none() {
+            self.tables.begin_session();
+            let link = tracepoint(&mut self.ebpf).attach();
+            self.link = Some(link.map_err(|error| StartError::on_attach(error, self.is_locked_down))?);
+        }
+        Ok(())
+    }
+
+    /// Detaches the program: from then on a context switch costs nothing.
+    pub(crate) fn detach(&mut self) {
+        if let Some(link) = self.link.take() {
+            // The link is this program's own, and closing a descriptor does not fail.
+            let _ = tracepoint(&mut self.ebpf).detach(link);
+        }
+    }
+
+    /// The kernel's own count of the program's run time; zero where `kernel.bpf_stats_enabled` was never on.
+    pub(crate) fn run_time(&self) -> Option<Duration> {
+        let program = self.ebpf.program(NAME)?;
+        program.info().ok().map(|info| info.run_time())
+    }
+}
+
+/// Fits the object to this kernel and creates its maps.
+fn relocate(object: &[u8], btf: &Btf, cpus: &Cpus, slots: Slots) -> Result<Ebpf, aya::EbpfError> {
+    let smt = u32::from(!cpus.siblings.is_empty());
+    let masks = [slots.pairs - 1, slots.cgroups - 1, slots.throttles - 1];
+    EbpfLoader::new()
+        .btf(Some(btf))
+        .override_global("pair_mask", &masks[0], true)
+        .override_global("cgroup_mask", &masks[1], true)
+        .override_global("throttle_mask", &masks[2], true)
+        .override_global("smt", &smt, true)
+        .override_global("latency_bounds", &LATENCY_BOUNDS_NS[..], true)
+        .override_global("stall_bounds", &STALL_BOUNDS_NS[..], true)
+        .map_max_entries("cpus", cpus.count)
+        .map_max_entries("throttles", cpus.count * slots.throttles)
+        .map_max_entries("cgroups", cpus.count * HALVES * slots.cgroups)
+        .map_max_entries("pairs", cpus.count * HALVES * slots.pairs)
+        .load(object)
+}
+
+fn tracepoint(ebpf: &mut Ebpf) -> &mut BtfTracePoint {
+    let program = ebpf.program_mut(NAME).expect("the object has this program, a test says");
+    program.try_into().expect("the object has it in a tp_btf section, a test says")
+}
+
+fn map_tables(ebpf: &Ebpf, cpus: u32, slots: Slots) -> Result<Tables, StartError> {
+    Ok(Tables {
+        control: map_table(ebpf, "controls", 1)?,
+        cpus: map_table(ebpf, "cpus", cpus)?,
+        cgroups: map_table(ebpf, "cgroups", cpus * HALVES * slots.cgroups)?,
+        pairs: map_table(ebpf, "pairs", cpus * HALVES * slots.pairs)?,
+        slots,
+    })
+}
+
+fn map_table<T: Shared>(ebpf: &Ebpf, name: &str, len: u32) -> Result<Mapped<T>, StartError> {
+    let error = |error: io::Error| StartError::Maps(name.to_owned(), error);
+    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(error(io::ErrorKind::NotFound.into())) };
+    Mapped::new(data.fd().as_fd(), len as usize).map_err(|errno| error(errno.into()))
+}
+
+/// `confidentiality` is the mode that keeps BPF from reading the kernel: kernel_lockdown(7).
+fn is_locked_down(sys_root: &Path) -> bool {
+    let path = sys_root.join("kernel/security/lockdown");
+    std::fs::read_to_string(path).is_ok_and(|modes| modes.contains("[confidentiality]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use object::{Object as _, ObjectSection as _};
+
+    use super::*;
+
+    /// The object, with the program's first instruction replaced by `exit`: it ends without a result.
+    fn object_that_no_verifier_takes() -> Vec<u8> {
+        let file = object::File::parse(OBJECT).unwrap();
+        let (offset, _) = file.section_by_name("tp_btf/sched_switch").unwrap().file_range().unwrap();
+        let start = usize::try_from(offset).unwrap();
+        let mut bytes = OBJECT.to_vec();
+        bytes[start..start + 8].copy_from_slice(&[0x95, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn kernel_a_refusal_by_the_verifier_is_an_error_with_its_words() {
+        let sys_root = Path::new("/sys");
+        let cpus = Cpus::read(sys_root).unwrap();
+        let error = Program::load_object(&object_that_no_verifier_takes(), sys_root, &cpus).unwrap_err();
+        assert_eq!(error.reason(), "verifier_refused", "{error:?}");
+        assert!(error.to_string().contains("unreachable insn 1"), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_without_btf_is_told_as_such() {
+        let sys_root = tempfile::tempdir().unwrap();
+        let cpus = Cpus { count: 1, online: 1, siblings: Vec::new() };
+        assert_eq!(Program::load(sys_root.path(), &cpus).unwrap_err().reason(), "no_btf");
+    }
+
+    #[test]
+    fn lockdown_is_read_from_securityfs() {
+        let sys_root = tempfile::tempdir().unwrap();
+        assert!(!is_locked_down(sys_root.path()));
+        let directory = sys_root.path().join("kernel/security");
+        std::fs::create_dir_all(&directory).unwrap();
+        for (modes, expected) in
+            [("[none] integrity confidentiality\n", false), ("none integrity [confidentiality]\n", true)]
+        {
+            std::fs::write(directory.join("lockdown"), modes).unwrap();
+            assert_eq!(is_locked_down(sys_root.path()), expected);
+        }
+    }
+
+    #[test]
+    fn halves_of_all_cpus_are_told_apart() {
+        // Two CPUs, two halves, two slots.
+        let table = [1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(half_of(&table, 2, 0).copied().collect::<Vec<_>>(), [1, 2, 5, 6]);
+        assert_eq!(half_of(&table, 2, 1).copied().collect::<Vec<_>>(), [3, 4, 7, 8]);
+    }
+}

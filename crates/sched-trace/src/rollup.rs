@@ -1,0 +1,369 @@
+//! From cgroups to containers and pods: counters that never go back. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::batch::{Batch, CgroupSample, PairKey, PairSample};
+use crate::interference::InterferenceTable;
+use crate::layout::IDLE;
+use crate::residual::Residual;
+use crate::waits::{Aggressor, ContainerId, ContainerWaits, Interference, Owner, Owners, PodId, RunDelay, SmtShares};
+
+/// The id of the root cgroup, where kernel threads are.
+const ROOT: u64 = 1;
+/// Polls after which a cgroup that is still not known never will be: gone before anyone walked by.
+const MAX_AGE: u32 = 10;
+/// Entries that may wait for their cgroups to become known.
+const MAX_PENDING: usize = 16_384;
+
+/// Everything that is known of one container.
+#[derive(Debug)]
+struct Account {
+    waits: ContainerWaits,
+    /// What was attributed before the last batch.
+    attributed_before_ns: u64,
+    residual: Residual,
+}
+
+/// The accumulated waits of all containers.
+#[derive(Debug)]
+pub(crate) struct Rollup {
+    has_smt: bool,
+    accounts: BTreeMap<ContainerId, Account>,
+    interference: InterferenceTable,
+    /// Time of cgroups that nobody knew, nanoseconds.
+    pub(crate) unknown_cgroup_ns: u64,
+}
+
+/// A wait of a container, or a turn of it on a core, with another cgroup's part in it.
+#[derive(Debug, Clone, Copy)]
+struct Encounter {
+    container: ContainerId,
+    pod: PodId,
+    holder: Owner,
+    sample: PairSample,
+}
+
+impl Rollup {
+    /// `has_smt`: there are cores whose two threads are known.
+    pub(crate) fn new(has_smt: bool) -> Self {
+        Self { has_smt, accounts: BTreeMap::new(), interference: InterferenceTable::default(), unknown_cgroup_ns: 0 }
+    }
+
+    /// Takes in what has an owner; the rest stays in the batch for later, for a while.
+    pub(crate) fn take(&mut self, batch: &mut Batch, owners: &mut dyn Owners, elapsed_secs: f64) {
+        for account in self.accounts.values_mut() {
+            account.attributed_before_ns = attributed(&account.waits);
+        }
+        let pending = batch.cgroups.len() + batch.pairs.len();
+        let max_age = if pending > MAX_PENDING { 0 } else { MAX_AGE };
+        batch.cgroups.retain(|&cgroup, sample| {
+            sample.age += 1;
+            self.take_cgroup(owners.owner(cgroup), sample) && sample.age <= max_age
+        });
+        batch.pairs.retain(|&key, sample| {
+            sample.age += 1;
+            self.take_pair(key, sample, owners, sample.age > max_age)
+        });
+        self.interference.settle(elapsed_secs);
+    }
+
+    /// Whether the sample must wait.
+    fn take_cgroup(&mut self, owner: Owner, sample: &CgroupSample) -> bool {
+        match owner {
+            Owner::Container { container, pod } => {
+                let account = self.account(container, pod);
+                account.waits.throttled_ns += sample.throttled_ns;
+                account.waits.self_ns += sample.self_ns;
+                account.waits.system_ns += sample.idle_ns;
+                account.waits.latency.add(&sample.latency);
+                account.waits.stalls.add(&sample.stalls);
+                account.residual.add_unknown(sample.unknown_ns);
+                if let Some(smt) = &mut account.waits.smt {
+                    smt.self_ns += sample.smt_self_ns;
+                    smt.idle_ns += sample.smt_idle_ns;
+                }
+                false
+            }
+            Owner::Pod(_) | Owner::System => false,
+            Owner::Unknown => true,
+        }
+    }
+
+    /// Whether the sample must wait. A `last_chance` is not passed on.
+    fn take_pair(&mut self, key: PairKey, sample: &PairSample, owners: &mut dyn Owners, last_chance: bool) -> bool {
+        let (container, pod) = match owners.owner(key.victim) {
+            Owner::Container { container, pod } => (container, pod),
+            Owner::Pod(_) | Owner::System => return false,
+            Owner::Unknown if last_chance => {
+                self.unknown_cgroup_ns += sample.wait_ns;
+                return false;
+            }
+            Owner::Unknown => return true,
+        };
+        let holder = match key.holder {
+            IDLE | ROOT => Owner::System,
+            holder => owners.owner(holder),
+        };
+        if holder == Owner::Unknown && !last_chance {
+            return true;
+        }
+        self.take_encounter(Encounter { container, pod, holder, sample: *sample });
+        false
+    }
+
+    fn take_encounter(&mut self, encounter: Encounter) {
+        let Encounter { container, pod, holder, sample } = encounter;
+        let waits = &mut self.account(container, pod).waits;
+        let is_self = matches!(holder, Owner::Container { pod: other, .. } | Owner::Pod(other) if other == pod);
+        if let Some(smt) = &mut waits.smt {
+            *(if is_self { &mut smt.self_ns } else { &mut smt.other_ns }) += sample.smt_ns;
+        }
+        match holder {
+            _ if is_self => waits.self_ns += sample.wait_ns,
+            Owner::Container { pod: other, .. } | Owner::Pod(other) => {
+                waits.neighbor_ns += sample.wait_ns;
+                self.interference.add(pod, Aggressor::Pod(other), sample.wait_ns);
+            }
+            Owner::System => {
+                waits.system_ns += sample.wait_ns;
+                self.interference.add(pod, Aggressor::System, sample.wait_ns);
+            }
+            Owner::Unknown => {
+                self.account(container, pod).residual.add_unknown(sample.wait_ns);
+                self.unknown_cgroup_ns += sample.wait_ns;
+            }
+        }
+    }
+
+    fn account(&mut self, container: ContainerId, pod: PodId) -> &mut Account {
+        let smt = self.has_smt.then(SmtShares::default);
+        self.accounts.entry(container).or_insert_with(|| Account {
+            waits: ContainerWaits {
+                container,
+                pod,
+                throttled_ns: 0,
+                neighbor_ns: 0,
+                self_ns: 0,
+                system_ns: 0,
+                unattributed_ns: 0,
+                latency: Default::default(),
+                stalls: Default::default(),
+                smt,
+            },
+            attributed_before_ns: 0,
+            residual: Residual::default(),
+        })
+    }
+
+    /// Takes in run delays that were read while the last batch was counted.
+    pub(crate) fn reconcile(&mut self, delays: &[RunDelay]) {
+        for delay in delays {
+            if let Some(account) = self.accounts.get_mut(&delay.container) {
+                let (before, now) = (account.attributed_before_ns, attributed(&account.waits));
+                account.residual.reconcile(delay.gained_ns, before, now);
+            }
+        }
+    }
+
+    /// From here on, or until here, what is counted is an estimate: no run delay can be held against it.
+    pub(crate) fn interrupt(&mut self) {
+        self.accounts.values_mut().for_each(|account| account.residual.interrupt());
+    }
+
+    /// Forgets containers and pods that are gone.
+    pub(crate) fn retain(&mut self, owners: &dyn Owners) {
+        self.accounts.retain(|&container, _| owners.has_container(container));
+        self.interference.retain(|pod| owners.has_pod(pod));
+    }
+
+    /// The counters, by container id.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = ContainerWaits> {
+        self.accounts
+            .values()
+            .map(|account| ContainerWaits { unattributed_ns: account.residual.unattributed_ns(), ..account.waits })
+    }
+
+    /// Who made whom wait, by victim and aggressor.
+    pub(crate) fn interference(&self) -> impl Iterator<Item = Interference> {
+        self.interference.rows()
+    }
+}
+
+fn attributed(waits: &ContainerWaits) -> u64 {
+    waits.throttled_ns + waits.neighbor_ns + waits.self_ns + waits.system_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Cgroups of a node: 10 and 11 are containers of pod 1, 12 is its sandbox, 20 is the container of pod 2, 30 is a
+    /// host service.
+    #[derive(Debug, Default)]
+    struct Node {
+        hidden: Vec<u64>,
+        gone: Vec<PodId>,
+    }
+
+    const POD: PodId = PodId(1);
+    const OTHER_POD: PodId = PodId(2);
+
+    fn container(id: u64) -> ContainerId {
+        ContainerId(id)
+    }
+
+    impl Owners for Node {
+        fn owner(&mut self, cgroup: u64) -> Owner {
+            match cgroup {
+                _ if self.hidden.contains(&cgroup) => Owner::Unknown,
+                10 | 11 => Owner::Container { container: container(cgroup), pod: POD },
+                12 => Owner::Pod(POD),
+                20 => Owner::Container { container: container(20), pod: OTHER_POD },
+                30 => Owner::System,
+                _ => Owner::Unknown,
+            }
+        }
+
+        fn has_container(&self, container: ContainerId) -> bool {
+            !self.gone.contains(&if container.0 == 20 { OTHER_POD } else { POD })
+        }
+
+        fn has_pod(&self, pod: PodId) -> bool {
+            !self.gone.contains(&pod)
+        }
+    }
+
+    fn batch(cgroups: &[(u64, CgroupSample)], pairs: &[(u64, u64, u64)]) -> Batch {
+        let pair = |&(victim, holder, wait_ns): &(u64, u64, u64)| {
+            (PairKey { victim, holder }, PairSample { wait_ns, smt_ns: wait_ns * 2, age: 0 })
+        };
+        Batch { cgroups: HashMap::from_iter(cgroups.iter().copied()), pairs: pairs.iter().map(pair).collect() }
+    }
+
+    fn waits(rollup: &Rollup, id: u64) -> ContainerWaits {
+        rollup.containers().find(|waits| waits.container == container(id)).unwrap()
+    }
+
+    #[test]
+    fn each_part_goes_to_its_cause() {
+        let mut rollup = Rollup::new(true);
+        let sample = CgroupSample {
+            throttled_ns: 1,
+            self_ns: 10,
+            idle_ns: 100,
+            unknown_ns: 1000,
+            smt_self_ns: 3,
+            smt_idle_ns: 5,
+            ..CgroupSample::default()
+        };
+        // Its own pod's other container and sandbox, another pod, a host service, a kernel thread, an idle CPU.
+        let pairs = [(10, 11, 20), (10, 12, 30), (10, 20, 700), (10, 30, 4000), (10, ROOT, 5000), (10, IDLE, 6000)];
+        rollup.take(&mut batch(&[(10, sample)], &pairs), &mut Node::default(), 1.0);
+        let found = waits(&rollup, 10);
+        assert_eq!((found.container, found.pod), (container(10), POD));
+        assert_eq!((found.throttled_ns, found.self_ns, found.neighbor_ns), (1, 10 + 20 + 30, 700));
+        assert_eq!((found.system_ns, found.unattributed_ns), (100 + 4000 + 5000 + 6000, 1000));
+        let smt = SmtShares { self_ns: 3 + 40 + 60, other_ns: 2 * (700 + 4000 + 5000 + 6000), idle_ns: 5 };
+        assert_eq!(found.smt, Some(smt));
+    }
+
+    #[test]
+    fn only_containers_have_waits() {
+        let mut rollup = Rollup::new(false);
+        let sample = CgroupSample { self_ns: 1, ..CgroupSample::default() };
+        let mut batch = batch(&[(12, sample), (30, sample)], &[(12, 20, 5), (30, 20, 5)]);
+        rollup.take(&mut batch, &mut Node::default(), 1.0);
+        assert_eq!(rollup.containers().count() + rollup.interference().count(), 0);
+        assert!(batch.cgroups.is_empty() && batch.pairs.is_empty());
+    }
+
+    #[test]
+    fn a_cgroup_that_becomes_known_later_loses_nothing() {
+        let mut rollup = Rollup::new(false);
+        let mut node = Node { hidden: vec![10, 20], ..Node::default() };
+        let sample = CgroupSample { self_ns: 7, ..CgroupSample::default() };
+        let mut batch = batch(&[(10, sample)], &[(10, 20, 5), (10, 30, 6)]);
+        for _ in 0..3 {
+            rollup.take(&mut batch, &mut node, 1.0);
+        }
+        assert_eq!(rollup.containers().count(), 0);
+        node.hidden.clear();
+        rollup.take(&mut batch, &mut node, 1.0);
+        let found = waits(&rollup, 10);
+        assert_eq!((found.self_ns, found.neighbor_ns, found.system_ns), (7, 5, 6));
+    }
+
+    #[test]
+    fn a_cgroup_that_never_becomes_known_blames_nobody() {
+        let mut rollup = Rollup::new(false);
+        let sample = CgroupSample { self_ns: 7, ..CgroupSample::default() };
+        let mut batch = batch(&[(98, sample)], &[(10, 99, 5), (98, 10, 6)]);
+        for _ in 0..=MAX_AGE {
+            rollup.take(&mut batch, &mut Node::default(), 1.0);
+        }
+        assert!(batch.cgroups.is_empty() && batch.pairs.is_empty());
+        assert_eq!(waits(&rollup, 10).unattributed_ns, 5);
+        assert_eq!(rollup.unknown_cgroup_ns, 5 + 6);
+        assert_eq!(rollup.interference().count(), 0);
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let mut rollup = Rollup::new(false);
+        let mut node = Node::default();
+        let ms = 1_000_000;
+        rollup.take(&mut batch(&[], &[(10, 20, 50 * ms), (20, 10, 50 * ms), (20, 30, 1)]), &mut node, 1.0);
+        assert_eq!(rollup.interference().count(), 3);
+        node.gone.push(POD);
+        rollup.retain(&node);
+        assert_eq!(rollup.containers().map(|waits| waits.container).collect::<Vec<_>>(), [container(20)]);
+        let left: Vec<_> = rollup.interference().map(|row| (row.victim, row.aggressor)).collect();
+        assert_eq!(left, [(OTHER_POD, Aggressor::System)]);
+    }
+
+    #[test]
+    fn run_delay_that_was_not_attributed_shows() {
+        let mut rollup = Rollup::new(false);
+        let mut node = Node::default();
+        let mut poll = |attributed_ns, gained_ns| {
+            rollup.take(&mut batch(&[], &[(10, 20, attributed_ns)]), &mut node, 1.0);
+            rollup.reconcile(&[RunDelay { container: container(10), gained_ns }]);
+            waits(&rollup, 10).unattributed_ns
+        };
+        assert_eq!(poll(100, 1_000_000), 0);
+        // 100 of before the first report, and 40.
+        assert_eq!(poll(40, 150), 10);
+        assert_eq!(poll(90, 90), 10);
+    }
+
+    proptest! {
+        #[test]
+        fn every_nanosecond_is_in_one_counter_and_none_goes_back(
+            polls in proptest::collection::vec(
+                proptest::collection::vec((prop_oneof![Just(10u64), Just(11), Just(20)], 1u64..32, 0u64..1_000_000), 0..20),
+                1..15,
+            )
+        ) {
+            let mut rollup = Rollup::new(false);
+            let mut pending = Batch::default();
+            let (mut put_in, mut before) = (0, 0);
+            for pairs in polls {
+                for (victim, holder, ns) in pairs {
+                    pending.pairs.entry(PairKey { victim, holder }).or_default().wait_ns += ns;
+                    put_in += ns;
+                }
+                rollup.take(&mut pending, &mut Node::default(), 1.0);
+                let counted = |waits: ContainerWaits| attributed(&waits) + waits.unattributed_ns;
+                let out: u64 = rollup.containers().map(counted).sum();
+                let waiting: u64 = pending.pairs.values().map(|sample| sample.wait_ns).sum();
+                prop_assert_eq!(out + waiting, put_in);
+                prop_assert!(out >= before);
+                before = out;
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The whole: the program, polled.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::batch::Batch;
+use crate::cost::{CostMeter, Totals};
+use crate::cpus::Cpus;
+use crate::error::StartError;
+use crate::governor::{Action, Governor, Usage};
+use crate::layout::Cpu;
+use crate::program::Program;
+use crate::rollup::Rollup;
+use crate::waits::{Losses, Mode, Owners, RunDelay, WaitReport};
+
+/// What the operator decides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Where sysfs is: `/sys`.
+    pub sys_root: PathBuf,
+    /// Share of the time of all online CPUs that the program may take, above 0: `--sched-trace-budget`.
+    pub budget: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { sys_root: "/sys".into(), budget: 0.01 }
+    }
+}
+
+/// The running trace. Dropping it detaches and unloads the program.
+#[derive(Debug)]
+pub struct SchedTrace {
+    program: Program,
+    cpus: Cpus,
+    governor: Governor,
+    cost: CostMeter,
+    batch: Batch,
+    /// What the entries of the half that is not being filled count for.
+    retired_scale: u32,
+    rollup: Rollup,
+    /// Run delays that were read while the half was filled that is not being filled now.
+    delays: Vec<RunDelay>,
+    polled: Instant,
+    report: WaitReport,
+}
+
+impl SchedTrace {
+    /// Loads the program and attaches it.
+    ///
+    /// # Errors
+    /// Whatever keeps it from running here, in a [`StartError`] with a one-word reason; nothing is left behind.
+    pub fn start(options: &Options) -> Result<Self, StartError> {
+        let cpus = Cpus::read(&options.sys_root)?;
+        let mut program = Program::load(&options.sys_root, &cpus)?;
+        program.attach()?;
+        let now = Instant::now();
+        Ok(Self {
+            governor: Governor::new(options.budget.max(f64::MIN_POSITIVE), now),
+            cost: CostMeter::default(),
+            batch: Batch::default(),
+            retired_scale: 1,
+            rollup: Rollup::new(!cpus.siblings.is_empty()),
+            delays: Vec::new(),
+            polled: now,
+            report: WaitReport::empty(),
+            program,
+            cpus,
+        })
+    }
+
+    /// Takes in what was counted between the two polls before this one, and decides how the program goes on. Call it
+    /// once a second; it takes about a millisecond on a machine of 64 CPUs, and tens of them when the program is
+    /// attached or detached, so the sampler's thread is not the place.
+    ///
+    /// `now` never goes back. `delays` are the run delays that were read since the last poll.
+    pub fn poll(&mut self, now: Instant, owners: &mut dyn Owners, delays: &[RunDelay]) -> &WaitReport {
+        let elapsed = now.saturating_duration_since(self.polled);
+        self.polled = now;
+        self.collect(owners, elapsed, delays);
+        let usage = Usage { cost: self.advance_cost(), capacity: elapsed * self.cpus.online };
+        self.govern(now, usage);
+        self.rollup.retain(owners);
+        self.write_report();
+        &self.report
+    }
+
+    /// What the last poll reported.
+    #[must_use]
+    pub fn report(&self) -> &WaitReport {
+        &self.report
+    }
+
+    /// The half that was filled until the last poll has come to rest: a program that was running then ended long ago.
+    fn collect(&mut self, owners: &mut dyn Owners, elapsed: Duration, delays: &[RunDelay]) {
+        let tables = &self.program.tables;
+        let retired = tables.half() ^ 1;
+        self.batch.drain(tables.cgroups(retired), tables.pairs(retired), self.retired_scale);
+        self.rollup.take(&mut self.batch, owners, elapsed.as_secs_f64());
+        if self.governor.mode() == Mode::Continuous {
+            self.rollup.reconcile(&self.delays);
+        }
+        self.delays.clear();
+        self.delays.extend_from_slice(delays);
+    }
+
+    fn advance_cost(&mut self) -> Duration {
+        self.cost.advance(Totals::read(&self.program.tables.cpus, self.program.run_time()))
+    }
+
+    fn govern(&mut self, now: Instant, usage: Usage) {
+        let before = self.governor.mode();
+        self.retired_scale = self.governor.scale();
+        let action = self.governor.step(now, usage);
+        if action == Action::Detach {
+            self.program.detach();
+        }
+        self.program.tables.flip();
+        if action == Action::Attach && self.program.attach().is_err() {
+            self.governor.give_up(now);
+        }
+        let is_continuous = self.governor.mode() == Mode::Continuous;
+        if is_continuous != (before == Mode::Continuous) {
+            self.rollup.interrupt();
+            self.delays.clear();
+        }
+    }
+
+    fn write_report(&mut self) {
+        let sum = |field: fn(&Cpu) -> &AtomicU64| -> u64 {
+            self.program.tables.cpus.iter().map(|cpu| field(cpu).load(Relaxed)).sum()
+        };
+        self.report.mode = self.governor.mode();
+        self.report.containers.clear();
+        self.report.containers.extend(self.rollup.containers());
+        self.report.interference.clear();
+        self.report.interference.extend(self.rollup.interference());
+        self.report.losses = Losses {
+            lost_waits: sum(|cpu| &cpu.lost_waits),
+            lost_ns: sum(|cpu| &cpu.lost_ns),
+            evicted_histories: sum(|cpu| &cpu.evicted),
+            unknown_cgroup_ns: self.rollup.unknown_cgroup_ns,
+        };
+        self.report.switches = sum(|cpu| &cpu.switches);
+        self.report.run_ns = self.cost.run_ns;
+    }
+}

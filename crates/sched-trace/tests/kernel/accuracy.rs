@@ -1,0 +1,222 @@
+//! The causes of waits whose causes are known.
+
+use rustix::process::Signal;
+use sched_trace::Aggressor;
+
+use crate::lab::{Lab, Measured, Spinner, last_cpu};
+use crate::workload::Burst;
+
+/// `actual` lies within `share` of `expected`.
+#[track_caller]
+fn assert_near(what: &str, actual: u64, expected: u64, share: f64) {
+    let off = (actual as f64 - expected as f64) / expected as f64;
+    assert!(off.abs() <= share, "{what}: {} ms, expected {} ms", actual / 1_000_000, expected / 1_000_000);
+}
+
+/// All causes add up to the kernel's run delay.
+#[track_caller]
+fn assert_adds_up(victim: &Measured) {
+    assert_near("all causes", victim.sum_ns(), victim.delay_ns, 0.05);
+}
+
+/// Throttling is what the kernel says.
+#[track_caller]
+fn assert_throttled(victim: &Measured, throttled_ns: u64) {
+    assert_near("throttled", victim.found.throttled_ns, throttled_ns, 0.05);
+}
+
+/// The neighbour's part is its run time while the victim waited, throttled time excepted. It ran all the while that the
+/// victim was throttled, except when the rest of the machine did; that can have been then or while the victim waited.
+#[track_caller]
+fn assert_neighbor(victim: &Measured, rival: &Measured, throttled_ns: u64) {
+    let least = rival.run_ns.saturating_sub(throttled_ns);
+    let most = least + machine_ns(victim, &[rival]);
+    let found = victim.found.neighbor_ns as f64;
+    assert!(
+        (least as f64 * 0.95..=most as f64 * 1.05).contains(&found),
+        "neighbor: {:.0} ms, expected {} to {} ms",
+        found / 1e6,
+        least / 1_000_000,
+        most / 1_000_000
+    );
+}
+
+/// What the rest of the machine ran on a CPU that is never idle, by the kernel's own count: all that neither the victim,
+/// whose one thread ran or waited all the time, nor its rivals ran.
+fn machine_ns(victim: &Measured, rivals: &[&Measured]) -> u64 {
+    let ran: u64 = rivals.iter().map(|rival| rival.run_ns).sum();
+    victim.delay_ns.saturating_sub(ran)
+}
+
+#[test]
+fn kernel_a_spinner_alone_on_its_cpu_waits_for_its_quota_only() {
+    let mut lab = Lab::new();
+    let cpu = last_cpu();
+    let (pod, elsewhere) = (lab.pod("victim"), lab.pod("elsewhere"));
+    let mut victim = lab.container(&pod, "c");
+    victim.cgroup.set_quota_ms(20);
+    victim.spin(cpu);
+    let mut other = lab.container(&elsewhere, "c");
+    other.spin(0);
+    let [measured, _] = lab.measure([&victim, &other]);
+    println!("{measured:?}");
+    assert_adds_up(&measured);
+    assert_throttled(&measured, measured.throttled_ns);
+    let (found, wait) = (measured.found, measured.delay_ns);
+    assert!(found.neighbor_ns * 50 < wait, "{found:?}");
+    // Nobody is blamed for more than what is left of the wait, which is the machine's own work. (Where a whole run queue
+    // is throttled, it may be so for longer than its only thread waits.)
+    let others = found.neighbor_ns + found.system_ns + found.self_ns;
+    assert!(others <= wait.saturating_sub(measured.throttled_ns) + wait / 50, "{found:?}");
+    assert_near("length of all stalls", found.stalls.sum_ns, measured.throttled_ns, 0.05);
+    let stalls: u64 = found.stalls.counts.iter().sum();
+    assert!(stalls <= 45, "not more than one in each 100 ms: {:?}", found.stalls);
+}
+
+#[test]
+fn kernel_b_rivals_are_blamed_in_the_ratio_of_the_time_that_they_ran() {
+    let mut lab = Lab::new();
+    let cpu = last_cpu();
+    let pods = ["victim", "light", "heavy"].map(|name| lab.pod(name));
+    let mut containers = [0, 1, 2].map(|i| lab.container(&pods[i], "c"));
+    for (pod, weight) in pods.iter().zip([1024, 100, 300]) {
+        pod.cgroup.set_weight(weight);
+    }
+    containers.iter_mut().for_each(|container| container.spin(cpu));
+    let [victim, light, heavy] = lab.measure([&containers[0], &containers[1], &containers[2]]);
+    println!("{victim:?}");
+    assert_adds_up(&victim);
+    assert_eq!(victim.found.throttled_ns, 0);
+    let rivals_ns = victim.delay_ns - machine_ns(&victim, &[&light, &heavy]);
+    assert!(victim.found.neighbor_ns as f64 >= 0.95 * rivals_ns as f64, "{victim:?}");
+    let blamed = [1, 2].map(|i| lab.interference_ns(pods[0].id, Aggressor::Pod(pods[i].id)) as f64);
+    let (found, ran) = (blamed[1] / blamed[0], heavy.run_ns as f64 / light.run_ns as f64);
+    assert!((found / ran - 1.0).abs() <= 0.1, "blamed {found:.2} : 1, ran {ran:.2} : 1");
+}
+
+#[test]
+fn kernel_c_a_quota_and_a_rival_are_told_apart() {
+    let mut lab = Lab::new();
+    let cpu = last_cpu();
+    let pods = ["victim", "rival"].map(|name| lab.pod(name));
+    let mut victim = lab.container(&pods[0], "c");
+    let mut rival = lab.container(&pods[1], "c");
+    victim.cgroup.set_quota_ms(20);
+    victim.spin(cpu);
+    rival.spin(cpu);
+    let [victim, rival] = lab.measure([&victim, &rival]);
+    println!("{victim:?}\n{rival:?}");
+    assert_adds_up(&victim);
+    assert_throttled(&victim, victim.throttled_ns);
+    assert_neighbor(&victim, &rival, victim.throttled_ns);
+}
+
+#[test]
+fn kernel_d_threads_that_share_a_cpu_wait_for_themselves() {
+    let mut lab = Lab::new();
+    let pod = lab.pod("victim");
+    let mut victim = lab.container(&pod, "c");
+    (0..4).for_each(|_| victim.spin(last_cpu()));
+    let [victim] = lab.measure([&victim]);
+    println!("{victim:?}");
+    assert_adds_up(&victim);
+    assert_eq!(victim.found.throttled_ns, 0);
+    // While one of them runs, three wait: all of their wait, but for what the rest of the machine runs.
+    assert!(victim.found.self_ns as f64 >= 0.95 * (3 * victim.run_ns) as f64, "{victim:?}");
+}
+
+#[test]
+fn kernel_e_a_parents_quota_and_a_rival_are_told_apart() {
+    let mut lab = Lab::new();
+    let cpu = last_cpu();
+    let pods = ["victim", "rival"].map(|name| lab.pod(name));
+    let mut victim = lab.container(&pods[0], "c");
+    let mut rival = lab.container(&pods[1], "c");
+    pods[0].cgroup.set_quota_ms(20);
+    victim.spin(cpu);
+    rival.spin(cpu);
+    let [victim, rival] = lab.measure([&victim, &rival]);
+    println!("{victim:?}\n{rival:?}");
+    let throttled_ns = pods[0].cgroup.throttled_ns();
+    assert_adds_up(&victim);
+    assert_throttled(&victim, throttled_ns);
+    assert_neighbor(&victim, &rival, throttled_ns);
+}
+
+#[test]
+fn kernel_f_a_real_time_rival_outside_the_pods_is_the_system() {
+    let mut lab = Lab::new();
+    let cpu = last_cpu();
+    let pods = ["victim", "elsewhere"].map(|name| lab.pod(name));
+    let mut victim = lab.container(&pods[0], "c");
+    let mut other = lab.container(&pods[1], "c");
+    victim.spin(cpu);
+    other.spin(0);
+    let rival = Spinner::start(cpu, &["chrt", "-f", "1"]);
+    let before = rival.schedstat().run_ns;
+    rival.signal(Signal::CONT);
+    let [victim, _] = lab.measure([&victim, &other]);
+    let rival_ran = rival.schedstat().run_ns - before;
+    drop(rival);
+    println!("{victim:?}, rival ran {rival_ran}");
+    // The kernel keeps a real-time task from taking more than 95 %.
+    assert!(victim.delay_ns * 10 > rival_ran * 9 && rival_ran > victim.run_ns, "there was no real-time rival");
+    assert_adds_up(&victim);
+    assert_eq!(victim.found.throttled_ns, 0);
+    assert!(victim.found.system_ns as f64 >= 0.95 * victim.delay_ns as f64, "{victim:?}");
+}
+
+/// A wait spans several throttles where a sibling uses up the quota of both: none of them is a neighbour's fault.
+#[test]
+fn kernel_g_containers_of_one_quota_are_throttled_together() {
+    let mut lab = Lab::new();
+    let cpu = last_cpu();
+    let pods = ["victim", "rival"].map(|name| lab.pod(name));
+    let mut victim = lab.container(&pods[0], "c");
+    let mut sidecar = lab.container(&pods[0], "sidecar");
+    let mut rival = lab.container(&pods[1], "c");
+    pods[0].cgroup.set_quota_ms(20);
+    // It is throttled by what the sidecar has used, again and again before it comes to run.
+    victim.cgroup.set_weight(10);
+    [&mut victim, &mut sidecar, &mut rival].into_iter().for_each(|container| container.spin(cpu));
+    let [victim, sidecar, rival] = lab.measure([&victim, &sidecar, &rival]);
+    println!("{victim:?}\n{sidecar:?}\n{rival:?}");
+    for waits in [&victim, &sidecar] {
+        assert_adds_up(waits);
+        // Of the rival's run time a thread of theirs can have waited for all but what was throttled.
+        let most = rival.run_ns.saturating_sub(pods[0].cgroup.throttled_ns());
+        assert!(waits.found.neighbor_ns as f64 <= 1.05 * (most + machine_ns(waits, &[&rival])) as f64, "{waits:?}");
+        assert_throttled(waits, pods[0].cgroup.throttled_ns());
+    }
+}
+
+/// A task that wakes up while its group is throttled was not seen to leave it. Alone on the CPU, there is nobody to
+/// blame but the quota and each other.
+#[test]
+fn kernel_h_wakeups_into_a_throttled_group_are_throttled() {
+    let mut lab = Lab::new();
+    let (pod, cpu) = (lab.pod("victim"), last_cpu());
+    let mut victim = lab.container(&pod, "c");
+    victim.cgroup.set_quota_ms(10);
+    let bursts = [Burst::usec(15_000, 40_000), Burst::usec(300, 7_000), Burst::usec(300, 11_000)];
+    victim.burst(cpu, &bursts);
+    let before_ns = busy_ns(cpu);
+    let [victim] = lab.measure([&victim]);
+    println!("{victim:?}");
+    assert_adds_up(&victim);
+    // The process has two threads more, which wait for these.
+    let threads = bursts.len() as u64 + 2;
+    assert!((victim.throttled_ns..=victim.throttled_ns * threads).contains(&victim.found.throttled_ns), "{victim:?}");
+    let machine_ns = (busy_ns(cpu) - before_ns).saturating_sub(victim.run_ns);
+    let others_ns = victim.found.system_ns + victim.found.neighbor_ns;
+    assert!(others_ns <= victim.delay_ns / 20 + threads * machine_ns, "machine {machine_ns}, {victim:?}");
+}
+
+/// Time in which the CPU was not idle, by its ticks in `/proc/stat`.
+fn busy_ns(cpu: u32) -> u64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).unwrap();
+    let ticks: Vec<u64> = line.split_whitespace().map(|ticks| ticks.parse().unwrap()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else { panic!("{line}") };
+    (user + nice + system + irq + softirq) * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+}

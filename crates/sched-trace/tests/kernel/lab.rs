@@ -1,0 +1,368 @@
+//! Pods of spinners on one CPU, a trace of them, and what the kernel itself says of their waits.
+
+use std::collections::HashMap;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use kernel_text::TaskSchedstat;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use sched_trace::{
+    Aggressor, ContainerId, ContainerWaits, Histogram, Options, Owner, Owners, PodId, RunDelay, SchedTrace, SmtShares,
+    WaitReport,
+};
+
+use crate::cgroup::Cgroup;
+use crate::workload::{Burst, command_words};
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for one's turn on the CPUs: one test at a time.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For how long the spinners spin.
+pub(crate) const SPAN: Duration = Duration::from_secs(3);
+/// A stopped process is stopped when it has left its throttled run queue, a period later; beyond any reason.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A process that waits for SIGCONT and then runs without a pause.
+const SPIN: [&str; 3] = ["sh", "-c", "kill -STOP $$; while :; do :; done"];
+
+/// Who owns the cgroups of a test; everything else is the system's.
+#[derive(Debug, Default)]
+struct Known(HashMap<u64, Owner>);
+
+impl Owners for Known {
+    fn owner(&mut self, cgroup: u64) -> Owner {
+        self.0.get(&cgroup).copied().unwrap_or(Owner::System)
+    }
+
+    fn has_container(&self, id: ContainerId) -> bool {
+        self.0.values().any(|owner| matches!(owner, Owner::Container { container, .. } if *container == id))
+    }
+
+    fn has_pod(&self, id: PodId) -> bool {
+        self.0.values().any(|owner| *owner == Owner::Pod(id))
+    }
+}
+
+/// A container, with its processes.
+pub(crate) struct Container {
+    pub(crate) id: ContainerId,
+    pub(crate) pod: PodId,
+    pub(crate) cgroup: Cgroup,
+    spinners: Vec<Spinner>,
+}
+
+/// A pod of one container or several.
+pub(crate) struct Pod {
+    pub(crate) id: PodId,
+    pub(crate) cgroup: Cgroup,
+}
+
+pub(crate) struct Lab {
+    /// Until it is dropped.
+    trace: Option<SchedTrace>,
+    is_shared: bool,
+    known: Known,
+    /// The pods' parent; after them in the order of drops.
+    root: Cgroup,
+    next_id: u64,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// The trace of all tests with the same options: to load one takes seconds in the node.
+static SHARED: Mutex<Option<SchedTrace>> = Mutex::new(None);
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if self.is_shared {
+            *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = self.trace.take();
+        }
+    }
+}
+
+/// What a container's tasks did, and what was found of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Measured {
+    pub(crate) found: ContainerWaits,
+    /// Sums over the tasks, `/proc/PID/schedstat`.
+    pub(crate) run_ns: u64,
+    pub(crate) delay_ns: u64,
+    /// Of the container's own quota, `cpu.stat`.
+    pub(crate) throttled_ns: u64,
+}
+
+fn start(budget: f64) -> SchedTrace {
+    let options = Options { budget, ..Options::default() };
+    SchedTrace::start(&options).unwrap_or_else(|error| panic!("{}: {error:?}", error.reason()))
+}
+
+impl Lab {
+    /// With a trace that may take what it needs.
+    pub(crate) fn new() -> Self {
+        let turn = turn();
+        let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Self::around(shared.unwrap_or_else(|| start(1.0)), true, turn)
+    }
+
+    /// With a trace of its own. `budget`: its share of the CPUs.
+    pub(crate) fn with_budget(budget: f64) -> Self {
+        let turn = turn();
+        Self::around(start(budget), false, turn)
+    }
+
+    fn around(trace: SchedTrace, is_shared: bool, turn: MutexGuard<'static, ()>) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Relaxed);
+        let root = Cgroup::before_all_others(&format!("cpuwarden-sched-trace-{}-{number}", std::process::id()));
+        // Numbers are never used again, so not by the next test either.
+        Self { trace: Some(trace), is_shared, known: Known::default(), root, next_id: number * 1000, _turn: turn }
+    }
+
+    pub(crate) fn trace(&mut self) -> &mut SchedTrace {
+        self.trace.as_mut().expect("it is there until the drop")
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub(crate) fn pod(&mut self, name: &str) -> Pod {
+        let pod = Pod { id: PodId(self.id()), cgroup: self.root.child(name) };
+        self.known.0.insert(pod.cgroup.inode(), Owner::Pod(pod.id));
+        pod
+    }
+
+    pub(crate) fn container(&mut self, pod: &Pod, name: &str) -> Container {
+        let container =
+            Container { id: ContainerId(self.id()), pod: pod.id, cgroup: pod.cgroup.child(name), spinners: Vec::new() };
+        let owner = Owner::Container { container: container.id, pod: pod.id };
+        self.known.0.insert(container.cgroup.inode(), owner);
+        container
+    }
+
+    pub(crate) fn poll(&mut self, delays: &[RunDelay]) -> &WaitReport {
+        self.poll_at(Instant::now(), delays)
+    }
+
+    pub(crate) fn poll_at(&mut self, now: Instant, delays: &[RunDelay]) -> &WaitReport {
+        self.trace.as_mut().expect("it is there until the drop").poll(now, &mut self.known, delays)
+    }
+
+    /// All that was counted until now, found and true.
+    fn now(&mut self, containers: &[&Container]) -> Vec<Measured> {
+        let truth: Vec<_> = containers.iter().map(|container| container.truth()).collect();
+        // The first makes the program fill the other half, the second reads what it filled until then.
+        self.poll(&[]);
+        self.poll(&[]);
+        let report = self.trace().report().clone();
+        let with_found = |(&container, truth): (&&Container, Measured)| {
+            let found = report.containers.iter().find(|waits| waits.container == container.id);
+            Measured { found: found.copied().unwrap_or(truth.found), ..truth }
+        };
+        containers.iter().zip(truth).map(with_found).collect()
+    }
+
+    /// Lets the containers run for a while, and says what came of it.
+    pub(crate) fn measure<const N: usize>(&mut self, containers: [&Container; N]) -> [Measured; N] {
+        self.measure_with(containers, |_| sleep(SPAN))
+    }
+
+    /// Lets the containers run `meanwhile`, and says what came of it. At both ends everything stands still, so that no
+    /// wait is counted on one side and not yet on the other.
+    pub(crate) fn measure_with<const N: usize>(
+        &mut self,
+        containers: [&Container; N],
+        meanwhile: impl FnOnce(&mut Self),
+    ) -> [Measured; N] {
+        let before = self.now(&containers);
+        let lost = self.trace().report().losses;
+        containers.iter().for_each(|container| container.signal(Signal::CONT));
+        meanwhile(self);
+        containers.iter().for_each(|container| container.signal(Signal::STOP));
+        containers.iter().for_each(|container| container.wait_until_stopped());
+        let after = self.now(&containers);
+        assert_eq!(self.trace().report().losses, lost, "a table was full");
+        std::array::from_fn(|index| after[index].since(&before[index]))
+    }
+
+    /// What one pod made the other wait, of all time, nanoseconds.
+    pub(crate) fn interference_ns(&self, victim: PodId, aggressor: Aggressor) -> u64 {
+        let mut rows = self.trace.as_ref().expect("it is there until the drop").report().interference.iter();
+        rows.find(|row| row.victim == victim && row.aggressor == aggressor).map_or(0, |row| row.wait_ns)
+    }
+}
+
+impl Container {
+    /// Adds a process that, once it may, runs on this CPU only and without a pause.
+    pub(crate) fn spin(&mut self, cpu: u32) {
+        self.start(cpu, &SPIN.map(str::to_owned));
+    }
+
+    /// Adds a process with such threads.
+    pub(crate) fn burst(&mut self, cpu: u32, bursts: &[Burst]) {
+        self.start(cpu, &command_words(bursts));
+    }
+
+    fn start(&mut self, cpu: u32, words: &[String]) {
+        // The shell moves itself before it becomes the load: no time of it is spent elsewhere.
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.cgroup.procs());
+        self.spinners.push(Spinner::spawn(command, cpu, words));
+    }
+
+    /// Run delay of all tasks.
+    pub(crate) fn delay_ns(&self) -> u64 {
+        self.truth().delay_ns
+    }
+
+    /// Moves all its processes to another CPU.
+    pub(crate) fn move_to(&self, cpu: u32) {
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu as usize);
+        self.spinners.iter().for_each(|spinner| sched_setaffinity(Some(spinner.pid()), &cpus).unwrap());
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.spinners.iter().for_each(|spinner| spinner.signal(signal));
+    }
+
+    pub(crate) fn wait_until_stopped(&self) {
+        self.spinners.iter().for_each(Spinner::wait_until_stopped);
+    }
+
+    fn truth(&self) -> Measured {
+        let times: Vec<_> = self.spinners.iter().map(Spinner::schedstat).collect();
+        Measured {
+            found: ContainerWaits {
+                container: self.id,
+                pod: self.pod,
+                throttled_ns: 0,
+                neighbor_ns: 0,
+                self_ns: 0,
+                system_ns: 0,
+                unattributed_ns: 0,
+                latency: Default::default(),
+                stalls: Default::default(),
+                smt: None,
+            },
+            run_ns: times.iter().map(|time| time.run_ns).sum(),
+            delay_ns: times.iter().map(|time| time.run_delay_ns).sum(),
+            throttled_ns: self.cgroup.throttled_ns(),
+        }
+    }
+}
+
+impl Measured {
+    fn since(&self, before: &Self) -> Self {
+        let (found, earlier) = (self.found, before.found);
+        Self {
+            found: ContainerWaits {
+                throttled_ns: found.throttled_ns - earlier.throttled_ns,
+                neighbor_ns: found.neighbor_ns - earlier.neighbor_ns,
+                self_ns: found.self_ns - earlier.self_ns,
+                system_ns: found.system_ns - earlier.system_ns,
+                unattributed_ns: found.unattributed_ns - earlier.unattributed_ns,
+                smt: found.smt.map(|smt| {
+                    let earlier = earlier.smt.unwrap_or_default();
+                    SmtShares {
+                        self_ns: smt.self_ns - earlier.self_ns,
+                        other_ns: smt.other_ns - earlier.other_ns,
+                        idle_ns: smt.idle_ns - earlier.idle_ns,
+                    }
+                }),
+                latency: gained(&found.latency, &earlier.latency),
+                stalls: gained(&found.stalls, &earlier.stalls),
+                ..found
+            },
+            run_ns: self.run_ns - before.run_ns,
+            delay_ns: self.delay_ns - before.delay_ns,
+            throttled_ns: self.throttled_ns - before.throttled_ns,
+        }
+    }
+
+    /// All causes together.
+    pub(crate) fn sum_ns(&self) -> u64 {
+        let found = &self.found;
+        found.throttled_ns + found.neighbor_ns + found.self_ns + found.system_ns + found.unattributed_ns
+    }
+}
+
+fn gained(now: &Histogram, before: &Histogram) -> Histogram {
+    let counts = std::array::from_fn(|bucket| now.counts[bucket] - before.counts[bucket]);
+    Histogram { counts, sum_ns: now.sum_ns - before.sum_ns }
+}
+
+/// A process that runs without a pause; dropping it ends it.
+pub(crate) struct Spinner {
+    child: Child,
+}
+
+impl Spinner {
+    /// In this process's cgroup, for one CPU; `prefix` is a command that runs the command after it. It spins from
+    /// SIGCONT on.
+    pub(crate) fn start(cpu: u32, prefix: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$@\"", "sh"]);
+        let words: Vec<_> = prefix.iter().chain(&SPIN).map(|&word| word.to_owned()).collect();
+        Self::spawn(command, cpu, &words)
+    }
+
+    fn spawn(mut command: Command, cpu: u32, words: &[String]) -> Self {
+        command.args(["taskset", &format!("{:x}", 1 << cpu)]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let spinner = Self { child: command.spawn().unwrap() };
+        spinner.wait_until_stopped();
+        spinner
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn wait_until_stopped(&self) {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let deadline = Instant::now() + PATIENCE;
+        while !fs::read_to_string(&path).unwrap().contains(") T ") {
+            assert!(Instant::now() < deadline, "{path}: not stopped");
+            sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Of all its threads.
+    pub(crate) fn schedstat(&self) -> TaskSchedstat {
+        let mut sum = TaskSchedstat::default();
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap() {
+            let time = TaskSchedstat::parse(&fs::read(task.unwrap().path().join("schedstat")).unwrap()).unwrap();
+            sum.run_ns += time.run_ns;
+            sum.run_delay_ns += time.run_delay_ns;
+        }
+        sum
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The last CPU of the machine: the first does most of its work.
+pub(crate) fn last_cpu() -> u32 {
+    let online = cgroupfs::node::cpu_list("/sys".as_ref(), "online").unwrap();
+    online.iter().last().unwrap()
+}
