@@ -101,11 +101,8 @@ fn run_tests(args: &TestArgs) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn build_bpf(args: &BpfArgs) -> Result<ExitCode, Box<dyn Error>> {
-    if args.check {
-        bpf::check_all()?
-    } else {
-        bpf::build_all()?
-    }
+    let run = if args.check { bpf::check_all } else { bpf::build_all };
+    run()?;
     Ok(ExitCode::SUCCESS)
 }
 
