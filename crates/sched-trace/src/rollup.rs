@@ -11,7 +11,7 @@ use crate::waits::{Aggressor, ContainerId, ContainerWaits, Interference, Owner, 
 /// The id of the root cgroup, where kernel threads are.
 const ROOT: u64 = 1;
 /// Polls after which a cgroup that is still not known never will be: gone before anyone walked by.
-const MAX_AGE: u32 = 10;
+const MAX_AGE: u32 = 15;
 /// Entries that may wait for their cgroups to become known.
 const MAX_PENDING: usize = 16_384;
 
