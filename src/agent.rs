@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use crate::config::{Config, chain};
 use crate::exit::Failure;
 use crate::serve::{self, State};
+use crate::trace::{Tracing, Wiring};
 
 /// How long open scrapes may take to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -23,6 +24,7 @@ const DRAIN: Duration = Duration::from_millis(700);
 /// The running agent.
 pub(crate) struct Agent {
     sampling: Running,
+    tracing: Tracing,
     sampler_ended: oneshot::Receiver<()>,
     published: Published,
     pods: Pods,
@@ -48,9 +50,11 @@ impl Agent {
         };
         let metrics = Arc::new(AgentMetrics::new(build));
         say_what_was_found(config, &hierarchy);
-        let sampler = Sampler::new(sampler_config(config, hierarchy), Box::new(pods.clone()))
+        let sampler = Sampler::new(sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
             .context("cannot set up the sampler")?;
         let published = sampler.published();
+        let wiring = Wiring { hierarchy, published: published.clone(), slot: sampler.waits() };
+        let tracing = Tracing::start(config, wiring).await?;
         let (alive, sampler_ended) = oneshot::channel::<()>();
         let sampling = {
             let metrics = Arc::clone(&metrics);
@@ -64,7 +68,7 @@ impl Agent {
         let state = State::new(published.clone(), pods.clone(), metrics, config.max_series);
         let (stop_serving, stopped) = oneshot::channel();
         let serving = tokio::spawn(serve::serve(listener, state, stopped));
-        Ok(Self { sampling, sampler_ended, published, pods, address, stop_serving, serving })
+        Ok(Self { sampling, tracing, sampler_ended, published, pods, address, stop_serving, serving })
     }
 
     /// Where /metrics is.
@@ -93,6 +97,7 @@ impl Agent {
         if tokio::time::timeout(DRAIN, self.serving).await.is_err() {
             tracing::warn!("open requests were cut off");
         }
+        drop(self.tracing);
         // The thread ends after the tick in progress.
         self.sampling.stop();
     }

@@ -9,6 +9,7 @@ mod exit;
 mod logging;
 mod run;
 mod serve;
+mod trace;
 
 use std::process::ExitCode;
 

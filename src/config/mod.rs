@@ -6,7 +6,7 @@ mod span;
 
 use std::path::Path;
 
-pub(crate) use options::{LogFormat, Options, PodSourceName};
+pub(crate) use options::{LogFormat, Options, PodSourceName, SchedTraceMode};
 pub(crate) use resolved::{Config, chain};
 pub(crate) use span::Span;
 

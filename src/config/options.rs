@@ -63,6 +63,13 @@ options! {
     #[arg(long, env = "CPUWARDEN_CPU_BUDGET", help_heading = "Sampling", value_name = "CORES")]
     cpu_budget: f64,
 
+    /// Trace who makes whom wait, by an eBPF program on every context switch [default: auto]
+    #[arg(long, env = "CPUWARDEN_SCHED_TRACE", help_heading = "Waits", value_name = "MODE")]
+    sched_trace: SchedTraceMode,
+    /// Share of the node's CPUs that the trace may take; above it, it samples in bursts or detaches [default: 0.01]
+    #[arg(long, env = "CPUWARDEN_SCHED_TRACE_BUDGET", help_heading = "Waits", value_name = "SHARE")]
+    sched_trace_budget: f64,
+
     /// Where pod names come from [default: auto]
     #[arg(long, env = "CPUWARDEN_POD_SOURCE", help_heading = "Pods", value_name = "SOURCE")]
     pod_source: PodSourceName,
@@ -142,6 +149,19 @@ pub(crate) enum PodSourceName {
     ApiServer,
     /// None: cgroups carry what their path tells
     None,
+}
+
+/// `--sched-trace`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SchedTraceMode {
+    /// Not at all
+    Off,
+    /// Where the kernel allows it
+    #[default]
+    Auto,
+    /// Or do not start
+    On,
 }
 
 /// `--log-format`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pods::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 
-use super::{LogFormat, Options, PodSourceName, Span};
+use super::{LogFormat, Options, PodSourceName, SchedTraceMode, Span};
 use crate::exit::Failure;
 
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9753);
@@ -16,6 +16,9 @@ const SAMPLE_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_mill
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 /// Cores.
 const CPU_BUDGET: f64 = 0.02;
+
+/// Share of the node's CPUs.
+const SCHED_TRACE_BUDGET: f64 = 0.01;
 
 /// The configuration in force.
 #[derive(Debug, Clone)]
@@ -29,6 +32,8 @@ pub(crate) struct Config {
     pub(crate) sample_interval: Duration,
     pub(crate) reconcile_interval: Duration,
     pub(crate) cpu_budget: f64,
+    pub(crate) sched_trace: SchedTraceMode,
+    pub(crate) sched_trace_budget: f64,
     pub(crate) pods: PodConfig,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
@@ -55,6 +60,8 @@ impl Config {
             sample_interval,
             reconcile_interval: span(options.reconcile_interval, RECONCILE_INTERVAL.max(sample_interval)),
             cpu_budget: options.cpu_budget.unwrap_or(CPU_BUDGET),
+            sched_trace: options.sched_trace.unwrap_or_default(),
+            sched_trace_budget: options.sched_trace_budget.unwrap_or(SCHED_TRACE_BUDGET),
             pods,
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             log_format: options.log_format.unwrap_or_default(),
@@ -64,7 +71,11 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let interval = self.sample_interval;
+        let (interval, budget) = (self.sample_interval, self.sched_trace_budget);
+        if !(budget > 0.0 && budget <= 1.0) {
+            let text = format!("--sched-trace-budget: {budget} is no share above 0 and up to 1, such as 0.01");
+            return Err(Failure::config(text));
+        }
         if !SAMPLE_INTERVALS.contains(&interval) {
             let said = Span(interval);
             return Err(Failure::config(format!("--sample-interval: {said} is not between 100ms and 60s")));
@@ -99,6 +110,8 @@ impl Config {
             sample_interval: Some(Span(self.sample_interval)),
             reconcile_interval: Some(Span(self.reconcile_interval)),
             cpu_budget: Some(self.cpu_budget),
+            sched_trace: Some(self.sched_trace),
+            sched_trace_budget: Some(self.sched_trace_budget),
             pod_source: Some(source_name(self.pods.source)),
             kubelet_url: Some(kubelet.url.clone()),
             kubelet_ca_file: kubelet.ca_file.clone(),
@@ -237,6 +250,14 @@ mod tests {
             let interval = Duration::from_millis(millis);
             let config = Config::resolve(Options { sample_interval: Some(Span(interval)), ..none() }).unwrap();
             assert_eq!(config.sample_interval, interval);
+        }
+    }
+
+    #[test]
+    fn a_budget_that_is_no_share_is_refused() {
+        for budget in [0.0, -0.1, 1.5, f64::NAN] {
+            let error = refused(Options { sched_trace_budget: Some(budget), ..none() });
+            assert!(error.contains("--sched-trace-budget"), "{error}");
         }
     }
 

@@ -25,7 +25,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::agent::Agent;
 use crate::cli::DemoArgs;
-use crate::config::{Config, LogFormat, Options};
+use crate::config::{Config, LogFormat, Options, SchedTraceMode};
 use crate::exit::Failure;
 use crate::{logging, run};
 
@@ -56,7 +56,11 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let mut stage = Stage::set()?;
     let kubelet = Kubelet::start(stage.node_name(), stage.pod_list()).await?;
-    let mut config = Config::resolve(Options { listen: Some(free(args.listen)), ..kubelet.options(stage.options()) })?;
+    let mut config = Config::resolve(Options {
+        listen: Some(free(args.listen)),
+        sched_trace: Some(SchedTraceMode::Off),
+        ..kubelet.options(stage.options())
+    })?;
     // The machine's own kubelet has no say here.
     config.pods.pod_resources_socket = None;
     let mut agent = Agent::start(&config).await?;

@@ -2,9 +2,11 @@
 
 use cgroupfs::Version;
 use cgroupfs::node::{self, Psi};
+use sched_trace::{Options, SchedTrace};
 
 use super::examination::{Cgroups, Examination};
 use super::finding::Finding;
+use crate::config::{SchedTraceMode, chain};
 
 /// Bits of `CapEff` (`include/uapi/linux/capability.h`).
 const CAP_SYS_ADMIN: u32 = 21;
@@ -18,7 +20,9 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         all.extend(controllers(cgroups));
         all.extend(processes(cgroups));
     }
-    all.extend([psi(examination), btf(examination), capabilities(), descriptors(examination)]);
+    all.extend([psi(examination), btf(examination), capabilities()]);
+    all.extend(waits(examination));
+    all.push(descriptors(examination));
     all.extend(inotify(examination));
     all
 }
@@ -135,6 +139,23 @@ fn judge_capabilities(effective: u64) -> Finding {
     }
     let found = format!("no {}: waits cannot be told apart by eBPF; reading needs none", missing.join(", no "));
     Finding::lacking("capabilities", found).remedy("add the capabilities BPF and PERFMON, and run as root")
+}
+
+/// Whether the eBPF program would run here, by running it for a moment: nothing else tells what a verifier says.
+fn waits(examination: &Examination) -> Option<Finding> {
+    let config = &examination.config;
+    let cgroups = examination.cgroups.as_ref().ok()?;
+    if config.sched_trace == SchedTraceMode::Off || !cgroups.hierarchy.is_the_kernels() {
+        return None;
+    }
+    let options = Options { sys_root: config.sys_root.clone(), budget: config.sched_trace_budget };
+    Some(match SchedTrace::start(&options) {
+        Ok(_) => Finding::good("waits", "can be traced: who makes whom wait, by cause"),
+        Err(error) => {
+            let found = format!("cannot be traced: {}; the bounds from schedstat remain", chain(&error));
+            Finding::lacking("waits", found).remedy(error.remedy())
+        }
+    })
 }
 
 fn descriptors(examination: &Examination) -> Finding {

@@ -30,12 +30,12 @@ const CRATES: &[Crate] = &[
     pure("placement", &["kernel-text"]),
     io("cgroupfs", &["kernel-text"]),
     io("pods", &[]),
-    io("sampler", &["cgroupfs", "kernel-text", "pods"]),
+    io("sampler", &["cgroupfs", "kernel-text", "pods", "sched-trace"]),
     io("sched-trace", &["cgroupfs"]),
     io("metrics", &["sampler"]),
     io("kubelet-stub", &[]),
     io("xtask", &[]),
-    io("cpuwarden", &["cgroupfs", "kubelet-stub", "metrics", "pods", "sampler"]),
+    io("cpuwarden", &["cgroupfs", "kubelet-stub", "metrics", "pods", "sampler", "sched-trace"]),
 ];
 
 /// Foreign crates without IO of their own.

@@ -109,7 +109,7 @@ fn help_groups_the_flags_and_tells_the_exit_codes() {
     let output = cpuwarden(&["run", "--help"], &[]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    for heading in ["Server:", "Node:", "Sampling:", "Pods:", "Logging:"] {
+    for heading in ["Server:", "Node:", "Sampling:", "Waits:", "Pods:", "Logging:"] {
         assert!(text.contains(&format!("\n{heading}\n")), "no {heading} in\n{text}");
     }
     assert!(text.contains("CPUWARDEN_SAMPLE_INTERVAL"), "{text}");

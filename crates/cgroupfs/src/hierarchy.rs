@@ -69,6 +69,14 @@ impl Hierarchy {
         Self { version: Version::V2, hybrid, cpuacct: some(), cpuset: some(), memory: some(), cpu: root }
     }
 
+    /// The cpu controller's mount is of the running kernel, and no copy of its files: inodes are cgroup ids.
+    #[must_use]
+    pub fn is_the_kernels(&self) -> bool {
+        // include/uapi/linux/magic.h
+        const CGROUP_MAGICS: [u64; 2] = [0x0027_e0eb, 0x6367_7270];
+        rustix::fs::statfs(&self.cpu).is_ok_and(|statfs| CGROUP_MAGICS.contains(&(statfs.f_type as u64)))
+    }
+
     /// `v1`, `v2` or `hybrid`, as `cpuwarden_kernel_info` says it.
     #[must_use]
     pub fn version_name(&self) -> &'static str {

@@ -1,6 +1,7 @@
 //! One cgroup under watch: what it is, its files, and the last value of each of its counters.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use cgroupfs::Version;
@@ -102,7 +103,7 @@ pub(crate) enum Naming {
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     /// Below the mount, `kubepods/burstable/pod…/…`.
-    pub(crate) relative: Box<str>,
+    pub(crate) relative: Arc<str>,
     pub(crate) inode: u64,
     pub(crate) kind: Kind,
     pub(crate) parent: Option<CgroupId>,
@@ -147,7 +148,7 @@ pub(crate) struct PathQuota {
 }
 
 impl Cgroup {
-    pub(crate) fn new(relative: Box<str>, inode: u64, kind: Kind, parent: Option<CgroupId>, born: u64) -> Self {
+    pub(crate) fn new(relative: Arc<str>, inode: u64, kind: Kind, parent: Option<CgroupId>, born: u64) -> Self {
         let naming = if kind == Kind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),

@@ -26,6 +26,8 @@ struct Seen {
 /// What an interval's delays say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Contention {
+    /// All of the threads' delay, throttling included.
+    pub(crate) delay_ns: u64,
     pub(crate) lower_ns: u64,
     pub(crate) upper_ns: u64,
 }
@@ -68,6 +70,7 @@ impl Look<'_> {
         let denied = denied_ns.saturating_sub(std::mem::replace(&mut self.delays.denied_ns, denied_ns));
         let began = std::mem::replace(&mut self.delays.began, true);
         began.then(|| Contention {
+            delay_ns: self.gained_ns,
             lower_ns: self.gained_ns.saturating_sub(denied.saturating_mul(self.waiting.max(1))),
             upper_ns: self.gained_ns.saturating_sub(denied),
         })
@@ -97,7 +100,7 @@ mod tests {
     fn a_thread_that_only_its_quota_held_back_was_in_no_contention() {
         let mut delays = Delays::default();
         look(&mut delays, &[(1, 0)], 0);
-        assert_eq!(look(&mut delays, &[(1, 800)], 800), Some(Contention { lower_ns: 0, upper_ns: 0 }));
+        assert_eq!(look(&mut delays, &[(1, 800)], 800), Some(Contention { delay_ns: 800, lower_ns: 0, upper_ns: 0 }));
     }
 
     #[test]
@@ -106,7 +109,7 @@ mod tests {
         look(&mut delays, &[(1, 0), (2, 0), (3, 7)], 0);
         // The third thread did not wait: it cannot have been throttled.
         let found = look(&mut delays, &[(1, 500), (2, 500), (3, 7)], 300).unwrap();
-        assert_eq!(found, Contention { lower_ns: 400, upper_ns: 700 });
+        assert_eq!(found, Contention { delay_ns: 1000, lower_ns: 400, upper_ns: 700 });
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod snapshot;
 mod tasks;
 mod thread;
 mod tree;
+pub mod waits;
 mod wake;
 
 pub use budget::DescriptorBudget;
@@ -29,3 +30,4 @@ pub use naming::PodNames;
 pub use publish::Published;
 pub use sampler::{Sampler, SamplerConfig};
 pub use thread::{Running, TickReport, spawn};
+pub use waits::WaitsSlot;

@@ -24,9 +24,10 @@ use crate::publish::{Published, Publisher};
 use crate::reading::{Hot, Reader};
 use crate::series::{ContainerSeries, PodSeries, SeriesId, Table, Track};
 use crate::slow::{self, Slow};
-use crate::snapshot::{FeatureState, SamplerRow};
+use crate::snapshot::{CgroupKind, CgroupRow, FeatureState, SamplerRow};
 use crate::tasks::{TaskScan, Turn};
 use crate::tree::Tree;
+use crate::waits::WaitsSlot;
 use crate::wake::{Cause, Wake};
 
 /// Ticks in which a new cgroup's missing files are looked for again: runtimes make a container's cgroup in one v1
@@ -90,6 +91,7 @@ pub struct Sampler {
     path: PathBuf,
     window_began: Option<Instant>,
     features: Vec<FeatureState>,
+    waits: WaitsSlot,
 }
 
 /// A container that went before it had a name.
@@ -140,6 +142,7 @@ impl Sampler {
             path: PathBuf::new(),
             window_began: None,
             features: Vec::new(),
+            waits: WaitsSlot::default(),
         })
     }
 
@@ -147,6 +150,12 @@ impl Sampler {
     #[must_use]
     pub fn published(&self) -> Published {
         self.publisher.published()
+    }
+
+    /// Where the waits are to be put that the next snapshot publishes.
+    #[must_use]
+    pub fn waits(&self) -> WaitsSlot {
+        self.waits.clone()
     }
 
     /// Time between ticks.
@@ -476,12 +485,16 @@ impl Sampler {
     fn publish(&mut self) {
         let interval = self.interval();
         let scan = self.tasks.cost();
-        let Self { publisher, containers, pods, tree, probe, errors, buffer, features, .. } = self;
+        let Self { publisher, containers, pods, tree, probe, errors, buffer, features, waits, .. } = self;
         publisher.publish(|snapshot| {
             snapshot.sequence = tree.tick;
             snapshot.taken = Some(SystemTime::now());
             snapshot.interval = interval;
             containers.publish(&mut snapshot.containers);
+            snapshot.waits = waits.latest();
+            snapshot.waits.join(&mut snapshot.containers);
+            snapshot.cgroups.clear();
+            snapshot.cgroups.extend(tree.cgroups.iter().map(|(_, cgroup)| cgroup_row(cgroup, containers)));
             pods.publish(&mut snapshot.pods);
             probe.publish(&mut snapshot.node, features, buffer);
             describe(tree, errors, &mut snapshot.sampler);
@@ -490,6 +503,20 @@ impl Sampler {
             snapshot.sampler.task_scan_threads = Some(scan.threads);
         });
     }
+}
+
+/// What others may know of a cgroup.
+fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> CgroupRow {
+    let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
+        (Kind::Root | Kind::Qos, ..) => CgroupKind::Top,
+        (Kind::Pod { .. }, ..) => CgroupKind::Pod,
+        (Kind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
+        (_, Naming::Named | Naming::Unmapped, Some(series)) => {
+            CgroupKind::Container(Arc::clone(&containers.get_mut(series).row_mut().identity))
+        }
+        _ => CgroupKind::Pending,
+    };
+    CgroupRow { inode: cgroup.inode, path: Arc::clone(&cgroup.relative), kind }
 }
 
 /// Counts the cgroups by kind.

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::waits::{ContainerWaits, NodeWaits};
+
 /// The state of the node after one tick.
 #[derive(Debug, Clone, Default)]
 pub struct NodeSnapshot {
@@ -19,6 +21,10 @@ pub struct NodeSnapshot {
     pub containers: Vec<ContainerRow>,
     /// One row a pod whose own cgroup has, or had, a CFS quota.
     pub pods: Vec<PodRow>,
+    /// The kubelet's cgroups, with their names; for whoever finds something by cgroup.
+    pub cgroups: Vec<CgroupRow>,
+    /// Who makes whom wait, where it is traced.
+    pub waits: Arc<NodeWaits>,
     /// What is counted once a node.
     pub node: NodeRow,
     /// What the sampler says of itself.
@@ -119,6 +125,10 @@ pub struct ContainerRow {
     pub contention_lower_ns: Option<u64>,
     /// Run-queue delay that may have been contention, nanoseconds.
     pub contention_upper_ns: Option<u64>,
+    /// Run-queue delay of all threads since they were first looked at, throttling included, nanoseconds.
+    pub run_delay_ns: Option<u64>,
+    /// What its threads waited for, by the trace; `None` where none runs, and before the first wait.
+    pub waits: Option<Arc<ContainerWaits>>,
     /// Effective CPUs.
     pub cpuset: Option<Arc<CpusetRow>>,
     /// Bytes of memory by NUMA node: (node id, bytes).
@@ -133,6 +143,32 @@ pub struct ContainerRow {
     pub memory_limit_bytes: Option<u64>,
     /// Memory request of the pod spec, bytes.
     pub memory_request_bytes: Option<u64>,
+}
+
+/// One of the kubelet's cgroups.
+#[derive(Debug, Clone)]
+pub struct CgroupRow {
+    /// Of its directory in the hierarchy with the cpu controller.
+    pub inode: u64,
+    /// Below that hierarchy's mount, `kubepods/burstable/pod…/…`.
+    pub path: Arc<str>,
+    /// Whose it is.
+    pub kind: CgroupKind,
+}
+
+/// Whose a cgroup is.
+#[derive(Debug, Clone)]
+pub enum CgroupKind {
+    /// A container's, under the name of its series.
+    Container(Arc<ContainerIdentity>),
+    /// A container's or a sandbox's whose name is not known yet.
+    Pending,
+    /// A pod's sandbox, or a container's monitor.
+    Sandbox,
+    /// A pod's.
+    Pod,
+    /// Above the pods.
+    Top,
 }
 
 /// A set of CPUs, as a list and as a number.

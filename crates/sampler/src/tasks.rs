@@ -103,6 +103,10 @@ impl TaskScan {
             }
             let contention = look.end(denied_ns);
             row.runnable_threads = (read > 0).then_some(runnable);
+            if read > 0 {
+                // From the first look on: what was waited before is history.
+                add(&mut row.run_delay_ns, Some(contention.map_or(0, |contention| contention.delay_ns)));
+            }
             if let Some(contention) = contention.filter(|_| read > 0) {
                 add(&mut row.contention_lower_ns, Some(contention.lower_ns));
                 add(&mut row.contention_upper_ns, Some(contention.upper_ns));

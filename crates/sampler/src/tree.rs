@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, subdirectories};
 use pods::path;
@@ -22,7 +23,7 @@ pub(crate) struct Tree {
     /// Tops as the operator named them, below the mount; empty: they are looked for.
     named_tops: Vec<String>,
     pub(crate) cgroups: Slab<Cgroup>,
-    by_path: HashMap<Box<str>, CgroupId>,
+    by_path: HashMap<Arc<str>, CgroupId>,
     watch: Option<TreeWatch>,
     /// Why there is no inotify, or why some of it is missing.
     pub(crate) watch_error: Option<String>,
@@ -238,7 +239,7 @@ impl Tree {
         let mut cgroup = Cgroup::new(relative.into(), inode, kind, parent, self.tick);
         cgroup.seen = self.walk;
         let id = self.cgroups.insert(cgroup);
-        self.by_path.insert(relative.into(), id);
+        self.by_path.insert(Arc::clone(&self.cgroups[id].relative), id);
         self.added.push(id);
         self.open_files(id, errors);
         self.watch_cgroup(relative, has_children);
@@ -302,7 +303,7 @@ impl Tree {
         }
         let walk = self.walk;
         let unseen = self.cgroups.iter().filter(|(_, cgroup)| cgroup.seen != walk);
-        let gone: Vec<Box<str>> = unseen.map(|(_, cgroup)| cgroup.relative.clone()).collect();
+        let gone: Vec<Arc<str>> = unseen.map(|(_, cgroup)| cgroup.relative.clone()).collect();
         for path in gone {
             if let Some(&id) = self.by_path.get(&path) {
                 self.remove(id);

@@ -57,6 +57,21 @@ impl StartError {
         }
     }
 
+    /// What the operator can do about it.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::NoBtf(_) => "use a kernel with CONFIG_DEBUG_INFO_BTF, and mount the host's /sys",
+            Self::NotPermitted(_) => "add the capabilities BPF and PERFMON, and run as root",
+            Self::LockedDown(_) => "boot without lockdown=confidentiality",
+            Self::VerifierRefused { .. } | Self::UnsupportedKernel(_) | Self::Attach(_) => {
+                "use another kernel (6.1, 6.12 and 6.18 are tested)"
+            }
+            Self::Maps(..) => "give the agent more memory",
+            Self::Cpus(_) => "mount the host's /sys",
+        }
+    }
+
     /// From the creation of the maps and the relocation of the program.
     pub(crate) fn on_load(error: EbpfError, is_locked_down: bool) -> Self {
         match error {

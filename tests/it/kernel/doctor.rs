@@ -19,7 +19,7 @@ fn the_doctor_sees_containers_their_processes_and_what_the_kernel_has() {
         let found = report["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
         found.map(|finding| finding["level"].as_str().unwrap().to_owned())
     };
-    for check in ["kernel", "cgroups", "reading", "processes", "descriptors", "inotify"] {
+    for check in ["kernel", "cgroups", "reading", "processes", "waits", "descriptors", "inotify"] {
         assert_eq!(level(check).as_deref(), Some("good"), "{check}: {report:#}");
     }
     // Their controllers are here, so there is nothing to say of them.

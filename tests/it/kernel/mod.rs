@@ -7,3 +7,4 @@ mod doctor;
 mod harness;
 mod names;
 mod throttling;
+mod waits;

@@ -1,8 +1,10 @@
 //! One row of the snapshot is one container, over all its restarts: counters go on, gauges need a live cgroup.
 
 use sampler::snapshot::{ContainerRow, WINDOW_BUCKETS};
+use sampler::waits::{Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
 
 use super::{Metric, counter, gauge, histogram};
+use crate::exposition::samples::Samples;
 
 pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
@@ -119,6 +121,55 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         out.with(["lower"]).seconds(row.contention_lower_ns);
         out.with(["upper"]).seconds(row.contention_upper_ns);
     }),
+    counter(
+        "cpuwarden_container_cpu_wait_seconds_total",
+        &["cause"],
+        "Thread time spent waiting for a CPU, by what the wait was for: throttled (a quota of its own or above it), \
+         neighbor (another pod ran), self (its own pod ran), system (a host service or the kernel ran, or the CPU was \
+         waking up), unattributed (in the threads' run delay, and not seen why). Summed over threads, so it can grow \
+         faster than wall time; counted when a wait ends. From eBPF.",
+    )
+    .read(|row, out| {
+        if let Some(waits) = row.waits.as_deref() {
+            out.with(["throttled"]).seconds(Some(waits.throttled_ns));
+            out.with(["neighbor"]).seconds(Some(waits.neighbor_ns));
+            out.with(["self"]).seconds(Some(waits.self_ns));
+            out.with(["system"]).seconds(Some(waits.system_ns));
+            out.with(["unattributed"]).seconds(Some(waits.unattributed_ns));
+        }
+    }),
+    histogram(
+        "cpuwarden_container_runqueue_latency_seconds",
+        "Length of each wait for a CPU, throttled time excepted. From eBPF.",
+    )
+    .read(|row, out| {
+        if let Some(waits) = row.waits.as_deref() {
+            time_histogram(out, &LATENCY_BOUNDS_NS, &waits.latency);
+        }
+    }),
+    histogram(
+        "cpuwarden_container_throttle_stall_seconds",
+        "Length of each throttle of one of the container's run queues while a task of it waited there. From eBPF.",
+    )
+    .read(|row, out| {
+        if let Some(waits) = row.waits.as_deref() {
+            time_histogram(out, &STALL_BOUNDS_NS, &waits.stalls);
+        }
+    }),
+    counter(
+        "cpuwarden_container_smt_shared_seconds_total",
+        &["sibling"],
+        "Time on a CPU by what the other thread of the core ran meanwhile: self (the same pod), other (another pod, a \
+         host service or the kernel), idle. Absent where no core has two threads, as in most virtual machines. From \
+         eBPF.",
+    )
+    .read(|row, out| {
+        if let Some(smt) = row.waits.as_deref().and_then(|waits| waits.smt) {
+            out.with(["self"]).seconds(Some(smt.self_ns));
+            out.with(["other"]).seconds(Some(smt.other_ns));
+            out.with(["idle"]).seconds(Some(smt.idle_ns));
+        }
+    }),
     gauge(
         "cpuwarden_container_cpuset_cpus",
         &[],
@@ -170,3 +221,9 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge("cpuwarden_container_memory_request_bytes", &[], "Memory request, from the pod's spec.")
         .read(|row, out| out.count(row.memory_request_bytes)),
 ];
+
+/// A histogram of nanoseconds, in seconds. Its counts have one bucket more than there are bounds.
+fn time_histogram(out: &mut Samples<'_>, bounds_ns: &[u64; 9], histogram: &Histogram) {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    out.histogram(&bounds_ns.map(seconds), &histogram.counts, seconds(histogram.sum_ns));
+}

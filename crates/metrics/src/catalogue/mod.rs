@@ -6,13 +6,16 @@
 
 pub(crate) mod agent;
 mod container;
+mod interference;
 mod node;
 mod pod;
 mod reference;
 
 use sampler::snapshot::{ContainerRow, NodeSnapshot, PodRow};
+use sampler::waits::InterferenceRow;
 
 pub(crate) use container::CONTAINER;
+pub(crate) use interference::INTERFERENCE;
 pub(crate) use node::NODE;
 pub(crate) use pod::POD;
 pub use reference::reference;
@@ -91,6 +94,8 @@ pub enum Scope {
     Container,
     /// One pod.
     Pod,
+    /// One pod that waits, and one that makes it wait.
+    Interference,
     /// The node, as the tick saw it.
     Node,
     /// The agent itself.
@@ -103,7 +108,7 @@ impl Scope {
     pub const fn labels(self) -> &'static [&'static str] {
         match self {
             Self::Container => &["namespace", "pod", "container"],
-            Self::Pod => &["namespace", "pod"],
+            Self::Pod | Self::Interference => &["namespace", "pod"],
             Self::Node | Self::Agent => &[],
         }
     }
@@ -113,9 +118,10 @@ impl Scope {
 pub fn all() -> impl Iterator<Item = (Scope, &'static Descriptor)> {
     let containers = CONTAINER.iter().map(|metric| (Scope::Container, &metric.descriptor));
     let pods = POD.iter().map(|metric| (Scope::Pod, &metric.descriptor));
+    let interference = INTERFERENCE.iter().map(|metric| (Scope::Interference, &metric.descriptor));
     let node = NODE.iter().map(|metric| (Scope::Node, &metric.descriptor));
     let agent = agent::AGENT.iter().map(|descriptor| (Scope::Agent, *descriptor));
-    containers.chain(pods).chain(node).chain(agent)
+    containers.chain(pods).chain(interference).chain(node).chain(agent)
 }
 
 /// The metric that a sample's name belongs to, a histogram's `_bucket`, `_sum` and `_count` included.
@@ -146,6 +152,12 @@ impl Row for ContainerRow {
 impl Row for PodRow {
     fn labels(&self) -> &str {
         &self.identity.labels
+    }
+}
+
+impl Row for InterferenceRow {
+    fn labels(&self) -> &str {
+        &self.victim.labels
     }
 }
 

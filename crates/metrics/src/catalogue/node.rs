@@ -1,6 +1,7 @@
 //! What is counted once a node: its CPUs, its kernel, and what the sampler says of itself.
 
 use sampler::snapshot::NodeSnapshot;
+use sampler::waits::Mode;
 
 use super::{Metric, counter, gauge};
 
@@ -61,10 +62,43 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         "1 where an optional feature is in force, 0 where it is not, with the reason.",
     )
     .read(|snapshot, out| {
-        for state in &snapshot.node.features {
+        for state in snapshot.node.features.iter().chain(&snapshot.waits.feature) {
             out.with([state.feature, state.reason.as_str()]).count(Some(u64::from(state.enabled)));
         }
     }),
+    gauge(
+        "cpuwarden_sched_trace_duty_ratio",
+        &[],
+        "Share of the time in which waits are traced: 1 all the time; less, in bursts to stay within the budget, and \
+         then what eBPF counts is scaled up, an estimate; 0 while even bursts would cost too much.",
+    )
+    .read(|snapshot, out| out.number(snapshot.waits.trace.map(|trace| duty(trace.mode)))),
+    counter(
+        "cpuwarden_bpf_run_seconds_total",
+        &[],
+        "CPU time of the program on every context switch: the kernel's measure where kernel.bpf_stats_enabled is on, \
+         else switches times the duration of sampled ones; with an allowance for the call itself.",
+    )
+    .read(|snapshot, out| out.seconds(snapshot.waits.trace.map(|trace| trace.run_ns))),
+    counter("cpuwarden_bpf_switches_total", &[], "Context switches that the program saw.")
+        .read(|snapshot, out| out.count(snapshot.waits.trace.map(|trace| trace.switches))),
+    counter(
+        "cpuwarden_sched_trace_lost_seconds_total",
+        &["reason"],
+        "Thread time of waits that is in no cause: table_full (more cgroups met on a CPU than its tables hold; \
+         unattributed shows it), unknown_cgroup (of a cgroup that was gone before anybody knew it).",
+    )
+    .read(|snapshot, out| {
+        let losses = snapshot.waits.trace.map(|trace| trace.losses);
+        out.with(["table_full"]).seconds(losses.map(|losses| losses.lost_ns));
+        out.with(["unknown_cgroup"]).seconds(losses.map(|losses| losses.unknown_cgroup_ns));
+    }),
+    counter(
+        "cpuwarden_sched_trace_evicted_histories_total",
+        &[],
+        "Throttle histories of run queues that had to make room for others; each makes one wait unattributed.",
+    )
+    .read(|snapshot, out| out.count(snapshot.waits.trace.map(|trace| trace.losses.evicted_histories))),
     gauge("cpuwarden_cgroups", &["kind"], "Cgroups under watch, by kind.").read(|snapshot, out| {
         for &(kind, cgroups) in &snapshot.sampler.cgroups {
             out.with([kind]).count(Some(cgroups));
@@ -118,3 +152,11 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge("cpuwarden_process_resident_memory_bytes", &[], "Resident memory of the agent's own process.")
         .read(|snapshot, out| out.count(snapshot.sampler.process_resident_bytes)),
 ];
+
+fn duty(mode: Mode) -> f64 {
+    match mode {
+        Mode::Continuous => 1.0,
+        Mode::Bursts { one_of } => 1.0 / f64::from(one_of),
+        Mode::Detached => 0.0,
+    }
+}

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use super::{Descriptor, Scope, all};
 
-const SECTIONS: [(Scope, &str); 4] = [
+const SECTIONS: [(Scope, &str); 5] = [
     (Scope::Container, "Containers"),
     (Scope::Pod, "Pods whose own cgroup has a quota"),
+    (Scope::Interference, "Who made whom wait"),
     (Scope::Node, "Node"),
     (Scope::Agent, "Agent"),
 ];

@@ -12,11 +12,12 @@ pub(crate) mod samples;
 use std::slice;
 
 use sampler::snapshot::{ContainerRow, NodeSnapshot, PodRow};
+use sampler::waits::InterferenceRow;
 
 pub use format::{Format, accepts_gzip};
 
 use crate::AgentMetrics;
-use crate::catalogue::{CONTAINER, Descriptor, Metric, NODE, POD, Row};
+use crate::catalogue::{CONTAINER, Descriptor, INTERFERENCE, Metric, NODE, POD, Row};
 use gzip::Gzip;
 use samples::Samples;
 
@@ -33,6 +34,7 @@ pub struct Exposition {
 struct Rows<'a> {
     pods: &'a [PodRow],
     containers: &'a [ContainerRow],
+    interference: &'a [InterferenceRow],
 }
 
 impl Exposition {
@@ -45,11 +47,12 @@ impl Exposition {
 
     /// The page of one snapshot, valid until the next call.
     ///
-    /// Over the cap, whole rows go: pods first keep what there is room for, then containers, each from the start of
-    /// the snapshot's order, so that the same rows stay from page to page. What goes is added to
+    /// Over the cap, whole rows go: pods first keep what there is room for, then containers, then who made whom
+    /// wait, each from the start of the snapshot's order, so that the same rows stay from page to page. What goes is added to
     /// `cpuwarden_series_dropped_total` on the same page.
     pub fn render(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
-        let all = Rows { pods: &snapshot.pods, containers: &snapshot.containers };
+        let all =
+            Rows { pods: &snapshot.pods, containers: &snapshot.containers, interference: &snapshot.waits.interference };
         if self.write(snapshot, agent, format, all) > self.max_series {
             let kept = self.cut(snapshot, agent, all);
             self.write(snapshot, agent, format, kept);
@@ -71,6 +74,7 @@ impl Exposition {
         writer.limit = self.max_series;
         writer.families(POD, rows.pods);
         writer.families(CONTAINER, rows.containers);
+        writer.families(INTERFERENCE, rows.interference);
         let series = writer.series;
         if format == Format::OpenMetrics {
             self.page.extend_from_slice(b"# EOF\n");
@@ -80,13 +84,14 @@ impl Exposition {
 
     /// The rows that the cap leaves room for; the series of the others are counted as dropped.
     fn cut<'a>(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, all: Rows<'a>) -> Rows<'a> {
-        let fixed = self.write(snapshot, agent, Format::Text, Rows { pods: &[], containers: &[] });
+        let fixed = self.write(snapshot, agent, Format::Text, Rows { pods: &[], containers: &[], interference: &[] });
         let mut room = self.max_series.saturating_sub(fixed);
         let mut dropped = 0;
         let pods = fitting(POD, all.pods, &mut room, &mut dropped, &mut self.page);
         let containers = fitting(CONTAINER, all.containers, &mut room, &mut dropped, &mut self.page);
+        let interference = fitting(INTERFERENCE, all.interference, &mut room, &mut dropped, &mut self.page);
         agent.series_dropped.inc_by(dropped as u64);
-        Rows { pods, containers }
+        Rows { pods, containers, interference }
     }
 }
 

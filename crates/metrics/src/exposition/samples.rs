@@ -88,7 +88,7 @@ impl<'a> Samples<'a> {
         self.unlabelled().number(value);
     }
 
-    /// A histogram of which no value lies above the last bound, from counts by bucket.
+    /// A histogram from counts by bucket; counts beyond the last bound's are of what lies above it.
     pub(crate) fn histogram(&mut self, bounds: &[f64], counts: &[u64], sum: f64) {
         let mut cumulative = 0;
         let buckets = bounds.iter().zip(counts).map(|(&bound, count)| {

@@ -44,6 +44,7 @@ fn names_keep_the_rules_of_prometheus() {
         let prefix = match scope {
             Scope::Container => "cpuwarden_container_",
             Scope::Pod => "cpuwarden_pod_",
+            Scope::Interference => "cpuwarden_interference_",
             Scope::Node | Scope::Agent => "cpuwarden_",
         };
         assert!(name.starts_with(prefix), "{name}");

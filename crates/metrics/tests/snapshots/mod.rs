@@ -11,6 +11,7 @@ use sampler::snapshot::{
     CfsTotals, ContainerIdentity, ContainerRow, CpuPlace, CpusetRow, FeatureState, KernelInfo, NodeRow, NodeSnapshot,
     PodIdentity, PodRow, SamplerRow, WINDOW_BUCKETS, WindowHistogram,
 };
+use sampler::waits::{ContainerWaits, Histogram, InterferenceRow, Losses, Mode, NodeWaits, SmtShares, TraceRow};
 
 /// When the snapshots were taken: 2026-01-02 03:04:05 UTC.
 pub(crate) fn taken() -> SystemTime {
@@ -36,6 +37,8 @@ pub(crate) fn node(containers: usize) -> NodeSnapshot {
         interval: Duration::from_secs(1),
         containers: (0..containers).map(container).collect(),
         pods: Vec::new(),
+        cgroups: Vec::new(),
+        waits: Arc::default(),
         node: node_row(),
         sampler: SamplerRow {
             cgroups: vec![("container", containers as u64), ("pod", containers as u64 / 2)],
@@ -61,6 +64,21 @@ pub(crate) fn maximal() -> NodeSnapshot {
         ..ContainerRow::default()
     });
     snapshot.pods.push(pod(0));
+    snapshot.waits = Arc::new(NodeWaits {
+        interference: vec![InterferenceRow {
+            victim: pod(0).identity,
+            aggressor_namespace: "batch".into(),
+            aggressor_pod: "encode-0".into(),
+            wait_ns: 1_250_000_000,
+        }],
+        trace: Some(TraceRow {
+            mode: Mode::Bursts { one_of: 4 },
+            run_ns: 2_000_000,
+            switches: 10_000,
+            losses: Losses { lost_waits: 1, lost_ns: 5_000, evicted_histories: 2, unknown_cgroup_ns: 7_000 },
+        }),
+        ..NodeWaits::default()
+    });
     snapshot
 }
 
@@ -99,6 +117,8 @@ fn container(n: usize) -> ContainerRow {
         pressure_stalled_ns: Some(1_234_000 + seed),
         contention_lower_ns: Some(70_000_000 + seed),
         contention_upper_ns: Some(90_000_000 + seed),
+        run_delay_ns: Some(95_000_000 + seed),
+        waits: Some(Arc::new(waits(seed))),
         cpuset: Some(Arc::new(CpusetRow { cpus: "0-3,8".to_owned(), count: 5 })),
         numa_memory: vec![(0, 33_554_432 + seed), (1, 4096)],
         threads: Some(23),
@@ -106,6 +126,20 @@ fn container(n: usize) -> ContainerRow {
         memory_working_set_bytes: Some(134_217_728 + seed),
         memory_limit_bytes: Some(268_435_456),
         memory_request_bytes: Some(67_108_864),
+    }
+}
+
+fn waits(seed: u64) -> ContainerWaits {
+    let histogram = |sum_ns| Histogram { counts: [5, 4, 3, 2, 1, 0, 0, 0, 0, 1], sum_ns };
+    ContainerWaits {
+        throttled_ns: 17_123_456_789 + seed,
+        neighbor_ns: 2_500_000_000 + seed,
+        self_ns: 300_000_000,
+        system_ns: 40_000_000,
+        unattributed_ns: 5_000_000,
+        latency: histogram(2_840_000_000),
+        stalls: histogram(17_123_456_789),
+        smt: Some(SmtShares { self_ns: 1_000_000_000, other_ns: 2_000_000_000, idle_ns: 3_000_000_000 }),
     }
 }
 

@@ -64,6 +64,7 @@ impl Track for ContainerSeries {
         add(&mut row.pressure_stalled_ns, other.pressure_stalled_ns);
         add(&mut row.contention_lower_ns, other.contention_lower_ns);
         add(&mut row.contention_upper_ns, other.contention_upper_ns);
+        add(&mut row.run_delay_ns, other.run_delay_ns);
         if let Some(cfs) = other.cfs {
             row.cfs.get_or_insert_default().add(&cfs);
             self.window.skip(cfs.periods, cfs.throttled_periods);
@@ -112,7 +113,7 @@ impl Row for ContainerRow {
     fn copy_from(&mut self, other: &Self) {
         let mut numa_memory = std::mem::take(&mut self.numa_memory);
         numa_memory.clone_from(&other.numa_memory);
-        let (identity, cpuset) = (Arc::clone(&other.identity), other.cpuset.clone());
-        *self = Self { identity, cpuset, numa_memory, ..*other };
+        let (identity, cpuset, waits) = (Arc::clone(&other.identity), other.cpuset.clone(), other.waits.clone());
+        *self = Self { identity, cpuset, waits, numa_memory, ..*other };
     }
 }

@@ -1,0 +1,16 @@
+//! Who made whom wait: one row is a pod that waited, and one that ran.
+
+use sampler::waits::InterferenceRow;
+
+use super::{Metric, counter};
+
+pub(crate) static INTERFERENCE: &[Metric<InterferenceRow>] = &[counter(
+    "cpuwarden_interference_wait_seconds_total",
+    &["aggressor_namespace", "aggressor_pod"],
+    "Thread time that the pod waited for a CPU while another ran on it, throttling excepted, by who ran: the pods that \
+     do most, each as a series that stays until either is gone; other pods together as aggressor_namespace other; host \
+     services and the kernel as system. Summed over threads, so it can grow faster than wall time. From eBPF.",
+)
+.read(|row, out| {
+    out.with([&*row.aggressor_namespace, &*row.aggressor_pod]).seconds(Some(row.wait_ns));
+})];

@@ -1,0 +1,117 @@
+//! The trace of who makes whom wait, as a part of the agent: whether it runs, its thread, and what it finds.
+//!
+//! It has a thread of its own: a poll takes longer than a tick may be late. What it finds goes to the sampler's slot and
+//! is published with the next snapshot, so nothing here is ever asked by a scrape.
+
+mod owners;
+mod poller;
+mod report;
+
+use std::sync::mpsc;
+
+use anyhow::Context;
+use cgroupfs::Hierarchy;
+use sampler::snapshot::FeatureState;
+use sampler::waits::NodeWaits;
+use sampler::{Published, WaitsSlot};
+use sched_trace::{Options, SchedTrace, StartError};
+use tokio::sync::oneshot;
+
+use crate::config::{Config, SchedTraceMode, chain};
+use crate::exit::Failure;
+use poller::Poller;
+
+/// Its name in `cpuwarden_feature_enabled`.
+const FEATURE: &str = "sched_trace";
+
+/// What a trace needs beside its options.
+pub(crate) struct Wiring {
+    pub(crate) hierarchy: Hierarchy,
+    /// Where the node's cgroups are read.
+    pub(crate) published: Published,
+    /// Where the waits go.
+    pub(crate) slot: WaitsSlot,
+}
+
+/// The trace's thread ends when this is dropped, after what it is doing. Nobody waits for it: to load the program can
+/// take longer than a shutdown may, and the kernel takes it away with the process.
+pub(crate) struct Tracing {
+    _stop: mpsc::Sender<()>,
+}
+
+impl Tracing {
+    /// Starts the trace where it is wanted. With `auto` this returns at once, and what keeps the trace from running is a
+    /// feature that is not in force.
+    ///
+    /// # Errors
+    /// With `on`, what keeps it from running, and the remedy.
+    pub(crate) async fn start(config: &Config, wiring: Wiring) -> Result<Self, Failure> {
+        if config.sched_trace == SchedTraceMode::Off {
+            wiring.slot.put(not_in_force("off: --sched-trace=off".to_owned()));
+            return Ok(Self { _stop: mpsc::channel().0 });
+        }
+        let options = Options { sys_root: config.sys_root.clone(), budget: config.sched_trace_budget };
+        let (stop, stopped) = mpsc::channel();
+        let (started, outcome) = oneshot::channel();
+        let must_run = config.sched_trace == SchedTraceMode::On;
+        let run = move || {
+            let Some(trace) = load(&options, &wiring, must_run, started) else { return };
+            Poller::new(trace, wiring).run(&stopped);
+        };
+        let thread = std::thread::Builder::new().name("sched-trace".to_owned());
+        thread.spawn(run).context("cannot start the trace's thread")?;
+        if must_run && let Ok(Err(why)) = outcome.await {
+            return Err(Failure::unavailable(format!("--sched-trace=on: {why}; or use --sched-trace=auto")));
+        }
+        Ok(Self { _stop: stop })
+    }
+}
+
+/// Loads the program, and says what came of it: to whoever waits for it, and as a feature.
+fn load(
+    options: &Options,
+    wiring: &Wiring,
+    must_run: bool,
+    started: oneshot::Sender<Result<(), String>>,
+) -> Option<SchedTrace> {
+    let (why, reason) = match try_start(options, &wiring.hierarchy) {
+        Ok(trace) => {
+            // Nobody waits with `auto`.
+            let _ = started.send(Ok(()));
+            tracing::info!("waits are traced, by an eBPF program on every context switch");
+            return Some(trace);
+        }
+        Err(NotTraced::Start(error)) => {
+            (format!("{}: {}", chain(&error), error.remedy()), format!("{}: {}", error.reason(), error.remedy()))
+        }
+        Err(NotTraced::NoKernelCgroups) => {
+            let text = "no_cgroups: --cgroup-root is not this kernel's cgroup hierarchy".to_owned();
+            (text.clone(), text)
+        }
+    };
+    if !must_run {
+        tracing::warn!(why, "waits are not traced; the bounds from schedstat remain");
+    }
+    wiring.slot.put(not_in_force(reason));
+    let _ = started.send(Err(why));
+    None
+}
+
+/// Why nothing is traced.
+enum NotTraced {
+    Start(StartError),
+    /// The program tells cgroups by their inodes, which a copy of a hierarchy does not have.
+    NoKernelCgroups,
+}
+
+fn try_start(options: &Options, hierarchy: &Hierarchy) -> Result<SchedTrace, NotTraced> {
+    if !hierarchy.is_the_kernels() {
+        return Err(NotTraced::NoKernelCgroups);
+    }
+    SchedTrace::start(options).map_err(NotTraced::Start)
+}
+
+fn not_in_force(reason: String) -> NodeWaits {
+    let feature = FeatureState { feature: FEATURE, enabled: false, reason };
+    NodeWaits { feature: Some(feature), ..NodeWaits::default() }
+}

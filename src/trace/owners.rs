@@ -1,0 +1,246 @@
+//! Whose a cgroup is, by its inode: the sampler's cgroups with the names of their series, and for all others their path.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sampler::labels;
+use sampler::snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity};
+use sched_trace::{CgroupIndex, ContainerId, Owner, Owners, PodId};
+
+/// Polls for which a cgroup that is gone is still somebody's: what the program counts is read two polls later.
+const KEPT_POLLS: u64 = 5;
+
+/// The owners of a node's cgroups, and the numbers that the trace knows them by.
+#[derive(Debug)]
+pub(super) struct NodeOwners {
+    index: CgroupIndex,
+    now: Instant,
+    poll: u64,
+    next_id: u64,
+    containers: HashMap<Box<str>, Seen<ContainerId>>,
+    container_labels: HashMap<ContainerId, Box<str>>,
+    pods: HashMap<(String, String), Seen<PodId>>,
+    identities: HashMap<PodId, Arc<PodIdentity>>,
+    cgroups: HashMap<u64, Seen<Owner>>,
+    /// Of the kubelet's cgroups that are there now.
+    paths: HashMap<Arc<str>, Owner>,
+}
+
+/// Something, and the poll that saw it last.
+#[derive(Debug, Clone, Copy)]
+struct Seen<T> {
+    it: T,
+    poll: u64,
+}
+
+impl NodeOwners {
+    /// `mount`: of the hierarchy with the cpu controller.
+    pub(super) fn new(mount: PathBuf) -> Self {
+        Self {
+            index: CgroupIndex::new(mount),
+            now: Instant::now(),
+            poll: 0,
+            next_id: 0,
+            containers: HashMap::new(),
+            container_labels: HashMap::new(),
+            pods: HashMap::new(),
+            identities: HashMap::new(),
+            cgroups: HashMap::new(),
+            paths: HashMap::new(),
+        }
+    }
+
+    /// Takes in what the sampler knows.
+    pub(super) fn refresh(&mut self, snapshot: &NodeSnapshot, now: Instant) {
+        self.now = now;
+        self.poll += 1;
+        for row in &snapshot.containers {
+            self.container(&row.identity);
+        }
+        self.paths.clear();
+        // Containers first: it is they that tell whose their pod's other cgroups are.
+        for row in &snapshot.cgroups {
+            if let CgroupKind::Container(identity) = &row.kind {
+                let (container, pod) = self.container(identity);
+                self.own(row, Owner::Container { container, pod });
+                if let Some((above, _)) = row.path.rsplit_once('/') {
+                    self.paths.insert(above.into(), Owner::Pod(pod));
+                }
+            }
+        }
+        for row in &snapshot.cgroups {
+            let of_pod = |path: &str| self.paths.get(path).copied().unwrap_or(Owner::Unknown);
+            match row.kind {
+                CgroupKind::Container(_) => {}
+                CgroupKind::Pod => self.own(row, of_pod(&row.path)),
+                CgroupKind::Sandbox => self.own(row, of_pod(row.path.rsplit_once('/').map_or("", |(above, _)| above))),
+                CgroupKind::Pending | CgroupKind::Top => self.own(row, Owner::Unknown),
+            }
+        }
+        self.forget();
+    }
+
+    fn own(&mut self, row: &CgroupRow, owner: Owner) {
+        self.cgroups.insert(row.inode, Seen { it: owner, poll: self.poll });
+        self.paths.insert(Arc::clone(&row.path), owner);
+    }
+
+    fn forget(&mut self) {
+        let now = self.poll;
+        self.cgroups.retain(|_, cgroup| cgroup.poll + KEPT_POLLS >= now);
+        self.containers.retain(|_, container| container.poll == now);
+        self.pods.retain(|_, pod| pod.poll == now);
+        let Self { containers, pods, container_labels, identities, .. } = self;
+        container_labels.retain(|_, labels| containers.contains_key(labels));
+        identities.retain(|_, pod| pods.contains_key(&(pod.namespace.clone(), pod.pod.clone())));
+    }
+
+    fn container(&mut self, identity: &ContainerIdentity) -> (ContainerId, PodId) {
+        let pod = self.pod(&identity.namespace, &identity.pod);
+        if let Some(seen) = self.containers.get_mut(&identity.labels) {
+            seen.poll = self.poll;
+            return (seen.it, pod);
+        }
+        self.next_id += 1;
+        let container = ContainerId(self.next_id);
+        self.containers.insert(identity.labels.clone(), Seen { it: container, poll: self.poll });
+        self.container_labels.insert(container, identity.labels.clone());
+        (container, pod)
+    }
+
+    fn pod(&mut self, namespace: &str, name: &str) -> PodId {
+        let key = (namespace.to_owned(), name.to_owned());
+        if let Some(seen) = self.pods.get_mut(&key) {
+            seen.poll = self.poll;
+            return seen.it;
+        }
+        self.next_id += 1;
+        let pod = PodId(self.next_id);
+        let labels = labels::pairs(&[("namespace", namespace), ("pod", name)]);
+        let identity = PodIdentity { labels, namespace: namespace.to_owned(), pod: name.to_owned() };
+        self.identities.insert(pod, Arc::new(identity));
+        self.pods.insert(key, Seen { it: pod, poll: self.poll });
+        pod
+    }
+
+    /// The number of the container whose series has these labels.
+    pub(super) fn container_id(&self, labels: &str) -> Option<ContainerId> {
+        self.containers.get(labels).map(|seen| seen.it)
+    }
+
+    pub(super) fn is_container(&self, container: ContainerId) -> bool {
+        self.container_labels.contains_key(&container)
+    }
+
+    /// The labels of the container's series.
+    pub(super) fn labels(&self, container: ContainerId) -> Option<&str> {
+        self.container_labels.get(&container).map(|labels| &**labels)
+    }
+
+    pub(super) fn identity(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
+        self.identities.get(&pod)
+    }
+
+    /// Of a cgroup that is not the sampler's: below a container it is the container's, outside the pods the system's.
+    fn owner_by_path(&mut self, cgroup: u64) -> Owner {
+        let Some(path) = self.index.path(cgroup, self.now) else { return Owner::Unknown };
+        let ancestors = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+        ancestors.into_iter().find_map(|path| self.paths.get(path)).copied().unwrap_or(Owner::System)
+    }
+}
+
+impl Owners for NodeOwners {
+    fn owner(&mut self, cgroup: u64) -> Owner {
+        match self.cgroups.get(&cgroup) {
+            Some(seen) => seen.it,
+            None => self.owner_by_path(cgroup),
+        }
+    }
+
+    fn has_container(&self, container: ContainerId) -> bool {
+        self.is_container(container)
+    }
+
+    fn has_pod(&self, pod: PodId) -> bool {
+        self.identities.contains_key(&pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sampler::snapshot::ContainerRow;
+
+    use super::*;
+
+    fn identity(pod: &str, container: &str) -> Arc<ContainerIdentity> {
+        let labels = labels::pairs(&[("namespace", "shop"), ("pod", pod), ("container", container)]);
+        let (namespace, pod, container) = ("shop".to_owned(), pod.to_owned(), container.to_owned());
+        Arc::new(ContainerIdentity { labels, namespace, pod, container, ..ContainerIdentity::default() })
+    }
+
+    fn row(inode: u64, path: &str, kind: CgroupKind) -> CgroupRow {
+        CgroupRow { inode, path: path.into(), kind }
+    }
+
+    /// Pod 1 with a container, a sandbox and a container without a name yet; pod 2 with nothing but its cgroup.
+    fn snapshot() -> NodeSnapshot {
+        let cart = identity("cart", "app");
+        let containers = vec![ContainerRow { identity: Arc::clone(&cart), ..ContainerRow::default() }];
+        let cgroups = vec![
+            row(1, "kubepods", CgroupKind::Top),
+            row(10, "kubepods/pod1", CgroupKind::Pod),
+            row(11, "kubepods/pod1/a", CgroupKind::Container(cart)),
+            row(12, "kubepods/pod1/b", CgroupKind::Sandbox),
+            row(13, "kubepods/pod1/c", CgroupKind::Pending),
+            row(20, "kubepods/pod2", CgroupKind::Pod),
+        ];
+        NodeSnapshot { containers, cgroups, ..NodeSnapshot::default() }
+    }
+
+    #[test]
+    fn a_pods_cgroups_are_told_by_its_containers() {
+        let mut owners = NodeOwners::new("/nowhere".into());
+        owners.refresh(&snapshot(), Instant::now());
+        let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };
+        assert_eq!([10, 12].map(|inode| owners.owner(inode)), [Owner::Pod(pod); 2]);
+        assert_eq!([1, 13, 20, 99].map(|inode| owners.owner(inode)), [Owner::Unknown; 4]);
+        assert_eq!(owners.labels(container), Some(r#"namespace="shop",pod="cart",container="app""#));
+        assert_eq!(&*owners.identity(pod).unwrap().labels, r#"namespace="shop",pod="cart""#);
+    }
+
+    #[test]
+    fn other_cgroups_are_told_by_their_path() {
+        let mount = tempfile::tempdir().unwrap();
+        let make = |path: &str| {
+            std::fs::create_dir_all(mount.path().join(path)).unwrap();
+            cgroupfs::inode(&mount.path().join(path)).unwrap()
+        };
+        let (service, nested, stranger) =
+            (make("system.slice/a.service"), make("kubepods/pod1/a/init.scope"), make("kubepods/pod9/x"));
+        let mut owners = NodeOwners::new(mount.path().into());
+        owners.refresh(&snapshot(), Instant::now());
+        assert_eq!(owners.owner(service), Owner::System);
+        assert_eq!(owners.owner(nested), owners.owner(11));
+        assert_eq!(owners.owner(stranger), Owner::Unknown);
+    }
+
+    #[test]
+    fn a_cgroup_outlives_its_directory_and_a_number_is_never_used_again() {
+        let mut owners = NodeOwners::new("/nowhere".into());
+        owners.refresh(&snapshot(), Instant::now());
+        let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };
+        // The container's cgroup is gone, its series stays with its pod.
+        owners.refresh(&NodeSnapshot { cgroups: Vec::new(), ..snapshot() }, Instant::now());
+        assert_eq!(owners.owner(11), Owner::Container { container, pod });
+        assert!(owners.has_container(container) && owners.has_pod(pod));
+        for _ in 0..=KEPT_POLLS {
+            owners.refresh(&NodeSnapshot::default(), Instant::now());
+        }
+        assert_eq!(owners.owner(11), Owner::Unknown);
+        assert!(!owners.has_container(container) && !owners.has_pod(pod));
+        owners.refresh(&snapshot(), Instant::now());
+        assert_ne!(owners.owner(11), Owner::Container { container, pod });
+    }
+}

@@ -1,0 +1,104 @@
+//! Who makes whom wait, on the page of the real binary.
+
+use std::process::Command;
+
+use crate::support::{Agent, Exposition, Qos, RealTree, Workload, binary, eventually};
+
+const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0005";
+const RIVAL_UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0006";
+const ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
+const RIVAL_ID: &str = "9a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
+const WAIT_SECONDS: &str = "cpuwarden_container_cpu_wait_seconds_total";
+const INTERFERENCE_SECONDS: &str = "cpuwarden_interference_wait_seconds_total";
+const FEATURE: (&str, &str) = ("feature", "sched_trace");
+
+fn waited(page: &Exposition, cause: &str) -> f64 {
+    page.value(WAIT_SECONDS, &[("container", ID), ("cause", cause)]).unwrap_or(0.0)
+}
+
+/// Value and reason of the feature.
+fn feature(page: &Exposition) -> (f64, String) {
+    let found = page.with_prefix("cpuwarden_feature_enabled").find(|sample| sample.label(FEATURE.0) == FEATURE.1);
+    let found = found.unwrap_or_else(|| panic!("no {FEATURE:?} on {}", page.text));
+    (found.value, found.label("reason").to_owned())
+}
+
+#[test]
+fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name() {
+    let tree = RealTree::new();
+    let (victim, rival) =
+        (tree.pod(Qos::Burstable, UID).child(ID), tree.pod(Qos::Burstable, RIVAL_UID).child(RIVAL_ID));
+    for cgroup in [&victim, &rival] {
+        cgroup.write("cpuset", "cpuset.cpus", "0");
+    }
+    // The budget is no matter of this test: in an emulated machine a switch costs a hundred times as much.
+    let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
+    agent.after_ticks(1);
+    let spinners = [victim.spawn(&Workload::Spin { threads: 1 }), rival.spawn(&Workload::Spin { threads: 1 })];
+    let pair = [("pod", UID), ("aggressor_pod", RIVAL_UID)];
+    eventually("two seconds of the neighbor's", || waited(&agent.metrics(), "neighbor") > 2.0);
+    drop(spinners);
+    let page = agent.after_ticks(4);
+    assert_eq!(feature(&page), (1.0, String::new()));
+    let (neighbor, throttled) = (waited(&page, "neighbor"), waited(&page, "throttled"));
+    assert!(neighbor > 2.0 && throttled == 0.0, "neighbor {neighbor} s, throttled {throttled} s");
+    // One container in the pod, one pod beside it; what came before the pair was worth a series is in `other`.
+    let by_rival = page.value(INTERFERENCE_SECONDS, &pair).unwrap();
+    assert!((neighbor * 0.9..=neighbor + 1e-6).contains(&by_rival), "{by_rival} s of {neighbor} s");
+    let latency = "cpuwarden_container_runqueue_latency_seconds";
+    let waits = page.value(&format!("{latency}_count"), &[("container", ID)]).unwrap();
+    let sum = page.value(&format!("{latency}_sum"), &[("container", ID)]).unwrap();
+    assert!(waits > 10.0 && sum >= neighbor, "{waits} waits, {sum} s");
+    let buckets = page.with_prefix("cpuwarden_container_runqueue_latency_seconds_bucket");
+    assert_eq!(buckets.filter(|sample| sample.label("container") == ID).count(), 10);
+    assert!(page.value("cpuwarden_bpf_run_seconds_total", &[]) > Some(0.0));
+}
+
+#[test]
+fn a_quota_is_no_neighbor_of_its_own_on_the_page() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    container.set_quota_usec(20_000, 100_000);
+    let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
+    agent.after_ticks(1);
+    let spinner = container.spawn(&Workload::Spin { threads: 1 });
+    eventually("two seconds of throttling", || waited(&agent.metrics(), "throttled") > 2.0);
+    drop(spinner);
+    let page = agent.after_ticks(4);
+    let (neighbor, throttled) = (waited(&page, "neighbor"), waited(&page, "throttled"));
+    assert!(neighbor < throttled / 50.0, "neighbor {neighbor} s, throttled {throttled} s");
+    let stalls = page.value("cpuwarden_container_throttle_stall_seconds_count", &[("container", ID)]).unwrap();
+    assert!(stalls >= 20.0, "{stalls} stalls");
+}
+
+#[test]
+fn without_the_trace_no_wait_is_exported_and_the_reason_is() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    let agent = Agent::on(&tree, &["--sched-trace=off"]);
+    let _spinner = container.spawn(&Workload::Spin { threads: 2 });
+    let page = agent.after_ticks(4);
+    assert_eq!(feature(&page), (0.0, "off: --sched-trace=off".to_owned()));
+    for prefix in [WAIT_SECONDS, INTERFERENCE_SECONDS, "cpuwarden_bpf_", "cpuwarden_container_runqueue_latency"] {
+        assert_eq!(page.with_prefix(prefix).count(), 0, "{prefix}");
+    }
+}
+
+#[test]
+fn what_keeps_waits_from_being_traced_is_a_feature_out_of_force_or_a_start_error() {
+    let tree = RealTree::new();
+    let sys = tempfile::tempdir().unwrap();
+    let cpus = sys.path().join("devices/system/cpu");
+    std::fs::create_dir_all(&cpus).unwrap();
+    ["possible", "online"].iter().for_each(|name| std::fs::write(cpus.join(name), "0\n").unwrap());
+    let sys_root = format!("--sys-root={}", sys.path().display());
+    let agent = Agent::on(&tree, &["--sched-trace=auto", &sys_root]);
+    let (enabled, reason) = feature(&agent.after_ticks(2));
+    assert!(enabled == 0.0 && reason.starts_with("no_btf: ") && reason.contains("CONFIG_DEBUG_INFO_BTF"), "{reason}");
+    let args = ["run", "--listen=127.0.0.1:0", "--pod-source=none", "--sched-trace=on", &sys_root];
+    let output = Command::new(binary()).args(args).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().last().unwrap();
+    assert_eq!(output.status.code(), Some(69), "{errors}");
+    assert!(last.contains("--sched-trace=on") && last.contains("CONFIG_DEBUG_INFO_BTF"), "{last}");
+}
