@@ -7,6 +7,7 @@
 mod arrows;
 mod cli;
 mod demo;
+mod deploy;
 mod doctor;
 mod fixtures;
 mod kernel;
