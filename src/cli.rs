@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::{self, Config, Options, Span};
 use crate::demo::Workload;
 use crate::exit::Failure;
+use crate::reference::Subject;
 
 /// Per-node Kubernetes agent: CPU throttling, contention and placement, every second.
 #[derive(Debug, Parser)]
@@ -38,6 +39,9 @@ pub(crate) enum Command {
     /// Tell what the agent would find on this node, and what to do about what is missing
     #[command(after_help = DOCTOR_EXIT_CODES)]
     Doctor(Box<DoctorArgs>),
+    /// Print the reference of metrics or of configuration, for deploy/docs
+    #[command(hide = true)]
+    Reference { subject: Subject },
     /// What runs in a container of the demo
     #[command(hide = true)]
     DemoWorkload {

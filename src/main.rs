@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod logging;
+mod reference;
 mod run;
 mod serve;
 mod trace;
@@ -45,6 +46,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::CheckConfig(args) => run::check_config(&args.resolve()?)?,
         Command::Demo(args) => demo::demo(&args)?,
         Command::Doctor(args) => return doctor::doctor(*args),
+        Command::Reference { subject } => print!("{}", reference::reference(subject)),
         Command::DemoWorkload { workload } => demo::run_workload(workload)?,
     }
     Ok(ExitCode::SUCCESS)

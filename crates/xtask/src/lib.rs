@@ -1,11 +1,13 @@
 //! Development tasks, as a library so that integration tests can boot the QEMU node themselves.
 //!
-//! Owns what surrounds the product: the test command, its prerequisites, virtual nodes. Nothing of it is ever linked
+//! Owns what surrounds the product: the test command, its prerequisites and tools, virtual nodes. Nothing of it is ever linked
 //! into the `cpuwarden` binary.
 
 pub mod bpf;
+pub mod generated;
 pub mod node;
 pub mod prerequisites;
 pub mod process;
 pub mod test_run;
+pub mod tools;
 pub mod workspace;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
+use xtask::generated;
 use xtask::node::{CpuTopology, Ending, GuestFile, KernelSeries, Node, OutputFile};
 use xtask::process::error_chain;
 use xtask::test_run::{self, STEPS, Step};
@@ -31,6 +32,8 @@ enum Task {
     Test(TestArgs),
     /// Build the BPF objects from their C sources
     Bpf(BpfArgs),
+    /// Write what deploy/ has from elsewhere: the references of metrics and configuration, the chart's manifests
+    Generate,
     /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
     Node(NodeArgs),
 }
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Test(args) => run_tests(&args),
         Task::Bpf(args) => build_bpf(&args),
+        Task::Generate => generate(),
         Task::Node(args) => run_node(args),
     };
     done.unwrap_or_else(|error| {
@@ -103,6 +107,14 @@ fn run_tests(args: &TestArgs) -> Result<ExitCode, Box<dyn Error>> {
 fn build_bpf(args: &BpfArgs) -> Result<ExitCode, Box<dyn Error>> {
     let run = if args.check { bpf::check_all } else { bpf::build_all };
     run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn generate() -> Result<ExitCode, Box<dyn Error>> {
+    for file in generated::all(&generated::build_agent()?)? {
+        std::fs::write(&file.path, file.text)?;
+        println!("{}", file.path.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -63,7 +63,19 @@ pub const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite {
         probe: &["promtool", "--version"],
         provider: Package("prometheus"),
-        purpose: "checks the exposition",
+        purpose: "checks the exposition and the alerts, and scrapes the agent",
+        node: false,
+    },
+    Prerequisite {
+        probe: &["python3", "-c", "import ensurepip, venv"],
+        provider: Package("python3-venv"),
+        purpose: "installs helm and the schemas of Kubernetes and Grafana",
+        node: false,
+    },
+    Prerequisite {
+        probe: &["test", "-e", "/etc/ssl/certs/ca-certificates.crt"],
+        provider: Package("ca-certificates"),
+        purpose: "installs helm",
         node: false,
     },
     Prerequisite {

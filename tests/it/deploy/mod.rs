@@ -1,6 +1,8 @@
 //! What is installed on a cluster: `deploy/`, checked against the agent and with the tools that will read it.
 
 mod catalogue;
+mod chart;
+mod dashboards;
 mod rules;
 
 use std::path::{Path, PathBuf};

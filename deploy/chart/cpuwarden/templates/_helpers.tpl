@@ -1,0 +1,35 @@
+{{- define "cpuwarden.fullname" -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "cpuwarden.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "cpuwarden.fullname" .) "default" .Values.serviceAccount.create) }}
+{{- end }}
+
+{{- define "cpuwarden.selector" -}}
+app.kubernetes.io/name: cpuwarden
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "cpuwarden.metadata" -}}
+name: {{ include "cpuwarden.fullname" . }}
+namespace: {{ .Release.Namespace }}
+labels: {{- include "cpuwarden.labels" . | nindent 2 }}
+{{- end }}
+
+{{- define "cpuwarden.labels" -}}
+{{ include "cpuwarden.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- /* Whether the agent talks to the API server: "true" or nothing. */}}
+{{- define "cpuwarden.asksApiserver" -}}
+{{- if or .Values.endpoint.auth .Values.config.apiserverFallback (eq (.Values.config.podSource | default "") "apiserver") }}true{{ end }}
+{{- end }}
+
+{{- /* An auto value: "true" or nothing. */}}
+{{- define "cpuwarden.isOn" -}}
+{{- if eq (toString .value) "auto" }}{{ if .root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}true{{ end }}{{ else if .value }}true{{ end }}
+{{- end }}

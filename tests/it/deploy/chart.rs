@@ -1,0 +1,196 @@
+//! The Helm chart: it lints and renders in every profile, what it renders is valid on every supported Kubernetes, and a
+//! profile has what it needs and nothing more.
+
+use std::fs;
+use std::process::Command;
+
+use serde_yaml_ng::{Deserializer, Value};
+use xtask::{generated, tools};
+
+use super::{deploy, output_of, read};
+use crate::support::binary;
+
+/// Oldest and newest supported minor of Kubernetes.
+const MINORS: [&str; 2] = ["1.27", "1.37"];
+
+/// Variables of the manifests for which the agent has no flag yet; one that has one fails the test below.
+const PENDING_VARIABLES: &[&str] = &[
+    "CPUWARDEN_PINNING",
+    "CPUWARDEN_TLS_CERT",
+    "CPUWARDEN_TLS_KEY",
+    "CPUWARDEN_METRICS_AUTH",
+    "CPUWARDEN_CADVISOR_METRICS",
+];
+
+#[test]
+fn the_chart_lints() {
+    generated::lint().unwrap();
+}
+
+#[test]
+fn what_is_generated_is_up_to_date() {
+    for file in generated::all(&binary()).unwrap() {
+        let committed = fs::read_to_string(&file.path).unwrap_or_default();
+        assert!(committed == file.text, "{} is out of date: cargo xtask generate", file.path.display());
+    }
+}
+
+#[test]
+fn manifests_are_valid_on_the_oldest_and_the_newest_kubernetes() {
+    let place = tempfile::tempdir().unwrap();
+    for profile in ["observe", "trace", "pin"] {
+        let file = place.path().join(profile).with_extension("yaml");
+        fs::write(&file, render(&[&format!("--set=profile={profile}"), OPERATOR, EVERYTHING])).unwrap();
+        let mut python = Command::new(tools::python().unwrap());
+        let checked = output_of(python.arg(deploy("tests/validate_manifests.py")).arg(&file).args(MINORS));
+        for kind in ["DaemonSet", "NetworkPolicy", "PodMonitor", "PrometheusRule", "ConfigMap"] {
+            assert!(checked.contains(&format!("{kind}/cpuwarden")), "{checked}");
+        }
+    }
+}
+
+const OPERATOR: &str = "--api-versions=monitoring.coreos.com/v1";
+const EVERYTHING: &str = "--set=endpoint.auth=true,endpoint.tls.secretName=tls,cadvisorMetrics=true,rbac.nodesProxy=true,\
+config.apiserverFallback=true,podMonitor.authorization.credentials.name=token,podMonitor.authorization.credentials.key=t";
+
+#[test]
+fn observe_runs_as_nobody_without_capabilities_and_can_write_nothing() {
+    let agent = container(&render(&[]));
+    let security = &agent["securityContext"];
+    assert_eq!((security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()), (Some(true), Some(65532)));
+    assert_eq!(security["readOnlyRootFilesystem"].as_bool(), Some(true));
+    assert_eq!(security["allowPrivilegeEscalation"].as_bool(), Some(false));
+    assert!(security["capabilities"]["add"].is_null(), "{security:?}");
+    assert_eq!(writable(&agent), [""; 0]);
+    assert!(agent["lifecycle"].is_null() && agent["resources"]["limits"]["cpu"].is_null());
+}
+
+#[test]
+fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
+    let agent = container(&render(&["--set=profile=trace"]));
+    let added = agent["securityContext"]["capabilities"]["add"].as_sequence().unwrap();
+    assert_eq!(added.iter().map(|name| name.as_str().unwrap()).collect::<Vec<_>>(), ["BPF", "PERFMON"]);
+    assert_eq!(writable(&agent), [""; 0]);
+    let agent = container(&render(&["--set=profile=pin"]));
+    assert!(agent["securityContext"]["capabilities"]["add"].is_null());
+    assert_eq!(writable(&agent), ["/host/cgroup", "/var/lib/cpuwarden"]);
+    assert_eq!(agent["lifecycle"]["preStop"]["exec"]["command"][1].as_str(), Some("drain"));
+}
+
+#[test]
+fn no_profile_uses_the_hosts_namespaces() {
+    for profile in ["observe", "trace", "pin"] {
+        let pod = pod(&render(&[&format!("--set=profile={profile}")]));
+        let shared = ["hostNetwork", "hostPID", "hostIPC"].map(|field| pod[field].as_bool().unwrap_or(false));
+        assert_eq!(shared, [false; 3], "{profile}");
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"].as_str(), Some("RuntimeDefault"));
+    }
+}
+
+#[test]
+fn the_agent_may_ask_for_pods_of_the_kubelet_and_for_nothing_else() {
+    let resources = |text: &str| {
+        let role = documents(text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+        let rules = role["rules"].as_sequence().unwrap().clone();
+        rules.iter().map(|rule| rule["resources"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(resources(&render(&[])), ["nodes/pods"]);
+    assert_eq!(resources(&render(&["--set=rbac.nodesProxy=true"])), ["nodes/pods", "nodes/proxy"]);
+    assert_eq!(resources(&render(&["--set=profile=pin"])), ["nodes/pods", "nodes/configz"]);
+}
+
+#[test]
+fn every_variable_of_the_manifests_is_an_option_of_the_agent() {
+    let reference = output_of(Command::new(binary()).args(["reference", "configuration"]));
+    let agent = container(&render(&["--set=profile=pin", EVERYTHING]));
+    let names =
+        agent["env"].as_sequence().unwrap().iter().map(|variable| variable["name"].as_str().unwrap().to_owned());
+    for name in names.filter(|name| name.starts_with("CPUWARDEN_") && name != "CPUWARDEN_CONFIG") {
+        let is_known = reference.contains(&format!("`{name}`"));
+        let is_pending = PENDING_VARIABLES.contains(&name.as_str());
+        assert!(is_known != is_pending, "{name}: an option: {is_known}, on PENDING_VARIABLES: {is_pending}");
+    }
+}
+
+#[test]
+fn what_is_not_a_value_is_refused_by_its_name() {
+    let refused = [
+        ("--set=profil=pin", "profil"),
+        ("--set=profile=all", "profile"),
+        ("--set=resources.limits.cpu=1", "limits"),
+        ("--set=resources.limits=null", "limits"),
+        ("--set=endpoint.port=80", "port"),
+        ("--set=kubelet.url=http://node:10255", "url"),
+    ];
+    for (argument, place) in refused {
+        let refusal = generated::render(&[argument]).map(drop).expect_err(argument).to_string();
+        assert!(refusal.contains(place), "{argument}: {refusal}");
+    }
+}
+
+#[test]
+fn without_the_operator_no_object_of_its_kinds_is_made() {
+    let kinds = |text: &str| documents(text).iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect();
+    let plain: Vec<String> = kinds(&render(&[]));
+    assert!(!plain.iter().any(|kind| kind == "PodMonitor" || kind == "PrometheusRule"), "{plain:?}");
+    let with: Vec<String> = kinds(&render(&[OPERATOR]));
+    assert!(
+        with.iter().any(|kind| kind == "PodMonitor") && with.iter().any(|kind| kind == "PrometheusRule"),
+        "{with:?}"
+    );
+}
+
+#[test]
+fn rules_and_dashboards_of_the_chart_are_the_files_themselves() {
+    let base = "https://example.com/docs";
+    let text = render(&[OPERATOR, &format!("--set=prometheusRule.runbookBaseUrl={base}")]);
+    let objects = documents(&text);
+    let rules: Vec<&Value> = objects.iter().filter(|object| object["kind"] == "PrometheusRule").collect();
+    for (rule, file) in rules.iter().zip(["alerts.yaml", "recording.yaml"]) {
+        let expected = read(&format!("rules/{file}")).replace("runbook_url: ", &format!("runbook_url: {base}/"));
+        assert_eq!(rule["spec"], serde_yaml_ng::from_str::<Value>(&expected).unwrap(), "{file}");
+    }
+    let maps = objects.iter().filter(|object| object["metadata"]["labels"]["grafana_dashboard"] == "1");
+    let dashboards: Vec<(&str, &str)> = maps.flat_map(data).collect();
+    assert_eq!(dashboards.len(), fs::read_dir(deploy("dashboards")).unwrap().count());
+    for (name, text) in dashboards {
+        let file = name.strip_prefix("cpuwarden-").unwrap();
+        assert_eq!(text.trim_end(), read(&format!("dashboards/{file}")).trim_end(), "{file}");
+    }
+}
+
+fn render(arguments: &[&str]) -> String {
+    generated::render(arguments).unwrap()
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    use serde::Deserialize as _;
+    Deserializer::from_str(text)
+        .map(|document| Value::deserialize(document).unwrap())
+        .filter(|o| !o.is_null())
+        .collect()
+}
+
+fn pod(text: &str) -> Value {
+    let objects = documents(text);
+    objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap()["spec"]["template"]["spec"].clone()
+}
+
+fn container(text: &str) -> Value {
+    pod(text)["containers"][0].clone()
+}
+
+fn data(map: &Value) -> Vec<(&str, &str)> {
+    map["data"]
+        .as_mapping()
+        .unwrap()
+        .iter()
+        .map(|(name, text)| (name.as_str().unwrap(), text.as_str().unwrap()))
+        .collect()
+}
+
+/// Where a container may write.
+fn writable(container: &Value) -> Vec<&str> {
+    let mounts = container["volumeMounts"].as_sequence().unwrap().iter();
+    mounts.filter(|mount| mount["readOnly"] != true).map(|mount| mount["mountPath"].as_str().unwrap()).collect()
+}
