@@ -3,6 +3,7 @@
 mod catalogue;
 mod chart;
 mod dashboards;
+mod prometheus;
 mod rules;
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The real binary as a process of its own, on a free port.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -41,13 +41,7 @@ impl Agent {
 
     /// Status and body of a GET.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address).unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
-        // 1.0: the answer is neither chunked nor kept alive.
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        super::http::get(self.address, path).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     /// What `/metrics` says now.

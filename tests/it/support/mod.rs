@@ -3,6 +3,7 @@
 mod agent;
 mod cgroup;
 mod exposition;
+pub(crate) mod http;
 mod kubelet;
 mod ticks;
 mod tree;
