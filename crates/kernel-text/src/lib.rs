@@ -18,5 +18,5 @@ pub use error::{ParseError, Result};
 pub use flat::{flat_keyed, parse_i64, parse_u64};
 pub use memory::{NumaStat, limit_bytes, v1_total_inactive_file, v2_inactive_file};
 pub use pressure::CpuPressure;
-pub use quota::{Bandwidth, Quota, shares_to_weight};
+pub use quota::{Bandwidth, Quota, shares_to_weight, weight_to_shares};
 pub use schedstat::TaskSchedstat;

@@ -11,7 +11,7 @@ use pods::path::{CgroupPath, Driver, QosClass};
 use crate::budget::DescriptorBudget;
 use crate::counter::{CpuSplit, HighWater, Mark};
 use crate::files::{FileSet, Files};
-use crate::reading::{Hot, Wanted};
+use crate::reading::{Hot, Wanted, Weight};
 use crate::series::SeriesId;
 
 /// Once all its counters have stood still for so many ticks, `cpu.stat` can only move together with the usage: a period
@@ -118,7 +118,7 @@ pub(crate) struct Cgroup {
     pub(crate) files: Files,
     pub(crate) marks: Marks,
     pub(crate) bandwidth: Option<Bandwidth>,
-    pub(crate) weight: Option<u64>,
+    pub(crate) weight: Option<Weight>,
     pub(crate) had_quota: bool,
     /// `cpu.stat` tells of bursts.
     pub(crate) has_burst: bool,

@@ -1,6 +1,6 @@
 //! One cgroup's files, read and parsed: what is read at every tick.
 
-use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64, shares_to_weight};
+use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64, shares_to_weight, weight_to_shares};
 
 use crate::files::{FileId, Files, Place, ReadErrors};
 
@@ -41,7 +41,34 @@ pub(crate) struct Hot {
     /// v1: `cpuacct.stat`.
     pub(crate) acct: Option<CpuacctStat>,
     pub(crate) bandwidth: Option<Bandwidth>,
-    pub(crate) weight: Option<u64>,
+    pub(crate) weight: Option<Weight>,
+}
+
+/// A cgroup's share of contended CPUs, in the unit that its kernel uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// v2, 1 to 10000.
+    Weight(u64),
+    /// v1, 2 to 262144.
+    Shares(u64),
+}
+
+impl Weight {
+    /// On v1 by the runtimes' rule.
+    pub(crate) fn weight(self) -> u64 {
+        match self {
+            Self::Weight(weight) => weight,
+            Self::Shares(shares) => shares_to_weight(shares),
+        }
+    }
+
+    /// On v2 by cAdvisor's rule.
+    pub(crate) fn shares(self) -> u64 {
+        match self {
+            Self::Weight(weight) => weight_to_shares(weight),
+            Self::Shares(shares) => shares,
+        }
+    }
 }
 
 /// What a cgroup's past says about which files are worth a read.
@@ -90,7 +117,8 @@ fn bandwidth(reader: &mut Reader<'_>) -> Option<Bandwidth> {
     (period_usec > 0).then_some(Bandwidth { quota, period_usec })
 }
 
-fn weight(reader: &mut Reader<'_>) -> Option<u64> {
+fn weight(reader: &mut Reader<'_>) -> Option<Weight> {
     let number = |text: &[u8]| parse_u64("cpu.weight", text);
-    reader.get(FileId::CpuWeight, number).or_else(|| reader.get(FileId::CpuShares, number).map(shares_to_weight))
+    let weight = reader.get(FileId::CpuWeight, number).map(Weight::Weight);
+    weight.or_else(|| reader.get(FileId::CpuShares, number).map(Weight::Shares))
 }

@@ -21,7 +21,7 @@ use crate::governor::Governor;
 use crate::naming::PodNames;
 use crate::probe::NodeProbe;
 use crate::publish::{Published, Publisher};
-use crate::reading::{Hot, Reader};
+use crate::reading::{Hot, Reader, Weight};
 use crate::series::{ContainerSeries, PodSeries, SeriesId, Table, Track};
 use crate::slow::{self, Slow};
 use crate::snapshot::{CgroupKind, CgroupRow, FeatureState, SamplerRow};
@@ -419,7 +419,13 @@ impl Sampler {
         series.gain(gains, cgroup.had_quota);
         let row = series.row_mut();
         row.limit_cores = cgroup.path.limit_cores;
-        row.weight = cgroup.weight.map(|weight| weight as f64);
+        row.weight = cgroup.weight.map(|weight| weight.weight() as f64);
+        row.shares = cgroup.weight.map(Weight::shares);
+        row.period_usec = cgroup.bandwidth.map(|bandwidth| bandwidth.period_usec);
+        row.quota_usec = cgroup.bandwidth.and_then(|bandwidth| bandwidth.quota.usec());
+        if row.cgroup.as_deref().and_then(|path| path.strip_prefix('/')) != Some(&*cgroup.relative) {
+            row.cgroup = Some(Arc::from(format!("/{}", cgroup.relative)));
+        }
     }
 
     /// Ends the window when it is a second long, or a tick where ticks are longer.

@@ -117,6 +117,14 @@ pub struct ContainerRow {
     pub request_cores: Option<f64>,
     /// cgroup v2 weight; on v1, shares turned into a weight by the runtime's rule.
     pub weight: Option<f64>,
+    /// v1 shares; on v2, the weight turned into shares by cAdvisor's rule.
+    pub shares: Option<u64>,
+    /// Quota of the container's own cgroup, microseconds a period; `None` when unlimited.
+    pub quota_usec: Option<u64>,
+    /// CFS period of the container's own cgroup, microseconds.
+    pub period_usec: Option<u64>,
+    /// Path of the cgroup that fed it last, from the mount on: `/kubepods/burstable/pod…/…`.
+    pub cgroup: Option<Arc<str>>,
     /// PSI `some` of `cpu.pressure`, nanoseconds.
     pub pressure_waiting_ns: Option<u64>,
     /// PSI `full` of `cpu.pressure`, nanoseconds.

@@ -45,5 +45,6 @@ pub(crate) static POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS: Descriptor = gauge(
 pub(crate) static APISERVER_REQUESTS_TOTAL: Descriptor = counter(
     "cpuwarden_apiserver_requests_total",
     &[],
-    "Requests that left for the API server; stays 0 unless it is the configured source of pod names.",
+    "Requests that left for the API server; stays 0 unless it is the configured source of pod names, or asked who may \
+     read the metrics.",
 );

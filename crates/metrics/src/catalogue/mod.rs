@@ -5,6 +5,7 @@
 //! product's public interface: changing one is a breaking change. This module formats no number and holds no state.
 
 pub(crate) mod agent;
+pub(crate) mod cadvisor;
 mod container;
 mod interference;
 mod node;
@@ -14,6 +15,7 @@ mod reference;
 use sampler::snapshot::{ContainerRow, NodeSnapshot, PodRow};
 use sampler::waits::InterferenceRow;
 
+pub(crate) use cadvisor::CADVISOR;
 pub(crate) use container::CONTAINER;
 pub(crate) use interference::INTERFERENCE;
 pub(crate) use node::NODE;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Descriptor, Scope, all};
+use super::{Descriptor, Scope, all, cadvisor};
 
 const SECTIONS: [(Scope, &str); 5] = [
     (Scope::Container, "Containers"),
@@ -20,12 +20,14 @@ pub fn reference() -> String {
         if !text.is_empty() {
             text.push('\n');
         }
-        section(&mut text, scope, title);
+        section(&mut text, scope, title, all().filter(|(of, _)| *of == scope).map(|(_, descriptor)| descriptor));
     }
+    text.push('\n');
+    section(&mut text, Scope::Container, "cAdvisor's names, on `/metrics/cadvisor`", cadvisor::descriptors());
     text
 }
 
-fn section(text: &mut String, scope: Scope, title: &str) {
+fn section(text: &mut String, scope: Scope, title: &str, metrics: impl Iterator<Item = &'static Descriptor>) {
     text.push_str("## ");
     text.push_str(title);
     text.push_str("\n\n");
@@ -35,9 +37,7 @@ fn section(text: &mut String, scope: Scope, title: &str) {
         text.push_str(".\n\n");
     }
     text.push_str("| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n");
-    for (_, descriptor) in all().filter(|(of, _)| *of == scope) {
-        row(text, descriptor);
-    }
+    metrics.for_each(|descriptor| row(text, descriptor));
 }
 
 fn row(text: &mut String, descriptor: &Descriptor) {

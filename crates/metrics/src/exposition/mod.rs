@@ -17,7 +17,7 @@ use sampler::waits::InterferenceRow;
 pub use format::{Format, accepts_gzip};
 
 use crate::AgentMetrics;
-use crate::catalogue::{CONTAINER, Descriptor, INTERFERENCE, Metric, NODE, POD, Row};
+use crate::catalogue::{CADVISOR, CONTAINER, Descriptor, INTERFERENCE, Metric, NODE, POD, Row};
 use gzip::Gzip;
 use samples::Samples;
 
@@ -60,6 +60,17 @@ impl Exposition {
         &self.page
     }
 
+    /// The page of cAdvisor's names, valid until the next call; cut as [`Exposition::render`] cuts.
+    pub fn render_cadvisor(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
+        let (mut room, mut dropped) = (self.max_series, 0);
+        let containers = fitting(CADVISOR, &snapshot.containers, &mut room, &mut dropped, &mut self.page);
+        agent.series_dropped.inc_by(dropped as u64);
+        self.page.clear();
+        PageWriter { page: &mut self.page, format, series: 0, limit: usize::MAX }.families(CADVISOR, containers);
+        self.finish(format);
+        &self.page
+    }
+
     /// The page that was rendered last, as one gzip member at level 1, valid until the next call.
     pub fn compressed(&mut self) -> &[u8] {
         self.gzip.compress(&self.page)
@@ -76,10 +87,14 @@ impl Exposition {
         writer.families(CONTAINER, rows.containers);
         writer.families(INTERFERENCE, rows.interference);
         let series = writer.series;
+        self.finish(format);
+        series
+    }
+
+    fn finish(&mut self, format: Format) {
         if format == Format::OpenMetrics {
             self.page.extend_from_slice(b"# EOF\n");
         }
-        series
     }
 
     /// The rows that the cap leaves room for; the series of the others are counted as dropped.

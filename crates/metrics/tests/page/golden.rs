@@ -5,9 +5,12 @@ use metrics::{Exposition, Format};
 use crate::{NO_CAP, snapshots};
 
 fn check(format: Format, file: &str) {
-    let path = format!("{}/tests/golden/{file}", env!("CARGO_MANIFEST_DIR"));
     let mut exposition = Exposition::new(NO_CAP);
-    let page = exposition.render(&snapshots::maximal(), &snapshots::agent(), format);
+    check_page(exposition.render(&snapshots::maximal(), &snapshots::agent(), format), file);
+}
+
+fn check_page(page: &[u8], file: &str) {
+    let path = format!("{}/tests/golden/{file}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, page).unwrap_or_else(|error| panic!("{path}: {error}"));
     }
@@ -22,6 +25,14 @@ fn check(format: Format, file: &str) {
 #[test]
 fn the_text_page_is_golden() {
     check(Format::Text, "maximal.txt");
+}
+
+#[test]
+fn the_page_of_cadvisors_names_is_golden_and_shows_no_container_that_is_gone() {
+    let mut exposition = Exposition::new(NO_CAP);
+    let page = exposition.render_cadvisor(&snapshots::maximal(), &snapshots::agent(), Format::Text);
+    assert!(!String::from_utf8_lossy(page).contains("container=\"gone\""));
+    check_page(page, "cadvisor.txt");
 }
 
 #[test]

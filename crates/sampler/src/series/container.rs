@@ -81,6 +81,9 @@ impl Track for ContainerSeries {
         row.limit_cores = None;
         row.request_cores = None;
         row.weight = None;
+        row.shares = None;
+        row.quota_usec = None;
+        row.period_usec = None;
         row.cpuset = None;
         row.numa_memory.clear();
         row.threads = None;
@@ -113,7 +116,8 @@ impl Row for ContainerRow {
     fn copy_from(&mut self, other: &Self) {
         let mut numa_memory = std::mem::take(&mut self.numa_memory);
         numa_memory.clone_from(&other.numa_memory);
-        let (identity, cpuset, waits) = (Arc::clone(&other.identity), other.cpuset.clone(), other.waits.clone());
-        *self = Self { identity, cpuset, waits, numa_memory, ..*other };
+        let (identity, cpuset) = (Arc::clone(&other.identity), other.cpuset.clone());
+        let (waits, cgroup) = (other.waits.clone(), other.cgroup.clone());
+        *self = Self { identity, cpuset, waits, cgroup, numa_memory, ..*other };
     }
 }

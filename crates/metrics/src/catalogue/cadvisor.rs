@@ -1,0 +1,60 @@
+//! The names under which cAdvisor shows the same counters, for dashboards and alerts that are written after it. They have
+//! a page of their own: most clusters scrape the kubelet's cAdvisor as well, and one series must not come from two.
+
+use sampler::snapshot::ContainerRow;
+
+use super::{Descriptor, Metric, counter, gauge};
+use crate::exposition::samples::{Label, Samples};
+
+const LABELS: &[&str] = &["id", "name", "image"];
+
+pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
+    counter(
+        "container_cpu_usage_seconds_total",
+        &["id", "name", "image", "cpu"],
+        "CPU time used; cpu is always total.",
+    )
+    .read(|row, out| {
+        let [id, name, image] = labels(row);
+        out.with([id, name, image, Label::Text("total")]).seconds(live(row, row.user_ns.zip(row.system_ns)).map(sum));
+    }),
+    counter("container_cpu_cfs_periods_total", LABELS, "Enforcement periods of the container's own quota.")
+        .read(|row, out| put(row, out, row.cfs.map(|cfs| cfs.periods))),
+    counter("container_cpu_cfs_throttled_periods_total", LABELS, "Throttled periods of the container's own quota.")
+        .read(|row, out| put(row, out, row.cfs.map(|cfs| cfs.throttled_periods))),
+    counter("container_cpu_cfs_throttled_seconds_total", LABELS, "CPU time denied by the container's own quota.")
+        .read(|row, out| out.with(labels(row)).seconds(live(row, row.cfs.map(|cfs| cfs.throttled_ns)))),
+    gauge("container_spec_cpu_quota", LABELS, "CFS quota, microseconds; absent when unlimited.")
+        .read(|row, out| put(row, out, row.quota_usec)),
+    gauge("container_spec_cpu_period", LABELS, "CFS period, microseconds.")
+        .read(|row, out| put(row, out, row.period_usec)),
+    gauge("container_spec_cpu_shares", LABELS, "CPU shares; on cgroup v2 the weight turned into shares.")
+        .read(|row, out| put(row, out, row.shares)),
+    counter("container_pressure_cpu_waiting_seconds_total", LABELS, "PSI some of cpu.pressure, cgroup v2.")
+        .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_waiting_ns))),
+    counter("container_pressure_cpu_stalled_seconds_total", LABELS, "PSI full of cpu.pressure, cgroup v2.")
+        .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_stalled_ns))),
+];
+
+/// Every metric of that page.
+pub(crate) fn descriptors() -> impl Iterator<Item = &'static Descriptor> {
+    CADVISOR.iter().map(|metric| &metric.descriptor)
+}
+
+fn labels(row: &ContainerRow) -> [Label<'_>; 3] {
+    let who = &*row.identity;
+    [Label::Text(row.cgroup.as_deref().unwrap_or_default()), Label::Text(&who.container_id), Label::Text(&who.image)]
+}
+
+fn put(row: &ContainerRow, out: &mut Samples<'_>, value: Option<u64>) {
+    out.with(labels(row)).count(live(row, value));
+}
+
+/// cAdvisor forgets a container with its cgroup.
+fn live<T>(row: &ContainerRow, value: Option<T>) -> Option<T> {
+    value.filter(|_| row.live)
+}
+
+fn sum((user_ns, system_ns): (u64, u64)) -> u64 {
+    user_ns + system_ns
+}
