@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, chain};
 use crate::exit::Failure;
-use crate::serve::{self, State};
+use crate::serve::{self, Access, Auth, State, TlsListener};
 use crate::trace::{Tracing, Wiring};
 
 /// How long open scrapes may take to end after a signal.
@@ -44,6 +44,7 @@ impl Agent {
         let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
         let pods = PodService::start(&config.pods, &tokio::runtime::Handle::current())
             .map_err(|error| Failure::config(chain(&error)))?;
+        let auth = config.metrics_auth.then(|| auth(config, &pods)).transpose()?;
         let build = Build {
             version: env!("CARGO_PKG_VERSION"),
             revision: option_env!("CPUWARDEN_REVISION").unwrap_or("unknown"),
@@ -66,8 +67,12 @@ impl Agent {
             .context("cannot start the sampler's thread")?
         };
         let state = State::new(published.clone(), pods.clone(), metrics, config.max_series);
+        let access = Access { cadvisor: config.cadvisor_metrics, auth };
         let (stop_serving, stopped) = oneshot::channel();
-        let serving = tokio::spawn(serve::serve(listener, state, stopped));
+        let serving = match config.tls.clone() {
+            None => tokio::spawn(serve::serve(listener, state, access, stopped)),
+            Some(files) => tokio::spawn(serve::serve(TlsListener::new(listener, files)?, state, access, stopped)),
+        };
         Ok(Self { sampling, tracing, sampler_ended, published, pods, address, stop_serving, serving })
     }
 
@@ -101,6 +106,14 @@ impl Agent {
         // The thread ends after the tick in progress.
         self.sampling.stop();
     }
+}
+
+/// Who says who may read the metrics.
+fn auth(config: &Config, pods: &Pods) -> Result<Arc<Auth>, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::config(format!("--metrics-auth: {}", chain(error)));
+    let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
+    let client = connection.client().map_err(|error| failed(&error))?;
+    Ok(Arc::new(Auth::new(client)))
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {

@@ -7,7 +7,7 @@ mod span;
 use std::path::Path;
 
 pub(crate) use options::{LogFormat, Options, PodSourceName, SchedTraceMode};
-pub(crate) use resolved::{Config, chain};
+pub(crate) use resolved::{Config, TlsFiles, chain};
 pub(crate) use span::Span;
 
 use crate::exit::Failure;

@@ -35,6 +35,20 @@ options! {
     /// Most series of /metrics; what is cut is counted in cpuwarden_series_dropped_total [default: 50000]
     #[arg(long, env = "CPUWARDEN_MAX_SERIES", help_heading = "Server", value_name = "N")]
     max_series: usize,
+    /// Also serve /metrics/cadvisor: the kubernetes-mixin's series under cAdvisor's names
+    #[arg(long, env = "CPUWARDEN_CADVISOR_METRICS", help_heading = "Server", value_name = "BOOL",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    cadvisor_metrics: bool,
+    /// PEM file of the certificate to serve HTTPS with, read again when it changes [default: HTTP]
+    #[arg(long, env = "CPUWARDEN_TLS_CERT", help_heading = "Server", value_name = "FILE")]
+    tls_cert: PathBuf,
+    /// PEM file of the certificate's key
+    #[arg(long, env = "CPUWARDEN_TLS_KEY", help_heading = "Server", value_name = "FILE")]
+    tls_key: PathBuf,
+    /// Ask the API server for each bearer token whether it may read /metrics; needs --tls-cert
+    #[arg(long, env = "CPUWARDEN_METRICS_AUTH", help_heading = "Server", value_name = "BOOL",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    metrics_auth: bool,
 
     /// Where the node's cgroup hierarchies are mounted [default: /sys/fs/cgroup]
     #[arg(long, env = "CPUWARDEN_CGROUP_ROOT", help_heading = "Node", value_name = "DIR")]

@@ -25,6 +25,9 @@ const SCHED_TRACE_BUDGET: f64 = 0.01;
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) max_series: usize,
+    pub(crate) cadvisor_metrics: bool,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) metrics_auth: bool,
     pub(crate) cgroup_root: PathBuf,
     pub(crate) proc_root: PathBuf,
     pub(crate) sys_root: PathBuf,
@@ -37,6 +40,13 @@ pub(crate) struct Config {
     pub(crate) pods: PodConfig,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
+}
+
+/// The endpoint's certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 impl Config {
@@ -53,6 +63,9 @@ impl Config {
         let config = Self {
             listen: options.listen.unwrap_or(LISTEN),
             max_series: options.max_series.unwrap_or(MAX_SERIES),
+            cadvisor_metrics: options.cadvisor_metrics.unwrap_or(false),
+            tls: tls_files(options.tls_cert, options.tls_key)?,
+            metrics_auth: options.metrics_auth.unwrap_or(false),
             cgroup_root: directory(options.cgroup_root, "/sys/fs/cgroup"),
             proc_root: directory(options.proc_root, "/proc"),
             sys_root: directory(options.sys_root, "/sys"),
@@ -89,6 +102,10 @@ impl Config {
             let text = format!("--cpu-budget: {} is no number of cores above 0, such as 0.02", self.cpu_budget);
             return Err(Failure::config(text));
         }
+        if self.metrics_auth && self.tls.is_none() {
+            let text = "--metrics-auth needs --tls-cert and --tls-key, or tokens would travel in clear text";
+            return Err(Failure::config(text.to_owned()));
+        }
         if self.max_series == 0 {
             return Err(Failure::config("--max-series: 0 leaves nothing to expose; give at least 1".to_owned()));
         }
@@ -102,6 +119,10 @@ impl Config {
         Options {
             listen: Some(self.listen),
             max_series: Some(self.max_series),
+            cadvisor_metrics: Some(self.cadvisor_metrics),
+            tls_cert: self.tls.as_ref().map(|files| files.certificate.clone()),
+            tls_key: self.tls.as_ref().map(|files| files.key.clone()),
+            metrics_auth: Some(self.metrics_auth),
             cgroup_root: Some(self.cgroup_root.clone()),
             proc_root: Some(self.proc_root.clone()),
             sys_root: Some(self.sys_root.clone()),
@@ -131,6 +152,15 @@ impl Config {
             log: Some(self.log.clone()),
             log_format: Some(self.log_format),
         }
+    }
+}
+
+fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<TlsFiles>, Failure> {
+    match (certificate, key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
+        (Some(_), None) => Err(Failure::config("--tls-cert needs --tls-key".into())),
+        (None, Some(_)) => Err(Failure::config("--tls-key needs --tls-cert".into())),
     }
 }
 

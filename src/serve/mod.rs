@@ -1,21 +1,26 @@
-//! The endpoint: /metrics, /healthz, /readyz. A request reads the latest snapshot and never touches the kernel.
+//! The endpoint: /metrics, /healthz, /readyz, and /metrics/cadvisor where asked for. A request reads the latest snapshot and never touches the kernel.
 
+mod auth;
 mod page;
+mod tls;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::Listener;
 use metrics::exposition::accepts_gzip;
 use metrics::{AgentMetrics, Format};
 use pods::Pods;
 use sampler::Published;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use page::Page;
+pub(crate) use auth::Auth;
+use page::{Page, Subject};
+pub(crate) use tls::TlsListener;
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -32,13 +37,24 @@ impl State {
     }
 }
 
+/// What is served, and to whom.
+pub(crate) struct Access {
+    /// /metrics/cadvisor too.
+    pub(crate) cadvisor: bool,
+    /// Who says who may read the metrics; `None` where everybody may.
+    pub(crate) auth: Option<Arc<Auth>>,
+}
+
 /// Serves until `stop` is sent or dropped, then lets open requests end.
-pub(crate) async fn serve(listener: TcpListener, state: State, stop: oneshot::Receiver<()>) {
+pub(crate) async fn serve<L>(listener: L, state: State, access: Access, stop: oneshot::Receiver<()>)
+where
+    L: Listener<Addr: std::fmt::Debug>,
+{
     let router = Router::new()
         .route("/", get(index))
-        .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .merge(pages(access))
         .with_state(state);
     let stopped = async {
         let _ = stop.await;
@@ -48,15 +64,35 @@ pub(crate) async fn serve(listener: TcpListener, state: State, stop: oneshot::Re
     }
 }
 
+/// The pages of metrics, behind a guard where there is one.
+fn pages(Access { cadvisor, auth }: Access) -> Router<State> {
+    let mut pages = Router::new().route("/metrics", get(metrics));
+    if cadvisor {
+        pages = pages.route("/metrics/cadvisor", get(cadvisor_metrics));
+    }
+    match auth {
+        Some(auth) => pages.route_layer(from_fn_with_state(auth, auth::check)),
+        None => pages,
+    }
+}
+
 async fn index() -> &'static str {
     "cpuwarden: /metrics (Prometheus text or OpenMetrics), /healthz (the process), /readyz (sampled, pods known)\n"
 }
 
 async fn metrics(axum::extract::State(state): axum::extract::State<State>, headers: HeaderMap) -> Response {
+    page(&state, Subject::Agent, &headers)
+}
+
+async fn cadvisor_metrics(axum::extract::State(state): axum::extract::State<State>, headers: HeaderMap) -> Response {
+    page(&state, Subject::Cadvisor, &headers)
+}
+
+fn page(state: &State, subject: Subject, headers: &HeaderMap) -> Response {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = Format::from_accept(text(header::ACCEPT));
     let gzip = accepts_gzip(text(header::ACCEPT_ENCODING));
-    let body = state.page.render(format, gzip);
+    let body = state.page.render(subject, format, gzip);
     let mut response = ([(header::CONTENT_TYPE, format.content_type())], body).into_response();
     response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept, Accept-Encoding"));
     if gzip {

@@ -6,6 +6,15 @@ use metrics::{AgentMetrics, Exposition, Format};
 use pods::Pods;
 use sampler::Published;
 
+/// Which page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// Everything, under our names.
+    Agent,
+    /// Containers, under cAdvisor's names.
+    Cadvisor,
+}
+
 /// Renders the latest snapshot together with what the agent counts about itself.
 pub(crate) struct Page {
     published: Published,
@@ -20,12 +29,15 @@ impl Page {
     }
 
     /// The page in this format, compressed or not.
-    pub(crate) fn render(&self, format: Format, gzip: bool) -> Vec<u8> {
+    pub(crate) fn render(&self, subject: Subject, format: Format, gzip: bool) -> Vec<u8> {
         self.copy_pod_sources();
         let snapshot = self.published.latest();
         // A render that panicked leaves buffers that the next one overwrites from the start.
         let mut exposition = self.exposition.lock().unwrap_or_else(PoisonError::into_inner);
-        let page = exposition.render(&snapshot, &self.metrics, format);
+        let page = match subject {
+            Subject::Agent => exposition.render(&snapshot, &self.metrics, format),
+            Subject::Cadvisor => exposition.render_cadvisor(&snapshot, &self.metrics, format),
+        };
         if gzip { exposition.compressed().to_vec() } else { page.to_vec() }
     }
 

@@ -9,6 +9,7 @@ mod cli;
 mod demo;
 mod deploy;
 mod doctor;
+mod endpoint;
 mod fixtures;
 mod kernel;
 mod node;

@@ -1,6 +1,6 @@
 //! An API server that speaks as much list and watch of pods as a client can go wrong on, for tests: resource versions,
 //! bookmarks, 410 Gone, 429 with Retry-After, watches that end. The pods are what the test makes them; selectors are
-//! not evaluated, only logged.
+//! not evaluated, only logged. It also reviews tokens and access.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
+use http_body_util::{BodyExt as _, Collected};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
-use hyper::{Request, Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -20,6 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::answer::{json as json_body, plain, streamed};
 use crate::log::Log;
 use crate::pki::{Authority, CertificateKind};
+use crate::reviews::Readers;
 use crate::serve::{Body, Peer, Port};
 use crate::{StubError, replace};
 
@@ -55,6 +58,7 @@ struct Cluster {
     throttle: (usize, u32),
     /// How many further watches begin with 410.
     gone: usize,
+    readers: Readers,
 }
 
 impl ApiServerStub {
@@ -107,6 +111,11 @@ impl ApiServerStub {
         let uid = pod["metadata"]["uid"].as_str().expect("a pod with a UID").to_owned();
         let known = cluster.pods.insert(uid, pod.clone()).is_some();
         cluster.tell(if known { "MODIFIED" } else { "ADDED" }, &pod);
+    }
+
+    /// Makes a token known: its user, and the paths that this user may get.
+    pub fn admit(&self, token: &str, user: &str, paths: &[&str]) {
+        self.cluster().readers.insert(token, user, paths);
     }
 
     /// Removes a pod and tells the watches.
@@ -204,16 +213,19 @@ impl Peer for ApiServer {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let number = self.0.log.arrived(&request.uri().to_string());
-        let response = self.respond(&request);
+        let (request, body) = request.into_parts();
+        // Only reviews have one. A client that breaks off gets the answer to an empty one.
+        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+        let response = self.respond(&request, &body);
         self.0.log.answered(number, response.status().as_u16());
         response
     }
 }
 
 impl ApiServer {
-    fn respond(&self, request: &Request<Incoming>) -> Response<Body> {
+    fn respond(&self, request: &Parts, body: &[u8]) -> Response<Body> {
         let bearer = format!("Bearer {TOKEN}");
-        if request.headers().get(AUTHORIZATION).is_none_or(|value| value.as_bytes() != bearer.as_bytes()) {
+        if request.headers.get(AUTHORIZATION).is_none_or(|value| value.as_bytes() != bearer.as_bytes()) {
             return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
         }
         let mut cluster = self.0.cluster();
@@ -221,10 +233,13 @@ impl ApiServer {
             cluster.throttle.0 -= 1;
             return too_many_requests(cluster.throttle.1);
         }
-        if request.uri().path() != "/api/v1/pods" {
+        if request.method == Method::POST {
+            return cluster.readers.review(request.uri.path(), body);
+        }
+        if request.uri.path() != "/api/v1/pods" {
             return plain(StatusCode::NOT_FOUND, "404 page not found");
         }
-        let query = request.uri().query().unwrap_or_default();
+        let query = request.uri.query().unwrap_or_default();
         let value = |key: &str| query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
         match value("watch") {
             Some("true") => {

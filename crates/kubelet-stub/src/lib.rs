@@ -13,6 +13,8 @@ mod fault;
 pub mod grpc;
 mod log;
 mod pki;
+#[cfg(feature = "full")]
+mod reviews;
 mod serve;
 mod state;
 

@@ -24,3 +24,4 @@ pub use exclusive::{ContainerName, ExclusiveCpus, PodName};
 pub use index::{Lookup, PodIndex};
 pub use service::{PodService, Pods, SourceStatus};
 pub use source::SourceName;
+pub use source::connection::ApiServerConnection;

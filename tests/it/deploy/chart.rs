@@ -14,13 +14,7 @@ use crate::support::binary;
 const MINORS: [&str; 2] = ["1.27", "1.37"];
 
 /// Variables of the manifests for which the agent has no flag yet; one that has one fails the test below.
-const PENDING_VARIABLES: &[&str] = &[
-    "CPUWARDEN_PINNING",
-    "CPUWARDEN_TLS_CERT",
-    "CPUWARDEN_TLS_KEY",
-    "CPUWARDEN_METRICS_AUTH",
-    "CPUWARDEN_CADVISOR_METRICS",
-];
+const PENDING_VARIABLES: &[&str] = &["CPUWARDEN_PINNING"];
 
 #[test]
 fn the_chart_lints() {
@@ -121,6 +115,7 @@ fn what_is_not_a_value_is_refused_by_its_name() {
         ("--set=resources.limits=null", "limits"),
         ("--set=endpoint.port=80", "port"),
         ("--set=kubelet.url=http://node:10255", "url"),
+        ("--set=endpoint.auth=true", "endpoint.tls.secretName"),
     ];
     for (argument, place) in refused {
         let refusal = generated::render(&[argument]).map(drop).expect_err(argument).to_string();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use serde_json::json;
 use serde_yaml_ng::Value;
 
 use super::{catalogue, deploy, output_of, read};
@@ -44,6 +45,29 @@ fn every_alert_is_tested_and_described_and_has_its_section_in_the_runbooks() {
     for what in ["**Meaning.**", "**Look.**", "**Do.**"] {
         assert_eq!(runbooks.matches(what).count(), alerts.len(), "{what} in each section");
     }
+}
+
+#[test]
+fn the_kubernetes_mixins_expressions_work_on_the_page_of_cadvisors_names() {
+    // What the exposition writes, under the labels that deploy/docs/prometheus.md has the scrape add.
+    let golden = include_str!("../../../crates/metrics/tests/golden/cadvisor.txt");
+    let scrape = r#",job="kubelet",metrics_path="/metrics/cadvisor",instance="i",node="n"}"#;
+    let series = golden.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let (series, value) = line.split_once("} ").unwrap();
+        json!({"series": format!("{series}{scrape}"), "values": format!("0+{value}x30")})
+    });
+    let is_there = |expression: &str| {
+        let labels = "{container=\"app\"}";
+        let counted = format!("count by (container) ({expression})");
+        json!({"expr": counted, "eval_time": "25m", "exp_samples": [{"labels": labels, "value": 1}]})
+    };
+    let firing = r#"ALERTS{alertname="CPUThrottlingHigh", alertstate="firing"}"#;
+    let expected = [firing, "mixin:cpu_usage", "mixin:cpu_throttling", "mixin:cpu_quota"].map(is_there);
+    let test = json!({"interval": "1m", "input_series": series.collect::<Vec<_>>(), "promql_expr_test": expected});
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    let rules = deploy("tests/kubernetes-mixin.yaml");
+    serde_json::to_writer(&file, &json!({"rule_files": [rules], "tests": [test]})).unwrap();
+    output_of(Command::new("promtool").args(["test", "rules"]).arg(file.path()));
 }
 
 fn rules(file: &str) -> Vec<Value> {

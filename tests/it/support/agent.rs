@@ -39,6 +39,11 @@ impl Agent {
         Self { child, address, log }
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Status and body of a GET.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         super::http::get(self.address, path).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))

@@ -25,6 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::config::{ConfigError, PodConfig};
 use crate::exclusive::ExclusiveCpus;
 use crate::index::PodIndex;
+use crate::source::connection::ApiServerConnection;
 use asks::Asks;
 use exclusive::keep_exclusive_cpus;
 use sources::Sources;
@@ -145,6 +146,14 @@ impl Pods {
     pub async fn until(&self, mut condition: impl FnMut(&Self) -> bool) {
         // The sender lives in `shared`, which `self` holds: the wait cannot fail.
         let _ = self.shared.progress.subscribe().wait_for(|_| condition(self)).await;
+    }
+
+    /// The API server of the configuration, for other purposes than pods; what leaves is counted here all the same.
+    ///
+    /// # Errors
+    /// When it is not configured and this is no pod, or its CA cannot be read.
+    pub fn apiserver(&self, config: &PodConfig) -> Result<ApiServerConnection, ConfigError> {
+        ApiServerConnection::new(config, Arc::clone(&self.shared.apiserver_requests))
     }
 
     /// Requests that this process has sent to the API server, ever.

@@ -1,86 +1,51 @@
 //! The API server, where the operator opts in: one watch on this node's pods, through `kube`.
 //!
-//! What the cluster pays is bounded and counted: the first list is served from the API server's cache (resource version
-//! 0), the watch asks for bookmarks, failures back off with jitter, `Retry-After` is honoured, and a rate limit stands
-//! before the connection. Every request that leaves is counted there, retries included.
+//! What the cluster pays is bounded: the first list is served from the API server's cache (resource version 0), the watch
+//! asks for bookmarks, failures back off with jitter; [`ApiServerConnection`] counts and limits the requests.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures::StreamExt;
-use http::Uri;
-use hyper_util::rt::TokioExecutor;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::client::ConfigExt;
-use kube::client::retry::RetryPolicy;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, timeout_at};
-use tower::ServiceBuilder;
-use tower::buffer::BufferLayer;
-use tower::limit::RateLimitLayer;
-use tower::retry::RetryLayer;
 
+use super::connection::ApiServerConnection;
 use super::{SourceError, Updates};
-use crate::config::{ApiServerConfig, ConfigError, PodConfig, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, base_uri};
+use crate::config::{ConfigError, PodConfig};
 use crate::decode::{WirePod, from_wire};
 use crate::model::Pod;
 
-/// At most this many requests in [`RATE_WINDOW`]: more than the backoff between failures ever makes, but a server that
-/// ends every watch at once is not failing, and nothing else would hold the client back.
-const RATE: u64 = 10;
-const RATE_WINDOW: Duration = Duration::from_secs(30);
 /// Time between attempts to make a client while its files cannot be read.
 const FILES_RETRY: Duration = Duration::from_secs(10);
 /// Changes come in flocks; they are published together.
 const FLOCK: Duration = Duration::from_millis(100);
-/// Requests that wait for the rate limit; the watch has one at a time.
-const QUEUE: usize = 4;
-
 /// The API server of the cluster.
 #[derive(Debug)]
 pub(crate) struct ApiServer {
-    url: Uri,
-    ca_file: PathBuf,
-    token_file: PathBuf,
+    connection: ApiServerConnection,
     node: String,
-    connect_timeout: Duration,
-    requests: Arc<AtomicU64>,
 }
 
 impl ApiServer {
     /// `requests` counts what leaves.
     pub(crate) fn new(config: &PodConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
-        let missing = |setting| ConfigError::Missing { source_name: "apiserver", setting };
-        let url = match &config.apiserver.url {
-            Some(url) => url.clone(),
-            None => in_cluster_url().ok_or_else(|| missing("--apiserver-url (outside a pod)"))?,
-        };
-        let ApiServerConfig { ca_file, token_file, .. } = &config.apiserver;
-        if let Some(path) = ca_file {
-            crate::config::read_named("--apiserver-ca-file", path)?;
-        }
-        let or = |named: &Option<PathBuf>, default| named.as_deref().unwrap_or(Path::new(default)).to_owned();
-        Ok(Self {
-            url: base_uri("--apiserver-url", &url, "https")?,
-            ca_file: or(ca_file, SERVICE_ACCOUNT_CA),
-            token_file: or(token_file, SERVICE_ACCOUNT_TOKEN),
-            node: config.node_name.clone().ok_or_else(|| missing("--node-name"))?,
-            connect_timeout: config.connect_timeout,
-            requests,
-        })
+        let missing = ConfigError::Missing { source_name: "apiserver", setting: "--node-name" };
+        let connection = ApiServerConnection::new(config, requests)?;
+        Ok(Self { connection, node: config.node_name.clone().ok_or(missing)? })
     }
 
     /// Watches for ever; sends the whole list after every flock of changes.
     pub(crate) async fn watch(&self, updates: &Updates) {
         loop {
-            match self.client() {
+            match self.connection.client() {
                 Ok(client) => self.follow(client, updates).await,
                 Err(error) => updates.failed(self.failed(error)).await,
             }
@@ -119,42 +84,9 @@ impl ApiServer {
         }
     }
 
-    fn client(&self) -> kube::Result<Client> {
-        let mut config = kube::Config::new(self.url.clone());
-        config.root_cert_file = Some(self.ca_file.clone());
-        config.auth_info.token_file = Some(self.token_file.to_string_lossy().into_owned());
-        config.connect_timeout = Some(self.connect_timeout);
-        let https = config.rustls_https_connector()?;
-        let requests = Arc::clone(&self.requests);
-        let retry = RetryPolicy::new(Duration::from_secs(1), Duration::from_secs(60), 10, true)
-            .expect("the first delay is shorter than the last");
-        let service = ServiceBuilder::new()
-            .layer(config.base_uri_layer())
-            .option_layer(config.auth_layer()?)
-            .layer(BufferLayer::new(QUEUE))
-            .layer(RetryLayer::new(retry))
-            .layer(BufferLayer::new(QUEUE))
-            .layer(RateLimitLayer::new(RATE, RATE_WINDOW))
-            .map_request(move |request| {
-                requests.fetch_add(1, Ordering::Relaxed);
-                request
-            })
-            .map_err(tower::BoxError::from)
-            .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https));
-        Ok(Client::new(service, config.default_namespace))
-    }
-
     fn failed(&self, error: impl std::error::Error + Send + Sync + 'static) -> SourceError {
-        SourceError::ApiServer { url: self.url.to_string(), source: Box::new(error) }
+        SourceError::ApiServer { url: self.connection.url(), source: Box::new(error) }
     }
-}
-
-/// What the kubelet tells every pod of the API server's place.
-fn in_cluster_url() -> Option<String> {
-    let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
-    let port = std::env::var("KUBERNETES_SERVICE_PORT").ok()?;
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    Some(format!("https://{host}:{port}"))
 }
 
 /// The pods as the events have made them.

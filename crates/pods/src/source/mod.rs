@@ -2,6 +2,7 @@
 
 pub(crate) mod apiserver;
 pub(crate) mod body;
+pub(crate) mod connection;
 pub(crate) mod http;
 pub(crate) mod pod_resources;
 pub(crate) mod pods_api;

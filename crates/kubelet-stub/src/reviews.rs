@@ -1,0 +1,63 @@
+//! TokenReview and SubjectAccessReview: who bears a token, and what that user may read.
+
+use std::collections::BTreeMap;
+
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::answer::{json as json_body, plain};
+use crate::serve::Body;
+
+/// A bearer of a token.
+#[derive(Debug, Clone)]
+struct Reader {
+    user: String,
+    /// Paths that this user may get.
+    paths: Vec<String>,
+}
+
+/// Everybody that the API server knows.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    by_token: BTreeMap<String, Reader>,
+}
+
+impl Readers {
+    pub(crate) fn insert(&mut self, token: &str, user: &str, paths: &[&str]) {
+        let paths = paths.iter().map(ToString::to_string).collect();
+        self.by_token.insert(token.to_owned(), Reader { user: user.to_owned(), paths });
+    }
+
+    /// Answers a review by the path that it was posted to.
+    pub(crate) fn review(&self, path: &str, body: &[u8]) -> Response<Body> {
+        let Ok(mut review) = serde_json::from_slice::<Value>(body) else {
+            return plain(StatusCode::BAD_REQUEST, "no JSON");
+        };
+        review["status"] = match path {
+            "/apis/authentication.k8s.io/v1/tokenreviews" => self.token_status(&review["spec"]),
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => self.access_status(&review["spec"]),
+            _ => return plain(StatusCode::NOT_FOUND, "404 page not found"),
+        };
+        json_body(review.to_string().into())
+    }
+
+    fn token_status(&self, spec: &Value) -> Value {
+        match spec["token"].as_str().and_then(|token| self.by_token.get(token)) {
+            Some(reader) => json!({
+                "authenticated": true,
+                "user": {"username": reader.user, "groups": ["system:authenticated"]},
+            }),
+            None => json!({"error": "token is not known"}),
+        }
+    }
+
+    fn access_status(&self, spec: &Value) -> Value {
+        let asked = &spec["nonResourceAttributes"];
+        let is_allowed = |reader: &Reader| {
+            Some(reader.user.as_str()) == spec["user"].as_str()
+                && asked["verb"] == "get"
+                && reader.paths.iter().any(|path| asked["path"] == path.as_str())
+        };
+        json!({"allowed": self.by_token.values().any(is_allowed)})
+    }
+}

@@ -1,0 +1,102 @@
+//! How the agent talks to the API server, whatever for: counted, at a limited rate, with the token read anew.
+//!
+//! `Retry-After` is honoured, and every request that leaves is counted, retries included.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::rt::TokioExecutor;
+use kube::Client;
+use kube::client::ConfigExt;
+use kube::client::retry::RetryPolicy;
+use tower::ServiceBuilder;
+use tower::buffer::BufferLayer;
+use tower::limit::RateLimitLayer;
+use tower::retry::RetryLayer;
+
+use crate::config::{ApiServerConfig, ConfigError, PodConfig, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, base_uri};
+
+/// At most this many requests in [`RATE_WINDOW`]: more than the backoff between failures ever makes, but a server that
+/// ends every watch at once is not failing, and nothing else would hold the client back.
+const RATE: u64 = 10;
+const RATE_WINDOW: Duration = Duration::from_secs(30);
+/// Requests that wait for the rate limit; the watch has one at a time.
+const QUEUE: usize = 4;
+
+/// Where the API server is and who asks.
+#[derive(Debug, Clone)]
+pub struct ApiServerConnection {
+    url: Uri,
+    ca_file: PathBuf,
+    token_file: PathBuf,
+    connect_timeout: Duration,
+    requests: Arc<AtomicU64>,
+}
+
+impl ApiServerConnection {
+    /// `requests` counts what leaves.
+    pub(crate) fn new(config: &PodConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
+        let missing = |setting| ConfigError::Missing { source_name: "apiserver", setting };
+        let url = match &config.apiserver.url {
+            Some(url) => url.clone(),
+            None => in_cluster_url().ok_or_else(|| missing("--apiserver-url (outside a pod)"))?,
+        };
+        let ApiServerConfig { ca_file, token_file, .. } = &config.apiserver;
+        if let Some(path) = ca_file {
+            crate::config::read_named("--apiserver-ca-file", path)?;
+        }
+        let or = |named: &Option<PathBuf>, default| named.as_deref().unwrap_or(Path::new(default)).to_owned();
+        Ok(Self {
+            url: base_uri("--apiserver-url", &url, "https")?,
+            ca_file: or(ca_file, SERVICE_ACCOUNT_CA),
+            token_file: or(token_file, SERVICE_ACCOUNT_TOKEN),
+            connect_timeout: config.connect_timeout,
+            requests,
+        })
+    }
+
+    /// The server's address.
+    pub(crate) fn url(&self) -> String {
+        self.url.to_string()
+    }
+
+    /// A client with a rate limit of its own. To be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the CA or the token cannot be read.
+    pub fn client(&self) -> kube::Result<Client> {
+        let mut config = kube::Config::new(self.url.clone());
+        config.root_cert_file = Some(self.ca_file.clone());
+        config.auth_info.token_file = Some(self.token_file.to_string_lossy().into_owned());
+        config.connect_timeout = Some(self.connect_timeout);
+        let https = config.rustls_https_connector()?;
+        let requests = Arc::clone(&self.requests);
+        let retry = RetryPolicy::new(Duration::from_secs(1), Duration::from_secs(60), 10, true)
+            .expect("the first delay is shorter than the last");
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer()?)
+            .layer(BufferLayer::new(QUEUE))
+            .layer(RetryLayer::new(retry))
+            .layer(BufferLayer::new(QUEUE))
+            .layer(RateLimitLayer::new(RATE, RATE_WINDOW))
+            .map_request(move |request| {
+                requests.fetch_add(1, Ordering::Relaxed);
+                request
+            })
+            .map_err(tower::BoxError::from)
+            .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https));
+        Ok(Client::new(service, config.default_namespace))
+    }
+}
+
+/// What the kubelet tells every pod of the API server's place.
+fn in_cluster_url() -> Option<String> {
+    let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
+    let port = std::env::var("KUBERNETES_SERVICE_PORT").ok()?;
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    Some(format!("https://{host}:{port}"))
+}
