@@ -33,9 +33,13 @@ const CRATES: &[Crate] = &[
     io("sampler", &["cgroupfs", "kernel-text", "pods", "sched-trace"]),
     io("sched-trace", &["cgroupfs"]),
     io("metrics", &["sampler"]),
+    io("pinning", &["cgroupfs", "kernel-text", "placement", "pods"]),
     io("kubelet-stub", &[]),
     io("xtask", &[]),
-    io("cpuwarden", &["cgroupfs", "kubelet-stub", "metrics", "pods", "sampler", "sched-trace"]),
+    io(
+        "cpuwarden",
+        &["cgroupfs", "kernel-text", "kubelet-stub", "metrics", "pinning", "placement", "pods", "sampler", "sched-trace"],
+    ),
 ];
 
 /// Foreign crates without IO of their own.

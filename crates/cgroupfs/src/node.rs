@@ -1,5 +1,6 @@
 //! What is true of the whole node: its kernel, its CPUs, and what this process uses of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -80,6 +81,10 @@ pub struct CpuPlace {
     pub numa_node: Option<u32>,
     /// `topology/physical_package_id`.
     pub socket: Option<u32>,
+    /// `topology/die_id`, unique within a socket.
+    pub die: Option<u32>,
+    /// Lowest CPU of `topology/cluster_cpus_list`: cores that share an L2 or the tags of their L3 (Linux 5.16).
+    pub cluster: Option<u32>,
 }
 
 /// The place of each CPU in `cpus`.
@@ -99,6 +104,8 @@ fn cpu_place(sys_root: &Path, cpu: u32) -> CpuPlace {
         llc: number("cache/index3/id").or_else(|| lowest("cache/index3/shared_cpu_list")),
         numa_node: numa_node(sys_root, &directory, cpu),
         socket: number("topology/physical_package_id"),
+        die: number("topology/die_id"),
+        cluster: lowest("topology/cluster_cpus_list"),
     }
 }
 
@@ -117,6 +124,41 @@ fn numa_node(sys_root: &Path, directory: &Path, cpu: u32) -> Option<u32> {
         let list = fs::read_to_string(nodes.join(format!("node{node}/cpulist"))).unwrap_or_default();
         CpuSet::parse(&list).is_ok_and(|cpus| cpus.contains(cpu))
     })
+}
+
+/// Distances between NUMA nodes by (from, to), as `/sys/devices/system/node/nodeN/distance` tells them; 10 is local.
+/// Empty where the kernel has no NUMA nodes.
+#[must_use]
+pub fn numa_distances(sys_root: &Path) -> BTreeMap<(u32, u32), u32> {
+    let directory = sys_root.join("devices/system/node");
+    let list = |path: &Path| CpuSet::parse(&fs::read_to_string(path).ok()?).ok();
+    // A row has one number for each online node, in their order.
+    let nodes: Vec<u32> = list(&directory.join("online")).map(|nodes| nodes.iter().collect()).unwrap_or_default();
+    let mut distances = BTreeMap::new();
+    for &from in &nodes {
+        let row = fs::read_to_string(directory.join(format!("node{from}/distance"))).unwrap_or_default();
+        let row = row.split_ascii_whitespace().map_while(|word| word.parse().ok());
+        distances.extend(nodes.iter().zip(row).map(|(&to, distance)| ((from, to), distance)));
+    }
+    distances
+}
+
+/// The performance and the efficiency cores' CPUs of a hybrid processor (`/sys/devices/cpu_core/cpus`, `cpu_atom/cpus`);
+/// `None` where the kernel does not tell them apart.
+#[must_use]
+pub fn hybrid_cpus(sys_root: &Path) -> Option<(CpuSet, CpuSet)> {
+    let list = |name: &str| {
+        let text = fs::read_to_string(sys_root.join("devices").join(name).join("cpus")).ok()?;
+        CpuSet::parse(&text).ok()
+    };
+    Some((list("cpu_core")?, list("cpu_atom")?))
+}
+
+/// `/proc/sys/kernel/random/boot_id`: another one after each boot. `None` where it cannot be read.
+#[must_use]
+pub fn boot_id(proc_root: &Path) -> Option<String> {
+    let id = fs::read_to_string(proc_root.join("sys/kernel/random/boot_id")).ok()?;
+    Some(id.trim_end().to_owned())
 }
 
 /// User and system time of this process, nanoseconds.
@@ -144,7 +186,7 @@ mod tests {
         file(root.path(), &format!("{cpu}/topology/physical_package_id"), "1\n");
         file(root.path(), "devices/system/node/node1/cpulist", "4-7\n");
         let place = cpu_place(root.path(), 5);
-        let wanted = CpuPlace { cpu: 5, core: Some(4), llc: None, numa_node: Some(1), socket: Some(1) };
+        let wanted = CpuPlace { cpu: 5, core: Some(4), llc: None, numa_node: Some(1), socket: Some(1), die: None, cluster: None };
         assert_eq!(place, wanted);
     }
 

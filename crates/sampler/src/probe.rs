@@ -105,7 +105,7 @@ fn throttle_accounting(release: &str) -> &'static str {
 }
 
 fn place(place: node::CpuPlace) -> CpuPlace {
-    let node::CpuPlace { cpu, core, llc, numa_node, socket } = place;
+    let node::CpuPlace { cpu, core, llc, numa_node, socket, .. } = place;
     CpuPlace { cpu, core, llc, numa_node, socket }
 }
 

@@ -1,0 +1,102 @@
+//! From what the kubelet says of a pod to what the planner asks of it.
+
+use pods::model::{Container, ContainerKind, Phase, Pod, Resize, Resources};
+
+/// The planner's view of a pod. `uid` is what its cgroup bears, `arrival` its place in the order of arrival.
+#[must_use]
+pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
+    let labels = pod.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+    let annotation = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+    placement::Pod {
+        uid,
+        namespace: pod.namespace.to_string(),
+        labels: labels.collect(),
+        resource_spec: annotation(&pod.pinning.resource_spec),
+        resource_status: annotation(&pod.pinning.resource_status),
+        priority: pod.priority,
+        request_millis: whole_pod(pod, |resources| resources.cpu_request_millis),
+        limit_millis: whole_pod(pod, |resources| resources.cpu_limit_millis),
+        arrival,
+    }
+}
+
+/// A pod whose containers have all ended, or were never admitted, needs no CPUs any more.
+#[must_use]
+pub fn has_ended(pod: &Pod) -> bool {
+    matches!(pod.phase, Phase::Succeeded | Phase::Failed)
+}
+
+/// Pod-level resources where there are any; else the sum over what runs together, or the largest of what runs before
+/// (Kubernetes' effective request). `None` when one that runs together does not say.
+fn whole_pod(pod: &Pod, of: impl Fn(&Resources) -> Option<u64>) -> Option<u64> {
+    if let Some(millis) = of(&pod.resources) {
+        return Some(millis);
+    }
+    let (mut sidecars, mut together, mut before) = (0, 0, 0);
+    for container in &pod.containers {
+        let millis = of(&in_force(pod, container));
+        match container.kind {
+            ContainerKind::App => together += millis?,
+            ContainerKind::Sidecar => sidecars += millis?,
+            ContainerKind::Init => before = before.max(sidecars + millis.unwrap_or(0)),
+            // Ephemeral containers have no resources.
+            ContainerKind::Ephemeral => {}
+        }
+    }
+    Some(before.max(sidecars + together)).filter(|&millis| millis > 0)
+}
+
+/// A resize that cannot be done, or not now, changes nothing yet.
+fn in_force(pod: &Pod, container: &Container) -> Resources {
+    let waits = matches!(pod.resize, Some(Resize::Deferred | Resize::Infeasible));
+    container.actual_resources.filter(|_| waits).unwrap_or(container.resources)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(kind: ContainerKind, millis: Option<u64>) -> Container {
+        let resources = Resources { cpu_request_millis: millis, cpu_limit_millis: millis, ..Resources::default() };
+        Container { kind, resources, ..Container::default() }
+    }
+
+    fn request(containers: Vec<Container>) -> Option<u64> {
+        claim("u".into(), &Pod { containers, ..Pod::default() }, 0).request_millis
+    }
+
+    #[test]
+    fn what_runs_together_is_added_and_what_runs_before_is_not() {
+        use ContainerKind::{App, Init, Sidecar};
+        let apps = || vec![container(App, Some(1500)), container(App, Some(500))];
+        assert_eq!(request(apps()), Some(2000));
+        assert_eq!(request([apps(), vec![container(Sidecar, Some(1000))]].concat()), Some(3000));
+        assert_eq!(request([vec![container(Init, Some(1000))], apps()].concat()), Some(2000));
+        assert_eq!(request([vec![container(Init, Some(4000))], apps()].concat()), Some(4000));
+        assert_eq!(request([vec![container(Init, None)], apps()].concat()), Some(2000));
+    }
+
+    #[test]
+    fn a_container_that_does_not_say_leaves_the_whole_pod_unsaid() {
+        assert_eq!(request(vec![container(ContainerKind::App, Some(1000)), container(ContainerKind::App, None)]), None);
+        assert_eq!(request(Vec::new()), None);
+    }
+
+    #[test]
+    fn pod_level_resources_beat_the_containers() {
+        let resources = Resources { cpu_request_millis: Some(4000), ..Resources::default() };
+        let containers = vec![container(ContainerKind::App, Some(1000))];
+        let pod = Pod { resources, containers, ..Pod::default() };
+        let claim = claim("u".into(), &pod, 0);
+        assert_eq!((claim.request_millis, claim.limit_millis), (Some(4000), Some(1000)));
+    }
+
+    #[test]
+    fn a_resize_that_is_deferred_is_not_in_force() {
+        let mut resized = container(ContainerKind::App, Some(4000));
+        resized.actual_resources = Some(container(ContainerKind::App, Some(2000)).resources);
+        let pod = |resize| Pod { resize, containers: vec![resized.clone()], ..Pod::default() };
+        assert_eq!(claim("u".into(), &pod(Some(Resize::Deferred)), 0).request_millis, Some(2000));
+        assert_eq!(claim("u".into(), &pod(Some(Resize::InProgress)), 0).request_millis, Some(4000));
+    }
+}
