@@ -25,6 +25,8 @@ const DRAIN: Duration = Duration::from_millis(700);
 pub(crate) struct Agent {
     sampling: Running,
     tracing: Tracing,
+    /// Ends with the agent; pins stay as they are.
+    _pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
     published: Published,
     pods: Pods,
@@ -51,6 +53,7 @@ impl Agent {
         };
         let metrics = Arc::new(AgentMetrics::new(build));
         say_what_was_found(config, &hierarchy);
+        let pinning = crate::pinning::start(config, &hierarchy, &pods, &metrics)?;
         let sampler = Sampler::new(sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
             .context("cannot set up the sampler")?;
         let published = sampler.published();
@@ -73,7 +76,17 @@ impl Agent {
             None => tokio::spawn(serve::serve(listener, state, access, stopped)),
             Some(files) => tokio::spawn(serve::serve(TlsListener::new(listener, files)?, state, access, stopped)),
         };
-        Ok(Self { sampling, tracing, sampler_ended, published, pods, address, stop_serving, serving })
+        Ok(Self {
+            sampling,
+            tracing,
+            _pinning: pinning,
+            sampler_ended,
+            published,
+            pods,
+            address,
+            stop_serving,
+            serving,
+        })
     }
 
     /// Where /metrics is.

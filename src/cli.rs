@@ -39,6 +39,12 @@ pub(crate) enum Command {
     /// Tell what the agent would find on this node, and what to do about what is missing
     #[command(after_help = DOCTOR_EXIT_CODES)]
     Doctor(Box<DoctorArgs>),
+    /// Show the CPUs of this node, how they relate, and whose they are
+    Topology(Box<JsonArgs>),
+    /// Show the pods with CPUs of their own, and whether the kernel agrees
+    Pins(Box<JsonArgs>),
+    /// Give all CPUs back to every pod; a running agent then goes on without pinning
+    Drain(Box<RunArgs>),
     /// Print the reference of metrics or of configuration, for deploy/docs
     #[command(hide = true)]
     Reference { subject: Subject },
@@ -73,6 +79,15 @@ impl RunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JsonArgs {
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

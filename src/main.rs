@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod logging;
+mod pinning;
 mod reference;
 mod run;
 mod serve;
@@ -46,6 +47,9 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::CheckConfig(args) => run::check_config(&args.resolve()?)?,
         Command::Demo(args) => demo::demo(&args)?,
         Command::Doctor(args) => return doctor::doctor(*args),
+        Command::Topology(args) => pinning::topology(*args)?,
+        Command::Pins(args) => pinning::pins(*args)?,
+        Command::Drain(args) => pinning::drain(*args)?,
         Command::Reference { subject } => print!("{}", reference::reference(subject)),
         Command::DemoWorkload { workload } => demo::run_workload(workload)?,
     }

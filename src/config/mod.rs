@@ -1,12 +1,14 @@
 //! Configuration in two stages: what was said (flags over environment over file), then what it means.
 
 mod options;
+mod pinning;
 mod resolved;
 mod span;
 
 use std::path::Path;
 
-pub(crate) use options::{LogFormat, Options, PodSourceName, SchedTraceMode};
+pub(crate) use options::{LogFormat, Options, PinningMode, PodSourceName, SchedTraceMode};
+pub(crate) use pinning::PinningConfig;
 pub(crate) use resolved::{Config, TlsFiles, chain};
 pub(crate) use span::Span;
 

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::span::Span;
+use placement::Profile;
 
 /// Declares the options once: flag, environment variable and YAML key have the same name in their own spelling, and a
 /// value said in one place gives way to the same value said in a stronger one.
@@ -135,6 +136,35 @@ options! {
     #[arg(long, env = "CPUWARDEN_APISERVER_TOKEN_FILE", help_heading = "Pods", value_name = "FILE")]
     apiserver_token_file: PathBuf,
 
+    /// CPUs of their own for pods that ask for them: off, observe (plan and tell, write nothing) or enforce [default: off]
+    #[arg(long, env = "CPUWARDEN_PINNING", help_heading = "Pinning", value_name = "MODE")]
+    pinning: PinningMode,
+    /// CPUs that no pod gets, such as 0-1 [default: none]
+    #[arg(long, env = "CPUWARDEN_RESERVED_CPUS", help_heading = "Pinning", value_name = "CPUS")]
+    reserved_cpus: String,
+    /// Fewest CPUs that pods without their own are left with [default: 2]
+    #[arg(long, env = "CPUWARDEN_SHARE_FLOOR", help_heading = "Pinning", value_name = "N")]
+    share_floor: usize,
+    /// Most CPUs for best-effort pods [default: all but those of LSE pods]
+    #[arg(long, env = "CPUWARDEN_BEST_EFFORT_CPUS", help_heading = "Pinning", value_name = "N")]
+    best_effort_cpus: usize,
+    /// Which NUMA nodes are filled first [default: most-allocated]
+    #[arg(long, env = "CPUWARDEN_NUMA_STRATEGY", help_heading = "Pinning", value_name = "STRATEGY")]
+    numa_strategy: NumaStrategyName,
+    /// Honour the annotation resource-status: any pod's author can then claim any CPU that is free
+    #[arg(long, env = "CPUWARDEN_TRUST_RESOURCE_STATUS", help_heading = "Pinning", value_name = "BOOL",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    trust_resource_status: bool,
+    /// Where the kubelet keeps its CPU manager's state [default: /var/lib/kubelet/cpu_manager_state]
+    #[arg(long, env = "CPUWARDEN_CPU_MANAGER_STATE", help_heading = "Pinning", value_name = "PATH")]
+    cpu_manager_state: PathBuf,
+    /// Where pinning keeps what survives a restart [default: /var/lib/cpuwarden]
+    #[arg(long, env = "CPUWARDEN_STATE_DIR", help_heading = "Pinning", value_name = "DIR")]
+    state_dir: PathBuf,
+    /// In the file only.
+    #[arg(skip)]
+    profiles: Vec<Profile>,
+
     /// What to log: error, warn, info, debug, trace, or per module as in sampler=debug,info [default: info]
     #[arg(long, env = "CPUWARDEN_LOG", help_heading = "Logging", value_name = "FILTER")]
     log: String,
@@ -176,6 +206,32 @@ pub(crate) enum SchedTraceMode {
     Auto,
     /// Or do not start
     On,
+}
+
+/// `--pinning`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PinningMode {
+    /// No planning, no writing
+    #[default]
+    Off,
+    /// Plan, log and export; write nothing
+    Observe,
+    /// Write cpusets
+    Enforce,
+}
+
+/// `--numa-strategy`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NumaStrategyName {
+    /// The fullest node that fits
+    #[default]
+    MostAllocated,
+    /// The emptiest
+    LeastAllocated,
+    /// An even split over all nodes
+    DistributeEvenly,
 }
 
 /// `--log-format`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pods::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 
-use super::{LogFormat, Options, PodSourceName, SchedTraceMode, Span};
+use super::{LogFormat, Options, PinningConfig, PodSourceName, SchedTraceMode, Span};
 use crate::exit::Failure;
 
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9753);
@@ -38,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) sched_trace: SchedTraceMode,
     pub(crate) sched_trace_budget: f64,
     pub(crate) pods: PodConfig,
+    pub(crate) pinning: PinningConfig,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
 }
@@ -56,6 +57,7 @@ impl Config {
     /// One line that names the option and the remedy.
     pub(crate) fn resolve(options: Options) -> Result<Self, Failure> {
         let pods = pod_config(&options)?;
+        let pinning = PinningConfig::resolve(&options)?;
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
         let span = |said: Option<Span>, default| said.map_or(default, |span| span.0);
         let directory = |said: Option<PathBuf>, default: &str| said.unwrap_or_else(|| default.into());
@@ -76,6 +78,7 @@ impl Config {
             sched_trace: options.sched_trace.unwrap_or_default(),
             sched_trace_budget: options.sched_trace_budget.unwrap_or(SCHED_TRACE_BUDGET),
             pods,
+            pinning,
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             log_format: options.log_format.unwrap_or_default(),
         };
@@ -151,6 +154,7 @@ impl Config {
             apiserver_token_file: self.pods.apiserver.token_file.clone(),
             log: Some(self.log.clone()),
             log_format: Some(self.log_format),
+            ..self.pinning.to_options()
         }
     }
 }

@@ -38,7 +38,17 @@ const CRATES: &[Crate] = &[
     io("xtask", &[]),
     io(
         "cpuwarden",
-        &["cgroupfs", "kernel-text", "kubelet-stub", "metrics", "pinning", "placement", "pods", "sampler", "sched-trace"],
+        &[
+            "cgroupfs",
+            "kernel-text",
+            "kubelet-stub",
+            "metrics",
+            "pinning",
+            "placement",
+            "pods",
+            "sampler",
+            "sched-trace",
+        ],
     ),
 ];
 

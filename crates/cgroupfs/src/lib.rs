@@ -4,6 +4,7 @@
 //! Every root is a parameter, so that a directory of recorded files serves as a node. Nothing here knows a pod.
 
 pub mod control;
+pub mod cpuset;
 mod descriptors;
 mod error;
 mod hierarchy;
@@ -17,6 +18,6 @@ pub use descriptors::{DescriptorLimit, raise_descriptor_limit};
 pub use error::{Error, Result, is_vanished};
 pub use hierarchy::{Hierarchy, Version};
 pub use kept::KeptFile;
-pub use tasks::{Task, TaskReader, ThreadId, first_pid, process_name};
+pub use tasks::{Task, TaskReader, ThreadId, first_pid, has_processes, process_name};
 pub use walk::{Directory, inode, locate, subdirectories};
 pub use watch::{TreeEvent, TreeWatch};

@@ -186,7 +186,15 @@ mod tests {
         file(root.path(), &format!("{cpu}/topology/physical_package_id"), "1\n");
         file(root.path(), "devices/system/node/node1/cpulist", "4-7\n");
         let place = cpu_place(root.path(), 5);
-        let wanted = CpuPlace { cpu: 5, core: Some(4), llc: None, numa_node: Some(1), socket: Some(1), die: None, cluster: None };
+        let wanted = CpuPlace {
+            cpu: 5,
+            core: Some(4),
+            llc: None,
+            numa_node: Some(1),
+            socket: Some(1),
+            die: None,
+            cluster: None,
+        };
         assert_eq!(place, wanted);
     }
 

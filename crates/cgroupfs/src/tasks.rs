@@ -142,6 +142,12 @@ pub fn first_pid(cgroup: &Path) -> Option<u32> {
     numbers(&text).find(|&pid| pid != 0)
 }
 
+/// Is there a process in the cgroup itself, seen or unseen? A cgroup that is gone has none.
+#[must_use]
+pub fn has_processes(cgroup: &Path) -> bool {
+    std::fs::read(cgroup.join("cgroup.procs")).is_ok_and(|text| !text.is_empty())
+}
+
 /// `/proc/PID/comm`; `None` when the process is gone.
 #[must_use]
 pub fn process_name(proc_root: &Path, pid: u32) -> Option<String> {
@@ -177,6 +183,7 @@ mod tests {
         assert_eq!(TaskReader::new(root.path()).task((1, 1)), None);
         fs::write(root.path().join("cgroup.procs"), "0\n0\n42\n").unwrap();
         assert_eq!(first_pid(root.path()), Some(42));
+        assert!(has_processes(root.path()) && !has_processes(&root.path().join("gone")));
         let mut threads = Vec::new();
         TaskReader::new(root.path()).threads(root.path(), &mut threads);
         assert_eq!(threads, []);

@@ -7,6 +7,7 @@ use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntGaugeVec, Opts, Registry};
 
+use crate::PinningMetrics;
 use crate::catalogue::{Descriptor, agent};
 
 /// Seconds; a tick of 10,000 cgroups stays under 0.2.
@@ -34,6 +35,7 @@ pub struct AgentMetrics {
     pod_source_up: IntGaugeVec,
     pod_source_last_success: GaugeVec,
     apiserver_requests: IntCounter,
+    pinning: PinningMetrics,
 }
 
 impl AgentMetrics {
@@ -56,6 +58,7 @@ impl AgentMetrics {
             pod_source_up: registered(&registry, up),
             pod_source_last_success: registered(&registry, GaugeVec::new(opts(last_success), last_success.labels)),
             apiserver_requests: registered(&registry, IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL))),
+            pinning: PinningMetrics::new(&registry),
             registry,
         }
     }
@@ -83,6 +86,11 @@ impl AgentMetrics {
     /// So many requests have left for the API server since the start.
     pub fn set_apiserver_requests(&self, total: u64) {
         self.apiserver_requests.inc_by(total.saturating_sub(self.apiserver_requests.get()));
+    }
+
+    /// What pinning counts.
+    pub fn pinning(&self) -> &PinningMetrics {
+        &self.pinning
     }
 
     /// All that has a value now, by name.

@@ -7,6 +7,8 @@
 mod agent;
 pub mod catalogue;
 pub mod exposition;
+mod pinning;
 
 pub use agent::{AgentMetrics, Build};
 pub use exposition::{Exposition, Format};
+pub use pinning::PinningMetrics;

@@ -3,12 +3,29 @@
 //! [`placement`] decides and says in which order to write; here is what it costs to do so on a kernel: reading what is,
 //! writing and reading back, the checkpoint that survives a crash, repairs of what others wrote, and taking it all back.
 
+mod carry_out;
+mod checkpoint;
 mod claims;
+mod drain;
 mod error;
 mod owner;
+mod pinner;
+mod repairs;
+mod report;
+mod state_dir;
+mod thread;
 mod topology;
+mod tree;
+mod verified;
 
+pub use checkpoint::{Checkpoint, Held, Pin, Touched, class_name};
 pub use claims::{claim, has_ended};
+pub use drain::{Drained, drain};
 pub use error::{Error, Result};
 pub use owner::{CPU_MANAGER_STATE, CpuManagerState, other_agents};
+pub use pinner::{Pinner, PinnerConfig};
+pub use report::{Operation, Operations, Report, Standing, Trace};
+pub use state_dir::{DrainWish, Lock, STATE_DIR};
+pub use thread::{Running, spawn};
 pub use topology::Machine;
+pub use verified::verified;

@@ -1,6 +1,6 @@
 //! What the agent counts about itself between ticks; the values live in [`AgentMetrics`](crate::AgentMetrics).
 
-use super::{Descriptor, counter, gauge, histogram};
+use super::{Descriptor, counter, gauge, histogram, pinning};
 
 pub(crate) static AGENT: &[&Descriptor] = &[
     &BUILD_INFO,
@@ -10,6 +10,12 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &POD_SOURCE_UP,
     &POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS,
     &APISERVER_REQUESTS_TOTAL,
+    &pinning::PINNED_CPUS,
+    &pinning::POOL_CPUS,
+    &pinning::EXCLUSIVE_OVERLAP_SECONDS_TOTAL,
+    &pinning::PIN_OPERATIONS_TOTAL,
+    &pinning::PIN_REJECTIONS_TOTAL,
+    &pinning::PINNING_ENFORCING,
 ];
 
 pub(crate) static BUILD_INFO: Descriptor =

@@ -9,6 +9,7 @@ pub(crate) mod cadvisor;
 mod container;
 mod interference;
 mod node;
+pub(crate) mod pinning;
 mod pod;
 mod reference;
 

@@ -26,6 +26,13 @@ pub(crate) fn agent() -> AgentMetrics {
     agent.pod_source_succeeded("kubelet", taken());
     agent.pod_source_failed("pod_resources");
     agent.set_apiserver_requests(1);
+    let pinning = agent.pinning();
+    pinning.set_pinned([(["shop", "cart-1", "LSR", "FullPCPUs"], 2)].into_iter());
+    pinning.set_pool("share", 6);
+    pinning.add_overlaps([(["shop", "cart-1"], Duration::from_millis(20))].into_iter());
+    pinning.add_operations("write", true, 3);
+    pinning.add_rejection("request_not_integer");
+    pinning.set_enforcing(Some("told to observe"));
     agent
 }
 

@@ -1,0 +1,87 @@
+//! The cpuset of one cgroup, on v1 and v2 alike.
+
+use std::path::{Path, PathBuf};
+
+use kernel_text::CpuSet;
+
+use crate::{Error, KeptFile, Result, Version};
+
+/// Where CPUs are asked for, on v1 and v2.
+pub const CPUS: &str = "cpuset.cpus";
+
+/// What a cgroup asks for and what it gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cpuset {
+    /// `cpuset.cpus`; empty on v2 where it was never written.
+    pub configured: CpuSet,
+    /// `cpuset.cpus.effective` (v2), `cpuset.effective_cpus` (v1).
+    pub effective: CpuSet,
+}
+
+/// The two files, open read-only for as long as the cgroup is known.
+#[derive(Debug)]
+pub struct CpusetFiles {
+    directory: PathBuf,
+    configured: KeptFile,
+    effective: KeptFile,
+    effective_name: &'static str,
+}
+
+impl CpusetFiles {
+    /// `None` where the cgroup has no cpuset controller.
+    ///
+    /// # Errors
+    /// Files that are there and cannot be opened.
+    pub fn open(directory: &Path, version: Version) -> Result<Option<Self>> {
+        let effective_name = match version {
+            Version::V1 => "cpuset.effective_cpus",
+            Version::V2 => "cpuset.cpus.effective",
+        };
+        let files = (KeptFile::open(directory, CPUS)?, KeptFile::open(directory, effective_name)?);
+        let (Some(configured), Some(effective)) = files else { return Ok(None) };
+        Ok(Some(Self { directory: directory.to_owned(), configured, effective, effective_name }))
+    }
+
+    /// Reads both files as they are now.
+    ///
+    /// # Errors
+    /// [`Error::is_vanished`] once the cgroup is gone.
+    pub fn read(&self, buffer: &mut Vec<u8>) -> Result<Cpuset> {
+        Ok(Cpuset {
+            configured: self.set(&self.configured, CPUS, buffer)?,
+            effective: self.set(&self.effective, self.effective_name, buffer)?,
+        })
+    }
+
+    fn set(&self, file: &KeptFile, name: &str, buffer: &mut Vec<u8>) -> Result<CpuSet> {
+        let path = || self.directory.join(name);
+        let text = file.read(buffer).map_err(|source| Error::io("read", &path())(source))?;
+        let text = String::from_utf8_lossy(text);
+        CpuSet::parse(&text).map_err(|source| Error::Parse { path: path(), source })
+    }
+}
+
+/// Reads the cpuset of a cgroup once; `None` where it has no cpuset controller.
+///
+/// # Errors
+/// As [`CpusetFiles::open`] and [`CpusetFiles::read`].
+pub fn read(directory: &Path, version: Version) -> Result<Option<Cpuset>> {
+    CpusetFiles::open(directory, version)?.map(|files| files.read(&mut Vec::new())).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_read_and_a_cgroup_without_the_controller_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(dir.path(), Version::V2).unwrap(), None);
+        for (name, text) in [(CPUS, "\n"), ("cpuset.cpus.effective", "0-3\n"), ("cpuset.effective_cpus", "1\n")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let effective = |version| read(dir.path(), version).unwrap().unwrap().effective.to_string();
+        assert_eq!((effective(Version::V1), effective(Version::V2)), ("1".into(), "0-3".into()));
+        assert!(read(dir.path(), Version::V2).unwrap().unwrap().configured.is_empty());
+    }
+}

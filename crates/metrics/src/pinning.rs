@@ -1,0 +1,137 @@
+//! The pinning metrics: gauges that follow the plan, counters that follow the writes.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use crate::catalogue::{Descriptor, pinning as catalogue};
+
+/// What pinning counts. Nothing of it is exposed before the first value.
+#[derive(Debug)]
+pub struct PinningMetrics {
+    pinned: Live<IntGaugeVec>,
+    pools: IntGaugeVec,
+    overlap: Live<CounterVec>,
+    operations: IntCounterVec,
+    rejections: IntCounterVec,
+    enforcing: Live<IntGaugeVec>,
+}
+
+/// A vector whose series go with what they are about, and which no scrape finds empty in between.
+#[derive(Debug)]
+struct Live<V> {
+    vector: V,
+    series: Mutex<BTreeSet<Vec<String>>>,
+}
+
+impl PinningMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let gauge =
+            |descriptor: &Descriptor| registered(registry, IntGaugeVec::new(opts(descriptor), descriptor.labels));
+        let count =
+            |descriptor: &Descriptor| registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels));
+        let overlap = &catalogue::EXCLUSIVE_OVERLAP_SECONDS_TOTAL;
+        Self {
+            pinned: Live::new(gauge(&catalogue::PINNED_CPUS)),
+            pools: gauge(&catalogue::POOL_CPUS),
+            overlap: Live::new(registered(registry, CounterVec::new(opts(overlap), overlap.labels))),
+            operations: count(&catalogue::PIN_OPERATIONS_TOTAL),
+            rejections: count(&catalogue::PIN_REJECTIONS_TOTAL),
+            enforcing: Live::new(gauge(&catalogue::PINNING_ENFORCING)),
+        }
+    }
+
+    /// The pods with CPUs of their own, all of them: namespace, pod, class, policy; and how many.
+    pub fn set_pinned<'a>(&self, pods: impl Iterator<Item = ([&'a str; 4], usize)>) {
+        let set = |labels: &[&str], cpus: usize| self.pinned.vector.with_label_values(labels).set(gauge_value(cpus));
+        self.pinned.keep(pods, set, |labels| self.pinned.vector.remove_label_values(labels));
+    }
+
+    /// CPUs of a pool.
+    pub fn set_pool(&self, pool: &str, cpus: usize) {
+        self.pools.with_label_values(&[pool]).set(gauge_value(cpus));
+    }
+
+    /// Time of overlap since the last call, by namespace and pod, of all pods with CPUs of their own.
+    pub fn add_overlaps<'a>(&self, pods: impl Iterator<Item = ([&'a str; 2], Duration)>) {
+        let add =
+            |labels: &[&str], time: Duration| self.overlap.vector.with_label_values(labels).inc_by(time.as_secs_f64());
+        self.overlap.keep(pods, add, |labels| self.overlap.vector.remove_label_values(labels));
+    }
+
+    /// An operation was done so many times more.
+    pub fn add_operations(&self, operation: &str, held: bool, times: u64) {
+        self.operations.with_label_values(&[operation, if held { "ok" } else { "error" }]).inc_by(times);
+    }
+
+    /// A pod was refused.
+    pub fn add_rejection(&self, reason: &str) {
+        self.rejections.with_label_values(&[reason]).inc();
+    }
+
+    /// Cpusets are written, or not and why.
+    pub fn set_enforcing(&self, reason_not: Option<&str>) {
+        let state = ([reason_not.unwrap_or_default()], i64::from(reason_not.is_none()));
+        let set = |labels: &[&str], value: i64| self.enforcing.vector.with_label_values(labels).set(value);
+        self.enforcing.keep([state].into_iter(), set, |labels| self.enforcing.vector.remove_label_values(labels));
+    }
+}
+
+impl<V> Live<V> {
+    fn new(vector: V) -> Self {
+        Self { vector, series: Mutex::default() }
+    }
+
+    /// Sets these series, and then removes all others.
+    fn keep<'a, const N: usize, T>(
+        &self,
+        values: impl Iterator<Item = ([&'a str; N], T)>,
+        set: impl Fn(&[&str], T),
+        remove: impl Fn(&[&str]) -> prometheus::Result<()>,
+    ) {
+        let mut now = BTreeSet::new();
+        for (labels, value) in values {
+            set(&labels, value);
+            now.insert(labels.map(str::to_owned).to_vec());
+        }
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        for gone in series.difference(&now) {
+            let labels: Vec<&str> = gone.iter().map(String::as_str).collect();
+            // It was set under the same labels before, so it is there.
+            let _ = remove(&labels);
+        }
+        *series = now;
+    }
+}
+
+fn gauge_value(cpus: usize) -> i64 {
+    i64::try_from(cpus).unwrap_or(i64::MAX)
+}
+
+fn opts(descriptor: &Descriptor) -> Opts {
+    Opts::new(descriptor.name, descriptor.help)
+}
+
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: prometheus::Result<C>) -> C {
+    let collector = collector.expect("the catalogue's names and labels are valid");
+    registry.register(Box::new(collector.clone())).expect("the catalogue's names are distinct");
+    collector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_go_with_their_pods() {
+        let metrics = PinningMetrics::new(&Registry::new());
+        let series = || metrics.pinned.vector.collect().iter().map(|family| family.get_metric().len()).sum::<usize>();
+        metrics.set_pinned([(["a", "b", "LSR", "FullPCPUs"], 2), (["a", "c", "LSE", "FullPCPUs"], 4)].into_iter());
+        assert_eq!(series(), 2);
+        metrics.set_pinned([(["a", "c", "LSE", "FullPCPUs"], 4)].into_iter());
+        assert_eq!(series(), 1);
+    }
+}

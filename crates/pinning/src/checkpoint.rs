@@ -1,0 +1,226 @@
+//! What survives a crash: what is granted, what was about to be, and what every touched cgroup read before.
+//!
+//! One file, written beside itself, synced and renamed, so that there is always a whole one. Its first line is a
+//! checksum of the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use placement::{Class, Current, Holding};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Name within the state directory.
+const FILE: &str = "pins.json";
+const MAGIC: &str = "cpuwarden-pins-1";
+
+/// The state of pinning on this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// `/proc/sys/kernel/random/boot_id`: cgroups do not outlive a boot.
+    pub boot_id: Option<String>,
+    /// Fingerprint of the topology that the sets were chosen on.
+    pub topology: String,
+    /// What is granted.
+    pub committed: Held,
+    /// What is being granted; absent between transitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intent: Option<Held>,
+    /// Order of arrival of the pods, by UID.
+    pub arrivals: BTreeMap<String, u64>,
+    /// Cgroups that were written, and what they read before.
+    pub touched: BTreeMap<PathBuf, Touched>,
+    /// Pods of the best-effort pool, which may run on what LSR pods have, by UID.
+    pub best_effort: BTreeSet<String>,
+    /// Names and dates of what is granted, by UID, for people.
+    pub pins: BTreeMap<String, Pin>,
+}
+
+/// [`Current`], in words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// Class and CPUs by pod UID.
+    pub held: BTreeMap<String, (String, String)>,
+    /// Pods that lost a conflict.
+    pub demoted: BTreeSet<String>,
+}
+
+/// A cgroup that was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Touched {
+    /// With the path it is the cgroup's identity.
+    pub inode: u64,
+    /// `cpuset.cpus` before the first write.
+    pub before: String,
+}
+
+/// A pod with CPUs of its own, as people see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pin {
+    /// Namespace; empty where the pod's name is not known.
+    pub namespace: String,
+    /// Pod name, or its UID.
+    pub pod: String,
+    /// `LSE` or `LSR`.
+    pub cpu_qos: String,
+    /// `FullPCPUs` or `SpreadByPCPUs`.
+    pub bind_policy: String,
+    /// Its CPUs, as a list.
+    pub cpus: String,
+    /// When they were granted, seconds since 1970.
+    pub since: u64,
+}
+
+impl Checkpoint {
+    /// Reads the checkpoint of a state directory; `None` where there is none.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is not what was written.
+    pub fn read(state_dir: &Path) -> Result<Option<Self>> {
+        let path = state_dir.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::state("read", path)(error)),
+        };
+        let damaged = |reason: &str| Error::Checkpoint { path: path.clone(), reason: reason.to_owned() };
+        let (head, body) = text.split_once('\n').ok_or_else(|| damaged("it has one line only"))?;
+        if head != header(body) {
+            return Err(damaged("its checksum does not match"));
+        }
+        serde_json::from_str(body).map(Some).map_err(|error| damaged(&error.to_string()))
+    }
+
+    /// Writes the checkpoint so that a crash at any moment leaves the old or the new one.
+    ///
+    /// # Errors
+    /// A directory that cannot be written.
+    pub fn write(&self, state_dir: &Path) -> Result<()> {
+        let body =
+            serde_json::to_string(self).map_err(|error| Error::state("write", state_dir.join(FILE))(error.into()))?;
+        let (path, temporary) = (state_dir.join(FILE), state_dir.join(format!("{FILE}.new")));
+        let text = format!("{}\n{body}", header(&body));
+        let written = File::create(&temporary).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        written.map_err(Error::state("write", &temporary))?;
+        fs::rename(&temporary, &path).map_err(Error::state("rename", &temporary))?;
+        // The rename itself must outlive a crash of the machine.
+        File::open(state_dir).and_then(|directory| directory.sync_all()).map_err(Error::state("sync", state_dir))
+    }
+
+    /// Takes the checkpoint away.
+    ///
+    /// # Errors
+    /// A directory that cannot be written.
+    pub fn remove(state_dir: &Path) -> Result<()> {
+        let path = state_dir.join(FILE);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::state("remove", path)(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<&Current> for Held {
+    fn from(current: &Current) -> Self {
+        let words = |holding: &Holding| (class_name(holding.class).to_owned(), holding.cpus.to_string());
+        Self {
+            held: current.held.iter().map(|(uid, holding)| (uid.to_string(), words(holding))).collect(),
+            demoted: current.demoted.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl Held {
+    /// What the planner takes. What is no class or no CPU list is left out: it cannot have been granted.
+    #[must_use]
+    pub fn to_current(&self) -> Current {
+        let holding = |(class, cpus): &(String, String)| {
+            let class = [Class::Lse, Class::Lsr].into_iter().find(|known| class_name(*known) == class)?;
+            Some(Holding { class, cpus: cpus.parse().ok()? })
+        };
+        Current {
+            held: self.held.iter().filter_map(|(uid, words)| Some((uid.as_str().into(), holding(words)?))).collect(),
+            demoted: self.demoted.iter().map(|uid| uid.as_str().into()).collect(),
+        }
+    }
+}
+
+/// `LSE`, `LSR`, `LS`, `BE`.
+#[must_use]
+pub const fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Lse => "LSE",
+        Class::Lsr => "LSR",
+        Class::Share => "LS",
+        Class::BestEffort => "BE",
+    }
+}
+
+fn header(body: &str) -> String {
+    format!("{MAGIC} {:016x}", fnv1a(body.as_bytes()))
+}
+
+/// FNV-1a, 64 bits: against torn and edited files, not against an adversary, who would need root.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Checkpoint {
+        let holding = Holding { class: Class::Lsr, cpus: "0-1".parse().unwrap() };
+        let current = Current { held: [("u".into(), holding)].into(), demoted: ["v".into()].into() };
+        let touched = [("/a".into(), Touched { inode: 7, before: String::new() })].into();
+        Checkpoint {
+            committed: Held::from(&current),
+            arrivals: [("u".into(), 3)].into(),
+            touched,
+            ..Checkpoint::default()
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_no_file_is_no_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Checkpoint::read(dir.path()).unwrap(), None);
+        sample().write(dir.path()).unwrap();
+        let read = Checkpoint::read(dir.path()).unwrap().unwrap();
+        assert_eq!(read, sample());
+        assert_eq!(Held::from(&read.committed.to_current()), read.committed);
+        Checkpoint::remove(dir.path()).unwrap();
+        Checkpoint::remove(dir.path()).unwrap();
+        assert_eq!(Checkpoint::read(dir.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_or_changed_is_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        sample().write(dir.path()).unwrap();
+        let path = dir.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        for wrong in [text.replace("0-1", "0-7"), text[..text.len() - 1].to_owned(), String::new()] {
+            fs::write(&path, wrong).unwrap();
+            assert!(matches!(Checkpoint::read(dir.path()), Err(Error::Checkpoint { .. })));
+        }
+    }
+
+    #[test]
+    fn half_a_write_leaves_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        sample().write(dir.path()).unwrap();
+        fs::write(dir.path().join("pins.json.new"), "half").unwrap();
+        assert_eq!(Checkpoint::read(dir.path()).unwrap(), Some(sample()));
+    }
+}

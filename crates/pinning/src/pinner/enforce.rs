@@ -1,0 +1,197 @@
+//! A transition on the kernel: log the intent, carry the steps out, commit; and repair what others undo.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use cgroupfs::node;
+use placement::{Class, Plan, Step, Transition, write_steps};
+use pods::PodIndex;
+
+use super::inputs::names;
+use super::{Pinner, chain};
+use crate::carry_out::carry_out;
+use crate::checkpoint::{Checkpoint, Held, Pin, Touched, class_name, fnv1a};
+use crate::report::{Operation, Report, Standing, Trace};
+use crate::tree::View;
+use crate::{Error, Result, drain};
+
+impl Pinner {
+    /// Brings the plan about.
+    pub(super) fn enforce(
+        &mut self,
+        view: &View,
+        plan: &Plan,
+        pods: &PodIndex,
+        report: &mut Report,
+        trace: &mut dyn FnMut(Trace<'_>),
+    ) -> Standing {
+        let repairs = self.count_repairs(view, plan, report);
+        if repairs > 0 && self.repairs.contested(Instant::now()) {
+            return self.step_back("somebody else keeps rewriting cpusets that were written here".to_owned());
+        }
+        match self.transition(view, plan, pods, report, trace) {
+            Ok(()) => Standing::Enforcing,
+            // Normal: the next pass sees what is left.
+            Err(error) if error.is_vanished() => Standing::Enforcing,
+            Err(error @ (Error::State { .. } | Error::Steps(_))) => Standing::Observing(chain(&error)),
+            Err(error) => {
+                let told = chain(&error);
+                tracing::warn!(error = told, "a cpuset could not be brought about; it is tried again");
+                if self.repairs.contested(Instant::now()) {
+                    return self.step_back(format!("cpusets cannot be brought about: {told}"));
+                }
+                Standing::Enforcing
+            }
+        }
+    }
+
+    fn transition(
+        &mut self,
+        view: &View,
+        plan: &Plan,
+        pods: &PodIndex,
+        report: &mut Report,
+        trace: &mut dyn FnMut(Trace<'_>),
+    ) -> Result<()> {
+        let outcome = plan.outcome();
+        let (hierarchy, held) = (&view.hierarchy, &self.committed.held);
+        let steps = write_steps(&Transition { hierarchy, pods: &view.pods, held, placements: &plan.placements })?;
+        let best_effort = best_effort(plan);
+        if !steps.is_empty() || outcome != self.committed || best_effort != self.checkpoint.best_effort {
+            self.checkpoint.best_effort = best_effort;
+            self.planned = outcome.clone();
+            self.checkpoint.intent = Some(Held::from(&outcome));
+            self.touch(view, &steps);
+            self.save(report)?;
+            trace(Trace::Intent(&steps));
+            for step in &steps {
+                let done = carry_out(step, self.tree.version());
+                report.operations.add(Operation::of(step), done.is_ok());
+                done?;
+                trace(Trace::Done(step));
+            }
+            self.note_pins(plan, pods);
+            self.checkpoint.committed = Held::from(&outcome);
+            self.checkpoint.intent = None;
+            self.committed = outcome;
+            self.save(report)?;
+            trace(Trace::Committed);
+        }
+        self.establish(view, plan);
+        Ok(())
+    }
+
+    fn save(&mut self, report: &mut Report) -> Result<()> {
+        self.checkpoint.boot_id = node::boot_id(&self.config.proc_root);
+        self.checkpoint.topology = format!("{:016x}", fnv1a(format!("{:?}", self.machine.topology.cpus()).as_bytes()));
+        let written = self.checkpoint.write(&self.config.state_dir);
+        report.operations.add(Operation::Checkpoint, written.is_ok());
+        written
+    }
+
+    /// Remembers what the cgroups that are about to be written read now.
+    fn touch(&mut self, view: &View, steps: &[Step]) {
+        let touched = &mut self.checkpoint.touched;
+        touched.retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
+        let cgroups = view.pods.iter().flat_map(|pod| &pod.cgroups);
+        for cgroup in cgroups.filter(|cgroup| steps.iter().any(|step| writes(step, &cgroup.path))) {
+            let Some((_, inode)) = view.seen.get(&cgroup.path) else { continue };
+            let was = Touched { inode: *inode, before: cgroup.configured.to_string() };
+            touched.entry(cgroup.path.clone()).or_insert(was);
+        }
+    }
+
+    fn note_pins(&mut self, plan: &Plan, pods: &PodIndex) {
+        let pins = self.pins(plan, pods);
+        let uids = plan.placements.iter().filter(|(_, p)| p.class.is_exclusive()).map(|(uid, _)| uid.to_string());
+        let pins: BTreeMap<String, Pin> = uids.zip(pins).collect();
+        for (uid, pin) in &pins {
+            if self.checkpoint.pins.get(uid).is_none_or(|old| old.cpus != pin.cpus) {
+                let Pin { namespace, pod, cpu_qos, cpus, .. } = pin;
+                tracing::info!(namespace, pod, cpu_qos, cpus, "has CPUs of its own");
+            }
+        }
+        self.checkpoint.pins = pins;
+    }
+
+    /// The pods with CPUs of their own, in the order of their UIDs.
+    pub(super) fn pins(&self, plan: &Plan, pods: &PodIndex) -> Vec<Pin> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let own = plan.placements.iter().filter(|(_, placement)| placement.class.is_exclusive());
+        own.map(|(uid, placement)| {
+            let (namespace, pod) = names(uid, pods);
+            let cpus = placement.cpus.to_string();
+            let old = self.checkpoint.pins.get(&**uid).filter(|old| old.cpus == cpus);
+            let since = old.map_or(now, |old| old.since);
+            let bind_policy = placement.spec.map(|spec| spec.bind.policy.to_string()).unwrap_or_default();
+            Pin { namespace, pod, cpu_qos: class_name(placement.class).to_owned(), bind_policy, cpus, since }
+        })
+        .collect()
+    }
+
+    /// Cgroups that were as planned after the last pass and are not now, with nothing but another writer to explain it.
+    fn count_repairs(&self, view: &View, plan: &Plan, report: &mut Report) -> usize {
+        if view.hierarchy.ceiling != self.ceiling {
+            return 0;
+        }
+        let mut repairs = 0;
+        for pod in &view.pods {
+            let Some(placement) = plan.placements.get(&pod.uid) else { continue };
+            for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours && cgroup.effective != placement.cpus) {
+                let Some((inode, was)) = self.established.get(&cgroup.path) else { continue };
+                let same = view.seen.get(&cgroup.path).is_some_and(|(_, now)| now == inode);
+                if same && *was == placement.cpus {
+                    let (path, found) = (cgroup.path.display(), &cgroup.effective);
+                    tracing::warn!(%path, %found, meant = %was, "somebody else rewrote a cpuset; it is written again");
+                    report.operations.add(Operation::Repair, true);
+                    repairs += 1;
+                }
+            }
+        }
+        repairs
+    }
+
+    /// Everything is as planned now.
+    fn establish(&mut self, view: &View, plan: &Plan) {
+        self.ceiling = view.hierarchy.ceiling.clone();
+        self.established.clear();
+        for pod in &view.pods {
+            let Some(placement) = plan.placements.get(&pod.uid) else { continue };
+            for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours) {
+                if let Some((_, inode)) = view.seen.get(&cgroup.path) {
+                    self.established.insert(cgroup.path.clone(), (*inode, placement.cpus.clone()));
+                }
+            }
+        }
+    }
+
+    /// Takes everything back, as `cpuwarden drain` wished, and lets go of the lock.
+    pub(super) fn drain(&mut self, view: &View, report: &mut Report) {
+        let drained = drain::give_back(view, Some(&self.checkpoint), self.tree.version());
+        for _ in 0..drained.written {
+            report.operations.add(Operation::Drain, true);
+        }
+        for error in &drained.errors {
+            tracing::error!(error, "not given back");
+            report.operations.add(Operation::Drain, false);
+        }
+        if drained.errors.is_empty()
+            && let Err(error) = Checkpoint::remove(&self.config.state_dir)
+        {
+            tracing::error!(error = chain(&error), "the checkpoint stays");
+        }
+        self.checkpoint = Checkpoint::default();
+        self.committed = placement::Current::default();
+        self.established.clear();
+        self.step_back("drained by the operator, until the agent is started again".to_owned());
+    }
+}
+
+fn best_effort(plan: &Plan) -> BTreeSet<String> {
+    let pods = plan.placements.iter().filter(|(_, placement)| placement.class == Class::BestEffort);
+    pods.map(|(uid, _)| uid.to_string()).collect()
+}
+
+fn writes(step: &Step, cgroup: &std::path::Path) -> bool {
+    matches!(step, Step::Write { path, .. } if path == cgroup)
+}

@@ -1,0 +1,161 @@
+//! What goes into a plan: the pods that have cgroups, what the kubelet owns, who else does.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use kernel_text::CpuSet;
+use placement::{Current, Holding, Kubelet, Node, Plan, Pod, QOS_CLASS_LABEL, Reason, Uid, plan};
+use pods::PodIndex;
+
+use super::{OWNERS_EVERY, Pinner};
+use crate::checkpoint::class_name;
+use crate::claims::{claim, has_ended};
+use crate::owner::{CpuManagerState, other_agents};
+use crate::tree::View;
+use crate::{Error, Result};
+
+/// All that a plan depends on, but for the machine: while it is the same, so is the plan.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Inputs {
+    pods: Vec<Pod>,
+    kubelet: Kubelet,
+    ceiling: CpuSet,
+    planned: Current,
+}
+
+impl Pinner {
+    /// What the kubelet owns; and why nothing may be written beside it or beside another agent.
+    pub(super) fn kubelet(&mut self, pods: &PodIndex, given: &CpuSet, now: Instant) -> (Kubelet, Option<String>) {
+        if self.owners.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= OWNERS_EVERY) {
+            self.owners = Some((now, other_agents(&self.config.proc_root, pods)));
+        }
+        let others = self.owners.as_ref().map(|(_, names)| names.join(", ")).filter(|names| !names.is_empty());
+        let others = others.map(|names| format!("{names} places containers on this node too"));
+        match CpuManagerState::read(&self.config.cpu_manager_state).and_then(|state| state.kubelet()) {
+            Ok(mut kubelet) => {
+                kubelet.exclusive = kubelet.exclusive.union(given);
+                (kubelet, others)
+            }
+            Err(unknown) => {
+                let reason = format!("the kubelet's CPU manager policy is not known: {unknown}");
+                (Kubelet { static_policy: false, exclusive: given.clone() }, others.or(Some(reason)))
+            }
+        }
+    }
+
+    /// The plan for the pods that have cgroups.
+    pub(super) fn plan(&mut self, view: &View, pods: &PodIndex, kubelet: &Kubelet) -> Result<Plan> {
+        let claims = self.claims(view, pods);
+        let inputs = |planned: &Current| Inputs {
+            pods: claims.clone(),
+            kubelet: kubelet.clone(),
+            ceiling: view.hierarchy.ceiling.clone(),
+            planned: planned.clone(),
+        };
+        if let Some((last, plan)) = &self.last
+            && *last == inputs(&self.planned)
+        {
+            return Ok(plan.clone());
+        }
+        let mut plan = self.plan_from(&inputs(&self.planned))?;
+        if std::mem::take(&mut self.adopt) {
+            self.planned = adopted(view, &plan);
+            plan = self.plan_from(&inputs(&self.planned))?;
+        }
+        self.last = Some((inputs(&self.planned), plan.clone()));
+        Ok(plan)
+    }
+
+    fn plan_from(&self, inputs: &Inputs) -> Result<Plan> {
+        let node = Node {
+            topology: &self.machine.topology,
+            allowed: &inputs.ceiling,
+            reserved: &self.config.reserved,
+            kubelet: &inputs.kubelet,
+            settings: &self.config.settings,
+        };
+        plan(&node, &inputs.pods, &self.config.profiles, &inputs.planned)
+            .map_err(|error| Error::NoCpusets(error.to_string()))
+    }
+
+    fn claims(&mut self, view: &View, pods: &PodIndex) -> Vec<Pod> {
+        self.note_arrivals(view);
+        view.pods.iter().map(|pod| self.claim(&pod.uid, pods)).collect()
+    }
+
+    fn claim(&self, uid: &Uid, pods: &PodIndex) -> Pod {
+        let arrival = self.checkpoint.arrivals.get(&**uid).copied().unwrap_or(u64::MAX);
+        match (pods.pod(uid), self.planned.held.get(uid)) {
+            (Some(pod), _) if !has_ended(pod) => claim(uid.clone(), pod, arrival),
+            // A pod that the kubelet does not list, and that still has its cgroup, keeps what it has.
+            (None, Some(holding)) => as_it_is(uid, holding, arrival),
+            // Not yet known, or over: it shares.
+            _ => Pod { uid: uid.clone(), arrival, ..Pod::default() },
+        }
+    }
+
+    /// Who comes later is younger; of those that are seen together, who has the higher inode. Not from anything that a
+    /// pod's author writes.
+    fn note_arrivals(&mut self, view: &View) {
+        let arrivals = &mut self.checkpoint.arrivals;
+        let inode = |uid: &str| {
+            let pod = view.pods.iter().find(|pod| *pod.uid == *uid)?;
+            view.seen.get(&pod.cgroups.first()?.path).map(|(_, inode)| *inode)
+        };
+        let mut new: Vec<_> = view
+            .pods
+            .iter()
+            .map(|pod| &*pod.uid)
+            .filter(|uid| !arrivals.contains_key(*uid))
+            .map(|uid| (inode(uid), uid))
+            .collect();
+        if new.is_empty() && arrivals.len() == view.pods.len() {
+            return;
+        }
+        new.sort_unstable();
+        let next = arrivals.values().max().map_or(0, |last| last + 1);
+        let here: BTreeMap<&str, ()> = view.pods.iter().map(|pod| (&*pod.uid, ())).collect();
+        arrivals.retain(|uid, _| here.contains_key(uid.as_str()));
+        arrivals.extend((next..).zip(new).map(|(arrival, (_, uid))| (uid.to_owned(), arrival)));
+    }
+
+    /// Counts each pod's refusal once, and says it in one line.
+    pub(super) fn new_refusals(&mut self, plan: &Plan, pods: &PodIndex) -> Vec<Reason> {
+        let new: Vec<(&Uid, Reason)> = plan
+            .refusals
+            .iter()
+            .filter(|(uid, reason)| self.refused.get(*uid) != Some(reason))
+            .map(|(u, r)| (u, *r))
+            .collect();
+        for (uid, reason) in &new {
+            let (namespace, pod) = names(uid, pods);
+            tracing::warn!(namespace, pod, %reason, "runs shared: its wish for CPUs is not granted");
+        }
+        let new = new.into_iter().map(|(_, reason)| reason).collect();
+        self.refused = plan.refusals.clone();
+        new
+    }
+}
+
+/// Namespace and name; the UID where the pod is not known.
+pub(super) fn names(uid: &str, pods: &PodIndex) -> (String, String) {
+    pods.pod(uid)
+        .map_or_else(|| (String::new(), uid.to_owned()), |pod| (pod.namespace.to_string(), pod.name.to_string()))
+}
+
+fn as_it_is(uid: &Uid, holding: &Holding, arrival: u64) -> Pod {
+    let millis = Some(holding.cpus.len() as u64 * 1000);
+    let labels = [(QOS_CLASS_LABEL.to_owned(), class_name(holding.class).to_owned())].into();
+    Pod { uid: uid.clone(), labels, request_millis: millis, limit_millis: millis, arrival, ..Pod::default() }
+}
+
+/// Without a checkpoint: pods that are to have CPUs of their own, and run on as many already, keep those.
+fn adopted(view: &View, plan: &Plan) -> Current {
+    let holding = |(uid, placement): (&Uid, &placement::Placement)| {
+        let pod = view.pods.iter().find(|pod| pod.uid == *uid)?;
+        let cpus = pod.cgroups.first().map(|cgroup| cgroup.effective.clone())?;
+        let fits = cpus.len() == placement.cpus.len() && cpus != view.hierarchy.ceiling;
+        (placement.class.is_exclusive() && fits).then(|| (uid.clone(), Holding { class: placement.class, cpus }))
+    };
+    Current { held: plan.placements.iter().filter_map(holding).collect(), ..Current::default() }
+}

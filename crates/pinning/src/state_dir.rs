@@ -1,0 +1,95 @@
+//! The state directory: who may write cpusets on this node, and whether it was told to take everything back.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{Error, Result};
+
+/// Where the state is kept.
+pub const STATE_DIR: &str = "/var/lib/cpuwarden";
+
+const LOCK: &str = "lock";
+const DRAIN: &str = "drain";
+
+/// While it lives, no other process on this node enforces. The kernel drops it with the process.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "held for its lock")] File);
+
+impl Lock {
+    /// Takes the lock, making the directory where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when somebody has it, or a directory that cannot be written.
+    pub fn take(state_dir: &Path) -> Result<Self> {
+        fs::create_dir_all(state_dir).map_err(Error::state("make", state_dir))?;
+        let path = state_dir.join(LOCK);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(Error::state("open", &path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(path)),
+            Err(error) => Err(Error::state("lock", path)(error.into())),
+        }
+    }
+}
+
+/// The wish of `cpuwarden drain` that a running agent takes everything back and goes on without pinning.
+#[derive(Debug, Clone)]
+pub struct DrainWish(PathBuf);
+
+impl DrainWish {
+    /// Of this state directory.
+    #[must_use]
+    pub fn of(state_dir: &Path) -> Self {
+        Self(state_dir.join(DRAIN))
+    }
+
+    /// Is it there?
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.0.exists()
+    }
+
+    /// Says it.
+    ///
+    /// # Errors
+    /// A directory that cannot be written.
+    pub fn say(&self) -> Result<()> {
+        fs::write(&self.0, "").map_err(Error::state("write", &self.0))
+    }
+
+    /// Takes it back: an agent that starts enforces again.
+    pub fn take_back(&self) {
+        // What is not there need not be taken back.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("new");
+        let lock = Lock::take(&state).unwrap();
+        assert!(matches!(Lock::take(&state), Err(Error::Locked(_))));
+        drop(lock);
+        Lock::take(&state).unwrap();
+    }
+
+    #[test]
+    fn a_wish_is_said_and_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let wish = DrainWish::of(dir.path());
+        wish.take_back();
+        assert!(!wish.is_there());
+        wish.say().unwrap();
+        assert!(wish.is_there());
+        wish.take_back();
+        assert!(!wish.is_there());
+    }
+}

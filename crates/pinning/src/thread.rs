@@ -1,0 +1,90 @@
+//! The pinner's thread: a pass each interval, and at once when cgroups come.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use kernel_text::CpuSet;
+use pods::Pods;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::pinner::Pinner;
+use crate::report::{Report, Trace};
+
+/// Least time between two passes: a burst of new pods is taken in together.
+const REST: Duration = Duration::from_millis(50);
+
+/// The running thread; it ends when this is dropped. Pins stay as they are.
+#[derive(Debug)]
+pub struct Running {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // An eventfd takes eight bytes; it can only fail when its counter is full, and then the thread is woken anyway.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the pinner on its own thread, `pinning`. `report` is called after every pass, on that thread. No pass is made
+/// before the pods are known.
+///
+/// # Errors
+/// No descriptor or thread is to be had.
+pub fn spawn(
+    mut pinner: Pinner,
+    pods: Pods,
+    interval: Duration,
+    mut report: impl FnMut(Report) + Send + 'static,
+) -> io::Result<Running> {
+    let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let stopped = stop.try_clone()?;
+    let thread = std::thread::Builder::new().name("pinning".to_owned()).spawn(move || {
+        loop {
+            let began = Instant::now();
+            if pods.is_known() {
+                let given: CpuSet =
+                    pods.exclusive_cpus().all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
+                report(pinner.pass(&pods.index(), &given, &mut log));
+            }
+            if wait(&pinner, &stopped, began + interval) {
+                return;
+            }
+        }
+    })?;
+    Ok(Running { stop, thread: Some(thread) })
+}
+
+fn log(trace: Trace<'_>) {
+    match trace {
+        Trace::Intent(steps) => tracing::debug!(?steps, "about to write"),
+        Trace::Done(step) => tracing::debug!(?step, "done"),
+        Trace::Committed => tracing::debug!("committed"),
+    }
+}
+
+/// Waits for the deadline or, after a rest, for cgroups that come and go; true when the thread is to end.
+fn wait(pinner: &Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
+    let rest = Instant::now() + REST;
+    ready(&[stop.as_fd()], rest.min(deadline)) || {
+        let fds: Vec<_> = std::iter::once(stop.as_fd()).chain(pinner.watch_fd()).collect();
+        ready(&fds, deadline)
+    }
+}
+
+/// Polls until the deadline; true when the first of the descriptors is readable.
+fn ready(fds: &[std::os::fd::BorrowedFd<'_>], deadline: Instant) -> bool {
+    let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let left = deadline.saturating_duration_since(Instant::now());
+    // A wait of days does not fit every kernel's clock; intervals are at most a minute.
+    let timeout = Timespec { tv_sec: left.as_secs().min(60) as i64, tv_nsec: left.subsec_nanos().into() };
+    // An interrupted wait is a short one.
+    let _ = poll(&mut polled, Some(&timeout));
+    polled[0].revents().contains(PollFlags::IN)
+}

@@ -1,0 +1,46 @@
+//! Whether the kernel agrees with what the checkpoint says.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Instant;
+
+use cgroupfs::Hierarchy;
+use placement::{Class, Holding, PodCgroups, Uid};
+
+use crate::checkpoint::Checkpoint;
+use crate::tree::{PodTree, View};
+use crate::{Machine, Result};
+
+/// The UIDs of the pods whose grants hold: each of their cgroups has just these CPUs, and no other pod has one of them,
+/// but for best-effort pods on an LSR pod's.
+///
+/// # Errors
+/// No cpusets here.
+pub fn verified(
+    hierarchy: &Hierarchy,
+    kubepods: Vec<String>,
+    sys_root: &Path,
+    checkpoint: &Checkpoint,
+) -> Result<BTreeSet<String>> {
+    let mut tree = PodTree::new(hierarchy, kubepods)?;
+    tree.walk(Instant::now());
+    let view = tree.view(&Machine::read(sys_root)?.possible)?;
+    let held = checkpoint.committed.to_current().held;
+    Ok(held
+        .iter()
+        .filter(|(uid, holding)| holds(uid, holding, &view, checkpoint))
+        .map(|(uid, _)| uid.to_string())
+        .collect())
+}
+
+fn holds(uid: &Uid, holding: &Holding, view: &View, checkpoint: &Checkpoint) -> bool {
+    let own = view.pods.iter().find(|pod| pod.uid == *uid);
+    let has_its_own = own.is_some_and(|pod| {
+        pod.cgroups.iter().filter(|cgroup| cgroup.ours).all(|cgroup| cgroup.effective == holding.cpus)
+    });
+    let may_be_there = |pod: &PodCgroups| {
+        pod.uid == *uid || (holding.class == Class::Lsr && checkpoint.best_effort.contains(&*pod.uid))
+    };
+    let mut strangers = view.pods.iter().filter(|pod| !may_be_there(pod)).flat_map(|pod| &pod.cgroups);
+    has_its_own && strangers.all(|cgroup| cgroup.effective.is_disjoint(&holding.cpus))
+}

@@ -1,0 +1,117 @@
+//! What the options of pinning mean.
+
+use std::path::PathBuf;
+
+use kernel_text::CpuSet;
+use placement::{NumaStrategy, Profile, Profiles, Settings};
+
+use super::options::NumaStrategyName;
+use super::{Options, PinningMode, chain};
+use crate::exit::Failure;
+
+/// Pinning as configured.
+#[derive(Debug, Clone)]
+pub(crate) struct PinningConfig {
+    pub(crate) mode: PinningMode,
+    pub(crate) reserved: CpuSet,
+    pub(crate) settings: Settings,
+    pub(crate) profiles: Profiles,
+    pub(crate) cpu_manager_state: PathBuf,
+    pub(crate) state_dir: PathBuf,
+    said: Vec<Profile>,
+}
+
+impl PinningConfig {
+    /// # Errors
+    /// The option or profile that cannot be meant, by name.
+    pub(super) fn resolve(options: &Options) -> Result<Self, Failure> {
+        let reserved = options.reserved_cpus.as_deref().unwrap_or_default();
+        let reserved = reserved.parse().map_err(|error| {
+            Failure::config(format!("--reserved-cpus: {reserved:?} is no CPU list such as 0-1,8: {error}"))
+        })?;
+        let defaults = Settings::default();
+        let settings = Settings {
+            share_floor: options.share_floor.unwrap_or(defaults.share_floor),
+            strategy: strategy(options.numa_strategy.unwrap_or_default()),
+            trust_resource_status: options.trust_resource_status.unwrap_or(false),
+            best_effort_cpus: options.best_effort_cpus,
+        };
+        if settings.share_floor == 0 || settings.best_effort_cpus == Some(0) {
+            return Err(Failure::config("--share-floor, --best-effort-cpus: a pool needs at least 1 CPU".to_owned()));
+        }
+        let said = options.profiles.clone().unwrap_or_default();
+        let profiles =
+            Profiles::new(said.clone()).map_err(|error| Failure::config(format!("profiles: {}", chain(&error))))?;
+        Ok(Self {
+            mode: options.pinning.unwrap_or_default(),
+            reserved,
+            settings,
+            profiles,
+            cpu_manager_state: options.cpu_manager_state.clone().unwrap_or_else(|| pinning::CPU_MANAGER_STATE.into()),
+            state_dir: options.state_dir.clone().unwrap_or_else(|| pinning::STATE_DIR.into()),
+            said,
+        })
+    }
+
+    pub(super) fn to_options(&self) -> Options {
+        Options {
+            pinning: Some(self.mode),
+            reserved_cpus: Some(self.reserved.to_string()),
+            share_floor: Some(self.settings.share_floor),
+            best_effort_cpus: self.settings.best_effort_cpus,
+            numa_strategy: Some(strategy_name(self.settings.strategy)),
+            trust_resource_status: Some(self.settings.trust_resource_status),
+            cpu_manager_state: Some(self.cpu_manager_state.clone()),
+            state_dir: Some(self.state_dir.clone()),
+            profiles: Some(self.said.clone()).filter(|profiles| !profiles.is_empty()),
+            ..Options::default()
+        }
+    }
+}
+
+fn strategy(name: NumaStrategyName) -> NumaStrategy {
+    match name {
+        NumaStrategyName::MostAllocated => NumaStrategy::MostAllocated,
+        NumaStrategyName::LeastAllocated => NumaStrategy::LeastAllocated,
+        NumaStrategyName::DistributeEvenly => NumaStrategy::DistributeEvenly,
+    }
+}
+
+fn strategy_name(strategy: NumaStrategy) -> NumaStrategyName {
+    match strategy {
+        NumaStrategy::MostAllocated => NumaStrategyName::MostAllocated,
+        NumaStrategy::LeastAllocated => NumaStrategyName::LeastAllocated,
+        NumaStrategy::DistributeEvenly => NumaStrategyName::DistributeEvenly,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(yaml: &str) -> Result<PinningConfig, String> {
+        PinningConfig::resolve(&serde_yaml_ng::from_str(yaml).unwrap()).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn pinning_is_off_unless_said() {
+        let config = resolve("{}").unwrap();
+        assert_eq!((config.mode, config.settings.share_floor), (PinningMode::Off, 2));
+        assert!(!config.settings.trust_resource_status && config.reserved.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_named() {
+        assert!(resolve("reservedCpus: 3-1").unwrap_err().contains("--reserved-cpus"));
+        assert!(resolve("shareFloor: 0").unwrap_err().contains("--share-floor"));
+        let all = "profiles: [{name: everybody, selector: {}, qosClass: LSR}]";
+        assert!(resolve(all).unwrap_err().contains("everybody"));
+    }
+
+    #[test]
+    fn profiles_come_back_as_they_were_said() {
+        let yaml = "profiles: [{name: web, selector: {namespaces: [shop]}, qosClass: LSR}]";
+        let options = resolve(yaml).unwrap().to_options();
+        assert_eq!(PinningConfig::resolve(&options).unwrap().said[0].name, "web");
+    }
+}

@@ -1,0 +1,117 @@
+//! Pinning as a part of the agent, and the commands that look at it or take it back.
+
+mod pins;
+mod table;
+mod topology;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use cgroupfs::Hierarchy;
+use metrics::{AgentMetrics, PinningMetrics};
+use pinning::{Pinner, PinnerConfig, Report, Running, Standing};
+use pods::Pods;
+
+use crate::cli::RunArgs;
+use crate::config::{Config, PinningMode, chain};
+use crate::exit::Failure;
+
+pub(crate) use pins::pins;
+pub(crate) use topology::topology;
+
+/// How long a running agent may take to let go.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Starts pinning, where it is not off.
+///
+/// # Errors
+/// There is nothing to pin on this node.
+pub(crate) fn start(
+    config: &Config,
+    hierarchy: &Hierarchy,
+    pods: &Pods,
+    metrics: &Arc<AgentMetrics>,
+) -> Result<Option<Running>, Failure> {
+    if config.pinning.mode == PinningMode::Off {
+        return Ok(None);
+    }
+    let pinner = Pinner::new(pinner_config(config, hierarchy)).map_err(|error| Failure::node(chain(&error)))?;
+    let metrics = Arc::clone(metrics);
+    let mut standing = None;
+    let running = pinning::spawn(pinner, pods.clone(), config.sample_interval, move |report| {
+        say_if_new(&mut standing, &report.standing);
+        export(metrics.pinning(), &report);
+    });
+    Ok(Some(running.context("cannot start the pinning thread")?))
+}
+
+fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
+    let pinning = &config.pinning;
+    PinnerConfig {
+        enforce: pinning.mode == PinningMode::Enforce,
+        hierarchy: hierarchy.clone(),
+        kubepods: config.kubepods.iter().cloned().collect(),
+        proc_root: config.proc_root.clone(),
+        sys_root: config.sys_root.clone(),
+        state_dir: pinning.state_dir.clone(),
+        cpu_manager_state: pinning.cpu_manager_state.clone(),
+        reserved: pinning.reserved.clone(),
+        settings: pinning.settings.clone(),
+        profiles: pinning.profiles.clone(),
+    }
+}
+
+fn say_if_new(last: &mut Option<Standing>, now: &Standing) {
+    if last.as_ref() != Some(now) {
+        tracing::info!(standing = %now, "pinning");
+        *last = Some(now.clone());
+    }
+}
+
+fn export(metrics: &PinningMetrics, report: &Report) {
+    metrics.set_enforcing(match &report.standing {
+        Standing::Enforcing => None,
+        Standing::Observing(reason) => Some(reason),
+    });
+    if let Some(pools) = &report.pools {
+        let named = [
+            ("exclusive", &pools.exclusive),
+            ("share", &pools.share),
+            ("best_effort", &pools.best_effort),
+            ("reserved", &pools.reserved),
+            ("kubelet", &pools.kubelet),
+        ];
+        named.into_iter().for_each(|(name, cpus)| metrics.set_pool(name, cpus.len()));
+    }
+    let pins = report.pins.iter().map(|pin| {
+        let count = pin.cpus.parse::<kernel_text::CpuSet>().map_or(0, |cpus| cpus.len());
+        ([&*pin.namespace, &pin.pod, &pin.cpu_qos, &pin.bind_policy], count)
+    });
+    metrics.set_pinned(pins);
+    metrics.add_overlaps(report.overlaps.iter().map(|((namespace, pod), time)| ([&**namespace, &**pod], *time)));
+    for (operation, held, times) in report.operations.iter() {
+        metrics.add_operations(operation.as_str(), held, times);
+    }
+    report.refusals.iter().for_each(|reason| metrics.add_rejection(reason.as_str()));
+}
+
+/// `cpuwarden drain`.
+///
+/// # Errors
+/// What could not be given back.
+pub(crate) fn drain(args: RunArgs) -> Result<(), Failure> {
+    let config = args.resolve()?;
+    crate::logging::install(&config.log, config.log_format)?;
+    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
+    let kubepods = config.kubepods.iter().cloned().collect();
+    let state_dir = &config.pinning.state_dir;
+    let drained = pinning::drain(&hierarchy, kubepods, &config.sys_root, state_dir, PATIENCE);
+    let drained = drained.map_err(|error| Failure::unavailable(chain(&error)))?;
+    if let Some(first) = drained.errors.first() {
+        let count = drained.errors.len();
+        return Err(Failure::unavailable(format!("{count} cpusets were not given back; the first: {first}")));
+    }
+    println!("every pod may use all CPUs again ({} cpusets written)", drained.written);
+    Ok(())
+}
