@@ -6,5 +6,6 @@ mod demo;
 mod doctor;
 mod harness;
 mod names;
+mod pinning;
 mod throttling;
 mod waits;

@@ -60,6 +60,11 @@ impl Cgroup {
         Self::create(self.path.join(name))
     }
 
+    /// A cgroup in this one that is there already.
+    pub(crate) fn existing_child(&self, name: &str) -> Self {
+        Self { path: self.path.join(name) }
+    }
+
     /// Removes it from every hierarchy; it must be empty.
     pub(crate) fn remove(&self) {
         for directory in self.dirs() {

@@ -1,0 +1,86 @@
+//! SIGKILL after every step of a transition, in a process of its own.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use kernel_text::CpuSet;
+use pinning::{Pinner, Trace};
+use placement::Step;
+
+use super::scene::{self, Scene, all_classes};
+
+const KUBEPODS: &str = "CPUWARDEN_IT_KUBEPODS";
+const STATE: &str = "CPUWARDEN_IT_STATE";
+const KILL_AT: &str = "CPUWARDEN_IT_KILL_AT";
+
+/// Runs one enforcing pass in a process that is killed at the event of this number, or at none.
+fn enforce_and_die(scene: &Scene, at: Option<usize>) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["kernel::pinning::crash::enforcing_process", "--exact", "--ignored", "--nocapture"]);
+    command.env(KUBEPODS, scene.tree.kubepods().path()).env(STATE, scene.state.path());
+    command.env(KILL_AT, at.map_or(-1, |at| i64::try_from(at).unwrap()).to_string());
+    command.output().unwrap()
+}
+
+#[test]
+#[ignore = "not a test: the process that enforces and dies, started by enforce_and_die"]
+fn enforcing_process() {
+    let of = |name| std::env::var(name).unwrap();
+    let die_at: i64 = of(KILL_AT).parse().unwrap();
+    let config = scene::config(of(KUBEPODS).as_ref(), of(STATE).as_ref(), true);
+    let mut events = 0;
+    let report = Pinner::new(config).unwrap().pass(&scene::index(&all_classes()), &CpuSet::new(), &mut |trace| {
+        let what = match trace {
+            Trace::Intent(_) => "intent",
+            Trace::Done(Step::Write { .. }) => "write",
+            Trace::Done(Step::Verify { .. }) => "verify",
+            Trace::Done(Step::Release { .. }) => "release",
+            Trace::Done(Step::Grant { .. }) => "grant",
+            Trace::Committed => "committed",
+        };
+        println!("\nevent {what}");
+        if events == die_at {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        }
+        events += 1;
+    });
+    println!("\nstanding {}", report.standing);
+}
+
+fn events(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(|line| line.strip_prefix("event ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn killed_after_any_step_a_restart_gives_every_pod_the_same_cpus() {
+    let scene = Scene::new(&all_classes());
+    // Given back once, so that each round begins from the same bytes: v2 keeps the full mask in an empty set's place.
+    enforce_and_die(&scene, None);
+    give_back(&scene);
+    let untouched = enforce_and_die(&scene, None);
+    let whole = events(&untouched);
+    let meant = scene.all_effective();
+    assert_eq!(whole.first().map(String::as_str), Some("intent"), "{}", String::from_utf8_lossy(&untouched.stdout));
+    assert!(["write", "verify", "grant", "committed"].iter().all(|kind| whole.iter().any(|event| event == kind)));
+    for at in 0..whole.len() {
+        give_back(&scene);
+        let killed = enforce_and_die(&scene, Some(at));
+        assert_eq!((killed.status.signal(), events(&killed)), (Some(9), whole[..=at].to_vec()));
+        // What is granted on disk is so on the kernel, whatever else was under way.
+        let mut pinner = scene.pinner(true);
+        let report = scene.pass(&mut pinner);
+        assert_eq!(report.standing, pinning::Standing::Enforcing);
+        assert_eq!(scene.all_effective(), meant, "killed at event {at}, {}", whole[at]);
+        assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
+    }
+}
+
+fn give_back(scene: &Scene) {
+    let config = scene.config(true);
+    let (hierarchy, sys_root, state_dir) = (&config.hierarchy, &config.sys_root, &config.state_dir);
+    pinning::drain(hierarchy, config.kubepods.clone(), sys_root, state_dir, Duration::ZERO).unwrap();
+    // A fresh node: nothing is known of these pods, and nobody has run on CPUs of its own.
+    std::fs::remove_dir_all(state_dir).unwrap();
+}

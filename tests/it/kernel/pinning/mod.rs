@@ -1,0 +1,9 @@
+//! Pinning on real cpusets: that exclusive means exclusive, at every step, across crashes and rivals, and until it is
+//! taken back.
+
+mod agent;
+mod crash;
+mod enforce;
+mod observe;
+mod rival;
+mod scene;

@@ -1,0 +1,62 @@
+//! What must not be written.
+
+use std::fs;
+
+use inotify::{Inotify, WatchMask};
+use pinning::Standing;
+
+use super::scene::{Scene, all_classes};
+
+/// Tells every opening for writing of the pods' `cpuset.cpus`, from now on.
+fn watch(scene: &Scene) -> Inotify {
+    let inotify = Inotify::init().unwrap();
+    for (_, cgroup) in scene.cgroups() {
+        let file = cgroup.dir("cpuset").join("cpuset.cpus");
+        inotify.watches().add(file, WatchMask::CLOSE_WRITE | WatchMask::MODIFY).unwrap();
+    }
+    inotify
+}
+
+fn writes(inotify: &mut Inotify) -> usize {
+    match inotify.read_events(&mut [0; 4096]) {
+        Ok(events) => events.count(),
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+            0
+        }
+    }
+}
+
+#[test]
+fn observing_plans_and_opens_nothing_for_writing() {
+    let scene = Scene::new(&all_classes());
+    let (before, mut watch) = (scene.bytes(), watch(&scene));
+    let mut pinner = scene.pinner(false);
+    for _ in 0..3 {
+        let report = scene.pass(&mut pinner);
+        assert_eq!(report.standing, Standing::Observing("told to observe".to_owned()));
+        assert_eq!(report.pins.len(), scene.pods.len() - 2, "it plans all the same");
+        assert_eq!(report.operations.iter().count(), 0);
+    }
+    assert_eq!((writes(&mut watch), scene.bytes()), (0, before));
+    assert!(!scene.config(false).state_dir.exists());
+    // The watch does see what enforcing writes.
+    scene.pass(&mut scene.pinner(true));
+    assert!(writes(&mut watch) > 0);
+}
+
+#[test]
+fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
+    let scene = Scene::new(&all_classes());
+    let (before, mut watch) = (scene.bytes(), watch(&scene));
+    let state = scene.config(true).cpu_manager_state;
+    fs::write(&state, r#"{"policyName":"static","entries":{"u":{"c":"1"}}}"#).unwrap();
+    let report = scene.pass(&mut scene.pinner(true));
+    assert!(report.pins.is_empty());
+    assert!(report.refusals.iter().all(|reason| *reason == placement::Reason::KubeletStatic));
+    assert_eq!(report.pools.unwrap().kubelet.to_string(), "1");
+    fs::remove_file(&state).unwrap();
+    let report = scene.pass(&mut scene.pinner(true));
+    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is not known")));
+    assert_eq!((writes(&mut watch), scene.bytes()), (0, before));
+}

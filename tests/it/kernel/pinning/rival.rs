@@ -1,0 +1,49 @@
+//! Somebody else writes into the same cpusets.
+
+use pinning::{Operation, Standing};
+
+use super::scene::{Scene, all_classes, online};
+
+/// As the kubelet does when its shared pool changes, and systemd at a daemon-reload.
+fn rewrite(scene: &Scene) {
+    for cgroup in [scene.pods[0].1.clone(), scene.container(0)] {
+        cgroup.write("cpuset", "cpuset.cpus", &online().to_string());
+    }
+}
+
+#[test]
+fn a_rewrite_is_repaired_and_counted() {
+    let scene = Scene::new(&all_classes());
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    let confined = scene.effective(0);
+    rewrite(&scene);
+    assert_ne!(scene.effective(0), confined);
+    // Not through the scene's check: the rival breaks the invariant, and the pass restores it.
+    let report = pinner.pass(&scene.index(), &kernel_text::CpuSet::new(), &mut |_| {});
+    assert_eq!(report.operations.count(Operation::Repair), 2);
+    assert_eq!((scene.effective(0), report.standing), (confined, Standing::Enforcing));
+    assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
+}
+
+#[test]
+fn a_rival_that_does_not_give_up_makes_us_step_back() {
+    let scene = Scene::new(&all_classes());
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    for _ in 0..5 {
+        rewrite(&scene);
+        assert_eq!(scene.pass(&mut pinner).standing, Standing::Enforcing);
+    }
+    rewrite(&scene);
+    let report = scene.pass(&mut pinner);
+    assert!(
+        matches!(&report.standing, Standing::Observing(reason) if reason.contains("rewriting")),
+        "{}",
+        report.standing
+    );
+    let left = scene.bytes();
+    rewrite(&scene);
+    assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
+    assert_eq!(scene.bytes(), left, "what the rival wrote stays");
+}

@@ -1,0 +1,189 @@
+//! Pods of all classes on a tree of real cgroups, and a pinner for them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kernel_text::CpuSet;
+use pinning::{Pinner, PinnerConfig, Report, Trace};
+use placement::{Class, Holding, Profiles, Settings, Step, Uid};
+use pods::PodIndex;
+use pods::model::{Container, Phase, Pod, Resources};
+
+use crate::support::{Cgroup, Qos, RealTree};
+
+/// A pod: what it asks for, and how many CPUs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    pub(super) class: Class,
+    pub(super) cpus: u64,
+}
+
+/// A tree with a pod each wish, in this order of arrival.
+pub(super) struct Scene {
+    pub(super) state: tempfile::TempDir,
+    pub(super) pods: Vec<(Uid, Cgroup)>,
+    pub(super) tree: RealTree,
+    wishes: Vec<Wish>,
+}
+
+/// An LSE, an LS and a BE pod, and an LSR pod where there are CPUs for it: half of this machine stays shared.
+pub(super) fn all_classes() -> Vec<Wish> {
+    let wish = |class, cpus| Wish { class, cpus };
+    match online().len() {
+        0..4 => vec![wish(Class::Share, 0), wish(Class::BestEffort, 0), wish(Class::Lse, 1)],
+        _ => vec![wish(Class::Share, 0), wish(Class::BestEffort, 0), wish(Class::Lse, 2), wish(Class::Lsr, 2)],
+    }
+}
+
+pub(super) fn online() -> CpuSet {
+    let online = cgroupfs::node::cpu_list(Path::new("/sys"), "online").unwrap();
+    assert!(online.len() >= 2, "cannot test pinning on one CPU");
+    online
+}
+
+impl Scene {
+    pub(super) fn new(wishes: &[Wish]) -> Self {
+        let tree = RealTree::new();
+        let pods = (0..wishes.len()).map(|at| {
+            let uid = uid(at);
+            let pod = tree.pod(Qos::Burstable, &uid);
+            pod.child(&container_id(at));
+            (uid, pod)
+        });
+        let pods = pods.collect();
+        let state = tempfile::tempdir().unwrap();
+        fs::write(state.path().join("cpu_manager_state"), r#"{"policyName":"none","defaultCpuSet":""}"#).unwrap();
+        Self { pods, tree, state, wishes: wishes.to_vec() }
+    }
+
+    /// The pod's only container.
+    pub(super) fn container(&self, at: usize) -> Cgroup {
+        self.pods[at].1.existing_child(&container_id(at))
+    }
+
+    pub(super) fn wish(&self, at: usize) -> Wish {
+        self.wishes[at]
+    }
+
+    pub(super) fn class(&self, uid: &str) -> Class {
+        self.wishes[self.pods.iter().position(|(other, _)| **other == *uid).unwrap()].class
+    }
+
+    pub(super) fn index(&self) -> PodIndex {
+        index(&self.wishes)
+    }
+
+    pub(super) fn config(&self, enforce: bool) -> PinnerConfig {
+        config(self.tree.kubepods().path(), self.state.path(), enforce)
+    }
+
+    pub(super) fn pinner(&self, enforce: bool) -> Pinner {
+        Pinner::new(self.config(enforce)).unwrap()
+    }
+
+    /// One pass, in which the invariant is looked at after each step.
+    pub(super) fn pass(&self, pinner: &mut Pinner) -> Report {
+        let mut granted = Granted::default();
+        let report = pinner.pass(&self.index(), &CpuSet::new(), &mut |trace| granted.follow(self, trace));
+        let failed: Vec<_> = report.operations.iter().filter(|(_, held, _)| !held).collect();
+        assert!(failed.is_empty(), "the kernel refused: {failed:?} {}", report.standing);
+        report
+    }
+
+    pub(super) fn cgroups(&self) -> impl Iterator<Item = (&Uid, Cgroup)> {
+        self.pods.iter().enumerate().flat_map(|(at, (uid, pod))| [(uid, pod.clone()), (uid, self.container(at))])
+    }
+
+    /// `cpuset.cpus` of every cgroup of the pods.
+    pub(super) fn bytes(&self) -> BTreeMap<PathBuf, String> {
+        self.cgroups().map(|(_, cgroup)| (cgroup.path().to_owned(), cgroup.read("cpuset", "cpuset.cpus"))).collect()
+    }
+
+    pub(super) fn effective(&self, at: usize) -> CpuSet {
+        effective(&self.container(at))
+    }
+
+    /// Each pod's effective CPUs.
+    pub(super) fn all_effective(&self) -> Vec<String> {
+        (0..self.pods.len()).map(|at| self.effective(at).to_string()).collect()
+    }
+}
+
+/// What the steps have granted so far, and the check that nobody else is on it.
+#[derive(Default)]
+pub(super) struct Granted(BTreeMap<Uid, Holding>);
+
+impl Granted {
+    fn follow(&mut self, scene: &Scene, trace: Trace<'_>) {
+        match trace {
+            Trace::Done(Step::Grant { uid, holding }) => drop(self.0.insert(uid.clone(), holding.clone())),
+            Trace::Done(Step::Release { uid, cpus }) => {
+                if let Some(held) = self.0.get_mut(uid) {
+                    held.cpus = held.cpus.difference(cpus);
+                }
+            }
+            _ => {}
+        }
+        for (owner, held) in &self.0 {
+            for (uid, cgroup) in scene.cgroups().filter(|(uid, _)| *uid != owner) {
+                let may = scene.class(uid).may_share_with(held.class);
+                let there = effective(&cgroup);
+                assert!(
+                    may || there.is_disjoint(&held.cpus),
+                    "{uid} has {there} of {owner}'s {} at {trace:?}",
+                    held.cpus
+                );
+            }
+        }
+    }
+}
+
+pub(super) fn effective(cgroup: &Cgroup) -> CpuSet {
+    let v2 = cgroup.dir("cpuset").join("cpuset.cpus.effective").exists();
+    let file = if v2 { "cpuset.cpus.effective" } else { "cpuset.effective_cpus" };
+    cgroup.read("cpuset", file).parse().unwrap()
+}
+
+pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConfig {
+    PinnerConfig {
+        enforce,
+        hierarchy: cgroupfs::Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap(),
+        kubepods: vec![kubepods.to_str().unwrap().to_owned()],
+        proc_root: "/proc".into(),
+        sys_root: "/sys".into(),
+        state_dir: state.join("state"),
+        cpu_manager_state: state.join("cpu_manager_state"),
+        reserved: CpuSet::new(),
+        settings: Settings { share_floor: 1, ..Settings::default() },
+        profiles: Profiles::default(),
+    }
+}
+
+/// What a kubelet would say of these pods.
+pub(super) fn index(wishes: &[Wish]) -> PodIndex {
+    let pods = wishes.iter().enumerate().map(|(at, wish)| {
+        let millis = (wish.cpus > 0).then_some(wish.cpus * 1000);
+        let resources = Resources { cpu_request_millis: millis, cpu_limit_millis: millis, ..Resources::default() };
+        let container = Container { name: "c".into(), resources, ..Container::default() };
+        let label = ("koordinator.sh/qosClass".into(), pinning::class_name(wish.class).into());
+        Pod {
+            namespace: "test".into(),
+            name: format!("pod-{at}").into(),
+            uid: (&*uid(at)).into(),
+            labels: vec![label],
+            phase: Phase::Running,
+            containers: vec![container],
+            ..Pod::default()
+        }
+    });
+    PodIndex::build(&PodIndex::default(), pods.map(Into::into).collect(), [])
+}
+
+pub(super) fn uid(at: usize) -> Uid {
+    format!("8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0d{at:04}").into()
+}
+
+pub(super) fn container_id(at: usize) -> String {
+    format!("{at:064x}")
+}
