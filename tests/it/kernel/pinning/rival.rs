@@ -1,6 +1,8 @@
 //! Somebody else writes into the same cpusets.
 
-use pinning::{Operation, Standing};
+use kernel_text::CpuSet;
+use pinning::{Operation, Standing, Trace};
+use placement::Step;
 
 use super::scene::{Scene, all_classes, online};
 
@@ -20,7 +22,7 @@ fn a_rewrite_is_repaired_and_counted() {
     rewrite(&scene);
     assert_ne!(scene.effective(0), confined);
     // Not through the scene's check: the rival breaks the invariant, and the pass restores it.
-    let report = pinner.pass(&scene.index(), &kernel_text::CpuSet::new(), &mut |_| {});
+    let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert_eq!(report.operations.count(Operation::Repair), 2);
     assert_eq!((scene.effective(0), report.standing), (confined, Standing::Enforcing));
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
@@ -46,4 +48,22 @@ fn a_rival_that_does_not_give_up_makes_us_step_back() {
     rewrite(&scene);
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
     assert_eq!(scene.bytes(), left, "what the rival wrote stays");
+}
+
+#[test]
+fn a_rewrite_between_a_write_and_the_grant_holds_the_grant_back() {
+    let scene = Scene::new(&all_classes());
+    let mut pinner = scene.pinner(true);
+    let (sharer, mut rewrites, mut grants) = (scene.container(0).dir("cpuset"), 0, 0);
+    let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |trace| match trace {
+        Trace::Done(Step::Write { path, .. }) if sharer.starts_with(path) && rewrites == 0 => {
+            rewrite(&scene);
+            rewrites += 1;
+        }
+        Trace::Done(Step::Grant { .. }) => grants += 1,
+        _ => {}
+    });
+    assert_eq!((rewrites, grants), (1, 0), "{report:?}");
+    assert!(report.operations.iter().any(|(_, held, _)| !held), "the pass saw it");
+    assert_eq!(scene.pass(&mut pinner).operations.count(Operation::Grant), report.pins.len() as u64);
 }

@@ -1,0 +1,209 @@
+//! The pinner on a node of plain files: what it plans, tells and refuses. Nothing is written, so files will do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cgroupfs::{Hierarchy, Version};
+use kernel_text::CpuSet;
+use pinning::{Pinner, PinnerConfig, Report, Standing};
+use placement::{Profile, Profiles, Reason, Settings};
+use pods::PodIndex;
+use pods::model::{Container, Phase, Pod, Resources};
+
+/// Eight CPUs: 2 sockets × 2 cores × 2 threads, siblings next to each other; v2, the cgroupfs driver.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        let files = Self(tempfile::tempdir().unwrap());
+        for cpu in 0..8 {
+            let core = cpu / 2 * 2;
+            let file = |name: &str, text: String| files.file(&format!("sys/devices/system/cpu/cpu{cpu}/{name}"), &text);
+            file("topology/thread_siblings_list", format!("{core}-{}", core + 1));
+            file("topology/physical_package_id", (cpu / 4).to_string());
+        }
+        files.file("sys/devices/system/node/node0/cpulist", "0-3");
+        files.file("sys/devices/system/node/node1/cpulist", "4-7");
+        files.file("sys/devices/system/cpu/possible", "0-7");
+        files.policy(r#"{"policyName":"none"}"#);
+        files.online("0-7");
+        for level in ["", "burstable", "besteffort"] {
+            files.cgroup(level);
+        }
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, name: &str, text: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn policy(&self, json: &str) {
+        self.file("cpu_manager_state", json);
+    }
+
+    fn online(&self, cpus: &str) {
+        self.file("sys/devices/system/cpu/online", cpus);
+    }
+
+    fn cgroup(&self, path: &str) {
+        self.file(&format!("cgroup/kubepods/{path}/cpuset.cpus"), "\n");
+        self.file(&format!("cgroup/kubepods/{path}/cpuset.cpus.effective"), "0-7\n");
+    }
+
+    fn pinner(&self, profiles: Profiles) -> Pinner {
+        let root = self.path("cgroup");
+        let some = || Some(root.clone());
+        let hierarchy = Hierarchy {
+            version: Version::V2,
+            hybrid: false,
+            cpu: root.clone(),
+            cpuacct: some(),
+            cpuset: some(),
+            memory: some(),
+        };
+        Pinner::new(PinnerConfig {
+            enforce: false,
+            hierarchy,
+            kubepods: Vec::new(),
+            proc_root: self.path("proc"),
+            sys_root: self.path("sys"),
+            state_dir: self.path("state"),
+            cpu_manager_state: self.path("cpu_manager_state"),
+            reserved: CpuSet::new(),
+            settings: Settings::default(),
+            profiles,
+        })
+        .unwrap()
+    }
+
+    /// A pod with a cgroup and, below it, one container's.
+    fn pod(&self, name: &str, qos: &str, millis: u64) -> Pod {
+        let number: u64 = name.bytes().map(u64::from).sum();
+        let uid = format!("8e0d3a0c-5f4b-4f60-9f2a-{number:012x}");
+        self.cgroup(&format!("burstable/pod{uid}"));
+        self.cgroup(&format!("burstable/pod{uid}/{number:064x}"));
+        let resources =
+            Resources { cpu_request_millis: Some(millis), cpu_limit_millis: Some(millis), ..Resources::default() };
+        Pod {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: uid.as_str().into(),
+            labels: vec![("koordinator.sh/qosClass".into(), qos.into())],
+            phase: Phase::Running,
+            containers: vec![Container { resources, ..Container::default() }],
+            ..Pod::default()
+        }
+    }
+}
+
+fn pass(pinner: &mut Pinner, pods: &[Pod]) -> Report {
+    let pods = pods.iter().cloned().map(Into::into).collect();
+    pinner.pass(&PodIndex::build(&PodIndex::default(), pods, []), &CpuSet::new(), &mut |_| panic!("it wrote"))
+}
+
+fn pins(report: &Report) -> Vec<String> {
+    report.pins.iter().map(|pin| format!("{} {} {}", pin.pod, pin.cpu_qos, pin.cpus)).collect()
+}
+
+fn none() -> Profiles {
+    Profiles::default()
+}
+
+#[test]
+fn it_plans_what_it_would_write_and_leaves_no_file_behind() {
+    let files = Files::new();
+    let pods = [files.pod("web", "LSE", 2000), files.pod("batch", "BE", 100)];
+    let report = pass(&mut files.pinner(none()), &pods);
+    assert_eq!(pins(&report), ["web LSE 0-1"]);
+    assert_eq!(report.pools.unwrap().share.to_string(), "2-7");
+    assert_eq!(report.standing, Standing::Observing("told to observe".to_owned()));
+    assert!(!files.path("state").exists());
+}
+
+#[test]
+fn an_unplugged_cpu_is_replaced_at_the_next_pass() {
+    let files = Files::new();
+    let pods = [files.pod("web", "LSE", 2000)];
+    let mut pinner = files.pinner(none());
+    assert_eq!(pins(&pass(&mut pinner, &pods)), ["web LSE 0-1"]);
+    files.online("0,2-7");
+    assert_eq!(pins(&pass(&mut pinner, &pods)), ["web LSE 0,2"]);
+}
+
+#[test]
+fn a_profile_speaks_for_pods_without_a_label() {
+    let files = Files::new();
+    let mut pod = files.pod("web", "", 2000);
+    pod.labels.clear();
+    let profile = Profile {
+        name: "shop".into(),
+        selector: placement::Selector { namespaces: vec!["shop".into()], ..placement::Selector::default() },
+        qos_class: Some(placement::QosClass::Lsr),
+        resource_spec: None,
+    };
+    assert_eq!(pins(&pass(&mut files.pinner(none()), std::slice::from_ref(&pod))), [""; 0]);
+    let profiles = Profiles::new(vec![profile]).unwrap();
+    assert_eq!(pins(&pass(&mut files.pinner(profiles), &[pod])), ["web LSR 0-1"]);
+}
+
+#[test]
+fn a_pod_that_forges_its_annotation_is_refused_once_and_harms_nobody_else() {
+    let files = Files::new();
+    let mut forged = files.pod("evil", "LSE", 2000);
+    forged.pinning.resource_spec = Some("{\"preferredCPUBindPolicy\":".into());
+    forged.pinning.resource_status = Some("{\"cpuset\":\"0-7\"}".into());
+    let pods = [forged, files.pod("web", "LSR", 2000)];
+    let mut pinner = files.pinner(none());
+    let report = pass(&mut pinner, &pods);
+    assert_eq!((pins(&report), report.refusals), (vec!["web LSR 0-1".to_owned()], vec![Reason::ResourceSpecMalformed]));
+    assert!(pass(&mut pinner, &pods).refusals.is_empty(), "it is told once");
+}
+
+#[test]
+fn the_reason_not_to_write_beside_another_owner_is_told() {
+    let files = Files::new();
+    let mut pod = files.pod("koordlet", "", 0);
+    pod.containers[0].image = "koordlet:v1.6".into();
+    let report = pass(&mut files.pinner(none()), &[pod]);
+    assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("koordlet")));
+    files.policy(r#"{"policyName":"dynamic"}"#);
+    let report = pass(&mut files.pinner(none()), &[]);
+    assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("dynamic")));
+}
+
+#[test]
+fn a_pod_that_has_ended_and_one_without_a_cgroup_hold_nothing() {
+    let files = Files::new();
+    let mut ended = files.pod("done", "LSE", 2000);
+    ended.phase = Phase::Succeeded;
+    let mut unborn = files.pod("unborn", "LSE", 2000);
+    unborn.uid = "00000000-0000-0000-0000-000000000001".into();
+    assert_eq!(pins(&pass(&mut files.pinner(none()), &[ended, unborn])), [""; 0]);
+}
+
+#[test]
+fn a_cgroup_that_comes_is_seen_and_one_that_goes_is_forgotten() {
+    let files = Files::new();
+    let mut pinner = files.pinner(none());
+    pass(&mut pinner, &[]);
+    let pods = [files.pod("web", "LSE", 2000)];
+    assert_eq!(pins(&pass(&mut pinner, &pods)), ["web LSE 0-1"]);
+    let pod = files.path("cgroup/kubepods/burstable").join(format!("pod{}", pods[0].uid));
+    fs::remove_dir_all(Path::new(&pod)).unwrap();
+    assert_eq!(pins(&pass(&mut pinner, &pods)), [""; 0]);
+}
+
+#[test]
+fn without_a_kubepods_cgroup_it_says_so() {
+    let files = Files::new();
+    let mut pinner = files.pinner(none());
+    fs::remove_dir_all(files.path("cgroup/kubepods")).unwrap();
+    let report = pass(&mut pinner, &[]);
+    assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("no kubepods")), "{report:?}");
+    assert_eq!(report.pools, None);
+}
