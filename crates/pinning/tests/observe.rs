@@ -1,5 +1,7 @@
 //! The pinner on a node of plain files: what it plans, tells and refuses. Nothing is written, so files will do.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

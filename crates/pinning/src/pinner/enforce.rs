@@ -103,8 +103,6 @@ impl Pinner {
 
     fn note_pins(&mut self, plan: &Plan, pods: &PodIndex) {
         let pins = self.pins(plan, pods);
-        let uids = plan.placements.iter().filter(|(_, p)| p.class.is_exclusive()).map(|(uid, _)| uid.to_string());
-        let pins: BTreeMap<String, Pin> = uids.zip(pins).collect();
         for (uid, pin) in &pins {
             if self.checkpoint.pins.get(uid).is_none_or(|old| old.cpus != pin.cpus) {
                 let Pin { namespace, pod, cpu_qos, cpus, .. } = pin;
@@ -114,8 +112,8 @@ impl Pinner {
         self.checkpoint.pins = pins;
     }
 
-    /// The pods with CPUs of their own, in the order of their UIDs.
-    pub(super) fn pins(&self, plan: &Plan, pods: &PodIndex) -> Vec<Pin> {
+    /// The pods that are to have CPUs of their own, by UID.
+    pub(super) fn pins(&self, plan: &Plan, pods: &PodIndex) -> BTreeMap<String, Pin> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let own = plan.placements.iter().filter(|(_, placement)| placement.class.is_exclusive());
         own.map(|(uid, placement)| {
@@ -124,7 +122,8 @@ impl Pinner {
             let old = self.checkpoint.pins.get(&**uid).filter(|old| old.cpus == cpus);
             let since = old.map_or(now, |old| old.since);
             let bind_policy = placement.spec.map(|spec| spec.bind.policy.to_string()).unwrap_or_default();
-            Pin { namespace, pod, cpu_qos: class_name(placement.class).to_owned(), bind_policy, cpus, since }
+            let cpu_qos = class_name(placement.class).to_owned();
+            (uid.to_string(), Pin { namespace, pod, cpu_qos, bind_policy, cpus, since })
         })
         .collect()
     }

@@ -157,7 +157,8 @@ impl Pinner {
         } else {
             self.planned = plan.outcome();
         }
-        report.pins = self.pins(&plan, pods);
+        let granted = |uid: &str| report.standing != Standing::Enforcing || self.committed.held.contains_key(uid);
+        report.pins = self.pins(&plan, pods).into_iter().filter(|(uid, _)| granted(uid)).map(|(_, pin)| pin).collect();
         self.passed = Some(Instant::now());
         Ok(report)
     }
