@@ -13,9 +13,10 @@ use crate::support::{Qos, Workload};
 #[test]
 fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
     let scene = Scene::new(&all_classes());
-    let threads = u32::try_from(online().len()).unwrap();
-    let spin = Workload::Spin { threads };
-    let running: Vec<_> = (0..scene.pods.len()).map(|at| scene.container(at).spawn(&spin)).collect();
+    // Threads begin on the lowest CPUs, which are those to be granted.
+    let sharers = u32::try_from(online().len() / 2).unwrap().max(2);
+    let spin = |at| Workload::Spin { threads: if at < 2 { sharers } else { 1 } };
+    let running: Vec<_> = (0..scene.pods.len()).map(|at| scene.container(at).spawn(&spin(at))).collect();
     let report = scene.pass(&mut scene.pinner(true));
     assert_eq!(report.standing, Standing::Enforcing);
     assert_eq!(report.pins.len(), scene.pods.len() - 2);
