@@ -1,0 +1,246 @@
+//! What a context switch costs with a program on `sched_switch`. Needs root, and for the first group `perf bench` (package
+//! linux-perf).
+//!
+//! Groups, each on one CPU and in a cgroup below the top, where tasks are accounted:
+//! - `perf bench sched pipe`: two processes that pass a byte to and fro, two switches an operation;
+//! - `a ring of 24 cgroups`: 24 processes, each in a cgroup of its own, pass a byte around, 25 switches a lap with ours.
+//!
+//! Cases of each, in turn, round after round: no program; `empty.bpf.c`, the price of the hook; ours, loaded and read as
+//! the agent does. Printed: the median nanoseconds a switch of each, and the medians of the differences within each round.
+
+use std::fs;
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use aya::programs::BtfTracePoint;
+use aya::{Btf, Ebpf};
+use cgroupfs::{Hierarchy, Version};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use sched_trace::{ContainerId, Options, Owner, Owners, PodId, SchedTrace};
+
+static EMPTY: &[u8] = aya::include_bytes_aligned!("../crates/sched-trace/bpf/empty.bpf.o");
+
+const ROUNDS: usize = 25;
+const PIPE_OPERATIONS: u32 = 40_000;
+const MEMBERS: u32 = 24;
+const LAPS: u32 = 3_000;
+/// The argument that makes this binary a member of a ring.
+const MEMBER: &str = "--ring-member";
+
+fn main() {
+    if std::env::args().any(|arg| arg == MEMBER) {
+        return pass_tokens();
+    }
+    let cgroups = Cgroups::new();
+    pin_to_last_cpu();
+    let perf = perf_bench(1);
+    match perf {
+        Ok(_) => compare("perf bench sched pipe", || perf_bench(PIPE_OPERATIONS).expect("it ran before")),
+        Err(why) => println!("perf bench sched pipe: {why}; install the package linux-perf"),
+    }
+    let mut ring = Ring::new(&cgroups);
+    compare(&format!("a ring of {MEMBERS} cgroups"), || ring.run(LAPS));
+}
+
+/// Something attached to `sched_switch`, or nothing.
+enum Attached {
+    None,
+    Empty { _ebpf: Ebpf },
+    Ours(Box<SchedTrace>),
+}
+
+impl Attached {
+    fn new(case: usize) -> Self {
+        match case {
+            0 => Self::None,
+            1 => Self::Empty { _ebpf: attach_empty() },
+            _ => {
+                let options = Options { budget: 1.0, ..Options::default() };
+                Self::Ours(Box::new(SchedTrace::start(&options).unwrap_or_else(|error| panic!("{error:?}"))))
+            }
+        }
+    }
+
+    /// Reads the tables, as the agent does.
+    fn poll(&mut self) {
+        if let Self::Ours(trace) = self {
+            let losses = trace.poll(Instant::now(), &mut Strangers, &[]).losses;
+            assert_eq!(losses.lost_waits, 0, "a table was full");
+        }
+    }
+}
+
+fn attach_empty() -> Ebpf {
+    let mut ebpf = Ebpf::load(EMPTY).expect("the object loads");
+    let program: &mut BtfTracePoint =
+        ebpf.program_mut("sched_switch").expect("it is there").try_into().expect("it is a tp_btf program");
+    program.load("sched_switch", &Btf::from_sys_fs().expect("the kernel has BTF")).expect("it verifies");
+    program.attach().expect("it attaches");
+    ebpf
+}
+
+/// Nobody's cgroups: the roll-up is no part of a switch.
+struct Strangers;
+
+impl Owners for Strangers {
+    fn owner(&mut self, _: u64) -> Owner {
+        Owner::System
+    }
+
+    fn has_container(&self, _: ContainerId) -> bool {
+        false
+    }
+
+    fn has_pod(&self, _: PodId) -> bool {
+        false
+    }
+}
+
+/// Runs the three cases in turn; `run` gives nanoseconds a switch.
+fn compare(name: &str, mut run: impl FnMut() -> f64) {
+    let mut rounds = Vec::new();
+    for round in 0..ROUNDS {
+        let mut took = [0.0; 3];
+        for turn in 0..3 {
+            let case = (round + turn) % 3;
+            let mut attached = Attached::new(case);
+            took[case] = run();
+            attached.poll();
+            attached.poll();
+        }
+        rounds.push(took);
+    }
+    let median_of = |value: fn(&[f64; 3]) -> f64| median(rounds.iter().map(value).collect());
+    println!("{name}: nanoseconds a switch, medians of {ROUNDS} rounds");
+    println!("  none  {:7.0}", median_of(|round| round[0]));
+    println!("  empty {:7.0}  {:+5.0} over none", median_of(|round| round[1]), median_of(|round| round[1] - round[0]));
+    println!(
+        "  ours  {:7.0}  {:+5.0} over none, {:+5.0} over empty",
+        median_of(|round| round[2]),
+        median_of(|round| round[2] - round[0]),
+        median_of(|round| round[2] - round[1])
+    );
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Nanoseconds a switch, of two an operation.
+fn perf_bench(operations: u32) -> Result<f64, String> {
+    let mut perf = Command::new("perf");
+    perf.args(["bench", "-f", "simple", "sched", "pipe", "-l", &operations.to_string()]);
+    let output = perf.output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let seconds: f64 = text.trim().parse().map_err(|_| format!("it says {text:?}"))?;
+    Ok(seconds * 1e9 / f64::from(operations) / 2.0)
+}
+
+/// Processes that pass a byte from each to the next, the last one to this process.
+struct Ring {
+    members: Vec<Child>,
+    first: PipeWriter,
+    last: PipeReader,
+}
+
+impl Ring {
+    fn new(cgroups: &Cgroups) -> Self {
+        let (mut reader, first) = std::io::pipe().expect("a pipe is to be had");
+        let mut members = Vec::new();
+        for number in 0..MEMBERS {
+            let (next, writer) = std::io::pipe().expect("a pipe is to be had");
+            let mut member = Command::new(std::env::current_exe().expect("this binary has a path"));
+            let member = member.arg(MEMBER).stdin(Stdio::from(reader)).stdout(Stdio::from(writer)).spawn();
+            let member = member.expect("a process is to be had");
+            write(&cgroups.child(&format!("member-{number}")).join("cgroup.procs"), &member.id().to_string());
+            members.push(member);
+            reader = next;
+        }
+        Self { members, first, last: reader }
+    }
+
+    /// Nanoseconds a switch.
+    fn run(&mut self, laps: u32) -> f64 {
+        let start = Instant::now();
+        for _ in 0..laps {
+            self.first.write_all(&[0]).expect("the ring is there");
+            self.last.read_exact(&mut [0]).expect("the ring is there");
+        }
+        start.elapsed().as_nanos() as f64 / f64::from(laps) / f64::from(MEMBERS + 1)
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.kill();
+            let _ = member.wait();
+        }
+    }
+}
+
+/// A member of a ring: until its standard input ends.
+fn pass_tokens() {
+    let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
+    let mut token = [0];
+    while input.read_exact(&mut token).is_ok() && output.write_all(&token).and_then(|()| output.flush()).is_ok() {}
+}
+
+/// A cgroup that comes before everything else on the machine, with this process in it and room for others beside it.
+struct Cgroups {
+    mount: PathBuf,
+    top: PathBuf,
+    is_v2: bool,
+}
+
+impl Cgroups {
+    fn new() -> Self {
+        let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap_or_else(|error| panic!("{error}"));
+        let top = hierarchy.cpu.join(format!("cpuwarden-bench-{}", std::process::id()));
+        let cgroups = Self { mount: hierarchy.cpu, top, is_v2: hierarchy.version == Version::V2 };
+        cgroups.create(&cgroups.top);
+        let (file, weight) = if cgroups.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
+        write(&cgroups.top.join(file), weight);
+        write(&cgroups.child("bench").join("cgroup.procs"), &std::process::id().to_string());
+        cgroups
+    }
+
+    fn child(&self, name: &str) -> PathBuf {
+        let path = self.top.join(name);
+        self.create(&path);
+        path
+    }
+
+    fn create(&self, path: &Path) {
+        if self.is_v2 {
+            write(&path.with_file_name("cgroup.subtree_control"), "+cpu");
+        }
+        fs::create_dir(path).unwrap_or_else(|error| panic!("{}: {error}; run as root", path.display()));
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        write(&self.mount.join("cgroup.procs"), &std::process::id().to_string());
+        for entry in fs::read_dir(&self.top).into_iter().flatten().flatten() {
+            // Files of a cgroup go with it.
+            let _ = fs::remove_dir(entry.path());
+        }
+        let _ = fs::remove_dir(&self.top);
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap_or_else(|error| panic!("{text} to {}: {error}", path.display()));
+}
+
+fn pin_to_last_cpu() {
+    let allowed = sched_getaffinity(None).expect("one's own affinity can be read");
+    let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu)).expect("there is a CPU");
+    let mut one = CpuSet::new();
+    one.set(last);
+    sched_setaffinity(None, &one).expect("one's own affinity can be set");
+}
