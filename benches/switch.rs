@@ -23,7 +23,7 @@ use sched_trace::{ContainerId, Options, Owner, Owners, PodId, SchedTrace};
 static EMPTY: &[u8] = aya::include_bytes_aligned!("../crates/sched-trace/bpf/empty.bpf.o");
 
 const ROUNDS: usize = 25;
-const PIPE_OPERATIONS: u32 = 40_000;
+const PIPE_OPERATIONS: u32 = 80_000;
 const MEMBERS: u32 = 24;
 const LAPS: u32 = 3_000;
 /// The argument that makes this binary a member of a ring.

@@ -75,15 +75,17 @@ struct throttle {
 	struct span spans[SPANS]; /* the newest first */
 };
 
-/* What happened to one cgroup's tasks on one CPU. */
+/* What happened to one cgroup's tasks on one CPU. What every wait adds to is in the first cache line. */
 struct cgroup_waits {
 	u64 cgroup; /* 0: free */
-	u64 throttled_ns, self_ns, idle_ns, unknown_ns;
-	u64 smt_self_ns, smt_idle_ns;
-	u64 latency_ns, stall_ns;
+	u64 latency_ns;
 	u32 latencies[BUCKETS];
+	u64 self_ns;
+	u64 throttled_ns, idle_ns, unknown_ns;
+	u64 smt_self_ns, smt_idle_ns;
+	u64 stall_ns;
 	u32 stalls[BUCKETS];
-	u64 padding;
+	u64 padding[5];
 };
 
 /* What one cgroup did to another on one CPU. */
@@ -221,7 +223,10 @@ NOINLINE int charge_slices(struct share *share, u32 id)
 {
 	struct cursor cursor = { .share = share, .cpu = bpf_map_lookup_elem(&cpus, &id) };
 
-	if (share && cursor.cpu && share->left <= SLICES)
+	if (!share || !cursor.cpu || !share->left || share->left > SLICES)
+		return 0;
+	/* Most waits are as short as the newest slice, and the call of a loop is dear. */
+	if (!charge_slice(0, &cursor) && share->left < SLICES)
 		bpf_loop(share->left, charge_slice, &cursor, 0);
 	return 0;
 }
@@ -581,8 +586,10 @@ static ALWAYS_INLINE void account_wait(struct cpu *cpu, u32 id, u32 table, struc
 		charge_slices(&share, id);
 	}
 	victim->self_ns += share.self_ns;
-	victim->idle_ns += share.idle_ns;
-	victim->unknown_ns += share.hi - share.lo;
+	if (share.idle_ns)
+		victim->idle_ns += share.idle_ns;
+	if (unlikely(share.hi != share.lo))
+		victim->unknown_ns += share.hi - share.lo;
 	victim->latency_ns += wait - throttled;
 	observe(victim->latencies, latency_bounds, wait - throttled);
 	if (unlikely(share.lost_ns)) {

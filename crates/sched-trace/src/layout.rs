@@ -52,17 +52,17 @@ pub(crate) struct Cpu {
 pub(crate) struct CgroupWaits {
     /// Inode; 0: a free slot.
     pub(crate) cgroup: AtomicU64,
-    pub(crate) throttled_ns: AtomicU64,
+    pub(crate) latency_ns: AtomicU64,
+    pub(crate) latencies: [AtomicU32; BUCKETS],
     pub(crate) self_ns: AtomicU64,
+    pub(crate) throttled_ns: AtomicU64,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) unknown_ns: AtomicU64,
     pub(crate) smt_self_ns: AtomicU64,
     pub(crate) smt_idle_ns: AtomicU64,
-    pub(crate) latency_ns: AtomicU64,
     pub(crate) stall_ns: AtomicU64,
-    pub(crate) latencies: [AtomicU32; BUCKETS],
     pub(crate) stalls: [AtomicU32; BUCKETS],
-    padding: AtomicU64,
+    padding: [AtomicU64; 5],
 }
 
 /// What one cgroup did to another on one CPU.

@@ -82,7 +82,7 @@ mod tests {
     fn sizes_are_strides() {
         assert_eq!(size_of::<Control>(), 16);
         assert_eq!(size_of::<Cpu>(), 16 * 8 + 1024 * 16);
-        assert_eq!(size_of::<CgroupWaits>(), 160);
+        assert_eq!(size_of::<CgroupWaits>(), 192);
         assert_eq!(size_of::<Pair>(), 32);
     }
 }

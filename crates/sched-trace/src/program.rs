@@ -37,7 +37,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// Fewer a CPU on a machine of many, where the same containers are spread over more: 500 containers on four CPUs
-    /// meet each other on every one. With the histories 630 KiB a CPU up to 4, 340 up to 16, 200 up to 64, then 130.
+    /// meet each other on every one. With the histories 700 KiB a CPU up to 4, 380 up to 16, 220 up to 64, then 140.
     pub(crate) fn for_cpus(count: u32) -> Self {
         let divisor = match count {
             0..=4 => 1,

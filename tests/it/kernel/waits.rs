@@ -24,7 +24,7 @@ fn feature(page: &Exposition) -> (f64, String) {
 }
 
 #[test]
-fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name() {
+fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name_and_a_quota_is_none() {
     let tree = RealTree::new();
     let (victim, rival) =
         (tree.pod(Qos::Burstable, UID).child(ID), tree.pod(Qos::Burstable, RIVAL_UID).child(RIVAL_ID));
@@ -34,41 +34,44 @@ fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name() {
     // The budget is no matter of this test: in an emulated machine a switch costs a hundred times as much.
     let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
     agent.after_ticks(1);
-    let spinners = [victim.spawn(&Workload::Spin { threads: 1 }), rival.spawn(&Workload::Spin { threads: 1 })];
-    let pair = [("pod", UID), ("aggressor_pod", RIVAL_UID)];
+    let spinners = [&victim, &rival].map(|cgroup| cgroup.spawn(&Workload::Spin { threads: 1 }));
     eventually("two seconds of the neighbor's", || waited(&agent.metrics(), "neighbor") > 2.0);
     drop(spinners);
     let page = agent.after_ticks(4);
     assert_eq!(feature(&page), (1.0, String::new()));
     let (neighbor, throttled) = (waited(&page, "neighbor"), waited(&page, "throttled"));
     assert!(neighbor > 2.0 && throttled == 0.0, "neighbor {neighbor} s, throttled {throttled} s");
-    // One container in the pod, one pod beside it; what came before the pair was worth a series is in `other`.
-    let by_rival = page.value(INTERFERENCE_SECONDS, &pair).unwrap();
-    assert!((neighbor * 0.9..=neighbor + 1e-6).contains(&by_rival), "{by_rival} s of {neighbor} s");
-    let latency = "cpuwarden_container_runqueue_latency_seconds";
-    let waits = page.value(&format!("{latency}_count"), &[("container", ID)]).unwrap();
-    let sum = page.value(&format!("{latency}_sum"), &[("container", ID)]).unwrap();
-    assert!(waits > 10.0 && sum >= neighbor, "{waits} waits, {sum} s");
-    let buckets = page.with_prefix("cpuwarden_container_runqueue_latency_seconds_bucket");
-    assert_eq!(buckets.filter(|sample| sample.label("container") == ID).count(), 10);
+    assert_pair(&page, neighbor);
+    assert_histogram(&page, neighbor);
     assert!(page.value("cpuwarden_bpf_run_seconds_total", &[]) > Some(0.0));
-}
 
-#[test]
-fn a_quota_is_no_neighbor_of_its_own_on_the_page() {
-    let tree = RealTree::new();
-    let container = tree.pod(Qos::Burstable, UID).child(ID);
-    container.set_quota_usec(20_000, 100_000);
-    let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
-    agent.after_ticks(1);
-    let spinner = container.spawn(&Workload::Spin { threads: 1 });
+    // The same container, alone, at its quota.
+    victim.set_quota_usec(20_000, 100_000);
+    let spinner = victim.spawn(&Workload::Spin { threads: 1 });
     eventually("two seconds of throttling", || waited(&agent.metrics(), "throttled") > 2.0);
     drop(spinner);
     let page = agent.after_ticks(4);
-    let (neighbor, throttled) = (waited(&page, "neighbor"), waited(&page, "throttled"));
-    assert!(neighbor < throttled / 50.0, "neighbor {neighbor} s, throttled {throttled} s");
+    let (more, throttled) = (waited(&page, "neighbor") - neighbor, waited(&page, "throttled"));
+    assert!(more < throttled / 50.0, "neighbor {more} s, throttled {throttled} s");
     let stalls = page.value("cpuwarden_container_throttle_stall_seconds_count", &[("container", ID)]).unwrap();
     assert!(stalls >= 20.0, "{stalls} stalls");
+}
+
+/// One container in the pod, one pod beside it; what came before the pair was worth a series is in `other`.
+#[track_caller]
+fn assert_pair(page: &Exposition, neighbor: f64) {
+    let by_rival = page.value(INTERFERENCE_SECONDS, &[("pod", UID), ("aggressor_pod", RIVAL_UID)]).unwrap();
+    assert!((neighbor * 0.9..=neighbor + 1e-6).contains(&by_rival), "{by_rival} s of {neighbor} s");
+}
+
+#[track_caller]
+fn assert_histogram(page: &Exposition, neighbor: f64) {
+    let latency = "cpuwarden_container_runqueue_latency_seconds";
+    let of_victim = |suffix: &str| page.value(&format!("{latency}_{suffix}"), &[("container", ID)]).unwrap();
+    let (waits, sum) = (of_victim("count"), of_victim("sum"));
+    assert!(waits > 10.0 && sum >= neighbor, "{waits} waits, {sum} s");
+    let buckets = page.with_prefix("cpuwarden_container_runqueue_latency_seconds_bucket");
+    assert_eq!(buckets.filter(|sample| sample.label("container") == ID).count(), 10);
 }
 
 #[test]
