@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use sched_trace::Mode;
 
-use crate::lab::{Container, Lab, Measured, Pod, last_cpu};
+use crate::lab::{Container, Lab, Pod, last_cpu};
 use crate::workload::Burst;
 
 /// Some 10,000 switches a second on the first CPU: what the program costs is a matter of this and not of what else the
@@ -65,8 +65,7 @@ fn bursts_estimate_what_they_do_not_see() {
         }
     });
     assert!(modes.iter().any(|mode| matches!(mode, Mode::Bursts { .. })), "{modes:?}");
-    let Measured { found, delay_ns, .. } = victim;
-    let ratio = found.neighbor_ns as f64 / delay_ns as f64;
+    let ratio = victim.sum_ns() as f64 / victim.delay_ns as f64;
     // Two equals take turns: any second is like any other. The last cycle is not complete.
     assert!((0.6..1.4).contains(&ratio), "{ratio}, {victim:?}, {modes:?}");
 }

@@ -48,6 +48,11 @@ impl Cgroup {
         self.write(if is_v2() { "cpu.weight" } else { "cpu.shares" }, &weight.to_string());
     }
 
+    /// The share that a cgroup has from the start.
+    pub(crate) fn set_default_weight(&self) {
+        self.set_weight(if is_v2() { 100 } else { 1024 });
+    }
+
     /// Milliseconds of CPU time in each 100 ms.
     pub(crate) fn set_quota_ms(&self, quota: u64) {
         if is_v2() {

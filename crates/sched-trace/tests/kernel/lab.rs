@@ -127,6 +127,11 @@ impl Lab {
         Self { trace: Some(trace), is_shared, known: Known::default(), root, next_id: number * 1000, _turn: turn }
     }
 
+    /// Lets the rest of the machine have its part of the CPUs.
+    pub(crate) fn take_turns_with_others(&self) {
+        self.root.set_default_weight();
+    }
+
     pub(crate) fn trace(&mut self) -> &mut SchedTrace {
         self.trace.as_mut().expect("it is there until the drop")
     }
