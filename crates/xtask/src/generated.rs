@@ -65,7 +65,7 @@ const MANIFEST_HEAD: &str = "\
 # Rendered from deploy/chart/cpuwarden by `cargo xtask generate`; the chart has the options.
 ";
 
-/// hostPath volumes are what the `privileged` level alone allows.
+/// hostPath volumes and hostPID are what the `privileged` level alone allows.
 const NAMESPACE: &str = "\
 ---
 apiVersion: v1

@@ -72,11 +72,12 @@ fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
 }
 
 #[test]
-fn no_profile_uses_the_hosts_namespaces() {
+fn of_the_hosts_namespaces_a_profile_shares_that_of_processes_and_only_where_it_may() {
+    let shared = |pod: &Value| ["hostPID", "hostNetwork", "hostIPC"].map(|field| pod[field].as_bool().unwrap_or(false));
+    assert_eq!(shared(&pod(&render(&["--set=hostPID=false"]))), [false; 3]);
     for profile in ["observe", "trace", "pin"] {
         let pod = pod(&render(&[&format!("--set=profile={profile}")]));
-        let shared = ["hostNetwork", "hostPID", "hostIPC"].map(|field| pod[field].as_bool().unwrap_or(false));
-        assert_eq!(shared, [false; 3], "{profile}");
+        assert_eq!(shared(&pod), [true, false, false], "{profile}");
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"].as_str(), Some("RuntimeDefault"));
     }
 }

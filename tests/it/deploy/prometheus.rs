@@ -31,10 +31,10 @@ fn every_panel_has_data_and_harm_is_told_from_bursts_by_a_real_prometheus() {
     eventually("CPUThrottlingHarmful fires for the spinner", || prometheus.count(&harmful("checkout", "firing")) > 0);
     let seen = |selector: &str| prometheus.count(&format!("max_over_time({selector}[10m])"));
     assert_eq!(seen(&harmful("checkout", "pending")), 1, "it was pending first");
-    assert_eq!(seen(&harmful("thumbnails", "firing")), 0, "the burst pod harms nobody");
-    // Who was throttled, or the alert's silence says nothing.
-    let burst = r#"increase(cpuwarden_container_cfs_throttled_periods_total{pod="thumbnails"}[20s]) > 0"#;
-    assert_eq!(prometheus.count(burst), 1, "the burst pod was not throttled");
+    // Or the alert's silence says nothing. On a busy machine a burst takes so long that not each is throttled.
+    let throttled = r#"cpuwarden_container_cfs_throttled_periods_total{pod="thumbnails"} > 0"#;
+    eventually("the burst pod is throttled", || prometheus.count(throttled) == 1);
+    assert_eq!(seen(&harmful("thumbnails", "firing")), 0, "the burst pod is not harmed");
     let page = get(demo.address, "/metrics").unwrap().1;
     for query in queries() {
         let expression = on_this_prometheus(&query.expression);
