@@ -21,6 +21,10 @@ use crate::support::{binary, eventually, turn};
 const EXCUSES: &[(&str, &str, &str)] = &[
     ("cpuwarden_container_pressure_", "cpuwarden_container_pressure_", "cgroup v1 has no cpu.pressure"),
     (":cpuwarden_wait_cores:", "cpuwarden_container_cpu_wait_seconds_total", "no eBPF"),
+    ("cpuwarden_pinned_cpus", "cpuwarden_pinned_cpus{", "the demo pins nothing"),
+    ("cpuwarden_pool_cpus", "cpuwarden_pool_cpus{", "the demo pins nothing"),
+    ("cpuwarden_exclusive_overlap_", "cpuwarden_exclusive_overlap_seconds_total{", "the demo pins nothing"),
+    ("cpuwarden_pin_operations_", "cpuwarden_pin_operations_total{", "the demo pins nothing"),
 ];
 
 #[test]
