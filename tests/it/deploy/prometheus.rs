@@ -14,24 +14,32 @@ use super::catalogue::{is_pending, names_in};
 use super::dashboards::queries;
 use super::read;
 use crate::support::http::{free_address, get};
-use crate::support::{binary, eventually, turn};
+use crate::support::{Agent, binary, eventually, turn};
 
 /// Why a query may show nothing here: a part of it, the metric that this machine or the demo lacks, and why.
 /// An excuse does not hold where the agent exposes the metric.
 const EXCUSES: &[(&str, &str, &str)] = &[
     ("cpuwarden_container_pressure_", "cpuwarden_container_pressure_", "cgroup v1 has no cpu.pressure"),
-    (":cpuwarden_wait_cores:", "cpuwarden_container_cpu_wait_seconds_total", "no eBPF"),
+    (":cpuwarden_wait_cores:", WAITS, NO_TRACE),
+    (WAITS, WAITS, NO_TRACE),
+    ("cpuwarden_container_runqueue_latency_seconds", WAITS, NO_TRACE),
+    ("cpuwarden_interference_wait_seconds_total", WAITS, NO_TRACE),
+    ("cpuwarden_bpf_run_seconds_total", WAITS, NO_TRACE),
     ("cpuwarden_pinned_cpus", "cpuwarden_pinned_cpus{", "the demo pins nothing"),
     ("cpuwarden_pool_cpus", "cpuwarden_pool_cpus{", "the demo pins nothing"),
     ("cpuwarden_exclusive_overlap_", "cpuwarden_exclusive_overlap_seconds_total{", "the demo pins nothing"),
     ("cpuwarden_pin_operations_", "cpuwarden_pin_operations_total{", "the demo pins nothing"),
 ];
+const WAITS: &str = "cpuwarden_container_cpu_wait_seconds_total";
+const NO_TRACE: &str = "this machine takes no eBPF program";
 
 #[test]
 fn every_panel_has_data_and_harm_is_told_from_bursts_by_a_real_prometheus() {
     let _turn = turn();
     let demo = Demo::start();
-    let prometheus = Prometheus::start(demo.address);
+    // The demo does not trace who waits for whom: a second agent on its cgroups does, where the machine lets it.
+    let traced = Agent::start(&["--kubepods", &demo.kubepods(), "--pod-source=none", "--cpu-budget=1000"]);
+    let prometheus = Prometheus::start(&[demo.address, traced.address()]);
     eventually("CPUThrottlingHarmful fires for the spinner", || prometheus.count(&harmful("checkout", "firing")) > 0);
     let seen = |selector: &str| prometheus.count(&format!("max_over_time({selector}[10m])"));
     assert_eq!(seen(&harmful("checkout", "pending")), 1, "it was pending first");
@@ -39,7 +47,7 @@ fn every_panel_has_data_and_harm_is_told_from_bursts_by_a_real_prometheus() {
     let throttled = r#"cpuwarden_container_cfs_throttled_periods_total{pod="thumbnails"} > 0"#;
     eventually("the burst pod is throttled", || prometheus.count(throttled) == 1);
     assert_eq!(seen(&harmful("thumbnails", "firing")), 0, "the burst pod is not harmed");
-    let page = get(demo.address, "/metrics").unwrap().1;
+    let page = get(demo.address, "/metrics").unwrap().1 + &traced.metrics().text;
     for query in queries() {
         let expression = on_this_prometheus(&query.expression);
         let shown = prometheus.count(&expression);
@@ -83,6 +91,11 @@ impl Demo {
         });
         demo
     }
+
+    /// Its top cgroup, below the hierarchies.
+    fn kubepods(&self) -> String {
+        format!("cpuwarden-demo-{}/kubepods", self.child.id())
+    }
 }
 
 impl Drop for Demo {
@@ -100,12 +113,12 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn start(agent: SocketAddr) -> Self {
+    fn start(agents: &[SocketAddr]) -> Self {
         let (directory, address) = (tempfile::tempdir().unwrap(), free_address());
         for rules in ["recording.yaml", "alerts.yaml"] {
             fs::write(directory.path().join(rules), in_seconds(&read(&format!("rules/{rules}")))).unwrap();
         }
-        fs::write(directory.path().join("prometheus.yaml"), configuration(agent)).unwrap();
+        fs::write(directory.path().join("prometheus.yaml"), configuration(agents)).unwrap();
         let mut command = Command::new("prometheus");
         command.arg("--config.file=prometheus.yaml").arg("--storage.tsdb.path=data").arg("--log.level=warn");
         command.arg(format!("--web.listen-address={address}")).current_dir(directory.path()).stdin(Stdio::null());
@@ -137,8 +150,9 @@ fn log(directory: &Path) -> String {
     fs::read_to_string(directory.join("log")).unwrap_or_default()
 }
 
-/// What deploy/docs/prometheus.md says, with a static target, every second.
-fn configuration(agent: SocketAddr) -> String {
+/// What deploy/docs/prometheus.md says, with static targets, every second.
+fn configuration(agents: &[SocketAddr]) -> String {
+    let targets: Vec<String> = agents.iter().map(ToString::to_string).collect();
     format!(
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [recording.yaml, alerts.yaml]
@@ -146,7 +160,7 @@ scrape_configs:
   - job_name: cpuwarden
     honor_labels: true
     static_configs:
-      - targets: ['{agent}']
+      - targets: {targets:?}
         labels: {{node: demo}}
 "
     )
