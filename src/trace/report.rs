@@ -68,3 +68,56 @@ fn feature(mode: Mode) -> FeatureState {
     };
     FeatureState { feature: FEATURE, enabled: mode != Mode::Detached, reason: reason.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use sampler::snapshot::{ContainerIdentity, ContainerRow, NodeSnapshot};
+    use sched_trace::PodId;
+
+    use super::*;
+
+    /// The pods `shop/cart` and `batch/encode`, a container each.
+    fn owners() -> NodeOwners {
+        let row = |namespace: &str, pod: &str| {
+            let (labels, namespace, pod) = (pod.into(), namespace.to_owned(), pod.to_owned());
+            let identity = Arc::new(ContainerIdentity { labels, namespace, pod, ..ContainerIdentity::default() });
+            ContainerRow { identity, ..ContainerRow::default() }
+        };
+        let containers = vec![row("shop", "cart"), row("batch", "encode")];
+        let mut owners = NodeOwners::new("/nowhere".into());
+        owners.refresh(&NodeSnapshot { containers, ..NodeSnapshot::default() }, Instant::now());
+        owners
+    }
+
+    fn pod(owners: &NodeOwners, name: &str) -> PodId {
+        let named = (1..10).map(PodId).find(|&pod| owners.identity(pod).is_some_and(|identity| identity.pod == name));
+        named.unwrap()
+    }
+
+    #[test]
+    fn aggressors_have_their_own_names() {
+        let owners = owners();
+        let names = |aggressor| {
+            let row = Interference { victim: pod(&owners, "cart"), aggressor, wait_ns: 5 };
+            interference(&row, &owners)
+                .map(|row| (row.victim.pod.clone(), row.aggressor_namespace.to_string(), row.aggressor_pod.to_string()))
+        };
+        let of_cart = |namespace: &str, pod: &str| Some(("cart".to_owned(), namespace.to_owned(), pod.to_owned()));
+        assert_eq!(names(Aggressor::Pod(pod(&owners, "encode"))), of_cart("batch", "encode"));
+        assert_eq!(names(Aggressor::System), of_cart("system", ""));
+        assert_eq!(names(Aggressor::Other), of_cart("other", ""));
+        assert_eq!(names(Aggressor::Pod(PodId(99))), None, "a pod that is gone");
+    }
+
+    #[test]
+    fn estimates_and_a_detached_program_are_told() {
+        let told = |mode| (feature(mode).enabled, feature(mode).reason);
+        assert_eq!(told(Mode::Continuous), (true, String::new()));
+        let (enabled, reason) = told(Mode::Bursts { one_of: 3 });
+        assert!(enabled && reason.contains("estimates"), "{reason}");
+        let (enabled, reason) = told(Mode::Detached);
+        assert!(!enabled && reason.contains("--sched-trace-budget"), "{reason}");
+    }
+}
