@@ -10,6 +10,7 @@ mod cost;
 mod cpus;
 mod error;
 mod governor;
+mod heap;
 mod index;
 mod interference;
 mod layout;

@@ -10,6 +10,7 @@ use crate::cost::{CostMeter, Totals};
 use crate::cpus::Cpus;
 use crate::error::StartError;
 use crate::governor::{Action, Governor, Usage};
+use crate::heap;
 use crate::layout::Cpu;
 use crate::program::Program;
 use crate::rollup::Rollup;
@@ -56,6 +57,7 @@ impl SchedTrace {
         let cpus = Cpus::read(&options.sys_root)?;
         let mut program = Program::load(&options.sys_root, &cpus)?;
         program.attach()?;
+        heap::give_back();
         let now = Instant::now();
         Ok(Self {
             governor: Governor::new(options.budget.max(f64::MIN_POSITIVE), now),
