@@ -8,7 +8,7 @@ use kernel_text::CpuSet;
 use pinning::{Pinner, Trace};
 use placement::{Class, Step};
 
-use super::scene::{self, Scene, Wish};
+use super::scene::{self, Scene, Wish, online};
 
 const KUBEPODS: &str = "CPUWARDEN_IT_KUBEPODS";
 const STATE: &str = "CPUWARDEN_IT_STATE";
@@ -88,4 +88,5 @@ fn give_back(scene: &Scene) {
     pinning::drain(hierarchy, config.kubepods.clone(), sys_root, state_dir, Duration::ZERO).unwrap();
     // A fresh node: nothing is known of these pods, and nobody has run on CPUs of its own.
     std::fs::remove_dir_all(state_dir).unwrap();
+    assert!((0..scene.pods.len()).all(|at| scene.effective(at) == online()), "{:?}", scene.all_effective());
 }

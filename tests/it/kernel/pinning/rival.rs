@@ -54,9 +54,10 @@ fn a_rival_that_does_not_give_up_makes_us_step_back() {
 fn a_rewrite_between_a_write_and_the_grant_holds_the_grant_back() {
     let scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
-    let (sharer, mut rewrites, mut grants) = (scene.container(0).dir("cpuset"), 0, 0);
+    // The sharer's pod: written last on v1, and alone on v2.
+    let (sharer, mut rewrites, mut grants) = (scene.pods[0].1.dir("cpuset"), 0, 0);
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |trace| match trace {
-        Trace::Done(Step::Write { path, .. }) if sharer.starts_with(path) && rewrites == 0 => {
+        Trace::Done(Step::Write { path, .. }) if sharer == *path && rewrites == 0 => {
             rewrite(&scene);
             rewrites += 1;
         }
