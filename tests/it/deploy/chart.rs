@@ -51,7 +51,8 @@ fn observe_runs_as_nobody_without_capabilities_and_can_write_nothing() {
     assert_eq!((security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()), (Some(true), Some(65532)));
     assert_eq!(security["readOnlyRootFilesystem"].as_bool(), Some(true));
     assert_eq!(security["allowPrivilegeEscalation"].as_bool(), Some(false));
-    assert!(security["capabilities"]["add"].is_null(), "{security:?}");
+    let capabilities = &security["capabilities"];
+    assert!(capabilities["drop"][0] == "ALL" && capabilities["add"].is_null(), "{security:?}");
     assert_eq!(writable(&agent), [""; 0]);
     assert!(agent["lifecycle"].is_null() && agent["resources"]["limits"]["cpu"].is_null());
 }
