@@ -36,6 +36,8 @@ pub(crate) fn start(
     if config.pinning.mode == PinningMode::Off {
         return Ok(None);
     }
+    pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current())
+        .map_err(|error| Failure::config(chain(&error)))?;
     let pinner = Pinner::new(pinner_config(config, hierarchy)).map_err(|error| Failure::node(chain(&error)))?;
     let metrics = Arc::clone(metrics);
     let mut standing = None;

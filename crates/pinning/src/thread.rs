@@ -51,6 +51,7 @@ pub fn spawn(
             if pods.is_known() {
                 let given: CpuSet =
                     pods.exclusive_cpus().all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
+                pinner.set_policy(pods.cpu_manager_policy());
                 report(pinner.pass(&pods.index(), &given, &mut log));
             }
             if wait(&pinner, &stopped, began + interval) {

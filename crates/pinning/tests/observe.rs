@@ -173,9 +173,13 @@ fn the_reason_not_to_write_beside_another_owner_is_told() {
     pod.containers[0].image = "koordlet:v1.6".into();
     let report = pass(&mut files.pinner(none()), &[pod]);
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("koordlet")));
+    let mut pinner = files.pinner(none());
     files.policy(r#"{"policyName":"dynamic"}"#);
-    let report = pass(&mut files.pinner(none()), &[]);
+    let report = pass(&mut pinner, &[]);
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("dynamic")));
+    // The kubelet's own word, from /configz, beats its file.
+    pinner.set_policy(Some("none".to_owned()));
+    assert_eq!(pass(&mut pinner, &[]).standing, Standing::Observing("told to observe".to_owned()));
 }
 
 #[test]

@@ -184,3 +184,18 @@ async fn wrong_settings_are_told_at_the_start_with_place_and_remedy() {
     let source = error(&|config| config.source = PodSource::ReadOnly);
     assert!(matches!(source, ConfigError::Missing { setting: "--kubelet-readonly-url", .. }), "{source}");
 }
+
+#[tokio::test]
+async fn the_cpu_manager_policy_is_the_kubelets_own_word() {
+    let node = node().await;
+    let pods = node.start_known().await;
+    assert_eq!(pods.cpu_manager_policy(), None);
+    pods.ask_cpu_manager_policy(&node.config, &Handle::current()).unwrap();
+    within(async {
+        while pods.cpu_manager_policy().is_none() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(pods.cpu_manager_policy().as_deref(), Some("none"));
+}

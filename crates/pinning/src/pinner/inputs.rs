@@ -31,7 +31,7 @@ impl Pinner {
         }
         let others = self.owners.as_ref().map(|(_, names)| names.join(", ")).filter(|names| !names.is_empty());
         let others = others.map(|names| format!("{names} places containers on this node too"));
-        match CpuManagerState::read(&self.config.cpu_manager_state).and_then(|state| state.kubelet()) {
+        match self.cpu_manager().and_then(|state| state.kubelet()) {
             Ok(mut kubelet) => {
                 kubelet.exclusive = kubelet.exclusive.union(given);
                 (kubelet, others)
@@ -40,6 +40,18 @@ impl Pinner {
                 let reason = format!("the kubelet's CPU manager policy is not known: {unknown}");
                 (Kubelet { static_policy: false, exclusive: given.clone() }, others.or(Some(reason)))
             }
+        }
+    }
+
+    /// The kubelet's own word for its policy, where there is one; its file's for what it gave away.
+    fn cpu_manager(&self) -> std::result::Result<CpuManagerState, String> {
+        let file = CpuManagerState::read(&self.config.cpu_manager_state);
+        match &self.policy {
+            Some(policy) => {
+                let entries = file.map(|state| state.entries).unwrap_or_default();
+                Ok(CpuManagerState { policy_name: policy.clone(), entries })
+            }
+            None => file,
         }
     }
 

@@ -73,6 +73,8 @@ pub struct Pinner {
     /// Effective sets that were brought about and hold since, with the cgroup's inode.
     established: BTreeMap<PathBuf, (u64, CpuSet)>,
     ceiling: CpuSet,
+    /// The kubelet's CPU manager policy as it told itself.
+    policy: Option<String>,
     owners: Option<(Instant, Vec<&'static str>)>,
     last: Option<(Inputs, Plan)>,
     refused: BTreeMap<Uid, Reason>,
@@ -108,6 +110,7 @@ impl Pinner {
             repairs: Repairs::default(),
             established: BTreeMap::new(),
             ceiling: CpuSet::new(),
+            policy: None,
             owners: None,
             last: None,
             refused: BTreeMap::new(),
@@ -115,6 +118,11 @@ impl Pinner {
             passed: None,
             config,
         })
+    }
+
+    /// What the kubelet itself says of its CPU manager; without, its state file is believed.
+    pub fn set_policy(&mut self, policy: Option<String>) {
+        self.policy = policy;
     }
 
     /// Becomes readable when cgroups come and go.

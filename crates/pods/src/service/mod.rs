@@ -6,6 +6,7 @@
 mod asks;
 mod empty;
 mod exclusive;
+mod policy;
 mod poller;
 mod publisher;
 mod schedule;
@@ -17,17 +18,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config::{ConfigError, PodConfig};
+use crate::config::{ConfigError, PodConfig, PodSource};
 use crate::exclusive::ExclusiveCpus;
 use crate::index::PodIndex;
 use crate::source::connection::ApiServerConnection;
+use crate::source::http::KubeletHttp;
 use asks::Asks;
 use exclusive::keep_exclusive_cpus;
+use policy::keep_policy;
 use sources::Sources;
 pub use status::SourceStatus;
 use status::Statuses;
@@ -49,6 +52,8 @@ pub struct Pods {
 pub(crate) struct Shared {
     index: ArcSwap<PodIndex>,
     exclusive: ArcSwap<ExclusiveCpus>,
+    /// CPU manager policy, as `/configz` says it.
+    policy: ArcSwapOption<Box<str>>,
     asks: Mutex<Asks>,
     asked: Notify,
     statuses: Mutex<Statuses>,
@@ -83,6 +88,7 @@ impl PodService {
         let shared = Arc::new(Shared {
             index: ArcSwap::default(),
             exclusive: ArcSwap::default(),
+            policy: ArcSwapOption::default(),
             asks: Mutex::default(),
             asked: Notify::new(),
             statuses: Mutex::new(Statuses::of(sources.names())),
@@ -115,6 +121,25 @@ impl Pods {
     /// The CPUs that the kubelet has given to containers for themselves; empty where pod-resources is not available.
     pub fn exclusive_cpus(&self) -> Arc<ExclusiveCpus> {
         self.shared.exclusive.load_full()
+    }
+
+    /// Asks the kubelet's `/configz` for its CPU manager policy from now on (needs `nodes/configz`).
+    ///
+    /// # Errors
+    /// As [`PodService::validate`].
+    pub fn ask_cpu_manager_policy(&self, config: &PodConfig, runtime: &Handle) -> Result<(), ConfigError> {
+        let kubelet = match (config.source, &config.readonly_url) {
+            (PodSource::None, _) => return Ok(()),
+            (PodSource::ReadOnly, Some(url)) => KubeletHttp::read_only(config, url)?,
+            _ => KubeletHttp::secure(config)?,
+        };
+        runtime.spawn(keep_policy(Arc::downgrade(&self.shared), kubelet, config.poll_interval));
+        Ok(())
+    }
+
+    /// The kubelet's CPU manager policy as it said last, `none` or `static`; `None` before the first answer.
+    pub fn cpu_manager_policy(&self) -> Option<String> {
+        self.shared.policy.load().as_deref().map(ToString::to_string)
     }
 
     /// Says that a cgroup with this pod UID (or static hash) and container id has no name in the present index; an

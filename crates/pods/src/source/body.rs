@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
@@ -29,6 +29,27 @@ pub(crate) async fn read_pods(url: &str, mut body: Incoming) -> Result<Vec<Arc<P
     // What ails the connection comes first: a body cut short is then not called bad JSON.
     fed?;
     parsed.map_err(|source| SourceError::Decode { url: url.to_owned(), source })
+}
+
+/// Largest configuration that is read; real ones are 5 KiB.
+const CONFIG_LIMIT: usize = 1 << 20;
+
+/// Reads the CPU manager's policy from the body of `/configz`.
+pub(crate) async fn read_policy(url: &str, body: Incoming) -> Result<Box<str>, SourceError> {
+    #[derive(serde::Deserialize)]
+    struct Configz {
+        kubeletconfig: KubeletConfig,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct KubeletConfig {
+        cpu_manager_policy: Box<str>,
+    }
+    let body = Limited::new(body, CONFIG_LIMIT).collect().await;
+    let body = body.map_err(|source| SourceError::Transport { url: url.to_owned(), source })?.to_bytes();
+    let configz: Configz = serde_json::from_slice(&body)
+        .map_err(|error| SourceError::Transport { url: url.to_owned(), source: error.into() })?;
+    Ok(configz.kubeletconfig.cpu_manager_policy)
 }
 
 /// The first bytes of a refusal, as one line of text.

@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::body::{read_pods, read_refusal};
+use super::body::{read_pods, read_policy, read_refusal};
 use super::tls::{Stamp, TlsFiles};
 use super::{SourceError, SourceName};
 use crate::config::{ConfigError, PodConfig, SERVICE_ACCOUNT_TOKEN, base_uri};
@@ -88,23 +88,40 @@ impl KubeletHttp {
     }
 
     async fn fetch_unlimited(&mut self) -> Result<Vec<Arc<Pod>>, SourceError> {
-        let mut response = self.get().await?;
-        if response.status() == StatusCode::UNAUTHORIZED && self.token_changed() {
-            response = self.get().await?;
-        }
-        if response.status() == StatusCode::OK {
-            return read_pods(&self.url, response.into_body()).await;
-        }
-        Err(refusal(&self.url, response, self.identity()).await)
+        let url = self.url.clone();
+        read_pods(&url, self.answer(&url).await?).await
     }
 
-    async fn get(&mut self) -> Result<Response<Incoming>, SourceError> {
-        let mut request = Request::get(&self.url)
+    /// The CPU manager's policy as the kubelet's `/configz` tells it (`kubeletconfig.cpuManagerPolicy`).
+    pub(crate) async fn cpu_manager_policy(&mut self) -> Result<Box<str>, SourceError> {
+        let url = format!("{}/configz", self.url.trim_end_matches("/pods"));
+        let limit = self.request_timeout;
+        let asked = async { read_policy(&url, self.answer(&url).await?).await };
+        match tokio::time::timeout(limit, asked).await {
+            Ok(result) => result,
+            Err(_) => Err(SourceError::Timeout { url, after: limit }),
+        }
+    }
+
+    /// The body of a good answer.
+    async fn answer(&mut self, url: &str) -> Result<Incoming, SourceError> {
+        let mut response = self.get(url).await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.token_changed() {
+            response = self.get(url).await?;
+        }
+        if response.status() == StatusCode::OK {
+            return Ok(response.into_body());
+        }
+        Err(refusal(url, response, self.identity()).await)
+    }
+
+    async fn get(&mut self, url: &str) -> Result<Response<Incoming>, SourceError> {
+        let mut request = Request::get(url)
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("cpuwarden/", env!("CARGO_PKG_VERSION")))
             .body(Empty::new())
             .expect("the URL was validated and the headers are literals");
-        let url = self.url.clone();
+        let url = url.to_owned();
         let failed = |error: Error| SourceError::Transport { url, source: Box::new(error) };
         match &mut self.transport {
             Transport::Plain(client) => client.request(request).await.map_err(failed),
