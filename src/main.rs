@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod logging;
+mod output;
 mod pinning;
 mod reference;
 mod run;
@@ -50,7 +51,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Topology(args) => pinning::topology(*args)?,
         Command::Pins(args) => pinning::pins(*args)?,
         Command::Drain(args) => pinning::drain(*args)?,
-        Command::Reference { subject } => print!("{}", reference::reference(subject)),
+        Command::Reference { subject } => output::show(&reference::reference(subject)),
         Command::DemoWorkload { workload } => demo::run_workload(workload)?,
     }
     Ok(ExitCode::SUCCESS)

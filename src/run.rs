@@ -7,6 +7,7 @@ use crate::agent::Agent;
 use crate::config::Config;
 use crate::exit::Failure;
 use crate::logging;
+use crate::output;
 
 /// Runs the agent until SIGTERM or SIGINT.
 ///
@@ -42,6 +43,6 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// What is wrong with it: `resolve` has said so already, so only printing can fail.
 pub(crate) fn check_config(config: &Config) -> Result<(), Failure> {
     let text = serde_yaml_ng::to_string(&config.to_options()).context("cannot print the configuration")?;
-    print!("{text}");
+    output::show(&text);
     Ok(())
 }

@@ -15,6 +15,7 @@ use anyhow::Context;
 use crate::cli::DoctorArgs;
 use crate::config::Config;
 use crate::exit::Failure;
+use crate::output;
 use crate::run;
 
 use examination::Examination;
@@ -29,7 +30,7 @@ pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let config = args.run.resolve()?;
     let report = run::runtime()?.block_on(examine(config))?;
     let text = if json { serde_json::to_string_pretty(&report).context("cannot print")? } else { report.to_string() };
-    println!("{}", text.trim_end());
+    output::show(&format!("{}\n", text.trim_end()));
     Ok(ExitCode::from(report.worst().exit_code()))
 }
 

@@ -16,6 +16,7 @@ use pods::Pods;
 use crate::cli::RunArgs;
 use crate::config::{Config, PinningMode, chain};
 use crate::exit::Failure;
+use crate::output;
 
 pub(crate) use pins::pins;
 pub(crate) use topology::topology;
@@ -114,6 +115,6 @@ pub(crate) fn drain(args: RunArgs) -> Result<(), Failure> {
         let count = drained.errors.len();
         return Err(Failure::unavailable(format!("{count} cpusets were not given back; the first: {first}")));
     }
-    println!("every pod may use all CPUs again ({} cpusets written)", drained.written);
+    output::show(&format!("every pod may use all CPUs again ({} cpusets written)\n", drained.written));
     Ok(())
 }

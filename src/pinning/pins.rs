@@ -9,6 +9,7 @@ use super::table;
 use crate::cli::JsonArgs;
 use crate::config::{Config, chain};
 use crate::exit::Failure;
+use crate::output;
 
 /// A pin and what the kernel says of it.
 #[derive(Debug, Serialize)]
@@ -28,11 +29,11 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
     let config = args.run.resolve()?;
     let rows = rows(&config)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows).context("cannot print the pins")?);
+        output::show(&(serde_json::to_string_pretty(&rows).context("cannot print the pins")? + "\n"));
     } else if rows.is_empty() {
-        println!("no pod on this node has CPUs of its own");
+        output::show("no pod on this node has CPUs of its own\n");
     } else {
-        print!("{}", text(&rows));
+        output::show(&text(&rows));
     }
     Ok(())
 }

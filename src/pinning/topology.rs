@@ -12,6 +12,7 @@ use super::table;
 use crate::cli::JsonArgs;
 use crate::config::{Config, chain};
 use crate::exit::Failure;
+use crate::output;
 
 /// The node as this command tells it.
 #[derive(Debug, Serialize)]
@@ -52,9 +53,9 @@ pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
     let owners = owners(&config)?;
     let shown = shown(&machine, &owners);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&shown).context("cannot print the topology")?);
+        output::show(&(serde_json::to_string_pretty(&shown).context("cannot print the topology")? + "\n"));
     } else {
-        print!("{}", text(&shown));
+        output::show(&text(&shown));
     }
     Ok(())
 }

@@ -116,3 +116,14 @@ fn help_groups_the_flags_and_tells_the_exit_codes() {
     let top = String::from_utf8(cpuwarden(&["--help"], &[]).stdout).unwrap();
     assert!(top.contains("64") && top.contains("72"), "{top}");
 }
+
+#[test]
+fn a_reader_that_has_left_is_no_error() {
+    for args in [&["topology"][..], &["check-config", "--pod-source=none"], &["reference", "metrics"]] {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let child = Command::new(binary()).args(args).stdout(writer).stderr(std::process::Stdio::piped()).spawn();
+        let output = child.unwrap().wait_with_output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
