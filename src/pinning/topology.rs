@@ -161,12 +161,12 @@ online 0-7, offline 8-9, isolated 6
 node 0: distance 10 to 0, 21 to 1
 
 socket 0, NUMA node 0
-  core 0  CPU 0 reserved        CPU 1 share
-  core 1  CPU 2 shop/web (LSR)  CPU 3 shop/web (LSR)
+  core 0  L3 0  CPU 0 reserved        CPU 1 share
+  core 1  L3 0  CPU 2 shop/web (LSR)  CPU 3 shop/web (LSR)
 
 socket 1, NUMA node 1
-  core 2  CPU 4 share  CPU 5 share
-  core 3  CPU 6 share  CPU 7 share
+  core 2  L3 1  CPU 4 share  CPU 5 share
+  core 3  L3 1  CPU 6 share  CPU 7 share
 ";
         assert_eq!(text(&shown(&machine, &owners)), expected);
     }
