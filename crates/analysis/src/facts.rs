@@ -1,0 +1,94 @@
+//! What is known of one container when its findings are made.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::CpuAdvice;
+use crate::memory::MemoryAdvice;
+
+/// A language runtime, by what decides its parallelism.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// Go.
+    Go,
+    /// A Java virtual machine.
+    Jvm,
+    /// Node.js.
+    Nodejs,
+    /// Python.
+    Python,
+    /// .NET.
+    Dotnet,
+    /// Rust, Tokio included.
+    Rust,
+    /// Anything else.
+    #[default]
+    Unknown,
+}
+
+impl Language {
+    /// The value of the label `runtime`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Go => "go",
+            Self::Jvm => "jvm",
+            Self::Nodejs => "nodejs",
+            Self::Python => "python",
+            Self::Dotnet => "dotnet",
+            Self::Rust => "rust",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The runtime of a container's first process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Runtime {
+    /// Which.
+    pub language: Language,
+    /// Version as the runtime writes it (`go1.24.4`); `None` where it cannot be told.
+    pub version: Option<String>,
+    /// The program's module path (Go).
+    pub module: Option<String>,
+    /// The binary carries go.uber.org/automaxprocs.
+    pub automaxprocs: bool,
+    /// Threads that it will run at once; `None` where nothing tells.
+    pub parallelism: Option<u32>,
+    /// Where that number is from.
+    pub parallelism_source: Option<String>,
+    /// Settings of the initial environment and command line that bear on CPU and memory, and no others.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// One container, over the retained windows. Absent is not zero.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Container name, for the patch.
+    pub container: String,
+    /// CPU limit, cores; the lowest of its own and its ancestors'.
+    pub limit_cores: Option<f64>,
+    /// CPU request, cores.
+    pub request_cores: Option<f64>,
+    /// Share of the periods of its own quota that were throttled.
+    pub throttled_share: Option<f64>,
+    /// CPU seconds a second that an ancestor's quota denied.
+    pub ancestor_denied_cores: Option<f64>,
+    /// Run-queue wait that was no throttling, as a share of the CPU time used; the lower bound.
+    pub contention_share: Option<f64>,
+    /// Memory limit, bytes.
+    pub memory_limit: Option<u64>,
+    /// Memory request, bytes.
+    pub memory_request: Option<u64>,
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// The replay's advice.
+    pub cpu: CpuAdvice,
+    /// The heap's.
+    pub memory: Option<MemoryAdvice>,
+    /// The runtime of its first process.
+    pub runtime: Option<Runtime>,
+}

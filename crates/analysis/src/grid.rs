@@ -1,0 +1,30 @@
+//! The limits that are tried: round numbers, as an owner writes them, a third apart at most.
+
+/// Candidate limits, cores, ascending.
+pub const LIMITS_CORES: [f64; 34] = [
+    0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0,
+    8.0, 10.0, 12.0, 14.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 48.0, 64.0,
+];
+
+/// Bursts tried at the limit in force, as shares of its quota, ascending.
+pub(crate) const BURSTS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
+
+/// Upper bounds of use are spaced by this ratio.
+const USE_RATIO: f64 = 1.15;
+
+/// Buckets of use; the last is about 84 cores.
+pub(crate) const USE_BUCKETS: usize = 96;
+
+/// Cores at the top of the first bucket.
+const USE_FIRST: f64 = 0.000_125;
+
+/// The bucket of a use in cores.
+pub(crate) fn use_bucket(cores: f64) -> usize {
+    let steps = (cores / USE_FIRST).max(1.0).log(USE_RATIO).ceil();
+    (steps as usize).min(USE_BUCKETS - 1)
+}
+
+/// Cores at the top of a bucket.
+pub(crate) fn use_bound(bucket: usize) -> f64 {
+    USE_FIRST * USE_RATIO.powi(i32::try_from(bucket).unwrap_or(i32::MAX))
+}

@@ -1,0 +1,27 @@
+//! What an owner should change, from what one container did: a replay of the CFS bandwidth rule for other limits,
+//! memory, and findings with figures.
+//!
+//! Pure: windows come in, advice goes out; time is the number of windows.
+
+mod cpu;
+mod facts;
+mod finding;
+mod grid;
+mod history;
+mod hysteresis;
+mod memory;
+mod patch;
+mod replay;
+mod rules;
+mod window;
+
+pub use cpu::{CpuAdvice, LimitAdvice, OBJECTIVE};
+pub use facts::{Facts, Language, Runtime};
+pub use finding::{Finding, Kind, Severity};
+pub use grid::LIMITS_CORES;
+pub use history::{History, RETAINED_WINDOWS};
+pub use hysteresis::Steady;
+pub use memory::{Gogc, MemoryAdvice, memory_advice};
+pub use replay::{Bandwidth, Count, Replay};
+pub use rules::findings;
+pub use window::Window;

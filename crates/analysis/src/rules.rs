@@ -1,0 +1,223 @@
+//! The checklist: each rule is a question to the facts, answered with figures or not at all.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::facts::{Facts, Language, Runtime};
+use crate::finding::{Finding, Kind};
+use crate::patch;
+
+/// Share of throttled periods from which a container counts as throttled.
+const THROTTLED_SHARE: f64 = 0.05;
+/// CPU seconds a second denied by an ancestor that matter.
+const ANCESTOR_DENIED_CORES: f64 = 0.05;
+/// Waiting as a share of use that a neighbour may cause.
+const CONTENTION_SHARE: f64 = 0.1;
+/// Request over the 95th percentile of use that is far above it.
+const FAR_ABOVE: f64 = 2.0;
+/// Request over the 95th percentile of use that is far below it.
+const FAR_BELOW: f64 = 0.5;
+/// Cores that are too few to argue about.
+const SMALL_CORES: f64 = 0.1;
+
+type Figures = Vec<(&'static str, f64)>;
+type Answer = Option<(Figures, Option<Value>)>;
+type Rule = fn(&Facts) -> Answer;
+
+/// The rules, in the order in which they are told.
+const RULES: [(Kind, Rule); 15] = [
+    (Kind::ThrottledByOwnQuota, throttled_by_own_quota),
+    (Kind::LimitTooTightForBursts, limit_too_tight_for_bursts),
+    (Kind::ThrottledByAncestor, throttled_by_ancestor),
+    (Kind::ParallelismAboveLimit, parallelism_above_limit),
+    (Kind::GoIgnoresLimit, go_ignores_limit),
+    (Kind::NoCpuRequest, no_cpu_request),
+    (Kind::NoMemoryLimit, no_memory_limit),
+    (Kind::ParallelismBelowLimit, parallelism_below_limit),
+    (Kind::FractionalLimit, fractional_limit),
+    (Kind::RequestAboveUse, request_above_use),
+    (Kind::RequestBelowUse, request_below_use),
+    (Kind::MemoryLimitNotRequest, memory_limit_not_request),
+    (Kind::HeapLimitUnset, heap_limit_unset),
+    (Kind::NoisyNeighbour, noisy_neighbour),
+    (Kind::KernelSliceExpiry, kernel_slice_expiry),
+];
+
+/// Every finding that the facts bear out, warnings first.
+#[must_use]
+pub fn findings(facts: &Facts) -> Vec<Finding> {
+    let found = RULES.iter().filter_map(|(kind, rule)| {
+        let (figures, patch) = rule(facts)?;
+        let evidence: BTreeMap<_, _> = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
+        let docs = format!("advice.md#{}", kind.as_str());
+        Some(Finding { kind: *kind, severity: kind.severity(), evidence, windows: facts.cpu.windows, patch, docs })
+    });
+    found.collect()
+}
+
+fn throttled_by_own_quota(facts: &Facts) -> Answer {
+    let share = facts.throttled_share.filter(|&share| share > THROTTLED_SHARE)?;
+    let limit = facts.limit_cores?;
+    let mut figures = vec![("throttledShare", share), ("limitCores", limit)];
+    let advised = facts.cpu.limit.filter(|advised| advised.cores > limit);
+    figures.extend(advised.map(|advised| ("recommendedLimitCores", advised.cores)));
+    Some((figures, advised.map(|advised| patch::cpu_limit(&facts.container, advised.cores))))
+}
+
+/// The mean fits and the periods do not: a burst allowance would do as well as a higher limit.
+fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
+    let share = facts.throttled_share.filter(|&share| share > crate::OBJECTIVE)?;
+    let (limit, p95) = (facts.limit_cores?, facts.cpu.request_cores?);
+    let burst = facts.cpu.burst_seconds.filter(|_| p95 < limit * FAR_BELOW)?;
+    let figures = vec![
+        ("throttledShare", share),
+        ("limitCores", limit),
+        ("useP95Cores", p95),
+        ("recommendedBurstSeconds", burst),
+    ];
+    // No field of a pod's spec sets cpu.max.burst.
+    let limit = facts.cpu.limit.filter(|advised| advised.cores > limit);
+    Some((figures, limit.map(|advised| patch::cpu_limit(&facts.container, advised.cores))))
+}
+
+fn throttled_by_ancestor(facts: &Facts) -> Answer {
+    let denied = facts.ancestor_denied_cores.filter(|&denied| denied > ANCESTOR_DENIED_CORES)?;
+    Some((vec![("deniedCores", denied)], None))
+}
+
+fn parallelism_above_limit(facts: &Facts) -> Answer {
+    let (parallelism, limit, runtime) = parallelism(facts)?;
+    let whole = limit.floor().max(1.0);
+    if parallelism <= limit.max(1.0) {
+        return None;
+    }
+    let figures = vec![("parallelism", parallelism), ("limitCores", limit)];
+    Some((figures, patch_parallelism(facts, runtime, whole as u32)))
+}
+
+fn parallelism_below_limit(facts: &Facts) -> Answer {
+    let (parallelism, limit, runtime) = parallelism(facts)?;
+    let is_set = runtime.parallelism_source.as_deref().is_some_and(|source| source != "one event loop");
+    let wasted = limit.floor() - parallelism;
+    if wasted < 1.0 {
+        return None;
+    }
+    let patch = if is_set { patch_parallelism(facts, runtime, limit.floor() as u32) } else { None };
+    Some((vec![("parallelism", parallelism), ("limitCores", limit)], patch))
+}
+
+fn go_ignores_limit(facts: &Facts) -> Answer {
+    let runtime = go(facts)?;
+    let limit = facts.limit_cores?;
+    let (major, minor) = version(runtime.version.as_deref()?.strip_prefix("go")?)?;
+    if (major, minor) >= (1, 25) || runtime.automaxprocs || runtime.settings.contains_key("GOMAXPROCS") {
+        return None;
+    }
+    let figures = vec![("limitCores", limit), ("goMinorVersion", f64::from(minor))];
+    Some((figures, patch_parallelism(facts, runtime, limit.floor().max(1.0) as u32)))
+}
+
+fn fractional_limit(facts: &Facts) -> Answer {
+    let limit = facts.limit_cores.filter(|limit| limit.fract() > 1e-6)?;
+    let runtime = facts.runtime.as_ref()?;
+    let takes_whole = matches!(runtime.language, Language::Go | Language::Jvm | Language::Dotnet);
+    let patch = patch::cpu_limit(&facts.container, limit.ceil());
+    takes_whole.then(|| (vec![("limitCores", limit)], Some(patch)))
+}
+
+fn no_cpu_request(facts: &Facts) -> Answer {
+    if facts.request_cores.is_some_and(|request| request > 0.0) {
+        return None;
+    }
+    let wanted = facts.cpu.request_cores;
+    let figures = wanted.map(|p95| ("useP95Cores", p95)).into_iter().collect();
+    Some((figures, wanted.map(|p95| patch::cpu_request(&facts.container, p95))))
+}
+
+fn request_above_use(facts: &Facts) -> Answer {
+    request_off(facts, |request, p95| request > p95 * FAR_ABOVE)
+}
+
+fn request_below_use(facts: &Facts) -> Answer {
+    request_off(facts, |request, p95| request < p95 * FAR_BELOW)
+}
+
+fn request_off(facts: &Facts, is_off: impl Fn(f64, f64) -> bool) -> Answer {
+    let (request, p95) = (facts.request_cores.filter(|&request| request > 0.0)?, facts.cpu.request_cores?);
+    if !is_off(request, p95) || (request - p95).abs() < SMALL_CORES {
+        return None;
+    }
+    let figures = vec![("requestCores", request), ("useP95Cores", p95)];
+    Some((figures, Some(patch::cpu_request(&facts.container, p95))))
+}
+
+fn no_memory_limit(facts: &Facts) -> Answer {
+    facts.memory_limit.is_none().then(|| (Figures::new(), None))
+}
+
+fn memory_limit_not_request(facts: &Facts) -> Answer {
+    let (limit, request) = (facts.memory_limit?, facts.memory_request.unwrap_or(0));
+    let figures = vec![("memoryLimitBytes", limit as f64), ("memoryRequestBytes", request as f64)];
+    (limit != request).then(|| (figures, Some(patch::memory_request(&facts.container, limit))))
+}
+
+fn heap_limit_unset(facts: &Facts) -> Answer {
+    let (runtime, limit) = (facts.runtime.as_ref()?, facts.memory_limit?);
+    let (setting, others): (_, &[&str]) = match runtime.language {
+        Language::Go => ("GOMEMLIMIT", &[]),
+        Language::Jvm => ("MaxRAMPercentage", &["Xmx"]),
+        _ => return None,
+    };
+    if runtime.settings.contains_key(setting) || others.iter().any(|name| runtime.settings.contains_key(*name)) {
+        return None;
+    }
+    let mut figures = vec![("memoryLimitBytes", limit as f64)];
+    let soft = facts.memory.and_then(|memory| memory.soft_limit_bytes);
+    figures.extend(soft.map(|soft| ("recommendedSoftLimitBytes", soft as f64)));
+    let patch = match runtime.language {
+        Language::Go => soft.map(|soft| patch::environment(&facts.container, setting, &soft.to_string())),
+        // JAVA_TOOL_OPTIONS may hold more than this: a patch would overwrite it.
+        _ => None,
+    };
+    Some((figures, patch))
+}
+
+fn noisy_neighbour(facts: &Facts) -> Answer {
+    let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
+    Some((vec![("contentionShare", share)], None))
+}
+
+/// Fixed by 512ac999 in 5.4. Distributions carried it back to older kernels, which the release does not tell.
+fn kernel_slice_expiry(facts: &Facts) -> Answer {
+    let (major, minor) = version(&facts.kernel_release)?;
+    facts.limit_cores?;
+    let figures = vec![("kernelMajor", f64::from(major)), ("kernelMinor", f64::from(minor))];
+    ((major, minor) < (5, 4)).then_some((figures, None))
+}
+
+fn parallelism(facts: &Facts) -> Option<(f64, f64, &Runtime)> {
+    let runtime = facts.runtime.as_ref()?;
+    Some((f64::from(runtime.parallelism?), facts.limit_cores?, runtime))
+}
+
+fn go(facts: &Facts) -> Option<&Runtime> {
+    facts.runtime.as_ref().filter(|runtime| runtime.language == Language::Go)
+}
+
+fn patch_parallelism(facts: &Facts, runtime: &Runtime, threads: u32) -> Option<Value> {
+    let name = match runtime.language {
+        Language::Go => "GOMAXPROCS",
+        Language::Dotnet => "DOTNET_PROCESSOR_COUNT",
+        Language::Python => "OMP_NUM_THREADS",
+        Language::Rust => "TOKIO_WORKER_THREADS",
+        Language::Jvm | Language::Nodejs | Language::Unknown => return None,
+    };
+    Some(patch::environment(&facts.container, name, &threads.to_string()))
+}
+
+/// The first two numbers of a version.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}

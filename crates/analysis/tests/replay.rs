@@ -1,0 +1,139 @@
+//! The replay's rule, in vectors and properties.
+
+use analysis::{Bandwidth, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, Replay, Window};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+/// A window whose counters show no throttling.
+fn window(used_ms: u64, periods: u64) -> Window {
+    let (periods, throttled_periods) = (Some(periods), Some(0));
+    Window { used_ns: used_ms * MS, denied_ns: 0, periods, throttled_periods, length_ns: 1000 * MS }
+}
+
+fn replayed(window: Window, limit_cores: f64, burst_ms: f64) -> Count {
+    let bandwidth = Bandwidth { limit_cores, burst_ns: burst_ms * 1e6 };
+    let mut replay = Replay::new(bandwidth);
+    let mut total = Count::default();
+    for number in 0..600 {
+        let count = replay.window(bandwidth, &window, number);
+        total.periods += count.periods;
+        total.throttled += count.throttled;
+    }
+    total
+}
+
+fn share(window: Window, limit_cores: f64, burst_ms: f64) -> f64 {
+    replayed(window, limit_cores, burst_ms).share().unwrap()
+}
+
+#[test]
+fn an_idle_container_has_no_periods() {
+    assert_eq!(replayed(window(0, 0), 0.05, 0.0), Count::default());
+}
+
+#[test]
+fn a_spinner_is_throttled_in_every_period_below_its_thread_and_in_none_above() {
+    assert_eq!(share(window(1000, 10), 0.2, 0.0), 1.0);
+    assert_eq!(share(window(1000, 10), 1.0, 0.0), 0.0);
+    assert_eq!(share(window(2000, 10), 1.75, 0.0), 1.0);
+    assert_eq!(share(window(2000, 10), 2.0, 0.0), 0.0);
+}
+
+/// Measured on 6.18: a 30 ms burst each second at 20 ms gave 63 periods in 20 s, 21 of them throttled.
+#[test]
+fn a_short_burst_is_throttled_in_a_third_of_its_periods_unless_a_refill_falls_into_it() {
+    let count = replayed(window(30, 2), 0.2, 0.0);
+    let share = count.share().unwrap();
+    assert!((0.24..=0.34).contains(&share), "{share}");
+    assert!((2.5..=3.2).contains(&(f64::from(count.periods) / 600.0)), "{count:?}");
+    assert_eq!(self::share(window(30, 2), 0.3, 0.0), 0.0);
+}
+
+#[test]
+fn what_was_saved_up_carries_a_burst() {
+    assert!(share(window(30, 2), 0.2, 0.0) > 0.2);
+    // Only the very first burst finds nothing saved yet.
+    assert!(replayed(window(30, 2), 0.2, 10.0).throttled <= 1);
+}
+
+#[test]
+fn the_smallest_limit_and_burst_under_the_objective_are_told_and_marked() {
+    let mut history = History::default();
+    let throttled = Window { denied_ns: 80 * MS, throttled_periods: Some(1), ..window(30, 3) };
+    (0..900).for_each(|_| history.push(&throttled, Some(0.2)));
+    let advice = CpuAdvice::from_history(&history, OBJECTIVE);
+    let limit = advice.limit.unwrap();
+    assert!(limit.cores == 0.3 && limit.is_lower_bound, "{limit:?}");
+    assert_eq!(advice.burst_seconds, Some(0.01));
+    assert!((0.03..0.035).contains(&advice.request_cores.unwrap()), "{advice:?}");
+}
+
+#[test]
+fn unhindered_demand_gives_a_limit_that_is_no_bound_and_needs_no_burst() {
+    let mut history = History::default();
+    (0..900).for_each(|_| history.push(&window(700, 10), Some(4.0)));
+    let advice = CpuAdvice::from_history(&history, OBJECTIVE);
+    let limit = advice.limit.unwrap();
+    assert!(limit.cores == 0.75 && !limit.is_lower_bound && advice.burst_seconds.is_none(), "{advice:?}");
+}
+
+#[test]
+fn nothing_is_said_of_what_was_hardly_seen() {
+    let mut history = History::default();
+    (0..299).for_each(|_| history.push(&window(700, 10), None));
+    let advice = CpuAdvice::from_history(&history, OBJECTIVE);
+    assert_eq!(advice, CpuAdvice { windows: 299, ..CpuAdvice::default() });
+}
+
+#[test]
+fn six_hours_are_kept_in_bounded_memory_and_older_windows_go() {
+    let mut history = History::default();
+    (0..1200).for_each(|_| history.push(&window(3000, 10), Some(4.0)));
+    (0..analysis::RETAINED_WINDOWS).for_each(|_| history.push(&window(90, 10), Some(4.0)));
+    assert_eq!(history.windows(), analysis::RETAINED_WINDOWS);
+    assert_eq!(CpuAdvice::from_history(&history, OBJECTIVE).limit.unwrap().cores, 0.1);
+    assert!(500 * History::bytes_when_full() <= 16 << 20, "{} bytes", History::bytes_when_full());
+}
+
+fn windows() -> impl Strategy<Value = Vec<Window>> {
+    let one =
+        (0_u64..4000, 0_u64..3000, prop::option::of(0_u64..12)).prop_map(|(used_ms, denied_ms, periods)| Window {
+            used_ns: used_ms * MS,
+            denied_ns: denied_ms * MS,
+            periods,
+            throttled_periods: periods.map(|periods| periods.min(denied_ms)),
+            length_ns: 1000 * MS,
+        });
+    prop::collection::vec(one, 1..200)
+}
+
+proptest! {
+    #[test]
+    fn no_more_periods_are_throttled_than_there_are(windows in windows(), limit in 0.01_f64..8.0, burst in 0.0_f64..1e9) {
+        let bandwidth = Bandwidth { limit_cores: limit, burst_ns: burst };
+        let mut replay = Replay::new(bandwidth);
+        for (number, window) in windows.iter().enumerate() {
+            let count = replay.window(bandwidth, window, number as u64);
+            prop_assert!(count.throttled <= count.periods && count.periods <= 10);
+        }
+    }
+
+    #[test]
+    fn a_higher_limit_never_throttles_more(windows in windows()) {
+        let mut history = History::default();
+        windows.iter().for_each(|window| history.push(window, None));
+        let throttled: Vec<_> = history.limits().map(|(_, count)| count.throttled).collect();
+        prop_assert!(throttled.is_sorted_by(|low, high| low >= high), "{throttled:?}");
+        prop_assert_eq!(throttled.len(), LIMITS_CORES.len());
+    }
+
+    #[test]
+    fn a_quantile_covers_its_share(used in prop::collection::vec(0_u64..60_000, 1..300)) {
+        let mut history = History::default();
+        used.iter().for_each(|&ms| history.push(&window(ms, 10), None));
+        let p95 = history.use_quantile(0.95).unwrap();
+        let covered = used.iter().filter(|&&ms| ms as f64 / 1000.0 <= p95 * 1.000_001).count();
+        prop_assert!(covered as f64 >= used.len() as f64 * 0.95);
+    }
+}
