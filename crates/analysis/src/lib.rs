@@ -22,6 +22,7 @@ pub use grid::LIMITS_CORES;
 pub use history::{History, RETAINED_WINDOWS};
 pub use hysteresis::Steady;
 pub use memory::{Gogc, MemoryAdvice, memory_advice};
+pub use patch::merged;
 pub use replay::{Bandwidth, Count, Replay};
 pub use rules::findings;
 pub use window::Window;

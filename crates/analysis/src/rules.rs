@@ -130,7 +130,7 @@ fn no_cpu_request(facts: &Facts) -> Answer {
     if facts.request_cores.is_some_and(|request| request > 0.0) {
         return None;
     }
-    let wanted = facts.cpu.request_cores;
+    let wanted = wanted_request(facts);
     let figures = wanted.map(|p95| ("useP95Cores", p95)).into_iter().collect();
     Some((figures, wanted.map(|p95| patch::cpu_request(&facts.container, p95))))
 }
@@ -144,12 +144,18 @@ fn request_below_use(facts: &Facts) -> Answer {
 }
 
 fn request_off(facts: &Facts, is_off: impl Fn(f64, f64) -> bool) -> Answer {
-    let (request, p95) = (facts.request_cores.filter(|&request| request > 0.0)?, facts.cpu.request_cores?);
+    let (request, p95) = (facts.request_cores.filter(|&request| request > 0.0)?, wanted_request(facts)?);
     if !is_off(request, p95) || (request - p95).abs() < SMALL_CORES {
         return None;
     }
     let figures = vec![("requestCores", request), ("useP95Cores", p95)];
     Some((figures, Some(patch::cpu_request(&facts.container, p95))))
+}
+
+/// The 95th percentile of use, and no more than the limit: Kubernetes refuses such a pod.
+fn wanted_request(facts: &Facts) -> Option<f64> {
+    let p95 = facts.cpu.request_cores?;
+    Some(facts.limit_cores.map_or(p95, |limit| p95.min(limit)))
 }
 
 fn no_memory_limit(facts: &Facts) -> Answer {

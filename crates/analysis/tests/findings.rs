@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use analysis::{CpuAdvice, Facts, Gogc, Kind, Language, LimitAdvice, Runtime, Steady, findings, memory_advice};
+use analysis::{CpuAdvice, Facts, Gogc, Kind, Language, LimitAdvice, Runtime, Steady, findings, memory_advice, merged};
 
 const GIB: u64 = 1 << 30;
 
@@ -33,8 +33,10 @@ fn kinds(facts: &Facts) -> Vec<Kind> {
     findings(facts).iter().map(|finding| finding.kind).collect()
 }
 
-/// What must be changed of the sound container for one kind; parallelism findings of Go come with their cause.
-fn cases() -> Vec<(Kind, fn(&mut Facts))> {
+type Change = fn(&mut Facts);
+
+/// What must be changed of the sound container for one kind.
+fn cases() -> Vec<(Kind, Change)> {
     vec![
         (Kind::NoCpuRequest, |facts| facts.request_cores = None),
         (Kind::FractionalLimit, |facts| facts.limit_cores = Some(2.5)),
@@ -95,6 +97,27 @@ fn the_change_is_a_patch_of_the_workload() {
     assert_eq!(findings(&facts)[0].patch, Some(patch));
     facts.cpu.limit = None;
     assert_eq!(findings(&facts)[0].patch, None);
+}
+
+#[test]
+fn one_patch_of_several_keeps_the_first_of_two_changes_of_a_field() {
+    let container = |limit: &str, more: serde_json::Value| {
+        let mut container = serde_json::json!({ "name": "app", "resources": { "limits": { "cpu": limit } } });
+        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::json!({ "spec": { "template": { "spec": { "containers": [container] } } } })
+    };
+    let environment = serde_json::json!({ "env": [{ "name": "GOMAXPROCS", "value": "2" }] });
+    let patches = [container("2", serde_json::json!({})), container("3", environment.clone())];
+    assert_eq!(merged("app", patches.iter()), Some(container("2", environment)));
+    assert_eq!(merged("app", std::iter::empty()), None);
+}
+
+#[test]
+fn a_request_is_never_advised_above_the_limit() {
+    let mut facts = sound();
+    (facts.request_cores, facts.cpu.request_cores) = (Some(0.5), Some(2.3));
+    let below = &findings(&facts)[0];
+    assert_eq!((below.kind, below.evidence["useP95Cores"]), (Kind::RequestBelowUse, 2.0));
 }
 
 #[test]

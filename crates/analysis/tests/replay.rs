@@ -24,7 +24,7 @@ fn replayed(window: Window, limit_cores: f64, burst_ms: f64) -> Count {
 }
 
 fn share(window: Window, limit_cores: f64, burst_ms: f64) -> f64 {
-    replayed(window, limit_cores, burst_ms).share().unwrap()
+    replayed(window, limit_cores, burst_ms).share().expect("the window has periods")
 }
 
 #[test]
