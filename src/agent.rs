@@ -13,8 +13,10 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::advise::Advisor;
 use crate::config::{Config, chain};
 use crate::exit::Failure;
+use crate::serve::page::Page;
 use crate::serve::{self, Access, Auth, State, TlsListener};
 use crate::trace::{Tracing, Wiring};
 
@@ -33,6 +35,7 @@ pub(crate) struct Agent {
     address: SocketAddr,
     stop_serving: oneshot::Sender<()>,
     serving: JoinHandle<()>,
+    advising: JoinHandle<()>,
 }
 
 impl Agent {
@@ -69,7 +72,10 @@ impl Agent {
             })
             .context("cannot start the sampler's thread")?
         };
-        let state = State::new(published.clone(), pods.clone(), metrics, config.max_series);
+        let advisor = Advisor::new(config.proc_root.clone());
+        let advising = tokio::spawn(advisor.clone().follow(published.clone()));
+        let page = Page::new(published.clone(), pods.clone(), metrics, config.max_series);
+        let state = State::new(published.clone(), pods.clone(), page, advisor);
         let access = Access { cadvisor: config.cadvisor_metrics, auth };
         let (stop_serving, stopped) = oneshot::channel();
         let serving = match config.tls.clone() {
@@ -80,6 +86,7 @@ impl Agent {
             sampling,
             tracing,
             _pinning: pinning,
+            advising,
             sampler_ended,
             published,
             pods,
@@ -111,6 +118,7 @@ impl Agent {
 
     /// Ends everything within a second.
     pub(crate) async fn drain(self) {
+        self.advising.abort();
         let _ = self.stop_serving.send(());
         if tokio::time::timeout(DRAIN, self.serving).await.is_err() {
             tracing::warn!("open requests were cut off");

@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Show the main job on this machine: a kubepods tree with real workloads, the agent, and a live table
     Demo(DemoArgs),
+    /// Tell owners what to change: limits, requests, parallelism, memory; asks a running agent
+    Advise(AdviseArgs),
     /// Check the configuration and print what is in force, as YAML
     CheckConfig(Box<RunArgs>),
     /// Tell what the agent would find on this node, and what to do about what is missing
@@ -92,6 +94,22 @@ pub(crate) struct JsonArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AdviseArgs {
+    /// Only containers of this namespace
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Only containers of this pod
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pod: Option<String>,
+    /// As what: patch prints a strategic-merge patch a container
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: crate::advise::Output,
+    /// Where the agent listens
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
+    pub(crate) address: std::net::SocketAddr,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! cpuwarden: the binary. Start-up, shutdown, and nothing else.
 
+mod advise;
 mod agent;
 mod cli;
 mod config;
@@ -47,6 +48,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(args) => run::run(&args.resolve()?)?,
         Command::CheckConfig(args) => run::check_config(&args.resolve()?)?,
         Command::Demo(args) => demo::demo(&args)?,
+        Command::Advise(args) => advise::advise(&args)?,
         Command::Doctor(args) => return doctor::doctor(*args),
         Command::Topology(args) => pinning::topology(*args)?,
         Command::Pins(args) => pinning::pins(*args)?,

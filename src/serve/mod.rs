@@ -1,7 +1,8 @@
-//! The endpoint: /metrics, /healthz, /readyz, and /metrics/cadvisor where asked for. A request reads the latest snapshot and never touches the kernel.
+//! The endpoint: /metrics, /api/v1/advice, /healthz, /readyz, and /metrics/cadvisor where asked for. A request reads the
+//! latest snapshot and never touches the kernel.
 
 mod auth;
-mod page;
+pub(crate) mod page;
 mod tls;
 
 use std::sync::Arc;
@@ -12,12 +13,13 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
+use metrics::Format;
 use metrics::exposition::accepts_gzip;
-use metrics::{AgentMetrics, Format};
 use pods::Pods;
 use sampler::Published;
 use tokio::sync::oneshot;
 
+use crate::advise::Advisor;
 pub(crate) use auth::Auth;
 use page::{Page, Subject};
 pub(crate) use tls::TlsListener;
@@ -28,12 +30,12 @@ pub(crate) struct State {
     published: Published,
     pods: Pods,
     page: Arc<Page>,
+    advisor: Advisor,
 }
 
 impl State {
-    pub(crate) fn new(published: Published, pods: Pods, metrics: Arc<AgentMetrics>, max_series: usize) -> Self {
-        let page = Arc::new(Page::new(published.clone(), pods.clone(), metrics, max_series));
-        Self { published, pods, page }
+    pub(crate) fn new(published: Published, pods: Pods, page: Page, advisor: Advisor) -> Self {
+        Self { published, pods, page: Arc::new(page), advisor }
     }
 }
 
@@ -64,9 +66,9 @@ where
     }
 }
 
-/// The pages of metrics, behind a guard where there is one.
+/// The pages that tell of pods, behind a guard where there is one.
 fn pages(Access { cadvisor, auth }: Access) -> Router<State> {
-    let mut pages = Router::new().route("/metrics", get(metrics));
+    let mut pages = Router::new().route("/metrics", get(metrics)).route("/api/v1/advice", get(advice));
     if cadvisor {
         pages = pages.route("/metrics/cadvisor", get(cadvisor_metrics));
     }
@@ -77,7 +79,7 @@ fn pages(Access { cadvisor, auth }: Access) -> Router<State> {
 }
 
 async fn index() -> &'static str {
-    "cpuwarden: /metrics (Prometheus text or OpenMetrics), /healthz (the process), /readyz (sampled, pods known)\n"
+    "cpuwarden: /metrics (Prometheus text or OpenMetrics), /api/v1/advice (JSON), /healthz (the process), /readyz (sampled, pods known)\n"
 }
 
 async fn metrics(axum::extract::State(state): axum::extract::State<State>, headers: HeaderMap) -> Response {
@@ -99,6 +101,13 @@ fn page(state: &State, subject: Subject, headers: &HeaderMap) -> Response {
         response.headers_mut().insert(header::CONTENT_ENCODING, header::HeaderValue::from_static("gzip"));
     }
     response
+}
+
+async fn advice(axum::extract::State(state): axum::extract::State<State>) -> Response {
+    match serde_json::to_vec(&state.advisor.advice()) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 async fn healthz() -> &'static str {

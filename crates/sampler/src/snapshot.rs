@@ -141,6 +141,8 @@ pub struct ContainerRow {
     pub cpuset: Option<Arc<CpusetRow>>,
     /// Bytes of memory by NUMA node: (node id, bytes).
     pub numa_memory: Vec<(u32, u64)>,
+    /// The first process, as this PID namespace numbers it; `None` while none was seen.
+    pub first_pid: Option<u32>,
     /// Threads.
     pub threads: Option<u64>,
     /// Threads in state R.

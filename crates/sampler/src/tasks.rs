@@ -90,6 +90,7 @@ impl TaskScan {
         self.reader.threads(directory, threads);
         self.cost.any_process |= !threads.is_empty();
         row.threads = (!threads.is_empty()).then_some(threads.len() as u64);
+        row.first_pid = threads.first().map(|&(pid, _)| pid);
         row.runnable_threads = None;
         if !threads.is_empty() && threads.len() <= MOST_THREADS {
             let denied_ns = row.cfs.map_or(0, |cfs| cfs.throttled_ns) + row.throttled_ancestor_ns.unwrap_or(0);

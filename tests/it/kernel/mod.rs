@@ -1,6 +1,7 @@
 //! Tests on real cgroups of the kernel that runs: as root, on v1 or v2.
 
 mod accounting;
+mod advice;
 mod agent;
 mod demo;
 mod doctor;

@@ -132,6 +132,7 @@ fn container(n: usize) -> ContainerRow {
         waits: Some(Arc::new(waits(seed))),
         cpuset: Some(Arc::new(CpusetRow { cpus: "0-3,8".to_owned(), count: 5 })),
         numa_memory: vec![(0, 33_554_432 + seed), (1, 4096)],
+        first_pid: Some(1),
         threads: Some(23),
         runnable_threads: Some(2),
         memory_working_set_bytes: Some(134_217_728 + seed),

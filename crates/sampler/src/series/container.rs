@@ -86,6 +86,7 @@ impl Track for ContainerSeries {
         row.period_usec = None;
         row.cpuset = None;
         row.numa_memory.clear();
+        row.first_pid = None;
         row.threads = None;
         row.runnable_threads = None;
         row.memory_working_set_bytes = None;

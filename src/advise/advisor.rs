@@ -1,0 +1,104 @@
+//! Follows the snapshots, one window a second, and answers with advice.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use analysis::{OBJECTIVE, findings};
+use runtimes::Detector;
+use sampler::Published;
+use sampler::snapshot::{ContainerRow, NodeSnapshot};
+
+use super::report::{ContainerReport, Report};
+use super::subject::Subject;
+
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Shared by the task that feeds it and the handlers that ask it.
+#[derive(Clone)]
+pub(crate) struct Advisor(Arc<Mutex<Node>>);
+
+/// All containers of the node.
+struct Node {
+    detector: Detector,
+    /// By the labels of the series, which outlive restarts.
+    subjects: HashMap<Box<str>, Subject>,
+    latest: Arc<NodeSnapshot>,
+    last: Option<Instant>,
+}
+
+impl Advisor {
+    /// An advisor that looks for runtimes in this `/proc`.
+    pub(crate) fn new(proc_root: PathBuf) -> Self {
+        let detector = Detector::new(proc_root);
+        Self(Arc::new(Mutex::new(Node { detector, subjects: HashMap::new(), latest: Arc::default(), last: None })))
+    }
+
+    /// Takes in a snapshot a second, until it is aborted.
+    pub(crate) async fn follow(self, published: Published) {
+        let mut second = tokio::time::interval(WINDOW);
+        second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            second.tick().await;
+            let (advisor, latest) = (self.clone(), published.latest());
+            // Reading /proc may wait; nothing else on this runtime does.
+            let observed = tokio::task::spawn_blocking(move || advisor.lock().observe(latest, Instant::now())).await;
+            if let Err(error) = observed {
+                tracing::error!(%error, "a window of the advice is lost");
+            }
+        }
+    }
+
+    /// The advice for every container that lives.
+    pub(crate) fn advice(&self) -> Report {
+        let node = self.lock();
+        let rows = node.latest.containers.iter().filter(|row| row.live);
+        Report { objective: OBJECTIVE, containers: rows.filter_map(|row| node.report(row)).collect() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Node> {
+        // A window that panicked has lost at most that window.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
+    fn observe(&mut self, latest: Arc<NodeSnapshot>, now: Instant) {
+        if latest.sequence == self.latest.sequence {
+            return;
+        }
+        let length = self.last.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
+        let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
+        for row in latest.containers.iter().filter(|row| row.live) {
+            let labels = &row.identity.labels;
+            if !self.subjects.contains_key(labels) {
+                self.subjects.insert(labels.clone(), Subject::default());
+            }
+            let Some(subject) = self.subjects.get_mut(labels) else { continue };
+            subject.observe(row, length_ns);
+            subject.detect(row, &mut self.detector);
+        }
+        if self.subjects.len() > latest.containers.len() {
+            let known: std::collections::HashSet<&str> =
+                latest.containers.iter().map(|row| &*row.identity.labels).collect();
+            self.subjects.retain(|labels, _| known.contains(&**labels));
+        }
+        self.latest = latest;
+    }
+
+    fn report(&self, row: &ContainerRow) -> Option<ContainerReport> {
+        let facts = self.subjects.get(&row.identity.labels)?.facts(row, &self.latest.node.kernel.release);
+        Some(ContainerReport {
+            namespace: row.identity.namespace.clone(),
+            pod: row.identity.pod.clone(),
+            container: row.identity.container.clone(),
+            limit_cores: facts.limit_cores,
+            request_cores: facts.request_cores,
+            findings: findings(&facts),
+            runtime: facts.runtime,
+            cpu: facts.cpu,
+            memory: facts.memory,
+        })
+    }
+}

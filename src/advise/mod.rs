@@ -1,0 +1,41 @@
+//! Advice to owners: what the agent gathers for it, and `cpuwarden advise`, which asks for it.
+
+mod advisor;
+mod client;
+mod render;
+mod report;
+mod subject;
+
+use clap::ValueEnum;
+
+use crate::cli::AdviseArgs;
+use crate::exit::Failure;
+
+pub(crate) use advisor::Advisor;
+use report::Report;
+
+/// How advice is printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// A line a finding
+    #[default]
+    Table,
+    /// As the API has it
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// A strategic-merge patch of the workload a container, as YAML documents
+    Patch,
+}
+
+/// Prints a running agent's advice.
+///
+/// # Errors
+/// No agent answers at the address, or what answers is none.
+pub(crate) fn advise(args: &AdviseArgs) -> Result<(), Failure> {
+    let mut report: Report = client::get(args.address, "/api/v1/advice")?;
+    let is_wanted = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+    report.containers.retain(|row| is_wanted(&args.namespace, &row.namespace) && is_wanted(&args.pod, &row.pod));
+    print!("{}", render::render(&report, args.output)?);
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Advice as text.
+
+use std::fmt::Write as _;
+
+use analysis::{Finding, Severity};
+use anyhow::Context as _;
+
+use super::Output;
+use super::report::{ContainerReport, Report};
+use crate::exit::Failure;
+
+pub(super) fn render(report: &Report, output: Output) -> Result<String, Failure> {
+    Ok(match output {
+        Output::Table => table(report),
+        Output::Json => serde_json::to_string_pretty(report).context("cannot print the advice")? + "\n",
+        Output::Yaml => serde_yaml_ng::to_string(report).context("cannot print the advice")?,
+        Output::Patch => patches(report).context("cannot print the patches")?,
+    })
+}
+
+fn table(report: &Report) -> String {
+    let mut text = String::new();
+    for row in &report.containers {
+        let _ = writeln!(text, "{}", headline(row));
+        for finding in &row.findings {
+            let _ = writeln!(text, "  {}", line(finding));
+        }
+    }
+    if text.is_empty() { "no containers\n".to_owned() } else { text }
+}
+
+fn headline(row: &ContainerReport) -> String {
+    let mut text = format!("{}/{}/{}", row.namespace, row.pod, row.container);
+    if let Some(runtime) = &row.runtime {
+        let _ = write!(text, "  {}", runtime.version.as_deref().unwrap_or(runtime.language.as_str()));
+        if let Some(parallelism) = runtime.parallelism {
+            let _ = write!(text, " ×{parallelism}");
+        }
+    }
+    if let Some(limit) = row.limit_cores {
+        let _ = write!(text, "  limit {limit}");
+    }
+    if let Some(limit) = row.cpu.limit {
+        let _ = write!(text, "  advised {}{}", if limit.is_lower_bound { "≥ " } else { "" }, limit.cores);
+    }
+    text
+}
+
+fn line(finding: &Finding) -> String {
+    let mark = if finding.severity == Severity::Warning { "!" } else { "·" };
+    let mut text = format!("{mark} {}", finding.kind.as_str());
+    for (name, figure) in &finding.evidence {
+        let figure = (figure * 1000.0).round() / 1000.0;
+        let _ = write!(text, "  {name}={figure}");
+    }
+    text
+}
+
+/// One document a container that has something to patch, under a comment that says whose it is.
+fn patches(report: &Report) -> Result<String, serde_yaml_ng::Error> {
+    let mut text = String::new();
+    for row in &report.containers {
+        let patches = row.findings.iter().filter_map(|finding| finding.patch.as_ref());
+        let Some(patch) = analysis::merged(&row.container, patches) else { continue };
+        let _ = write!(text, "---\n# {}/{}\n{}", row.namespace, row.pod, serde_yaml_ng::to_string(&patch)?);
+    }
+    Ok(text)
+}

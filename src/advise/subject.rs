@@ -1,0 +1,156 @@
+//! What is gathered of one container, and the facts that come of it.
+
+use analysis::{CpuAdvice, Facts, History, OBJECTIVE, Runtime, Steady, Window, memory_advice};
+use runtimes::Detector;
+use sampler::snapshot::ContainerRow;
+
+/// Seconds after which older figures have faded to a third: the window of the history.
+const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
+/// Seconds in which the live set's proxy may double again after a low.
+const LIVE_SET_SECONDS: f64 = 3600.0;
+/// Windows between two evaluations of the figures that are shown: a minute.
+const EVALUATE_EVERY: u64 = 60;
+/// Share of throttled periods from which the CPU counts as short.
+const CPU_SHORT: f64 = 0.05;
+
+/// Fading sums.
+#[derive(Debug, Default)]
+struct Sums {
+    seconds: f64,
+    used: f64,
+    periods: f64,
+    throttled: f64,
+    ancestor_denied: f64,
+    contention: f64,
+}
+
+/// Counters at the last window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Marks {
+    used_ns: u64,
+    denied_ns: u64,
+    periods: u64,
+    throttled: u64,
+    ancestor_ns: u64,
+    contention_ns: u64,
+}
+
+impl Marks {
+    fn of(row: &ContainerRow) -> Self {
+        let cfs = row.cfs.unwrap_or_default();
+        let ancestor_ns = row.throttled_ancestor_ns.unwrap_or(0);
+        Self {
+            used_ns: row.user_ns.unwrap_or(0) + row.system_ns.unwrap_or(0),
+            denied_ns: cfs.throttled_ns + ancestor_ns,
+            periods: cfs.periods,
+            throttled: cfs.throttled_periods,
+            ancestor_ns,
+            contention_ns: row.contention_lower_ns.unwrap_or(0),
+        }
+    }
+}
+
+/// One container's history.
+#[derive(Debug, Default)]
+pub(super) struct Subject {
+    history: History,
+    marks: Option<Marks>,
+    sums: Sums,
+    live_set: Option<f64>,
+    windows: u64,
+    limit: Steady,
+    cpu: CpuAdvice,
+    pid: Option<u32>,
+    runtime: Option<Runtime>,
+}
+
+impl Subject {
+    /// Takes in what was counted since the last window.
+    pub(super) fn observe(&mut self, row: &ContainerRow, length_ns: u64) {
+        let now = Marks::of(row);
+        let Some(then) = self.marks.replace(now).filter(|_| length_ns > 0) else { return };
+        let has_quota = row.cfs.is_some() && row.limit_cores.is_some();
+        let gained = |of: fn(&Marks) -> u64| of(&now).saturating_sub(of(&then));
+        let window = Window {
+            used_ns: gained(|marks| marks.used_ns),
+            denied_ns: gained(|marks| marks.denied_ns),
+            periods: has_quota.then(|| gained(|marks| marks.periods)),
+            throttled_periods: has_quota.then(|| gained(|marks| marks.throttled)),
+            length_ns,
+        };
+        self.history.push(&window, row.limit_cores);
+        let ancestor_ns = gained(|marks| marks.ancestor_ns);
+        self.sums.add(&window, ancestor_ns, gained(|marks| marks.contention_ns));
+        self.follow_live_set(row, length_ns);
+        self.windows += 1;
+        if self.windows.is_multiple_of(EVALUATE_EVERY) {
+            self.evaluate();
+        }
+    }
+
+    /// Detects the runtime anew when another process is the first.
+    pub(super) fn detect(&mut self, row: &ContainerRow, detector: &mut Detector) {
+        if self.pid == row.first_pid {
+            return;
+        }
+        self.pid = row.first_pid;
+        let cpus = row.cpuset.as_ref().map(|cpuset| cpuset.count);
+        self.runtime = row.first_pid.and_then(|pid| detector.detect(pid, cpus, row.limit_cores));
+    }
+
+    /// What is known now, against the row's own settings.
+    pub(super) fn facts(&self, row: &ContainerRow, kernel_release: &str) -> Facts {
+        let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
+        let throttled_share = share(self.sums.throttled, self.sums.periods).filter(|_| row.cfs.is_some());
+        let is_cpu_short = throttled_share.is_some_and(|share| share > CPU_SHORT);
+        let memory = row.memory_limit_bytes.zip(row.memory_working_set_bytes).map(|(limit, working_set)| {
+            let live_set = self.live_set.unwrap_or(working_set as f64) as u64;
+            memory_advice(limit, working_set, live_set, is_cpu_short)
+        });
+        let ancestor = row.throttled_ancestor_ns.and(share(self.sums.ancestor_denied, self.sums.seconds));
+        let contention = row.contention_lower_ns.and(share(self.sums.contention, self.sums.used));
+        Facts {
+            container: row.identity.container.clone(),
+            limit_cores: row.limit_cores,
+            request_cores: row.request_cores,
+            throttled_share,
+            ancestor_denied_cores: ancestor,
+            contention_share: contention,
+            memory_limit: row.memory_limit_bytes,
+            memory_request: row.memory_request_bytes,
+            kernel_release: kernel_release.to_owned(),
+            cpu: CpuAdvice { windows: self.history.windows(), ..self.cpu },
+            memory,
+            runtime: self.runtime.clone(),
+        }
+    }
+
+    /// The limit that is shown changes only when another has lasted.
+    fn evaluate(&mut self) {
+        let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE);
+        let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));
+        let held = [fresh.limit, self.cpu.limit].into_iter().flatten().find(|limit| Some(limit.cores) == shown);
+        self.cpu = CpuAdvice { limit: held, ..fresh };
+    }
+
+    /// The lowest working set, forgotten slowly: what a collection leaves is the nearest to the live set.
+    fn follow_live_set(&mut self, row: &ContainerRow, length_ns: u64) {
+        let Some(working_set) = row.memory_working_set_bytes.map(|bytes| bytes as f64) else { return };
+        let risen = self.live_set.map(|live| live * (1.0 + length_ns as f64 / 1e9 / LIVE_SET_SECONDS));
+        self.live_set = Some(risen.map_or(working_set, |live| live.min(working_set)));
+    }
+}
+
+impl Sums {
+    fn add(&mut self, window: &Window, ancestor_ns: u64, contention_ns: u64) {
+        let seconds = window.length_ns as f64 / 1e9;
+        let keep = (-seconds / MEMORY_SECONDS).exp();
+        let fade = |sum: &mut f64, gain: f64| *sum = *sum * keep + gain;
+        fade(&mut self.seconds, seconds);
+        fade(&mut self.used, window.used_ns as f64);
+        fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
+        fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
+        fade(&mut self.ancestor_denied, ancestor_ns as f64 / 1e9);
+        fade(&mut self.contention, contention_ns as f64);
+    }
+}
