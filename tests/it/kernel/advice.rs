@@ -24,8 +24,8 @@ fn a_throttled_container_is_told_so_with_figures() {
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
     let _spinner = container.spawn(&Workload::Spin { threads: 1 });
     let finding = |row: &Value| {
-        let findings = row["findings"].as_array().unwrap().iter();
-        findings.cloned().find(|finding| finding["kind"] == "throttled-by-own-quota")
+        let mut findings = row["findings"].as_array().unwrap().iter();
+        findings.find(|finding| finding["kind"] == "throttled-by-own-quota").cloned()
     };
     eventually("the finding", || advice(&agent).is_some_and(|row| finding(&row).is_some()));
     let found = finding(&advice(&agent).unwrap()).unwrap();
