@@ -72,7 +72,7 @@ impl Agent {
             })
             .context("cannot start the sampler's thread")?
         };
-        let advisor = Advisor::new(config.proc_root.clone());
+        let advisor = Advisor::new(config.proc_root.clone(), Arc::clone(&metrics));
         let advising = tokio::spawn(advisor.clone().follow(published.clone()));
         let page = Page::new(published.clone(), pods.clone(), metrics, config.max_series);
         let state = State::new(published.clone(), pods.clone(), page, advisor);

@@ -6,12 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use analysis::{OBJECTIVE, findings};
+use metrics::AgentMetrics;
 use runtimes::Detector;
 use sampler::Published;
 use sampler::snapshot::{ContainerRow, NodeSnapshot};
 
 use super::report::{ContainerReport, Report};
 use super::subject::Subject;
+
+/// Windows from one look of the metrics at the advice to the next: it changes once a minute, and runtimes when a
+/// container starts.
+const EXPORT_EVERY: u64 = 10;
 
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -22,17 +27,19 @@ pub(crate) struct Advisor(Arc<Mutex<Node>>);
 /// All containers of the node.
 struct Node {
     detector: Detector,
+    metrics: Arc<AgentMetrics>,
     /// By the labels of the series, which outlive restarts.
     subjects: HashMap<Box<str>, Subject>,
     latest: Arc<NodeSnapshot>,
     last: Option<Instant>,
+    windows: u64,
 }
 
 impl Advisor {
     /// An advisor that looks for runtimes in this `/proc`.
-    pub(crate) fn new(proc_root: PathBuf) -> Self {
-        let detector = Detector::new(proc_root);
-        Self(Arc::new(Mutex::new(Node { detector, subjects: HashMap::new(), latest: Arc::default(), last: None })))
+    pub(crate) fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>) -> Self {
+        let (detector, subjects, latest) = (Detector::new(proc_root), HashMap::new(), Arc::default());
+        Self(Arc::new(Mutex::new(Node { detector, metrics, subjects, latest, last: None, windows: 0 })))
     }
 
     /// Takes in a snapshot a second, until it is aborted.
@@ -85,6 +92,16 @@ impl Node {
             self.subjects.retain(|labels, _| known.contains(&**labels));
         }
         self.latest = latest;
+        if self.windows.is_multiple_of(EXPORT_EVERY) {
+            self.export();
+        }
+        self.windows += 1;
+    }
+
+    fn export(&self) {
+        let rows = self.latest.containers.iter().filter(|row| row.live && !row.identity.namespace.is_empty());
+        let rows: Vec<_> = rows.filter_map(|row| Some(self.subjects.get(&row.identity.labels)?.advised(row))).collect();
+        self.metrics.advice().set(&rows, OBJECTIVE);
     }
 
     fn report(&self, row: &ContainerRow) -> Option<ContainerReport> {

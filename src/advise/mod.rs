@@ -36,6 +36,6 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let mut report: Report = client::get(args.address, "/api/v1/advice")?;
     let is_wanted = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
     report.containers.retain(|row| is_wanted(&args.namespace, &row.namespace) && is_wanted(&args.pod, &row.pod));
-    print!("{}", render::render(&report, args.output)?);
+    crate::output::show(&render::render(&report, args.output)?);
     Ok(())
 }

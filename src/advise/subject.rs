@@ -1,6 +1,7 @@
 //! What is gathered of one container, and the facts that come of it.
 
-use analysis::{CpuAdvice, Facts, History, OBJECTIVE, Runtime, Steady, Window, memory_advice};
+use analysis::{CpuAdvice, Facts, History, MemoryAdvice, OBJECTIVE, Runtime, Steady, Window, memory_advice};
+use metrics::AdviceRow;
 use runtimes::Detector;
 use sampler::snapshot::ContainerRow;
 
@@ -100,13 +101,8 @@ impl Subject {
 
     /// What is known now, against the row's own settings.
     pub(super) fn facts(&self, row: &ContainerRow, kernel_release: &str) -> Facts {
-        let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
-        let throttled_share = share(self.sums.throttled, self.sums.periods).filter(|_| row.cfs.is_some());
-        let is_cpu_short = throttled_share.is_some_and(|share| share > CPU_SHORT);
-        let memory = row.memory_limit_bytes.zip(row.memory_working_set_bytes).map(|(limit, working_set)| {
-            let live_set = self.live_set.unwrap_or(working_set as f64) as u64;
-            memory_advice(limit, working_set, live_set, is_cpu_short)
-        });
+        let throttled_share = self.throttled_share(row);
+        let memory = self.memory(row);
         let ancestor = row.throttled_ancestor_ns.and(share(self.sums.ancestor_denied, self.sums.seconds));
         let contention = row.contention_lower_ns.and(share(self.sums.contention, self.sums.used));
         Facts {
@@ -125,6 +121,31 @@ impl Subject {
         }
     }
 
+    /// What the metrics show.
+    pub(super) fn advised<'a>(&'a self, row: &'a ContainerRow) -> AdviceRow<'a> {
+        let memory = self.memory(row);
+        let runtime = self.runtime.as_ref();
+        AdviceRow {
+            name: [&row.identity.namespace, &row.identity.pod, &row.identity.container],
+            runtime: runtime.map(|found| [found.language.as_str(), found.version.as_deref().unwrap_or_default()]),
+            parallelism: runtime.and_then(|found| found.parallelism),
+            limit_cores: self.cpu.limit.map(|limit| limit.cores),
+            burst_seconds: self.cpu.burst_seconds,
+            memory_soft_limit_bytes: memory.and_then(|memory| memory.soft_limit_bytes),
+        }
+    }
+
+    fn throttled_share(&self, row: &ContainerRow) -> Option<f64> {
+        share(self.sums.throttled, self.sums.periods).filter(|_| row.cfs.is_some())
+    }
+
+    fn memory(&self, row: &ContainerRow) -> Option<MemoryAdvice> {
+        let is_cpu_short = self.throttled_share(row).is_some_and(|share| share > CPU_SHORT);
+        let (limit, working_set) = row.memory_limit_bytes.zip(row.memory_working_set_bytes)?;
+        let live_set = self.live_set.unwrap_or(working_set as f64) as u64;
+        Some(memory_advice(limit, working_set, live_set, is_cpu_short))
+    }
+
     /// The limit that is shown changes only when another has lasted.
     fn evaluate(&mut self) {
         let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE);
@@ -139,6 +160,10 @@ impl Subject {
         let risen = self.live_set.map(|live| live * (1.0 + length_ns as f64 / 1e9 / LIVE_SET_SECONDS));
         self.live_set = Some(risen.map_or(working_set, |live| live.min(working_set)));
     }
+}
+
+fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
 }
 
 impl Sums {

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntGaugeVec, Opts, Registry};
+use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntGaugeVec, Registry};
 
-use crate::PinningMetrics;
-use crate::catalogue::{Descriptor, agent};
+use crate::catalogue::agent;
+use crate::live::{opts, registered};
+use crate::{AdviceMetrics, PinningMetrics};
 
 /// Seconds; a tick of 10,000 cgroups stays under 0.2.
 const DURATION_BUCKETS: [f64; 10] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
@@ -36,6 +36,7 @@ pub struct AgentMetrics {
     pod_source_last_success: GaugeVec,
     apiserver_requests: IntCounter,
     pinning: PinningMetrics,
+    advice: AdviceMetrics,
 }
 
 impl AgentMetrics {
@@ -59,6 +60,7 @@ impl AgentMetrics {
             pod_source_last_success: registered(&registry, GaugeVec::new(opts(last_success), last_success.labels)),
             apiserver_requests: registered(&registry, IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL))),
             pinning: PinningMetrics::new(&registry),
+            advice: AdviceMetrics::new(&registry),
             registry,
         }
     }
@@ -93,18 +95,13 @@ impl AgentMetrics {
         &self.pinning
     }
 
+    /// What containers run in and are advised.
+    pub fn advice(&self) -> &AdviceMetrics {
+        &self.advice
+    }
+
     /// All that has a value now, by name.
     pub(crate) fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
-}
-
-fn opts(descriptor: &Descriptor) -> Opts {
-    Opts::new(descriptor.name, descriptor.help)
-}
-
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: prometheus::Result<C>) -> C {
-    let collector = collector.expect("the catalogue's names and labels are valid");
-    registry.register(Box::new(collector.clone())).expect("the catalogue's names are distinct");
-    collector
 }

@@ -1,13 +1,11 @@
 //! The pinning metrics: gauges that follow the plan, counters that follow the writes.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus::core::Collector;
-use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Registry};
 
 use crate::catalogue::{Descriptor, pinning as catalogue};
+use crate::live::{Live, opts, registered};
 
 /// What pinning counts. Nothing of it is exposed before the first value.
 #[derive(Debug)]
@@ -18,13 +16,6 @@ pub struct PinningMetrics {
     operations: IntCounterVec,
     rejections: IntCounterVec,
     enforcing: Live<IntGaugeVec>,
-}
-
-/// A vector whose series go with what they are about, and which no scrape finds empty in between.
-#[derive(Debug)]
-struct Live<V> {
-    vector: V,
-    series: Mutex<BTreeSet<Vec<String>>>,
 }
 
 impl PinningMetrics {
@@ -80,49 +71,14 @@ impl PinningMetrics {
     }
 }
 
-impl<V> Live<V> {
-    fn new(vector: V) -> Self {
-        Self { vector, series: Mutex::default() }
-    }
-
-    /// Sets these series, and then removes all others.
-    fn keep<'a, const N: usize, T>(
-        &self,
-        values: impl Iterator<Item = ([&'a str; N], T)>,
-        set: impl Fn(&[&str], T),
-        remove: impl Fn(&[&str]) -> prometheus::Result<()>,
-    ) {
-        let mut now = BTreeSet::new();
-        for (labels, value) in values {
-            set(&labels, value);
-            now.insert(labels.map(str::to_owned).to_vec());
-        }
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        for gone in series.difference(&now) {
-            let labels: Vec<&str> = gone.iter().map(String::as_str).collect();
-            // It was set under the same labels before, so it is there.
-            let _ = remove(&labels);
-        }
-        *series = now;
-    }
-}
-
 fn gauge_value(cpus: usize) -> i64 {
     i64::try_from(cpus).unwrap_or(i64::MAX)
 }
 
-fn opts(descriptor: &Descriptor) -> Opts {
-    Opts::new(descriptor.name, descriptor.help)
-}
-
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: prometheus::Result<C>) -> C {
-    let collector = collector.expect("the catalogue's names and labels are valid");
-    registry.register(Box::new(collector.clone())).expect("the catalogue's names are distinct");
-    collector
-}
-
 #[cfg(test)]
 mod tests {
+    use prometheus::core::Collector as _;
+
     use super::*;
 
     #[test]

@@ -30,7 +30,7 @@ fn rows_cost_no_allocation() {
 #[test]
 fn the_agents_own_metrics_cost_a_bounded_number() {
     // Thirteen families through the prometheus crate's gather, with one pinned pod: 130 when this was written.
-    assert!(allocations(0, NO_CAP, Format::Text) < 200);
+    assert!(allocations(0, NO_CAP, Format::Text) < 300);
 }
 
 #[test]

@@ -10,7 +10,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::catalogue::{is_pending, names_in};
 use super::dashboards::queries;
 use super::read;
 use crate::support::http::{free_address, get};
@@ -25,6 +24,7 @@ const EXCUSES: &[(&str, &str, &str)] = &[
     ("cpuwarden_container_runqueue_latency_seconds", WAITS, NO_TRACE),
     ("cpuwarden_interference_wait_seconds_total", WAITS, NO_TRACE),
     ("cpuwarden_bpf_run_seconds_total", WAITS, NO_TRACE),
+    ("runtime_parallelism", "cpuwarden_container_runtime_parallelism{", "the demo's workloads say nothing of theirs"),
     ("cpuwarden_pinned_cpus", "cpuwarden_pinned_cpus{", "the demo pins nothing"),
     ("cpuwarden_pool_cpus", "cpuwarden_pool_cpus{", "the demo pins nothing"),
     ("cpuwarden_exclusive_overlap_", "cpuwarden_exclusive_overlap_seconds_total{", "the demo pins nothing"),
@@ -69,8 +69,7 @@ fn on_this_prometheus(expression: &str) -> String {
 
 fn is_excused(expression: &str, page: &str) -> bool {
     let is_excuse = |part: &str, metric: &str| expression.contains(part) && !page.contains(metric);
-    names_in(expression).into_iter().any(is_pending)
-        || EXCUSES.iter().any(|(part, metric, _reason)| is_excuse(part, metric))
+    EXCUSES.iter().any(|(part, metric, _reason)| is_excuse(part, metric))
 }
 
 /// A running demo; it takes its cgroups away when dropped.

@@ -4,6 +4,7 @@
 //! the exposition, the generated reference and the checks of dashboards and alert rules cannot disagree. Names are the
 //! product's public interface: changing one is a breaking change. This module formats no number and holds no state.
 
+pub(crate) mod advice;
 pub(crate) mod agent;
 pub(crate) mod cadvisor;
 mod container;

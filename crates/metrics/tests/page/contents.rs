@@ -105,7 +105,8 @@ fn a_row_without_values_has_no_series() {
     let row = ContainerRow { identity: snapshots::identity("a", "b", "c"), ..ContainerRow::default() };
     snapshot.containers = vec![row];
     let mut exposition = Exposition::new(NO_CAP);
-    let page = exposition.render(&snapshot, &snapshots::agent(), Format::Text);
+    let page =
+        exposition.render(&snapshot, &AgentMetrics::new(Build { version: "0.1.0", revision: "0123abc" }), Format::Text);
     assert!(!String::from_utf8_lossy(page).contains("cpuwarden_container"));
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use metrics::{AgentMetrics, Build};
+use metrics::{AdviceRow, AgentMetrics, Build};
 use sampler::labels;
 use sampler::snapshot::{
     CfsTotals, ContainerIdentity, ContainerRow, CpuPlace, CpusetRow, FeatureState, KernelInfo, NodeRow, NodeSnapshot,
@@ -33,6 +33,15 @@ pub(crate) fn agent() -> AgentMetrics {
     pinning.add_operations("write", true, 3);
     pinning.add_rejection("request_not_integer");
     pinning.set_enforcing(Some("told to observe"));
+    let row = AdviceRow {
+        name: ["shop", "cart-1", "main"],
+        runtime: Some(["go", "go1.24.4"]),
+        parallelism: Some(8),
+        limit_cores: Some(1.5),
+        burst_seconds: Some(0.05),
+        memory_soft_limit_bytes: Some(700 << 20),
+    };
+    agent.advice().set(&[row], 0.01);
     agent
 }
 

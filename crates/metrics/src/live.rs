@@ -1,0 +1,53 @@
+//! Vectors of the prometheus crate whose series come and go.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus::core::Collector;
+use prometheus::{Opts, Registry};
+
+use crate::catalogue::Descriptor;
+
+/// A vector whose series go with what they are about, and which no scrape finds empty in between.
+#[derive(Debug)]
+pub(crate) struct Live<V> {
+    pub(crate) vector: V,
+    series: Mutex<BTreeSet<Vec<String>>>,
+}
+
+impl<V> Live<V> {
+    pub(crate) fn new(vector: V) -> Self {
+        Self { vector, series: Mutex::default() }
+    }
+
+    /// Sets these series, and then removes all others.
+    pub(crate) fn keep<'a, const N: usize, T>(
+        &self,
+        values: impl Iterator<Item = ([&'a str; N], T)>,
+        set: impl Fn(&[&str], T),
+        remove: impl Fn(&[&str]) -> prometheus::Result<()>,
+    ) {
+        let mut now = BTreeSet::new();
+        for (labels, value) in values {
+            set(&labels, value);
+            now.insert(labels.map(str::to_owned).to_vec());
+        }
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        for gone in series.difference(&now) {
+            let labels: Vec<&str> = gone.iter().map(String::as_str).collect();
+            // It was set under the same labels before, so it is there.
+            let _ = remove(&labels);
+        }
+        *series = now;
+    }
+}
+
+pub(crate) fn opts(descriptor: &Descriptor) -> Opts {
+    Opts::new(descriptor.name, descriptor.help)
+}
+
+pub(crate) fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: prometheus::Result<C>) -> C {
+    let collector = collector.expect("the catalogue's names and labels are valid");
+    registry.register(Box::new(collector.clone())).expect("the catalogue's names are distinct");
+    collector
+}
