@@ -1,8 +1,9 @@
 //! Cgroups that appear, are set, empty and go, told by inotify.
 //!
 //! In cgroupfs mkdir and rmdir reach a watch on the parent; `IN_DELETE_SELF` never comes, so the caller drops a watch
-//! when the parent reports the removal. A directory's watch gets `IN_MODIFY` for each write to a file in it, and on v2,
-//! by `kernfs_notify`, for `cgroup.events` at the first attach and the last exit.
+//! when the parent reports the removal. A directory's watch gets `IN_MODIFY` for each write to a file in it. On v2 the
+//! kernel itself modifies `cgroup.events` at the first attach and the last exit, but tells only where the file's inode
+//! is in memory (`kernfs_notify_workfn`), so that file has a watch of its own.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -29,13 +30,19 @@ pub enum TreeEvent {
     Overflow,
 }
 
-/// Watches on directories of one hierarchy.
+/// Watches on directories and on `cgroup.events` files of one hierarchy.
 #[derive(Debug)]
 pub struct TreeWatch {
     inotify: Inotify,
     buffer: Vec<u8>,
-    places: HashMap<WatchDescriptor, PathBuf>,
-    watches: HashMap<PathBuf, WatchDescriptor>,
+    places: HashMap<WatchDescriptor, (PathBuf, Kind)>,
+    watches: HashMap<PathBuf, Vec<WatchDescriptor>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    Events,
 }
 
 impl TreeWatch {
@@ -76,7 +83,8 @@ impl TreeWatch {
     /// # Errors
     /// No such directory, or no watch left (`fs.inotify.max_user_watches`).
     pub fn watch(&mut self, directory: &Path) -> Result<()> {
-        self.add(directory, WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE | WatchMask::MODIFY)
+        let mask = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE | WatchMask::MODIFY | WatchMask::ONLYDIR;
+        self.add(directory, directory, mask, Kind::Directory)
     }
 
     /// Reports what happens to the cgroup `directory`, and nothing of its sub-directories.
@@ -84,23 +92,32 @@ impl TreeWatch {
     /// # Errors
     /// As [`TreeWatch::watch`].
     pub fn watch_leaf(&mut self, directory: &Path) -> Result<()> {
-        self.add(directory, WatchMask::MODIFY)
+        self.add(directory, directory, WatchMask::MODIFY | WatchMask::ONLYDIR, Kind::Directory)
     }
 
-    fn add(&mut self, directory: &Path, mask: WatchMask) -> Result<()> {
-        let watch = self.inotify.watches().add(directory, mask | WatchMask::ONLYDIR);
-        let watch = watch.map_err(Error::io("watch", directory))?;
-        self.places.insert(watch.clone(), directory.to_owned());
-        self.watches.insert(directory.to_owned(), watch);
+    /// Reports when the cgroup `directory` fills or empties from now on (v2).
+    ///
+    /// # Errors
+    /// No such file, or no watch left.
+    pub fn watch_population(&mut self, directory: &Path) -> Result<()> {
+        self.add(directory, &directory.join("cgroup.events"), WatchMask::MODIFY, Kind::Events)
+    }
+
+    fn add(&mut self, directory: &Path, path: &Path, mask: WatchMask, kind: Kind) -> Result<()> {
+        let watch = self.inotify.watches().add(path, mask).map_err(Error::io("watch", path))?;
+        if self.places.insert(watch.clone(), (directory.to_owned(), kind)).is_none() {
+            self.watches.entry(directory.to_owned()).or_default().push(watch);
+        }
         Ok(())
     }
 
     /// Forgets everything about `directory`, which may be gone already.
     pub fn forget(&mut self, directory: &Path) {
-        let Some(watch) = self.watches.remove(directory) else { return };
-        self.places.remove(&watch);
-        // The kernel may have dropped it together with the inode: then there is nothing to remove.
-        let _ = self.inotify.watches().remove(watch);
+        for watch in self.watches.remove(directory).unwrap_or_default() {
+            self.places.remove(&watch);
+            // The kernel may have dropped it together with the inode: then there is nothing to remove.
+            let _ = self.inotify.watches().remove(watch);
+        }
     }
 
     /// Gives all events that are waiting to `visit`, without blocking.
@@ -129,7 +146,7 @@ impl TreeWatch {
 }
 
 fn translate(
-    places: &HashMap<WatchDescriptor, PathBuf>,
+    places: &HashMap<WatchDescriptor, (PathBuf, Kind)>,
     mask: EventMask,
     watch: &WatchDescriptor,
     name: Option<&OsStr>,
@@ -137,22 +154,20 @@ fn translate(
     if mask.contains(EventMask::Q_OVERFLOW) {
         return Some(TreeEvent::Overflow);
     }
-    let (directory, name) = (places.get(watch)?, name?);
+    let (directory, kind) = places.get(watch)?;
+    if *kind == Kind::Events {
+        return mask.contains(EventMask::MODIFY).then(|| TreeEvent::Populated(directory.clone()));
+    }
+    let name = name?;
     if !mask.contains(EventMask::ISDIR) {
-        return mask.contains(EventMask::MODIFY).then(|| modified(directory, name)).flatten();
+        let is_set = mask.contains(EventMask::MODIFY) && name.as_encoded_bytes().starts_with(b"cpu.");
+        return is_set.then(|| TreeEvent::Set(directory.clone()));
     }
     let path = directory.join(name);
     if mask.intersects(EventMask::CREATE | EventMask::MOVED_TO) {
         return Some(TreeEvent::Appeared(path));
     }
     mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM).then_some(TreeEvent::Removed(path))
-}
-
-fn modified(directory: &Path, file: &OsStr) -> Option<TreeEvent> {
-    if file == "cgroup.events" {
-        return Some(TreeEvent::Populated(directory.to_owned()));
-    }
-    file.as_encoded_bytes().starts_with(b"cpu.").then(|| TreeEvent::Set(directory.to_owned()))
 }
 
 #[cfg(test)]
@@ -198,7 +213,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.events"), "populated 1\n").unwrap();
         let mut watch = TreeWatch::new().unwrap();
-        watch.watch_leaf(root.path()).unwrap();
+        watch.watch_population(root.path()).unwrap();
         fs::write(root.path().join("cgroup.events"), "populated 0\n").unwrap();
         assert!(events(&mut watch).contains(&TreeEvent::Populated(root.path().to_owned())));
     }

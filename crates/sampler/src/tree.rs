@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, subdirectories};
+use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, Version, subdirectories};
 use pods::path;
 use slab::Slab;
 
@@ -252,7 +252,11 @@ impl Tree {
     fn watch_cgroup(&mut self, relative: &str, has_children: bool) {
         let path = self.absolute(relative);
         let Some(watch) = &mut self.watch else { return };
-        let result = if has_children { watch.watch(&path) } else { watch.watch_leaf(&path) };
+        let result = match (has_children, self.hierarchy.version) {
+            (true, _) => watch.watch(&path),
+            (false, Version::V1) => watch.watch_leaf(&path),
+            (false, Version::V2) => watch.watch_leaf(&path).and_then(|()| watch.watch_population(&path)),
+        };
         if let Err(error) = result
             && !error.is_vanished()
         {
