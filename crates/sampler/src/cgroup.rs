@@ -191,6 +191,11 @@ impl Cgroup {
         !self.marks.seen
     }
 
+    /// Nothing has run in it since the tick `read`.
+    pub(crate) fn is_still_since(&self, read: u64) -> bool {
+        self.quiet_from.is_some_and(|from| from <= read)
+    }
+
     /// What is worth reading of it in this tick.
     pub(crate) fn wanted(&self, above: PathQuota, version: Version, tick: u64) -> Wanted {
         let is_container = matches!(self.kind, Kind::Container(_));

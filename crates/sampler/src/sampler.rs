@@ -1,6 +1,7 @@
 //! One tick: find, name, read, count, publish.
 
 mod names;
+mod turns;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -23,9 +24,9 @@ use crate::probe::NodeProbe;
 use crate::publish::{Published, Publisher};
 use crate::reading::{Hot, Reader, Weight};
 use crate::series::{ContainerSeries, PodSeries, SeriesId, Table, Track};
-use crate::slow::{self, Slow};
+use crate::slow::Slow;
 use crate::snapshot::{CgroupKind, CgroupRow, FeatureState, SamplerRow};
-use crate::tasks::{TaskScan, Turn};
+use crate::tasks::TaskScan;
 use crate::tree::Tree;
 use crate::waits::WaitsSlot;
 use crate::wake::{Cause, Wake};
@@ -355,14 +356,14 @@ impl Sampler {
 
     /// Reads one cgroup's counters into its series.
     fn read(&mut self, id: CgroupId) {
-        let (round, tells_settings) = (slow::round_ticks(self.interval()), self.tree.tells_settings());
+        let (is_turn, tells_settings) = (self.is_late_turn(id), self.tree.tells_settings());
         let above = self.tree.cgroups[id].parent.map_or(PathQuota::default(), |parent| self.tree.cgroups[parent].path);
         let cgroup = &mut self.tree.cgroups[id];
         if !cgroup.is_read() {
             return;
         }
-        let is_turn = id as u64 % round == self.tree.tick % round || self.tree.tick < cgroup.born + YOUNG_TICKS;
-        let settings = std::mem::take(&mut cgroup.settings_changed) || is_turn || !tells_settings;
+        let is_young = self.tree.tick < cgroup.born + YOUNG_TICKS;
+        let settings = std::mem::take(&mut cgroup.settings_changed) || is_young || is_turn || !tells_settings;
         let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings };
         let (buffer, errors) = (&mut self.buffer, &mut self.errors);
         let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
@@ -376,25 +377,6 @@ impl Sampler {
             Kind::Pod { .. } => self.count_pod(id, &gains),
             Kind::Container(_) => self.count_container(id, &gains),
             _ => {}
-        }
-    }
-
-    /// Reads the slow files of this tick's share of the containers, and of those that were never read.
-    fn read_slow_round(&mut self) {
-        let round = slow::round_ticks(self.interval());
-        let tick = self.tree.tick;
-        for (id, cgroup) in &mut self.tree.cgroups {
-            let Some(series) = cgroup.series.filter(|_| matches!(cgroup.kind, Kind::Container(_))) else { continue };
-            let due = id as u64 % round == tick % round || cgroup.slow_read.is_none();
-            if !due || !cgroup.is_read() {
-                continue;
-            }
-            cgroup.slow_read = Some(tick);
-            let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings: true };
-            let (buffer, errors) = (&mut self.buffer, &mut self.errors);
-            let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
-            self.slow.read(&mut reader);
-            self.slow.apply(&mut cgroup.marks, self.containers.get_mut(series).row_mut());
         }
     }
 
@@ -439,28 +421,6 @@ impl Sampler {
         self.window_began = Some(now);
         self.containers.iter_mut().for_each(ContainerSeries::close_window);
         self.pods.iter_mut().for_each(PodSeries::close_window);
-    }
-
-    /// Reads threads of the containers whose turn it is, while the tick's budget lasts; one container at least.
-    fn scan_tasks(&mut self, now: Instant) {
-        let turn = Turn::new(self.interval());
-        let capacity = self.tree.cgroups.capacity().max(1);
-        for step in 0..capacity {
-            let id = (self.next_scan + step) % capacity;
-            let Some(cgroup) = self.tree.cgroups.get(id) else { continue };
-            let Some(series) = cgroup.series.filter(|_| cgroup.is_read()) else { continue };
-            if !matches!(cgroup.kind, Kind::Container(_)) || !self.tasks.is_due(id, now) {
-                continue;
-            }
-            self.path.clear();
-            self.path.push(&self.tree.hierarchy.cpu);
-            self.path.push(&*cgroup.relative);
-            self.tasks.scan(id, now, &self.path, self.containers.get_mut(series).row_mut());
-            self.next_scan = id + 1;
-            if turn.is_over() {
-                return;
-            }
-        }
     }
 
     /// Lengthens the interval where the agent costs too much, and says so.

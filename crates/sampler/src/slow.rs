@@ -11,8 +11,12 @@ use crate::reading::Reader;
 use crate::series::add;
 use crate::snapshot::{ContainerRow, CpusetRow};
 
-/// Every container's slow files are read once in this time.
-const ROUND: Duration = Duration::from_secs(10);
+/// Every container's slow files, and its threads, are read once in this time.
+pub(crate) const ROUND: Duration = Duration::from_secs(10);
+
+/// Where nothing has run since the last look, memory changes only by reclaim, and threads not at all: the next look is
+/// so many rounds later. So is the turn of settings, of whose changes inotify tells.
+pub(crate) const LATE_ROUNDS: u32 = 6;
 
 /// Ticks of a round.
 pub(crate) fn round_ticks(interval: Duration) -> u64 {

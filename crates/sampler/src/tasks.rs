@@ -10,12 +10,11 @@ use cgroupfs::{TaskReader, ThreadId};
 use crate::cgroup::CgroupId;
 use crate::contention::Delays;
 use crate::series::add;
+use crate::slow::{LATE_ROUNDS, ROUND};
 use crate::snapshot::ContainerRow;
 
 /// Part of the interval that a tick's threads may take: 0.5 ms at one second, 0.05 % of a core.
 const BUDGET_OF_INTERVAL: u32 = 2000;
-/// A container is looked at once in this time where the budget allows it.
-const ROUND: Duration = Duration::from_secs(10);
 /// Threads of one container that are read; where there are more, the bounds are absent.
 const MOST_THREADS: usize = 1024;
 
@@ -31,7 +30,8 @@ pub(crate) struct TaskScan {
 #[derive(Debug, Default)]
 struct Scanned {
     delays: Delays,
-    last: Option<Instant>,
+    /// When it was last looked at, and in which tick.
+    last: Option<(Instant, u64)>,
 }
 
 /// What the scans have cost since the start.
@@ -74,17 +74,20 @@ impl TaskScan {
         self.containers.remove(&id);
     }
 
-    /// A container is due when its last look is a round ago.
-    pub(crate) fn is_due(&self, id: CgroupId, now: Instant) -> bool {
+    /// A container is due when its last look is a round ago, or some rounds if it is still since that tick.
+    pub(crate) fn is_due(&self, id: CgroupId, now: Instant, is_still_since: impl Fn(u64) -> bool) -> bool {
         let last = self.containers.get(&id).and_then(|scanned| scanned.last);
-        last.is_none_or(|last| now.duration_since(last) >= ROUND)
+        last.is_none_or(|(last, tick)| {
+            let round = if is_still_since(tick) { ROUND * LATE_ROUNDS } else { ROUND };
+            now.duration_since(last) >= round
+        })
     }
 
-    /// Looks at all threads of a container.
-    pub(crate) fn scan(&mut self, id: CgroupId, now: Instant, directory: &Path, row: &mut ContainerRow) {
+    /// Looks at all threads of a container, at this time and in this tick.
+    pub(crate) fn scan(&mut self, id: CgroupId, when: (Instant, u64), directory: &Path, row: &mut ContainerRow) {
         let began = Instant::now();
         let scanned = self.containers.entry(id).or_default();
-        scanned.last = Some(now);
+        scanned.last = Some(when);
         let threads = &mut self.threads;
         threads.clear();
         self.reader.threads(directory, threads);

@@ -154,7 +154,7 @@ fn a_limit_and_a_weight_show_in_the_tick_after_they_are_set() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);
     let agent = Agent::on(&tree, &[]);
-    // No longer young: what is not told is read in turn, one tick in ten.
+    // No longer young: what is not told is read in turn, one tick in sixty.
     agent.after_ticks(5);
     for step in 1..=4 {
         container.set_quota_usec(step * 10_000, 100_000);

@@ -1,0 +1,124 @@
+//! A directory of files that looks like a v2 node, with this process in every container so that threads are read too.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cgroupfs::Hierarchy;
+use pods::PodIndex;
+use sampler::snapshot::NodeSnapshot;
+use sampler::{DescriptorBudget, PodNames, Published, Sampler, SamplerConfig};
+use tempfile::TempDir;
+
+struct NoNames(Arc<PodIndex>);
+
+impl PodNames for NoNames {
+    fn index(&self) -> Arc<PodIndex> {
+        Arc::clone(&self.0)
+    }
+
+    fn ask(&self, _: &str, _: &str) {}
+
+    fn may_answer(&self) -> bool {
+        false
+    }
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("cpu.stat.local", "throttled_usec 99\n"),
+    ("cpu.max", "20000 100000\n"),
+    ("cpu.weight", "79\n"),
+    (
+        "cpu.pressure",
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n",
+    ),
+    ("memory.current", "4096\n"),
+    ("memory.max", "max\n"),
+    ("memory.stat", "anon 1\ninactive_file 96\n"),
+    ("memory.numa_stat", "anon N0=1 N1=2\nfile N0=3 N1=4\n"),
+    ("cpuset.cpus.effective", "0-3\n"),
+];
+
+/// Of one length, so that it can be written over.
+fn cpu_stat(usage_usec: u64) -> String {
+    let throttling = "nr_periods 9\nnr_throttled 3\nthrottled_usec 77\n";
+    format!("usage_usec {usage_usec:010}\nuser_usec {usage_usec:010}\nsystem_usec 0\n{throttling}")
+}
+
+fn make_cgroup(path: &Path) {
+    fs::create_dir_all(path).unwrap();
+    for (name, text) in FILES {
+        fs::write(path.join(name), text).unwrap();
+    }
+    fs::write(path.join("cpu.stat"), cpu_stat(3000)).unwrap();
+    fs::write(path.join("cgroup.procs"), "").unwrap();
+}
+
+/// A node and its sampler, which looks at it once a second of its own time.
+pub(crate) struct Node {
+    root: TempDir,
+    sampler: Sampler,
+    published: Published,
+    now: Instant,
+    usage_usec: u64,
+}
+
+impl Node {
+    /// With so many pods of two containers.
+    pub(crate) fn new(pods: usize) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpu cpuset memory\n").unwrap();
+        make_cgroup(&root.path().join("kubepods"));
+        make_cgroup(&root.path().join("kubepods/burstable"));
+        for pod in 0..pods {
+            make_cgroup(container(root.path(), 2 * pod).parent().unwrap());
+            for path in [container(root.path(), 2 * pod), container(root.path(), 2 * pod + 1)] {
+                make_cgroup(&path);
+                fs::write(path.join("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();
+            }
+        }
+        let config = SamplerConfig {
+            hierarchy: Hierarchy::detect(root.path()).unwrap(),
+            kubepods: Vec::new(),
+            proc_root: "/proc".into(),
+            sys_root: "/sys".into(),
+            interval: Duration::from_secs(1),
+            cpu_budget_cores: f64::MAX,
+            reconcile_interval: Duration::from_secs(1_000_000),
+            descriptors: DescriptorBudget::from_limit(4096),
+        };
+        let sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).unwrap();
+        Self { root, published: sampler.published(), sampler, now: Instant::now(), usage_usec: 3000 }
+    }
+
+    /// Lets this container run for a while.
+    pub(crate) fn run(&mut self, number: usize) {
+        self.usage_usec += 1000;
+        self.write(number, "cpu.stat", &cpu_stat(self.usage_usec));
+    }
+
+    /// Lets the kernel count: through a name that is not watched, for inotify does not tell of it.
+    pub(crate) fn write(&self, number: usize, file: &str, text: &str) {
+        let unwatched = self.root.path().join(format!("{number}-{file}"));
+        if !unwatched.exists() {
+            fs::hard_link(container(self.root.path(), number).join(file), &unwatched).unwrap();
+        }
+        fs::File::options().write(true).open(unwatched).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn tick(&mut self) {
+        self.now += Duration::from_secs(1);
+        self.sampler.tick(self.now);
+    }
+
+    pub(crate) fn latest(&self) -> Arc<NodeSnapshot> {
+        self.published.latest()
+    }
+}
+
+fn container(root: &Path, number: usize) -> PathBuf {
+    let pod = number / 2;
+    root.join(format!("kubepods/burstable/pod{pod:08x}-0000-4000-8000-000000000000/{number:064x}"))
+}

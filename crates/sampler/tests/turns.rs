@@ -1,0 +1,63 @@
+//! What is read in turn: a round is ten seconds, and six where nothing has run since the last look.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
+use support::Node;
+
+/// More than a tick in which every counter stands.
+const SETTLED: usize = 30;
+const ROUND: usize = 10;
+const LATE_ROUND: usize = 60;
+
+fn working_sets(node: &Node) -> Vec<u64> {
+    node.latest().containers.iter().map(|row| row.memory_working_set_bytes.unwrap()).collect()
+}
+
+#[test]
+fn memory_is_read_in_a_round_where_something_runs_and_in_six_where_nothing_does() {
+    let mut node = Node::new(1);
+    let ticks = |node: &mut Node, count| {
+        for _ in 0..count {
+            node.run(0);
+            node.tick();
+        }
+    };
+    ticks(&mut node, SETTLED);
+    assert_eq!(working_sets(&node), [4000, 4000]);
+    for number in [0, 1] {
+        node.write(number, "memory.current", "8192\n");
+    }
+    ticks(&mut node, ROUND);
+    let after_round = working_sets(&node);
+    ticks(&mut node, LATE_ROUND - ROUND);
+    assert_eq!(working_sets(&node), [8096, 8096]);
+    assert_eq!(after_round[0], 8096, "it runs");
+}
+
+#[test]
+fn what_has_run_since_its_last_look_is_read_in_the_next_round() {
+    let mut node = Node::new(1);
+    (0..SETTLED).for_each(|_| node.tick());
+    // In each tick of a round, for one of them is its turn.
+    for after in 0..ROUND {
+        node.run(1);
+        node.tick();
+        let grown = 8192 + 4096 * after as u64;
+        node.write(1, "memory.current", &format!("{grown}\n"));
+        (0..2 * ROUND).for_each(|_| node.tick());
+        assert_eq!(working_sets(&node)[1], grown - 96, "{after} ticks on");
+    }
+}
+
+#[test]
+fn a_still_containers_memory_is_not_read_in_every_round() {
+    let mut node = Node::new(8);
+    (0..SETTLED).for_each(|_| node.tick());
+    (0..16).for_each(|number| node.write(number, "memory.current", "8192\n"));
+    (0..ROUND).for_each(|_| node.tick());
+    let read = working_sets(&node).into_iter().filter(|&bytes| bytes == 8096).count();
+    assert!(read <= 8, "{read} of 16 were read in one round of six");
+}
