@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
 use xtask::generated;
-use xtask::node::{CpuTopology, Ending, GuestFile, KernelSeries, Node, OutputFile};
+use xtask::node::{CpuTopology, Ending, Forward, GuestFile, KernelSeries, Node, OutputFile};
 use xtask::process::error_chain;
 use xtask::test_run::{self, STEPS, Step};
 
@@ -75,6 +75,9 @@ struct NodeArgs {
     /// An environment variable of the program (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     env: Vec<(String, String)>,
+    /// A TCP port of the guest to be reached from here
+    #[arg(long, value_name = "ADDRESS:PORT:GUESTPORT")]
+    forward: Option<Forward>,
     /// Seconds until the guest is killed
     #[arg(long, default_value_t = 60)]
     timeout: u64,
@@ -128,6 +131,7 @@ fn run_node(args: NodeArgs) -> Result<ExitCode, Box<dyn Error>> {
         files: args.file,
         outputs: args.out,
         echo: true,
+        forward: args.forward,
     };
     let outcome = node.run(&args.program, &args.args)?;
     let code = match outcome.ending {

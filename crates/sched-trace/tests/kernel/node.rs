@@ -27,15 +27,7 @@ fn tests_pass_on(kernel: KernelSeries) {
     let node = Node { kernel, cpus, timeout: TIMEOUT, files, ..Node::default() };
     let args = ["::kernel_", "::smt_", "--include-ignored", "--test-threads=1", "--nocapture"];
     let tests = std::env::current_exe().unwrap();
-    let run = || node.run(&tests, &args).unwrap_or_else(|error| panic!("{error}"));
-    let mut outcome = run();
-    // A guest kernel that dies is the emulator's doing (see the node's `cx16`): no test has failed, and none has passed.
-    for _ in 0..2 {
-        if outcome.ending == Ending::Lost {
-            println!("--- the guest was lost after {:.0} s: once more", outcome.elapsed.as_secs_f64());
-            outcome = run();
-        }
-    }
+    let outcome = node.run_again_if_lost(&tests, &args).unwrap_or_else(|error| panic!("{error}"));
     let stdout = String::from_utf8_lossy(&outcome.stdout);
     println!("--- in the node, Linux {kernel}, {:.0} s:\n{stdout}", outcome.elapsed.as_secs_f64());
     println!("{}", String::from_utf8_lossy(&outcome.stderr));

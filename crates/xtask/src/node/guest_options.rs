@@ -1,5 +1,6 @@
 //! What goes into the guest and what comes out, as it is written on the command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -19,6 +20,15 @@ pub struct OutputFile {
     pub guest: PathBuf,
     /// Where it goes here.
     pub host: PathBuf,
+}
+
+/// A TCP port of the guest that this machine can connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    /// Where it is here: a free port, best of the loopback address.
+    pub host: SocketAddr,
+    /// The port in the guest, where the program must listen on all addresses.
+    pub guest_port: u16,
 }
 
 impl GuestFile {
@@ -52,6 +62,17 @@ impl FromStr for OutputFile {
     }
 }
 
+impl FromStr for Forward {
+    type Err = String;
+
+    /// `ADDRESS:PORT:GUESTPORT`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host.parse().ok()?, port.parse().ok()?)));
+        let (host, guest_port) = parts.ok_or("expected ADDRESS:PORT:GUESTPORT, such as 127.0.0.1:9753:9753")?;
+        Ok(Self { host, guest_port })
+    }
+}
+
 fn not_absolute(path: &std::path::Path) -> String {
     format!("{}: a path in the guest must be absolute", path.display())
 }
@@ -72,5 +93,12 @@ mod tests {
         assert_eq!("/a:b".parse(), Ok(OutputFile { guest: "/a".into(), host: "b".into() }));
         assert!("/a".parse::<OutputFile>().is_err());
         assert!("a:b".parse::<OutputFile>().unwrap_err().contains("must be absolute"));
+    }
+
+    #[test]
+    fn a_forward_has_an_address_and_two_ports() {
+        let host = SocketAddr::from(([127, 0, 0, 1], 8080));
+        assert_eq!("127.0.0.1:8080:80".parse(), Ok(Forward { host, guest_port: 80 }));
+        assert!("127.0.0.1:80".parse::<Forward>().is_err());
     }
 }

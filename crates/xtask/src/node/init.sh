@@ -22,6 +22,12 @@ for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
     echo "+$controller" > /sys/fs/cgroup/cgroup.subtree_control
 done
 ip link set lo up
+# The network card, where there is one; the address is what QEMU's user network forwards to.
+if [ -d /node/modules ]; then
+    for module in /node/modules/*; do insmod "$module"; done
+    ip addr add 10.0.2.15/24 dev eth0
+    ip link set eth0 up
+fi
 hostname node
 # As systemd sets it for services.
 ulimit -Hn 524288

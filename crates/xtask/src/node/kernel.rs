@@ -1,4 +1,4 @@
-//! Kernel images, out of Debian's packages, kept by version in `target/node`.
+//! Kernels, out of Debian's packages, kept by version in `target/node`: the image, and the modules of a network card.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -60,25 +60,69 @@ impl FromStr for KernelSeries {
 /// The package that depends on the current cloud kernel of a suite.
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// The path of a kernel image of the series, fetched if there is none in `target/node` yet.
+/// What a network card needs in QEMU, each after what it needs itself. All else that the node uses is in the image.
+const NETWORK_MODULES: [&str; 8] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "failover",
+    "net_failover",
+    "virtio_net",
+];
+
+/// A kernel, unpacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// `vmlinuz-VERSION`.
+    pub image: PathBuf,
+    /// The modules of a network card, in the order in which they are loaded.
+    pub network_modules: Vec<PathBuf>,
+}
+
+impl Kernel {
+    /// The kernel of an image, if its modules are there too.
+    fn of(image: PathBuf) -> Option<Self> {
+        let directory = modules_directory(&image)?;
+        let files: Vec<_> = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).collect();
+        let find = |name: &&str| files.iter().find(|path| module_name(path) == Some(name)).cloned();
+        let network_modules: Option<Vec<_>> = NETWORK_MODULES.iter().map(find).collect();
+        Some(Self { image, network_modules: network_modules? })
+    }
+}
+
+/// `modules-VERSION` beside `vmlinuz-VERSION`.
+fn modules_directory(image: &Path) -> Option<PathBuf> {
+    let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
+    Some(image.with_file_name(format!("modules-{version}")))
+}
+
+/// `NAME` of `NAME.ko`, or of `NAME.ko.xz` as newer kernels have it.
+fn module_name(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_suffix(".ko").or_else(|| name.strip_suffix(".ko.xz"))
+}
+
+/// A kernel of the series, fetched if there is none in `target/node` yet.
 ///
 /// # Errors
 /// [`NodeError::NoKernel`] with everything that was tried; IO errors on the cache.
-pub fn obtain_kernel(series: KernelSeries) -> Result<PathBuf, NodeError> {
+pub fn obtain_kernel(series: KernelSeries) -> Result<Kernel, NodeError> {
     let cache = workspace::target_dir().join("node").join(series.name());
     fs::create_dir_all(&cache).map_err(NodeError::io(&cache))?;
     // Two tests may want the same kernel at once: the second waits for the first one's.
     let lock_path = cache.join("lock");
     let lock = File::create(&lock_path).map_err(NodeError::io(&lock_path))?;
     lock.lock().map_err(NodeError::io(&lock_path))?;
-    if let Some(image) = cached_image(&cache)? {
-        return Ok(image);
+    if let Some(kernel) = cached(&cache)? {
+        return Ok(kernel);
     }
     let mut attempts = Vec::new();
     for suite in series.suites() {
         for archive in apt::machine_archives(&cache)? {
             match fetch(series, &cache, &archive, suite) {
-                Ok(image) => return Ok(image),
+                Ok(kernel) => return Ok(kernel),
                 Err(reason) => attempts.push(format!("{archive} {suite}: {reason}")),
             }
         }
@@ -86,11 +130,11 @@ pub fn obtain_kernel(series: KernelSeries) -> Result<PathBuf, NodeError> {
     Err(NodeError::NoKernel { series, attempts })
 }
 
-fn cached_image(cache: &Path) -> Result<Option<PathBuf>, NodeError> {
+fn cached(cache: &Path) -> Result<Option<Kernel>, NodeError> {
     let entries = fs::read_dir(cache).map_err(NodeError::io(cache))?.flatten();
     let mut images: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_image(path)).collect();
     images.sort();
-    Ok(images.pop())
+    Ok(images.into_iter().rev().find_map(Kernel::of))
 }
 
 fn is_image(path: &Path) -> bool {
@@ -98,7 +142,7 @@ fn is_image(path: &Path) -> bool {
     name.starts_with("vmlinuz-") && !name.ends_with(".part")
 }
 
-fn fetch(series: KernelSeries, cache: &Path, archive: &str, suite: &str) -> Result<PathBuf, String> {
+fn fetch(series: KernelSeries, cache: &Path, archive: &str, suite: &str) -> Result<Kernel, String> {
     let apt = PrivateApt::new(&cache.join("apt"), archive, suite).map_err(|error| process::error_chain(&error))?;
     let package = apt.dependency_of(META_PACKAGE).map_err(|error| process::error_chain(&error))?;
     let package = package.ok_or_else(|| format!("no package {META_PACKAGE}"))?;
@@ -106,35 +150,46 @@ fn fetch(series: KernelSeries, cache: &Path, archive: &str, suite: &str) -> Resu
         return Err(format!("its kernel is {package}"));
     }
     let deb = apt.download(&package).map_err(|error| process::error_chain(&error))?;
-    let image = unpack_image(&deb, cache).map_err(|error| process::error_chain(&error))?;
+    unpack(&deb, cache).map_err(|error| process::error_chain(&error))?;
     let _ = fs::remove_dir_all(cache.join("apt"));
-    Ok(image)
+    let kernel = cached(cache).map_err(|error| process::error_chain(&error))?;
+    kernel.ok_or_else(|| format!("{package} lacks its image or one of {}", NETWORK_MODULES.join(", ")))
 }
 
-/// Takes `boot/vmlinuz-VERSION` out of a kernel package.
-fn unpack_image(deb: &Path, cache: &Path) -> Result<PathBuf, NodeError> {
+/// Takes the image and the network's modules out of a kernel package.
+fn unpack(deb: &Path, cache: &Path) -> Result<(), NodeError> {
     let mut dpkg = Command::new("dpkg-deb");
     dpkg.arg("--fsys-tarfile").arg(deb).stdout(Stdio::piped());
     let mut child = dpkg.spawn().map_err(|source| process::start_error(&dpkg, source))?;
     let stream = child.stdout.take().expect("stdout is piped");
-    let image = copy_image(stream, cache).map_err(NodeError::io(deb));
+    let copied = copy_wanted(stream, cache).map_err(NodeError::io(deb));
     let status = child.wait().map_err(|source| process::start_error(&dpkg, source))?;
-    if status.success() { image } else { Err(process::failed(&dpkg, status, "").into()) }
+    if status.success() { copied } else { Err(process::failed(&dpkg, status, "").into()) }
 }
 
 /// Reads to the end, for dpkg-deb to end well.
-fn copy_image(stream: impl io::Read, cache: &Path) -> io::Result<PathBuf> {
-    let mut image = Err(io::Error::new(io::ErrorKind::NotFound, "no boot/vmlinuz in the package"));
+fn copy_wanted(stream: impl io::Read, cache: &Path) -> io::Result<()> {
     for entry in tar::Archive::new(stream).entries()? {
         let mut entry = entry?;
-        let path = entry.path()?.into_owned();
-        let Some(name) = path.file_name().filter(|_| is_image(&path)) else { continue };
-        let part = cache.join(name).with_added_extension("part");
+        let Some(file) = place(&entry.path()?).map(|place| cache.join(place)) else { continue };
+        fs::create_dir_all(file.parent().unwrap_or(cache))?;
+        let part = file.with_added_extension("part");
         io::copy(&mut entry, &mut File::create(&part)?)?;
-        fs::rename(&part, cache.join(name))?;
-        image = Ok(cache.join(name));
+        fs::rename(&part, &file)?;
     }
-    image
+    Ok(())
+}
+
+/// Where a file of the package goes in the cache; `None` for what is not wanted.
+fn place(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?;
+    if is_image(path) {
+        return Some(name.into());
+    }
+    NETWORK_MODULES.contains(&module_name(path)?).then_some(())?;
+    // ./lib/modules/VERSION/kernel/…, or below ./usr.
+    let version = path.iter().skip_while(|part| *part != "modules").nth(1)?;
+    Some(Path::new(&format!("modules-{}", version.to_str()?)).join(name))
 }
 
 #[cfg(test)]
@@ -150,12 +205,34 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_still_being_written_does_not_count() {
+    fn an_image_counts_once_it_is_written_and_has_its_modules() {
         let cache = tempfile::tempdir().unwrap();
-        fs::write(cache.path().join("vmlinuz-6.1.0-1-cloud-amd64.part"), "").unwrap();
-        assert_eq!(cached_image(cache.path()).unwrap(), None);
+        let modules = cache.path().join("modules-6.1.0-1-cloud-amd64");
         let image = cache.path().join("vmlinuz-6.1.0-1-cloud-amd64");
+        fs::write(image.with_added_extension("part"), "").unwrap();
+        fs::create_dir(&modules).unwrap();
+        let files = NETWORK_MODULES.map(|name| modules.join(format!("{name}.ko")));
+        files[1..].iter().for_each(|file| fs::write(file, "").unwrap());
         fs::write(&image, "").unwrap();
-        assert_eq!(cached_image(cache.path()).unwrap(), Some(image));
+        assert_eq!(cached(cache.path()).unwrap(), None);
+        fs::write(&files[0], "").unwrap();
+        assert_eq!(cached(cache.path()).unwrap(), Some(Kernel { image: image.clone(), network_modules: files.into() }));
+        fs::remove_file(image).unwrap();
+        assert_eq!(cached(cache.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn of_a_package_the_image_and_the_networks_modules_are_kept_by_version() {
+        let place = |path: &str| place(Path::new(path));
+        assert_eq!(place("./boot/vmlinuz-6.1.0-1"), Some("vmlinuz-6.1.0-1".into()));
+        let module = "./lib/modules/6.1.0-1/kernel/drivers/virtio/virtio.ko";
+        assert_eq!(place(module), Some("modules-6.1.0-1/virtio.ko".into()));
+        assert_eq!(
+            place("./usr/lib/modules/6.12.1/kernel/net/virtio_net.ko.xz"),
+            Some("modules-6.12.1/virtio_net.ko.xz".into())
+        );
+        for unwanted in ["./boot/config-6.1.0-1", "./lib/modules/6.1.0-1/kernel/drivers/virtio/virtio_mem.ko", "./"] {
+            assert_eq!(place(unwanted), None, "{unwanted}");
+        }
     }
 }

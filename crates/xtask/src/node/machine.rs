@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use super::outputs::UP;
-use super::{Node, NodeError};
+use super::{Forward, Node, NodeError};
 use crate::process;
 
 /// Virtual CPUs. Each socket is a NUMA node.
@@ -85,55 +85,52 @@ impl Ports {
     }
 }
 
-/// Who ended the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PowerOff {
-    /// The guest, by powering off or by a panic.
-    Itself,
-    /// We, after its time.
-    Killed,
-}
-
 /// QEMU before 8.1 translates code without locking it against being patched: about one boot in forty trips over a
 /// stale breakpoint of the kernel's own. No program has run by then, so another boot is as good as the first.
 const BOOTS: u32 = 3;
 /// A boot takes 2 s; a busy machine makes it several times that.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs the machine until it is off.
-pub(super) fn boot_and_run(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Result<PowerOff, NodeError> {
+/// Powers the machine on and returns once the guest is up.
+pub(super) fn boot(node: &Node, kernel: &Path, initramfs: &Path, directory: &Path) -> Result<Machine, NodeError> {
+    let mut console = String::new();
     for _ in 0..BOOTS {
-        ports.create()?;
-        let mut machine = Machine::power_on(node, kernel, initramfs, ports)?;
-        let is_up = || ports.result().is_ok_and(|bytes| bytes.starts_with(UP));
-        let died = machine.wait(BOOT_TIMEOUT, is_up)?;
-        if is_up() {
-            return Ok(if died || machine.wait(node.timeout, || false)? { PowerOff::Itself } else { PowerOff::Killed });
+        let mut machine = Machine::power_on(node, kernel, initramfs, Ports { directory: directory.into() })?;
+        machine.wait(BOOT_TIMEOUT, Machine::is_up)?;
+        if machine.is_up() {
+            return Ok(machine);
         }
+        console = machine.ports.console()?;
     }
-    Err(NodeError::NeverUp { boots: BOOTS, console: ports.console()? })
+    Err(NodeError::NeverUp { boots: BOOTS, console })
 }
 
 /// A running QEMU, which does not outlive this value.
-struct Machine<'a> {
+pub(super) struct Machine {
     qemu: Child,
-    ports: &'a Ports,
+    pub(super) ports: Ports,
     echo: Echo,
 }
 
-impl<'a> Machine<'a> {
-    fn power_on(node: &Node, kernel: &Path, initramfs: &Path, ports: &'a Ports) -> Result<Self, NodeError> {
-        let mut command = command(node, kernel, initramfs, ports);
+impl Machine {
+    fn power_on(node: &Node, kernel: &Path, initramfs: &Path, ports: Ports) -> Result<Self, NodeError> {
+        ports.create()?;
+        let mut command = command(node, kernel, initramfs, &ports);
         let stderr_path = ports.path(QEMU_STDERR);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(&stderr_path).map_err(NodeError::io(&stderr_path))?);
-        let echo = Echo::new(node.echo, ports)?;
+        let echo = Echo::new(node.echo, &ports)?;
         let qemu = command.spawn().map_err(|source| process::start_error(&command, source))?;
         Ok(Self { qemu, ports, echo })
     }
 
+    /// Whether the guest has said that it is up, on its way to the program.
+    fn is_up(&self) -> bool {
+        self.ports.result().is_ok_and(|bytes| bytes.starts_with(UP))
+    }
+
     /// Waits until the machine is off (true), or until the condition holds or the time is over (false).
-    fn wait(&mut self, timeout: Duration, condition: impl Fn() -> bool) -> Result<bool, NodeError> {
+    pub(super) fn wait(&mut self, timeout: Duration, condition: impl Fn(&Self) -> bool) -> Result<bool, NodeError> {
         let deadline = Instant::now() + timeout;
         loop {
             let ended = self.qemu.try_wait().map_err(NodeError::io("qemu-system-x86_64"))?;
@@ -144,14 +141,14 @@ impl<'a> Machine<'a> {
                     let stderr = String::from_utf8_lossy(&self.ports.read(QEMU_STDERR)?).trim().to_owned();
                     return Err(NodeError::Qemu { status, stderr });
                 }
-                None if condition() || Instant::now() >= deadline => return Ok(false),
+                None if condition(self) || Instant::now() >= deadline => return Ok(false),
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
         }
     }
 }
 
-impl Drop for Machine<'_> {
+impl Drop for Machine {
     fn drop(&mut self) {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
@@ -181,6 +178,11 @@ fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Comma
     for (index, (name, irq)) in PORT_NAMES.iter().zip(PORT_IRQS).enumerate() {
         command.args(["-chardev", &format!("file,id={name},path={}", ports.path(name).display())]);
         command.args(["-device", &format!("isa-serial,chardev={name},index={index},irq={irq}")]);
+    }
+    if let Some(Forward { host, guest_port }) = node.forward {
+        // Restricted: the guest reaches nobody, and is reached at this address alone. No firmware: none is to boot from it.
+        command.args(["-netdev", &format!("user,id=net,restrict=on,hostfwd=tcp:{host}-:{guest_port}")]);
+        command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
     }
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
     command.args(["-append", "console=ttyS0 psi=1 quiet panic=-1 cryptomgr.notests"]);

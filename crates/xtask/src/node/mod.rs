@@ -5,6 +5,7 @@
 //! does, at the price of slow CPUs, so no test may read speed from a guest.
 
 mod apt;
+mod guest;
 mod guest_options;
 mod init_script;
 mod initramfs;
@@ -16,10 +17,11 @@ mod shared_libraries;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-pub use guest_options::{GuestFile, OutputFile};
-pub use kernel::{KernelSeries, obtain_kernel};
+pub use guest::Guest;
+pub use guest_options::{Forward, GuestFile, OutputFile};
+pub use kernel::{Kernel, KernelSeries, obtain_kernel};
 pub use machine::CpuTopology;
 
 use crate::prerequisites::{self, Missing};
@@ -44,6 +46,8 @@ pub struct Node {
     pub outputs: Vec<OutputFile>,
     /// Pass the program's output on while it runs.
     pub echo: bool,
+    /// A port of the guest to be reached from here; without one the guest has no network card.
+    pub forward: Option<Forward>,
 }
 
 impl Default for Node {
@@ -57,6 +61,7 @@ impl Default for Node {
             files: Vec::new(),
             outputs: Vec::new(),
             echo: false,
+            forward: None,
         }
     }
 }
@@ -155,36 +160,58 @@ impl NodeError {
     }
 }
 
+/// How often a lost guest is tried again.
+const MORE_RUNS: u32 = 2;
+
 impl Node {
     /// Boots the guest, runs `program` (a path, or a name in `PATH`) with `args` in it as root, and powers it off.
     ///
     /// # Errors
     /// When the guest could not be prepared or started. How the program did is the [`Outcome`]'s to say.
     pub fn run(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Outcome, NodeError> {
+        self.start(program, args)?.wait()
+    }
+
+    /// As [`run`](Self::run), and once more where the guest was lost, at most twice.
+    ///
+    /// A guest kernel that dies is the emulator's doing (see `cx16` in its command line): the program has neither failed
+    /// nor succeeded.
+    ///
+    /// # Errors
+    /// As of [`run`](Self::run).
+    pub fn run_again_if_lost(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Outcome, NodeError> {
+        let mut outcome = self.run(program, args)?;
+        for _ in 0..MORE_RUNS {
+            if outcome.ending == Ending::Lost {
+                println!("--- the guest was lost after {:.0} s: once more", outcome.elapsed.as_secs_f64());
+                outcome = self.run(program, args)?;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Boots the guest and returns when it is up, on its way to the program.
+    ///
+    /// # Errors
+    /// When the guest could not be prepared or started.
+    pub fn start(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Guest, NodeError> {
         prerequisites::check(|tool| tool.node)?;
         let kernel = obtain_kernel(self.kernel)?;
         let work = tempfile::Builder::new().prefix("cpuwarden-node-").tempdir().map_err(NodeError::io("/tmp"))?;
         let program = initramfs::GuestProgram::locate(program)?;
         let command = init_script::command_script(&program.guest_path, args, &self.env);
-        let initramfs = initramfs::build(work.path(), &program, &command, &self.files, &self.outputs)?;
-        let ports = machine::Ports { directory: work.path().into() };
-        let powered_on = Instant::now();
-        let power_off = machine::boot_and_run(self, &kernel, &initramfs, &ports)?;
-        let (code, archive) = outputs::parse_result(&ports.result()?);
-        let outcome = Outcome {
-            ending: match (code, power_off) {
-                (Some(code), _) => Ending::Exited(code),
-                (None, machine::PowerOff::Killed) => Ending::TimedOut,
-                (None, machine::PowerOff::Itself) => Ending::Lost,
-            },
-            stdout: ports.stdout()?,
-            stderr: ports.stderr()?,
-            console: ports.console()?,
-            elapsed: powered_on.elapsed(),
+        let files = [&self.files[..], &self.network_modules(&kernel)].concat();
+        let initramfs = initramfs::build(work.path(), &program, &command, &files, &self.outputs)?;
+        Guest::boot(self, &kernel.image, &initramfs, work)
+    }
+
+    /// Where init finds them, by the order of their names; none without a network.
+    fn network_modules(&self, kernel: &Kernel) -> Vec<GuestFile> {
+        let modules = kernel.network_modules.iter().enumerate().filter(|_| self.forward.is_some());
+        let file = |(at, path): (usize, &PathBuf)| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            GuestFile::at(path, format!("/node/modules/{at}-{name}"))
         };
-        if let Ending::Exited(_) = outcome.ending {
-            outputs::unpack(&archive, &self.outputs)?;
-        }
-        Ok(outcome)
+        modules.map(file).collect()
     }
 }
