@@ -6,8 +6,9 @@ use metrics::catalogue;
 
 use super::read;
 
-/// The names in an expression that begin with the product's, those of recording rules included (`pod:cpuwarden_…`).
-pub(super) fn names_in(expression: &str) -> BTreeSet<&str> {
+/// The names in an expression that begin with the product's, those of recording rules included (`pod:cpuwarden_…`), each
+/// as often as it is there.
+pub(super) fn names_in(expression: &str) -> Vec<&str> {
     let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == ':';
     let words = expression.split(|char| !is_part(char));
     words.filter(|word| word.starts_with("cpuwarden_") || word.contains(":cpuwarden_")).collect()
@@ -32,5 +33,5 @@ fn recorded() -> BTreeSet<String> {
 fn names_are_taken_out_of_an_expression() {
     let names =
         names_in(r#"rate(cpuwarden_a_total{x="cpuwarden"}[5m]) / pod:cpuwarden_b:rate5m + up{job="cpuwarden"}"#);
-    assert_eq!(names, BTreeSet::from(["cpuwarden_a_total", "pod:cpuwarden_b:rate5m"]));
+    assert_eq!(names, ["cpuwarden_a_total", "pod:cpuwarden_b:rate5m"]);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use metrics::catalogue::Scope;
 use serde_json::Value;
 use xtask::tools;
 
@@ -12,6 +13,7 @@ use super::{catalogue, deploy, output_of, read};
 pub(super) const DASHBOARDS: [&str; 4] = ["fleet", "pod", "node", "agent"];
 
 /// One query of a panel.
+#[derive(Debug, Clone)]
 pub(super) struct Query {
     /// Dashboard and panel.
     pub(super) place: String,
@@ -32,6 +34,23 @@ pub(super) fn queries() -> Vec<Query> {
         .collect()
 }
 
+/// What each variable is chosen among, as a query that shows nothing when there is no choice.
+pub(super) fn choices() -> Vec<Query> {
+    let variables = DASHBOARDS.iter().flat_map(|name| variables(name).into_iter().skip(1).map(move |own| (name, own)));
+    let choice = |(name, variable): (&&str, Value)| {
+        let query = text(&variable["query"]["query"]);
+        let arguments = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
+        let (selector, label) = arguments.unwrap_or_else(|| panic!("{name}: {query}")).rsplit_once(", ").unwrap();
+        assert_eq!(text(&variable["name"]), label, "{name}");
+        let there = match selector.strip_suffix('}') {
+            Some(open) => format!("{open}, {label}!=\"\"}}"),
+            None => format!("{selector}{{{label}!=\"\"}}"),
+        };
+        Query { place: format!("{name}: ${label}"), expression: format!("count by ({label}) ({there})") }
+    };
+    variables.map(choice).collect()
+}
+
 #[test]
 fn grafanas_own_types_take_every_dashboard_whole() {
     let files = DASHBOARDS.map(|name| deploy(&format!("dashboards/{name}.json")));
@@ -48,22 +67,44 @@ fn every_query_asks_for_metrics_that_the_agent_exposes() {
 }
 
 #[test]
-fn every_dashboard_has_its_variables_and_leads_to_the_others() {
+fn every_dashboard_leads_to_the_others_and_is_changed_here_alone() {
     for name in DASHBOARDS {
         let board = dashboard(name);
         assert!(board["schemaVersion"].as_u64().unwrap() >= 39, "{name}");
         assert_eq!((text(&board["uid"]), text(&board["tags"][0])), (&*format!("cpuwarden-{name}"), "cpuwarden"));
-        assert_eq!(
-            (text(&board["links"][0]["type"]), text(&board["links"][0]["tags"][0])),
-            ("dashboards", "cpuwarden")
-        );
-        let variables = board["templating"]["list"].as_array().unwrap();
-        let names: Vec<_> = variables.iter().map(|variable| text(&variable["name"])).take(5).collect();
-        assert_eq!(names, ["datasource", "job", "cluster", "node", "namespace"], "{name}");
+        let link = &board["links"][0];
+        assert_eq!((text(&link["type"]), text(&link["tags"][0])), ("dashboards", "cpuwarden"));
+        assert!(link["includeVars"] == true && link["keepTime"] == true, "{name}: {link}");
+        assert_eq!(board["editable"], false, "{name}");
+    }
+}
+
+#[test]
+fn every_dashboard_has_its_variables() {
+    for name in DASHBOARDS {
+        let variables = variables(name);
+        let names: Vec<_> = variables.iter().map(|variable| text(&variable["name"])).collect();
+        let expected = ["datasource", "job", "cluster", "node", "namespace", "pod"];
+        assert_eq!(names, expected[..if name == "pod" { 6 } else { 5 }], "{name}");
+        assert_eq!((text(&variables[0]["type"]), text(&variables[0]["query"])), ("datasource", "prometheus"), "{name}");
         for variable in &variables[1..] {
             assert_eq!(text(&variable["datasource"]["uid"]), "${datasource}", "{name}: {variable}");
             // A label that is nowhere, such as cluster, must not empty every panel.
             assert_eq!(text(&variable["allValue"]), ".*", "{name}: {variable}");
+            assert!(variable["includeAll"] == true && variable["multi"] == true, "{name}: {variable}");
+            assert_eq!(variable["refresh"], 2, "{name}: with the range of time: {variable}");
+        }
+    }
+}
+
+#[test]
+fn every_variable_is_chosen_among_what_the_ones_before_it_leave() {
+    for Query { place, expression } in choices() {
+        catalogue::assert_all_known(&place, &expression);
+        let chosen = expression.split_once("by (").unwrap().1.split(')').next().unwrap();
+        let before = ["job", "cluster", "node", "namespace"].into_iter().take_while(|name| *name != chosen);
+        for name in before {
+            assert!(expression.contains(&format!(r#"{name}=~"${name}""#)), "{place}: {expression}");
         }
     }
 }
@@ -77,6 +118,7 @@ fn every_panel_has_a_title_a_description_a_unit_and_no_datasource_of_its_own() {
             assert!(!title.is_empty() && !text(&panel["description"]).is_empty(), "{name}: {title}");
             assert!(!text(&panel["fieldConfig"]["defaults"]["unit"]).is_empty(), "{name}: {title} has no unit");
             let targets = panel["targets"].as_array().unwrap();
+            assert!(!targets.is_empty(), "{name}: {title} asks for nothing");
             for source in targets.iter().map(|target| &target["datasource"]).chain([&panel["datasource"]]) {
                 assert_eq!(
                     (text(&source["type"]), text(&source["uid"])),
@@ -103,16 +145,62 @@ fn every_rate_follows_the_interval_of_the_panel() {
 }
 
 #[test]
+fn every_counter_is_shown_by_its_rate() {
+    for Query { place, expression } in queries() {
+        for (before, name, _) in selectors(&expression) {
+            let counts = ["_total", "_bucket", "_sum", "_count"].iter().any(|suffix| name.ends_with(suffix));
+            let is_rate = before.ends_with("rate(") || before.ends_with("increase(");
+            assert_eq!(is_rate, counts, "{place}: {name} in {expression}");
+        }
+    }
+}
+
+#[test]
 fn every_selector_follows_the_variables() {
     for Query { place, expression } in queries() {
-        for selector in expression.split('{').skip(1).map(|rest| rest.split('}').next().unwrap()) {
-            assert!(selector.contains(r#"cluster=~"$cluster""#), "{place}: {expression}");
-            let is_raw = catalogue::names_in(&expression).iter().any(|name| name.starts_with("cpuwarden_"));
-            assert!(!is_raw || selector.contains(r#"job=~"$job""#), "{place}: {expression}");
+        let selectors = selectors(&expression);
+        for (_, name, matchers) in &selectors {
+            let of_pod = place.starts_with("pod: ");
+            for variable in variables_of(name).iter().filter(|variable| **variable != "pod" || of_pod) {
+                let follows = matchers.contains(&format!(r#"{variable}=~"${variable}""#));
+                assert!(follows, "{place}: {name} does not follow {variable} in {expression}");
+            }
         }
-        let (selectors, names) = (expression.matches('{').count(), catalogue::names_in(&expression).len());
-        assert!(selectors >= names, "{place}: a bare name in {expression}");
+        let selected = selectors.iter().filter(|(_, name, _)| *name != "ALERTS").count();
+        assert_eq!(selected, catalogue::names_in(&expression).len(), "{place}: a bare name in {expression}");
     }
+}
+
+/// The variables that a metric has labels for.
+fn variables_of(name: &str) -> &'static [&'static str] {
+    match name.split_once(':') {
+        Some(("container" | "pod", _)) => &["cluster", "node", "namespace", "pod"],
+        Some(("node", _)) => &["cluster", "node"],
+        Some(_) => &["cluster", "namespace"],
+        None if name == "ALERTS" => &["cluster"],
+        None => match metrics::catalogue::find(name) {
+            Some((Scope::Node | Scope::Agent, metric)) if !metric.labels.contains(&"pod") => {
+                &["job", "cluster", "node"]
+            }
+            _ => &["job", "cluster", "node", "namespace", "pod"],
+        },
+    }
+}
+
+/// The selectors of an expression: what stands before the name, the name, the matchers.
+fn selectors(expression: &str) -> Vec<(&str, &str, &str)> {
+    let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == ':';
+    let selector = |at| {
+        let (before, matchers) = expression.split_at(at);
+        let name = before.rsplit(|char| !is_part(char)).next().unwrap();
+        (before.strip_suffix(name).unwrap(), name, matchers.split('}').next().unwrap())
+    };
+    expression.match_indices('{').map(|(at, _)| selector(at)).collect()
+}
+
+/// The variables of a dashboard.
+fn variables(name: &str) -> Vec<Value> {
+    dashboard(name)["templating"]["list"].as_array().unwrap().clone()
 }
 
 fn dashboard(name: &str) -> Value {
