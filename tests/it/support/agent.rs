@@ -20,8 +20,13 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts the agent and returns once it listens.
     pub(crate) fn start(args: &[impl AsRef<OsStr>]) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), args)
+    }
+
+    /// As [`start`](Self::start), at an address that is known before.
+    pub(crate) fn start_at(address: SocketAddr, args: &[impl AsRef<OsStr>]) -> Self {
         let mut command = Command::new(super::binary());
-        command.args(["run", "--listen=127.0.0.1:0", "--log-format=json"]).args(args);
+        command.args(["run", "--log-format=json", "--listen", &address.to_string()]).args(args);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let mut log = String::new();

@@ -18,7 +18,7 @@ pub(crate) use cgroup::Cgroup;
 pub(crate) use exposition::Exposition;
 pub(crate) use kubelet::{Kubelet, pod_list, running_pod};
 pub(crate) use tree::{Qos, RealTree};
-pub(crate) use workload::{BURST_EVERY, Workload};
+pub(crate) use workload::{BURST_EVERY, READY, Running, Workload};
 
 /// Names the agent's binary where it is not where cargo put it: in the QEMU node.
 pub(crate) const BINARY_VARIABLE: &str = "CPUWARDEN_BIN";

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::cgroup::Cgroup;
 
 const VARIABLE: &str = "CPUWARDEN_IT_WORKLOAD";
-const READY: &str = "workload is running";
+/// What a program says once it is at work.
+pub(crate) const READY: &str = "workload is running";
 
 /// About a second, but no multiple of the CFS period: the kernel keeps its periods on one grid while a cgroup idles, so
 /// bursts in step with it all meet the refill at the same point, which in one run of ten lies so that none is throttled.
@@ -23,7 +24,7 @@ pub(crate) enum Workload {
     Burst { cpu: Duration, every: Duration },
 }
 
-/// A workload's process; dropping it ends it.
+/// A process in a cgroup; dropping it ends it.
 pub(crate) struct Running {
     child: Child,
 }
@@ -31,16 +32,22 @@ pub(crate) struct Running {
 impl Cgroup {
     /// Starts a workload in this cgroup and returns once it runs.
     pub(crate) fn spawn(&self, workload: &Workload) -> Running {
-        // The shell moves itself before it becomes the workload: no CPU time of it is spent elsewhere.
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["support::workload::workload_process", "--exact", "--ignored", "--nocapture"]);
+        self.start(command.env(VARIABLE, workload.to_string()))
+    }
+
+    /// Starts a program in this cgroup and returns once it has said [`READY`]. It is to end when its standard input does.
+    pub(crate) fn start(&self, program: &Command) -> Running {
+        // The shell moves itself before it becomes the program: no CPU time of it is spent elsewhere.
         let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
         let mut command = Command::new("sh");
         command.args(["-c", enter, "sh"]).args(self.dirs().iter().map(|directory| directory.join("cgroup.procs")));
-        command.arg("--").arg(std::env::current_exe().unwrap());
-        command.args(["support::workload::workload_process", "--exact", "--ignored", "--nocapture"]);
-        command.env(VARIABLE, workload.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut running = Running { child: command.spawn().unwrap() };
+        command.arg("--").arg(program.get_program()).args(program.get_args());
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut running = Running { child: command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap() };
         let lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line == READY), "{workload:?} did not start");
+        assert!(lines.map_while(Result::ok).any(|line| line == READY), "{program:?} did not start");
         running
     }
 }

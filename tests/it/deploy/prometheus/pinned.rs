@@ -1,0 +1,54 @@
+//! A node that pins: a pod that gets a CPU of its own, with a language runtime that has too many threads for it.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Agent, Kubelet, Qos, READY, RealTree, Running, pod_list, running_pod};
+
+const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0007";
+const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
+
+/// A running agent; all of it goes when this is dropped, in this order.
+pub(super) struct Pinned {
+    agent: Agent,
+    _python: Running,
+    _kubelet: Kubelet,
+    _state: TempDir,
+    _tree: RealTree,
+}
+
+impl Pinned {
+    pub(super) fn start() -> Self {
+        let tree = RealTree::new();
+        let container = tree.pod(Qos::Guaranteed, UID).child(ID);
+        let mut python = Command::new("python3");
+        python.args(["-c", &format!("print('{READY}', flush=True); input()")]).env("OMP_NUM_THREADS", "4");
+        let python = container.start(&python);
+        let (kubelet, state) = (Kubelet::start(pod_list(&[pod()])), tempfile::tempdir().unwrap());
+        let options = [
+            format!("--kubepods={}", tree.kubepods().path().display()),
+            format!("--state-dir={}", state.path().display()),
+            "--pinning=enforce".to_owned(),
+            "--share-floor=1".to_owned(),
+            "--sched-trace=off".to_owned(),
+        ];
+        let agent = Agent::start(&[&options[..], &kubelet.flags()].concat());
+        Self { agent, _python: python, _kubelet: kubelet, _state: state, _tree: tree }
+    }
+
+    /// Where the agent listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.agent.address()
+    }
+}
+
+/// What the kubelet says of it.
+fn pod() -> Value {
+    let mut pod = running_pod(UID, "db", "ledger", ID);
+    pod["metadata"]["labels"] = json!({"koordinator.sh/qosClass": "LSE"});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
+    pod
+}

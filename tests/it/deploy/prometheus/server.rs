@@ -1,0 +1,107 @@
+//! Prometheus itself, with our rules.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::deploy::read;
+use crate::support::eventually;
+use crate::support::http::{free_address, get};
+
+/// An agent.
+pub(super) struct Target {
+    /// Label of its series.
+    pub(super) node: &'static str,
+    pub(super) address: SocketAddr,
+    /// From one scrape to the next, and how long one may take.
+    pub(super) seconds: u32,
+}
+
+/// A running Prometheus with our rules; dropping it kills it.
+pub(super) struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+    directory: TempDir,
+}
+
+impl Prometheus {
+    /// Starts it with these targets.
+    pub(super) fn start(agents: &[Target]) -> Self {
+        let (directory, address) = (tempfile::tempdir().unwrap(), free_address());
+        for rules in ["recording.yaml", "alerts.yaml"] {
+            fs::write(directory.path().join(rules), in_seconds(&read(&format!("rules/{rules}")))).unwrap();
+        }
+        fs::write(directory.path().join("prometheus.yaml"), configuration(agents)).unwrap();
+        let mut command = Command::new("prometheus");
+        command.arg("--config.file=prometheus.yaml").arg("--storage.tsdb.path=data").arg("--log.level=warn");
+        command.arg(format!("--web.listen-address={address}")).current_dir(directory.path()).stdin(Stdio::null());
+        command.stderr(fs::File::create(directory.path().join("log")).unwrap());
+        let child = command.spawn().unwrap_or_else(|error| panic!("prometheus (Debian package prometheus): {error}"));
+        let prometheus = Self { child, address, directory };
+        eventually("Prometheus is up", || get(address, "/-/ready").is_ok_and(|(status, _)| status == 200));
+        prometheus
+    }
+
+    /// How many series an expression has now.
+    pub(super) fn count(&self, expression: &str) -> usize {
+        self.values(expression).len()
+    }
+
+    /// Whether a panel of the expression shows anything: NaN, as of 0 / 0, is drawn as nothing.
+    pub(super) fn shows(&self, expression: &str) -> bool {
+        self.values(expression).iter().any(|value| !value.is_nan())
+    }
+
+    fn values(&self, expression: &str) -> Vec<f64> {
+        let (status, body) =
+            get(self.address, &format!("/api/v1/query?query={}", percent_encoded(expression))).unwrap();
+        assert_eq!(status, 200, "{expression}: {body}\n{}", log(self.directory.path()));
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        let series = answer["data"]["result"].as_array().unwrap();
+        series.iter().map(|series| series["value"][1].as_str().unwrap().parse().unwrap()).collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn log(directory: &Path) -> String {
+    fs::read_to_string(directory.join("log")).unwrap_or_default()
+}
+
+/// What deploy/docs/prometheus.md says, with static targets.
+fn configuration(agents: &[Target]) -> String {
+    let target = |Target { node, address, seconds }: &Target| {
+        let pace = format!("__scrape_interval__: {seconds}s, __scrape_timeout__: {seconds}s");
+        format!("      - {{targets: [\"{address}\"], labels: {{cluster: test, node: {node}, {pace}}}}}\n")
+    };
+    let targets: String = agents.iter().map(target).collect();
+    format!(
+        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: [recording.yaml, alerts.yaml]
+scrape_configs:
+  - job_name: cpuwarden
+    honor_labels: true
+    static_configs:
+{targets}"
+    )
+}
+
+/// The rules with their minutes made seconds: the windows shorter, each alert after 20 seconds.
+fn in_seconds(rules: &str) -> String {
+    let shorter = rules.replace("[5m]", "[20s]").replace("[2m]", "[20s]");
+    let lines = shorter.lines().map(|line| if line.starts_with("        for: ") { "        for: 20s" } else { line });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
