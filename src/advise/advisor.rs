@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use analysis::{OBJECTIVE, findings};
+use analysis::{Facts, OBJECTIVE, findings};
 use metrics::AgentMetrics;
 use runtimes::Detector;
 use sampler::Published;
 use sampler::snapshot::{ContainerRow, NodeSnapshot};
 
+use super::quotas::{Quotas, quotas};
 use super::report::{ContainerReport, Report};
 use super::subject::Subject;
 
@@ -60,8 +61,11 @@ impl Advisor {
     /// The advice for every container that lives.
     pub(crate) fn advice(&self) -> Report {
         let node = self.lock();
+        let quotas = quotas(&node.latest, |row| {
+            node.subjects.get(&row.identity.labels).map(|subject| subject.member(row)).unwrap_or_default()
+        });
         let rows = node.latest.containers.iter().filter(|row| row.live);
-        Report { objective: OBJECTIVE, containers: rows.filter_map(|row| node.report(row)).collect() }
+        Report { objective: OBJECTIVE, containers: rows.filter_map(|row| node.report(row, &quotas)).collect() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Node> {
@@ -104,8 +108,10 @@ impl Node {
         self.metrics.advice().set(&rows, OBJECTIVE);
     }
 
-    fn report(&self, row: &ContainerRow) -> Option<ContainerReport> {
+    fn report(&self, row: &ContainerRow, quotas: &Quotas<'_>) -> Option<ContainerReport> {
+        let pod = quotas.get(&(&*row.identity.namespace, &*row.identity.pod)).copied();
         let facts = self.subjects.get(&row.identity.labels)?.facts(row, &self.latest.node.kernel.release);
+        let facts = Facts { pod, ..facts };
         Some(ContainerReport {
             namespace: row.identity.namespace.clone(),
             pod: row.identity.pod.clone(),

@@ -2,6 +2,8 @@
 
 mod advisor;
 mod client;
+mod program;
+mod quotas;
 mod render;
 mod report;
 mod subject;

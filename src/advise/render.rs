@@ -61,7 +61,7 @@ fn patches(report: &Report) -> Result<String, serde_yaml_ng::Error> {
     let mut text = String::new();
     for row in &report.containers {
         let patches = row.findings.iter().filter_map(|finding| finding.patch.as_ref());
-        let Some(patch) = analysis::merged(&row.container, patches) else { continue };
+        let Some(patch) = analysis::merged(patches) else { continue };
         let _ = write!(text, "---\n# {}/{}\n{}", row.namespace, row.pod, serde_yaml_ng::to_string(&patch)?);
     }
     Ok(text)

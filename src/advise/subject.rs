@@ -1,9 +1,11 @@
 //! What is gathered of one container, and the facts that come of it.
 
-use analysis::{CpuAdvice, Facts, History, MemoryAdvice, OBJECTIVE, Runtime, Steady, Window, memory_advice};
+use analysis::{CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Steady, Window, memory_advice};
 use metrics::AdviceRow;
 use runtimes::Detector;
 use sampler::snapshot::ContainerRow;
+
+use super::program::{Program, own_limit_cores};
 
 /// Seconds after which older figures have faded to a third: the window of the history.
 const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
@@ -13,6 +15,10 @@ const LIVE_SET_SECONDS: f64 = 3600.0;
 const EVALUATE_EVERY: u64 = 60;
 /// Share of throttled periods from which the CPU counts as short.
 const CPU_SHORT: f64 = 0.05;
+
+/// The part of what was denied above a container that it must have used itself for the denial to be its own: eight
+/// threads under a quota of 20 ms use a fortieth.
+const HARDLY: u64 = 200;
 
 /// Fading sums.
 #[derive(Debug, Default)]
@@ -29,6 +35,7 @@ struct Sums {
 #[derive(Debug, Clone, Copy, Default)]
 struct Marks {
     used_ns: u64,
+    /// By its own quota.
     denied_ns: u64,
     periods: u64,
     throttled: u64,
@@ -39,13 +46,12 @@ struct Marks {
 impl Marks {
     fn of(row: &ContainerRow) -> Self {
         let cfs = row.cfs.unwrap_or_default();
-        let ancestor_ns = row.throttled_ancestor_ns.unwrap_or(0);
         Self {
             used_ns: row.user_ns.unwrap_or(0) + row.system_ns.unwrap_or(0),
-            denied_ns: cfs.throttled_ns + ancestor_ns,
+            denied_ns: cfs.throttled_ns,
             periods: cfs.periods,
             throttled: cfs.throttled_periods,
-            ancestor_ns,
+            ancestor_ns: row.throttled_ancestor_ns.unwrap_or(0),
             contention_ns: row.contention_lower_ns.unwrap_or(0),
         }
     }
@@ -61,8 +67,7 @@ pub(super) struct Subject {
     windows: u64,
     limit: Steady,
     cpu: CpuAdvice,
-    pid: Option<u32>,
-    runtime: Option<Runtime>,
+    program: Program,
 }
 
 impl Subject {
@@ -70,17 +75,20 @@ impl Subject {
     pub(super) fn observe(&mut self, row: &ContainerRow, length_ns: u64) {
         let now = Marks::of(row);
         let Some(then) = self.marks.replace(now).filter(|_| length_ns > 0) else { return };
-        let has_quota = row.cfs.is_some() && row.limit_cores.is_some();
+        let own_limit = own_limit_cores(row);
+        let has_quota = row.cfs.is_some() && own_limit.is_some();
         let gained = |of: fn(&Marks) -> u64| of(&now).saturating_sub(of(&then));
+        let used_ns = gained(|marks| marks.used_ns);
+        let ancestor_ns = Some(gained(|marks| marks.ancestor_ns)).filter(|&denied| may_be_its_own(denied, used_ns));
+        let ancestor_ns = ancestor_ns.unwrap_or(0);
         let window = Window {
-            used_ns: gained(|marks| marks.used_ns),
-            denied_ns: gained(|marks| marks.denied_ns),
+            used_ns,
+            denied_ns: gained(|marks| marks.denied_ns) + ancestor_ns,
             periods: has_quota.then(|| gained(|marks| marks.periods)),
             throttled_periods: has_quota.then(|| gained(|marks| marks.throttled)),
             length_ns,
         };
-        self.history.push(&window, row.limit_cores);
-        let ancestor_ns = gained(|marks| marks.ancestor_ns);
+        self.history.push(&window, own_limit);
         self.sums.add(&window, ancestor_ns, gained(|marks| marks.contention_ns));
         self.follow_live_set(row, length_ns);
         self.windows += 1;
@@ -89,14 +97,9 @@ impl Subject {
         }
     }
 
-    /// Detects the runtime anew when another process is the first.
+    /// Keeps up with the program that runs.
     pub(super) fn detect(&mut self, row: &ContainerRow, detector: &mut Detector) {
-        if self.pid == row.first_pid {
-            return;
-        }
-        self.pid = row.first_pid;
-        let cpus = row.cpuset.as_ref().map(|cpuset| cpuset.count);
-        self.runtime = row.first_pid.and_then(|pid| detector.detect(pid, cpus, row.limit_cores));
+        self.program.follow(row, detector);
     }
 
     /// What is known now, against the row's own settings.
@@ -108,6 +111,8 @@ impl Subject {
         Facts {
             container: row.identity.container.clone(),
             limit_cores: row.limit_cores,
+            own_limit_cores: own_limit_cores(row),
+            pod: None,
             request_cores: row.request_cores,
             throttled_share,
             ancestor_denied_cores: ancestor,
@@ -117,14 +122,20 @@ impl Subject {
             kernel_release: kernel_release.to_owned(),
             cpu: CpuAdvice { windows: self.history.windows(), ..self.cpu },
             memory,
-            runtime: self.runtime.clone(),
+            runtime: self.program.runtime().cloned(),
         }
+    }
+
+    /// As one of its pod's containers.
+    pub(super) fn member(&self, row: &ContainerRow) -> Member {
+        let advised_cores = self.cpu.limit.map(|limit| limit.cores);
+        Member { own_limit_cores: own_limit_cores(row), advised_cores }
     }
 
     /// What the metrics show.
     pub(super) fn advised<'a>(&'a self, row: &'a ContainerRow) -> AdviceRow<'a> {
         let memory = self.memory(row);
-        let runtime = self.runtime.as_ref();
+        let runtime = self.program.runtime();
         AdviceRow {
             name: [&row.identity.namespace, &row.identity.pod, &row.identity.container],
             runtime: runtime.map(|found| [found.language.as_str(), found.version.as_deref().unwrap_or_default()]),
@@ -151,7 +162,9 @@ impl Subject {
         let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE);
         let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));
         let held = [fresh.limit, self.cpu.limit].into_iter().flatten().find(|limit| Some(limit.cores) == shown);
-        self.cpu = CpuAdvice { limit: held, ..fresh };
+        // What an ancestor denied, no burst of its own gives back.
+        let burst_seconds = fresh.burst_seconds.filter(|_| self.sums.throttled > 0.0);
+        self.cpu = CpuAdvice { limit: held, burst_seconds, ..fresh };
     }
 
     /// The lowest working set, forgotten slowly: what a collection leaves is the nearest to the live set.
@@ -160,6 +173,11 @@ impl Subject {
         let risen = self.live_set.map(|live| live * (1.0 + length_ns as f64 / 1e9 / LIVE_SET_SECONDS));
         self.live_set = Some(risen.map_or(working_set, |live| live.min(working_set)));
     }
+}
+
+/// Before Linux 6.6 only the sum over all below the ancestor is known: of that, what hardly ran was denied nothing.
+fn may_be_its_own(denied_ns: u64, used_ns: u64) -> bool {
+    used_ns > denied_ns / HARDLY
 }
 
 fn share(part: f64, whole: f64) -> Option<f64> {

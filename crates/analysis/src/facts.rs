@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu::CpuAdvice;
 use crate::memory::MemoryAdvice;
+use crate::pod::PodQuota;
 
 /// A language runtime, by what decides its parallelism.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +72,10 @@ pub struct Facts {
     pub container: String,
     /// CPU limit, cores; the lowest of its own and its ancestors'.
     pub limit_cores: Option<f64>,
+    /// Its own, which alone its spec sets; `None` where it has none, though an ancestor may.
+    pub own_limit_cores: Option<f64>,
+    /// The quota of its pod's cgroup.
+    pub pod: Option<PodQuota>,
     /// CPU request, cores.
     pub request_cores: Option<f64>,
     /// Share of the periods of its own quota that were throttled.

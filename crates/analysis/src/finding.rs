@@ -116,10 +116,12 @@ pub struct Finding {
     pub evidence: BTreeMap<String, f64>,
     /// One-second windows that the figures are of; 0 where they are settings.
     pub windows: usize,
-    /// A strategic-merge patch of the workload (Deployment, StatefulSet, DaemonSet); `None` where no field of the
-    /// workload is the remedy.
+    /// A strategic-merge patch of the workload (Deployment, StatefulSet, DaemonSet).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<Value>,
+    /// Why there is none.
+    #[serde(default, rename = "noPatch", skip_serializing_if = "Option::is_none")]
+    pub no_patch: Option<String>,
     /// Where it is explained, below `deploy/docs/`.
     pub docs: String,
 }

@@ -16,6 +16,11 @@ pub(crate) fn cpu_limit(container: &str, limit: f64) -> Value {
     resource(container, "limits", "cpu", &cores(limit))
 }
 
+/// Of the pod itself, for all its containers (Kubernetes 1.34).
+pub(crate) fn pod_cpu_limit(limit: f64) -> Value {
+    of_pod(&json!({ "resources": { "limits": { "cpu": cores(limit) } } }))
+}
+
 pub(crate) fn cpu_request(container: &str, request: f64) -> Value {
     resource(container, "requests", "cpu", &cores(request))
 }
@@ -28,32 +33,46 @@ pub(crate) fn environment(container: &str, name: &str, value: &str) -> Value {
     of_container(&json!({ "name": container, "env": [{ "name": name, "value": value }] }))
 }
 
-/// One patch of a container from several; where two set the same field, the first holds.
+/// One patch of a container, and of its pod, from several; where two set the same field, the first holds.
 #[must_use]
-pub fn merged<'a>(container: &str, patches: impl Iterator<Item = &'a Value>) -> Option<Value> {
-    let mut whole = json!({ "name": container });
+pub fn merged<'a>(patches: impl Iterator<Item = &'a Value>) -> Option<Value> {
+    let (mut of_containers, mut pod) = (json!({}), json!({}));
     for patch in patches {
-        let part = &patch["spec"]["template"]["spec"]["containers"][0];
-        for (path, quantity) in ["/resources/limits", "/resources/requests"].map(|path| (path, part.pointer(path))) {
-            let section = path.trim_start_matches("/resources/");
-            for (name, quantity) in quantity.and_then(Value::as_object).into_iter().flatten() {
-                if whole["resources"][section].get(name).is_none() {
-                    whole["resources"][section][name] = quantity.clone();
+        let part = &patch["spec"]["template"]["spec"];
+        add(&mut pod, &json!({ "resources": part["resources"] }));
+        add(&mut of_containers, &part["containers"][0]);
+    }
+    // The name alone is no change.
+    if of_containers.as_object().is_some_and(|fields| fields.len() > 1) {
+        pod["containers"] = json!([of_containers]);
+    }
+    (pod != json!({})).then(|| of_pod(&pod))
+}
+
+/// Takes over what is not there yet: fields by their names, variables of the environment by theirs.
+fn add(whole: &mut Value, part: &Value) {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            for (name, value) in part.iter().filter(|(_, value)| !value.is_null()) {
+                match whole.get_mut(name) {
+                    Some(there) => add(there, value),
+                    None => drop(whole.insert(name.clone(), value.clone())),
                 }
             }
         }
-        for variable in part["env"].as_array().into_iter().flatten() {
-            let set = whole["env"].as_array().cloned().unwrap_or_default();
-            if set.iter().all(|other| other["name"] != variable["name"]) {
-                whole["env"] = set.into_iter().chain([variable.clone()]).collect();
-            }
+        (Value::Array(whole), Value::Array(part)) => {
+            let new = part.iter().filter(|value| whole.iter().all(|there| there["name"] != value["name"]));
+            let new: Vec<_> = new.cloned().collect();
+            whole.extend(new);
         }
+        _ => {}
     }
-    // Looking into an absent field leaves a null.
-    whole.as_object_mut()?.retain(|_, value| !value.is_null());
-    (whole.as_object()?.len() > 1).then(|| of_container(&whole))
 }
 
 fn of_container(container: &Value) -> Value {
-    json!({ "spec": { "template": { "spec": { "containers": [container] } } } })
+    of_pod(&json!({ "containers": [container] }))
+}
+
+fn of_pod(spec: &Value) -> Value {
+    json!({ "spec": { "template": { "spec": spec } } })
 }

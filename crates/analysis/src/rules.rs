@@ -22,8 +22,22 @@ const FAR_BELOW: f64 = 0.5;
 const SMALL_CORES: f64 = 0.1;
 
 type Figures = Vec<(&'static str, f64)>;
-type Answer = Option<(Figures, Option<Value>)>;
+type Answer = Option<(Figures, Change)>;
 type Rule = fn(&Facts) -> Answer;
+
+/// What to do about it.
+enum Change {
+    /// A strategic-merge patch of the workload.
+    Patch(Value),
+    /// No field of the workload is the remedy, and why.
+    None(&'static str),
+}
+
+impl Change {
+    fn or(patch: Option<Value>, otherwise: &'static str) -> Self {
+        patch.map_or(Self::None(otherwise), Self::Patch)
+    }
+}
 
 /// The rules, in the order in which they are told.
 const RULES: [(Kind, Rule); 15] = [
@@ -48,27 +62,31 @@ const RULES: [(Kind, Rule); 15] = [
 #[must_use]
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let found = RULES.iter().filter_map(|(kind, rule)| {
-        let (figures, patch) = rule(facts)?;
+        let (figures, change) = rule(facts)?;
+        let (patch, no_patch) = match change {
+            Change::Patch(patch) => (Some(patch), None),
+            Change::None(reason) => (None, Some(reason.to_owned())),
+        };
         let evidence: BTreeMap<_, _> = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
         let docs = format!("advice.md#{}", kind.as_str());
-        Some(Finding { kind: *kind, severity: kind.severity(), evidence, windows: facts.cpu.windows, patch, docs })
+        let (kind, severity, windows) = (*kind, kind.severity(), facts.cpu.windows);
+        Some(Finding { kind, severity, evidence, windows, patch, no_patch, docs })
     });
     found.collect()
 }
 
 fn throttled_by_own_quota(facts: &Facts) -> Answer {
     let share = facts.throttled_share.filter(|&share| share > THROTTLED_SHARE)?;
-    let limit = facts.limit_cores?;
+    let limit = facts.own_limit_cores?;
     let mut figures = vec![("throttledShare", share), ("limitCores", limit)];
-    let advised = facts.cpu.limit.filter(|advised| advised.cores > limit);
-    figures.extend(advised.map(|advised| ("recommendedLimitCores", advised.cores)));
-    Some((figures, advised.map(|advised| patch::cpu_limit(&facts.container, advised.cores))))
+    figures.extend(advised_limit(facts, limit).map(|advised| ("recommendedLimitCores", advised)));
+    Some((figures, raised_limit(facts, limit)))
 }
 
 /// The mean fits and the periods do not: a burst allowance would do as well as a higher limit.
 fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
     let share = facts.throttled_share.filter(|&share| share > crate::OBJECTIVE)?;
-    let (limit, p95) = (facts.limit_cores?, facts.cpu.request_cores?);
+    let (limit, p95) = (facts.own_limit_cores?, facts.cpu.request_cores?);
     let burst = facts.cpu.burst_seconds.filter(|_| p95 < limit * FAR_BELOW)?;
     let figures = vec![
         ("throttledShare", share),
@@ -77,34 +95,66 @@ fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
         ("recommendedBurstSeconds", burst),
     ];
     // No field of a pod's spec sets cpu.max.burst.
-    let limit = facts.cpu.limit.filter(|advised| advised.cores > limit);
-    Some((figures, limit.map(|advised| patch::cpu_limit(&facts.container, advised.cores))))
+    Some((figures, raised_limit(facts, limit)))
+}
+
+/// What is advised, where it is more than what is in force.
+fn advised_limit(facts: &Facts, in_force: f64) -> Option<f64> {
+    facts.cpu.limit.map(|advised| advised.cores).filter(|&advised| advised > in_force)
+}
+
+fn raised_limit(facts: &Facts, in_force: f64) -> Change {
+    match advised_limit(facts, in_force) {
+        Some(advised) => container_limit(facts, advised),
+        None => Change::None("no higher limit is advised so far"),
+    }
+}
+
+/// A limit of the container. Kubernetes refuses one above the pod's own.
+fn container_limit(facts: &Facts, cores: f64) -> Change {
+    if facts.pod.is_some_and(|pod| pod.is_of_the_spec && cores > pod.limit_cores) {
+        return Change::None("the pod's own limit is lower: raise that first");
+    }
+    Change::Patch(patch::cpu_limit(&facts.container, cores))
 }
 
 fn throttled_by_ancestor(facts: &Facts) -> Answer {
     let denied = facts.ancestor_denied_cores.filter(|&denied| denied > ANCESTOR_DENIED_CORES)?;
-    Some((vec![("deniedCores", denied)], None))
+    let mut figures = vec![("deniedCores", denied)];
+    let Some(pod) = facts.pod.filter(|pod| pod.throttles) else {
+        return Some((figures, Change::None("the quota is set above the pod: on its QoS class, or on all pods")));
+    };
+    figures.push(("podLimitCores", pod.limit_cores));
+    let advised = pod.advised_cores.filter(|&advised| advised > pod.limit_cores);
+    figures.extend(advised.map(|advised| ("recommendedPodLimitCores", advised)));
+    let change = if pod.is_of_the_spec {
+        Change::or(advised.map(patch::pod_cpu_limit), "no higher limit of the pod is advised so far")
+    } else {
+        Change::None("the pod's quota is the sum of its containers' limits: raise the one that is too low")
+    };
+    Some((figures, change))
 }
 
 fn parallelism_above_limit(facts: &Facts) -> Answer {
-    let (parallelism, limit, runtime) = parallelism(facts)?;
+    let (parallelism, runtime) = parallelism(facts)?;
+    let limit = facts.limit_cores?;
     let whole = limit.floor().max(1.0);
     if parallelism <= limit.max(1.0) {
         return None;
     }
     let figures = vec![("parallelism", parallelism), ("limitCores", limit)];
-    Some((figures, patch_parallelism(facts, runtime, whole as u32)))
+    Some((figures, set_parallelism(facts, runtime, whole as u32)))
 }
 
+/// Only of a limit that is its own: what a pod's leaves, another container may use.
 fn parallelism_below_limit(facts: &Facts) -> Answer {
-    let (parallelism, limit, runtime) = parallelism(facts)?;
-    let is_set = runtime.parallelism_source.as_deref().is_some_and(|source| source != "one event loop");
-    let wasted = limit.floor() - parallelism;
-    if wasted < 1.0 {
+    let (parallelism, runtime) = parallelism(facts)?;
+    let limit = facts.own_limit_cores?.min(facts.limit_cores?);
+    if limit.floor() - parallelism < 1.0 {
         return None;
     }
-    let patch = if is_set { patch_parallelism(facts, runtime, limit.floor() as u32) } else { None };
-    Some((vec![("parallelism", parallelism), ("limitCores", limit)], patch))
+    let figures = vec![("parallelism", parallelism), ("limitCores", limit)];
+    Some((figures, set_parallelism(facts, runtime, limit.floor() as u32)))
 }
 
 fn go_ignores_limit(facts: &Facts) -> Answer {
@@ -115,15 +165,18 @@ fn go_ignores_limit(facts: &Facts) -> Answer {
         return None;
     }
     let figures = vec![("limitCores", limit), ("goMinorVersion", f64::from(minor))];
-    Some((figures, patch_parallelism(facts, runtime, limit.floor().max(1.0) as u32)))
+    Some((figures, set_parallelism(facts, runtime, limit.floor().max(1.0) as u32)))
 }
 
+/// Of its own limit, where that is the lowest: in a fraction of the pod's others have their part.
 fn fractional_limit(facts: &Facts) -> Answer {
-    let limit = facts.limit_cores.filter(|limit| limit.fract() > 1e-6)?;
+    let limit = facts.own_limit_cores.filter(|limit| limit.fract() > 1e-6)?;
+    if facts.limit_cores.is_some_and(|lowest| lowest < limit) {
+        return None;
+    }
     let runtime = facts.runtime.as_ref()?;
     let takes_whole = matches!(runtime.language, Language::Go | Language::Jvm | Language::Dotnet);
-    let patch = patch::cpu_limit(&facts.container, limit.ceil());
-    takes_whole.then(|| (vec![("limitCores", limit)], Some(patch)))
+    takes_whole.then(|| (vec![("limitCores", limit)], container_limit(facts, limit.ceil())))
 }
 
 fn no_cpu_request(facts: &Facts) -> Answer {
@@ -132,7 +185,8 @@ fn no_cpu_request(facts: &Facts) -> Answer {
     }
     let wanted = wanted_request(facts);
     let figures = wanted.map(|p95| ("useP95Cores", p95)).into_iter().collect();
-    Some((figures, wanted.map(|p95| patch::cpu_request(&facts.container, p95))))
+    let patch = wanted.map(|p95| patch::cpu_request(&facts.container, p95));
+    Some((figures, Change::or(patch, "too little has been seen to name a request")))
 }
 
 fn request_above_use(facts: &Facts) -> Answer {
@@ -149,7 +203,7 @@ fn request_off(facts: &Facts, is_off: impl Fn(f64, f64) -> bool) -> Answer {
         return None;
     }
     let figures = vec![("requestCores", request), ("useP95Cores", p95)];
-    Some((figures, Some(patch::cpu_request(&facts.container, p95))))
+    Some((figures, Change::Patch(patch::cpu_request(&facts.container, p95))))
 }
 
 /// The 95th percentile of use, and no more than the limit: Kubernetes refuses such a pod.
@@ -159,13 +213,14 @@ fn wanted_request(facts: &Facts) -> Option<f64> {
 }
 
 fn no_memory_limit(facts: &Facts) -> Answer {
-    facts.memory_limit.is_none().then(|| (Figures::new(), None))
+    let reason = "how much it may need is its owner's to know";
+    facts.memory_limit.is_none().then(|| (Figures::new(), Change::None(reason)))
 }
 
 fn memory_limit_not_request(facts: &Facts) -> Answer {
     let (limit, request) = (facts.memory_limit?, facts.memory_request.unwrap_or(0));
     let figures = vec![("memoryLimitBytes", limit as f64), ("memoryRequestBytes", request as f64)];
-    (limit != request).then(|| (figures, Some(patch::memory_request(&facts.container, limit))))
+    (limit != request).then(|| (figures, Change::Patch(patch::memory_request(&facts.container, limit))))
 }
 
 fn heap_limit_unset(facts: &Facts) -> Answer {
@@ -181,17 +236,25 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
     let mut figures = vec![("memoryLimitBytes", limit as f64)];
     let soft = facts.memory.and_then(|memory| memory.soft_limit_bytes);
     figures.extend(soft.map(|soft| ("recommendedSoftLimitBytes", soft as f64)));
-    let patch = match runtime.language {
-        Language::Go => soft.map(|soft| patch::environment(&facts.container, setting, &soft.to_string())),
-        // JAVA_TOOL_OPTIONS may hold more than this: a patch would overwrite it.
-        _ => None,
+    let change = match runtime.language {
+        Language::Go => Change::or(
+            soft.map(|soft| patch::environment(&facts.container, setting, &soft.to_string())),
+            if facts.memory.is_some() {
+                "the limit is under 1.25 times the live set: raise it first"
+            } else {
+                "its working set is not known"
+            },
+        ),
+        _ => {
+            Change::None("JAVA_TOOL_OPTIONS may hold more, which a patch would overwrite: add -XX:MaxRAMPercentage=70")
+        }
     };
-    Some((figures, patch))
+    Some((figures, change))
 }
 
 fn noisy_neighbour(facts: &Facts) -> Answer {
     let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
-    Some((vec![("contentionShare", share)], None))
+    Some((vec![("contentionShare", share)], Change::None("where it runs is the remedy, not what it says")))
 }
 
 /// Fixed by 512ac999 in 5.4. Distributions carried it back to older kernels, which the release does not tell.
@@ -199,27 +262,33 @@ fn kernel_slice_expiry(facts: &Facts) -> Answer {
     let (major, minor) = version(&facts.kernel_release)?;
     facts.limit_cores?;
     let figures = vec![("kernelMajor", f64::from(major)), ("kernelMinor", f64::from(minor))];
-    ((major, minor) < (5, 4)).then_some((figures, None))
+    ((major, minor) < (5, 4)).then_some((figures, Change::None("a newer kernel on the node is the remedy")))
 }
 
-fn parallelism(facts: &Facts) -> Option<(f64, f64, &Runtime)> {
+fn parallelism(facts: &Facts) -> Option<(f64, &Runtime)> {
     let runtime = facts.runtime.as_ref()?;
-    Some((f64::from(runtime.parallelism?), facts.limit_cores?, runtime))
+    Some((f64::from(runtime.parallelism?), runtime))
 }
 
 fn go(facts: &Facts) -> Option<&Runtime> {
     facts.runtime.as_ref().filter(|runtime| runtime.language == Language::Go)
 }
 
-fn patch_parallelism(facts: &Facts, runtime: &Runtime, threads: u32) -> Option<Value> {
+fn set_parallelism(facts: &Facts, runtime: &Runtime, threads: u32) -> Change {
     let name = match runtime.language {
         Language::Go => "GOMAXPROCS",
         Language::Dotnet => "DOTNET_PROCESSOR_COUNT",
         Language::Python => "OMP_NUM_THREADS",
         Language::Rust => "TOKIO_WORKER_THREADS",
-        Language::Jvm | Language::Nodejs | Language::Unknown => return None,
+        Language::Jvm => {
+            return Change::None(
+                "JAVA_TOOL_OPTIONS may hold more, which a patch would overwrite: add -XX:ActiveProcessorCount",
+            );
+        }
+        Language::Nodejs => return Change::None("an event loop takes one core: run more of them, or lower the limit"),
+        Language::Unknown => return Change::None("nothing is known that would set it"),
     };
-    Some(patch::environment(&facts.container, name, &threads.to_string()))
+    Change::Patch(patch::environment(&facts.container, name, &threads.to_string()))
 }
 
 /// The first two numbers of a version.

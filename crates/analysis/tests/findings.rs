@@ -11,6 +11,7 @@ fn sound() -> Facts {
     Facts {
         container: "app".into(),
         limit_cores: Some(2.0),
+        own_limit_cores: Some(2.0),
         request_cores: Some(1.0),
         throttled_share: Some(0.0),
         memory_limit: Some(GIB),
@@ -33,15 +34,19 @@ fn kinds(facts: &Facts) -> Vec<Kind> {
     findings(facts).iter().map(|finding| finding.kind).collect()
 }
 
+fn set_limit(facts: &mut Facts, cores: f64) {
+    (facts.limit_cores, facts.own_limit_cores) = (Some(cores), Some(cores));
+}
+
 type Change = fn(&mut Facts);
 
 /// What must be changed of the sound container for one kind.
 fn cases() -> Vec<(Kind, Change)> {
     vec![
         (Kind::NoCpuRequest, |facts| facts.request_cores = None),
-        (Kind::FractionalLimit, |facts| facts.limit_cores = Some(2.5)),
-        (Kind::ParallelismAboveLimit, |facts| facts.limit_cores = Some(1.0)),
-        (Kind::ParallelismBelowLimit, |facts| facts.limit_cores = Some(3.0)),
+        (Kind::FractionalLimit, |facts| set_limit(facts, 2.5)),
+        (Kind::ParallelismAboveLimit, |facts| set_limit(facts, 1.0)),
+        (Kind::ParallelismBelowLimit, |facts| set_limit(facts, 3.0)),
         (Kind::ThrottledByOwnQuota, |facts| facts.throttled_share = Some(0.06)),
         (Kind::ThrottledByAncestor, |facts| facts.ancestor_denied_cores = Some(0.06)),
         (Kind::LimitTooTightForBursts, |facts| {
@@ -100,6 +105,17 @@ fn the_change_is_a_patch_of_the_workload() {
 }
 
 #[test]
+fn a_finding_has_a_patch_or_says_why_not() {
+    for (kind, change) in cases() {
+        let mut facts = sound();
+        change(&mut facts);
+        for finding in findings(&facts) {
+            assert!(finding.patch.is_some() != finding.no_patch.is_some(), "{kind:?}: {finding:?}");
+        }
+    }
+}
+
+#[test]
 fn one_patch_of_several_keeps_the_first_of_two_changes_of_a_field() {
     let container = |limit: &str, more: serde_json::Value| {
         let mut container = serde_json::json!({ "name": "app", "resources": { "limits": { "cpu": limit } } });
@@ -108,8 +124,8 @@ fn one_patch_of_several_keeps_the_first_of_two_changes_of_a_field() {
     };
     let environment = serde_json::json!({ "env": [{ "name": "GOMAXPROCS", "value": "2" }] });
     let patches = [container("2", serde_json::json!({})), container("3", environment.clone())];
-    assert_eq!(merged("app", patches.iter()), Some(container("2", environment)));
-    assert_eq!(merged("app", std::iter::empty()), None);
+    assert_eq!(merged(patches.iter()), Some(container("2", environment)));
+    assert_eq!(merged(std::iter::empty()), None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The only variables that are read. None of them is a place for a secret.
-pub const ALLOWED: [&str; 14] = [
+pub const ALLOWED: [&str; 16] = [
     "DOTNET_GCHeapHardLimit",
     "DOTNET_PROCESSOR_COUNT",
     "GODEBUG",
@@ -17,8 +17,10 @@ pub const ALLOWED: [&str; 14] = [
     "RAYON_NUM_THREADS",
     "TOKIO_WORKER_THREADS",
     "UV_THREADPOOL_SIZE",
-    // Only the flags of `jvm::flags` are kept of it.
+    // Only the flags of `jvm::flags` are kept of these.
     "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
 ];
 
 /// The allowed variables of a `/proc/PID/environ`.

@@ -1,43 +1,35 @@
 //! Go's build information: the section `.go.buildinfo` of an ELF binary, which `strip` leaves in place.
 
-use std::io;
+use crate::version::plausible;
 
 /// What a Go binary says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BuildInfo {
+pub(crate) struct BuildInfo {
     /// `go1.25.1`; `None` in the format of Go before 1.18, which holds pointers.
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// Path of the main module or package.
-    pub module: Option<String>,
+    pub(crate) module: Option<String>,
     /// go.uber.org/automaxprocs is among the dependencies.
-    pub automaxprocs: bool,
+    pub(crate) automaxprocs: bool,
     /// `DefaultGODEBUG` of the build: what go.mod's older version switches off.
-    pub godebug: String,
+    pub(crate) godebug: String,
 }
 
 /// Bytes of build information that are read at most; large programs have some 30 KB of modules.
-const MAX_BYTES: usize = 128 << 10;
+pub(crate) const MAX_BYTES: usize = 128 << 10;
 const MAGIC: &[u8] = b"\xff Go buildinf:";
 /// Where the version's length stands, in the format with strings in line (debug/buildinfo).
 const INLINE: usize = 32;
 
-/// The build information of an ELF file; `None` when it is no 64-bit little-endian ELF file or not of Go.
-///
-/// `read` is a `pread`: a buffer and the offset in the file.
-pub fn build_info(read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Option<BuildInfo> {
-    let (offset, size) = section(&read, b".go.buildinfo")?;
-    let mut bytes = vec![0; usize::try_from(size).ok()?.min(MAX_BYTES)];
-    read(&mut bytes, offset).ok()?;
-    parse(&bytes)
-}
-
-fn parse(bytes: &[u8]) -> Option<BuildInfo> {
+/// What the content of `.go.buildinfo` says; `None` where it is none.
+pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     let bytes = bytes.strip_prefix(MAGIC).map(|_| bytes)?;
     if bytes.get(15)? & 2 == 0 {
         return Some(BuildInfo::default());
     }
     let (version, rest) = string(bytes.get(INLINE..)?)?;
-    let version = Some(String::from_utf8_lossy(version).into_owned());
+    // `go1.25.1 X:nocoverageredesign`, and `devel go1.26-0123abc Sat Nov 21 …`.
+    let version = version.split(|&byte| byte == b' ').find(|word| word.starts_with(b"go")).and_then(plausible);
     // The modules stand between two marks of 16 bytes.
     let modules = string(rest).and_then(|(text, _)| text.get(16..text.len().checked_sub(16)?)).unwrap_or_default();
     let modules = String::from_utf8_lossy(modules);
@@ -58,44 +50,6 @@ fn string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         }
     }
     None
-}
-
-/// Offset and size of a section, by its name.
-fn section(read: &impl Fn(&mut [u8], u64) -> io::Result<()>, name: &[u8]) -> Option<(u64, u64)> {
-    let mut header = [0; 64];
-    read(&mut header, 0).ok()?;
-    if !header.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let (table, entry_size) = (u64_at(&header, 0x28)?, usize::from(u16_at(&header, 0x3a)?));
-    let (entries, names) = (usize::from(u16_at(&header, 0x3c)?), usize::from(u16_at(&header, 0x3e)?));
-    let mut headers = vec![0; entry_size * entries];
-    read(&mut headers, table).ok()?;
-    let mut headers = headers.chunks_exact(entry_size.max(64));
-    let (offset, size) = place(headers.clone().nth(names)?)?;
-    let mut texts = vec![0; usize::try_from(size).ok()?.min(MAX_BYTES)];
-    read(&mut texts, offset).ok()?;
-    let is_named = |header: &&[u8]| {
-        let text = u32_at(header, 0).and_then(|at| texts.get(usize::try_from(at).ok()?..));
-        text.is_some_and(|text| text.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0)))
-    };
-    place(headers.find(is_named)?)
-}
-
-fn place(header: &[u8]) -> Option<(u64, u64)> {
-    Some((u64_at(header, 0x18)?, u64_at(header, 0x20)?))
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -142,30 +96,5 @@ mod tests {
         let mut old = section_text("", "");
         old[15] = 0;
         assert_eq!(parse(&old), Some(BuildInfo::default()));
-    }
-
-    #[test]
-    fn a_binary_of_rust_has_no_build_information() {
-        let file = std::fs::File::open("/proc/self/exe").unwrap();
-        assert_eq!(build_info(|buffer, at| std::os::unix::fs::FileExt::read_exact_at(&file, buffer, at)), None);
-    }
-
-    #[test]
-    fn any_header_is_survived() {
-        let mut header = b"\x7fELF\x02\x01".to_vec();
-        header.resize(64, 0xff);
-        assert_eq!(
-            build_info(|buffer, _| {
-                buffer.fill(0xff);
-                Err(io::ErrorKind::UnexpectedEof.into())
-            }),
-            None
-        );
-        let read = |buffer: &mut [u8], at: u64| {
-            let at = usize::try_from(at).unwrap_or(usize::MAX);
-            let bytes = header.get(at..).and_then(|bytes| bytes.get(..buffer.len()));
-            bytes.map(|bytes| buffer.copy_from_slice(bytes)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-        };
-        assert_eq!(build_info(read), None);
     }
 }

@@ -1,12 +1,35 @@
-//! Flags of a JVM, from its command line and `JAVA_TOOL_OPTIONS`; the later of two holds.
+//! A JVM: its version beside it, its flags from its command line and from the variables that it reads.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::process::Process;
+use crate::version;
 
 /// The flags that bear on CPU and heap, as (name of the setting, text before the value).
 const FLAGS: [(&str, &str); 3] = [
     ("ActiveProcessorCount", "-XX:ActiveProcessorCount="),
     ("MaxRAMPercentage", "-XX:MaxRAMPercentage="),
     ("Xmx", "-Xmx"),
+];
+
+/// The variables with flags before and behind those of the command line; of the same flag the last holds (arguments.cpp,
+/// `parse_vm_init_args`).
+pub(crate) const BEFORE: [&str; 2] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"];
+pub(crate) const BEHIND: &str = "_JAVA_OPTIONS";
+
+/// Options of the launcher whose value is the next word.
+const WITH_VALUE: [&str; 10] = [
+    "-cp",
+    "-classpath",
+    "--class-path",
+    "-p",
+    "--module-path",
+    "--upgrade-module-path",
+    "--add-modules",
+    "--enable-native-access",
+    "--limit-modules",
+    "--source",
 ];
 
 /// Adds the flags among the words.
@@ -16,6 +39,56 @@ pub(crate) fn flags<'a>(words: impl Iterator<Item = &'a str>, settings: &mut BTr
             if let Some(value) = word.strip_prefix(prefix) {
                 settings.insert(name.to_owned(), value.to_owned());
             }
+        }
+    }
+}
+
+/// The words before the program: what follows is the program's own.
+pub(crate) fn options(arguments: &[String]) -> impl Iterator<Item = &str> {
+    let mut words = arguments.iter().map(String::as_str);
+    std::iter::from_fn(move || {
+        let word = words.next().filter(|word| word.starts_with(['-', '@']))?;
+        if WITH_VALUE.contains(&word) {
+            words.next();
+        }
+        (!["-jar", "-m", "--module"].contains(&word)).then_some(word)
+    })
+}
+
+/// `JAVA_VERSION` of the file `release` in the directory of the runtime that a file belongs to: `bin/java`,
+/// `lib/server/libjvm.so`, and before Java 9 `jre/bin/java`, `jre/lib/amd64/server/libjvm.so`.
+pub(crate) fn version(process: &Process, file: &Path) -> Option<String> {
+    let homes = file.ancestors().skip(2).take(4);
+    homes.filter_map(|home| process.read(&home.join("release"))).find_map(|text| of_release(&text))
+}
+
+fn of_release(text: &[u8]) -> Option<String> {
+    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"JAVA_VERSION="))?;
+    version::plausible(line.trim_ascii().strip_prefix(b"\"")?.strip_suffix(b"\"")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_programs_own_arguments_are_no_flags() {
+        for line in ["-Xmx1g -jar a.jar -Xmx9g", "-cp -Xmx8g -Xmx1g Main -Xmx9g", "-Xmx1g -m a/b -Xmx9g"] {
+            let mut settings = BTreeMap::new();
+            flags(options(&words(line)), &mut settings);
+            assert_eq!(settings, [("Xmx".to_owned(), "1g".to_owned())].into(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_release_file_tells_the_version() {
+        assert_eq!(of_release(b"IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"17.0.15\"\n").as_deref(), Some("17.0.15"));
+        for text in [&b""[..], b"JAVA_VERSION=17", b"JAVA_VERSION=\"\"", b"XJAVA_VERSION=\"17\""] {
+            assert_eq!(of_release(text), None, "{}", String::from_utf8_lossy(text));
         }
     }
 }

@@ -2,26 +2,44 @@
 
 use analysis::{Language, Runtime};
 
-/// What the runtime sees of its machine when it starts.
+/// What the runtime sees of its machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// CPUs that the container may use (cpuset); `None` while unknown.
-    pub(crate) cpus: Option<u32>,
-    /// CPU limit, cores.
-    pub(crate) limit_cores: Option<f64>,
+    pub cpus: Option<u32>,
+    /// CPU limit of the container's own cgroup, cores; in its cgroup namespace it sees no other.
+    pub limit_cores: Option<f64>,
+    /// What that was when the process was first seen: some choose once, when they start.
+    pub first_limit_cores: Option<f64>,
+}
+
+impl Machine {
+    fn at_start(self) -> Self {
+        Self { limit_cores: self.first_limit_cores, ..self }
+    }
+}
+
+/// What else bears on it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Traits<'a> {
+    /// The build's GODEBUG.
+    pub(crate) godebug: &'a str,
+    /// Threads of Tokio's runtime were seen.
+    pub(crate) has_tokio: bool,
 }
 
 /// A number and where it is from.
 type Sourced = Option<(u32, String)>;
 
-pub(crate) fn parallelism(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
+pub(crate) fn parallelism(runtime: &Runtime, traits: Traits<'_>, machine: Machine) -> Sourced {
     match runtime.language {
-        Language::Go => setting(runtime, &["GOMAXPROCS"]).or_else(|| go(runtime, godebug, machine)),
+        Language::Go => setting(runtime, &["GOMAXPROCS"]).or_else(|| go(runtime, traits.godebug, machine)),
         Language::Jvm => setting(runtime, &["ActiveProcessorCount"]).or_else(|| by_limit(machine, 1)),
-        Language::Dotnet => setting(runtime, &["DOTNET_PROCESSOR_COUNT"]).or_else(|| by_limit(machine, 1)),
+        Language::Dotnet => setting(runtime, &["DOTNET_PROCESSOR_COUNT"]).or_else(|| by_limit(machine.at_start(), 1)),
         Language::Python => setting(runtime, &["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]),
         Language::Nodejs => Some((1, "one event loop".to_owned())),
-        Language::Rust => setting(runtime, &["TOKIO_WORKER_THREADS", "RAYON_NUM_THREADS"]),
+        Language::Rust => setting(runtime, &["TOKIO_WORKER_THREADS", "RAYON_NUM_THREADS"])
+            .or_else(|| by_whole_limit(machine.at_start()).filter(|_| traits.has_tokio)),
         Language::Unknown => None,
     }
 }
@@ -34,11 +52,11 @@ fn setting(runtime: &Runtime, names: &[&str]) -> Sourced {
     })
 }
 
-/// Go 1.25 takes the limit, rounded up and never under 2, unless GODEBUG or an older go.mod switches that off
-/// (runtime/cgroup_linux.go, `adjustCgroupGOMAXPROCS`). automaxprocs rounds down, never under 1.
+/// Go 1.25 takes the limit, rounded up and never under 2, and follows it, unless GODEBUG or an older go.mod switches
+/// that off (runtime/cgroup_linux.go, `adjustCgroupGOMAXPROCS`; runtime/proc.go, `sysmonUpdateGOMAXPROCS`).
 fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
-    if let (true, Some(limit)) = (runtime.automaxprocs, machine.limit_cores) {
-        return Some(((limit.floor() as u32).max(1), "automaxprocs: the limit, rounded down".to_owned()));
+    if runtime.automaxprocs && machine.first_limit_cores.is_some() {
+        return by_whole_limit(machine.at_start());
     }
     let minor = runtime.version.as_deref().and_then(|version| {
         let minor = version.strip_prefix("go1.")?.split(|letter: char| !letter.is_ascii_digit()).next()?;
@@ -46,22 +64,35 @@ fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
     });
     // The environment's GODEBUG beats the build's.
     let set = [runtime.settings.get("GODEBUG").map_or("", String::as_str), godebug];
-    let switch =
-        set.iter().find_map(|text| text.split(',').rev().find_map(|pair| pair.strip_prefix("containermaxprocs=")));
-    if minor.is_some_and(|minor| minor >= 25) && switch != Some("0") {
-        return by_limit(machine, 2);
+    let is_off = |name: &str| {
+        let value = |pair: &'_ str| pair.strip_prefix(name)?.strip_prefix('=').map(|value| value == "0");
+        set.iter().find_map(|text| text.split(',').rev().find_map(value)).unwrap_or(false)
+    };
+    if minor.is_none_or(|minor| minor < 25) || is_off("containermaxprocs") {
+        return machine.cpus.map(|cpus| (cpus, CPUS.to_owned()));
     }
-    machine.cpus.map(|cpus| (cpus, "the CPUs it may use".to_owned()))
+    by_limit(if is_off("updatemaxprocs") { machine.at_start() } else { machine }, 2)
 }
 
-/// The limit, rounded up and at least so much, or the CPUs where that is fewer.
+const CPUS: &str = "the CPUs it may use";
+
+/// automaxprocs and Rust's `available_parallelism`, which Tokio asks: the limit, rounded down, never under 1.
+fn by_whole_limit(machine: Machine) -> Sourced {
+    let limited = machine.limit_cores.map(|limit| (limit.floor() as u32).max(1));
+    lower(limited, machine.cpus, "the limit, rounded down")
+}
+
+/// The limit, rounded up and at least so much.
 fn by_limit(machine: Machine, at_least: u32) -> Sourced {
     let limited = machine.limit_cores.map(|limit| (limit.ceil() as u32).max(at_least));
-    match (limited, machine.cpus) {
-        (Some(limited), cpus) if cpus.is_none_or(|cpus| limited < cpus) => {
-            Some((limited, "the limit, rounded up".to_owned()))
-        }
-        (_, cpus) => cpus.map(|cpus| (cpus, "the CPUs it may use".to_owned())),
+    lower(limited, machine.cpus, "the limit, rounded up")
+}
+
+/// The limit, or the CPUs where that is no more.
+fn lower(limited: Option<u32>, cpus: Option<u32>, source: &str) -> Sourced {
+    match limited {
+        Some(limited) if cpus.is_none_or(|cpus| limited < cpus) => Some((limited, source.to_owned())),
+        _ => cpus.map(|cpus| (cpus, CPUS.to_owned())),
     }
 }
 
@@ -75,7 +106,12 @@ mod tests {
     }
 
     fn threads(runtime: &Runtime, limit_cores: Option<f64>) -> Option<u32> {
-        parallelism(runtime, "", Machine { cpus: Some(16), limit_cores }).map(|(threads, _)| threads)
+        resized(runtime, "", limit_cores, limit_cores)
+    }
+
+    fn resized(runtime: &Runtime, godebug: &str, first: Option<f64>, now: Option<f64>) -> Option<u32> {
+        let machine = Machine { cpus: Some(16), limit_cores: now, first_limit_cores: first };
+        parallelism(runtime, Traits { godebug, has_tokio: true }, machine).map(|(threads, _)| threads)
     }
 
     #[test]
@@ -92,12 +128,10 @@ mod tests {
         assert_eq!(threads(&runtime(Language::Go, "go1.25.1", &[("GOMAXPROCS", "no")]), Some(1.0)), Some(2));
         let off = runtime(Language::Go, "go1.25.1", &[("GODEBUG", "x=1,containermaxprocs=0")]);
         assert_eq!(threads(&off, Some(1.0)), Some(16));
-        let (on, machine) = (
-            runtime(Language::Go, "go1.25.1", &[("GODEBUG", "containermaxprocs=1")]),
-            Machine { cpus: Some(16), limit_cores: Some(1.0) },
-        );
-        assert_eq!(parallelism(&on, "containermaxprocs=0", machine).unwrap().0, 2);
-        assert_eq!(parallelism(&runtime(Language::Go, "go1.25.1", &[]), "containermaxprocs=0", machine).unwrap().0, 16);
+        let on = runtime(Language::Go, "go1.25.1", &[("GODEBUG", "containermaxprocs=1")]);
+        let build_off = |runtime| resized(runtime, "containermaxprocs=0", Some(1.0), Some(1.0));
+        assert_eq!(build_off(&on), Some(2));
+        assert_eq!(build_off(&runtime(Language::Go, "go1.25.1", &[])), Some(16));
         let automatic = Runtime { automaxprocs: true, ..runtime(Language::Go, "go1.20", &[]) };
         assert_eq!([0.5, 2.9].map(|limit| threads(&automatic, Some(limit))), [Some(1), Some(2)]);
     }
@@ -110,5 +144,31 @@ mod tests {
         assert_eq!(threads(&runtime(Language::Python, "", &[("MKL_NUM_THREADS", "6")]), None), Some(6));
         assert_eq!(threads(&runtime(Language::Python, "", &[]), Some(4.0)), None);
         assert_eq!(threads(&runtime(Language::Unknown, "", &[]), Some(4.0)), None);
+    }
+
+    #[test]
+    fn a_limit_that_changes_moves_those_that_follow_it_and_no_others() {
+        let grown = |runtime: &Runtime| resized(runtime, "", Some(2.0), Some(4.0));
+        for (language, version, threads) in [
+            (Language::Go, "go1.25.1", 4),
+            (Language::Go, "go1.24.1", 16),
+            (Language::Jvm, "17.0.15", 4),
+            (Language::Dotnet, "8.0.11", 2),
+            (Language::Rust, "1.95.0", 2),
+        ] {
+            assert_eq!(grown(&runtime(language, version, &[])), Some(threads), "{language:?} {version}");
+        }
+        let fixed = [
+            Runtime { automaxprocs: true, ..runtime(Language::Go, "go1.25.1", &[]) },
+            runtime(Language::Go, "go1.25.1", &[("GODEBUG", "updatemaxprocs=0")]),
+        ];
+        assert_eq!(fixed.each_ref().map(grown), [Some(2); 2]);
+    }
+
+    #[test]
+    fn no_more_threads_run_than_there_are_cpus() {
+        assert_eq!(threads(&runtime(Language::Rust, "", &[]), Some(99.0)), Some(16));
+        let automatic = Runtime { automaxprocs: true, ..runtime(Language::Go, "go1.20", &[]) };
+        assert_eq!(threads(&automatic, Some(99.0)), Some(16));
     }
 }

@@ -1,29 +1,99 @@
-//! Detection over a made-up `/proc`: real links, real files.
+//! Detection over a made-up `/proc`: real links, real files. A process is `7`, and what it sees is below `7/root`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use analysis::{Language, Runtime};
-use runtimes::Detector;
+use runtimes::{Detector, Machine};
+use tempfile::TempDir;
+
+const MACHINE: Machine = Machine { cpus: Some(16), limit_cores: Some(2.0), first_limit_cores: Some(2.0) };
+
+/// A made-up `/proc`, and the container that its processes run in.
+struct Node {
+    directory: TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(directory.path().join("container")).expect("the directory is ours");
+        Self { directory }
+    }
+
+    /// Where a file of the container lies.
+    fn file(&self, path: &str) -> PathBuf {
+        self.directory.path().join("container").join(path)
+    }
+
+    fn write(&self, path: &str, content: &[u8]) -> &Self {
+        write(&self.file(path), content);
+        self
+    }
+
+    /// A process with this executable, whose link shows its path in the container behind that of the container.
+    fn process(&self, pid: u32, exe: &str) -> &Self {
+        let directory = self.directory.path().join(pid.to_string());
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).expect("the directory is ours");
+        symlink(self.file(exe), directory.join("exe")).expect("the directory is ours");
+        symlink("/", directory.join("root")).expect("the directory is ours");
+        self
+    }
+
+    fn proc_file(&self, pid: u32, file: &str, content: &[u8]) -> &Self {
+        write(&self.directory.path().join(pid.to_string()).join(file), content);
+        self
+    }
+
+    fn detector(&self) -> Detector {
+        Detector::new(self.directory.path().to_owned())
+    }
+
+    fn detect(&self) -> Runtime {
+        self.detector().detect(7, MACHINE).expect("the process is there")
+    }
+
+    /// A mapping of code, as `maps` shows it.
+    fn mapping(&self, path: &str) -> String {
+        format!("{:<73}{}\n", "7f4ad4a26000-7f4ad4b7b000 r-xp 00028000 fe:00 1", self.file(path).display())
+    }
+}
+
+fn write(path: &Path, content: &[u8]) {
+    fs::create_dir_all(path.parent().expect("a file is in a directory")).expect("the directory is ours");
+    fs::write(path, content).expect("the directory is ours");
+}
 
 /// A process whose executable has this name and content.
 fn detect(name: &str, content: &[u8], environ: &[u8], cmdline: &[u8]) -> Runtime {
-    let root = tempfile::tempdir().expect("a temporary directory");
-    process(root.path(), name, content, environ, cmdline);
-    Detector::new(root.path().to_owned()).detect(7, Some(16), Some(2.0)).expect("the process is there")
+    let node = Node::new();
+    node.write(name, content).process(7, name).proc_file(7, "environ", environ).proc_file(7, "cmdline", cmdline);
+    node.detect()
 }
 
-fn process(root: &Path, name: &str, content: &[u8], environ: &[u8], cmdline: &[u8]) {
-    let directory = root.join("7");
-    fs::create_dir_all(&directory).expect("the directory is ours");
-    let _ = fs::remove_file(directory.join("exe"));
-    symlink(root.join(name), directory.join("exe")).expect("the directory is ours");
-    let files =
-        [(root.join(name), content), (directory.join("environ"), environ), (directory.join("cmdline"), cmdline)];
-    for (path, text) in files {
-        fs::write(path, text).expect("the directory is ours");
-    }
+/// An ELF file with one section of its own, and that of the sections' names.
+fn elf(section: &str, content: &[u8]) -> Vec<u8> {
+    let names = format!("\0{section}\0.shstrtab\0");
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(64, 0);
+    let place = |name: u32, at: usize, size: usize| {
+        let mut header = [0_u8; 64];
+        header[..4].copy_from_slice(&name.to_le_bytes());
+        header[0x18..0x20].copy_from_slice(&(at as u64).to_le_bytes());
+        header[0x20..0x28].copy_from_slice(&(size as u64).to_le_bytes());
+        header
+    };
+    let (content_at, names_at) = (64 + 3 * 64, 64 + 3 * 64 + content.len());
+    file[0x28..0x30].copy_from_slice(&64_u64.to_le_bytes());
+    file[0x3a..0x40].copy_from_slice(&[64, 0, 3, 0, 2, 0]);
+    file.extend(place(0, 0, 0));
+    file.extend(place(1, content_at, content.len()));
+    file.extend(place(section.len() as u32 + 2, names_at, names.len()));
+    file.extend(content);
+    file.extend(names.bytes());
+    file
 }
 
 #[test]
@@ -35,35 +105,135 @@ fn launchers_are_told_by_their_names() {
 }
 
 #[test]
-fn a_jvm_takes_its_flags_from_the_line_and_the_options_and_the_line_holds() {
+fn a_jvm_takes_its_flags_from_the_line_and_the_variables_around_it() {
     let options = b"JAVA_TOOL_OPTIONS=-XX:ActiveProcessorCount=5 -Dpassword=x -XX:MaxRAMPercentage=70\0GOGC=3\0";
-    let runtime = detect("java", b"", options, b"java\0-XX:ActiveProcessorCount=3\0-Xmx1g\0-jar\0a.jar\0");
+    let line = b"java\0-XX:ActiveProcessorCount=3\0-Xmx1g\0-jar\0a.jar\0-Xmx9g\0";
+    let runtime = detect("java", b"", options, line);
     assert_eq!(runtime.parallelism, Some(3));
     let settings: Vec<_> = runtime.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(settings, ["ActiveProcessorCount=3", "MaxRAMPercentage=70", "Xmx=1g"]);
+    let last = detect("java", b"", b"_JAVA_OPTIONS=-XX:ActiveProcessorCount=4\0", line);
+    assert_eq!(last.parallelism, Some(4));
+}
+
+#[test]
+fn a_jvm_has_its_version_beside_it() {
+    for (exe, release) in [("jdk/bin/java", "jdk/release"), ("jdk8/jre/bin/java", "jdk8/release")] {
+        let node = Node::new();
+        node.write(exe, b"").write(release, b"JAVA_VERSION=\"17.0.15\"\n").process(7, exe);
+        assert_eq!(node.detect().version.as_deref(), Some("17.0.15"), "{exe}");
+    }
+    assert_eq!(detect("java", b"", b"", b"").version, None);
+}
+
+#[test]
+fn a_launcher_of_its_own_is_told_by_the_library_that_it_loaded() {
+    use Language::{Dotnet, Jvm, Python};
+    for (library, language, version) in [
+        ("jdk/lib/server/libjvm.so", Jvm, Some("21.0.2")),
+        ("dotnet/shared/Microsoft.NETCore.App/8.0.11/libcoreclr.so", Dotnet, Some("8.0.11")),
+        ("app/libcoreclr.so", Dotnet, Some("9.0.1")),
+        ("other/libcoreclr.so", Dotnet, None),
+        ("lib/libpython3.11.so.1.0", Python, Some("3.11")),
+    ] {
+        let node = Node::new();
+        node.write("app/server", b"").write("jdk/release", b"JAVA_VERSION=\"21.0.2\"\n");
+        let config = r#"{"includedFrameworks": [{"name": "Microsoft.NETCore.App", "version": "9.0.1"}]}"#;
+        node.write("app/server.runtimeconfig.json", config.as_bytes());
+        let maps = node.mapping("lib/libc.so.6") + &node.mapping(library);
+        node.process(7, "app/server").proc_file(7, "maps", maps.as_bytes());
+        let found = node.detect();
+        assert_eq!((found.language, found.version.as_deref()), (language, version), "{library}");
+    }
+}
+
+#[test]
+fn node_has_its_version_among_its_constants_or_those_of_its_library() {
+    let constants = b"\0Iron\0https://nodejs.org/download/release/v20.20.2/node-v20.20.2.tar.gz\0";
+    assert_eq!(detect("node", &elf(".rodata", constants), b"", b"").version.as_deref(), Some("20.20.2"));
+    let node = Node::new();
+    node.write("bin/node", &elf(".rodata", b"small")).write("lib/libnode.so.108", &elf(".rodata", constants));
+    let maps = node.mapping("lib/libnode.so.108");
+    node.process(7, "bin/node").proc_file(7, "maps", maps.as_bytes());
+    assert_eq!(node.detect().version.as_deref(), Some("20.20.2"));
 }
 
 #[test]
 fn a_binary_with_the_compilers_mark_is_rust() {
-    let content = b"....\0rustc version 1.95.0 (59807616e 2026-04-14)\0....";
-    let runtime = detect("server", content, b"TOKIO_WORKER_THREADS=4\0", b"");
-    assert_eq!((runtime.language, runtime.parallelism), (Language::Rust, Some(4)));
+    let comment = b"GCC: (Debian 12.2.0-14) 12.2.0\0rustc version 1.95.0 (59807616e 2026-04-14)\0";
+    let runtime = detect("server", &elf(".comment", comment), b"TOKIO_WORKER_THREADS=4\0", b"");
+    let found = (runtime.language, runtime.version.as_deref(), runtime.parallelism);
+    assert_eq!(found, (Language::Rust, Some("1.95.0"), Some(4)));
+    assert_eq!(detect("server", &elf(".comment", &comment[..30]), b"", b"").language, Language::Unknown);
+}
+
+#[test]
+fn rust_runs_as_many_threads_as_tokio_has_where_tokio_is() {
+    let node = Node::new();
+    node.write("server", &elf(".comment", b"rustc version 1.95.0\0")).process(7, "server");
+    assert_eq!(node.detect().parallelism, None);
+    node.proc_file(7, "task/7/comm", b"server\n").proc_file(7, "task/8/comm", b"tokio-runtime-w\n");
+    let found = node.detect();
+    assert_eq!((found.parallelism, found.parallelism_source.as_deref()), (Some(2), Some("the limit, rounded down")));
+}
+
+#[test]
+fn this_very_test_is_a_rust_program() {
+    let found = Detector::new("/proc".into()).detect(std::process::id(), MACHINE).expect("this process is there");
+    assert_eq!(found.language, Language::Rust);
+    assert!(found.version.is_some_and(|version| version.starts_with("1.")));
+}
+
+#[test]
+fn the_program_behind_an_init_and_a_shell_is_found_and_no_farther_one() {
+    let node = Node::new();
+    for (pid, exe) in [(7, "tini"), (8, "sh"), (9, "java"), (10, "node")] {
+        node.write(exe, b"").process(pid, exe).proc_file(pid, "environ", b"");
+        node.proc_file(pid, &format!("task/{pid}/children"), format!("{} 99 ", pid + 1).as_bytes());
+    }
+    assert_eq!(node.detect().language, Language::Jvm);
+    assert_eq!(node.write("bash", b"").process(9, "bash").detect().language, Language::Unknown);
+    // A child that is gone leaves what its parent is.
+    assert_eq!(node.proc_file(7, "task/7/children", b"42 ").detect().language, Language::Unknown);
+}
+
+#[test]
+fn no_link_leads_out_of_the_container_and_nothing_but_a_file_is_read() {
+    let node = Node::new();
+    node.write("jdk/bin/java", b"").process(7, "jdk/bin/java");
+    // The executable's path begins with the container's, which is its root no more: nothing is found outside.
+    let root = node.directory.path().join("7/root");
+    fs::remove_file(&root).unwrap();
+    symlink(node.file(""), &root).unwrap();
+    let inside = node.file("").strip_prefix("/").unwrap().join("jdk");
+    let outside = node.directory.path().join("secret");
+    write(&outside, b"JAVA_VERSION=\"1.2.3\"\n");
+    let release = node.file("").join(&inside).join("release");
+    fs::create_dir_all(release.parent().unwrap()).unwrap();
+    symlink(&outside, &release).unwrap();
+    assert_eq!(node.detect().version, None);
+    fs::remove_file(&release).unwrap();
+    write(&release, b"JAVA_VERSION=\"17\"\n");
+    assert_eq!(node.detect().version.as_deref(), Some("17"));
+    fs::remove_file(&release).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &release, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert_eq!(node.detect().version, None);
 }
 
 #[test]
 fn what_is_gone_is_none() {
-    let root = tempfile::tempdir().unwrap();
-    assert_eq!(Detector::new(root.path().to_owned()).detect(7, None, None), None);
+    assert_eq!(Node::new().detector().detect(7, Machine::default()), None);
 }
 
 #[test]
 fn an_executable_is_looked_into_once_and_its_environment_every_time() {
-    let root = tempfile::tempdir().unwrap();
-    process(root.path(), "server", b"rustc version 1", b"", b"");
-    let mut detector = Detector::new(root.path().to_owned());
-    assert_eq!(detector.detect(7, None, None).unwrap().language, Language::Rust);
+    let node = Node::new();
+    node.write("server", &elf(".comment", b"rustc version 1.95.0\0")).process(7, "server");
+    let mut detector = node.detector();
+    assert_eq!(detector.detect(7, MACHINE).unwrap().language, Language::Rust);
     // The same inode with other content: were it looked into again, it would be unknown.
-    process(root.path(), "server", b"something else", b"RAYON_NUM_THREADS=2\0", b"");
-    let again = detector.detect(7, None, None).unwrap();
+    node.write("server", b"something else").proc_file(7, "environ", b"RAYON_NUM_THREADS=2\0");
+    let again = detector.detect(7, MACHINE).unwrap();
     assert_eq!((again.language, again.parallelism), (Language::Rust, Some(2)));
 }

@@ -1,0 +1,107 @@
+//! Sections of a 64-bit little-endian ELF file, by their names, with bounded reads. Whoever runs a container wrote the
+//! file: nothing in it is believed.
+
+use std::io;
+
+/// Section headers of an ELF file.
+#[derive(Debug)]
+pub(crate) struct Elf<R> {
+    read: R,
+    headers: Vec<u8>,
+    names: Vec<u8>,
+}
+
+const HEADER_BYTES: usize = 64;
+const SECTION_BYTES: usize = 64;
+/// Linkers write some 50.
+const MAX_SECTIONS: usize = 1024;
+const MAX_NAMES_BYTES: usize = 64 << 10;
+
+impl<R: Fn(&mut [u8], u64) -> io::Result<()>> Elf<R> {
+    /// `None` when it is no such file. `read` is a `pread`: a buffer and the offset in the file.
+    pub(crate) fn new(read: R) -> Option<Self> {
+        let mut header = [0; HEADER_BYTES];
+        read(&mut header, 0).ok()?;
+        if !header.starts_with(b"\x7fELF\x02\x01") || usize::from(u16_at(&header, 0x3a)?) != SECTION_BYTES {
+            return None;
+        }
+        let sections = usize::from(u16_at(&header, 0x3c)?);
+        if sections > MAX_SECTIONS {
+            return None;
+        }
+        let mut elf = Self { read, headers: vec![0; SECTION_BYTES * sections], names: Vec::new() };
+        (elf.read)(&mut elf.headers, u64_at(&header, 0x28)?).ok()?;
+        let names = place(elf.headers.chunks_exact(SECTION_BYTES).nth(usize::from(u16_at(&header, 0x3e)?))?)?;
+        elf.names = elf.bytes(names, MAX_NAMES_BYTES)?;
+        Some(elf)
+    }
+
+    /// The first bytes of a section, at most so many.
+    pub(crate) fn section(&self, name: &[u8], most: usize) -> Option<Vec<u8>> {
+        let is_named = |header: &&[u8]| {
+            let text = u32_at(header, 0).and_then(|at| self.names.get(usize::try_from(at).ok()?..));
+            text.is_some_and(|text| text.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0)))
+        };
+        self.bytes(place(self.headers.chunks_exact(SECTION_BYTES).find(is_named)?)?, most)
+    }
+
+    fn bytes(&self, (offset, size): (u64, u64), most: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(size).ok()?.min(most)];
+        (self.read)(&mut bytes, offset).ok()?;
+        Some(bytes)
+    }
+}
+
+/// Offset and size of a section in the file.
+fn place(header: &[u8]) -> Option<(u64, u64)> {
+    Some((u64_at(header, 0x18)?, u64_at(header, 0x20)?))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    fn of(bytes: &[u8]) -> Option<Elf<impl Fn(&mut [u8], u64) -> io::Result<()>>> {
+        Elf::new(move |buffer: &mut [u8], at: u64| {
+            let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..buffer.len()));
+            from.map(|from| buffer.copy_from_slice(from)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        })
+    }
+
+    #[test]
+    fn sections_of_a_real_binary_are_found_by_their_whole_names() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let elf = Elf::new(|buffer: &mut [u8], at| file.read_exact_at(buffer, at)).unwrap();
+        assert!(elf.section(b".interp", 4096).unwrap().starts_with(b"/lib"));
+        assert_eq!(elf.section(b".interp", 4).unwrap(), b"/lib");
+        assert_eq!(elf.section(b".inter", 4096), None);
+    }
+
+    #[test]
+    fn what_is_cut_off_or_nonsense_is_none_and_never_a_panic() {
+        let whole = std::fs::read("/proc/self/exe").unwrap();
+        assert!((0..HEADER_BYTES + 8).chain([whole.len() / 2]).all(|length| of(&whole[..length]).is_none()));
+        let mut header = b"\x7fELF\x02\x01".to_vec();
+        header.resize(HEADER_BYTES, 0xff);
+        assert!(of(&header).is_none());
+        // The size of a section header as it should be, and 65,535 of them.
+        header[0x3a..0x3c].copy_from_slice(&[64, 0]);
+        assert!(of(&header).is_none());
+        assert!(of(b"#!/bin/sh\n").is_none());
+    }
+}

@@ -1,0 +1,111 @@
+//! What an executable is, and in which version, whatever runs it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use analysis::Language;
+
+use crate::elf::Elf;
+use crate::go::{self, BuildInfo};
+use crate::process::Process;
+use crate::version::{after, leading};
+use crate::{dotnet, jvm};
+
+/// An executable with its runtime.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Executable {
+    pub(crate) language: Language,
+    pub(crate) version: Option<String>,
+    pub(crate) go: BuildInfo,
+}
+
+/// Bytes of compilers' names in `.comment`.
+const MAX_COMMENT_BYTES: usize = 4 << 10;
+/// Bytes of constants in which Node's own stand: they come first, in 18 and 20 within 280 KiB, before V8's and ICU's.
+const MAX_CONSTANT_BYTES: usize = 512 << 10;
+
+impl Executable {
+    /// `None` when it may not be read.
+    pub(crate) fn of(process: &Process) -> Option<Self> {
+        let file = File::open(process.exe()).ok()?;
+        let elf = Elf::new(|buffer: &mut [u8], at| file.read_exact_at(buffer, at));
+        if let Some(go) = elf.as_ref().and_then(|elf| go::parse(&elf.section(b".go.buildinfo", go::MAX_BYTES)?)) {
+            return Some(Self { language: Language::Go, version: go.version.clone(), go });
+        }
+        let path = process.exe_path();
+        let language = path.file_name().and_then(by_name);
+        let found = match language {
+            Some(Language::Jvm) => Self::new(Language::Jvm, jvm::version(process, &path)),
+            Some(Language::Python) => Self::new(Language::Python, python_version(&path)),
+            Some(Language::Nodejs) => Self::new(Language::Nodejs, elf.and_then(|elf| node_version(&elf))),
+            Some(other) => Self::new(other, None),
+            None => elf.and_then(|elf| rust(&elf)).unwrap_or_default(),
+        };
+        Some(if found.version.is_none() { Self::by_library(process).unwrap_or(found) } else { found })
+    }
+
+    fn new(language: Language, version: Option<String>) -> Self {
+        Self { language, version, go: BuildInfo::default() }
+    }
+
+    /// By the runtime's library that it has loaded: launchers of one's own, and programs that embed one.
+    fn by_library(process: &Process) -> Option<Self> {
+        let (language, path) = process.mapped(|path| {
+            let name = path.file_name()?.as_encoded_bytes();
+            let (_, language) = LIBRARIES.into_iter().find(|(library, _)| name.starts_with(library.as_bytes()))?;
+            Some((language, path.to_owned()))
+        })?;
+        let version = match language {
+            Language::Jvm => jvm::version(process, &path),
+            Language::Dotnet => dotnet::version(process, &path),
+            Language::Python => python_version(&path),
+            _ => process
+                .open(&path)
+                .and_then(|file| node_version(&Elf::new(|buffer: &mut [u8], at| file.read_exact_at(buffer, at))?)),
+        };
+        Some(Self::new(language, version))
+    }
+}
+
+const LIBRARIES: [(&str, Language); 4] = [
+    ("libjvm.so", Language::Jvm),
+    ("libcoreclr.so", Language::Dotnet),
+    ("libnode.so", Language::Nodejs),
+    ("libpython", Language::Python),
+];
+
+/// The launchers whose names are fixed.
+fn by_name(name: &OsStr) -> Option<Language> {
+    match name.to_str()? {
+        "java" => Some(Language::Jvm),
+        "node" | "nodejs" => Some(Language::Nodejs),
+        "dotnet" => Some(Language::Dotnet),
+        name if name
+            .strip_prefix("python")
+            .is_some_and(|rest| rest.chars().all(|c| c == '.' || c.is_ascii_digit())) =>
+        {
+            Some(Language::Python)
+        }
+        _ => None,
+    }
+}
+
+/// `python3.11`, `libpython3.11.so.1.0`; of `python3` nothing but the 3.
+fn python_version(path: &Path) -> Option<String> {
+    leading(after(path.file_name()?.as_encoded_bytes(), b"python")?)
+}
+
+/// From the address of its own release, a constant (`process.release.sourceUrl`).
+fn node_version<R: Fn(&mut [u8], u64) -> io::Result<()>>(elf: &Elf<R>) -> Option<String> {
+    let constants = elf.section(b".rodata", MAX_CONSTANT_BYTES)?;
+    leading(after(&constants, b"https://nodejs.org/download/release/v")?)
+}
+
+/// By the compiler's mark in `.comment`, which `strip` leaves but Debian's packages have not.
+fn rust<R: Fn(&mut [u8], u64) -> io::Result<()>>(elf: &Elf<R>) -> Option<Executable> {
+    let comment = elf.section(b".comment", MAX_COMMENT_BYTES)?;
+    Some(Executable::new(Language::Rust, leading(after(&comment, b"rustc version ")?)))
+}

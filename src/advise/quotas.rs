@@ -1,0 +1,23 @@
+//! The quotas of pods' cgroups, with what is advised for their containers.
+
+use std::collections::HashMap;
+
+use analysis::{Member, PodQuota};
+use sampler::snapshot::{ContainerRow, NodeSnapshot};
+
+/// By namespace and pod.
+pub(super) type Quotas<'a> = HashMap<(&'a str, &'a str), PodQuota>;
+
+/// Of every pod whose cgroup has a quota now. `member` is what is known of the containers of these labels.
+pub(super) fn quotas<'a>(snapshot: &'a NodeSnapshot, member: impl Fn(&ContainerRow) -> Member) -> Quotas<'a> {
+    let mut members: HashMap<_, Vec<Member>> = HashMap::new();
+    for row in snapshot.containers.iter().filter(|row| row.live) {
+        members.entry((&*row.identity.namespace, &*row.identity.pod)).or_default().push(member(row));
+    }
+    let quotas = snapshot.pods.iter().filter_map(|pod| {
+        let name = (&*pod.identity.namespace, &*pod.identity.pod);
+        let quota = PodQuota::of(pod.limit_cores?, pod.cfs.throttled_periods > 0, members.get(&name)?);
+        Some((name, quota))
+    });
+    quotas.collect()
+}
