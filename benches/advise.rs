@@ -3,13 +3,17 @@
 //! - memory of 6 h of one-second windows of 500 containers, each with a quota (the promise: 16 MiB at most)
 //! - a minute of windows of 500 containers through every candidate: idle, bursts, and busy in every period (the promise:
 //!   50 ms a minute)
+//! - a new process to its runtime (the promise: 100 µs), with an executable that is seen for the first time, and one that
+//!   is known: this bench, `sleep`, and what is installed of a JVM, Node.js and Python
 //!
 //! `cargo bench --bench advise`
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use analysis::{History, RETAINED_WINDOWS, Window};
+use runtimes::{Detector, Machine};
 
 const CONTAINERS: usize = 500;
 const MINUTE: usize = 60;
@@ -32,6 +36,71 @@ fn main() {
         times.sort_by(f64::total_cmp);
         println!("{name}: {:.1} ms a minute, median of {ROUNDS}", times[ROUNDS / 2]);
     }
+    detection("this bench", std::process::id());
+    for line in PROGRAMS {
+        match Program::start(line) {
+            Some(program) => detection(line[0], program.child.id()),
+            None => println!("{}: is not here", line[0]),
+        }
+    }
+}
+
+/// Programs that wait for their input.
+const PROGRAMS: [&[&str]; 4] = [
+    &["sleep", "1000"],
+    &["java", "-m", "java.base/sun.security.tools.keytool.Main", "-printcert"],
+    &["node", "-e", "process.stdin.resume()"],
+    &["python3", "-c", "import sys; sys.stdin.read()"],
+];
+
+const DETECTIONS: usize = 1001;
+/// More than any of them takes to load its libraries.
+const START: Duration = Duration::from_secs(2);
+
+struct Program {
+    child: Child,
+}
+
+impl Program {
+    fn start(line: &[&str]) -> Option<Self> {
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let program = Self { child: command.spawn().ok()? };
+        std::thread::sleep(START);
+        Some(program)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn detection(name: &str, pid: u32) {
+    let machine = Machine { cpus: Some(2), limit_cores: Some(1.0), first_limit_cores: Some(1.0) };
+    let median_us = |is_first: bool| {
+        let mut known = Detector::new("/proc".into());
+        let mut times: Vec<_> = (0..DETECTIONS)
+            .map(|_| {
+                let mut fresh = Detector::new("/proc".into());
+                let detector = if is_first { &mut fresh } else { &mut known };
+                let began = Instant::now();
+                black_box(detector.detect(black_box(pid), machine));
+                began.elapsed().as_secs_f64() * 1e6
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        times[DETECTIONS / 2]
+    };
+    let (first, again) = (median_us(true), median_us(false));
+    let found = Detector::new("/proc".into()).detect(pid, machine).unwrap_or_default();
+    let version = found.version.unwrap_or_default();
+    println!(
+        "{name} ({} {version}): {first:.0} µs for a new executable, {again:.0} µs for a known one, medians of {DETECTIONS}",
+        found.language.as_str(),
+    );
 }
 
 fn minute_ms(histories: &mut [History], window: &Window) -> f64 {

@@ -29,6 +29,8 @@ pub(crate) struct Advisor(Arc<Mutex<Node>>);
 struct Node {
     detector: Detector,
     metrics: Arc<AgentMetrics>,
+    /// The value of the label.
+    objective: Arc<str>,
     /// By the labels of the series, which outlive restarts.
     subjects: HashMap<Box<str>, Subject>,
     latest: Arc<NodeSnapshot>,
@@ -39,8 +41,15 @@ struct Node {
 impl Advisor {
     /// An advisor that looks for runtimes in this `/proc`.
     pub(crate) fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>) -> Self {
-        let (detector, subjects, latest) = (Detector::new(proc_root), HashMap::new(), Arc::default());
-        Self(Arc::new(Mutex::new(Node { detector, metrics, subjects, latest, last: None, windows: 0 })))
+        Self(Arc::new(Mutex::new(Node {
+            detector: Detector::new(proc_root),
+            metrics,
+            objective: OBJECTIVE.to_string().into(),
+            subjects: HashMap::new(),
+            latest: Arc::default(),
+            last: None,
+            windows: 0,
+        })))
     }
 
     /// Takes in a snapshot a second, until it is aborted.
@@ -104,8 +113,9 @@ impl Node {
 
     fn export(&self) {
         let rows = self.latest.containers.iter().filter(|row| row.live && !row.identity.namespace.is_empty());
-        let rows: Vec<_> = rows.filter_map(|row| Some(self.subjects.get(&row.identity.labels)?.advised(row))).collect();
-        self.metrics.advice().set(&rows, OBJECTIVE);
+        let subject = |row: &ContainerRow| self.subjects.get(&row.identity.labels);
+        let rows = rows.filter_map(|row| Some(subject(row)?.advised(row, &self.objective))).collect();
+        self.metrics.advice().set(rows);
     }
 
     fn report(&self, row: &ContainerRow, quotas: &Quotas<'_>) -> Option<ContainerReport> {

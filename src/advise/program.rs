@@ -47,3 +47,78 @@ pub(super) fn own_limit_cores(row: &ContainerRow) -> Option<f64> {
     let (quota, period) = row.quota_usec.zip(row.period_usec.filter(|&period| period > 0))?;
     Some(quota as f64 / period as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use analysis::Language;
+
+    use super::*;
+
+    /// A process of a made-up `/proc` with an executable of this name.
+    fn exec(proc_root: &Path, pid: u32, name: &str) {
+        let directory = proc_root.join(pid.to_string());
+        fs::create_dir_all(&directory).unwrap();
+        let _ = fs::remove_file(directory.join("exe"));
+        fs::write(proc_root.join(name), "").unwrap();
+        symlink(proc_root.join(name), directory.join("exe")).unwrap();
+    }
+
+    fn row(pid: u32, limit_cores: u64) -> ContainerRow {
+        let quota_usec = Some(limit_cores * 100_000);
+        ContainerRow { first_pid: Some(pid), quota_usec, period_usec: Some(100_000), ..ContainerRow::default() }
+    }
+
+    fn found(program: &Program) -> Option<(Language, Option<u32>)> {
+        program.runtime().map(|runtime| (runtime.language, runtime.parallelism))
+    }
+
+    #[test]
+    fn a_limit_that_changes_shows_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
+        exec(root.path(), 7, "java");
+        for limit in [2, 2, 2, 4, 3] {
+            program.follow(&row(7, limit), &mut detector);
+            assert_eq!(found(&program), Some((Language::Jvm, Some(limit as u32))));
+        }
+        // .NET has chosen when it started.
+        exec(root.path(), 8, "dotnet");
+        for limit in [2, 4] {
+            program.follow(&row(8, limit), &mut detector);
+            assert_eq!(found(&program), Some((Language::Dotnet, Some(2))));
+        }
+    }
+
+    #[test]
+    fn a_shell_that_becomes_the_program_is_found_out_soon_and_later_within_a_minute() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
+        exec(root.path(), 7, "sh");
+        program.follow(&row(7, 2), &mut detector);
+        assert_eq!(found(&program), Some((Language::Unknown, None)));
+        exec(root.path(), 7, "node");
+        program.follow(&row(7, 2), &mut detector);
+        assert_eq!(found(&program), Some((Language::Nodejs, Some(1))));
+        (0..998).for_each(|_| program.follow(&row(7, 2), &mut detector));
+        exec(root.path(), 7, "java");
+        let windows = (1..=60).find(|_| {
+            program.follow(&row(7, 2), &mut detector);
+            found(&program) == Some((Language::Jvm, Some(2)))
+        });
+        assert_eq!(windows, Some(20), "the 1020th");
+    }
+
+    #[test]
+    fn a_process_that_is_gone_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
+        exec(root.path(), 7, "java");
+        program.follow(&row(7, 2), &mut detector);
+        program.follow(&ContainerRow::default(), &mut detector);
+        assert_eq!(found(&program), None);
+    }
+}

@@ -1,5 +1,7 @@
 //! What is gathered of one container, and the facts that come of it.
 
+use std::sync::Arc;
+
 use analysis::{CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Steady, Window, memory_advice};
 use metrics::AdviceRow;
 use runtimes::Detector;
@@ -133,16 +135,17 @@ impl Subject {
     }
 
     /// What the metrics show.
-    pub(super) fn advised<'a>(&'a self, row: &'a ContainerRow) -> AdviceRow<'a> {
-        let memory = self.memory(row);
+    pub(super) fn advised(&self, row: &ContainerRow, objective: &Arc<str>) -> AdviceRow {
         let runtime = self.program.runtime();
         AdviceRow {
-            name: [&row.identity.namespace, &row.identity.pod, &row.identity.container],
-            runtime: runtime.map(|found| [found.language.as_str(), found.version.as_deref().unwrap_or_default()]),
+            identity: Arc::clone(&row.identity),
+            runtime: runtime.map(|found| found.language.as_str()),
+            version: runtime.and_then(|found| found.version.as_deref()).map(Into::into),
             parallelism: runtime.and_then(|found| found.parallelism),
+            objective: Arc::clone(objective),
             limit_cores: self.cpu.limit.map(|limit| limit.cores),
             burst_seconds: self.cpu.burst_seconds,
-            memory_soft_limit_bytes: memory.and_then(|memory| memory.soft_limit_bytes),
+            memory_soft_limit_bytes: self.memory(row).and_then(|memory| memory.soft_limit_bytes),
         }
     }
 
@@ -195,5 +198,76 @@ impl Sums {
         fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
         fade(&mut self.ancestor_denied, ancestor_ns as f64 / 1e9);
         fade(&mut self.contention, contention_ns as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use analysis::{Kind, findings};
+    use sampler::snapshot::CfsTotals;
+
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// After ten minutes in which each second gained so much.
+    fn after_ten_minutes(gain: &ContainerRow) -> Facts {
+        let mut subject = Subject::default();
+        let grown = |value: Option<u64>, seconds: u64| value.map(|value| value * seconds);
+        let at = |seconds: u64| ContainerRow {
+            user_ns: grown(gain.user_ns, seconds),
+            throttled_ancestor_ns: grown(gain.throttled_ancestor_ns, seconds),
+            cfs: gain.cfs.map(|cfs| CfsTotals {
+                periods: cfs.periods * seconds,
+                throttled_periods: cfs.throttled_periods * seconds,
+                throttled_ns: cfs.throttled_ns * seconds,
+                ..cfs
+            }),
+            ..gain.clone()
+        };
+        (0..=600).for_each(|seconds| subject.observe(&at(seconds), SECOND_NS));
+        subject.facts(&at(600), "6.12.1")
+    }
+
+    /// A thread that never rests, denied four fifths by a quota above it.
+    fn denied_above() -> ContainerRow {
+        ContainerRow {
+            user_ns: Some(SECOND_NS / 5),
+            throttled_ancestor_ns: Some(SECOND_NS * 4 / 5),
+            limit_cores: Some(0.2),
+            ..ContainerRow::default()
+        }
+    }
+
+    fn has(facts: &Facts, kind: Kind) -> bool {
+        findings(facts).iter().any(|finding| finding.kind == kind)
+    }
+
+    #[test]
+    fn what_a_pods_quota_denies_is_wanted_and_is_no_limit_of_its_own() {
+        let facts = after_ten_minutes(&denied_above());
+        assert_eq!((facts.own_limit_cores, facts.throttled_share), (None, None));
+        let limit = facts.cpu.limit.expect("ten minutes suffice");
+        assert!(limit.cores >= 1.0 && limit.is_lower_bound, "{limit:?}");
+        assert!(has(&facts, Kind::ThrottledByAncestor) && !has(&facts, Kind::ThrottledByOwnQuota));
+    }
+
+    #[test]
+    fn no_burst_is_advised_for_a_quota_that_has_not_throttled() {
+        let own = ContainerRow {
+            cfs: Some(CfsTotals { periods: 10, ..CfsTotals::default() }),
+            quota_usec: Some(400_000),
+            period_usec: Some(100_000),
+            ..denied_above()
+        };
+        let facts = after_ten_minutes(&own);
+        assert_eq!((facts.own_limit_cores, facts.cpu.burst_seconds), (Some(4.0), None));
+    }
+
+    #[test]
+    fn an_idle_container_is_not_told_that_its_neighbours_were_denied() {
+        let facts = after_ten_minutes(&ContainerRow { user_ns: Some(SECOND_NS / 1000), ..denied_above() });
+        assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
+        assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
     }
 }

@@ -14,4 +14,5 @@ mod fixtures;
 mod kernel;
 mod node;
 mod recordings;
+mod runtimes;
 mod support;

@@ -60,7 +60,7 @@ impl AgentMetrics {
             pod_source_last_success: registered(&registry, GaugeVec::new(opts(last_success), last_success.labels)),
             apiserver_requests: registered(&registry, IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL))),
             pinning: PinningMetrics::new(&registry),
-            advice: AdviceMetrics::new(&registry),
+            advice: AdviceMetrics::default(),
             registry,
         }
     }

@@ -79,6 +79,18 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         node: false,
     },
     Prerequisite {
+        probe: &["java", "-version"],
+        provider: Package("openjdk-17-jre-headless"),
+        purpose: "is a runtime to be told",
+        node: false,
+    },
+    Prerequisite {
+        probe: &["node", "--version"],
+        provider: Package("nodejs"),
+        purpose: "is a runtime to be told",
+        node: false,
+    },
+    Prerequisite {
         probe: &["clang-14", "--version"],
         provider: Package("clang-14"),
         purpose: "rebuilds the BPF objects",

@@ -98,6 +98,12 @@ impl Cgroup {
         self.write("cpu", "cpu.cfs_quota_us", &quota.to_string());
     }
 
+    /// Sets the memory limit, bytes.
+    pub(crate) fn set_memory_limit_bytes(&self, bytes: u64) {
+        let file = if LAYOUT.is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
+        self.write("memory", file, &bytes.to_string());
+    }
+
     /// Sets `cpu.weight`, or `cpu.shares` on v1, and gives what that is as a weight.
     pub(crate) fn set_weight(&self, number: u64) -> u64 {
         let file = if LAYOUT.is_v2 { "cpu.weight" } else { "cpu.shares" };

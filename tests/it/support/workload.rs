@@ -1,5 +1,6 @@
 //! Load in a cgroup: this test binary again, running [`workload_process`].
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
@@ -32,23 +33,26 @@ pub(crate) struct Running {
 impl Cgroup {
     /// Starts a workload in this cgroup and returns once it runs.
     pub(crate) fn spawn(&self, workload: &Workload) -> Running {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = self.command(std::env::current_exe().unwrap());
         command.args(["support::workload::workload_process", "--exact", "--ignored", "--nocapture"]);
         self.start(command.env(VARIABLE, workload.to_string()))
     }
 
-    /// Starts a program in this cgroup and returns once it has said [`READY`]. It is to end when its standard input does.
-    pub(crate) fn start(&self, program: &Command) -> Running {
-        // The shell moves itself before it becomes the program: no CPU time of it is spent elsewhere.
+    /// Starts a [`Cgroup::command`] and returns once it has said [`READY`]. It is to end when its standard input does.
+    pub(crate) fn start(&self, command: &mut Command) -> Running {
+        let mut running = Running { child: command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap() };
+        let lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line == READY), "{command:?} did not start");
+        running
+    }
+
+    /// A program in this cgroup. A shell moves itself before it becomes it: no CPU time of it is spent elsewhere.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
         let mut command = Command::new("sh");
         command.args(["-c", enter, "sh"]).args(self.dirs().iter().map(|directory| directory.join("cgroup.procs")));
-        command.arg("--").arg(program.get_program()).args(program.get_args());
-        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let mut running = Running { child: command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap() };
-        let lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line == READY), "{program:?} did not start");
-        running
+        command.arg("--").arg(program);
+        command
     }
 }
 

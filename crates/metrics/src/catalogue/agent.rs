@@ -1,6 +1,6 @@
 //! What the agent counts about itself between ticks; the values live in [`AgentMetrics`](crate::AgentMetrics).
 
-use super::{Descriptor, advice, counter, gauge, histogram, pinning};
+use super::{Descriptor, counter, gauge, histogram, pinning};
 
 pub(crate) static AGENT: &[&Descriptor] = &[
     &BUILD_INFO,
@@ -16,11 +16,6 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &pinning::PIN_OPERATIONS_TOTAL,
     &pinning::PIN_REJECTIONS_TOTAL,
     &pinning::PINNING_ENFORCING,
-    &advice::RUNTIME_INFO,
-    &advice::RUNTIME_PARALLELISM,
-    &advice::RECOMMENDED_CPU_LIMIT_CORES,
-    &advice::RECOMMENDED_CPU_BURST_SECONDS,
-    &advice::RECOMMENDED_MEMORY_SOFT_LIMIT_BYTES,
 ];
 
 pub(crate) static BUILD_INFO: Descriptor =

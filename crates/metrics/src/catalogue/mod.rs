@@ -4,7 +4,7 @@
 //! the exposition, the generated reference and the checks of dashboards and alert rules cannot disagree. Names are the
 //! product's public interface: changing one is a breaking change. This module formats no number and holds no state.
 
-pub(crate) mod advice;
+mod advice;
 pub(crate) mod agent;
 pub(crate) mod cadvisor;
 mod container;
@@ -17,6 +17,7 @@ mod reference;
 use sampler::snapshot::{ContainerRow, NodeSnapshot, PodRow};
 use sampler::waits::InterferenceRow;
 
+pub(crate) use advice::ADVICE;
 pub(crate) use cadvisor::CADVISOR;
 pub(crate) use container::CONTAINER;
 pub(crate) use interference::INTERFERENCE;
@@ -24,6 +25,7 @@ pub(crate) use node::NODE;
 pub(crate) use pod::POD;
 pub use reference::reference;
 
+use crate::AdviceRow;
 use crate::exposition::samples::Samples;
 
 /// Prometheus metric type.
@@ -121,11 +123,12 @@ impl Scope {
 /// Every metric, in the order of the tables.
 pub fn all() -> impl Iterator<Item = (Scope, &'static Descriptor)> {
     let containers = CONTAINER.iter().map(|metric| (Scope::Container, &metric.descriptor));
+    let advice = ADVICE.iter().map(|metric| (Scope::Container, &metric.descriptor));
     let pods = POD.iter().map(|metric| (Scope::Pod, &metric.descriptor));
     let interference = INTERFERENCE.iter().map(|metric| (Scope::Interference, &metric.descriptor));
     let node = NODE.iter().map(|metric| (Scope::Node, &metric.descriptor));
     let agent = agent::AGENT.iter().map(|descriptor| (Scope::Agent, *descriptor));
-    containers.chain(pods).chain(interference).chain(node).chain(agent)
+    containers.chain(advice).chain(pods).chain(interference).chain(node).chain(agent)
 }
 
 /// The metric that a sample's name belongs to, a histogram's `_bucket`, `_sum` and `_count` included.
@@ -148,6 +151,12 @@ pub(crate) trait Row {
 }
 
 impl Row for ContainerRow {
+    fn labels(&self) -> &str {
+        &self.identity.labels
+    }
+}
+
+impl Row for AdviceRow {
     fn labels(&self) -> &str {
         &self.identity.labels
     }

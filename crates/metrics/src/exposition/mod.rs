@@ -16,8 +16,8 @@ use sampler::waits::InterferenceRow;
 
 pub use format::{Format, accepts_gzip};
 
-use crate::AgentMetrics;
-use crate::catalogue::{CADVISOR, CONTAINER, Descriptor, INTERFERENCE, Metric, NODE, POD, Row};
+use crate::catalogue::{ADVICE, CADVISOR, CONTAINER, Descriptor, INTERFERENCE, Metric, NODE, POD, Row};
+use crate::{AdviceRow, AgentMetrics};
 use gzip::Gzip;
 use samples::Samples;
 
@@ -35,7 +35,10 @@ struct Rows<'a> {
     pods: &'a [PodRow],
     containers: &'a [ContainerRow],
     interference: &'a [InterferenceRow],
+    advice: &'a [AdviceRow],
 }
+
+const NO_ROWS: Rows<'_> = Rows { pods: &[], containers: &[], interference: &[], advice: &[] };
 
 impl Exposition {
     /// An exposition of at most `max_series` series a page, as Prometheus counts them (each bucket is one). The
@@ -48,11 +51,16 @@ impl Exposition {
     /// The page of one snapshot, valid until the next call.
     ///
     /// Over the cap, whole rows go: pods first keep what there is room for, then containers, then who made whom
-    /// wait, each from the start of the snapshot's order, so that the same rows stay from page to page. What goes is added to
+    /// wait, then what is advised, each from the start of the snapshot's order, so that the same rows stay from page to page. What goes is added to
     /// `cpuwarden_series_dropped_total` on the same page.
     pub fn render(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
-        let all =
-            Rows { pods: &snapshot.pods, containers: &snapshot.containers, interference: &snapshot.waits.interference };
+        let advice = agent.advice().rows();
+        let all = Rows {
+            pods: &snapshot.pods,
+            containers: &snapshot.containers,
+            interference: &snapshot.waits.interference,
+            advice: &advice,
+        };
         if self.write(snapshot, agent, format, all) > self.max_series {
             let kept = self.cut(snapshot, agent, all);
             self.write(snapshot, agent, format, kept);
@@ -86,6 +94,7 @@ impl Exposition {
         writer.families(POD, rows.pods);
         writer.families(CONTAINER, rows.containers);
         writer.families(INTERFERENCE, rows.interference);
+        writer.families(ADVICE, rows.advice);
         let series = writer.series;
         self.finish(format);
         series
@@ -99,14 +108,15 @@ impl Exposition {
 
     /// The rows that the cap leaves room for; the series of the others are counted as dropped.
     fn cut<'a>(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, all: Rows<'a>) -> Rows<'a> {
-        let fixed = self.write(snapshot, agent, Format::Text, Rows { pods: &[], containers: &[], interference: &[] });
+        let fixed = self.write(snapshot, agent, Format::Text, NO_ROWS);
         let mut room = self.max_series.saturating_sub(fixed);
         let mut dropped = 0;
         let pods = fitting(POD, all.pods, &mut room, &mut dropped, &mut self.page);
         let containers = fitting(CONTAINER, all.containers, &mut room, &mut dropped, &mut self.page);
         let interference = fitting(INTERFERENCE, all.interference, &mut room, &mut dropped, &mut self.page);
+        let advice = fitting(ADVICE, all.advice, &mut room, &mut dropped, &mut self.page);
         agent.series_dropped.inc_by(dropped as u64);
-        Rows { pods, containers, interference }
+        Rows { pods, containers, interference, advice }
     }
 }
 

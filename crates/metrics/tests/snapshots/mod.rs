@@ -33,16 +33,22 @@ pub(crate) fn agent() -> AgentMetrics {
     pinning.add_operations("write", true, 3);
     pinning.add_rejection("request_not_integer");
     pinning.set_enforcing(Some("told to observe"));
-    let row = AdviceRow {
-        name: ["shop", "cart-1", "main"],
-        runtime: Some(["go", "go1.24.4"]),
+    agent.advice().set(vec![advised("cart-1")]);
+    agent
+}
+
+/// What is advised for the container `main` of a pod.
+pub(crate) fn advised(pod: &str) -> AdviceRow {
+    AdviceRow {
+        identity: identity("shop", pod, "main"),
+        runtime: Some("go"),
+        version: Some("go1.24.4".into()),
         parallelism: Some(8),
+        objective: "0.01".into(),
         limit_cores: Some(1.5),
         burst_seconds: Some(0.05),
         memory_soft_limit_bytes: Some(700 << 20),
-    };
-    agent.advice().set(&[row], 0.01);
-    agent
+    }
 }
 
 /// A node of `containers` containers, two a pod, with every value that a row can have.

@@ -1,7 +1,6 @@
 //! A node that pins: a pod that gets a CPU of its own, with a language runtime that has too many threads for it.
 
 use std::net::SocketAddr;
-use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -24,9 +23,9 @@ impl Pinned {
     pub(super) fn start() -> Self {
         let tree = RealTree::new();
         let container = tree.pod(Qos::Guaranteed, UID).child(ID);
-        let mut python = Command::new("python3");
+        let mut python = container.command("python3");
         python.args(["-c", &format!("print('{READY}', flush=True); input()")]).env("OMP_NUM_THREADS", "4");
-        let python = container.start(&python);
+        let python = container.start(&mut python);
         let (kubelet, state) = (Kubelet::start(pod_list(&[pod()])), tempfile::tempdir().unwrap());
         let options = [
             format!("--kubepods={}", tree.kubepods().path().display()),

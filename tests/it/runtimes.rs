@@ -1,0 +1,184 @@
+//! Real runtimes under real quotas: what the agent tells of them is what they say of themselves.
+//!
+//! Not among the `kernel` tests: a JVM and Node.js are 200 MB and 100 MB, which the QEMU node's memory would have to hold
+//! as an initramfs, and start for most of a minute on an emulated CPU. Nothing in a kernel's version bears on them.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{Agent, Cgroup, Qos, RealTree, eventually};
+
+const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0009";
+
+/// A container's id that ends so.
+fn id(last: u32) -> String {
+    format!("9a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29cc{last:08}")
+}
+
+/// A program that says what it is on its first lines, and ends when its input does.
+struct Program {
+    child: Child,
+}
+
+impl Program {
+    /// Starts it and gives the lines up to the one that holds `last`.
+    fn start(mut command: Command, last: &str) -> (Self, String) {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let program = Self { child };
+        let mut said = String::new();
+        for line in lines {
+            said = said + &line + "\n";
+            if line.contains(last) {
+                return (program, said);
+            }
+        }
+        panic!("it ended before it said {last:?}; is it installed? {said}");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What is found of the container that ends so.
+fn runtime(agent: &Agent, last: u32) -> Option<Value> {
+    let (status, body) = agent.get("/api/v1/advice");
+    assert_eq!(status, 200, "{body}");
+    let report: Value = serde_json::from_str(&body).unwrap();
+    let row = report["containers"].as_array().unwrap().iter().find(|row| row["container"] == id(last)).cloned()?;
+    row.get("runtime").cloned()
+}
+
+/// The same, once its language is known: at first there is a shell.
+fn known(agent: &Agent, last: u32, language: &str) -> Value {
+    eventually(language, || runtime(agent, last).is_some_and(|runtime| runtime["language"] == language));
+    runtime(agent, last).unwrap()
+}
+
+fn container(pod: &Cgroup, last: u32, quota_usec: u64) -> Cgroup {
+    let container = pod.child(&id(last));
+    container.set_quota_usec(quota_usec, 100_000);
+    container
+}
+
+/// What stands behind a mark up to the next blank.
+fn word<'a>(said: &'a str, mark: &str) -> &'a str {
+    let rest = said.split_once(mark).unwrap_or_else(|| panic!("no {mark:?} in {said}")).1;
+    rest.split_whitespace().next().unwrap()
+}
+
+/// A JVM that waits for its input, after it has logged what it has chosen.
+fn jvm(container: &Cgroup, flags: &[&str], options: &str) -> (Program, String) {
+    let mut command = container.command("java");
+    command.args(flags).args(["-Xlog:gc+init", "-m", "java.base/sun.security.tools.keytool.Main", "-printcert"]);
+    Program::start(also(command, "JAVA_TOOL_OPTIONS", options), "Heap Max Capacity")
+}
+
+fn also(mut command: Command, name: &str, value: &str) -> Command {
+    if !value.is_empty() {
+        command.env(name, value);
+    }
+    command
+}
+
+/// Version and threads are what the JVM logs of itself.
+fn assert_as_logged(found: &Value, said: &str) {
+    let version = found["version"].as_str().unwrap();
+    assert!(word(said, "Version: ").starts_with(version) && version.contains('.'), "{found}\n{said}");
+    let (_, cpus) = said.split_once("CPUs: ").unwrap();
+    let available: u64 = word(cpus, "total, ").parse().unwrap();
+    assert_eq!(found["parallelism"], available, "{found}\n{said}");
+}
+
+#[test]
+fn a_jvm_is_told_with_its_version_its_flags_and_the_processors_that_it_sees() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
+    let containers: Vec<_> = (1..=4).map(|last| container(&pod, last, 100_000)).collect();
+    let own_name = {
+        let home = std::fs::canonicalize(on_path("java")).unwrap();
+        let mut command = containers[3].command(home.with_file_name("keytool"));
+        command.args(["-J-Xlog:gc+init", "-printcert"]);
+        Program::start(command, "Heap Max Capacity")
+    };
+    let running = [
+        jvm(&containers[0], &[], ""),
+        jvm(&containers[1], &["-XX:ActiveProcessorCount=3", "-Xmx64m"], "-XX:ActiveProcessorCount=5 -Xmx99m"),
+        jvm(&containers[2], &[], "-XX:ActiveProcessorCount=4 -Xmx96m"),
+        own_name,
+    ];
+    let found: Vec<_> = (1..=4).map(|last| known(&agent, last, "jvm")).collect();
+    for (found, (_, said)) in found.iter().zip(&running) {
+        assert_as_logged(found, said);
+    }
+    let sources = [0, 1, 2].map(|at| (&found[at]["parallelism"], found[at]["parallelismSource"].as_str().unwrap()));
+    assert_eq!(sources[0].1, "the limit, rounded up");
+    assert_eq!(sources[1..], [(&3.into(), "ActiveProcessorCount"), (&4.into(), "ActiveProcessorCount")]);
+    for (at, heap, logged) in [(1, "64m", "64M"), (2, "96m", "96M")] {
+        assert_eq!(
+            (found[at]["settings"]["Xmx"].as_str(), word(&running[at].1, "Max Capacity: ")),
+            (Some(heap), logged)
+        );
+    }
+
+    // A JVM follows its limit while it runs.
+    assert_eq!(found[0]["parallelism"], 1);
+    containers[0].set_quota_usec(50_000_000, 100_000);
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    eventually("the new limit", || runtime(&agent, 1).is_some_and(|runtime| runtime["parallelism"] == cpus));
+}
+
+/// Prints its version and how many threads its pool has, by what twenty tasks make it start.
+const NODE_PROGRAM: &str = r"
+const { readdirSync } = require('fs'), { pbkdf2 } = require('crypto');
+const threads = () => readdirSync('/proc/self/task').length;
+const before = threads();
+let left = 20;
+for (let task = 0; task < 20; task++) pbkdf2('a', 'b', 1000, 32, 'sha256', () => {
+    if (--left == 0) console.log(`Version: ${process.versions.node} pool: ${threads() - before} end`);
+});
+process.stdin.resume();
+";
+
+#[test]
+fn node_is_told_with_its_version_one_event_loop_and_its_pool() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
+    let mut command = container(&pod, 1, 100_000).command("node");
+    command.args(["-e", NODE_PROGRAM]);
+    let (_running, said) = Program::start(also(command, "UV_THREADPOOL_SIZE", "7"), "pool: ");
+    let found = known(&agent, 1, "nodejs");
+    assert_eq!(found["version"], word(&said, "Version: "), "{found}");
+    assert_eq!((&found["parallelism"], &found["parallelismSource"]), (&1.into(), &"one event loop".into()));
+    assert_eq!((found["settings"]["UV_THREADPOOL_SIZE"].as_str(), word(&said, "pool: ")), (Some("7"), "7"));
+}
+
+#[test]
+fn python_is_told_with_its_version_and_the_threads_of_its_libraries() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
+    let mut command = container(&pod, 1, 100_000).command("python3");
+    let program = "import sys; print('Version:', '%d.%d' % sys.version_info[:2], flush=True); sys.stdin.read()";
+    command.args(["-c", program]);
+    let (_running, said) = Program::start(also(command, "OMP_NUM_THREADS", "3"), "Version: ");
+    let found = known(&agent, 1, "python");
+    assert_eq!((&found["version"], &found["parallelism"]), (&word(&said, "Version: ").into(), &3.into()), "{found}");
+    assert_eq!(found["parallelismSource"], "OMP_NUM_THREADS");
+}
+
+/// Where a program is found.
+fn on_path(program: &str) -> std::path::PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    let found = std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.exists());
+    found.unwrap_or_else(|| panic!("{program} is not installed"))
+}
