@@ -204,7 +204,7 @@ impl Cgroup {
             quiet: self.quiet_from.is_some_and(|from| tick - from >= QUIET_TICKS),
             ancestors: is_container && above.had_quota,
             usage: is_container && version == Version::V2,
-            more_than_usage_ns: (!self.is_unread()).then(|| self.marks.split.usage_ns()),
+            more_than_usage_ns: self.marks.user.is_known().then(|| self.marks.split.usage_ns()),
         }
     }
 

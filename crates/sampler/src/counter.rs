@@ -5,6 +5,11 @@
 pub(crate) struct Mark(Option<u64>);
 
 impl Mark {
+    /// It was read before.
+    pub(crate) fn is_known(self) -> bool {
+        self.0.is_some()
+    }
+
     /// What the counter has gained since the last value; all of it at the first one, and when it went back: then the
     /// cgroup behind it is a new one that began at zero.
     pub(crate) fn advance(&mut self, now: u64) -> u64 {

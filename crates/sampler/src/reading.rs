@@ -95,7 +95,7 @@ impl Hot {
         // ancestors' part smaller, and the next reading mends it.
         let local = wanted.ancestors.then(|| reader.get(FileId::CpuStatLocal, CpuStat::parse)).flatten();
         let usage = reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text));
-        let has_run = usage.is_none_or(|usage| usage == 0 || wanted.more_than_usage_ns != Some(usage));
+        let has_run = usage.is_none_or(|usage| wanted.more_than_usage_ns != Some(usage));
         let stat = wanted.usage || (wanted.cfs || has_quota) && (has_run || !wanted.quiet);
         Self {
             local_throttled_ns: local.and_then(|local| local.throttled_ns),
