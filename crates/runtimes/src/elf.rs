@@ -3,6 +3,8 @@
 
 use std::io;
 
+use memchr::memmem;
+
 /// Section headers of an ELF file.
 #[derive(Debug)]
 pub(crate) struct Elf<R> {
@@ -16,6 +18,10 @@ const SECTION_BYTES: usize = 64;
 /// Linkers write some 50.
 const MAX_SECTIONS: usize = 1024;
 const MAX_NAMES_BYTES: usize = 64 << 10;
+/// Bytes of a section that are searched at once: they stay in a CPU's own cache.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes behind a mark.
+const BEHIND_BYTES: usize = 48;
 
 impl<R: Fn(&mut [u8], u64) -> io::Result<()>> Elf<R> {
     /// `None` when it is no such file. `read` is a `pread`: a buffer and the offset in the file.
@@ -38,11 +44,39 @@ impl<R: Fn(&mut [u8], u64) -> io::Result<()>> Elf<R> {
 
     /// The first bytes of a section, at most so many.
     pub(crate) fn section(&self, name: &[u8], most: usize) -> Option<Vec<u8>> {
+        self.bytes(self.place(name)?, most)
+    }
+
+    /// Some bytes behind the first such mark, which is looked for in the first bytes of a section, at most so many.
+    pub(crate) fn behind(&self, name: &[u8], mark: &[u8], most: u64) -> Option<Vec<u8>> {
+        let (offset, size) = self.place(name)?;
+        let end = offset.checked_add(size.min(most))?;
+        let (mut at, mut buffer) = (offset, vec![0; CHUNK_BYTES]);
+        while at < end {
+            let length = CHUNK_BYTES.min(usize::try_from(end - at).ok()?);
+            let chunk = &mut buffer[..length];
+            (self.read)(chunk, at).ok()?;
+            let is_last = at + length as u64 == end;
+            match memmem::find(chunk, mark) {
+                Some(found) if is_last || found + mark.len() + BEHIND_BYTES <= length => {
+                    let behind = &chunk[found + mark.len()..];
+                    return Some(behind[..BEHIND_BYTES.min(behind.len())].to_owned());
+                }
+                // It stands at the edge: once more, from there.
+                Some(found) => at += found as u64,
+                None if is_last => return None,
+                None => at += (length - mark.len()) as u64,
+            }
+        }
+        None
+    }
+
+    fn place(&self, name: &[u8]) -> Option<(u64, u64)> {
         let is_named = |header: &&[u8]| {
             let text = u32_at(header, 0).and_then(|at| self.names.get(usize::try_from(at).ok()?..));
             text.is_some_and(|text| text.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0)))
         };
-        self.bytes(place(self.headers.chunks_exact(SECTION_BYTES).find(is_named)?)?, most)
+        place(self.headers.chunks_exact(SECTION_BYTES).find(is_named)?)
     }
 
     fn bytes(&self, (offset, size): (u64, u64), most: usize) -> Option<Vec<u8>> {
@@ -90,6 +124,31 @@ mod tests {
         assert!(elf.section(b".interp", 4096).unwrap().starts_with(b"/lib"));
         assert_eq!(elf.section(b".interp", 4).unwrap(), b"/lib");
         assert_eq!(elf.section(b".inter", 4096), None);
+    }
+
+    #[test]
+    fn a_mark_is_found_wherever_it_stands_to_the_edge_of_a_chunk() {
+        let offset = HEADER_BYTES + SECTION_BYTES * 2;
+        for at in [0, 1, CHUNK_BYTES - 60, CHUNK_BYTES - 8, CHUNK_BYTES - 5, CHUNK_BYTES - 4, CHUNK_BYTES, 80_000] {
+            let mut file = b"\x7fELF\x02\x01".to_vec();
+            file.resize(offset + at, 0);
+            file.extend(b"mark1.2");
+            let size = file.len() - offset;
+            file[0x28..0x30].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
+            file[0x3a..0x40].copy_from_slice(&[64, 0, 2, 0, 1, 0]);
+            // Both sections: the one that is searched has its name where the other, of names, begins.
+            let names = file.len();
+            file.extend(b".x\0");
+            for (section, (place, size)) in [(offset, size), (names, 3)].into_iter().enumerate() {
+                let header = HEADER_BYTES + SECTION_BYTES * section;
+                file[header + 0x18..header + 0x20].copy_from_slice(&(place as u64).to_le_bytes());
+                file[header + 0x20..header + 0x28].copy_from_slice(&(size as u64).to_le_bytes());
+            }
+            let elf = of(&file).unwrap();
+            assert_eq!(elf.behind(b".x", b"mark", 1 << 20).as_deref(), Some(&b"1.2"[..]), "at {at}");
+            assert_eq!(elf.behind(b".x", b"mark", at as u64 + 3), None, "at {at}");
+            assert_eq!(elf.behind(b".x", b"Mark", 1 << 20), None, "at {at}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) struct Executable {
 /// Bytes of compilers' names in `.comment`.
 const MAX_COMMENT_BYTES: usize = 4 << 10;
 /// Bytes of constants in which Node's own stand: they come first, in 18 and 20 within 280 KiB, before V8's and ICU's.
-const MAX_CONSTANT_BYTES: usize = 512 << 10;
+const MAX_CONSTANT_BYTES: u64 = 512 << 10;
 
 impl Executable {
     /// `None` when it may not be read.
@@ -100,8 +100,7 @@ fn python_version(path: &Path) -> Option<String> {
 
 /// From the address of its own release, a constant (`process.release.sourceUrl`).
 fn node_version<R: Fn(&mut [u8], u64) -> io::Result<()>>(elf: &Elf<R>) -> Option<String> {
-    let constants = elf.section(b".rodata", MAX_CONSTANT_BYTES)?;
-    leading(after(&constants, b"https://nodejs.org/download/release/v")?)
+    leading(&elf.behind(b".rodata", b"https://nodejs.org/download/release/v", MAX_CONSTANT_BYTES)?)
 }
 
 /// By the compiler's mark in `.comment`, which `strip` leaves but Debian's packages have not.

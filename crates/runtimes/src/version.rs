@@ -18,16 +18,7 @@ pub(crate) fn leading(text: &[u8]) -> Option<String> {
 
 /// What follows a mark in a text.
 pub(crate) fn after<'a>(text: &'a [u8], mark: &[u8]) -> Option<&'a [u8]> {
-    let (&first, rest) = mark.split_first()?;
-    let mut from = 0;
-    // A search for one byte is what the compiler makes fast.
-    while let Some(at) = text.get(from..)?.iter().position(|&byte| byte == first) {
-        from += at + 1;
-        if let Some(found) = text[from..].strip_prefix(rest) {
-            return Some(found);
-        }
-    }
-    None
+    text.get(memchr::memmem::find(text, mark)? + mark.len()..)
 }
 
 #[cfg(test)]
