@@ -3,6 +3,7 @@
 mod catalogue;
 mod chart;
 mod dashboards;
+mod docs;
 mod prometheus;
 mod rules;
 

@@ -1,0 +1,69 @@
+//! The pages that are written by hand: what they name exists, and their links lead somewhere.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{catalogue, deploy, output_of, read};
+use crate::support::binary;
+
+/// A page's path and text.
+fn pages() -> Vec<(String, String)> {
+    let names =
+        std::fs::read_dir(deploy("docs")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<String> = names.map(|name| format!("docs/{name}")).chain(["../README.md".to_owned()]).collect();
+    assert!(names.len() > 5, "{names:?}");
+    names.into_iter().map(|name| (name.clone(), read(&name))).collect()
+}
+
+/// What follows each such beginning, up to a character that cannot be of it.
+fn after<'a>(text: &'a str, beginning: &'a str, is_part: fn(char) -> bool) -> impl Iterator<Item = &'a str> {
+    text.split(beginning).skip(1).map(move |rest| rest.split(|char| !is_part(char)).next().unwrap())
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    for (page, text) in pages() {
+        for link in after(&text, "](", |char| char != ')').filter(|link| !link.starts_with("http")) {
+            let (file, section) = link.split_once('#').unwrap_or((link, ""));
+            let file = Path::new(&page).parent().unwrap().join(file);
+            assert!(deploy(file.to_str().unwrap()).exists(), "{page}: {link}");
+            assert_eq!(section, "", "{page}: {link}: sections are checked for the alerts alone");
+        }
+    }
+}
+
+#[test]
+fn every_key_and_value_that_a_page_names_exists() {
+    let reference = output_of(Command::new(binary()).args(["reference", "configuration"]));
+    let values: serde_json::Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
+    for (page, text) in pages() {
+        for key in after(&text, "`config.", |char| char.is_ascii_alphanumeric()) {
+            assert!(reference.contains(&format!("`{key}`")), "{page}: no key {key}");
+        }
+        for value in after(&text, "--set ", |char| char != '=' && !char.is_whitespace()) {
+            let schema = |at: &serde_json::Value, name: &str| {
+                if at["$ref"].is_null() { at["properties"][name].clone() } else { at.clone() }
+            };
+            let found = value.split('.').fold(values.clone(), |at, name| schema(&at, name));
+            assert!(!found.is_null(), "{page}: no value {value}");
+        }
+        for section in ["kubelet", "endpoint", "rbac", "podMonitor", "prometheusRule", "networkPolicy", "dashboards"] {
+            for name in after(&text, &format!("`{section}."), |char| char.is_ascii_alphanumeric()) {
+                let known = &values["properties"][section]["properties"][name];
+                assert!(!known.is_null(), "{page}: no value {section}.{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_metric_that_a_page_names_is_exposed() {
+    for (page, text) in pages() {
+        // A name that ends so stands for several; a histogram's own name is no sample's.
+        let is_several = |name: &str| name.ends_with('_');
+        let is_family = |name: &str| metrics::catalogue::all().any(|(_, metric)| metric.name == name);
+        for name in catalogue::names_in(&text).into_iter().filter(|name| !is_several(name) && !is_family(name)) {
+            catalogue::assert_all_known(&page, name);
+        }
+    }
+}
