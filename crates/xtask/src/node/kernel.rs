@@ -60,7 +60,8 @@ impl FromStr for KernelSeries {
 /// The package that depends on the current cloud kernel of a suite.
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// What a network card needs in QEMU, each after what it needs itself. All else that the node uses is in the image.
+/// What a network card needs in QEMU, each after what it needs itself. Newer kernels have some of them in the image, as
+/// all that the node uses besides. The last one is a module in all.
 const NETWORK_MODULES: [&str; 8] = [
     "virtio_ring",
     "virtio",
@@ -87,8 +88,9 @@ impl Kernel {
         let directory = modules_directory(&image)?;
         let files: Vec<_> = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).collect();
         let find = |name: &&str| files.iter().find(|path| module_name(path) == Some(name)).cloned();
-        let network_modules: Option<Vec<_>> = NETWORK_MODULES.iter().map(find).collect();
-        Some(Self { image, network_modules: network_modules? })
+        let network_modules: Vec<_> = NETWORK_MODULES.iter().filter_map(find).collect();
+        let card = network_modules.last().and_then(|path| module_name(path));
+        (card == NETWORK_MODULES.last().copied()).then_some(Self { image, network_modules })
     }
 }
 
@@ -139,7 +141,7 @@ fn cached(cache: &Path) -> Result<Option<Kernel>, NodeError> {
 
 fn is_image(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with("vmlinuz-") && !name.ends_with(".part")
+    name.starts_with("vmlinuz-")
 }
 
 fn fetch(series: KernelSeries, cache: &Path, archive: &str, suite: &str) -> Result<Kernel, String> {
@@ -150,37 +152,48 @@ fn fetch(series: KernelSeries, cache: &Path, archive: &str, suite: &str) -> Resu
         return Err(format!("its kernel is {package}"));
     }
     let deb = apt.download(&package).map_err(|error| process::error_chain(&error))?;
-    unpack(&deb, cache).map_err(|error| process::error_chain(&error))?;
+    let unpacked = cache.join("apt/unpacked");
+    unpack(&deb, &unpacked).map_err(|error| process::error_chain(&error))?;
+    keep(&unpacked, cache).map_err(|error| error.to_string())?;
     let _ = fs::remove_dir_all(cache.join("apt"));
     let kernel = cached(cache).map_err(|error| process::error_chain(&error))?;
-    kernel.ok_or_else(|| format!("{package} lacks its image or one of {}", NETWORK_MODULES.join(", ")))
+    kernel.ok_or_else(|| format!("{package} lacks its image or virtio_net"))
 }
 
 /// Takes the image and the network's modules out of a kernel package.
-fn unpack(deb: &Path, cache: &Path) -> Result<(), NodeError> {
+fn unpack(deb: &Path, into: &Path) -> Result<(), NodeError> {
     let mut dpkg = Command::new("dpkg-deb");
     dpkg.arg("--fsys-tarfile").arg(deb).stdout(Stdio::piped());
     let mut child = dpkg.spawn().map_err(|source| process::start_error(&dpkg, source))?;
     let stream = child.stdout.take().expect("stdout is piped");
-    let copied = copy_wanted(stream, cache).map_err(NodeError::io(deb));
+    let copied = copy_wanted(stream, into).map_err(NodeError::io(deb));
     let status = child.wait().map_err(|source| process::start_error(&dpkg, source))?;
     if status.success() { copied } else { Err(process::failed(&dpkg, status, "").into()) }
 }
 
 /// Reads to the end, for dpkg-deb to end well.
-fn copy_wanted(stream: impl io::Read, cache: &Path) -> io::Result<()> {
+fn copy_wanted(stream: impl io::Read, into: &Path) -> io::Result<()> {
     for entry in tar::Archive::new(stream).entries()? {
         let mut entry = entry?;
-        let Some(file) = place(&entry.path()?).map(|place| cache.join(place)) else { continue };
-        fs::create_dir_all(file.parent().unwrap_or(cache))?;
-        let part = file.with_added_extension("part");
-        io::copy(&mut entry, &mut File::create(&part)?)?;
-        fs::rename(&part, &file)?;
+        let Some(file) = place(&entry.path()?).map(|place| into.join(place)) else { continue };
+        fs::create_dir_all(file.parent().unwrap_or(into))?;
+        io::copy(&mut entry, &mut File::create(&file)?)?;
     }
     Ok(())
 }
 
-/// Where a file of the package goes in the cache; `None` for what is not wanted.
+/// Moves what was unpacked into the cache. By the order of the names the image comes last: one that is there is whole.
+fn keep(unpacked: &Path, cache: &Path) -> io::Result<()> {
+    let mut names = fs::read_dir(unpacked)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    names.sort();
+    for name in names {
+        let _ = fs::remove_dir_all(cache.join(&name));
+        fs::rename(unpacked.join(&name), cache.join(&name))?;
+    }
+    Ok(())
+}
+
+/// Where a file of the package goes; `None` for what is not wanted.
 fn place(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?;
     if is_image(path) {
@@ -205,20 +218,22 @@ mod tests {
     }
 
     #[test]
-    fn an_image_counts_once_it_is_written_and_has_its_modules() {
+    fn an_image_counts_with_its_modules_however_many_are_not_in_itself() {
         let cache = tempfile::tempdir().unwrap();
-        let modules = cache.path().join("modules-6.1.0-1-cloud-amd64");
-        let image = cache.path().join("vmlinuz-6.1.0-1-cloud-amd64");
-        fs::write(image.with_added_extension("part"), "").unwrap();
-        fs::create_dir(&modules).unwrap();
-        let files = NETWORK_MODULES.map(|name| modules.join(format!("{name}.ko")));
-        files[1..].iter().for_each(|file| fs::write(file, "").unwrap());
-        fs::write(&image, "").unwrap();
+        let unpacked = cache.path().join("apt/unpacked");
+        let file = |place: &str| {
+            fs::create_dir_all(unpacked.join(place).parent().unwrap()).unwrap();
+            fs::write(unpacked.join(place), "").unwrap();
+        };
+        ["vmlinuz-6.12", "modules-6.12/failover.ko.xz"].iter().for_each(|place| file(place));
+        keep(&unpacked, cache.path()).unwrap();
         assert_eq!(cached(cache.path()).unwrap(), None);
-        fs::write(&files[0], "").unwrap();
-        assert_eq!(cached(cache.path()).unwrap(), Some(Kernel { image: image.clone(), network_modules: files.into() }));
-        fs::remove_file(image).unwrap();
-        assert_eq!(cached(cache.path()).unwrap(), None);
+        let all = ["vmlinuz-6.12", "modules-6.12/virtio_net.ko.xz", "modules-6.12/failover.ko.xz"];
+        all.iter().for_each(|place| file(place));
+        keep(&unpacked, cache.path()).unwrap();
+        let modules = ["failover", "virtio_net"].map(|name| cache.path().join(format!("modules-6.12/{name}.ko.xz")));
+        let kernel = Kernel { image: cache.path().join("vmlinuz-6.12"), network_modules: modules.into() };
+        assert_eq!(cached(cache.path()).unwrap(), Some(kernel));
     }
 
     #[test]
