@@ -1,6 +1,7 @@
 //! One tick: find, name, read, count, publish.
 
 mod names;
+mod rows;
 mod turns;
 
 use std::io;
@@ -25,7 +26,7 @@ use crate::publish::{Published, Publisher};
 use crate::reading::{Hot, Reader, Weight};
 use crate::series::{ContainerSeries, PodSeries, SeriesId, Table, Track};
 use crate::slow::Slow;
-use crate::snapshot::{CgroupKind, CgroupRow, FeatureState, SamplerRow};
+use crate::snapshot::FeatureState;
 use crate::tasks::TaskScan;
 use crate::tree::Tree;
 use crate::waits::WaitsSlot;
@@ -447,66 +448,4 @@ impl Sampler {
             self.features.push(features::state("run_queue_delay", reason.to_owned()));
         }
     }
-
-    fn publish(&mut self) {
-        let interval = self.interval();
-        let scan = self.tasks.cost();
-        let Self { publisher, containers, pods, tree, probe, errors, buffer, features, waits, .. } = self;
-        publisher.publish(|snapshot| {
-            snapshot.sequence = tree.tick;
-            snapshot.taken = Some(SystemTime::now());
-            snapshot.interval = interval;
-            containers.publish(&mut snapshot.containers);
-            snapshot.waits = waits.latest();
-            snapshot.waits.join(&mut snapshot.containers);
-            snapshot.cgroups.clear();
-            snapshot.cgroups.extend(tree.cgroups.iter().map(|(_, cgroup)| cgroup_row(cgroup, containers)));
-            pods.publish(&mut snapshot.pods);
-            probe.publish(&mut snapshot.node, features, buffer);
-            describe(tree, errors, &mut snapshot.sampler);
-            probe.publish_own_cost(&mut snapshot.sampler, buffer);
-            snapshot.sampler.task_scan_ns = u64::try_from(scan.time.as_nanos()).ok();
-            snapshot.sampler.task_scan_threads = Some(scan.threads);
-        });
-    }
-}
-
-/// What others may know of a cgroup.
-fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> CgroupRow {
-    let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
-        (Kind::Root | Kind::Qos, ..) => CgroupKind::Top,
-        (Kind::Pod { .. }, ..) => CgroupKind::Pod,
-        (Kind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
-        (_, Naming::Named | Naming::Unmapped, Some(series)) => {
-            CgroupKind::Container(Arc::clone(&containers.get_mut(series).row_mut().identity))
-        }
-        _ => CgroupKind::Pending,
-    };
-    CgroupRow { inode: cgroup.inode, path: Arc::clone(&cgroup.relative), kind }
-}
-
-/// Counts the cgroups by kind.
-fn describe(tree: &Tree, errors: &ReadErrors, row: &mut SamplerRow) {
-    let (mut container, mut sandbox, mut pod, mut qos, mut unmapped, mut unkept) = (0, 0, 0, 0, 0, 0);
-    for (_, cgroup) in &tree.cgroups {
-        unkept += u64::from(cgroup.files.any_unkept());
-        match (&cgroup.kind, cgroup.naming) {
-            (Kind::Root, _) => {}
-            (Kind::Qos, _) => qos += 1,
-            (Kind::Pod { .. }, _) => pod += 1,
-            (_, Naming::Sandbox) => sandbox += 1,
-            (_, Naming::Named) => container += 1,
-            (_, Naming::Pending | Naming::Unmapped) => {
-                container += 1;
-                unmapped += 1;
-            }
-        }
-    }
-    row.cgroups.clear();
-    row.cgroups.extend([("container", container), ("sandbox", sandbox), ("pod", pod), ("qos", qos)]);
-    row.unmapped_cgroups.clear();
-    row.unmapped_cgroups.push(("container", unmapped));
-    row.read_errors.clear();
-    row.read_errors.extend([("vanished", errors.vanished), ("io", errors.io), ("parse", errors.parse)]);
-    row.unkept_cgroups = unkept;
 }
