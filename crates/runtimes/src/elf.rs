@@ -5,6 +5,11 @@ use std::io;
 
 use memchr::memmem;
 
+/// A `pread`: fills a buffer from an offset in the file.
+pub(crate) trait Pread: Fn(&mut [u8], u64) -> io::Result<()> {}
+
+impl<F: Fn(&mut [u8], u64) -> io::Result<()>> Pread for F {}
+
 /// Section headers of an ELF file.
 #[derive(Debug)]
 pub(crate) struct Elf<R> {
@@ -23,8 +28,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes behind a mark.
 const BEHIND_BYTES: usize = 48;
 
-impl<R: Fn(&mut [u8], u64) -> io::Result<()>> Elf<R> {
-    /// `None` when it is no such file. `read` is a `pread`: a buffer and the offset in the file.
+impl<R: Pread> Elf<R> {
+    /// `None` when it is no such file.
     pub(crate) fn new(read: R) -> Option<Self> {
         let mut header = [0; HEADER_BYTES];
         read(&mut header, 0).ok()?;
@@ -110,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    fn of(bytes: &[u8]) -> Option<Elf<impl Fn(&mut [u8], u64) -> io::Result<()>>> {
+    fn of(bytes: &[u8]) -> Option<Elf<impl Pread>> {
         Elf::new(move |buffer: &mut [u8], at: u64| {
             let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..buffer.len()));
             from.map(|from| buffer.copy_from_slice(from)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
@@ -162,5 +167,13 @@ mod tests {
         header[0x3a..0x3c].copy_from_slice(&[64, 0]);
         assert!(of(&header).is_none());
         assert!(of(b"#!/bin/sh\n").is_none());
+        let of_many = |sections: usize| {
+            let mut file = b"\x7fELF\x02\x01".to_vec();
+            file.resize(HEADER_BYTES + SECTION_BYTES * sections, 0);
+            file[0x28..0x30].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
+            file[0x3a..0x3e].copy_from_slice(&[64, 0, sections as u8, (sections >> 8) as u8]);
+            of(&file).is_some()
+        };
+        assert!(of_many(MAX_SECTIONS) && !of_many(MAX_SECTIONS + 1));
     }
 }

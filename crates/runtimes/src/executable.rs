@@ -2,13 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use analysis::Language;
 
-use crate::elf::Elf;
+use crate::elf::{Elf, Pread};
 use crate::go::{self, BuildInfo};
 use crate::process::Process;
 use crate::version::{after, leading};
@@ -99,12 +98,12 @@ fn python_version(path: &Path) -> Option<String> {
 }
 
 /// From the address of its own release, a constant (`process.release.sourceUrl`).
-fn node_version<R: Fn(&mut [u8], u64) -> io::Result<()>>(elf: &Elf<R>) -> Option<String> {
+fn node_version(elf: &Elf<impl Pread>) -> Option<String> {
     leading(&elf.behind(b".rodata", b"https://nodejs.org/download/release/v", MAX_CONSTANT_BYTES)?)
 }
 
 /// By the compiler's mark in `.comment`, which `strip` leaves but Debian's packages have not.
-fn rust<R: Fn(&mut [u8], u64) -> io::Result<()>>(elf: &Elf<R>) -> Option<Executable> {
+fn rust(elf: &Elf<impl Pread>) -> Option<Executable> {
     let comment = elf.section(b".comment", MAX_COMMENT_BYTES)?;
     Some(Executable::new(Language::Rust, leading(after(&comment, b"rustc version ")?)))
 }

@@ -43,7 +43,7 @@ pub(crate) fn flags<'a>(words: impl Iterator<Item = &'a str>, settings: &mut BTr
     }
 }
 
-/// The words before the program: what follows is the program's own.
+/// The words before the program (`Main`, `-jar a.jar`, `-m a/b`): what follows is the program's own.
 pub(crate) fn options(arguments: &[String]) -> impl Iterator<Item = &str> {
     let mut words = arguments.iter().map(String::as_str);
     std::iter::from_fn(move || {
@@ -51,7 +51,7 @@ pub(crate) fn options(arguments: &[String]) -> impl Iterator<Item = &str> {
         if WITH_VALUE.contains(&word) {
             words.next();
         }
-        (!["-jar", "-m", "--module"].contains(&word)).then_some(word)
+        Some(word)
     })
 }
 
