@@ -151,11 +151,11 @@ fn rules_and_dashboards_of_the_chart_are_the_files_themselves() {
     }
 }
 
-fn render(arguments: &[&str]) -> String {
+pub(super) fn render(arguments: &[&str]) -> String {
     generated::render(arguments).unwrap()
 }
 
-fn documents(text: &str) -> Vec<Value> {
+pub(super) fn documents(text: &str) -> Vec<Value> {
     use serde::Deserialize as _;
     Deserializer::from_str(text)
         .map(|document| Value::deserialize(document).unwrap())
@@ -163,7 +163,7 @@ fn documents(text: &str) -> Vec<Value> {
         .collect()
 }
 
-fn pod(text: &str) -> Value {
+pub(super) fn pod(text: &str) -> Value {
     let objects = documents(text);
     objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap()["spec"]["template"]["spec"].clone()
 }

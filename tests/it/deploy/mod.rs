@@ -3,6 +3,7 @@
 mod catalogue;
 mod chart;
 mod dashboards;
+mod defaults;
 mod docs;
 mod prometheus;
 mod rules;

@@ -1,0 +1,61 @@
+//! What the chart does where nobody has said otherwise: on every node, first to stay, small, and with few to talk to.
+
+use serde_yaml_ng::Value;
+
+use super::chart::{documents, pod, render};
+
+fn object(text: &str, kind: &str) -> Value {
+    documents(text).into_iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
+}
+
+#[test]
+fn an_agent_is_on_every_node_and_the_last_to_be_evicted() {
+    let pod = pod(&render(&[]));
+    let tolerations = pod["tolerations"].as_sequence().unwrap();
+    assert!(tolerations.len() == 1 && tolerations[0]["operator"] == "Exists" && tolerations[0]["key"].is_null());
+    assert_eq!(pod["priorityClassName"].as_str(), Some("system-node-critical"));
+}
+
+#[test]
+fn an_agent_asks_for_little_and_is_never_throttled() {
+    let resources = pod(&render(&[]))["containers"][0]["resources"].clone();
+    let requests = ["cpu", "memory"].map(|name| resources["requests"][name].as_str().unwrap().to_owned());
+    assert_eq!(requests, ["20m", "32Mi"]);
+    assert!(resources["limits"]["cpu"].is_null() && resources["limits"]["memory"] == "128Mi", "{resources:?}");
+}
+
+#[test]
+fn a_tenth_of_the_agents_is_replaced_at_a_time() {
+    let strategy = object(&render(&[]), "DaemonSet")["spec"]["updateStrategy"].clone();
+    assert_eq!(strategy["type"].as_str(), Some("RollingUpdate"));
+    assert_eq!(strategy["rollingUpdate"]["maxUnavailable"].as_str(), Some("10%"));
+}
+
+#[test]
+fn an_agent_talks_to_its_kubelet_and_to_the_api_server_only_where_it_must() {
+    let ports = |arguments: &[&str]| {
+        let rules = object(&render(arguments), "NetworkPolicy")["spec"]["egress"].as_sequence().unwrap().clone();
+        let of = |rule: &Value| rule["ports"].as_sequence().unwrap().clone();
+        rules.iter().flat_map(of).map(|port| port["port"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&[]), [10250]);
+    // As values.yaml says it for IPv6, which is no URL before the kubelet puts the address in.
+    assert_eq!(ports(&["--set=kubelet.url=https://[$(NODE_IP)]:1234"]), [1234]);
+    assert_eq!(ports(&["--set=kubelet.url=https://$(NODE_IP)"]), [443]);
+    let api_server = [10250, 443, 6443];
+    assert_eq!(ports(&["--set=endpoint.auth=true,endpoint.tls.secretName=tls"]), api_server);
+    assert_eq!(ports(&["--set=config.apiserverFallback=true"]), api_server);
+    assert_eq!(ports(&["--set=config.podSource=apiserver"]), api_server);
+}
+
+#[test]
+fn the_endpoint_is_open_to_whom_the_policy_lists() {
+    let from = |arguments: &[&str]| {
+        let ingress = object(&render(arguments), "NetworkPolicy")["spec"]["ingress"][0].clone();
+        assert_eq!(ingress["ports"][0]["port"].as_str(), Some("metrics"));
+        ingress["from"].clone()
+    };
+    assert!(from(&[]).is_null());
+    let listed = from(&["--set=networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring"]);
+    assert_eq!(listed[0]["namespaceSelector"]["matchLabels"]["name"].as_str(), Some("monitoring"));
+}
