@@ -59,3 +59,30 @@ fn the_endpoint_is_open_to_whom_the_policy_lists() {
     let listed = from(&["--set=networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring"]);
     assert_eq!(listed[0]["namespaceSelector"]["matchLabels"]["name"].as_str(), Some("monitoring"));
 }
+
+#[test]
+fn a_scrape_has_the_labels_that_rules_and_the_mixin_select() {
+    let text = render(&["--api-versions=monitoring.coreos.com/v1", "--set=cadvisorMetrics=true"]);
+    let spec = object(&text, "PodMonitor")["spec"].clone();
+    assert_eq!(spec["jobLabel"].as_str(), Some("app.kubernetes.io/name"));
+    assert_eq!(pod_label(&text, "app.kubernetes.io/name").as_deref(), Some("cpuwarden"), "the job of the alerts");
+    let endpoints = spec["podMetricsEndpoints"].as_sequence().unwrap();
+    let paths: Vec<_> = endpoints.iter().map(|endpoint| endpoint["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/metrics", "/metrics/cadvisor"]);
+    for endpoint in endpoints {
+        assert_eq!(endpoint["honorLabels"].as_bool(), Some(true), "{endpoint:?}");
+        assert_eq!(relabeled(endpoint, "node")["sourceLabels"][0].as_str(), Some("__meta_kubernetes_pod_node_name"));
+    }
+    assert_eq!(relabeled(&endpoints[1], "job")["replacement"].as_str(), Some("kubelet"));
+    assert_eq!(relabeled(&endpoints[1], "metrics_path")["sourceLabels"][0].as_str(), Some("__metrics_path__"));
+}
+
+fn pod_label(text: &str, name: &str) -> Option<String> {
+    let labels = object(text, "DaemonSet")["spec"]["template"]["metadata"]["labels"].clone();
+    labels[name].as_str().map(str::to_owned)
+}
+
+fn relabeled(endpoint: &Value, label: &str) -> Value {
+    let rules = endpoint["relabelings"].as_sequence().unwrap();
+    rules.iter().find(|rule| rule["targetLabel"] == label).unwrap_or_else(|| panic!("no {label}: {rules:?}")).clone()
+}
