@@ -60,13 +60,27 @@ fn observe_runs_as_nobody_without_capabilities_and_can_write_nothing() {
 #[test]
 fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
     let agent = container(&render(&["--set=profile=trace"]));
-    let added = agent["securityContext"]["capabilities"]["add"].as_sequence().unwrap();
-    assert_eq!(added.iter().map(|name| name.as_str().unwrap()).collect::<Vec<_>>(), ["BPF", "PERFMON"]);
+    assert_eq!(added_capabilities(&agent), ["BPF", "PERFMON"]);
     assert_eq!(writable(&agent), [""; 0]);
     let agent = container(&render(&["--set=profile=pin"]));
     assert!(agent["securityContext"]["capabilities"]["add"].is_null());
     assert_eq!(writable(&agent), ["/host/cgroup", "/var/lib/cpuwarden"]);
     assert_eq!(agent["lifecycle"]["preStop"]["exec"]["command"][1].as_str(), Some("drain"));
+}
+
+#[test]
+fn runtimes_are_told_by_a_root_that_may_look_at_processes_and_only_when_asked_for() {
+    for (profile, before) in [("observe", &[][..]), ("trace", &["BPF", "PERFMON"]), ("pin", &[])] {
+        let agent = container(&render(&[&format!("--set=profile={profile},runtimes=true")]));
+        assert_eq!(added_capabilities(&agent), [before, &["SYS_PTRACE"]].concat(), "{profile}");
+        let security = &agent["securityContext"];
+        assert_eq!((security["runAsUser"].as_u64(), security["runAsNonRoot"].as_bool()), (Some(0), None));
+    }
+}
+
+fn added_capabilities(agent: &Value) -> Vec<String> {
+    let added = agent["securityContext"]["capabilities"]["add"].as_sequence().unwrap();
+    added.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
