@@ -16,6 +16,7 @@ pub struct PinningMetrics {
     operations: IntCounterVec,
     rejections: IntCounterVec,
     enforcing: Live<IntGaugeVec>,
+    events: IntCounterVec,
 }
 
 impl PinningMetrics {
@@ -32,6 +33,7 @@ impl PinningMetrics {
             operations: count(&catalogue::PIN_OPERATIONS_TOTAL),
             rejections: count(&catalogue::PIN_REJECTIONS_TOTAL),
             enforcing: Live::new(gauge(&catalogue::PINNING_ENFORCING)),
+            events: count(&catalogue::PIN_EVENTS_TOTAL),
         }
     }
 
@@ -61,6 +63,11 @@ impl PinningMetrics {
     /// A pod was refused.
     pub fn add_rejection(&self, reason: &str) {
         self.rejections.with_label_values(&[reason]).inc();
+    }
+
+    /// An event was `sent`, `failed` or `dropped`.
+    pub fn add_event(&self, result: &str) {
+        self.events.with_label_values(&[result]).inc();
     }
 
     /// Cpusets are written, or not and why.

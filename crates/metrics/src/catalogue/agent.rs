@@ -16,6 +16,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &pinning::PIN_OPERATIONS_TOTAL,
     &pinning::PIN_REJECTIONS_TOTAL,
     &pinning::PINNING_ENFORCING,
+    &pinning::PIN_EVENTS_TOTAL,
 ];
 
 pub(crate) static BUILD_INFO: Descriptor =

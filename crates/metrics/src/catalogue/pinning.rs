@@ -40,3 +40,10 @@ pub(crate) static PINNING_ENFORCING: Descriptor = gauge(
     &["reason"],
     "1 where cpusets are written, 0 where they are only planned, with the reason; absent where pinning is off.",
 );
+
+pub(crate) static PIN_EVENTS_TOTAL: Descriptor = counter(
+    "cpuwarden_pin_events_total",
+    &["result"],
+    "Kubernetes Events of pinning, with --events: sent, failed (the API server refused or did not answer) or dropped (too \
+     many were waiting). Failed and dropped ones are lost. What happens again while it waits is one event.",
+);
