@@ -126,7 +126,11 @@ fn slow(pods: &Bytes, pieces: usize, pause: Duration) -> Response<Body> {
 }
 
 pub(crate) fn json(body: Bytes) -> Response<Body> {
-    respond(StatusCode::OK, "application/json", Full::new(body).map_err(|never| match never {}).boxed_unsync())
+    json_with(StatusCode::OK, body)
+}
+
+pub(crate) fn json_with(status: StatusCode, body: Bytes) -> Response<Body> {
+    respond(status, "application/json", Full::new(body).map_err(|never| match never {}).boxed_unsync())
 }
 
 pub(crate) fn plain(status: StatusCode, text: &str) -> Response<Body> {

@@ -1,6 +1,6 @@
 //! An API server that speaks as much list and watch of pods as a client can go wrong on, for tests: resource versions,
 //! bookmarks, 410 Gone, 429 with Retry-After, watches that end. The pods are what the test makes them; selectors are
-//! not evaluated, only logged. It also reviews tokens and access.
+//! not evaluated, only logged. It also reviews tokens and access, and takes events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::answer::{json as json_body, plain, streamed};
+use crate::events::Events;
 use crate::log::Log;
 use crate::pki::{Authority, CertificateKind};
 use crate::reviews::Readers;
@@ -59,6 +60,7 @@ struct Cluster {
     /// How many further watches begin with 410.
     gone: usize,
     readers: Readers,
+    events: Events,
 }
 
 impl ApiServerStub {
@@ -116,6 +118,21 @@ impl ApiServerStub {
     /// Makes a token known: its user, and the paths that this user may get.
     pub fn admit(&self, token: &str, user: &str, paths: &[&str]) {
         self.cluster().readers.insert(token, user, paths);
+    }
+
+    /// The events that were made, the oldest first.
+    pub fn events(&self) -> Vec<Value> {
+        self.cluster().events.list()
+    }
+
+    /// Lets the account make events, or not: 403.
+    pub fn forbid_events(&self, forbidden: bool) {
+        self.cluster().events.forbidden = forbidden;
+    }
+
+    /// Loses all events, as the API server does an hour after each.
+    pub fn expire_events(&self) {
+        self.cluster().events.forget();
     }
 
     /// Removes a pod and tells the watches.
@@ -214,7 +231,7 @@ impl Peer for ApiServer {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let number = self.0.log.arrived(&request.uri().to_string());
         let (request, body) = request.into_parts();
-        // Only reviews have one. A client that breaks off gets the answer to an empty one.
+        // Only reviews and events have one. A client that breaks off gets the answer to an empty one.
         let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
         let response = self.respond(&request, &body);
         self.0.log.answered(number, response.status().as_u16());
@@ -232,6 +249,9 @@ impl ApiServer {
         if cluster.throttle.0 > 0 {
             cluster.throttle.0 -= 1;
             return too_many_requests(cluster.throttle.1);
+        }
+        if let Some(answer) = cluster.events.answer(&request.method, request.uri.path(), body) {
+            return answer;
         }
         if request.method == Method::POST {
             return cluster.readers.review(request.uri.path(), body);

@@ -8,6 +8,8 @@
 mod answer;
 #[cfg(feature = "full")]
 pub mod apiserver;
+#[cfg(feature = "full")]
+mod events;
 mod fault;
 #[cfg(feature = "full")]
 pub mod grpc;
