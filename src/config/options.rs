@@ -161,6 +161,10 @@ options! {
     /// Where pinning keeps what survives a restart [default: /var/lib/cpuwarden]
     #[arg(long, env = "CPUWARDEN_STATE_DIR", help_heading = "Pinning", value_name = "DIR")]
     state_dir: PathBuf,
+    /// Tell pods' owners by Kubernetes Events what was decided for their pods, at most 10 requests in half a minute
+    #[arg(long, env = "CPUWARDEN_EVENTS", help_heading = "Pinning", value_name = "BOOL",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    events: bool,
     /// In the file only.
     #[arg(skip)]
     profiles: Vec<Profile>,

@@ -18,6 +18,7 @@ pub(crate) struct PinningConfig {
     pub(crate) profiles: Profiles,
     pub(crate) cpu_manager_state: PathBuf,
     pub(crate) state_dir: PathBuf,
+    pub(crate) events: bool,
     said: Vec<Profile>,
 }
 
@@ -49,6 +50,7 @@ impl PinningConfig {
             profiles,
             cpu_manager_state: options.cpu_manager_state.clone().unwrap_or_else(|| pinning::CPU_MANAGER_STATE.into()),
             state_dir: options.state_dir.clone().unwrap_or_else(|| pinning::STATE_DIR.into()),
+            events: options.events.unwrap_or(false),
             said,
         })
     }
@@ -63,6 +65,7 @@ impl PinningConfig {
             trust_resource_status: Some(self.settings.trust_resource_status),
             cpu_manager_state: Some(self.cpu_manager_state.clone()),
             state_dir: Some(self.state_dir.clone()),
+            events: Some(self.events),
             profiles: Some(self.said.clone()).filter(|profiles| !profiles.is_empty()),
             ..Options::default()
         }

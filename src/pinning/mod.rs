@@ -1,5 +1,6 @@
 //! Pinning as a part of the agent, and the commands that look at it or take it back.
 
+mod events;
 mod pins;
 mod table;
 mod topology;
@@ -17,6 +18,8 @@ use crate::cli::RunArgs;
 use crate::config::{Config, PinningMode, chain};
 use crate::exit::Failure;
 use crate::output;
+
+use events::Events;
 
 pub(crate) use pins::pins;
 pub(crate) use topology::topology;
@@ -40,11 +43,15 @@ pub(crate) fn start(
     pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current())
         .map_err(|error| Failure::config(chain(&error)))?;
     let pinner = Pinner::new(pinner_config(config, hierarchy)).map_err(|error| Failure::node(chain(&error)))?;
+    let mut events = Events::start(config, pods, metrics)?;
     let metrics = Arc::clone(metrics);
     let mut standing = None;
     let running = pinning::spawn(pinner, pods.clone(), config.sample_interval, move |report| {
         say_if_new(&mut standing, &report.standing);
         export(metrics.pinning(), &report);
+        if let Some(events) = &mut events {
+            events.tell(&report);
+        }
     });
     Ok(Some(running.context("cannot start the pinning thread")?))
 }
@@ -96,7 +103,7 @@ fn export(metrics: &PinningMetrics, report: &Report) {
     for (operation, held, times) in report.operations.iter() {
         metrics.add_operations(operation.as_str(), held, times);
     }
-    report.refusals.iter().for_each(|reason| metrics.add_rejection(reason.as_str()));
+    report.refusals().for_each(|reason| metrics.add_rejection(reason.as_str()));
 }
 
 /// `cpuwarden drain`.

@@ -22,7 +22,26 @@ fn the_kernel_tests_pass_on_6_12() {
     kernel_tests_pass_on(KernelSeries::V6_12);
 }
 
+#[test]
+fn hotplug_is_taken_in_on_6_1() {
+    hotplug_is_taken_in_on(KernelSeries::V6_1);
+}
+
+#[test]
+fn hotplug_is_taken_in_on_6_12() {
+    hotplug_is_taken_in_on(KernelSeries::V6_12);
+}
+
 fn kernel_tests_pass_on(kernel: KernelSeries) {
+    tests_pass_on(kernel, &["kernel::", "--test-threads=1"]);
+}
+
+/// Only in the node: nobody's own machine loses a CPU for a test.
+fn hotplug_is_taken_in_on(kernel: KernelSeries) {
+    tests_pass_on(kernel, &["kernel::pinning::hotplug::", "--ignored", "--test-threads=1"]);
+}
+
+fn tests_pass_on(kernel: KernelSeries, args: &[&str]) {
     let _turn = support::turn();
     let node = Node {
         kernel,
@@ -35,8 +54,7 @@ fn kernel_tests_pass_on(kernel: KernelSeries) {
         ..Node::default()
     };
     let tests = std::env::current_exe().unwrap();
-    let outcome =
-        node.run_again_if_lost(&tests, &["kernel::", "--test-threads=1"]).unwrap_or_else(|error| panic!("{error}"));
+    let outcome = node.run_again_if_lost(&tests, args).unwrap_or_else(|error| panic!("{error}"));
     let stdout = String::from_utf8_lossy(&outcome.stdout);
     println!("--- in the node, Linux {kernel}, {:.0} s:\n{stdout}", outcome.elapsed.as_secs_f64());
     println!("{}", String::from_utf8_lossy(&outcome.stderr));

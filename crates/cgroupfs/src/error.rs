@@ -63,6 +63,15 @@ impl Error {
         move |source| Self::Io { operation, path, source }
     }
 
+    /// What the kernel said, by number.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Self::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
     /// True when the error says that the cgroup or process is gone, which is normal.
     #[must_use]
     pub fn is_vanished(&self) -> bool {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use cgroupfs::{Hierarchy, Version, control, cpuset};
 use placement::{Holding, PodCgroups, Uid, drain_steps};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -92,14 +93,17 @@ fn was_touched(checkpoint: &Checkpoint, view: &View, path: &Path) -> bool {
     checkpoint.touched.get(path).is_some_and(|was| Some(was.inode) == inode)
 }
 
-/// An empty set is never written (ENOSPC while there are processes): the full mask stays in its place.
+/// What was asked for before. Kernels that do not empty the cpuset of a cgroup with processes (ENOSPC, `validate_change` in
+/// kernel/cgroup/cpuset.c) leave the full mask in an empty set's place, which has the same effect.
 fn restore(path: &Path, before: &str, version: Version) -> Result<bool> {
     let now = cpuset::read(path, version)?.map(|cpuset| cpuset.configured.to_string());
-    if before.is_empty() || now.as_deref().is_none_or(|now| now == before) {
+    if now.as_deref().is_none_or(|now| now == before) {
         return Ok(false);
     }
-    control::write(&path.join(cpuset::CPUS), before)?;
-    Ok(true)
+    match control::write(&path.join(cpuset::CPUS), if before.is_empty() { "\n" } else { before }) {
+        Err(error) if before.is_empty() && error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => Ok(false),
+        written => Ok(written.map(|()| true)?),
+    }
 }
 
 impl Drained {

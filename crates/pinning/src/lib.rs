@@ -6,6 +6,7 @@
 mod carry_out;
 mod checkpoint;
 mod claims;
+mod decision;
 mod drain;
 mod error;
 mod owner;
@@ -20,6 +21,7 @@ mod verified;
 
 pub use checkpoint::{Checkpoint, Held, Pin, Touched, class_name};
 pub use claims::{claim, has_ended};
+pub use decision::{Decision, Verdict};
 pub use drain::{Drained, drain};
 pub use error::{Error, Result};
 pub use owner::{CPU_MANAGER_STATE, CpuManagerState, other_agents};

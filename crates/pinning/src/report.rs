@@ -7,6 +7,7 @@ use std::time::Duration;
 use placement::{Pools, Reason, Step};
 
 use crate::checkpoint::Pin;
+use crate::decision::{Decision, Verdict};
 
 /// Does the agent write?
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,8 +103,8 @@ pub struct Report {
     pub pins: Vec<Pin>,
     /// What was done.
     pub operations: Operations,
-    /// Pods that were refused, from this pass on.
-    pub refusals: Vec<Reason>,
+    /// What was decided for pods in this pass, and not before.
+    pub decisions: Vec<Decision>,
     /// Time since the last pass in which somebody else could run on a pod's own CPUs, by namespace and pod.
     pub overlaps: BTreeMap<(String, String), Duration>,
 }
@@ -117,9 +118,17 @@ impl Report {
             pools: None,
             pins: Vec::new(),
             operations: Operations::default(),
-            refusals: Vec::new(),
+            decisions: Vec::new(),
             overlaps: BTreeMap::new(),
         }
+    }
+
+    /// Why pods were refused, from this pass on.
+    pub fn refusals(&self) -> impl Iterator<Item = Reason> + '_ {
+        self.decisions.iter().filter_map(|decision| match decision.verdict {
+            Verdict::Refused(reason) => Some(reason),
+            Verdict::Pinned { .. } | Verdict::Released | Verdict::Repaired(_) => None,
+        })
     }
 }
 

@@ -7,10 +7,12 @@ use cgroupfs::node;
 use placement::{Class, Plan, Step, Transition, write_steps};
 use pods::PodIndex;
 
-use super::inputs::names;
+use super::inputs::{decision, names};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
 use crate::checkpoint::{Checkpoint, Held, Pin, Touched, class_name, fnv1a};
+use crate::claims::has_ended;
+use crate::decision::{Decision, Verdict};
 use crate::report::{Operation, Report, Standing, Trace};
 use crate::tree::View;
 use crate::{Error, Result, drain};
@@ -25,7 +27,7 @@ impl Pinner {
         report: &mut Report,
         trace: &mut dyn FnMut(Trace<'_>),
     ) -> Standing {
-        let repairs = self.count_repairs(view, plan, report);
+        let repairs = self.count_repairs(view, plan, pods, report);
         if repairs > 0 && self.repairs.contested(Instant::now()) {
             return self.step_back("somebody else keeps rewriting cpusets that were written here".to_owned());
         }
@@ -70,7 +72,7 @@ impl Pinner {
                 done?;
                 trace(Trace::Done(step));
             }
-            self.note_pins(plan, pods);
+            self.note_pins(plan, pods, report);
             self.checkpoint.committed = Held::from(&outcome);
             self.checkpoint.intent = None;
             self.committed = outcome;
@@ -101,15 +103,19 @@ impl Pinner {
         }
     }
 
-    fn note_pins(&mut self, plan: &Plan, pods: &PodIndex) {
+    fn note_pins(&mut self, plan: &Plan, pods: &PodIndex, report: &mut Report) {
         let pins = self.pins(plan, pods);
-        for (uid, pin) in &pins {
-            if self.checkpoint.pins.get(uid).is_none_or(|old| old.cpus != pin.cpus) {
-                let Pin { namespace, pod, cpu_qos, cpus, .. } = pin;
+        let before = std::mem::replace(&mut self.checkpoint.pins, pins);
+        for (uid, pin) in &self.checkpoint.pins {
+            if before.get(uid).is_none_or(|old| old.cpus != pin.cpus) {
+                let Pin { namespace, pod, cpu_qos, bind_policy, cpus, .. } = pin.clone();
                 tracing::info!(namespace, pod, cpu_qos, cpus, "has CPUs of its own");
+                report.decisions.push(decision(uid, pods, Verdict::Pinned { cpu_qos, bind_policy, cpus }));
             }
         }
-        self.checkpoint.pins = pins;
+        let lives_on = |uid: &str| pods.pod(uid).is_some_and(|pod| !has_ended(pod));
+        let gone = before.keys().filter(|uid| !self.checkpoint.pins.contains_key(*uid) && lives_on(uid));
+        report.decisions.extend(gone.map(|uid| decision(uid, pods, Verdict::Released)));
     }
 
     /// The pods that are to have CPUs of their own, by UID.
@@ -129,13 +135,14 @@ impl Pinner {
     }
 
     /// Cgroups that were as planned after the last pass and are not now, with nothing but another writer to explain it.
-    fn count_repairs(&self, view: &View, plan: &Plan, report: &mut Report) -> usize {
+    fn count_repairs(&self, view: &View, plan: &Plan, pods: &PodIndex, report: &mut Report) -> usize {
         if view.hierarchy.ceiling != self.ceiling {
             return 0;
         }
         let mut repairs = 0;
         for pod in &view.pods {
             let Some(placement) = plan.placements.get(&pod.uid) else { continue };
+            let before = repairs;
             for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours && cgroup.effective != placement.cpus) {
                 let Some((inode, was)) = self.established.get(&cgroup.path) else { continue };
                 let same = view.seen.get(&cgroup.path).is_some_and(|(_, now)| now == inode);
@@ -145,6 +152,9 @@ impl Pinner {
                     report.operations.add(Operation::Repair, true);
                     repairs += 1;
                 }
+            }
+            if repairs > before {
+                report.decisions.push(decision(&pod.uid, pods, Verdict::Repaired(repairs - before)));
             }
         }
         repairs
@@ -174,6 +184,10 @@ impl Pinner {
             tracing::error!(error, "not given back");
             report.operations.add(Operation::Drain, false);
         }
+        report.decisions.extend(std::mem::take(&mut self.checkpoint.pins).into_iter().map(|(uid, pin)| {
+            let Pin { namespace, pod, .. } = pin;
+            Decision { uid, namespace, pod, verdict: Verdict::Released }
+        }));
         if drained.errors.is_empty()
             && let Err(error) = Checkpoint::remove(&self.config.state_dir)
         {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use kernel_text::CpuSet;
-use placement::{Current, Holding, Kubelet, Node, Plan, Pod, QOS_CLASS_LABEL, Reason, Uid, plan};
+use placement::{Current, Holding, Kubelet, Node, Plan, Pod, QOS_CLASS_LABEL, Uid, plan};
 use pods::PodIndex;
 
 use super::{OWNERS_EVERY, Pinner};
 use crate::checkpoint::class_name;
 use crate::claims::{claim, has_ended};
+use crate::decision::{Decision, Verdict};
 use crate::owner::{CpuManagerState, other_agents};
 use crate::tree::View;
 use crate::{Error, Result};
@@ -131,22 +132,24 @@ impl Pinner {
         arrivals.extend((next..).zip(new).map(|(arrival, (_, uid))| (uid.to_owned(), arrival)));
     }
 
-    /// Counts each pod's refusal once, and says it in one line.
-    pub(super) fn new_refusals(&mut self, plan: &Plan, pods: &PodIndex) -> Vec<Reason> {
-        let new: Vec<(&Uid, Reason)> = plan
-            .refusals
-            .iter()
-            .filter(|(uid, reason)| self.refused.get(*uid) != Some(reason))
-            .map(|(u, r)| (u, *r))
-            .collect();
-        for (uid, reason) in &new {
-            let (namespace, pod) = names(uid, pods);
+    /// Each pod's refusal once, said in one line.
+    pub(super) fn new_refusals(&mut self, plan: &Plan, pods: &PodIndex) -> Vec<Decision> {
+        let mut new = Vec::new();
+        for (uid, &reason) in plan.refusals.iter().filter(|(uid, reason)| self.refused.get(*uid) != Some(reason)) {
+            let refused = decision(uid, pods, Verdict::Refused(reason));
+            let Decision { namespace, pod, .. } = &refused;
             tracing::warn!(namespace, pod, %reason, "runs shared: its wish for CPUs is not granted");
+            new.push(refused);
         }
-        let new = new.into_iter().map(|(_, reason)| reason).collect();
         self.refused = plan.refusals.clone();
         new
     }
+}
+
+/// A decision about the pod of this UID.
+pub(super) fn decision(uid: &str, pods: &PodIndex, verdict: Verdict) -> Decision {
+    let (namespace, pod) = names(uid, pods);
+    Decision { uid: uid.to_owned(), namespace, pod, verdict }
 }
 
 /// Namespace and name; the UID where the pod is not known.

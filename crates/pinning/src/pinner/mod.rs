@@ -154,7 +154,7 @@ impl Pinner {
         let plan = self.plan(&view, pods, &kubelet)?;
         let mut report = Report::idle(String::new());
         report.pools = Some(plan.pools.clone());
-        report.refusals = self.new_refusals(&plan, pods);
+        report.decisions = self.new_refusals(&plan, pods);
         let overlapping = self.overlapping(&view, &plan);
         report.standing = match obstacle.or_else(|| self.obstacle(&view, &mut report)) {
             Some(reason) => Standing::Observing(reason),

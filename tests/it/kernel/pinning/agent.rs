@@ -11,7 +11,7 @@ use super::scene::{Scene, all_classes, container_id, effective, online};
 use crate::support::{Agent, Qos, binary, eventually};
 
 /// Serves this list of pods to whoever asks, for as long as the test binary lives.
-fn kubelet(pods: &Value) -> SocketAddr {
+pub(super) fn kubelet(pods: &Value) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let body = pods.to_string();
@@ -40,7 +40,7 @@ fn pod(scene: &Scene, at: usize, annotations: &Value) -> Value {
     })
 }
 
-fn list(scene: &Scene) -> Value {
+pub(super) fn list(scene: &Scene) -> Value {
     // Nobody else is harmed by what one pod's author wrote.
     let forged = json!({"scheduling.koordinator.sh/resource-spec": "{\"preferredCPUBindPolicy\": \"Mine\"}"});
     let annotations = |at| if at == 0 { forged.clone() } else { json!({}) };
@@ -48,7 +48,7 @@ fn list(scene: &Scene) -> Value {
     json!({"kind": "PodList", "apiVersion": "v1", "items": items})
 }
 
-fn options(scene: &Scene, kubelet: SocketAddr) -> Vec<String> {
+pub(super) fn options(scene: &Scene, kubelet: SocketAddr) -> Vec<String> {
     let config = scene.config(true);
     vec![
         format!("--kubepods={}", config.kubepods[0]),
@@ -60,11 +60,11 @@ fn options(scene: &Scene, kubelet: SocketAddr) -> Vec<String> {
     ]
 }
 
-fn command(name: &str, options: &[String], more: &[&str]) -> Output {
+pub(super) fn command(name: &str, options: &[String], more: &[&str]) -> Output {
     Command::new(binary()).arg(name).args(options).args(more).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+pub(super) fn said(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

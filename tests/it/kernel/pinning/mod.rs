@@ -4,6 +4,8 @@
 mod agent;
 mod crash;
 mod enforce;
+mod events;
+mod hotplug;
 mod observe;
 mod rival;
 mod scene;

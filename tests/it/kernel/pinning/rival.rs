@@ -1,16 +1,21 @@
 //! Somebody else writes into the same cpusets.
 
 use kernel_text::CpuSet;
-use pinning::{Operation, Standing, Trace};
+use pinning::{Operation, Pinner, Report, Standing, Trace, Verdict};
 use placement::Step;
 
 use super::scene::{Scene, all_classes, online};
 
 /// As the kubelet does when its shared pool changes, and systemd at a daemon-reload.
-fn rewrite(scene: &Scene) {
+pub(super) fn rewrite(scene: &Scene) {
     for cgroup in [scene.pods[0].1.clone(), scene.container(0)] {
         cgroup.write("cpuset", "cpuset.cpus", &online().to_string());
     }
+}
+
+/// Not through the scene's check: the rival breaks the invariant, and the pass restores it.
+fn pass_after_a_rival(scene: &Scene, pinner: &mut Pinner) -> Report {
+    pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {})
 }
 
 #[test]
@@ -21,9 +26,9 @@ fn a_rewrite_is_repaired_and_counted() {
     let confined = scene.effective(0);
     rewrite(&scene);
     assert_ne!(scene.effective(0), confined);
-    // Not through the scene's check: the rival breaks the invariant, and the pass restores it.
-    let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
+    let report = pass_after_a_rival(&scene, &mut pinner);
     assert_eq!(report.operations.count(Operation::Repair), 2);
+    assert_eq!(report.decisions.iter().map(|decision| &decision.verdict).collect::<Vec<_>>(), [&Verdict::Repaired(2)]);
     assert_eq!((scene.effective(0), report.standing), (confined, Standing::Enforcing));
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
 }
@@ -35,10 +40,10 @@ fn a_rival_that_does_not_give_up_makes_us_step_back() {
     scene.pass(&mut pinner);
     for _ in 0..5 {
         rewrite(&scene);
-        assert_eq!(scene.pass(&mut pinner).standing, Standing::Enforcing);
+        assert_eq!(pass_after_a_rival(&scene, &mut pinner).standing, Standing::Enforcing);
     }
     rewrite(&scene);
-    let report = scene.pass(&mut pinner);
+    let report = pass_after_a_rival(&scene, &mut pinner);
     assert!(
         matches!(&report.standing, Standing::Observing(reason) if reason.contains("rewriting")),
         "{}",
@@ -46,7 +51,7 @@ fn a_rival_that_does_not_give_up_makes_us_step_back() {
     );
     let left = scene.bytes();
     rewrite(&scene);
-    assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
+    assert_eq!(pass_after_a_rival(&scene, &mut pinner).operations.iter().count(), 0);
     assert_eq!(scene.bytes(), left, "what the rival wrote stays");
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kernel_text::CpuSet;
-use pinning::{Pinner, PinnerConfig, Report, Trace};
+use pinning::{Checkpoint, Pinner, PinnerConfig, Report, Trace};
 use placement::{Class, Holding, Profiles, Settings, Step, Uid};
 use pods::PodIndex;
 use pods::model::{Container, Phase, Pod, Resources};
@@ -82,9 +82,14 @@ impl Scene {
         Pinner::new(self.config(enforce)).unwrap()
     }
 
-    /// One pass, in which the invariant is looked at after each step.
+    /// From now on the pod asks for this.
+    pub(super) fn change(&mut self, at: usize, wish: Wish) {
+        self.wishes[at] = wish;
+    }
+
+    /// One pass, in which the invariant is looked at after each step, also for what was granted before it.
     pub(super) fn pass(&self, pinner: &mut Pinner) -> Report {
-        let mut granted = Granted::default();
+        let mut granted = Granted::before(self);
         let report = pinner.pass(&self.index(), &CpuSet::new(), &mut |trace| granted.follow(self, trace));
         let failed: Vec<_> = report.operations.iter().filter(|(_, held, _)| !held).collect();
         assert!(failed.is_empty(), "the kernel refused: {failed:?} {}", report.standing);
@@ -110,11 +115,16 @@ impl Scene {
     }
 }
 
-/// What the steps have granted so far, and the check that nobody else is on it.
-#[derive(Default)]
-pub(super) struct Granted(BTreeMap<Uid, Holding>);
+/// What is granted at this point of the steps, and the check that nobody else is on it.
+struct Granted(BTreeMap<Uid, Holding>);
 
 impl Granted {
+    fn before(scene: &Scene) -> Self {
+        // No checkpoint, or one that a test has torn: nothing is known to be granted.
+        let checkpoint = Checkpoint::read(&scene.config(true).state_dir).ok().flatten();
+        Self(checkpoint.map(|checkpoint| checkpoint.committed.to_current().held).unwrap_or_default())
+    }
+
     fn follow(&mut self, scene: &Scene, trace: Trace<'_>) {
         match trace {
             Trace::Done(Step::Grant { uid, holding }) => drop(self.0.insert(uid.clone(), holding.clone())),

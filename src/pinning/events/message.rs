@@ -1,0 +1,96 @@
+//! What is said to a pod's owner, and what of the node, in words.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use pinning::{Decision, Standing, Verdict};
+
+/// One event, before it is known when and how often.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Message {
+    pub(super) regarding: ObjectReference,
+    pub(super) kind: &'static Kind,
+    /// At most 1024 bytes: the API server takes no more.
+    pub(super) note: String,
+}
+
+/// Which kind of event.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// `Normal` or `Warning`.
+    pub(super) type_: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) action: &'static str,
+}
+
+const fn kind(type_: &'static str, reason: &'static str, action: &'static str) -> Kind {
+    Kind { type_, reason, action }
+}
+
+static PINNED: Kind = kind("Normal", "CpusPinned", "Pin");
+static RELEASED: Kind = kind("Normal", "CpusReleased", "Release");
+static REFUSED: Kind = kind("Warning", "CpusRefused", "Pin");
+static REPAIRED: Kind = kind("Warning", "CpusetRepaired", "Repair");
+static STEPPED_BACK: Kind = kind("Warning", "PinningSteppedBack", "StepBack");
+static RESUMED: Kind = kind("Normal", "PinningResumed", "Pin");
+
+/// Bytes of a note.
+const NOTE: usize = 1000;
+
+impl Message {
+    /// What a pod's owner is told; nobody, where the pod's name is not known.
+    pub(super) fn of(decision: &Decision) -> Option<Self> {
+        if decision.namespace.is_empty() {
+            return None;
+        }
+        let (kind, note) = match &decision.verdict {
+            Verdict::Pinned { cpu_qos, bind_policy, cpus } => {
+                (&PINNED, format!("CPUs {cpus} are its own ({cpu_qos}, {bind_policy})"))
+            }
+            Verdict::Released => (&RELEASED, "shares CPUs with other pods again".to_owned()),
+            Verdict::Refused(reason) => (&REFUSED, format!("runs shared: its wish for CPUs is not granted: {reason}")),
+            Verdict::Repaired(1) => (&REPAIRED, "somebody else rewrote its cpuset; it is written again".to_owned()),
+            Verdict::Repaired(count) => {
+                (&REPAIRED, format!("somebody else rewrote {count} of its cpusets; they are written again"))
+            }
+        };
+        let Decision { uid, namespace, pod, .. } = decision;
+        Some(Self { regarding: reference("Pod", Some(namespace), pod, uid), kind, note })
+    }
+
+    /// What is told of the node when it stops writing cpusets, or goes on.
+    pub(super) fn of_standing(node: &str, standing: &Standing) -> Self {
+        let (kind, mut note) = match standing {
+            Standing::Observing(reason) => (&STEPPED_BACK, format!("writes no cpusets any more: {reason}")),
+            Standing::Enforcing => (&RESUMED, "writes cpusets again".to_owned()),
+        };
+        note.truncate(note.floor_char_boundary(NOTE));
+        // The kubelet's own events of a node bear its name in the UID's place too.
+        Self { regarding: reference("Node", None, node, node), kind, note }
+    }
+
+    /// The same kind about the same object.
+    pub(super) fn is_about_the_same(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.regarding.uid == other.regarding.uid
+    }
+
+    /// Where the event is made: what has no namespace has its events in this one.
+    pub(super) fn namespace(&self) -> &str {
+        self.regarding.namespace.as_deref().unwrap_or("default")
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_test(pod: usize, note: &str) -> Self {
+        let pod = format!("pod-{pod}");
+        Self { regarding: reference("Pod", Some("test"), &pod, &pod), kind: &PINNED, note: note.to_owned() }
+    }
+}
+
+fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}

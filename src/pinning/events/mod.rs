@@ -1,0 +1,208 @@
+//! Kubernetes Events of what pinning decides, where `--events` asks for them: best effort, at a limited rate, and never in
+//! the way of pinning itself.
+
+mod message;
+mod publisher;
+mod queue;
+
+use std::sync::Arc;
+
+use kube::Client;
+use metrics::AgentMetrics;
+use pinning::{Report, Standing};
+use pods::Pods;
+use tokio::task::JoinHandle;
+
+use crate::config::{Config, chain};
+use crate::exit::Failure;
+
+use message::Message;
+use publisher::Publisher;
+use queue::Queue;
+
+/// Takes what is to be told; what still waits when this is dropped is lost.
+pub(super) struct Events {
+    node: String,
+    queue: Arc<Queue>,
+    metrics: Arc<AgentMetrics>,
+    /// Whether cpusets were written after the last pass; none before any was.
+    enforcing: Option<bool>,
+    publishing: JoinHandle<()>,
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.publishing.abort();
+    }
+}
+
+impl Events {
+    /// Starts the publisher where the operator wants events. To be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The API server is not configured, or its CA cannot be read.
+    pub(super) fn start(config: &Config, pods: &Pods, metrics: &Arc<AgentMetrics>) -> Result<Option<Self>, Failure> {
+        if !config.pinning.events {
+            return Ok(None);
+        }
+        let failed = |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
+        let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
+        let client = connection.client().map_err(|error| failed(&error))?;
+        let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
+        Ok(Some(Self::new(client, node, Arc::clone(metrics))))
+    }
+
+    fn new(client: Client, node: String, metrics: Arc<AgentMetrics>) -> Self {
+        let queue = Arc::new(Queue::default());
+        let publisher = Publisher::new(client, node.clone());
+        let publishing = tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics)));
+        Self { node, queue, metrics, enforcing: None, publishing }
+    }
+
+    /// Tells what a pass has decided. Never waits.
+    pub(super) fn tell(&mut self, report: &Report) {
+        report.decisions.iter().filter_map(Message::of).for_each(|message| self.say(message));
+        let enforcing = report.standing == Standing::Enforcing;
+        if self.enforcing.replace(enforcing).is_some_and(|before| before != enforcing) {
+            self.say(Message::of_standing(&self.node, &report.standing));
+        }
+    }
+
+    fn say(&self, message: Message) {
+        if !self.queue.push(message) {
+            self.metrics.pinning().add_event("dropped");
+        }
+    }
+}
+
+async fn publish(mut publisher: Publisher, queue: Arc<Queue>, metrics: Arc<AgentMetrics>) {
+    let mut failing = false;
+    loop {
+        let (message, times) = queue.pop().await;
+        let sent = publisher.publish(message, times).await;
+        metrics.pinning().add_event(if sent.is_ok() { "sent" } else { "failed" });
+        say_if_new(&mut failing, sent.as_ref().err());
+    }
+}
+
+/// One line when events begin to be lost.
+fn say_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
+    if let Some(lost) = lost.filter(|_| !*failing) {
+        tracing::warn!(error = format!("{lost:#}"), "Kubernetes Events are lost");
+    }
+    *failing = lost.is_some();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use kubelet_stub::apiserver::ApiServerStub;
+    use pinning::{Decision, Verdict};
+    use pods::{ApiServerConfig, PodConfig, PodService, PodSource};
+    use tokio::runtime::Handle;
+
+    use super::queue::CAPACITY;
+    use super::*;
+
+    struct Cluster {
+        server: ApiServerStub,
+        metrics: Arc<AgentMetrics>,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Cluster {
+        async fn new() -> (Self, Events) {
+            let directory = tempfile::tempdir().unwrap();
+            let server = ApiServerStub::start(directory.path()).await.unwrap();
+            let apiserver = ApiServerConfig {
+                url: Some(server.url()),
+                ca_file: Some(server.ca_file()),
+                token_file: Some(server.token_file()),
+                ..ApiServerConfig::default()
+            };
+            let config = PodConfig { source: PodSource::None, apiserver, ..PodConfig::default() };
+            let pods = PodService::start(&config, &Handle::current()).unwrap();
+            let client = pods.apiserver(&config).unwrap().client().unwrap();
+            let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
+            let events = Events::new(client, "node-1".to_owned(), Arc::clone(&metrics));
+            (Self { server, metrics, _directory: directory }, events)
+        }
+
+        fn count(&self, result: &str) -> u64 {
+            let mut exposition = metrics::Exposition::new(1000);
+            let page =
+                exposition.render(&sampler::snapshot::NodeSnapshot::default(), &self.metrics, metrics::Format::Text);
+            let prefix = format!("cpuwarden_pin_events_total{{result=\"{result}\"}} ");
+            let line = String::from_utf8_lossy(page).lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok());
+            line.unwrap_or(0)
+        }
+
+        async fn until(&self, what: &str, count: impl Fn(&Self) -> bool) {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !count(self) {
+                assert!(Instant::now() < deadline, "{what}: not within a minute");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+
+    fn observing() -> Report {
+        Report::idle("somebody else keeps rewriting".to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_storm_stays_under_the_rate_and_what_is_lost_is_counted() {
+        let (cluster, events) = Cluster::new().await;
+        let began = Instant::now();
+        (0..CAPACITY + 50).for_each(|pod| events.say(Message::of_test(pod, "a")));
+        assert_eq!(cluster.count("dropped"), 50);
+        cluster.until("ten requests", |cluster| cluster.server.requests().len() >= 10).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let windows = 1 + usize::try_from(began.elapsed().as_secs() / 30).unwrap();
+        assert!(cluster.server.requests().len() <= 10 * windows, "{}", cluster.server.requests().len());
+    }
+
+    #[tokio::test]
+    async fn the_same_again_is_a_series_and_an_event_that_has_expired_is_made_anew() {
+        let (cluster, events) = Cluster::new().await;
+        let shown = |cluster: &Cluster| {
+            let of = |event: &serde_json::Value| (event["note"].clone(), event["series"]["count"].clone());
+            cluster.server.events().iter().map(of).collect::<Vec<_>>()
+        };
+        for (note, sent) in [("a", 1), ("a", 2), ("b", 3)] {
+            events.say(Message::of_test(1, note));
+            cluster.until("an answer", |cluster| cluster.count("sent") == sent).await;
+        }
+        assert_eq!(shown(&cluster), [("a".into(), 2.into()), ("b".into(), ().into())]);
+        cluster.server.expire_events();
+        events.say(Message::of_test(1, "b"));
+        cluster.until("an answer", |cluster| cluster.count("sent") == 4).await;
+        assert_eq!(shown(&cluster), [("b".into(), ().into())]);
+        assert_eq!(cluster.count("failed"), 0);
+    }
+
+    #[tokio::test]
+    async fn a_step_back_and_its_end_are_told_of_the_node_and_a_start_is_not() {
+        let (cluster, mut events) = Cluster::new().await;
+        let enforcing = Report { standing: Standing::Enforcing, ..observing() };
+        for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing] {
+            events.tell(report);
+        }
+        // The two moments of enforcing again are one message, for nothing was sent in between.
+        cluster.until("two events", |cluster| cluster.count("sent") == 2).await;
+        let told = cluster.server.events();
+        let of =
+            |event: &serde_json::Value| format!("{} {} {}", event["reason"], event["regarding"]["kind"], event["note"]);
+        let told: Vec<String> = told.iter().map(of).collect();
+        assert!(told[0].contains("PinningResumed\" \"Node"), "{told:?}");
+        assert!(told[1].contains("PinningSteppedBack\" \"Node") && told[1].contains("keeps rewriting"), "{told:?}");
+    }
+
+    #[test]
+    fn a_pod_without_a_name_has_no_event() {
+        let verdict = Verdict::Released;
+        let decision = Decision { uid: "u".into(), namespace: String::new(), pod: "u".into(), verdict };
+        assert_eq!(Message::of(&decision), None);
+    }
+}

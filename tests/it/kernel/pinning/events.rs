@@ -1,0 +1,102 @@
+//! What owners are told through the API server, and that nobody is disturbed where they are not.
+
+use std::net::TcpListener;
+
+use kubelet_stub::apiserver::ApiServerStub;
+use serde_json::Value;
+
+use super::agent::{kubelet, list, options};
+use super::rival::rewrite;
+use super::scene::{Scene, all_classes};
+use crate::support::{Agent, eventually};
+
+/// An API server over TLS.
+struct Cluster {
+    server: ApiServerStub,
+    runtime: tokio::runtime::Runtime,
+    _directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let server = runtime.block_on(ApiServerStub::start(directory.path())).unwrap();
+        Self { server, runtime, _directory: directory }
+    }
+
+    fn flags(&self) -> Vec<String> {
+        vec![
+            "--node-name=node-1".to_owned(),
+            format!("--apiserver-url={}", self.server.url()),
+            format!("--apiserver-ca-file={}", self.server.ca_file().display()),
+            format!("--apiserver-token-file={}", self.server.token_file().display()),
+        ]
+    }
+
+    /// Events of this reason about the pod.
+    fn about(&self, scene: &Scene, pod: usize, reason: &str) -> Vec<Value> {
+        let uid = &*scene.pods[pod].0;
+        let is = |event: &Value| event["regarding"]["uid"] == uid && event["reason"] == reason;
+        self.server.events().into_iter().filter(is).collect()
+    }
+}
+
+fn enforce(scene: &Scene, more: &[String]) -> Agent {
+    let mut run = options(scene, kubelet(&list(scene)));
+    run.extend(["--pinning=enforce".to_owned(), "--cpu-budget=1000".to_owned()]);
+    run.extend_from_slice(more);
+    Agent::start(&run)
+}
+
+fn count(agent: &Agent, result: &str) -> Option<f64> {
+    agent.metrics().value("cpuwarden_pin_events_total", &[("result", result)])
+}
+
+/// Rewrites the sharer's cpusets and waits until they are repaired.
+fn strike(scene: &Scene) {
+    let confined = scene.effective(0);
+    rewrite(scene);
+    eventually("a repair", || scene.effective(0) == confined);
+}
+
+#[test]
+fn owners_are_told_and_an_api_server_that_refuses_or_is_down_harms_nothing() {
+    let (scene, cluster) = (Scene::new(&all_classes()), Cluster::start());
+    let agent = enforce(&scene, &[cluster.flags(), vec!["--events".to_owned()]].concat());
+    eventually("the owner of a pinned pod to be told", || cluster.about(&scene, 2, "CpusPinned").len() == 1);
+    let pinned = &cluster.about(&scene, 2, "CpusPinned")[0];
+    assert_eq!((&pinned["regarding"]["namespace"], &pinned["regarding"]["name"]), (&"test".into(), &"pod-2".into()));
+    let note = pinned["note"].as_str().unwrap();
+    assert!(note.contains(&format!("CPUs {} ", scene.effective(2))) && note.contains("LSE"), "{note}");
+    eventually("the owner of a refused pod to be told", || cluster.about(&scene, 0, "CpusRefused").len() == 1);
+    let refused = &cluster.about(&scene, 0, "CpusRefused")[0];
+    assert!(refused["note"].as_str().unwrap().ends_with(": resource_spec_malformed"), "{refused}");
+
+    strike(&scene);
+    eventually("the owner of a rewritten pod to be told", || cluster.about(&scene, 0, "CpusetRepaired").len() == 1);
+    cluster.server.forbid_events(true);
+    strike(&scene);
+    eventually("a refused event to be counted", || count(&agent, "failed") == Some(1.0));
+    cluster.runtime.block_on(cluster.server.stop_listening());
+    strike(&scene);
+    eventually("an event for nobody to be counted", || count(&agent, "failed") == Some(2.0));
+    assert_eq!(agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]), Some(1.0));
+    assert_eq!(count(&agent, "dropped"), None);
+    let lines = agent.log().lines().filter(|line| line.contains("Events are lost")).count();
+    assert_eq!(lines, 1, "it is said once: {}", agent.log());
+}
+
+#[test]
+fn without_the_flag_the_api_server_is_not_spoken_to() {
+    let scene = Scene::new(&all_classes());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!("--apiserver-url=https://{}", listener.local_addr().unwrap());
+    let agent = enforce(&scene, &[url]);
+    eventually("a grant", || agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0));
+    strike(&scene);
+    let refused = listener.accept().unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock, "a connection came");
+    assert_eq!(count(&agent, "sent"), None);
+}
