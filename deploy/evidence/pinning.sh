@@ -1,8 +1,9 @@
 #!/bin/bash
 # What CPUs of its own do for a latency-sensitive server beside two noisy neighbours: nginx under wrk, unpinned, pinned
-# with FullPCPUs, and pinned with SpreadByPCPUs + PCPULevel. Prints a table and a chart.
+# with FullPCPUs, and pinned with SpreadByPCPUs + PCPULevel. Prints the results and writes them, and a chart of them, as
+# pinning.txt and pinning.svg into DIRECTORY (the present one).
 #
-#   sudo deploy/evidence/pinning.sh target/release/cpuwarden [SECONDS]
+#   sudo deploy/evidence/pinning.sh target/release/cpuwarden [SECONDS [DIRECTORY]]
 #
 # Needs root, bash, and the Debian packages nginx-light and wrk. The server gets half of the CPUs that are left when a
 # quarter of them is kept for wrk; on fewer than 4 CPUs nothing is kept, and wrk has the last CPU with real-time priority
@@ -12,10 +13,13 @@ set -euo pipefail
 
 agent=$(realpath "${1:?the cpuwarden binary}")
 seconds=${2:-20}
+results=${3:-.}/pinning.txt
+chart=$(dirname "$(realpath "$0")")/chart.awk
 for tool in nginx wrk; do
     command -v "$tool" >/dev/null || { echo "pinning.sh: no $tool: apt-get install nginx-light wrk" >&2; exit 69; }
 done
 
+load=$(cut -d' ' -f1 /proc/loadavg)
 cpus=$(nproc)
 kept=$((cpus / 4 * (cpus >= 4)))
 server_cpus=$(((cpus - kept) / 2))
@@ -120,6 +124,16 @@ if [ "$kept" -gt 0 ]; then
     loader=(taskset -c "$((cpus - kept))-$((cpus - 1))")
 fi
 
+# Nothing is measured before the server has its CPUs.
+until_pinned() {
+    for _ in $(seq 60); do
+        ! "$agent" pins "${options[@]}" | grep -q evidence/server || return 0
+        sleep 1
+    done
+    echo "pinning.sh: the server has no CPUs of its own after a minute" >&2
+    exit 70
+}
+
 # measure NAME CLASS: lines of NAME P50 P99 REQUESTS/S (milliseconds).
 measure() {
     {
@@ -132,6 +146,7 @@ measure() {
     "$agent" run --listen=127.0.0.1:0 --pinning=enforce "${options[@]}" & local running=$!
     pids+=("$running")
     sleep 4
+    [ "$2" = LS ] || until_pinned
     "$agent" pins "${options[@]}" >&2
     "${loader[@]}" wrk -t1 "-c$((server_cpus * 8))" "-d$seconds" --latency -H 'Accept-Encoding: gzip' \
         http://127.0.0.1:18080/page >"$work/wrk"
@@ -143,18 +158,20 @@ measure() {
         END { printf "%s %.3f %.3f %.0f\n", name, p50, p99, rate }' "$work/wrk"
 }
 
-spec='{}'; measure unpinned LS >"$work/results"
-spec='{\"requiredCPUBindPolicy\": \"FullPCPUs\"}'; measure FullPCPUs LSE >>"$work/results"
+cores=$(sort -u /sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list | wc -l)
+same=$([ "$cores" -lt "$cpus" ] || echo ' of one thread (both policies are the same there)')
+version=$([ ${#roots[@]} = 1 ] && echo v2 || echo v1)
+cat >"$results" <<TEXT
+# $cpus CPUs$same, $server_cpus for the server; Linux $(uname -r), cgroup $version, load $load before
+# $(nginx -v 2>&1 | cut -d' ' -f3) compressing a page for wrk, $((server_cpus * 8)) connections, $seconds s each, beside two pods that spin on every CPU
+TEXT
+spec='{}'; measure unpinned LS >>"$results"
+spec='{\"requiredCPUBindPolicy\": \"FullPCPUs\"}'; measure FullPCPUs LSE >>"$results"
 spec='{\"preferredCPUBindPolicy\": \"SpreadByPCPUs\", \"preferredCPUExclusivePolicy\": \"PCPULevel\"}'
-measure SpreadByPCPUs+PCPULevel LSE >>"$work/results"
+measure SpreadByPCPUs+PCPULevel LSE >>"$results"
 
-echo "$cpus CPUs, $server_cpus for the server, Linux $(uname -r), $(nginx -v 2>&1 | cut -d/ -f2-), ${seconds} s each"
+awk -f "$chart" "$results" >"${results%.txt}.svg"
 awk '
-    { name[NR] = $1; p50[NR] = $2; p99[NR] = $3; rate[NR] = $4; if ($3 > slow) slow = $3; if ($4 > fast) fast = $4 }
-    function bar(value, most,   n, text) { for (n = 0; n < 40 * value / most; n++) text = text "#"; return text }
-    END {
-        printf "%-24s %10s %10s %12s\n", "", "p50 ms", "p99 ms", "requests/s"
-        for (i = 1; i <= NR; i++) printf "%-24s %10.3f %10.3f %12d\n", name[i], p50[i], p99[i], rate[i]
-        print "\np99"; for (i = 1; i <= NR; i++) printf "%-24s %s\n", name[i], bar(p99[i], slow)
-        print "requests/s"; for (i = 1; i <= NR; i++) printf "%-24s %s\n", name[i], bar(rate[i], fast)
-    }' "$work/results"
+    BEGIN { printf "%-24s %10s %10s %12s\n", "", "p50 ms", "p99 ms", "requests/s" }
+    /^#/ { print; next }
+    { printf "%-24s %10.3f %10.3f %12d\n", $1, $2, $3, $4 }' "$results"

@@ -5,6 +5,7 @@ mod chart;
 mod dashboards;
 mod defaults;
 mod docs;
+mod evidence;
 mod prometheus;
 mod rules;
 
