@@ -41,7 +41,7 @@ fn manifests_are_valid_on_the_oldest_and_the_newest_kubernetes() {
 }
 
 const OPERATOR: &str = "--api-versions=monitoring.coreos.com/v1";
-const EVERYTHING: &str = "--set=endpoint.auth=true,endpoint.tls.secretName=tls,cadvisorMetrics=true,rbac.nodesProxy=true,\
+const EVERYTHING: &str = "--set=events=true,drainOnStop=true,endpoint.auth=true,endpoint.tls.secretName=tls,cadvisorMetrics=true,rbac.nodesProxy=true,\
 config.apiserverFallback=true,podMonitor.authorization.credentials.name=token,podMonitor.authorization.credentials.key=t";
 
 #[test]
@@ -65,7 +65,29 @@ fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
     let agent = container(&render(&["--set=profile=pin"]));
     assert!(agent["securityContext"]["capabilities"]["add"].is_null());
     assert_eq!(writable(&agent), ["/host/cgroup", "/var/lib/cpuwarden"]);
-    assert_eq!(agent["lifecycle"]["preStop"]["exec"]["command"][1].as_str(), Some("drain"));
+}
+
+#[test]
+fn pins_outlive_an_agents_pod_unless_it_is_told_to_drain_before_an_uninstall() {
+    assert!(container(&render(&["--set=profile=pin"]))["lifecycle"].is_null());
+    let drains = container(&render(&["--set=profile=pin,drainOnStop=true"]));
+    assert_eq!(drains["lifecycle"]["preStop"]["exec"]["command"][1].as_str(), Some("drain"));
+    assert!(container(&render(&["--set=drainOnStop=true"]))["lifecycle"].is_null(), "there is nothing to drain");
+}
+
+#[test]
+fn events_and_the_right_to_make_them_come_only_with_pinning_and_on_request() {
+    let granted = |arguments: &[&str]| {
+        let text = render(arguments);
+        let tells = container(&text)["env"].as_sequence().unwrap().iter().any(|v| v["name"] == "CPUWARDEN_EVENTS");
+        let role = documents(&text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+        let rule = role["rules"].as_sequence().unwrap().iter().find(|rule| rule["resources"][0] == "events").cloned();
+        (tells, rule.map(|rule| serde_yaml_ng::to_string(&rule).unwrap()), text.contains("port: 6443"))
+    };
+    assert_eq!(granted(&["--set=profile=pin"]), (false, None, false));
+    assert_eq!(granted(&["--set=events=true"]), (false, None, false));
+    let rule = "apiGroups:\n- events.k8s.io\nresources:\n- events\nverbs:\n- create\n- patch\n";
+    assert_eq!(granted(&["--set=profile=pin,events=true"]), (true, Some(rule.to_owned()), true));
 }
 
 #[test]

@@ -24,9 +24,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{- /* Whether the agent makes Kubernetes Events: "true" or nothing. */}}
+{{- define "cpuwarden.makesEvents" -}}
+{{- if and .Values.events (eq .Values.profile "pin") }}true{{ end }}
+{{- end }}
+
 {{- /* Whether the agent talks to the API server: "true" or nothing. */}}
 {{- define "cpuwarden.asksApiserver" -}}
-{{- if or .Values.endpoint.auth .Values.config.apiserverFallback (eq (.Values.config.podSource | default "") "apiserver") }}true{{ end }}
+{{- if or .Values.endpoint.auth (include "cpuwarden.makesEvents" .) .Values.config.apiserverFallback (eq (.Values.config.podSource | default "") "apiserver") }}true{{ end }}
 {{- end }}
 
 {{- /* An auto value: "true" or nothing. */}}
