@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::advise::Advisor;
+use crate::advise::{Advisor, Shaping, follow_shapes};
 use crate::config::{Config, chain};
 use crate::exit::Failure;
 use crate::serve::page::Page;
@@ -36,6 +36,8 @@ pub(crate) struct Agent {
     stop_serving: oneshot::Sender<()>,
     serving: JoinHandle<()>,
     advising: JoinHandle<()>,
+    /// Ends with the agent.
+    _shaping: Shaping,
 }
 
 impl Agent {
@@ -60,7 +62,7 @@ impl Agent {
         let sampler = Sampler::new(sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
             .context("cannot set up the sampler")?;
         let published = sampler.published();
-        let wiring = Wiring { hierarchy, published: published.clone(), slot: sampler.waits() };
+        let wiring = Wiring { hierarchy: hierarchy.clone(), published: published.clone(), slot: sampler.waits() };
         let tracing = Tracing::start(config, wiring).await?;
         let (alive, sampler_ended) = oneshot::channel::<()>();
         let sampling = {
@@ -72,7 +74,8 @@ impl Agent {
             })
             .context("cannot start the sampler's thread")?
         };
-        let advisor = Advisor::new(config.proc_root.clone(), Arc::clone(&metrics));
+        let advisor = Advisor::new(config.proc_root.clone(), Arc::clone(&metrics), config.advice_after);
+        let shaping = follow_shapes(advisor.clone(), hierarchy).context("cannot start the thread of the shapes")?;
         let advising = tokio::spawn(advisor.clone().follow(published.clone()));
         let page = Page::new(published.clone(), pods.clone(), metrics, config.max_series);
         let state = State::new(published.clone(), pods.clone(), page, advisor);
@@ -87,6 +90,7 @@ impl Agent {
             tracing,
             _pinning: pinning,
             advising,
+            _shaping: shaping,
             sampler_ended,
             published,
             pods,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use analysis::{Facts, OBJECTIVE, findings};
+use analysis::{Facts, OBJECTIVE, Stretch, findings};
 use metrics::AgentMetrics;
 use runtimes::Detector;
 use sampler::Published;
@@ -36,11 +36,13 @@ struct Node {
     latest: Arc<NodeSnapshot>,
     last: Option<Instant>,
     windows: u64,
+    /// Windows of a container before a limit is advised.
+    fewest_windows: usize,
 }
 
 impl Advisor {
-    /// An advisor that looks for runtimes in this `/proc`.
-    pub(crate) fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>) -> Self {
+    /// An advisor that looks for runtimes in this `/proc`, and watches a container for so long before it advises.
+    pub(crate) fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>, after: Duration) -> Self {
         Self(Arc::new(Mutex::new(Node {
             detector: Detector::new(proc_root),
             metrics,
@@ -49,6 +51,7 @@ impl Advisor {
             latest: Arc::default(),
             last: None,
             windows: 0,
+            fewest_windows: (after.as_secs() / WINDOW.as_secs()).max(1) as usize,
         })))
     }
 
@@ -64,6 +67,34 @@ impl Advisor {
             if let Err(error) = observed {
                 tracing::error!(%error, "a window of the advice is lost");
             }
+        }
+    }
+
+    /// Labels and cgroups of busy containers whose shape has not been looked for the longest.
+    pub(super) fn wanted_shapes(&self, count: usize) -> Vec<(Box<str>, Arc<str>)> {
+        let mut node = self.lock();
+        let latest = Arc::clone(&node.latest);
+        let live = latest.containers.iter().filter(|row| row.live);
+        let mut wanted: Vec<_> = live
+            .filter_map(|row| {
+                let since = node.subjects.get(&row.identity.labels)?.windows_without_a_look()?;
+                Some((since, &row.identity.labels, row.cgroup.as_ref()?))
+            })
+            .collect();
+        wanted.sort_by_key(|&(since, ..)| std::cmp::Reverse(since));
+        wanted.truncate(count);
+        for (_, labels, _) in &wanted {
+            if let Some(subject) = node.subjects.get_mut(*labels) {
+                subject.look();
+            }
+        }
+        wanted.into_iter().map(|(_, labels, cgroup)| (labels.clone(), Arc::clone(cgroup))).collect()
+    }
+
+    /// Takes in how a container's work has just arrived.
+    pub(super) fn propose(&self, labels: &str, shape: Stretch) {
+        if let Some(subject) = self.lock().subjects.get_mut(labels) {
+            subject.propose(shape);
         }
     }
 
@@ -96,7 +127,7 @@ impl Node {
                 self.subjects.insert(labels.clone(), Subject::default());
             }
             let Some(subject) = self.subjects.get_mut(labels) else { continue };
-            subject.observe(row, length_ns);
+            subject.observe(row, length_ns, self.fewest_windows);
             subject.detect(row, &mut self.detector);
         }
         if self.subjects.len() > latest.containers.len() {

@@ -6,6 +6,7 @@ mod program;
 mod quotas;
 mod render;
 mod report;
+mod shapes;
 mod subject;
 
 use clap::ValueEnum;
@@ -15,6 +16,7 @@ use crate::exit::Failure;
 
 pub(crate) use advisor::Advisor;
 use report::Report;
+pub(crate) use shapes::{Shaping, follow_shapes};
 
 /// How advice is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use analysis::{CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Steady, Window, memory_advice};
+use analysis::{CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Steady, Stretch, Window, memory_advice};
 use metrics::AdviceRow;
 use runtimes::Detector;
 use sampler::snapshot::ContainerRow;
@@ -15,6 +15,10 @@ const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
 const LIVE_SET_SECONDS: f64 = 3600.0;
 /// Windows between two evaluations of the figures that are shown: a minute.
 const EVALUATE_EVERY: u64 = 60;
+/// Windows that must pass undisturbed before and after a shape is taken for the container's own: it spans two.
+const CALM_WINDOWS: u64 = 3;
+/// CPU time of a window that is worth a look at its shape, nanoseconds.
+const BUSY_NS: u64 = 1_000_000;
 /// Share of throttled periods from which the CPU counts as short.
 const CPU_SHORT: f64 = 0.05;
 
@@ -67,6 +71,12 @@ pub(super) struct Subject {
     sums: Sums,
     live_set: Option<f64>,
     windows: u64,
+    /// Windows since something was denied.
+    calm: u64,
+    is_busy: bool,
+    looked_at: Option<u64>,
+    /// Good from this number of windows on, if nothing is denied until then.
+    proposed: Option<(u64, Stretch)>,
     limit: Steady,
     cpu: CpuAdvice,
     program: Program,
@@ -74,7 +84,7 @@ pub(super) struct Subject {
 
 impl Subject {
     /// Takes in what was counted since the last window.
-    pub(super) fn observe(&mut self, row: &ContainerRow, length_ns: u64) {
+    pub(super) fn observe(&mut self, row: &ContainerRow, length_ns: u64, fewest_windows: usize) {
         let now = Marks::of(row);
         let Some(then) = self.marks.replace(now).filter(|_| length_ns > 0) else { return };
         let own_limit = own_limit_cores(row);
@@ -90,12 +100,41 @@ impl Subject {
             throttled_periods: has_quota.then(|| gained(|marks| marks.throttled)),
             length_ns,
         };
+        self.follow_shape(&window);
         self.history.push(&window, own_limit);
         self.sums.add(&window, ancestor_ns, gained(|marks| marks.contention_ns));
         self.follow_live_set(row, length_ns);
         self.windows += 1;
-        if self.windows.is_multiple_of(EVALUATE_EVERY) {
-            self.evaluate();
+        if self.windows.is_multiple_of(EVALUATE_EVERY) || self.windows == fewest_windows as u64 {
+            self.evaluate(fewest_windows);
+        }
+    }
+
+    /// Windows since its shape was looked for; `None` where there is nothing to see.
+    pub(super) fn windows_without_a_look(&self) -> Option<u64> {
+        let is_seen = self.is_busy && self.calm > 0;
+        is_seen.then(|| self.looked_at.map_or(u64::MAX, |at| self.windows.saturating_sub(at)))
+    }
+
+    /// Its shape is being looked for.
+    pub(super) fn look(&mut self) {
+        self.looked_at = Some(self.windows);
+    }
+
+    /// Takes in a shape, unless a quota has shaped it.
+    pub(super) fn propose(&mut self, shape: Stretch) {
+        if self.calm >= CALM_WINDOWS {
+            self.proposed = Some((self.windows + CALM_WINDOWS, shape));
+        }
+    }
+
+    fn follow_shape(&mut self, window: &Window) {
+        self.is_busy = window.used_ns >= BUSY_NS;
+        self.calm = if window.is_censored() { 0 } else { self.calm + 1 };
+        if self.calm == 0 {
+            self.proposed = None;
+        } else if let Some((_, shape)) = self.proposed.take_if(|(from, _)| *from <= self.windows) {
+            self.history.learn(shape);
         }
     }
 
@@ -161,8 +200,8 @@ impl Subject {
     }
 
     /// The limit that is shown changes only when another has lasted.
-    fn evaluate(&mut self) {
-        let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE);
+    fn evaluate(&mut self, fewest_windows: usize) {
+        let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE, fewest_windows);
         let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));
         let held = [fresh.limit, self.cpu.limit].into_iter().flatten().find(|limit| Some(limit.cores) == shown);
         // What an ancestor denied, no burst of its own gives back.
@@ -203,7 +242,7 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
-    use analysis::{Kind, findings};
+    use analysis::{Kind, READ_EVERY_NS, READINGS, findings};
     use sampler::snapshot::CfsTotals;
 
     use super::*;
@@ -225,7 +264,7 @@ mod tests {
             }),
             ..gain.clone()
         };
-        (0..=600).for_each(|seconds| subject.observe(&at(seconds), SECOND_NS));
+        (0..=600).for_each(|seconds| subject.observe(&at(seconds), SECOND_NS, 300));
         subject.facts(&at(600), "6.12.1")
     }
 
@@ -269,5 +308,36 @@ mod tests {
         let facts = after_ten_minutes(&ContainerRow { user_ns: Some(SECOND_NS / 1000), ..denied_above() });
         assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
         assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
+    }
+
+    /// A container without a limit, which uses a twentieth of a core.
+    fn row(seconds: u64, throttled_ns: u64) -> ContainerRow {
+        let cfs = Some(CfsTotals { throttled_ns, ..CfsTotals::default() });
+        ContainerRow { live: true, user_ns: Some(seconds * SECOND_NS / 20), cfs, ..ContainerRow::default() }
+    }
+
+    fn shape() -> Stretch {
+        let readings: Vec<_> = (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * READ_EVERY_NS / 20)).collect();
+        Stretch::from_readings(&readings).unwrap()
+    }
+
+    /// Windows whose shape was not seen among ten after one was proposed, of which one may have been throttled.
+    fn unshaped(throttled_in: Option<u64>) -> usize {
+        let mut subject = Subject::default();
+        let throttled_ns = |second| if throttled_in.is_some_and(|at| second >= at) { SECOND_NS } else { 0 };
+        for second in 0..20 {
+            if second == 10 {
+                assert_eq!(subject.windows_without_a_look().is_some(), throttled_in != Some(9));
+                subject.propose(shape());
+            }
+            subject.observe(&row(second, throttled_ns(second)), SECOND_NS, 300);
+        }
+        subject.history.unshaped_windows() - 9
+    }
+
+    #[test]
+    fn a_shape_is_taken_when_nothing_was_denied_before_and_after_it() {
+        assert_eq!(unshaped(None), CALM_WINDOWS as usize);
+        assert_eq!([8, 9, 10, 12].map(|second| unshaped(Some(second))), [10; 4]);
     }
 }

@@ -77,6 +77,9 @@ options! {
     /// CPU that the agent itself may use, cores; above it the sample interval is doubled [default: 0.02]
     #[arg(long, env = "CPUWARDEN_CPU_BUDGET", help_heading = "Sampling", value_name = "CORES")]
     cpu_budget: f64,
+    /// How long a container is watched before a limit is advised, at least 10s [default: 5m]
+    #[arg(long, env = "CPUWARDEN_ADVICE_AFTER", help_heading = "Sampling", value_name = "TIME")]
+    advice_after: Span,
 
     /// Trace who makes whom wait, by an eBPF program on every context switch [default: auto]
     #[arg(long, env = "CPUWARDEN_SCHED_TRACE", help_heading = "Waits", value_name = "MODE")]

@@ -16,6 +16,8 @@ const SAMPLE_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_mill
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 /// Cores.
 const CPU_BUDGET: f64 = 0.02;
+const ADVICE_AFTER: Duration = Duration::from_secs(300);
+const ADVICE_AFTER_AT_LEAST: Duration = Duration::from_secs(10);
 
 /// Share of the node's CPUs.
 const SCHED_TRACE_BUDGET: f64 = 0.01;
@@ -35,6 +37,7 @@ pub(crate) struct Config {
     pub(crate) sample_interval: Duration,
     pub(crate) reconcile_interval: Duration,
     pub(crate) cpu_budget: f64,
+    pub(crate) advice_after: Duration,
     pub(crate) sched_trace: SchedTraceMode,
     pub(crate) sched_trace_budget: f64,
     pub(crate) pods: PodConfig,
@@ -75,6 +78,7 @@ impl Config {
             sample_interval,
             reconcile_interval: span(options.reconcile_interval, RECONCILE_INTERVAL.max(sample_interval)),
             cpu_budget: options.cpu_budget.unwrap_or(CPU_BUDGET),
+            advice_after: span(options.advice_after, ADVICE_AFTER),
             sched_trace: options.sched_trace.unwrap_or_default(),
             sched_trace_budget: options.sched_trace_budget.unwrap_or(SCHED_TRACE_BUDGET),
             pods,
@@ -95,6 +99,12 @@ impl Config {
         if !SAMPLE_INTERVALS.contains(&interval) {
             let said = Span(interval);
             return Err(Failure::config(format!("--sample-interval: {said} is not between 100ms and 60s")));
+        }
+        if self.advice_after < ADVICE_AFTER_AT_LEAST {
+            let said = Span(self.advice_after);
+            return Err(Failure::config(format!(
+                "--advice-after: {said} is too short to know a load; give at least 10s"
+            )));
         }
         if self.reconcile_interval < interval {
             let (walk, tick) = (Span(self.reconcile_interval), Span(interval));
@@ -134,6 +144,7 @@ impl Config {
             sample_interval: Some(Span(self.sample_interval)),
             reconcile_interval: Some(Span(self.reconcile_interval)),
             cpu_budget: Some(self.cpu_budget),
+            advice_after: Some(Span(self.advice_after)),
             sched_trace: Some(self.sched_trace),
             sched_trace_budget: Some(self.sched_trace_budget),
             pod_source: Some(source_name(self.pods.source)),
@@ -285,6 +296,12 @@ mod tests {
             let config = Config::resolve(Options { sample_interval: Some(Span(interval)), ..none() }).unwrap();
             assert_eq!(config.sample_interval, interval);
         }
+    }
+
+    #[test]
+    fn too_short_a_watch_for_advice_is_refused() {
+        let error = refused(Options { advice_after: Some(Span(Duration::from_millis(9_999))), ..none() });
+        assert!(error.contains("--advice-after"), "{error}");
     }
 
     #[test]

@@ -7,9 +7,6 @@ use crate::history::History;
 /// Share of throttled periods that is put up with.
 pub const OBJECTIVE: f64 = 0.01;
 
-/// Windows before anything is said: five minutes.
-const FEWEST_WINDOWS: usize = 300;
-
 /// A limit, with what stands behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -37,11 +34,11 @@ pub struct CpuAdvice {
 }
 
 impl CpuAdvice {
-    /// The advice under an objective, a share of throttled periods.
+    /// The advice under an objective, a share of throttled periods, once there are enough windows.
     #[must_use]
-    pub fn from_history(history: &History, objective: f64) -> Self {
+    pub fn from_history(history: &History, objective: f64, fewest_windows: usize) -> Self {
         let windows = history.windows();
-        if windows < FEWEST_WINDOWS {
+        if windows < fewest_windows {
             return Self { windows, ..Self::default() };
         }
         Self {

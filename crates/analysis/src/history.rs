@@ -2,6 +2,7 @@
 
 use crate::grid::{BURSTS, LIMITS_CORES, USE_BUCKETS, use_bound, use_bucket};
 use crate::replay::{Bandwidth, Count, Replay};
+use crate::stretch::{READINGS, Stretch};
 use crate::window::Window;
 
 /// One-second windows that are kept: 6 h.
@@ -17,7 +18,7 @@ const CANDIDATES: usize = LIMITS_CORES.len() + BURSTS.len();
 struct Block {
     windows: u16,
     censored: u16,
-    without_quota: u16,
+    unshaped: u16,
     periods: [u16; CANDIDATES],
     throttled: [u16; CANDIDATES],
     used: [u16; USE_BUCKETS],
@@ -28,7 +29,7 @@ impl Block {
         Self {
             windows: 0,
             censored: 0,
-            without_quota: 0,
+            unshaped: 0,
             periods: [0; CANDIDATES],
             throttled: [0; CANDIDATES],
             used: [0; USE_BUCKETS],
@@ -45,6 +46,7 @@ pub struct History {
     states: [Replay; CANDIDATES],
     limit_cores: Option<f64>,
     number: u64,
+    shape: Option<Stretch>,
 }
 
 impl Default for History {
@@ -53,7 +55,7 @@ impl Default for History {
         for (state, &limit_cores) in states.iter_mut().zip(&LIMITS_CORES) {
             *state = Replay::new(Bandwidth { limit_cores, burst_ns: 0.0 });
         }
-        Self { blocks: vec![Block::new()], newest: 0, states, limit_cores: None, number: 0 }
+        Self { blocks: vec![Block::new()], newest: 0, states, limit_cores: None, number: 0, shape: None }
     }
 }
 
@@ -67,19 +69,24 @@ impl History {
             self.turn();
         }
         self.number += 1;
-        let candidates = Candidates(limit_cores);
+        let (candidates, demand) = (Candidates(limit_cores), window.demand(self.shape.as_ref(), self.number));
         let block = &mut self.blocks[self.newest];
         block.windows += 1;
         block.censored += u16::from(window.is_censored());
-        block.without_quota += u16::from(window.periods.is_none());
+        block.unshaped += u16::from(window.periods.is_none() && (self.shape.is_none() || window.is_censored()));
         let cores = window.used_ns as f64 / window.length_ns.max(1) as f64;
         block.used[use_bucket(cores)] += 1;
         for (at, state) in self.states.iter_mut().enumerate() {
             let Some(bandwidth) = candidates.get(at) else { continue };
-            let count = state.window(bandwidth, window, self.number);
+            let count = state.run(bandwidth, &demand);
             block.periods[at] = block.periods[at].saturating_add(count.periods as u16);
             block.throttled[at] = block.throttled[at].saturating_add(count.throttled as u16);
         }
+    }
+
+    /// Shapes the windows to come as the work arrived in this stretch, in which nothing may have been denied.
+    pub fn learn(&mut self, shape: Stretch) {
+        self.shape = Some(shape);
     }
 
     /// Windows behind the figures.
@@ -94,10 +101,10 @@ impl History {
         self.sum(|block| block.censored)
     }
 
-    /// Windows without a quota, whose bursts inside a second cannot be seen.
+    /// Windows without a quota and before the first stretch, whose bursts inside a second were not seen.
     #[must_use]
     pub fn unshaped_windows(&self) -> usize {
-        self.sum(|block| block.without_quota)
+        self.sum(|block| block.unshaped)
     }
 
     /// What the windows would have been under each of [`LIMITS_CORES`].
@@ -127,7 +134,7 @@ impl History {
     /// Bytes that a history takes once it is full.
     #[must_use]
     pub const fn bytes_when_full() -> usize {
-        size_of::<Self>() + BLOCKS * size_of::<Block>()
+        size_of::<Self>() + BLOCKS * size_of::<Block>() + READINGS * size_of::<u32>()
     }
 
     fn sum(&self, of: impl Fn(&Block) -> u16) -> usize {

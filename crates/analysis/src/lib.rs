@@ -4,6 +4,7 @@
 //! Pure: windows come in, advice goes out; time is the number of windows.
 
 mod cpu;
+mod demand;
 mod facts;
 mod finding;
 mod grid;
@@ -14,6 +15,7 @@ mod patch;
 mod pod;
 mod replay;
 mod rules;
+mod stretch;
 mod window;
 
 pub use cpu::{CpuAdvice, LimitAdvice, OBJECTIVE};
@@ -27,4 +29,5 @@ pub use patch::merged;
 pub use pod::{Member, PodQuota};
 pub use replay::{Bandwidth, Count, Replay};
 pub use rules::findings;
+pub use stretch::{READ_EVERY_NS, READINGS, Stretch};
 pub use window::Window;

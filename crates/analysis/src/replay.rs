@@ -1,7 +1,9 @@
 //! The kernel's bandwidth rule, replayed: `__refill_cfs_bandwidth_runtime` and `do_sched_cfs_period_timer` of
 //! kernel/sched/fair.c for one group, with work as a fluid.
 
-use crate::window::{PERIOD_NS, Shape, Window};
+use crate::demand::{Demand, EPSILON_NS};
+use crate::stretch::Stretch;
+use crate::window::{PERIOD_NS, Window};
 
 /// A quota to try, per period of 100 ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,71 +36,63 @@ impl Count {
 pub struct Replay {
     /// Work that the quota has put off, nanoseconds.
     backlog_ns: f32,
-    /// What is left of the budget, nanoseconds.
+    /// What is left of the budget, nanoseconds; less than nothing while an overrun is paid back.
     saved_ns: f32,
+    /// The last period had work, so that the timer fires at the end of the next one, too.
+    is_timer_on: bool,
 }
 
 /// Seconds of work per thread that wait at most: a client gives up, and a closed loop never had more.
 const BACKLOG_SECONDS: f64 = 1.0;
 
-/// Step of the phases at which bursts meet the timer's grid: the golden ratio spreads any number of them evenly.
-const PHASE_STEP: f64 = 0.618_033_988_749_895;
+/// What may run beyond the quota before the kernel sees it, nanoseconds: it looks at ticks (`update_curr` in
+/// kernel/sched/fair.c), which at Debian's 250 Hz come 2 ms late in the mean, and takes it off the next refill.
+const OVERRUN_NS: f64 = 2e6;
 
-/// Nanoseconds that count as nothing.
-const EPSILON_NS: f64 = 1e3;
+/// What each further CPU has taken of the quota and not yet run when one goes without, nanoseconds: in the mean half of
+/// `sched_cfs_bandwidth_slice_us`.
+const HALF_SLICE_NS: f64 = 2.5e6;
 
 impl Replay {
     /// Before the first window: a full quota.
     #[must_use]
     pub fn new(bandwidth: Bandwidth) -> Self {
-        Self { backlog_ns: 0.0, saved_ns: (bandwidth.limit_cores * PERIOD_NS) as f32 }
+        let saved_ns = (bandwidth.limit_cores * PERIOD_NS) as f32;
+        Self { backlog_ns: 0.0, saved_ns, is_timer_on: false }
     }
 
-    /// One window under another quota. `number` counts the windows, for the phase of bursts.
-    pub fn window(&mut self, bandwidth: Bandwidth, window: &Window, number: u64) -> Count {
-        match window.shape() {
-            Some(shape) => self.shape(bandwidth, shape, phase(number)),
-            None if f64::from(self.backlog_ns) > EPSILON_NS => {
-                let slots = ((window.length_ns as f64 / PERIOD_NS).round() as u32).max(1);
-                self.shape(bandwidth, Shape { work_ns: 0.0, parallelism: 1.0, is_burst: true, slots }, 0.0)
-            }
-            None => Count::default(),
-        }
+    /// One window under another quota, its work shaped as the stretch where there is one. `number` counts the windows,
+    /// for the phase at which work meets the timer.
+    pub fn window(&mut self, bandwidth: Bandwidth, window: &Window, shape: Option<&Stretch>, number: u64) -> Count {
+        self.run(bandwidth, &window.demand(shape, number))
     }
 
-    pub(crate) fn shape(&mut self, bandwidth: Bandwidth, shape: Shape, phase: f64) -> Count {
+    pub(crate) fn run(&mut self, bandwidth: Bandwidth, demand: &Demand) -> Count {
         let quota = bandwidth.limit_cores * PERIOD_NS;
         let ceiling = quota + bandwidth.burst_ns.min(quota);
+        let runnable = demand.parallelism * PERIOD_NS;
+        let overrun = (OVERRUN_NS - (demand.parallelism - 1.0) * HALF_SLICE_NS).max(0.0);
         let (mut pending, mut saved) = (f64::from(self.backlog_ns), f64::from(self.saved_ns).min(ceiling));
-        let (per_slot, mut time) = match shape.is_burst {
-            true if pending <= EPSILON_NS => (0.0, (1.0 - phase) * PERIOD_NS),
-            true => (0.0, PERIOD_NS),
-            false => (shape.work_ns / f64::from(shape.slots), PERIOD_NS),
-        };
-        if shape.is_burst {
-            pending += shape.work_ns;
+        if bandwidth.burst_ns == 0.0 && pending <= EPSILON_NS && demand.most_ns <= quota && saved >= quota {
+            let periods = demand.periods(self.is_timer_on);
+            *self = Self { is_timer_on: demand.is_active(demand.slots - 1), ..Self::new(bandwidth) };
+            return Count { periods, throttled: 0 };
         }
         let mut count = Count::default();
-        for _ in 0..shape.slots {
-            pending += per_slot;
-            let idle = pending <= EPSILON_NS;
-            let ran = pending.min(shape.parallelism * time).min(saved);
-            let is_throttled =
-                ran >= saved - EPSILON_NS && pending - ran > EPSILON_NS && shape.parallelism * time - ran > EPSILON_NS;
-            count.periods += 1;
+        for slot in 0..demand.slots {
+            pending += demand.work_ns(slot);
+            let is_active = pending > EPSILON_NS;
+            let wanted = pending.min(runnable);
+            let is_throttled = wanted > saved + overrun + EPSILON_NS;
+            let ran = if is_throttled { saved.max(0.0) } else { wanted };
+            // After a period with work the timer fires once with nothing to do, and stops.
+            count.periods += u32::from(is_active || self.is_timer_on);
             count.throttled += u32::from(is_throttled);
-            (pending, saved, time) = (pending - ran, (saved - ran + quota).min(ceiling), PERIOD_NS);
-            if idle && shape.is_burst {
-                // The timer fires once with nothing to do, and stops.
-                break;
-            }
+            self.is_timer_on = is_active;
+            (pending, saved) = (pending - ran, (saved - ran + quota).min(ceiling));
         }
-        self.backlog_ns = pending.min(shape.parallelism * BACKLOG_SECONDS * 1e9) as f32;
+        self.backlog_ns = pending.min(demand.parallelism * BACKLOG_SECONDS * 1e9) as f32;
         self.saved_ns = saved as f32;
         count
     }
-}
-
-fn phase(number: u64) -> f64 {
-    ((number % 1_000_000) as f64 * PHASE_STEP).fract()
 }

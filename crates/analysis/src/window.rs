@@ -1,5 +1,8 @@
 //! One second of one container.
 
+use crate::demand::Demand;
+use crate::stretch::Stretch;
+
 /// The CFS period of Kubernetes, nanoseconds.
 pub(crate) const PERIOD_NS: f64 = 100e6;
 
@@ -18,19 +21,6 @@ pub struct Window {
     pub length_ns: u64,
 }
 
-/// How a window's work arrives, as far as its counters tell.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Shape {
-    /// CPU time wanted, nanoseconds.
-    pub(crate) work_ns: f64,
-    /// Threads that run at once, while any does.
-    pub(crate) parallelism: f64,
-    /// All at once, with an idle gap after it; else the same in every period.
-    pub(crate) is_burst: bool,
-    /// Periods in the window.
-    pub(crate) slots: u32,
-}
-
 impl Window {
     /// Some demand was denied, so that what was used is a lower bound of what is wanted.
     #[must_use]
@@ -38,25 +28,37 @@ impl Window {
         self.denied_ns > 0 || self.throttled_periods.is_some_and(|periods| periods > 0)
     }
 
-    /// `None` when nothing ran.
+    /// What it would have liked to run. `number` counts the windows, for the phase at which work meets the timer.
     ///
-    /// The timer of the quota fires once more after the last period with work and then stops (`do_sched_cfs_period_timer`
+    /// What was seen of the work inside a second shapes a window in which nothing was denied. Else its own counters do:
+    /// the timer of the quota fires once more after the last period with work and then stops (`do_sched_cfs_period_timer`
     /// in kernel/sched/fair.c), so fewer periods than the window holds mean a gap, and one of them was idle. The work
-    /// before a gap is taken as one burst: two bursts in a window are overrated, never underrated.
-    pub(crate) fn shape(&self) -> Option<Shape> {
+    /// before a gap is taken as one burst.
+    pub(crate) fn demand(&self, shape: Option<&Stretch>, number: u64) -> Demand {
         let (used, denied) = (self.used_ns as f64, self.denied_ns as f64);
-        if self.used_ns == 0 && self.denied_ns == 0 {
-            return None;
-        }
         let slots = ((self.length_ns as f64 / PERIOD_NS).round() as u32).max(1);
+        if self.used_ns == 0 && self.denied_ns == 0 {
+            return Demand::none(slots);
+        }
+        let shape = shape.filter(|_| !self.is_censored());
+        if let Some(demand) = shape.and_then(|shape| shape.demand(used, slots, number)) {
+            return demand;
+        }
         let counted = self.periods.map_or(slots, |periods| periods.min(u64::from(slots)) as u32);
         let is_burst = counted < slots;
         let active = if is_burst { counted.saturating_sub(1).max(1) } else { slots };
         let parallelism = ((used + denied) / (f64::from(active) * PERIOD_NS) - TOLERANCE).ceil().max(1.0);
         // Denied time is threads that stood still: without a gap they would have run, before one they ran later.
-        let work_ns = if is_burst { used } else { used + denied };
-        Some(Shape { work_ns, parallelism, is_burst, slots })
+        match is_burst {
+            true => Demand::burst(used, parallelism, slots, phase(number)),
+            false => Demand::steady(used + denied, parallelism, slots),
+        }
     }
+}
+
+/// The golden ratio spreads any number of phases evenly.
+fn phase(number: u64) -> f64 {
+    ((number % 1_000_000) as f64 * 0.618_033_988_749_895).fract()
 }
 
 /// Threads: ticks of the clock and of the sampler must not make a thread of their own.
