@@ -102,6 +102,12 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         purpose: "strips the BPF objects",
         node: false,
     },
+    Prerequisite {
+        probe: &["go", "version"],
+        provider: Package("golang-go"),
+        purpose: "builds the program that advice is tried on",
+        node: false,
+    },
     node_tool(&["qemu-system-x86_64", "--version"], "qemu-system-x86", "is the machine of the QEMU node"),
     node_tool(&["cpio", "--version"], "cpio", "packs the QEMU node's files"),
     node_tool(&["busybox", "true"], "busybox-static", "is the QEMU node's shell"),

