@@ -1,9 +1,11 @@
 //! The integration tests, in one binary so that it links once and goes into the QEMU node as one file.
 //!
-//! `kernel` needs root and real cgroups and runs on this machine and, by `node`, on others; the rest runs anywhere.
+//! `kernel` needs root and real cgroups and runs on this machine and, by `node`, on others; so does `advice`, here only;
+//! the rest runs anywhere.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod advice;
 mod advise;
 mod arrows;
 mod cli;

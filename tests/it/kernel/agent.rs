@@ -17,13 +17,6 @@ fn throttled_ns(cgroup: &Cgroup) -> u64 {
     stat.get("throttled_time").copied().unwrap_or_else(|| stat["throttled_usec"] * 1000)
 }
 
-fn usage_ns(cgroup: &Cgroup) -> u64 {
-    match cgroup.cpu_stat().get("usage_usec") {
-        Some(usec) => usec * 1000,
-        None => cgroup.read("cpuacct", "cpuacct.usage").trim().parse().unwrap(),
-    }
-}
-
 fn assert_counters_are_the_kernels(page: &Exposition, cgroup: &Cgroup, id: &str) {
     let stat = cgroup.cpu_stat();
     let count = |name| page.value(name, &[("container", id)]).map(|value| value as u64);
@@ -31,7 +24,7 @@ fn assert_counters_are_the_kernels(page: &Exposition, cgroup: &Cgroup, id: &str)
     assert_eq!(count("cpuwarden_container_cfs_throttled_periods_total"), Some(stat["nr_throttled"]));
     let own = page.nanoseconds(THROTTLED_SECONDS, &[("container", id), ("origin", "own")]);
     assert_eq!(own, Some(throttled_ns(cgroup)));
-    assert_eq!(exposed_usage_ns(page, id), usage_ns(cgroup));
+    assert_eq!(exposed_usage_ns(page, id), cgroup.usage_ns());
 }
 
 fn exposed_usage_ns(page: &Exposition, id: &str) -> u64 {
@@ -137,7 +130,7 @@ fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
     drop(spinner);
     // A runtime takes some milliseconds from the exit to the rmdir.
     std::thread::sleep(Duration::from_millis(50));
-    let (usage, throttled) = (usage_ns(&container), throttled_ns(&container));
+    let (usage, throttled) = (container.usage_ns(), throttled_ns(&container));
     container.remove();
     let page = agent.after_ticks(1);
     assert!(throttled > 0 && usage > 0);
@@ -172,7 +165,7 @@ fn a_burst_a_second_under_a_tight_quota_shows_in_the_windows() {
     let container = tree.pod(Qos::Burstable, UID).child(ID);
     container.set_quota_usec(20_000, 100_000);
     let agent = Agent::on(&tree, &[]);
-    let burst = Workload::Burst { cpu: Duration::from_millis(30), every: BURST_EVERY };
+    let burst = Workload::Burst { threads: 1, cpu: Duration::from_millis(30), every: BURST_EVERY };
     let _running = container.spawn(&burst);
     let page = agent.after_ticks(8);
     let name = "cpuwarden_container_throttled_window_ratio";

@@ -26,7 +26,7 @@ fn a_burst_is_throttled_though_most_periods_never_come() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::BestEffort, UID).child(CONTAINER);
     container.set_quota_usec(20_000, 100_000);
-    let burst = Workload::Burst { cpu: Duration::from_millis(30), every: BURST_EVERY };
+    let burst = Workload::Burst { threads: 1, cpu: Duration::from_millis(30), every: BURST_EVERY };
     let _running = container.spawn(&burst);
     let (start, before) = (Instant::now(), container.cpu_stat());
     eventually("four throttled bursts", || container.cpu_stat()["nr_throttled"] >= before["nr_throttled"] + 4);

@@ -124,6 +124,14 @@ impl Cgroup {
         pairs.map(|(key, value)| (key.to_owned(), value.parse().unwrap())).collect()
     }
 
+    /// CPU time used, nanoseconds.
+    pub(crate) fn usage_ns(&self) -> u64 {
+        if LAYOUT.is_v2 {
+            return self.cpu_stat()["usage_usec"] * 1000;
+        }
+        self.read("cpuacct", "cpuacct.usage").trim().parse().unwrap()
+    }
+
     /// The text of a file of the controller.
     pub(crate) fn read(&self, controller: &str, file: &str) -> String {
         let path = self.dir(controller).join(file);

@@ -21,8 +21,8 @@ pub(crate) const BURST_EVERY: Duration = Duration::from_millis(1030);
 pub(crate) enum Workload {
     /// As many threads run without a pause.
     Spin { threads: u32 },
-    /// One thread runs for so much CPU time at the start of each interval.
-    Burst { cpu: Duration, every: Duration },
+    /// As many threads run for so much CPU time each at the start of each interval.
+    Burst { threads: u32, cpu: Duration, every: Duration },
 }
 
 /// A process in a cgroup; dropping it ends it.
@@ -35,15 +35,8 @@ impl Cgroup {
     pub(crate) fn spawn(&self, workload: &Workload) -> Running {
         let mut command = self.command(std::env::current_exe().unwrap());
         command.args(["support::workload::workload_process", "--exact", "--ignored", "--nocapture"]);
-        self.start(command.env(VARIABLE, workload.to_string()))
-    }
-
-    /// Starts a [`Cgroup::command`] and returns once it has said [`READY`]. It is to end when its standard input does.
-    pub(crate) fn start(&self, command: &mut Command) -> Running {
-        let mut running = Running { child: command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap() };
-        let lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line == READY), "{command:?} did not start");
-        running
+        command.env(VARIABLE, workload.to_string());
+        Running::start(command, |line| line == READY).0
     }
 
     /// A program in this cgroup. A shell moves itself before it becomes it: no CPU time of it is spent elsewhere.
@@ -57,6 +50,15 @@ impl Cgroup {
 }
 
 impl Running {
+    /// Starts the command, which is to end when its standard input does, and gives the line that it prints once it runs.
+    pub(crate) fn start(mut command: Command, is_ready: impl Fn(&str) -> bool) -> (Self, String) {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut running = Self { child };
+        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.find(|line| is_ready(line)).unwrap_or_else(|| panic!("{command:?} did not start"));
+        (running, line)
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -73,7 +75,9 @@ impl std::fmt::Display for Workload {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Spin { threads } => write!(formatter, "spin {threads}"),
-            Self::Burst { cpu, every } => write!(formatter, "burst {} {}", cpu.as_micros(), every.as_micros()),
+            Self::Burst { threads, cpu, every } => {
+                write!(formatter, "burst {threads} {} {}", cpu.as_micros(), every.as_micros())
+            }
         }
     }
 }
@@ -87,7 +91,9 @@ impl FromStr for Workload {
         let time = |word: &str| number(word).map(|usec| Duration::from_micros(usec.into()));
         match words[..] {
             ["spin", threads] => Ok(Self::Spin { threads: number(threads)? }),
-            ["burst", cpu, every] => Ok(Self::Burst { cpu: time(cpu)?, every: time(every)? }),
+            ["burst", threads, cpu, every] => {
+                Ok(Self::Burst { threads: number(threads)?, cpu: time(cpu)?, every: time(every)? })
+            }
             _ => Err(format!("no workload: {text}")),
         }
     }
@@ -99,7 +105,10 @@ fn workload_process() {
     let workload: Workload = std::env::var(VARIABLE).unwrap().parse().unwrap();
     match workload {
         Workload::Spin { threads } => (0..threads).for_each(|at| drop(std::thread::spawn(move || spin(at)))),
-        Workload::Burst { cpu, every } => drop(std::thread::spawn(move || burst(cpu, every))),
+        Workload::Burst { threads, cpu, every } => {
+            let first = Instant::now();
+            (0..threads).for_each(|_| drop(std::thread::spawn(move || burst(first, cpu, every))));
+        }
     }
     println!("\n{READY}");
     // Ends when the test that started it does, however that comes about.
@@ -120,8 +129,8 @@ fn spin(at: u32) {
     }
 }
 
-fn burst(cpu: Duration, every: Duration) {
-    let mut next = Instant::now();
+fn burst(first: Instant, cpu: Duration, every: Duration) {
+    let mut next = first;
     loop {
         let start = thread_cpu_time();
         while thread_cpu_time() - start < cpu {

@@ -25,7 +25,7 @@ impl Pinned {
         let container = tree.pod(Qos::Guaranteed, UID).child(ID);
         let mut python = container.command("python3");
         python.args(["-c", &format!("print('{READY}', flush=True); input()")]).env("OMP_NUM_THREADS", "4");
-        let python = container.start(&mut python);
+        let (python, _) = Running::start(python, |line| line == READY);
         let (kubelet, state) = (Kubelet::start(pod_list(&[pod()])), tempfile::tempdir().unwrap());
         let options = [
             format!("--kubepods={}", tree.kubepods().path().display()),

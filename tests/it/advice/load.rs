@@ -1,0 +1,122 @@
+//! A load in a cgroup of its own, and what is read of it.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use analysis::{Bandwidth, Count, READ_EVERY_NS, READINGS, Replay, Stretch, Window};
+
+use super::shapes::Shape;
+use crate::support::{Cgroup, Running, Workload};
+
+const READ_EVERY: Duration = Duration::from_nanos(READ_EVERY_NS);
+const READINGS_A_WINDOW: usize = 50;
+
+/// CPU time of a burst that matters as a whole.
+const LONG: Duration = Duration::from_millis(10);
+
+/// The windows are replayed over and over, so that it is no matter at which phase they begin.
+const ROUNDS: u64 = 20;
+
+/// A load under a limit.
+pub(super) struct Load<'a> {
+    pub(super) shape: &'a Shape,
+    pub(super) limit_cores: f64,
+    cgroup: Cgroup,
+    running: Vec<Running>,
+}
+
+impl<'a> Load<'a> {
+    /// Starts the load in this cgroup.
+    pub(super) fn start(cgroup: Cgroup, shape: &'a Shape, limit_cores: f64) -> Self {
+        cgroup.set_quota_usec((limit_cores * 100_000.0) as u64, 100_000);
+        let running = shape.load.iter().map(|load| cgroup.spawn(load)).collect();
+        Self { shape, limit_cores, cgroup, running }
+    }
+
+    /// What the kernel has counted.
+    pub(super) fn count(&self) -> Count {
+        let stat = self.cgroup.cpu_stat();
+        let number = |key: &str| u32::try_from(stat[key]).unwrap();
+        Count { periods: number("nr_periods"), throttled: number("nr_throttled") }
+    }
+
+    /// CPU time used, nanoseconds.
+    fn used_ns(&self) -> u64 {
+        self.cgroup.usage_ns()
+    }
+
+    /// What its threads with long bursts have run, and have waited for a CPU, nanoseconds: their `schedstat`. Waiting
+    /// makes a burst longer; short ones it only moves.
+    pub(super) fn ran_and_waited_ns(&self) -> (u64, u64) {
+        let is_long = |load: &Workload| !matches!(load, Workload::Burst { cpu, .. } if *cpu < LONG);
+        let long = self.shape.load.iter().zip(&self.running).filter(|(load, _)| is_long(load));
+        let tasks = long.flat_map(|(_, running)| fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap());
+        tasks.fold((0, 0), |(ran, waited), task| {
+            let text = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+            let mut figures = text.split(' ').map(|figure| figure.parse::<u64>().unwrap_or(0));
+            (ran + figures.next().unwrap(), waited + figures.next().unwrap())
+        })
+    }
+}
+
+/// What the agent sees of one container: readings for its shape, and its windows.
+#[derive(Default)]
+pub(super) struct Record {
+    readings: Vec<(u64, u64)>,
+    windows: Vec<Window>,
+}
+
+impl Record {
+    /// Reads the loads as the agent does, for so long.
+    pub(super) fn take(loads: &[&Load<'_>], length: Duration) -> Vec<Self> {
+        let mut records: Vec<_> = loads.iter().map(|_| Self::default()).collect();
+        let mut marks: Vec<_> = loads.iter().map(|load| (0, load.used_ns(), load.count())).collect();
+        // Whatever else is under way, the readings are to be in time.
+        rustix::process::setpriority_process(None, -20).unwrap();
+        let began = Instant::now();
+        for tick in 0..=(length.as_nanos() / READ_EVERY.as_nanos()) as usize {
+            std::thread::sleep((READ_EVERY * tick as u32).saturating_sub(began.elapsed()));
+            for ((record, load), mark) in records.iter_mut().zip(loads).zip(&mut marks) {
+                let (at_ns, used_ns) = (began.elapsed().as_nanos() as u64, load.used_ns());
+                record.readings.push((at_ns, used_ns));
+                if tick > 0 && tick.is_multiple_of(READINGS_A_WINDOW) {
+                    let now = (at_ns, used_ns, load.count());
+                    record.windows.push(window(std::mem::replace(mark, now), now));
+                }
+            }
+        }
+        std::thread::sleep(length.saturating_sub(began.elapsed()));
+        records
+    }
+
+    /// Two seconds that were read in time, which the agent tries for until it has them; `None` where nothing ran, or
+    /// this machine was too busy to read on.
+    pub(super) fn shape(&self) -> Option<Stretch> {
+        self.readings.windows(READINGS).step_by(5).find_map(Stretch::from_readings)
+    }
+
+    /// The share of throttled periods that the replay finds at a limit.
+    pub(super) fn replayed(&self, limit_cores: f64) -> f64 {
+        let shape = self.shape();
+        let bandwidth = Bandwidth { limit_cores, burst_ns: 0.0 };
+        let mut replay = Replay::new(bandwidth);
+        let mut total = Count::default();
+        for (number, window) in (0..ROUNDS * self.windows.len() as u64).zip(self.windows.iter().cycle()) {
+            let count = replay.window(bandwidth, window, shape.as_ref(), number);
+            total.periods += count.periods;
+            total.throttled += count.throttled;
+        }
+        total.share().unwrap_or(0.0)
+    }
+}
+
+/// Of two times with what was used and counted until then.
+fn window(then: (u64, u64, Count), now: (u64, u64, Count)) -> Window {
+    Window {
+        used_ns: now.1 - then.1,
+        denied_ns: 0,
+        periods: Some((now.2.periods - then.2.periods).into()),
+        throttled_periods: Some((now.2.throttled - then.2.throttled).into()),
+        length_ns: now.0 - then.0,
+    }
+}

@@ -1,0 +1,119 @@
+//! The replay against the kernel: what share of the periods it says a limit would throttle, and what share that limit
+//! does throttle.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use analysis::Count;
+
+use super::load::{Load, Record};
+use super::shapes::{Batch, batches};
+use crate::support::{Qos, RealTree};
+
+/// Points between the two shares.
+const TOLERANCE: f64 = 0.05;
+
+/// Cores; more than any of the loads takes.
+const UNHINDERED: f64 = 2.0;
+
+/// What unhindered loads may have waited for a CPU, of the time that they ran, before the machine is to blame: waiting
+/// makes bursts longer.
+const UNDISTURBED: f64 = 0.05;
+const ATTEMPTS: usize = 5;
+
+/// The loads of a batch start one after the other within this time, so that their bursts do not meet.
+const STAGGER: Duration = Duration::from_millis(1030);
+
+/// One load under one limit.
+struct Row {
+    name: &'static str,
+    limit_cores: f64,
+    kernel: Count,
+    replayed: f64,
+}
+
+impl Row {
+    fn measured(&self) -> f64 {
+        self.kernel.share().unwrap_or(0.0)
+    }
+
+    fn is_off(&self) -> bool {
+        (self.measured() - self.replayed).abs() > TOLERANCE
+    }
+}
+
+#[test]
+fn the_replay_tells_within_five_points_what_share_of_periods_the_kernel_throttles() {
+    let rows: Vec<Row> = batches().iter().flat_map(measured).collect();
+    println!("{}", table(&rows));
+    let off: Vec<_> = rows.iter().filter(|row| row.is_off()).map(|row| (row.name, row.limit_cores)).collect();
+    assert!(off.is_empty(), "{off:?}");
+}
+
+/// Runs a batch, and again where the two are apart while others had the CPUs that its loads wanted.
+fn measured(batch: &Batch) -> Vec<Row> {
+    let mut attempts = (0..ATTEMPTS).map(|_| {
+        let (rows, waited) = run(batch);
+        println!("waited for a CPU {waited:.2} of what they ran:\n{}", table(&rows));
+        (rows, waited)
+    });
+    // Of short bursts alone nothing tells whether they were disturbed: 0 of 0 is no number.
+    let counts = |(rows, waited): &(Vec<Row>, f64)| *waited <= UNDISTURBED || !rows.iter().any(Row::is_off);
+    let (rows, _) = attempts.find(counts).expect("too busy a machine to measure on: see what was waited for a CPU");
+    rows
+}
+
+/// Runs each load of the batch unhindered and, beside it, under each of its limits. Gives, with the rows, how long the
+/// unhindered ones have waited for a CPU as a share of the time that they ran.
+fn run(batch: &Batch) -> (Vec<Row>, f64) {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, "advice");
+    let limits = |limits: &[f64]| [&[UNHINDERED], limits].concat();
+    let cases: Vec<_> = batch
+        .shapes
+        .iter()
+        .flat_map(|shape| limits(shape.limits).into_iter().map(move |limit| (shape, limit)))
+        .collect();
+    let gap = STAGGER / u32::try_from(cases.len()).unwrap();
+    let began = Instant::now();
+    let loads: Vec<_> = (0..)
+        .zip(cases)
+        .map(|(number, (shape, limit))| {
+            std::thread::sleep((gap * number).saturating_sub(began.elapsed()));
+            Load::start(pod.child(&format!("load-{number}")), shape, limit)
+        })
+        .collect();
+    let (unhindered, limited): (Vec<_>, Vec<_>) = loads.iter().partition(|load| load.limit_cores == UNHINDERED);
+    let then = ran_and_waited_ns(&unhindered);
+    let before: Vec<_> = limited.iter().map(|load| load.count()).collect();
+    let records = Record::take(&unhindered, batch.length);
+    let rows = limited.iter().zip(before).map(|(load, before)| {
+        let after = load.count();
+        let kernel = Count { periods: after.periods - before.periods, throttled: after.throttled - before.throttled };
+        let at = unhindered.iter().position(|other| std::ptr::eq(other.shape, load.shape)).unwrap();
+        let replayed = records[at].replayed(load.limit_cores);
+        Row { name: load.shape.name, limit_cores: load.limit_cores, kernel, replayed }
+    });
+    let rows = rows.collect();
+    let now = ran_and_waited_ns(&unhindered);
+    let is_read =
+        unhindered.iter().zip(&records).all(|(load, record)| load.shape.load.is_empty() || record.shape().is_some());
+    let waited = (now.1 - then.1) as f64 / (now.0 - then.0) as f64;
+    (rows, if is_read { waited } else { f64::INFINITY })
+}
+
+fn ran_and_waited_ns(loads: &[&Load<'_>]) -> (u64, u64) {
+    let each = loads.iter().map(|load| load.ran_and_waited_ns());
+    each.fold((0, 0), |(ran, waited), load| (ran + load.0, waited + load.1))
+}
+
+/// As `deploy/docs/advice.md` has it.
+fn table(rows: &[Row]) -> String {
+    let mut text = String::from("| load | limit | periods | throttled | replay |\n|---|---|---|---|---|\n");
+    for row in rows {
+        let Row { name, limit_cores, kernel, replayed } = row;
+        let (measured, replayed) = (row.measured() * 100.0, replayed * 100.0);
+        let _ = writeln!(text, "| {name} | {limit_cores} | {} | {measured:.0} % | {replayed:.0} % |", kernel.periods);
+    }
+    text
+}
