@@ -1,0 +1,232 @@
+//! Go programs under quotas: what the agent says of them, and what becomes of them when that is done.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Agent, Cgroup, Qos, RealTree, Running, binary, eventually};
+
+/// Share of throttled periods that the advice is to keep under: its objective.
+const OBJECTIVE: f64 = 0.01;
+/// Share from which there is no doubt that a quota throttles; the finding begins at half of it.
+const REAL: f64 = 0.1;
+
+/// Runs on a machine that is busy with other things, until one counts.
+const ATTEMPTS: usize = 3;
+
+/// Goroutines of a burst, CPU time of each, and the time between bursts: 120 ms at once.
+const LOAD: [&str; 3] = ["8", "15ms", "1530ms"];
+const BURST_EVERY: Duration = Duration::from_millis(1530);
+/// Ten bursts.
+const RUN: Duration = Duration::from_millis(15_300);
+
+/// A release of Go, and the program that it has built.
+struct Build {
+    program: PathBuf,
+    /// As `go version` says it.
+    version: String,
+}
+
+/// One container: a program under a quota.
+#[derive(Clone)]
+struct Case<'a> {
+    build: &'a Build,
+    quota_ms: f64,
+    gomaxprocs: Option<u32>,
+}
+
+/// A running case.
+struct Scene<'a> {
+    case: Case<'a>,
+    id: String,
+    cgroup: Cgroup,
+    /// What `runtime.GOMAXPROCS(0)` gave.
+    parallelism: u64,
+    _running: Running,
+}
+
+#[test]
+fn go_under_a_quota_is_detected_found_throttled_and_by_the_advice_no_longer_is() {
+    let directory = TempDir::new().unwrap();
+    // The one follows the limit since 1.25; the other goes by the CPUs, being older, or by the older go.mod.
+    let follows = Build::new(&directory, &xtask::tools::go().unwrap_or_else(|error| panic!("{error}")), "1.25");
+    let ignores = Build::new(&directory, Path::new("go"), "1.19");
+    let mut cases = Vec::new();
+    for quota_ms in [50.0, 100.0, 200.0] {
+        cases.extend([None, Some(1), Some(8)].map(|gomaxprocs| Case { build: &ignores, quota_ms, gomaxprocs }));
+        cases.push(Case { build: &follows, quota_ms, gomaxprocs: None });
+    }
+    let advised = (0..ATTEMPTS).find_map(|_| first_run(&cases));
+    second_run(&advised.expect("too busy a machine: half a core was no quota to programs that hardly ran"));
+}
+
+/// Runs the cases under the agent's eyes, and gives them as they are to be after its patches; `None` where others had the
+/// CPUs, so that even the lowest quotas were not in the way.
+fn first_run<'a>(cases: &[Case<'a>]) -> Option<Vec<Case<'a>>> {
+    let tree = RealTree::new();
+    let scenes = start(&tree, cases);
+    let agent = Agent::on(&tree, &["--advice-after", "12s"]);
+    let before: Vec<_> = scenes.iter().map(|scene| counts(&scene.cgroup)).collect();
+    eventually("a limit for every container", || {
+        let rows = report(&agent);
+        scenes.iter().all(|scene| rows.get(&scene.id).is_some_and(|row| row["cpu"]["limit"].is_object()))
+    });
+    let (rows, patches) = (report(&agent), patches(&agent));
+    let shares: Vec<_> = scenes.iter().zip(before).map(|(scene, then)| share(then, counts(&scene.cgroup))).collect();
+    if scenes.iter().zip(&shares).any(|(scene, &share)| scene.case.quota_ms == 50.0 && share < REAL) {
+        println!("not measured: {shares:?}");
+        return None;
+    }
+    let mut advised = Vec::new();
+    for (scene, share) in scenes.iter().zip(shares) {
+        let row = &rows[&scene.id];
+        println!("{}: {:.0} % throttled, advised {}", scene.case, share * 100.0, row["cpu"]["limit"]);
+        scene.assert_detected(row);
+        scene.assert_found(row, share);
+        advised.push(scene.case.patched(patches.get(&scene.id)));
+    }
+    Some(advised)
+}
+
+/// Runs the cases as they were advised.
+fn second_run(cases: &[Case<'_>]) {
+    let tree = RealTree::new();
+    let scenes = start(&tree, cases);
+    let before: Vec<_> = scenes.iter().map(|scene| counts(&scene.cgroup)).collect();
+    std::thread::sleep(RUN);
+    for (scene, before) in scenes.iter().zip(before) {
+        let after = counts(&scene.cgroup);
+        let share = share(before, after);
+        println!("as advised, {}: {:.1} % throttled of {} periods", scene.case, share * 100.0, after.0 - before.0);
+        assert!(after.0 - before.0 >= 15, "{}: ten bursts have at least fifteen periods", scene.case);
+        assert!(share <= OBJECTIVE, "{}: {share}", scene.case);
+    }
+}
+
+/// One after the other, so that their bursts do not meet.
+fn start<'a>(tree: &RealTree, cases: &[Case<'a>]) -> Vec<Scene<'a>> {
+    let pod = tree.pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0009");
+    let gap = BURST_EVERY / u32::try_from(cases.len()).unwrap();
+    let scenes = cases.iter().enumerate().map(|(number, case)| {
+        std::thread::sleep(gap);
+        let id = format!("{:064x}", number + 1);
+        let cgroup = pod.child(&id);
+        cgroup.set_quota_usec((case.quota_ms * 1000.0) as u64, 100_000);
+        let mut command = cgroup.command(&case.build.program);
+        command.args(LOAD).env_remove("GOMAXPROCS").env_remove("GODEBUG");
+        command.envs(case.gomaxprocs.map(|threads| ("GOMAXPROCS", threads.to_string())));
+        let (running, line) = Running::start(command, |line| line.starts_with("GOMAXPROCS "));
+        let parallelism = line["GOMAXPROCS ".len()..].parse().unwrap();
+        Scene { case: case.clone(), id, cgroup, parallelism, _running: running }
+    });
+    scenes.collect()
+}
+
+impl Build {
+    /// Builds the program with a Go of its own, or one in PATH, as a module of this version of the language.
+    fn new(directory: &TempDir, go: &Path, language: &str) -> Self {
+        let module = directory.path().join(language);
+        std::fs::create_dir(&module).unwrap();
+        std::fs::write(module.join("main.go"), include_str!("burst/main.go")).unwrap();
+        std::fs::write(module.join("go.mod"), format!("module example.org/burst\n\ngo {language}\n")).unwrap();
+        let run = |args: &[&str]| {
+            let mut command = Command::new(go);
+            command.args(args).current_dir(&module).env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local");
+            command.env("GOCACHE", xtask::tools::go_cache()).env_remove("GOROOT").env_remove("GOFLAGS");
+            let output = command.output().unwrap_or_else(|error| {
+                panic!("no Go: {}: {error}; remedy: apt-get install golang-go", go.display());
+            });
+            assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        run(&["build", "-o", "burst"]);
+        // `go version go1.19.8 linux/amd64`
+        let version = run(&["version"]).split(' ').nth(2).unwrap().to_owned();
+        Self { program: module.join("burst"), version }
+    }
+}
+
+impl Scene<'_> {
+    fn assert_detected(&self, row: &Value) {
+        let runtime = &row["runtime"];
+        assert_eq!((&runtime["language"], &runtime["version"]), (&"go".into(), &(*self.case.build.version).into()));
+        assert_eq!(runtime["module"], "example.org/burst", "{}", self.case);
+        assert_eq!(runtime["parallelism"], self.parallelism, "{}: {runtime}", self.case);
+        let is_set = self.case.gomaxprocs.is_some();
+        assert_eq!(runtime["parallelismSource"] == "GOMAXPROCS", is_set, "{}: {runtime}", self.case);
+    }
+
+    fn assert_found(&self, row: &Value, share: f64) {
+        let mut findings = row["findings"].as_array().unwrap().iter();
+        let is_found = findings.any(|finding| finding["kind"] == "throttled-by-own-quota");
+        // Two cores are never too few for 120 ms; what one core does hangs on the parallelism.
+        assert!(self.case.quota_ms < 200.0 || share == 0.0, "{}: {share}", self.case);
+        assert!(is_found || share < REAL, "{}: {share}, and no finding", self.case);
+        assert!(!is_found || share > OBJECTIVE, "{}: {share}, and a finding", self.case);
+        assert!(!is_found || row["cpu"]["limit"]["isLowerBound"] == true, "{}: {row}", self.case);
+    }
+}
+
+impl Case<'_> {
+    /// With what the patch of a container says.
+    fn patched(&self, container: Option<&Value>) -> Self {
+        let mut patched = self.clone();
+        let Some(container) = container else { return patched };
+        if let Some(cpu) = container["resources"]["limits"]["cpu"].as_str() {
+            patched.quota_ms = cpu.strip_suffix('m').unwrap().parse::<f64>().unwrap() / 10.0;
+        }
+        let variables = container["env"].as_array().into_iter().flatten();
+        for variable in variables.filter(|variable| variable["name"] == "GOMAXPROCS") {
+            patched.gomaxprocs = variable["value"].as_str().unwrap().parse().ok();
+        }
+        patched
+    }
+}
+
+impl std::fmt::Display for Case<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let set = self.gomaxprocs.map_or_else(|| "unset".to_owned(), |threads| threads.to_string());
+        write!(out, "{}, {} ms, GOMAXPROCS {set}", self.build.version, self.quota_ms)
+    }
+}
+
+/// The containers of `/api/v1/advice` by their names.
+fn report(agent: &Agent) -> BTreeMap<String, Value> {
+    let (status, body) = agent.get("/api/v1/advice");
+    assert_eq!(status, 200, "{body}");
+    let report: Value = serde_json::from_str(&body).unwrap();
+    let rows = report["containers"].as_array().unwrap().iter();
+    rows.map(|row| (row["container"].as_str().unwrap().to_owned(), row.clone())).collect()
+}
+
+/// The containers of `cpuwarden advise -o patch` by their names.
+fn patches(agent: &Agent) -> BTreeMap<String, Value> {
+    let output = Command::new(binary())
+        .args(["advise", "--address", &agent.address().to_string(), "-o", "patch"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = text.split("---\n").filter(|document| !document.is_empty());
+    let containers = documents.map(|document| {
+        let patch: Value = serde_yaml_ng::from_str(document).unwrap();
+        let container = patch["spec"]["template"]["spec"]["containers"][0].clone();
+        (container["name"].as_str().unwrap().to_owned(), container)
+    });
+    containers.collect()
+}
+
+/// `nr_periods` and `nr_throttled`.
+fn counts(cgroup: &Cgroup) -> (u64, u64) {
+    let stat = cgroup.cpu_stat();
+    (stat["nr_periods"], stat["nr_throttled"])
+}
+
+fn share(before: (u64, u64), after: (u64, u64)) -> f64 {
+    let (periods, throttled) = (after.0 - before.0, after.1 - before.1);
+    throttled as f64 / periods.max(1) as f64
+}
