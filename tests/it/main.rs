@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod advice;
-mod advise;
 mod arrows;
 mod cli;
 mod demo;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use analysis::{Language, Runtime};
 
@@ -15,6 +16,9 @@ use crate::{environment, jvm};
 /// Executables that are remembered; more than a node runs, and a bound.
 const REMEMBERED: usize = 4096;
 
+/// How long an executable stays one that tells nothing: a process that has just begun may have loaded nothing yet.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// How far down the program is looked for: an init, a shell, the program.
 const GENERATIONS: usize = 3;
 
@@ -22,7 +26,7 @@ const GENERATIONS: usize = 3;
 #[derive(Debug)]
 pub struct Detector {
     proc_root: PathBuf,
-    executables: HashMap<(u64, u64), Executable>,
+    executables: HashMap<(u64, u64), (Executable, Instant)>,
 }
 
 impl Detector {
@@ -52,17 +56,16 @@ impl Detector {
     fn executable(&mut self, process: &Process) -> Option<Executable> {
         let metadata = fs::metadata(process.exe()).ok()?;
         let key = (metadata.dev(), metadata.ino());
-        if let Some(known) = self.executables.get(&key) {
+        let is_good =
+            |(known, looked): &&(Executable, Instant)| known.version.is_some() || looked.elapsed() < LOOK_AGAIN_AFTER;
+        if let Some((known, _)) = self.executables.get(&key).filter(is_good) {
             return Some(known.clone());
         }
         let executable = Executable::of(process)?;
-        // It may have loaded nothing yet.
-        if executable.version.is_some() {
-            if self.executables.len() >= REMEMBERED {
-                self.executables.clear();
-            }
-            self.executables.insert(key, executable.clone());
+        if self.executables.len() >= REMEMBERED {
+            self.executables.clear();
         }
+        self.executables.insert(key, (executable.clone(), Instant::now()));
         Some(executable)
     }
 }
