@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use cgroupfs::Version;
 use kernel_text::{Bandwidth, CpuPressure};
@@ -18,6 +18,9 @@ use crate::series::SeriesId;
 /// that still runs ends within a second, the longest that the kernel allows, and a throttled cgroup counts each period.
 /// Ticks are 100 ms at least.
 const QUIET_TICKS: u64 = 12;
+
+/// By then a runtime has made a container's cgroup in every hierarchy.
+const COMPLETE_AFTER: Duration = Duration::from_secs(5);
 
 /// Handle of a cgroup in the sampler's table.
 pub(crate) type CgroupId = usize;
@@ -189,6 +192,13 @@ impl Cgroup {
     /// It was never read.
     pub(crate) fn is_unread(&self) -> bool {
         !self.marks.seen
+    }
+
+    /// A container that is so new that a file of its usage may still come: a runtime makes its cgroup in one v1
+    /// hierarchy after the other.
+    pub(crate) fn awaits_usage(&self) -> bool {
+        let is_young = || self.found.elapsed().is_ok_and(|age| age < COMPLETE_AFTER);
+        matches!(self.kind, Kind::Container(_)) && self.is_read() && !self.marks.user.is_known() && is_young()
     }
 
     /// Nothing has run in it since the tick `read`.

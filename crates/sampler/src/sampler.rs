@@ -39,8 +39,8 @@ const YOUNG_TICKS: u64 = 3;
 /// A process is charged for its last microseconds after its end was told; a runtime takes longer to remove the cgroup.
 const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
 
-/// How often a new index of pods is looked for while a cgroup has no name.
-const NAMES_EVERY: Duration = Duration::from_millis(100);
+/// How often news are looked for while a cgroup has no name, or a new one no usage.
+const NEWS_EVERY: Duration = Duration::from_millis(100);
 
 /// What the sampler reads and how often.
 #[derive(Debug, Clone)]
@@ -82,8 +82,8 @@ pub struct Sampler {
     slow: Slow,
     errors: ReadErrors,
     index: Arc<PodIndex>,
-    /// Some cgroup has no name yet.
-    awaits_names: bool,
+    /// Some cgroup has no name yet, or a new one no usage.
+    awaits_news: bool,
     ghosts: Vec<Ghost>,
     walked: Option<Instant>,
     /// Where the scan of threads goes on.
@@ -136,7 +136,7 @@ impl Sampler {
             slow: Slow::default(),
             errors: ReadErrors::default(),
             index: Arc::default(),
-            awaits_names: false,
+            awaits_news: false,
             ghosts: Vec::new(),
             walked: None,
             next_scan: 0,
@@ -182,8 +182,8 @@ impl Sampler {
                 return ControlFlow::Continue(());
             }
             self.welcome();
-            let names = self.awaits_names.then(|| now + NAMES_EVERY);
-            let until = [self.read_again(now), names].into_iter().flatten().fold(deadline, Instant::min);
+            let news = self.awaits_news.then(|| now + NEWS_EVERY);
+            let until = [self.read_again(now), news].into_iter().flatten().fold(deadline, Instant::min);
             let left = until.saturating_duration_since(now);
             let mut causes = std::mem::take(&mut self.causes);
             self.wake.wait(left, |cause| causes.push(cause));
@@ -269,6 +269,7 @@ impl Sampler {
         self.rename();
         self.watch_exits(self.walked == Some(now));
         self.read_all();
+        self.awaits_news |= self.awaits_usage();
         self.read_slow_round();
         self.scan_tasks(now);
         self.close_windows(now);
@@ -328,6 +329,7 @@ impl Sampler {
             self.tree.cgroups[id].marks.inherit_history();
         }
         self.name(id);
+        self.awaits_news = true;
     }
 
     /// Reads every cgroup.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 /// How this machine mounts its cgroups.
 pub(super) struct Layout {
@@ -42,12 +43,17 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     /// Creates the cgroup; its parent must exist.
     pub(super) fn create(path: PathBuf) -> Self {
+        Self::create_with_pauses(path, Duration::ZERO)
+    }
+
+    fn create_with_pauses(path: PathBuf, pause: Duration) -> Self {
         let cgroup = Self { path };
         if LAYOUT.is_v2 {
             cgroup.enable_controllers_in_parent();
         }
         for directory in cgroup.dirs() {
             fs::create_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+            std::thread::sleep(pause);
         }
         if !LAYOUT.is_v2 {
             cgroup.inherit_cpuset();
@@ -58,6 +64,11 @@ impl Cgroup {
     /// Creates a cgroup in this one.
     pub(crate) fn child(&self, name: &str) -> Self {
         Self::create(self.path.join(name))
+    }
+
+    /// Creates a cgroup in this one, as a slow runtime does: in one hierarchy after the other.
+    pub(crate) fn slow_child(&self, name: &str, pause: Duration) -> Self {
+        Self::create_with_pauses(self.path.join(name), pause)
     }
 
     /// A cgroup in this one that is there already.

@@ -7,14 +7,22 @@ use crate::series::{SeriesId, Track};
 use crate::snapshot::ContainerIdentity;
 
 impl Sampler {
-    /// Shows what has got its name since the last tick: a container is not to wait for its first tick after that.
+    /// Shows what has got its name, or its usage, since the last tick: a container is not to wait for the next one.
     pub(super) fn welcome(&mut self) {
-        if !self.awaits_names || self.names.index().generation() == self.index.generation() {
+        let is_new = |cgroup: &Cgroup| cgroup.is_unread() || cgroup.awaits_usage();
+        let has_names = self.names.index().generation() != self.index.generation();
+        if !self.awaits_news || !has_names && !self.awaits_usage() {
             return;
         }
         self.rename();
-        self.read_ranks(Cgroup::is_unread);
+        self.read_ranks(is_new);
+        self.awaits_news |= self.awaits_usage();
         self.publish();
+    }
+
+    /// Some new container's usage may still come.
+    pub(super) fn awaits_usage(&self) -> bool {
+        self.tree.cgroups.iter().any(|(_, cgroup)| cgroup.awaits_usage())
     }
 
     /// Gives names to what has none yet, and to everything when the pods have changed.
@@ -22,7 +30,7 @@ impl Sampler {
         let index = self.names.index();
         let changed = index.generation() != self.index.generation();
         self.index = index;
-        self.awaits_names = false;
+        self.awaits_news = false;
         if !self.ghosts.is_empty() {
             self.name_ghosts();
         }
@@ -69,7 +77,7 @@ impl Sampler {
                 self.place(id, identity, true, Naming::Unmapped);
             }
             Name::Pending => {
-                self.awaits_names = true;
+                self.awaits_news = true;
                 // A name that was known stays while the source is confused.
                 if cgroup.series.is_none() {
                     let identity = naming::unmapped(key);
