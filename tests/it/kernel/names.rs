@@ -23,7 +23,7 @@ fn so_is_one_that_the_kubelet_listed_before_its_cgroup_came() {
 }
 
 /// When the kubelet lists the container.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Listed {
     Early,
     Late,
