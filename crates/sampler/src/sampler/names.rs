@@ -31,12 +31,13 @@ impl Sampler {
         let changed = index.generation() != self.index.generation();
         self.index = index;
         self.awaits_news = false;
+        let may_answer = self.names.may_answer();
         if !self.ghosts.is_empty() {
             self.name_ghosts();
         }
         for id in 0..self.tree.cgroups.capacity() {
             let Some(cgroup) = self.tree.cgroups.get(id) else { continue };
-            let open = matches!(cgroup.naming, Naming::Pending | Naming::Unmapped);
+            let open = cgroup.naming == Naming::Pending || cgroup.naming == Naming::Unmapped && may_answer;
             match cgroup.kind {
                 Kind::Container(_) if open || changed => self.name(id),
                 Kind::Pod { .. } if changed && cgroup.series.is_some() => self.name_pod(id),
