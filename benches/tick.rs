@@ -1,10 +1,11 @@
 //! What one tick costs on real cgroups of this machine, beside the bare preads of the same files. Needs root.
 //!
 //! Cases, each at 200, 1,000, 5,000 and 6,600 container cgroups (two a pod; with the pods 10,000 cgroups in the last):
-//! - `bare`: one `pread` of every file that a tick reads for a container and a pod, nothing parsed: all counters, and
-//!   of one cgroup in ten the settings (nobody writes to them here) and the slow files; of 400 containers where there
-//!   are more, to leave descriptors to the sampler;
+//! - `bare`: one `pread` of every file that a tick reads for a container and a pod in which something runs, nothing
+//!   parsed: all counters, and of one cgroup in ten the settings and the slow files; of 400 containers where there are
+//!   more, to leave descriptors to the sampler;
 //! - `tick`: the sampler's whole tick: events, names, reads, counting, settings and slow files in turn, publishing.
+//!   Nothing runs in the containers, and of what cannot have changed the tick reads less.
 //!
 //! Printed: nanoseconds a container cgroup, the ratio of the two in the same rounds, allocations of a steady tick, and
 //! the resident memory that a container has cost.
