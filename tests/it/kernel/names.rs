@@ -14,7 +14,7 @@ fn a_container_is_shown_by_its_name_before_the_next_tick() {
 
 #[test]
 fn so_is_one_whose_cgroup_comes_later_in_one_hierarchy_than_in_the_other() {
-    is_shown_before_the_next_tick(Listed::Late, Duration::from_millis(300));
+    is_shown_before_the_next_tick(Listed::Early, Duration::from_millis(300));
 }
 
 #[test]
