@@ -47,6 +47,9 @@ pub struct History {
     limit_cores: Option<f64>,
     number: u64,
     shape: Option<Stretch>,
+    /// The last window was idle and has changed nothing that the candidates carry: the next idle one will not either,
+    /// and they count no period of it.
+    is_at_rest: bool,
 }
 
 impl Default for History {
@@ -55,7 +58,15 @@ impl Default for History {
         for (state, &limit_cores) in states.iter_mut().zip(&LIMITS_CORES) {
             *state = Replay::new(Bandwidth { limit_cores, burst_ns: 0.0 });
         }
-        Self { blocks: vec![Block::new()], newest: 0, states, limit_cores: None, number: 0, shape: None }
+        Self {
+            blocks: vec![Block::new()],
+            newest: 0,
+            states,
+            limit_cores: None,
+            number: 0,
+            shape: None,
+            is_at_rest: false,
+        }
     }
 }
 
@@ -69,16 +80,23 @@ impl History {
             self.turn();
         }
         self.number += 1;
-        let (candidates, demand) = (Candidates(limit_cores), window.demand(self.shape.as_ref(), self.number));
         let block = &mut self.blocks[self.newest];
         block.windows += 1;
         block.censored += u16::from(window.is_censored());
         block.unshaped += u16::from(window.periods.is_none() && (self.shape.is_none() || window.is_censored()));
         let cores = window.used_ns as f64 / window.length_ns.max(1) as f64;
         block.used[use_bucket(cores)] += 1;
+        if self.is_at_rest && window.is_idle() {
+            return;
+        }
+        let (candidates, demand) = (Candidates(limit_cores), window.demand(self.shape.as_ref(), self.number));
+        self.is_at_rest = window.is_idle();
         for (at, state) in self.states.iter_mut().enumerate() {
             let Some(bandwidth) = candidates.get(at) else { continue };
+            let before = *state;
             let count = state.run(bandwidth, &demand);
+            self.is_at_rest &= *state == before;
+
             block.periods[at] = block.periods[at].saturating_add(count.periods as u16);
             block.throttled[at] = block.throttled[at].saturating_add(count.throttled as u16);
         }
@@ -159,6 +177,7 @@ impl History {
 
     fn follow_limit(&mut self, limit_cores: Option<f64>) {
         self.limit_cores = limit_cores;
+        self.is_at_rest = false;
         let candidates = Candidates(limit_cores);
         for at in LIMITS_CORES.len()..CANDIDATES {
             for block in &mut self.blocks {

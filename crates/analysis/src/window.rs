@@ -28,6 +28,11 @@ impl Window {
         self.denied_ns > 0 || self.throttled_periods.is_some_and(|periods| periods > 0)
     }
 
+    /// Nothing ran, and nothing was denied.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.used_ns == 0 && self.denied_ns == 0
+    }
+
     /// What it would have liked to run. `number` counts the windows, for the phase at which work meets the timer.
     ///
     /// What was seen of the work inside a second shapes a window in which nothing was denied. Else its own counters do:
@@ -37,7 +42,7 @@ impl Window {
     pub(crate) fn demand(&self, shape: Option<&Stretch>, number: u64) -> Demand {
         let (used, denied) = (self.used_ns as f64, self.denied_ns as f64);
         let slots = ((self.length_ns as f64 / PERIOD_NS).round() as u32).max(1);
-        if self.used_ns == 0 && self.denied_ns == 0 {
+        if self.is_idle() {
             return Demand::none(slots);
         }
         let shape = shape.filter(|_| !self.is_censored());

@@ -136,6 +136,36 @@ proptest! {
         prop_assert_eq!(throttled.len(), LIMITS_CORES.len());
     }
 
+    /// Idle windows may be passed over; what the candidates make of the others must not change by that.
+    #[test]
+    fn a_history_with_idle_stretches_is_each_window_replayed(
+        stretches in prop::collection::vec((windows(), 0_usize..60, 1_u64..=10), 1..6),
+        limit in prop::option::of(0.05_f64..4.0),
+    ) {
+        let idle = |periods| Window { length_ns: periods * 100 * MS, ..window(0, 0) };
+        let with_idle = |(busy, count, periods)| [busy, vec![idle(periods); count]].concat();
+        let windows: Vec<_> = stretches.into_iter().flat_map(with_idle).collect();
+        let mut history = History::default();
+        windows.iter().for_each(|window| history.push(window, limit));
+        let replayed = |bandwidth| {
+            let mut replay = Replay::new(bandwidth);
+            let counts = (1..).zip(&windows).map(|(number, window)| replay.window(bandwidth, window, None, number));
+            let add = |sum: Count, count: Count| Count {
+                periods: sum.periods + count.periods,
+                throttled: sum.throttled + count.throttled,
+            };
+            counts.fold(Count::default(), add)
+        };
+        for (limit_cores, count) in history.limits() {
+            prop_assert_eq!(count, replayed(Bandwidth { limit_cores, burst_ns: 0.0 }), "{} cores", limit_cores);
+        }
+        for (seconds, count) in history.bursts() {
+            let bandwidth = Bandwidth { limit_cores: limit.unwrap(), burst_ns: seconds * 1e9 };
+            prop_assert_eq!(count, replayed(bandwidth), "a burst of {} s", seconds);
+        }
+        prop_assert_eq!(history.windows(), windows.len());
+    }
+
     #[test]
     fn a_quantile_covers_its_share(used in prop::collection::vec(0_u64..60_000, 1..300)) {
         let mut history = History::default();
