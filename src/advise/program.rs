@@ -14,12 +14,16 @@ pub(super) struct Program {
     machine: Machine,
     /// Windows since it was first seen.
     windows: u64,
+    /// It is time to look again, once something has run.
+    is_due: bool,
+    /// CPU time of the container at the last look, nanoseconds: what has not run since has not become another program.
+    used_ns: Option<u64>,
     runtime: Option<Runtime>,
 }
 
 impl Program {
-    /// Looks where another process is the first, where its CPUs or its limit have changed, and from time to time: soon
-    /// after its start, when it may be the container runtime still, or a shell, and then ever more seldom.
+    /// Looks where another process is the first, where its CPUs or its limit have changed, and, if it runs, from time to
+    /// time: soon after its start, when it may be the container runtime still, or a shell, and then ever more seldom.
     pub(super) fn follow(&mut self, row: &ContainerRow, detector: &mut Detector) {
         if self.pid != row.first_pid {
             *self = Self { pid: row.first_pid, ..Self::default() };
@@ -30,9 +34,11 @@ impl Program {
         let first_limit_cores = self.machine.first_limit_cores.or(limit_cores);
         let cpus = row.cpuset.as_ref().map(|cpuset| cpuset.count);
         let machine = Machine { cpus, limit_cores, first_limit_cores };
-        let is_time = self.windows.is_power_of_two() || self.windows.is_multiple_of(LOOK_EVERY);
-        if is_time || machine != self.machine {
-            self.machine = machine;
+        self.is_due |= self.windows.is_power_of_two() || self.windows.is_multiple_of(LOOK_EVERY);
+        let used_ns = row.usage_ns();
+        let has_run = used_ns.is_none() || used_ns != self.used_ns;
+        if self.is_due && has_run || machine != self.machine {
+            (self.machine, self.used_ns, self.is_due) = (machine, used_ns, false);
             self.runtime = detector.detect(pid, machine);
         }
     }
@@ -110,6 +116,21 @@ mod tests {
             found(&program) == Some((Language::Jvm, Some(2)))
         });
         assert_eq!(windows, Some(100), "the 1200th");
+    }
+
+    #[test]
+    fn what_has_not_run_is_not_looked_at_and_once_it_has_it_is_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
+        let used = |user_ns| ContainerRow { user_ns: Some(user_ns), system_ns: Some(1), ..row(7, 2) };
+        exec(root.path(), 7, "sh");
+        program.follow(&used(5), &mut detector);
+        // As no process could: without a nanosecond of CPU time.
+        exec(root.path(), 7, "node");
+        (0..1000).for_each(|_| program.follow(&used(5), &mut detector));
+        assert_eq!(found(&program), Some((Language::Unknown, None)));
+        program.follow(&used(6), &mut detector);
+        assert_eq!(found(&program), Some((Language::Nodejs, Some(1))));
     }
 
     #[test]

@@ -148,7 +148,7 @@ fn container_key(row: &ContainerRow) -> Key {
 }
 
 fn container_counters(row: &ContainerRow) -> Counters {
-    Counters { usage_ns: usage_ns(row), cfs: row.cfs, ancestor_ns: row.throttled_ancestor_ns }
+    Counters { usage_ns: row.usage_ns(), cfs: row.cfs, ancestor_ns: row.throttled_ancestor_ns }
 }
 
 fn pod_key(row: &PodRow) -> Key {
@@ -160,12 +160,8 @@ fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
     let of_pod = |container: &&ContainerRow| {
         container.identity.namespace == row.identity.namespace && container.identity.pod == row.identity.pod
     };
-    let usage_ns = snapshot.containers.iter().filter(of_pod).filter_map(usage_ns).sum();
+    let usage_ns = snapshot.containers.iter().filter(of_pod).filter_map(ContainerRow::usage_ns).sum();
     Counters { usage_ns: Some(usage_ns), cfs: Some(row.cfs), ancestor_ns: None }
-}
-
-fn usage_ns(row: &ContainerRow) -> Option<u64> {
-    Some(row.user_ns? + row.system_ns?)
 }
 
 impl fmt::Display for Table {

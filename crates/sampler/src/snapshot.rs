@@ -155,6 +155,14 @@ pub struct ContainerRow {
     pub memory_request_bytes: Option<u64>,
 }
 
+impl ContainerRow {
+    /// CPU time, nanoseconds.
+    #[must_use]
+    pub fn usage_ns(&self) -> Option<u64> {
+        Some(self.user_ns? + self.system_ns?)
+    }
+}
+
 /// One of the kubelet's cgroups.
 #[derive(Debug, Clone)]
 pub struct CgroupRow {

@@ -16,7 +16,7 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
     )
     .read(|row, out| {
         let [id, name, image] = labels(row);
-        out.with([id, name, image, Label::Text("total")]).seconds(live(row, row.user_ns.zip(row.system_ns)).map(sum));
+        out.with([id, name, image, Label::Text("total")]).seconds(live(row, row.usage_ns()));
     }),
     counter("container_cpu_cfs_periods_total", LABELS, "Enforcement periods of the container's own quota.")
         .read(|row, out| put(row, out, row.cfs.map(|cfs| cfs.periods))),
@@ -53,8 +53,4 @@ fn put(row: &ContainerRow, out: &mut Samples<'_>, value: Option<u64>) {
 /// cAdvisor forgets a container with its cgroup.
 fn live<T>(row: &ContainerRow, value: Option<T>) -> Option<T> {
     value.filter(|_| row.live)
-}
-
-fn sum((user_ns, system_ns): (u64, u64)) -> u64 {
-    user_ns + system_ns
 }
