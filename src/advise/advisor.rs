@@ -31,9 +31,9 @@ struct Node {
     metrics: Arc<AgentMetrics>,
     /// The value of the label.
     objective: Arc<str>,
-    /// By the labels of the series, which outlive restarts.
-    subjects: HashMap<Box<str>, Subject>,
     latest: Arc<NodeSnapshot>,
+    /// One a row of `latest`, in its order.
+    subjects: Vec<Subject>,
     last: Option<Instant>,
     windows: u64,
     /// Windows of a container before a limit is advised.
@@ -47,8 +47,8 @@ impl Advisor {
             detector: Detector::new(proc_root),
             metrics,
             objective: OBJECTIVE.to_string().into(),
-            subjects: HashMap::new(),
             latest: Arc::default(),
+            subjects: Vec::new(),
             last: None,
             windows: 0,
             fewest_windows: (after.as_secs() / WINDOW.as_secs()).max(1) as usize,
@@ -73,27 +73,25 @@ impl Advisor {
     /// Labels and cgroups of busy containers whose shape has not been looked for the longest.
     pub(super) fn wanted_shapes(&self, count: usize) -> Vec<(Box<str>, Arc<str>)> {
         let mut node = self.lock();
-        let latest = Arc::clone(&node.latest);
-        let live = latest.containers.iter().filter(|row| row.live);
-        let mut wanted: Vec<_> = live
-            .filter_map(|row| {
-                let since = node.subjects.get(&row.identity.labels)?.windows_without_a_look()?;
-                Some((since, &row.identity.labels, row.cgroup.as_ref()?))
-            })
-            .collect();
-        wanted.sort_by_key(|&(since, ..)| std::cmp::Reverse(since));
+        let rows = node.latest.containers.iter().zip(&node.subjects).enumerate();
+        let live = rows.filter(|(_, (row, _))| row.live);
+        let mut wanted: Vec<_> =
+            live.filter_map(|(at, (_, subject))| Some((subject.windows_without_a_look()?, at))).collect();
+        wanted.sort_by_key(|&(since, _)| std::cmp::Reverse(since));
         wanted.truncate(count);
-        for (_, labels, _) in &wanted {
-            if let Some(subject) = node.subjects.get_mut(*labels) {
-                subject.look();
-            }
-        }
-        wanted.into_iter().map(|(_, labels, cgroup)| (labels.clone(), Arc::clone(cgroup))).collect()
+        let look = |(_, at): (u64, usize)| {
+            node.subjects[at].look();
+            let row = &node.latest.containers[at];
+            Some((row.identity.labels.clone(), Arc::clone(row.cgroup.as_ref()?)))
+        };
+        wanted.into_iter().filter_map(look).collect()
     }
 
     /// Takes in how a container's work has just arrived.
     pub(super) fn propose(&self, labels: &str, shape: Stretch) {
-        if let Some(subject) = self.lock().subjects.get_mut(labels) {
+        let mut node = self.lock();
+        let at = node.latest.containers.iter().position(|row| *row.identity.labels == *labels);
+        if let Some(subject) = at.and_then(|at| node.subjects.get_mut(at)) {
             subject.propose(shape);
         }
     }
@@ -101,11 +99,9 @@ impl Advisor {
     /// The advice for every container that lives.
     pub(crate) fn advice(&self) -> Report {
         let node = self.lock();
-        let quotas = quotas(&node.latest, |row| {
-            node.subjects.get(&row.identity.labels).map(|subject| subject.member(row)).unwrap_or_default()
-        });
-        let rows = node.latest.containers.iter().filter(|row| row.live);
-        Report { objective: OBJECTIVE, containers: rows.filter_map(|row| node.report(row, &quotas)).collect() }
+        let quotas = quotas(&node.latest.pods, node.live().map(|(row, subject)| (row, subject.member(row))));
+        let containers = node.live().map(|(row, subject)| node.report(row, subject, &quotas)).collect();
+        Report { objective: OBJECTIVE, containers }
     }
 
     fn lock(&self) -> MutexGuard<'_, Node> {
@@ -121,39 +117,45 @@ impl Node {
         }
         let length = self.last.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
-        for row in latest.containers.iter().filter(|row| row.live) {
-            let labels = &row.identity.labels;
-            if !self.subjects.contains_key(labels) {
-                self.subjects.insert(labels.clone(), Subject::default());
-            }
-            let Some(subject) = self.subjects.get_mut(labels) else { continue };
+        self.turn_to(latest);
+        for (row, subject) in self.latest.containers.iter().zip(&mut self.subjects).filter(|(row, _)| row.live) {
             subject.observe(row, length_ns, self.fewest_windows);
             subject.detect(row, &mut self.detector);
         }
-        if self.subjects.len() > latest.containers.len() {
-            let known: std::collections::HashSet<&str> =
-                latest.containers.iter().map(|row| &*row.identity.labels).collect();
-            self.subjects.retain(|labels, _| known.contains(&**labels));
-        }
-        self.latest = latest;
         if self.windows.is_multiple_of(EXPORT_EVERY) {
             self.export();
         }
         self.windows += 1;
     }
 
+    /// Lets each subject follow its labels, which outlive restarts.
+    fn turn_to(&mut self, latest: Arc<NodeSnapshot>) {
+        let before = std::mem::replace(&mut self.latest, latest);
+        let (old, new) = (&before.containers, &self.latest.containers);
+        let is_same = |(old, new): (&ContainerRow, &ContainerRow)| Arc::ptr_eq(&old.identity, &new.identity);
+        if old.len() == new.len() && old.iter().zip(new).all(is_same) {
+            return;
+        }
+        let labels = old.iter().map(|row| &*row.identity.labels);
+        let mut known: HashMap<&str, Subject> = labels.zip(std::mem::take(&mut self.subjects)).collect();
+        self.subjects = new.iter().map(|row| known.remove(&*row.identity.labels).unwrap_or_default()).collect();
+    }
+
+    /// Every container that lives.
+    fn live(&self) -> impl Iterator<Item = (&ContainerRow, &Subject)> {
+        self.latest.containers.iter().zip(&self.subjects).filter(|(row, _)| row.live)
+    }
+
     fn export(&self) {
-        let rows = self.latest.containers.iter().filter(|row| row.live && !row.identity.namespace.is_empty());
-        let subject = |row: &ContainerRow| self.subjects.get(&row.identity.labels);
-        let rows = rows.filter_map(|row| Some(subject(row)?.advised(row, &self.objective))).collect();
+        let rows = self.live().filter(|(row, _)| !row.identity.namespace.is_empty());
+        let rows = rows.map(|(row, subject)| subject.advised(row, &self.objective)).collect();
         self.metrics.advice().set(rows);
     }
 
-    fn report(&self, row: &ContainerRow, quotas: &Quotas<'_>) -> Option<ContainerReport> {
+    fn report(&self, row: &ContainerRow, subject: &Subject, quotas: &Quotas<'_>) -> ContainerReport {
         let pod = quotas.get(&(&*row.identity.namespace, &*row.identity.pod)).copied();
-        let facts = self.subjects.get(&row.identity.labels)?.facts(row, &self.latest.node.kernel.release);
-        let facts = Facts { pod, ..facts };
-        Some(ContainerReport {
+        let facts = Facts { pod, ..subject.facts(row, &self.latest.node.kernel.release) };
+        ContainerReport {
             namespace: row.identity.namespace.clone(),
             pod: row.identity.pod.clone(),
             container: row.identity.container.clone(),
@@ -163,6 +165,6 @@ impl Node {
             runtime: facts.runtime,
             cpu: facts.cpu,
             memory: facts.memory,
-        })
+        }
     }
 }

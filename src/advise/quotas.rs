@@ -3,18 +3,21 @@
 use std::collections::HashMap;
 
 use analysis::{Member, PodQuota};
-use sampler::snapshot::{ContainerRow, NodeSnapshot};
+use sampler::snapshot::{ContainerRow, PodRow};
 
 /// By namespace and pod.
 pub(super) type Quotas<'a> = HashMap<(&'a str, &'a str), PodQuota>;
 
-/// Of every pod whose cgroup has a quota now. `member` is what is known of the containers of these labels.
-pub(super) fn quotas<'a>(snapshot: &'a NodeSnapshot, member: impl Fn(&ContainerRow) -> Member) -> Quotas<'a> {
+/// Of every pod whose cgroup has a quota now, with what is known of its containers.
+pub(super) fn quotas<'a>(
+    pods: &'a [PodRow],
+    containers: impl Iterator<Item = (&'a ContainerRow, Member)>,
+) -> Quotas<'a> {
     let mut members: HashMap<_, Vec<Member>> = HashMap::new();
-    for row in snapshot.containers.iter().filter(|row| row.live) {
-        members.entry((&*row.identity.namespace, &*row.identity.pod)).or_default().push(member(row));
+    for (row, member) in containers {
+        members.entry((&*row.identity.namespace, &*row.identity.pod)).or_default().push(member);
     }
-    let quotas = snapshot.pods.iter().filter_map(|pod| {
+    let quotas = pods.iter().filter_map(|pod| {
         let name = (&*pod.identity.namespace, &*pod.identity.pod);
         let quota = PodQuota::of(pod.limit_cores?, pod.cfs.throttled_periods > 0, members.get(&name)?);
         Some((name, quota))
