@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use cgroupfs::Version;
-use kernel_text::{Bandwidth, CpuPressure};
+use kernel_text::{Bandwidth, CpuPressure, CpuacctStat};
 use pods::path::{CgroupPath, Driver, QosClass};
 
 use crate::budget::DescriptorBudget;
@@ -214,7 +214,8 @@ impl Cgroup {
             quiet: self.quiet_from.is_some_and(|from| tick - from >= QUIET_TICKS),
             ancestors: is_container && above.had_quota,
             usage: is_container && version == Version::V2,
-            more_than_usage_ns: self.marks.user.is_known().then(|| self.marks.split.usage_ns()),
+            usage_before_ns: self.marks.user.is_known().then(|| self.marks.split.usage_ns()),
+            split_at_ns: self.marks.acct.map(|(_, usage_ns)| usage_ns),
         }
     }
 
@@ -250,6 +251,8 @@ fn lowest(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Marks {
     seen: bool,
+    /// v1: the last `cpuacct.stat`, with the usage at which it was read.
+    acct: Option<(CpuacctStat, u64)>,
     split: CpuSplit,
     user: Mark,
     system: Mark,
@@ -311,7 +314,9 @@ impl Marks {
 
     /// (user, system) time whose sum is the kernel's usage: v1 counts the parts in ticks, v2 cuts each to microseconds.
     fn usage(&mut self, hot: &Hot) -> (Option<u64>, Option<u64>) {
-        let v1 = || Some((hot.acct_usage_ns?, hot.acct?.user_ticks?, hot.acct?.system_ticks?));
+        self.acct = hot.acct.zip(hot.acct_usage_ns).or(self.acct);
+        let acct = self.acct.map(|(acct, _)| acct);
+        let v1 = || Some((hot.acct_usage_ns?, acct?.user_ticks?, acct?.system_ticks?));
         let v2 = || Some((hot.stat.usage_ns?, hot.stat.user_ns?, hot.stat.system_ns?));
         match v1().or_else(v2) {
             Some((usage_ns, user, system)) => {
@@ -344,5 +349,42 @@ impl Marks {
     /// The ancestors' history is this cgroup's too: both were found at the same time.
     pub(crate) fn inherit_history(&mut self) {
         self.ancestors = Some(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// (user, system) gained by a v1 container at each usage, and whether `cpuacct.stat` was read for it.
+    fn gained(readings: &[(u64, [u64; 2])]) -> Vec<(u64, u64, bool)> {
+        let key =
+            ContainerKey { uid: "uid".into(), id: "id".into(), qos: QosClass::Burstable, driver: Driver::Cgroupfs };
+        let mut cgroup = Cgroup::new("kubepods".into(), 1, Kind::Container(key), None, 1);
+        let above = PathQuota::default();
+        let gained = (1..).zip(readings).map(|(tick, &(usage_ns, [user, system]))| {
+            let is_split = cgroup.wanted(above, Version::V1, tick).splits(usage_ns);
+            let acct = CpuacctStat { user_ticks: Some(user), system_ticks: Some(system) };
+            let hot = Hot { acct_usage_ns: Some(usage_ns), acct: is_split.then_some(acct), ..Hot::default() };
+            let gains = cgroup.take(&hot, above, tick);
+            (gains.user_ns.unwrap(), gains.system_ns.unwrap(), is_split)
+        });
+        gained.collect()
+    }
+
+    #[test]
+    fn usage_is_split_anew_once_a_clock_tick_has_run_and_as_before_until_then() {
+        let readings = [(40 * MS, [3, 1]), (44 * MS, [3, 1]), (49 * MS, [3, 1]), (60 * MS, [3, 3]), (60 * MS, [3, 3])];
+        let expected =
+            [(30 * MS, 10 * MS, true), (3 * MS, MS, false), (3_750_000, 1_250_000, false), (0, 11 * MS, true)];
+        assert_eq!(gained(&readings)[..4], expected);
+        assert_eq!(gained(&readings)[4], (0, 0, false));
+    }
+
+    #[test]
+    fn a_cgroup_made_anew_is_split_at_once() {
+        assert_eq!(gained(&[(40 * MS, [3, 1]), (2 * MS, [0, 1])])[1], (0, 2 * MS, true));
     }
 }

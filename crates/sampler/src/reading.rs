@@ -82,8 +82,20 @@ pub(crate) struct Wanted {
     pub(crate) ancestors: bool,
     /// `cpu.stat` also holds the usage: a container on v2.
     pub(crate) usage: bool,
-    /// v1: its usage when it was last read; as long as that stands, there is nothing new to split.
-    pub(crate) more_than_usage_ns: Option<u64>,
+    /// v1: its usage when it was last read.
+    pub(crate) usage_before_ns: Option<u64>,
+    /// v1: its usage when `cpuacct.stat` was last read.
+    pub(crate) split_at_ns: Option<u64>,
+}
+
+/// The unit of `cpuacct.stat`, USER_HZ: less than that is nothing new to it.
+const CLOCK_TICK_NS: u64 = 10_000_000;
+
+impl Wanted {
+    /// This usage is worth being split anew into user and system time.
+    pub(crate) fn splits(&self, usage_ns: u64) -> bool {
+        self.split_at_ns.is_none_or(|at| usage_ns < at || usage_ns - at >= CLOCK_TICK_NS)
+    }
 }
 
 impl Hot {
@@ -95,13 +107,14 @@ impl Hot {
         // ancestors' part smaller, and the next reading mends it.
         let local = wanted.ancestors.then(|| reader.get(FileId::CpuStatLocal, CpuStat::parse)).flatten();
         let usage = reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text));
-        let has_run = usage.is_none_or(|usage| wanted.more_than_usage_ns != Some(usage));
+        let has_run = usage.is_none_or(|usage| wanted.usage_before_ns != Some(usage));
+        let is_split = usage.is_some_and(|usage| wanted.splits(usage));
         let stat = wanted.usage || (wanted.cfs || has_quota) && (has_run || !wanted.quiet);
         Self {
             local_throttled_ns: local.and_then(|local| local.throttled_ns),
             stat: stat.then(|| reader.get(FileId::CpuStat, CpuStat::parse)).flatten().unwrap_or_default(),
             acct_usage_ns: usage,
-            acct: has_run.then(|| reader.get(FileId::AcctStat, CpuacctStat::parse)).flatten(),
+            acct: is_split.then(|| reader.get(FileId::AcctStat, CpuacctStat::parse)).flatten(),
             bandwidth,
             weight: weight(reader),
         }
