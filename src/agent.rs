@@ -168,7 +168,7 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
         interval: config.sample_interval,
         cpu_budget_cores: config.cpu_budget,
         reconcile_interval: config.reconcile_interval,
-        descriptors: DescriptorBudget::from_limit(limit.soft),
+        descriptors: DescriptorBudget::from_limit(limit.soft).at_most(config.max_open_files),
     }
 }
 

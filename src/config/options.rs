@@ -77,6 +77,10 @@ options! {
     /// CPU that the agent itself may use, cores; above it the sample interval is doubled [default: 0.02]
     #[arg(long, env = "CPUWARDEN_CPU_BUDGET", help_heading = "Sampling", value_name = "CORES")]
     cpu_budget: f64,
+    /// Most cgroup files that are kept open: each costs the agent's own cgroup 5 KiB of kernel memory, and a file that
+    /// is opened for each read costs ten times the CPU [default: 12288]
+    #[arg(long, env = "CPUWARDEN_MAX_OPEN_FILES", help_heading = "Sampling", value_name = "N")]
+    max_open_files: u64,
     /// How long a container is watched before a limit is advised, at least 10s [default: 5m]
     #[arg(long, env = "CPUWARDEN_ADVICE_AFTER", help_heading = "Sampling", value_name = "TIME")]
     advice_after: Span,

@@ -16,6 +16,8 @@ const SAMPLE_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_mill
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 /// Cores.
 const CPU_BUDGET: f64 = 0.02;
+/// 60 MiB of kernel memory, half of the chart's limit.
+const MAX_OPEN_FILES: u64 = 12_288;
 const ADVICE_AFTER: Duration = Duration::from_secs(300);
 const ADVICE_AFTER_AT_LEAST: Duration = Duration::from_secs(10);
 
@@ -37,6 +39,7 @@ pub(crate) struct Config {
     pub(crate) sample_interval: Duration,
     pub(crate) reconcile_interval: Duration,
     pub(crate) cpu_budget: f64,
+    pub(crate) max_open_files: u64,
     pub(crate) advice_after: Duration,
     pub(crate) sched_trace: SchedTraceMode,
     pub(crate) sched_trace_budget: f64,
@@ -78,6 +81,7 @@ impl Config {
             sample_interval,
             reconcile_interval: span(options.reconcile_interval, RECONCILE_INTERVAL.max(sample_interval)),
             cpu_budget: options.cpu_budget.unwrap_or(CPU_BUDGET),
+            max_open_files: options.max_open_files.unwrap_or(MAX_OPEN_FILES),
             advice_after: span(options.advice_after, ADVICE_AFTER),
             sched_trace: options.sched_trace.unwrap_or_default(),
             sched_trace_budget: options.sched_trace_budget.unwrap_or(SCHED_TRACE_BUDGET),
@@ -144,6 +148,7 @@ impl Config {
             sample_interval: Some(Span(self.sample_interval)),
             reconcile_interval: Some(Span(self.reconcile_interval)),
             cpu_budget: Some(self.cpu_budget),
+            max_open_files: Some(self.max_open_files),
             advice_after: Some(Span(self.advice_after)),
             sched_trace: Some(self.sched_trace),
             sched_trace_budget: Some(self.sched_trace_budget),

@@ -167,7 +167,9 @@ fn descriptors(examination: &Examination) -> Finding {
         0 => Finding::good("descriptors", limit),
         unkept => {
             Finding::lacking("descriptors", format!("{limit}: files of {unkept} cgroups are opened at each read"))
-                .remedy("raise the hard limit of open files (LimitNOFILE of the container runtime) to 20 a container")
+                .remedy(
+                    "raise --max-open-files, or the hard limit of open files (LimitNOFILE of the container runtime), to 20 a container",
+                )
         }
     }
 }

@@ -35,6 +35,13 @@ impl DescriptorBudget {
         Self { whole, left: whole, keep: Rhythm::Counter }
     }
 
+    /// The same, but at most `most`.
+    #[must_use]
+    pub fn at_most(self, most: u64) -> Self {
+        let whole = self.whole.min(most);
+        Self { whole, left: whole, ..self }
+    }
+
     /// Decides which rhythms are kept: the most whose files, `wanted(rhythm)` of each, fit together. True when fewer
     /// are kept than before.
     pub(crate) fn plan(&mut self, wanted: impl Fn(Rhythm) -> u64) -> bool {
@@ -79,6 +86,16 @@ mod tests {
         budget.give_back(1);
         assert!(budget.take(Rhythm::Counter));
         assert!(!DescriptorBudget::from_limit(10).take(Rhythm::Counter));
+    }
+
+    #[test]
+    fn no_more_are_kept_than_was_said_and_no_more_than_there_are() {
+        let limit = DescriptorBudget::from_limit(RESERVED + 100);
+        let taken = |mut budget: DescriptorBudget| (0..1000).filter(|_| budget.take(Rhythm::Counter)).count();
+        assert_eq!([taken(limit.at_most(70)), taken(limit.at_most(700))], [70, 100]);
+        let mut planned = limit.at_most(70);
+        planned.plan(|_| 30);
+        assert!(planned.keeps(Rhythm::Setting) && !planned.keeps(Rhythm::Slow));
     }
 
     #[test]

@@ -440,7 +440,10 @@ impl Sampler {
         let unkept = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.files.any_unkept()).count();
         let reason = match unkept {
             0 => String::new(),
-            _ => "some files are opened at every read: raise the limit of open files (LimitNOFILE)".to_owned(),
+            _ => {
+                "some files are opened at every read: raise --max-open-files, or the limit of open files (LimitNOFILE)"
+                    .to_owned()
+            }
         };
         self.features.push(features::state("kept_descriptors", reason));
         let scan = self.tasks.cost();

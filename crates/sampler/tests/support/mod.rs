@@ -68,6 +68,11 @@ pub(crate) struct Node {
 impl Node {
     /// With so many pods of two containers.
     pub(crate) fn new(pods: usize) -> Self {
+        Self::with(pods, DescriptorBudget::from_limit(4096))
+    }
+
+    /// The same, with so many descriptors.
+    pub(crate) fn with(pods: usize, descriptors: DescriptorBudget) -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu cpuset memory\n").unwrap();
         make_cgroup(&root.path().join("kubepods"));
@@ -87,7 +92,7 @@ impl Node {
             interval: Duration::from_secs(1),
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::from_secs(1_000_000),
-            descriptors: DescriptorBudget::from_limit(4096),
+            descriptors,
         };
         let sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).unwrap();
         Self { root, published: sampler.published(), sampler, now: Instant::now(), usage_usec: 3000 }
@@ -106,6 +111,10 @@ impl Node {
             fs::hard_link(container(self.root.path(), number).join(file), &unwatched).unwrap();
         }
         fs::File::options().write(true).open(unwatched).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.root.path()
     }
 
     pub(crate) fn tick(&mut self) {

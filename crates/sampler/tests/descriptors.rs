@@ -1,0 +1,59 @@
+//! Where there are more files than descriptors, the rest is opened for each read: slower, and the same otherwise.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+
+use sampler::DescriptorBudget;
+use support::Node;
+
+const PODS: usize = 3;
+/// Ten of a container, two of each cgroup above.
+const FILES: usize = 2 * (PODS + 2) + 10 * 2 * PODS;
+
+/// Kernel files that this process holds open below the node's directory.
+fn kept(node: &Node) -> usize {
+    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    links.filter(|target: &PathBuf| target.starts_with(node.root())).count()
+}
+
+/// What a node shows after each of some ticks in which one container runs.
+fn seen(most: u64) -> (Vec<String>, usize, u64, Option<String>) {
+    let mut node = Node::with(PODS, DescriptorBudget::from_limit(4096).at_most(most));
+    let rows = (0..30).map(|_| {
+        node.run(1);
+        node.tick();
+        let latest = node.latest();
+        let row = |row: &sampler::snapshot::ContainerRow| {
+            let cfs = row.cfs.map(|cfs| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns));
+            let memory = (row.memory_working_set_bytes, &row.numa_memory, row.pressure_waiting_ns);
+            format!("{:?} {cfs:?} {memory:?} {:?} {:?}", row.usage_ns(), row.quota_usec, row.weight)
+        };
+        latest.containers.iter().map(row).collect::<Vec<_>>().join("\n")
+    });
+    let rows = rows.collect();
+    let latest = node.latest();
+    let feature = latest.node.features.iter().find(|feature| feature.feature == "kept_descriptors").unwrap();
+    let reason = (!feature.enabled).then(|| feature.reason.clone());
+    (rows, kept(&node), latest.sampler.unkept_cgroups, reason)
+}
+
+#[test]
+fn the_rows_are_the_same_whatever_is_kept_and_what_is_not_is_told() {
+    let (plenty, all, unkept, reason) = seen(4096);
+    assert_eq!((all, unkept, reason), (FILES, 0, None));
+    assert!(plenty[29] != plenty[0], "the running container counts: {plenty:?}");
+    // All hot files and settings fit, then only some of the hot ones, then none.
+    for most in [FILES as u64 - 1, 10, 0] {
+        let (rows, kept, unkept, reason) = seen(most);
+        assert_eq!(rows, plenty, "{most} descriptors");
+        assert!(kept as u64 <= most && (kept > 0) == (most > 0), "{kept} are kept of {most}");
+        let containers_and_others = 2 * PODS as u64..=3 * PODS as u64 + 2;
+        assert!(containers_and_others.contains(&unkept), "{unkept} cgroups, {most} descriptors");
+        assert!(reason.unwrap().contains("--max-open-files"));
+    }
+}
