@@ -107,6 +107,8 @@ pub(crate) enum Naming {
 pub(crate) struct Cgroup {
     /// Below the mount, `kubepods/burstable/pod…/…`.
     pub(crate) relative: Arc<str>,
+    /// The same from the mount on, `/kubepods/burstable/pod…/…`.
+    pub(crate) absolute: Arc<str>,
     pub(crate) inode: u64,
     pub(crate) kind: Kind,
     pub(crate) parent: Option<CgroupId>,
@@ -155,6 +157,7 @@ impl Cgroup {
         let naming = if kind == Kind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),
+            absolute: format!("/{relative}").into(),
             relative,
             inode,
             kind,

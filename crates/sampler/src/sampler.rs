@@ -408,8 +408,8 @@ impl Sampler {
         row.shares = cgroup.weight.map(Weight::shares);
         row.period_usec = cgroup.bandwidth.map(|bandwidth| bandwidth.period_usec);
         row.quota_usec = cgroup.bandwidth.and_then(|bandwidth| bandwidth.quota.usec());
-        if row.cgroup.as_deref().and_then(|path| path.strip_prefix('/')) != Some(&*cgroup.relative) {
-            row.cgroup = Some(Arc::from(format!("/{}", cgroup.relative)));
+        if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.absolute)) {
+            row.cgroup = Some(Arc::clone(&cgroup.absolute));
         }
     }
 
