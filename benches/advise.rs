@@ -1,8 +1,8 @@
 //! What advice costs. Cases:
 //!
 //! - memory of 6 h of one-second windows of 500 containers, each with a quota (the promise: 16 MiB at most)
-//! - a minute of windows of 500 containers through every candidate: idle, bursts, and busy in every period (the promise:
-//!   50 ms a minute)
+//! - a minute of windows of 500 containers through every candidate: idle, bursts, and busy in every period, the latter two
+//!   also by the shape that their work was seen in (the promise: 50 ms a minute)
 //! - a new process to its runtime (the promise: 100 µs), with an executable that is seen for the first time, and one that
 //!   is known: this bench, `sleep`, and what is installed of a JVM, Node.js and Python
 //!
@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use analysis::{History, RETAINED_WINDOWS, Window};
+use analysis::{History, READ_EVERY_NS, READINGS, RETAINED_WINDOWS, Stretch, Window};
 use runtimes::{Detector, Machine};
 
 const CONTAINERS: usize = 500;
@@ -30,8 +30,18 @@ fn main() {
         throttled_periods: Some(0),
         length_ns: 1_000_000_000,
     };
-    for (name, window) in [("idle", window(0, 0)), ("a burst of 30 ms", window(30, 2)), ("busy", window(1700, 10))] {
+    // Threads that run at once, of each twelve readings in how many, and CPU time of a window, ms.
+    let shaped = |threads: u64, busy: u64, used_ms, periods| (window(used_ms, periods), Some(shape(threads, busy)));
+    let cases = [
+        ("idle", (window(0, 0), None)),
+        ("a burst of 30 ms", (window(30, 2), None)),
+        ("busy", (window(1700, 10), None)),
+        ("bursts with their shape", shaped(2, 1, 170, 6)),
+        ("busy with its shape", shaped(2, 10, 1700, 10)),
+    ];
+    for (name, (window, shape)) in cases {
         let mut histories = vec![History::default(); CONTAINERS];
+        histories.iter_mut().for_each(|history| shape.iter().for_each(|shape| history.learn(shape.clone())));
         let mut times: Vec<_> = (0..ROUNDS).map(|_| minute_ms(&mut histories, &window)).collect();
         times.sort_by(f64::total_cmp);
         println!("{name}: {:.1} ms a minute, median of {ROUNDS}", times[ROUNDS / 2]);
@@ -43,6 +53,18 @@ fn main() {
             None => println!("{}: is not here", line[0]),
         }
     }
+}
+
+/// Two seconds of so many threads that run in the first `busy` of each twelve readings.
+fn shape(threads: u64, busy: u64) -> Stretch {
+    let mut used_ns = 0;
+    let readings: Vec<_> = (0..READINGS as u64)
+        .map(|at| {
+            used_ns += if at % 12 < busy { threads * READ_EVERY_NS } else { 0 };
+            (at * READ_EVERY_NS, used_ns)
+        })
+        .collect();
+    Stretch::from_readings(&readings).expect("the readings are dense")
 }
 
 /// Programs that wait for their input.
