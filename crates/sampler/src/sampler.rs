@@ -42,6 +42,9 @@ const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
 /// How often news are looked for while a cgroup has no name, or a new one no usage.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
 
+/// Of the histogram of throttled windows, where ticks are no longer.
+const WINDOW: Duration = Duration::from_secs(1);
+
 /// What the sampler reads and how often.
 #[derive(Debug, Clone)]
 pub struct SamplerConfig {
@@ -415,10 +418,9 @@ impl Sampler {
 
     /// Ends the window when it is a second long, or a tick where ticks are longer.
     fn close_windows(&mut self, now: Instant) {
-        let length = self.interval().max(Duration::from_secs(1));
         let began = *self.window_began.get_or_insert(now);
         // Half a tick of tolerance: a tick that comes a little early must not make a window of two.
-        if now.duration_since(began) + self.interval().min(length) / 2 < length {
+        if now.duration_since(began) + self.interval().min(WINDOW) / 2 < WINDOW {
             return;
         }
         self.window_began = Some(now);

@@ -7,6 +7,7 @@ mod support;
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sampler::DescriptorBudget;
 use support::Node;
@@ -23,7 +24,7 @@ fn kept(node: &Node) -> usize {
 
 /// What a node shows after each of some ticks in which one container runs.
 fn seen(most: u64) -> (Vec<String>, usize, u64, Option<String>) {
-    let mut node = Node::with(PODS, DescriptorBudget::from_limit(4096).at_most(most));
+    let mut node = Node::with(PODS, DescriptorBudget::from_limit(4096).at_most(most), Duration::from_secs(1));
     let rows = (0..30).map(|_| {
         node.run(1);
         node.tick();

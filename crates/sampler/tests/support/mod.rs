@@ -42,8 +42,8 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 /// Of one length, so that it can be written over.
-fn cpu_stat(usage_usec: u64) -> String {
-    let throttling = "nr_periods 9\nnr_throttled 3\nthrottled_usec 77\n";
+fn cpu_stat(usage_usec: u64, periods: u64) -> String {
+    let throttling = format!("nr_periods {periods:06}\nnr_throttled 3\nthrottled_usec 77\n");
     format!("usage_usec {usage_usec:010}\nuser_usec {usage_usec:010}\nsystem_usec 0\n{throttling}")
 }
 
@@ -52,27 +52,29 @@ fn make_cgroup(path: &Path) {
     for (name, text) in FILES {
         fs::write(path.join(name), text).unwrap();
     }
-    fs::write(path.join("cpu.stat"), cpu_stat(3000)).unwrap();
+    fs::write(path.join("cpu.stat"), cpu_stat(3000, 9)).unwrap();
     fs::write(path.join("cgroup.procs"), "").unwrap();
 }
 
-/// A node and its sampler, which looks at it once a second of its own time.
+/// A node and its sampler, which looks at it in a time of its own.
 pub(crate) struct Node {
     root: TempDir,
     sampler: Sampler,
     published: Published,
     now: Instant,
+    interval: Duration,
     usage_usec: u64,
+    periods: u64,
 }
 
 impl Node {
-    /// With so many pods of two containers.
+    /// With so many pods of two containers, looked at once a second.
     pub(crate) fn new(pods: usize) -> Self {
-        Self::with(pods, DescriptorBudget::from_limit(4096))
+        Self::with(pods, DescriptorBudget::from_limit(4096), Duration::from_secs(1))
     }
 
-    /// The same, with so many descriptors.
-    pub(crate) fn with(pods: usize, descriptors: DescriptorBudget) -> Self {
+    /// The same, with so many descriptors and such ticks.
+    pub(crate) fn with(pods: usize, descriptors: DescriptorBudget, interval: Duration) -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu cpuset memory\n").unwrap();
         make_cgroup(&root.path().join("kubepods"));
@@ -89,19 +91,21 @@ impl Node {
             kubepods: Vec::new(),
             proc_root: "/proc".into(),
             sys_root: "/sys".into(),
-            interval: Duration::from_secs(1),
+            interval,
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::from_secs(1_000_000),
             descriptors,
         };
         let sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).unwrap();
-        Self { root, published: sampler.published(), sampler, now: Instant::now(), usage_usec: 3000 }
+        let (published, now) = (sampler.published(), Instant::now());
+        Self { root, published, sampler, now, interval, usage_usec: 3000, periods: 9 }
     }
 
-    /// Lets this container run for a while.
+    /// Lets this container run for a while, in a period of its quota.
     pub(crate) fn run(&mut self, number: usize) {
         self.usage_usec += 1000;
-        self.write(number, "cpu.stat", &cpu_stat(self.usage_usec));
+        self.periods += 1;
+        self.write(number, "cpu.stat", &cpu_stat(self.usage_usec, self.periods));
     }
 
     /// Lets the kernel count: through a name that is not watched, for inotify does not tell of it.
@@ -118,8 +122,13 @@ impl Node {
     }
 
     pub(crate) fn tick(&mut self) {
-        self.now += Duration::from_secs(1);
-        self.sampler.tick(self.now);
+        self.tick_late(Duration::ZERO);
+    }
+
+    /// The next tick, which comes so late; the one after it is in time again.
+    pub(crate) fn tick_late(&mut self, late: Duration) {
+        self.now += self.interval;
+        self.sampler.tick(self.now + late);
     }
 
     pub(crate) fn latest(&self) -> Arc<NodeSnapshot> {

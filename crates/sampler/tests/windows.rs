@@ -1,0 +1,45 @@
+//! A window is a second, whatever the sample interval, or the interval where that is longer.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
+use std::time::Duration;
+
+use sampler::DescriptorBudget;
+use support::Node;
+
+/// Windows in so much time of a container that has periods at each tick, and of one that has none; a tick in three comes
+/// late by so much.
+fn windows(interval: Duration, time: Duration, late: Duration) -> [u64; 2] {
+    let mut node = Node::with(1, DescriptorBudget::from_limit(4096), interval);
+    // The first reading is history, and begins a window.
+    node.tick();
+    let ticks = time.as_nanos() / interval.as_nanos();
+    for tick in 0..ticks {
+        node.run(0);
+        node.tick_late(if tick % 3 == 1 { late } else { Duration::ZERO });
+    }
+    let latest = node.latest();
+    [0, 1].map(|number| latest.containers[number].windows.unwrap().counts.iter().sum())
+}
+
+#[test]
+fn a_window_is_a_second_at_any_shorter_interval() {
+    for millis in [100, 200, 250, 500, 1000] {
+        let interval = Duration::from_millis(millis);
+        for late in [0, 10, 40] {
+            let counted = windows(interval, Duration::from_secs(30), interval * late / 100);
+            assert_eq!(counted, [30, 0], "every {millis} ms, {late} % late");
+        }
+    }
+}
+
+#[test]
+fn a_window_is_the_interval_where_that_is_longer() {
+    for seconds in [2, 5, 60] {
+        let interval = Duration::from_secs(seconds);
+        assert_eq!(windows(interval, interval * 7, interval / 10), [7, 0], "every {seconds} s");
+    }
+}
