@@ -1,6 +1,8 @@
 //! One tick: find, name, read, count, publish.
 
+mod life;
 mod names;
+mod reads;
 mod rows;
 mod turns;
 
@@ -11,20 +13,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use cgroupfs::Hierarchy;
 use cgroupfs::node::own_cpu_ns;
-use cgroupfs::{Hierarchy, Version};
 use pods::PodIndex;
 
 use crate::budget::DescriptorBudget;
-use crate::cgroup::{Cgroup, CgroupId, ContainerKey, Gains, Kind, Naming, PathQuota};
+use crate::cgroup::{CgroupId, ContainerKey};
 use crate::features;
-use crate::files::{Place, ReadErrors};
+use crate::files::ReadErrors;
 use crate::governor::Governor;
 use crate::naming::PodNames;
 use crate::probe::NodeProbe;
 use crate::publish::{Published, Publisher};
-use crate::reading::{Hot, Reader, Weight};
-use crate::series::{ContainerSeries, PodSeries, SeriesId, Table, Track};
+use crate::series::{ContainerSeries, PodSeries, SeriesId, Table};
 use crate::slow::Slow;
 use crate::snapshot::FeatureState;
 use crate::tasks::TaskScan;
@@ -35,9 +36,6 @@ use crate::wake::{Cause, Wake};
 /// Ticks in which a new cgroup's missing files are looked for again: runtimes make a container's cgroup in one v1
 /// hierarchy after the other.
 const YOUNG_TICKS: u64 = 3;
-
-/// A process is charged for its last microseconds after its end was told; a runtime takes longer to remove the cgroup.
-const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
 
 /// How often news are looked for while a cgroup has no name, or a new one no usage.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
@@ -205,55 +203,13 @@ impl Sampler {
         }
     }
 
-    /// The first process of a cgroup has ended: its counters may be about to go.
-    fn read_last(&mut self, id: CgroupId) {
-        let Some(cgroup) = self.tree.cgroups.get_mut(id) else { return };
-        cgroup.exit = None;
-        self.read(id);
-        self.again.push((Instant::now() + LAST_MICROSECONDS, id));
-    }
-
-    /// Reads once more what is due by `now`; gives when the next is.
-    fn read_again(&mut self, now: Instant) -> Option<Instant> {
-        for (due, id) in std::mem::take(&mut self.again) {
-            if due > now {
-                self.again.push((due, id));
-            } else if self.tree.cgroups.contains(id) {
-                self.read(id);
-            }
-        }
-        self.again.iter().map(|(due, _)| *due).min()
-    }
-
-    /// Finds the first process of containers that have none yet: on v1 nothing else tells of a container's end while
-    /// its counters can still be read. On v2 `cgroup.events` does.
-    fn watch_exits(&mut self, walked: bool) {
-        if self.tree.hierarchy.version == Version::V2 {
-            return;
-        }
-        let tick = self.tree.tick;
-        for (id, cgroup) in &mut self.tree.cgroups {
-            let young = tick < cgroup.born + YOUNG_TICKS;
-            if cgroup.exit.is_some()
-                || !(young || walked)
-                || !cgroup.is_read()
-                || !matches!(cgroup.kind, Kind::Container(_))
-            {
-                continue;
-            }
-            let pid = cgroupfs::first_pid(&self.tree.hierarchy.cpu.join(&*cgroup.relative));
-            cgroup.exit = pid.and_then(|pid| self.wake.on_exit(id, pid).ok());
-        }
-    }
-
     /// Takes in what inotify tells: opens what is new at once and reads the last counters of what has just emptied.
     fn attend(&mut self) {
         self.tree.drain_events(&mut self.errors);
         self.settle();
         for id in std::mem::take(&mut self.tree.populated) {
             if self.tree.cgroups.contains(id) {
-                self.read(id);
-                self.again.push((Instant::now() + LAST_MICROSECONDS, id));
+                self.read_twice(id);
             }
         }
     }
@@ -281,139 +237,6 @@ impl Sampler {
             self.tell_features();
         }
         self.publish();
-    }
-
-    /// Lets series follow the cgroups that came and went.
-    fn settle(&mut self) {
-        for (id, cgroup) in std::mem::take(&mut self.tree.removed) {
-            self.forget(id, &cgroup);
-        }
-        for id in std::mem::take(&mut self.tree.added) {
-            self.greet(id);
-        }
-    }
-
-    fn forget(&mut self, id: CgroupId, cgroup: &Cgroup) {
-        match (&cgroup.kind, cgroup.series) {
-            (Kind::Pod { .. }, series) => {
-                if let Some(series) = series {
-                    self.pods.detach(series);
-                }
-                self.pods.drop_pod(id);
-                self.ghosts.retain(|ghost| ghost.pod != id);
-                self.containers.drop_pod(id);
-            }
-            (Kind::Container(key), Some(series)) => {
-                self.tasks.forget(id);
-                self.containers.detach(series);
-                if cgroup.naming != Naming::Named {
-                    let pod = cgroup.parent.unwrap_or(id);
-                    self.ghosts.push(Ghost { key: key.clone(), found: cgroup.found, series, pod });
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn greet(&mut self, id: CgroupId) {
-        let cgroup = &mut self.tree.cgroups[id];
-        let Kind::Container(key) = &cgroup.kind else { return };
-        // Without names a sandbox can still be told by what runs in it.
-        let directory = self.tree.hierarchy.cpu.join(&*cgroup.relative);
-        let process = cgroupfs::first_pid(&directory).and_then(|pid| cgroupfs::process_name(&self.proc_root, pid));
-        if process.as_deref() == Some("pause") {
-            cgroup.naming = Naming::Sandbox;
-            self.tree.close_files(id);
-            return;
-        }
-        self.probe.kernel.cgroup_driver = key.driver.as_str();
-        let (parent, born) = (cgroup.parent, cgroup.born);
-        if parent.is_some_and(|parent| self.tree.cgroups[parent].born == born) {
-            self.tree.cgroups[id].marks.inherit_history();
-        }
-        self.name(id);
-        self.awaits_news = true;
-    }
-
-    /// Reads every cgroup.
-    fn read_all(&mut self) {
-        self.read_ranks(|_| true);
-        let vanished = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.vanished).map(|(id, _)| id);
-        let vanished: Vec<CgroupId> = vanished.collect();
-        for id in vanished {
-            if self.tree.cgroups.contains(id) {
-                self.tree.remove(id);
-            }
-        }
-        self.settle();
-    }
-
-    /// Reads those that `wanted` selects, ancestors before descendants.
-    fn read_ranks(&mut self, wanted: impl Fn(&Cgroup) -> bool) {
-        for rank in 0..=3 {
-            for id in 0..self.tree.cgroups.capacity() {
-                let is_next = |cgroup: &Cgroup| cgroup.kind.rank() == rank && wanted(cgroup);
-                if self.tree.cgroups.get(id).is_some_and(is_next) {
-                    self.read(id);
-                }
-            }
-        }
-    }
-
-    /// Reads one cgroup's counters into its series.
-    fn read(&mut self, id: CgroupId) {
-        let (is_turn, tells_settings) = (self.is_late_turn(id), self.tree.tells_settings());
-        let above = self.tree.cgroups[id].parent.map_or(PathQuota::default(), |parent| self.tree.cgroups[parent].path);
-        let cgroup = &mut self.tree.cgroups[id];
-        if !cgroup.is_read() {
-            return;
-        }
-        let is_young = self.tree.tick < cgroup.born + YOUNG_TICKS;
-        let settings = std::mem::take(&mut cgroup.settings_changed) || is_young || is_turn || !tells_settings;
-        let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings };
-        let (buffer, errors) = (&mut self.buffer, &mut self.errors);
-        let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
-        let hot = Hot::read(&mut reader, cgroup.wanted(above, self.tree.hierarchy.version, self.tree.tick));
-        if reader.vanished {
-            cgroup.vanished = true;
-            return;
-        }
-        let gains = cgroup.take(&hot, above, self.tree.tick);
-        match cgroup.kind {
-            Kind::Pod { .. } => self.count_pod(id, &gains),
-            Kind::Container(_) => self.count_container(id, &gains),
-            _ => {}
-        }
-    }
-
-    fn count_pod(&mut self, id: CgroupId, gains: &Gains) {
-        if !self.tree.cgroups[id].had_quota {
-            return;
-        }
-        if self.tree.cgroups[id].series.is_none() {
-            self.name_pod(id);
-        }
-        let cgroup = &self.tree.cgroups[id];
-        if let Some(series) = cgroup.series {
-            let limit = cgroup.bandwidth.and_then(|bandwidth| bandwidth.limit_cores());
-            self.pods.get_mut(series).gain(gains, limit);
-        }
-    }
-
-    fn count_container(&mut self, id: CgroupId, gains: &Gains) {
-        let cgroup = &self.tree.cgroups[id];
-        let Some(series) = cgroup.series else { return };
-        let series = self.containers.get_mut(series);
-        series.gain(gains, cgroup.had_quota);
-        let row = series.row_mut();
-        row.limit_cores = cgroup.path.limit_cores;
-        row.weight = cgroup.weight.map(|weight| weight.weight() as f64);
-        row.shares = cgroup.weight.map(Weight::shares);
-        row.period_usec = cgroup.bandwidth.map(|bandwidth| bandwidth.period_usec);
-        row.quota_usec = cgroup.bandwidth.and_then(|bandwidth| bandwidth.quota.usec());
-        if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.absolute)) {
-            row.cgroup = Some(Arc::clone(&cgroup.absolute));
-        }
     }
 
     /// Ends the window when it is a second long, or a tick where ticks are longer.

@@ -1,0 +1,81 @@
+//! What comes and goes: series follow their cgroups.
+
+use cgroupfs::Version;
+
+use super::{Ghost, Sampler, YOUNG_TICKS};
+use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
+
+impl Sampler {
+    /// Finds the first process of containers that have none yet: on v1 nothing else tells of a container's end while
+    /// its counters can still be read. On v2 `cgroup.events` does.
+    pub(super) fn watch_exits(&mut self, walked: bool) {
+        if self.tree.hierarchy.version == Version::V2 {
+            return;
+        }
+        let tick = self.tree.tick;
+        for (id, cgroup) in &mut self.tree.cgroups {
+            let young = tick < cgroup.born + YOUNG_TICKS;
+            if cgroup.exit.is_some()
+                || !(young || walked)
+                || !cgroup.is_read()
+                || !matches!(cgroup.kind, Kind::Container(_))
+            {
+                continue;
+            }
+            let pid = cgroupfs::first_pid(&self.tree.hierarchy.cpu.join(&*cgroup.relative));
+            cgroup.exit = pid.and_then(|pid| self.wake.on_exit(id, pid).ok());
+        }
+    }
+
+    /// Lets series follow the cgroups that came and went.
+    pub(super) fn settle(&mut self) {
+        for (id, cgroup) in std::mem::take(&mut self.tree.removed) {
+            self.forget(id, &cgroup);
+        }
+        for id in std::mem::take(&mut self.tree.added) {
+            self.greet(id);
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: CgroupId, cgroup: &Cgroup) {
+        match (&cgroup.kind, cgroup.series) {
+            (Kind::Pod { .. }, series) => {
+                if let Some(series) = series {
+                    self.pods.detach(series);
+                }
+                self.pods.drop_pod(id);
+                self.ghosts.retain(|ghost| ghost.pod != id);
+                self.containers.drop_pod(id);
+            }
+            (Kind::Container(key), Some(series)) => {
+                self.tasks.forget(id);
+                self.containers.detach(series);
+                if cgroup.naming != Naming::Named {
+                    let pod = cgroup.parent.unwrap_or(id);
+                    self.ghosts.push(Ghost { key: key.clone(), found: cgroup.found, series, pod });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn greet(&mut self, id: CgroupId) {
+        let cgroup = &mut self.tree.cgroups[id];
+        let Kind::Container(key) = &cgroup.kind else { return };
+        // Without names a sandbox can still be told by what runs in it.
+        let directory = self.tree.hierarchy.cpu.join(&*cgroup.relative);
+        let process = cgroupfs::first_pid(&directory).and_then(|pid| cgroupfs::process_name(&self.proc_root, pid));
+        if process.as_deref() == Some("pause") {
+            cgroup.naming = Naming::Sandbox;
+            self.tree.close_files(id);
+            return;
+        }
+        self.probe.kernel.cgroup_driver = key.driver.as_str();
+        let (parent, born) = (cgroup.parent, cgroup.born);
+        if parent.is_some_and(|parent| self.tree.cgroups[parent].born == born) {
+            self.tree.cgroups[id].marks.inherit_history();
+        }
+        self.name(id);
+        self.awaits_news = true;
+    }
+}
