@@ -334,8 +334,8 @@ impl Marks {
     /// else what the ancestors' own counts gained while it lived.
     fn advance_ancestor(&mut self, hot: &Hot, above: PathQuota) -> Option<u64> {
         if let Some(local) = hot.local_throttled_ns {
-            // Not read where it never had a quota of its own: then it counts nothing.
-            let own = hot.stat.throttled_ns.unwrap_or(0);
+            // Not read where it is quiet, and then as it was; nor where it never had a quota: then it counts nothing.
+            let own = self.throttled.last().unwrap_or(0);
             let gained = self.local.advance(local.saturating_sub(own));
             return above.had_quota.then_some(gained);
         }

@@ -10,6 +10,11 @@ impl Mark {
         self.0.is_some()
     }
 
+    /// The value that was read last.
+    pub(crate) fn last(self) -> Option<u64> {
+        self.0
+    }
+
     /// What the counter has gained since the last value; all of it at the first one, and when it went back: then the
     /// cgroup behind it is a new one that began at zero.
     pub(crate) fn advance(&mut self, now: u64) -> u64 {

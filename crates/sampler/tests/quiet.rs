@@ -1,0 +1,69 @@
+//! A container that is left unread while it is quiet counts nothing twice.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cgroupfs::Hierarchy;
+use pods::PodIndex;
+use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
+
+const POD: &str = "kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
+const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
+
+struct NoNames;
+
+impl PodNames for NoNames {
+    fn index(&self) -> Arc<PodIndex> {
+        Arc::default()
+    }
+
+    fn ask(&self, _: &str, _: &str) {}
+
+    fn may_answer(&self) -> bool {
+        false
+    }
+}
+
+fn write(directory: &Path, files: &[(&str, &str)]) {
+    fs::create_dir_all(directory).unwrap();
+    for (name, text) in files {
+        fs::write(directory.join(name), text).unwrap();
+    }
+}
+
+/// On v1 `cpu.stat` is passed by while a container is quiet, and `cpu.stat.local` is not.
+#[test]
+fn what_its_own_quota_denied_a_container_is_not_its_pods_doing_when_it_has_been_idle() {
+    let root = tempfile::tempdir().unwrap();
+    let quota = [("cpu.cfs_quota_us", "20000\n"), ("cpu.cfs_period_us", "100000\n")];
+    let pod = root.path().join("cpu").join(POD);
+    write(&pod, &quota);
+    write(&pod, &[("cpu.stat", "nr_periods 50\nnr_throttled 0\nthrottled_time 0\n")]);
+    write(&pod.join(ID), &quota);
+    let throttled = "nr_periods 50\nnr_throttled 40\nthrottled_time 4000\n";
+    write(&pod.join(ID), &[("cpu.stat", throttled), ("cpu.stat.local", "throttled_time 4100\n")]);
+    let usage = [("cpuacct.usage", "1000\n"), ("cpuacct.stat", "user 1\nsystem 0\n")];
+    write(&root.path().join("cpuacct").join(POD).join(ID), &usage);
+    let config = SamplerConfig {
+        hierarchy: Hierarchy::detect(root.path()).unwrap(),
+        kubepods: Vec::new(),
+        proc_root: root.path().into(),
+        sys_root: root.path().into(),
+        interval: Duration::from_secs(1),
+        cpu_budget_cores: f64::MAX,
+        reconcile_interval: Duration::from_secs(1_000_000),
+        descriptors: DescriptorBudget::from_limit(4096),
+    };
+    let mut sampler = Sampler::new(config, Box::new(NoNames)).unwrap();
+    let begun = Instant::now();
+    for second in 0..30 {
+        sampler.tick(begun + Duration::from_secs(second));
+        let latest = sampler.published().latest();
+        let row = &latest.containers[0];
+        assert_eq!((row.cfs.unwrap().throttled_ns, row.throttled_ancestor_ns), (4000, Some(100)), "at {second} s");
+    }
+}
