@@ -34,6 +34,8 @@ pub(crate) struct Tree {
     /// Filled or emptied since the last look (v2).
     pub(crate) populated: Vec<CgroupId>,
     overflowed: bool,
+    /// A top has appeared beside one that is known.
+    top_appeared: bool,
     /// Number of the present walk, for [`Cgroup::seen`].
     walk: u64,
     /// Some directory could not be listed in the present walk, though it is there.
@@ -60,6 +62,7 @@ impl Tree {
             removed: Vec::new(),
             populated: Vec::new(),
             overflowed: false,
+            top_appeared: false,
             walk: 0,
             walk_incomplete: false,
             tick: 0,
@@ -72,7 +75,7 @@ impl Tree {
 
     /// Without inotify, or after its queue overflowed, only a walk finds what is new.
     pub(crate) fn must_walk(&self) -> bool {
-        self.watch_error.is_some() || self.overflowed || self.by_path.is_empty()
+        self.watch_error.is_some() || self.overflowed || self.top_appeared || self.by_path.is_empty()
     }
 
     /// Every write to a setting is told.
@@ -115,6 +118,10 @@ impl Tree {
             }
             TreeEvent::Appeared(path) => {
                 let Some(relative) = self.relative(&path) else { return };
+                if self.is_top(relative) {
+                    self.top_appeared = true;
+                    return;
+                }
                 let Some((parent, name)) = relative.rsplit_once('/') else { return };
                 let Some(&parent) = self.by_path.get(parent) else { return };
                 if let Ok(inode) = cgroupfs::inode(&path) {
@@ -138,6 +145,7 @@ impl Tree {
             self.cgroups.iter_mut().for_each(|(_, cgroup)| cgroup.settings_changed = true);
         }
         self.walk_incomplete = false;
+        self.top_appeared = false;
         self.walk += 1;
         for top in self.tops() {
             let Ok(inode) = cgroupfs::inode(&self.absolute(&top)) else { continue };
@@ -180,12 +188,20 @@ impl Tree {
         if !self.named_tops.is_empty() {
             return self.named_tops.clone();
         }
+        // Looked for anew each time: after a change of its driver a kubelet leaves the old top beside the new one.
+        let mut tops = locate_tops(&self.hierarchy);
         let known = self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind == Kind::Root);
-        let known: Vec<String> = known.map(|(_, cgroup)| cgroup.relative.to_string()).collect();
-        if known.iter().any(|top| self.absolute(top).is_dir()) {
-            return known;
+        tops.extend(known.map(|(_, cgroup)| cgroup.relative.to_string()));
+        tops.sort();
+        tops.dedup();
+        tops
+    }
+
+    fn is_top(&self, relative: &str) -> bool {
+        match self.named_tops.is_empty() {
+            true => path::split(relative).is_some_and(|split| split.relative.is_empty()),
+            false => self.named_tops.iter().any(|top| top == relative),
         }
-        locate_tops(&self.hierarchy)
     }
 
     /// Lists one known directory and meets what is in it.
@@ -243,6 +259,9 @@ impl Tree {
         self.added.push(id);
         self.open_files(id, errors);
         self.watch_cgroup(relative, has_children);
+        if parent.is_none() {
+            self.watch_beside(relative);
+        }
         if has_children {
             // After the watch: what was made before it is found here, what is made after it is reported.
             self.scan(id, errors);
@@ -257,6 +276,18 @@ impl Tree {
             (false, Version::V1) => watch.watch_leaf(&path),
             (false, Version::V2) => watch.watch_leaf(&path).and_then(|()| watch.watch_population(&path)),
         };
+        self.note_watch(result);
+    }
+
+    /// Watches the directory that a top is in: there it goes, and comes back.
+    fn watch_beside(&mut self, top: &str) {
+        let path = self.absolute(top);
+        let (Some(watch), Some(parent)) = (&mut self.watch, path.parent()) else { return };
+        let result = watch.watch(parent);
+        self.note_watch(result);
+    }
+
+    fn note_watch(&mut self, result: cgroupfs::Result<()>) {
         if let Err(error) = result
             && !error.is_vanished()
         {

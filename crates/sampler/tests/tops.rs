@@ -1,0 +1,139 @@
+//! The kubelet's top cgroup may come, go, and come back elsewhere while the agent runs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cgroupfs::Hierarchy;
+use pods::PodIndex;
+use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
+use tempfile::TempDir;
+
+const RECONCILE: Duration = Duration::from_secs(30);
+const CGROUPFS: &str = "kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
+const SYSTEMD: &str = "kubepods.slice/kubepods-pod8e0d3a0c_5f4b_4f60_9f2a_3d8c1d0c0004.slice";
+
+struct NoNames;
+
+impl PodNames for NoNames {
+    fn index(&self) -> Arc<PodIndex> {
+        Arc::default()
+    }
+
+    fn ask(&self, _: &str, _: &str) {}
+
+    fn may_answer(&self) -> bool {
+        false
+    }
+}
+
+/// A v2 node without any kubelet.
+struct Node {
+    root: TempDir,
+    sampler: Sampler,
+    now: Instant,
+}
+
+impl Node {
+    fn new(kubepods: &[&str]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
+        let config = SamplerConfig {
+            hierarchy: Hierarchy::detect(root.path()).unwrap(),
+            kubepods: kubepods.iter().map(|top| (*top).to_owned()).collect(),
+            proc_root: root.path().into(),
+            sys_root: root.path().into(),
+            interval: Duration::from_secs(1),
+            cpu_budget_cores: f64::MAX,
+            reconcile_interval: RECONCILE,
+            descriptors: DescriptorBudget::from_limit(4096),
+        };
+        let sampler = Sampler::new(config, Box::new(NoNames)).unwrap();
+        Self { root, sampler, now: Instant::now() }
+    }
+
+    fn path(&self, below: &str) -> std::path::PathBuf {
+        self.root.path().join(below)
+    }
+
+    /// Makes a container's cgroup and everything above it.
+    fn start(&self, pod: &str, leaf: &str) {
+        let directory = self.path(pod).join(leaf);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("cpu.stat"), "usage_usec 5\nuser_usec 5\nsystem_usec 0\n").unwrap();
+    }
+
+    /// How many containers there are after the next tick.
+    fn containers(&mut self) -> usize {
+        self.now += Duration::from_secs(1);
+        self.sampler.tick(self.now);
+        self.sampler.published().latest().containers.len()
+    }
+}
+
+fn id(number: u32) -> String {
+    format!("{number:064x}")
+}
+
+fn scope(number: u32) -> String {
+    format!("cri-containerd-{number:064x}.scope")
+}
+
+fn remove(top: &Path) {
+    fs::remove_dir_all(top).unwrap();
+}
+
+#[test]
+fn a_top_that_comes_after_the_agent_and_goes_and_comes_back_is_found_by_the_next_tick() {
+    for named in [&[][..], &["kubepods"]] {
+        let mut node = Node::new(named);
+        assert_eq!(node.containers(), 0);
+        node.start(CGROUPFS, &id(1));
+        assert_eq!(node.containers(), 1);
+        remove(&node.path("kubepods"));
+        assert_eq!(node.containers(), 0);
+        node.start(CGROUPFS, &id(2));
+        assert_eq!(node.containers(), 1);
+        // Gone and back between two ticks.
+        remove(&node.path("kubepods"));
+        node.start(CGROUPFS, &id(3));
+        node.start(CGROUPFS, &id(4));
+        assert_eq!(node.containers(), 2);
+        node.start(CGROUPFS, &id(5));
+        assert_eq!(node.containers(), 3);
+    }
+}
+
+#[test]
+fn a_kubelet_that_changes_its_driver_leaves_the_old_top_and_is_followed_to_the_new_one() {
+    let mut node = Node::new(&[]);
+    node.start(CGROUPFS, &id(1));
+    assert_eq!(node.containers(), 1);
+    remove(&node.path(CGROUPFS));
+    assert_eq!(node.containers(), 0);
+    node.start(SYSTEMD, &scope(2));
+    assert_eq!(node.containers(), 1);
+    node.start(CGROUPFS, &id(3));
+    assert_eq!(node.containers(), 2);
+}
+
+#[test]
+fn a_top_that_comes_where_none_was_is_found_by_the_next_reconciling_walk() {
+    let mut node = Node::new(&[]);
+    node.start(CGROUPFS, &id(1));
+    assert_eq!(node.containers(), 1);
+    node.start(&format!("docker/node/{CGROUPFS}"), &id(2));
+    node.now += RECONCILE;
+    assert_eq!(node.containers(), 2);
+}
+
+#[test]
+fn beside_a_top_that_is_named_no_other_is_looked_at() {
+    let mut node = Node::new(&["kubepods"]);
+    node.start(CGROUPFS, &id(1));
+    node.start(SYSTEMD, &scope(2));
+    assert_eq!(node.containers(), 1);
+}
