@@ -17,7 +17,7 @@ use crate::advise::{Advisor, Shaping, follow_shapes};
 use crate::config::{Config, chain};
 use crate::exit::Failure;
 use crate::serve::page::Page;
-use crate::serve::{self, Access, Auth, State, TlsListener};
+use crate::serve::{self, Access, Auth, Door, State, TlsListener};
 use crate::trace::{Tracing, Wiring};
 
 /// How long open scrapes may take to end after a signal.
@@ -81,9 +81,10 @@ impl Agent {
         let state = State::new(published.clone(), pods.clone(), page, advisor);
         let access = Access { cadvisor: config.cadvisor_metrics, auth };
         let (stop_serving, stopped) = oneshot::channel();
+        let door = Door::new(listener);
         let serving = match config.tls.clone() {
-            None => tokio::spawn(serve::serve(listener, state, access, stopped)),
-            Some(files) => tokio::spawn(serve::serve(TlsListener::new(listener, files)?, state, access, stopped)),
+            None => tokio::spawn(serve::serve(door, state, access, stopped)),
+            Some(files) => tokio::spawn(serve::serve(TlsListener::new(door, files)?, state, access, stopped)),
         };
         Ok(Self {
             sampling,

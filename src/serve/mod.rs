@@ -2,6 +2,7 @@
 //! latest snapshot and never touches the kernel.
 
 mod auth;
+mod door;
 pub(crate) mod page;
 mod tls;
 
@@ -21,6 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::advise::Advisor;
 pub(crate) use auth::Auth;
+pub(crate) use door::Door;
 use page::{Page, Subject};
 pub(crate) use tls::TlsListener;
 

@@ -10,13 +10,14 @@ use axum::serve::Listener;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::config::{TlsFiles, chain};
 use crate::exit::Failure;
+use crate::serve::door::{Connection, Door};
 
 /// A client that has not finished its handshake by then is let go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -25,7 +26,7 @@ const BACKLOG: usize = 16;
 
 /// A port that speaks TLS.
 pub(crate) struct TlsListener {
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    ready: mpsc::Receiver<(TlsStream<Connection<TcpStream>>, SocketAddr)>,
     address: SocketAddr,
 }
 
@@ -34,7 +35,7 @@ impl TlsListener {
     ///
     /// # Errors
     /// When certificate and key cannot be used.
-    pub(crate) fn new(listener: TcpListener, files: TlsFiles) -> Result<Self, Failure> {
+    pub(crate) fn new(listener: Door, files: TlsFiles) -> Result<Self, Failure> {
         let identity = Identity::load(files)?;
         let address = listener.local_addr().map_err(|error| Failure::internal(&error.into()))?;
         let (sender, ready) = mpsc::channel(BACKLOG);
@@ -44,7 +45,7 @@ impl TlsListener {
 }
 
 impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
+    type Io = TlsStream<Connection<TcpStream>>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -62,13 +63,13 @@ impl Listener for TlsListener {
 
 /// Hands over each connection after its handshake, until nobody takes them any more.
 async fn accept(
-    mut listener: TcpListener,
+    mut listener: Door,
     mut identity: Identity,
-    sender: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
+    sender: mpsc::Sender<(TlsStream<Connection<TcpStream>>, SocketAddr)>,
 ) {
     loop {
         let (stream, address) = tokio::select! {
-            connection = Listener::accept(&mut listener) => connection,
+            connection = listener.accept() => connection,
             () = sender.closed() => return,
         };
         let (acceptor, sender) = (TlsAcceptor::from(identity.current()), sender.clone());
