@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
-use crate::support::binary;
+use crate::support::{Agent, binary, eventually};
 
 fn cpuwarden(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(binary());
@@ -102,6 +102,13 @@ fn a_missing_hierarchy_is_named() {
     let root = dir.path().to_str().unwrap();
     let args = ["run", "--pod-source=none", "--listen=127.0.0.1:0", "--cgroup-root", root];
     assert_refused(&args, 72, &[root, "--cgroup-root"]);
+}
+
+#[test]
+fn a_top_cgroup_that_is_not_there_is_named_and_waited_for() {
+    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--kubepods=no-such/kubepods"]);
+    eventually("the log names it", || agent.log().contains("no cgroup no-such/kubepods below"));
+    assert_eq!(agent.get("/healthz").0, 200);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use cgroupfs::Version;
 use kernel_text::{Bandwidth, CpuPressure, CpuacctStat};
@@ -117,7 +117,7 @@ pub(crate) struct Cgroup {
     /// The walk that last saw it.
     pub(crate) seen: u64,
     /// When it was found.
-    pub(crate) found: SystemTime,
+    pub(crate) found: Instant,
     pub(crate) naming: Naming,
     pub(crate) series: Option<SeriesId>,
     pub(crate) files: Files,
@@ -164,7 +164,7 @@ impl Cgroup {
             parent,
             born,
             seen: 0,
-            found: SystemTime::now(),
+            found: Instant::now(),
             naming,
             series: None,
             marks: Marks::default(),
@@ -200,7 +200,7 @@ impl Cgroup {
     /// A container that is so new that a file of its usage may still come: a runtime makes its cgroup in one v1
     /// hierarchy after the other.
     pub(crate) fn awaits_usage(&self) -> bool {
-        let is_young = || self.found.elapsed().is_ok_and(|age| age < COMPLETE_AFTER);
+        let is_young = || self.found.elapsed() < COMPLETE_AFTER;
         matches!(self.kind, Kind::Container(_)) && self.is_read() && !self.marks.user.is_known() && is_young()
     }
 

@@ -1,7 +1,7 @@
 //! What a cgroup's series are called: the join with the pods, and what to show while a name is not known.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use pods::model::{Container, Pod};
 use pods::{Lookup, PodIndex, Pods};
@@ -72,18 +72,12 @@ pub(crate) struct Limits {
 }
 
 /// Names a container's cgroup that was `found` then. A kubelet that lists its id too late names it by its limits.
-pub(crate) fn name(
-    names: &dyn PodNames,
-    index: &PodIndex,
-    key: &ContainerKey,
-    found: SystemTime,
-    limits: Limits,
-) -> Name {
+pub(crate) fn name(names: &dyn PodNames, index: &PodIndex, key: &ContainerKey, found: Instant, limits: Limits) -> Name {
     let pending = || {
         names.ask(&key.uid, &key.id);
         Name::Pending
     };
-    let listed_by_now = age(found) >= LISTED_AFTER;
+    let listed_by_now = found.elapsed() >= LISTED_AFTER;
     match index.container(&key.uid, &key.id) {
         Lookup::Named { pod, container } => Name::Known(Box::new(known(pod, container, key))),
         // A list from before the cgroup was there cannot tell a sandbox from a container that is new.
@@ -94,7 +88,7 @@ pub(crate) fn name(
         },
         Lookup::Sandbox { .. } | Lookup::Unlisted { .. } => pending(),
         Lookup::UnknownPod => match pending() {
-            held_back if names.may_answer() && age(found) < PATIENCE => held_back,
+            held_back if names.may_answer() && found.elapsed() < PATIENCE => held_back,
             _ => Name::Unmapped,
         },
     }
@@ -103,10 +97,6 @@ pub(crate) fn name(
 fn by_limits(pod: &Pod, limits: Limits) -> Option<&Container> {
     let cpu_millis = limits.cpu_cores.map(|cores| (cores * 1000.0).round() as u64);
     pod.container_by_limits(cpu_millis, limits.memory_bytes)
-}
-
-fn age(found: SystemTime) -> Duration {
-    SystemTime::now().duration_since(found).unwrap_or_default()
 }
 
 fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer {

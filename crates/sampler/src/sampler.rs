@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
 use cgroupfs::node::own_cpu_ns;
@@ -101,7 +101,7 @@ pub struct Sampler {
 #[derive(Debug)]
 struct Ghost {
     key: ContainerKey,
-    found: SystemTime,
+    found: Instant,
     series: SeriesId,
     pod: CgroupId,
 }

@@ -42,6 +42,8 @@ pub(crate) struct Tree {
     walk_incomplete: bool,
     /// Number of the present tick, for [`Cgroup::born`].
     pub(crate) tick: u64,
+    /// It was said that there is no top.
+    told_empty: bool,
 }
 
 impl Tree {
@@ -66,6 +68,7 @@ impl Tree {
             walk: 0,
             walk_incomplete: false,
             tick: 0,
+            told_empty: false,
         }
     }
 
@@ -163,6 +166,18 @@ impl Tree {
         }
         self.drop_unseen();
         self.plan_descriptors(errors);
+        self.tell_if_empty();
+    }
+
+    /// Says once that there is nothing to sample, and again when that has come back.
+    fn tell_if_empty(&mut self) {
+        let is_empty = self.by_path.is_empty();
+        if is_empty && !self.told_empty {
+            let wanted = if self.named_tops.is_empty() { "kubepods".to_owned() } else { self.named_tops.join(", ") };
+            let below = self.hierarchy.cpu.display();
+            tracing::warn!("no cgroup {wanted} below {below}: no container is seen until it is there (--kubepods)");
+        }
+        self.told_empty = is_empty;
     }
 
     /// Decides anew what is kept open, now that it is known how many cgroups there are.
