@@ -56,13 +56,15 @@ fn line(finding: &Finding) -> String {
     text
 }
 
-/// One document a container that has something to patch, under a comment that says whose it is.
+/// One document a pod that has something to patch, under a comment that says which: of a file with several documents
+/// kubectl takes the first.
 fn patches(report: &Report) -> Result<String, serde_yaml_ng::Error> {
     let mut text = String::new();
-    for row in &report.containers {
-        let patches = row.findings.iter().filter_map(|finding| finding.patch.as_ref());
+    for pod in report.containers.chunk_by(|a, b| (&a.namespace, &a.pod) == (&b.namespace, &b.pod)) {
+        let patches = pod.iter().flat_map(|row| &row.findings).filter_map(|finding| finding.patch.as_ref());
         let Some(patch) = analysis::merged(patches) else { continue };
-        let _ = write!(text, "---\n# {}/{}\n{}", row.namespace, row.pod, serde_yaml_ng::to_string(&patch)?);
+        let (namespace, name) = (&pod[0].namespace, &pod[0].pod);
+        let _ = write!(text, "---\n# {namespace}/{name}\n{}", serde_yaml_ng::to_string(&patch)?);
     }
     Ok(text)
 }

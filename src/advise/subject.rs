@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use analysis::{CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Steady, Stretch, Window, memory_advice};
+use analysis::{
+    CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady, Stretch, Window, memory_advice,
+};
 use metrics::AdviceRow;
+use pods::model::ContainerKind;
 use runtimes::Detector;
-use sampler::snapshot::ContainerRow;
+use sampler::snapshot::{ContainerRow, SpecRow};
 
 use super::program::{Program, own_limit_cores};
 
@@ -34,7 +37,10 @@ struct Sums {
     periods: f64,
     throttled: f64,
     ancestor_denied: f64,
+    /// Other pods', thread-nanoseconds, by the trace; without it the run-queue delay that was no throttling.
     contention: f64,
+    /// What of that its own threads may have made each other wait.
+    own_wait: f64,
 }
 
 /// Counters at the last window.
@@ -58,7 +64,11 @@ impl Marks {
             periods: cfs.periods,
             throttled: cfs.throttled_periods,
             ancestor_ns: row.throttled_ancestor_ns.unwrap_or(0),
-            contention_ns: row.contention_lower_ns.unwrap_or(0),
+            contention_ns: row
+                .waits
+                .as_ref()
+                .map_or(row.contention_lower_ns, |waits| Some(waits.neighbor_ns))
+                .unwrap_or(0),
         }
     }
 }
@@ -69,6 +79,8 @@ pub(super) struct Subject {
     history: History,
     marks: Option<Marks>,
     sums: Sums,
+    /// Its own, and the lowest, cores.
+    limits: (Option<f64>, Option<f64>),
     live_set: Option<f64>,
     windows: u64,
     /// Windows since something was denied.
@@ -102,11 +114,25 @@ impl Subject {
         };
         self.follow_shape(&window);
         self.history.push(&window, own_limit);
-        self.sums.add(&window, ancestor_ns, gained(|marks| marks.contention_ns));
+        self.follow_limits(row);
+        self.sums.add(&window, ancestor_ns);
+        self.sums.add_contention(gained(|marks| marks.contention_ns), own_wait_ns(row, used_ns));
         self.follow_live_set(row, length_ns);
         self.windows += 1;
         if self.windows.is_multiple_of(EVALUATE_EVERY) || self.windows == fewest_windows as u64 {
             self.evaluate(fewest_windows);
+        }
+    }
+
+    /// What another limit denied is nothing to blame this one for.
+    fn follow_limits(&mut self, row: &ContainerRow) {
+        let limits = (own_limit_cores(row), row.limit_cores);
+        let (own, lowest) = std::mem::replace(&mut self.limits, limits);
+        if own != limits.0 {
+            (self.sums.periods, self.sums.throttled) = (0.0, 0.0);
+        }
+        if lowest != limits.1 {
+            self.sums.ancestor_denied = 0.0;
         }
     }
 
@@ -148,9 +174,13 @@ impl Subject {
         let throttled_share = self.throttled_share(row);
         let memory = self.memory(row);
         let ancestor = row.throttled_ancestor_ns.and(share(self.sums.ancestor_denied, self.sums.seconds));
-        let contention = row.contention_lower_ns.and(share(self.sums.contention, self.sums.used));
+        let is_seen = row.waits.is_some() || row.contention_lower_ns.is_some();
+        let contention =
+            share((self.sums.contention - self.sums.own_wait).max(0.0), self.sums.used).filter(|_| is_seen);
         Facts {
             container: row.identity.container.clone(),
+            spec: row.spec.map(spec),
+            cpus: row.cpuset.as_ref().map(|cpuset| cpuset.count),
             limit_cores: row.limit_cores,
             own_limit_cores: own_limit_cores(row),
             pod: None,
@@ -158,6 +188,7 @@ impl Subject {
             throttled_share,
             ancestor_denied_cores: ancestor,
             contention_share: contention,
+            memory_is_known: row.memory_working_set_bytes.is_some(),
             memory_limit: row.memory_limit_bytes,
             memory_request: row.memory_request_bytes,
             kernel_release: kernel_release.to_owned(),
@@ -217,9 +248,23 @@ impl Subject {
     }
 }
 
+fn spec(row: SpecRow) -> Spec {
+    let place = match row.kind {
+        ContainerKind::App => Place::Containers,
+        ContainerKind::Init | ContainerKind::Sidecar => Place::InitContainers,
+        ContainerKind::Ephemeral => Place::Ephemeral,
+    };
+    Spec { place, pod_requests_cpu: row.pod_requests_cpu, pod_limits_memory: row.pod_limits_memory }
+}
+
 /// Before Linux 6.6 only the sum over all below the ancestor is known: of that, what hardly ran was denied nothing.
 fn may_be_its_own(denied_ns: u64, used_ns: u64) -> bool {
     used_ns > denied_ns / HARDLY
+}
+
+/// While one thread runs, each of the others may wait for it. The trace tells these waits from others'.
+fn own_wait_ns(row: &ContainerRow, used_ns: u64) -> u64 {
+    if row.waits.is_some() { 0 } else { used_ns.saturating_mul(row.threads.unwrap_or(u64::MAX).saturating_sub(1)) }
 }
 
 fn share(part: f64, whole: f64) -> Option<f64> {
@@ -227,7 +272,7 @@ fn share(part: f64, whole: f64) -> Option<f64> {
 }
 
 impl Sums {
-    fn add(&mut self, window: &Window, ancestor_ns: u64, contention_ns: u64) {
+    fn add(&mut self, window: &Window, ancestor_ns: u64) {
         let seconds = window.length_ns as f64 / 1e9;
         let keep = (-seconds / MEMORY_SECONDS).exp();
         let fade = |sum: &mut f64, gain: f64| *sum = *sum * keep + gain;
@@ -236,7 +281,13 @@ impl Sums {
         fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
         fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
         fade(&mut self.ancestor_denied, ancestor_ns as f64 / 1e9);
-        fade(&mut self.contention, contention_ns as f64);
+        fade(&mut self.contention, 0.0);
+        fade(&mut self.own_wait, 0.0);
+    }
+
+    fn add_contention(&mut self, contention_ns: u64, own_wait_ns: u64) {
+        self.contention += contention_ns as f64;
+        self.own_wait += own_wait_ns as f64;
     }
 }
 
@@ -244,6 +295,7 @@ impl Sums {
 mod tests {
     use analysis::{Kind, READ_EVERY_NS, READINGS, findings};
     use sampler::snapshot::CfsTotals;
+    use sampler::waits::ContainerWaits;
 
     use super::*;
 
@@ -308,6 +360,48 @@ mod tests {
         let facts = after_ten_minutes(&ContainerRow { user_ns: Some(SECOND_NS / 1000), ..denied_above() });
         assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
         assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
+    }
+
+    /// A thread that is throttled half of its periods for ten minutes, and then has a higher limit for one.
+    #[test]
+    fn a_raised_limit_is_not_blamed_for_what_the_old_one_denied() {
+        let mut subject = Subject::default();
+        let at = |seconds: u64, throttled: u64, quota_usec: u64| ContainerRow {
+            user_ns: Some(seconds * SECOND_NS / 5),
+            cfs: Some(CfsTotals { periods: seconds * 10, throttled_periods: throttled, ..CfsTotals::default() }),
+            quota_usec: Some(quota_usec),
+            period_usec: Some(100_000),
+            limit_cores: Some(quota_usec as f64 / 1e5),
+            ..ContainerRow::default()
+        };
+        (0..=600).for_each(|second| subject.observe(&at(second, second * 5, 20_000), SECOND_NS, 300));
+        assert!(has(&subject.facts(&at(600, 3000, 20_000), "6.12.1"), Kind::ThrottledByOwnQuota));
+        (601..=660).for_each(|second| subject.observe(&at(second, 3000, 100_000), SECOND_NS, 300));
+        let facts = subject.facts(&at(660, 3000, 100_000), "6.12.1");
+        assert!(!has(&facts, Kind::ThrottledByOwnQuota), "{facts:?}");
+    }
+
+    /// Threads that wait for each other, and what the trace says of it.
+    fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
+        let row = |seconds: u64| {
+            let waits = neighbor_ns.map(|ns| ContainerWaits { neighbor_ns: ns * seconds, ..ContainerWaits::default() });
+            ContainerRow {
+                user_ns: Some(seconds * SECOND_NS),
+                contention_lower_ns: Some(seconds * SECOND_NS * 3),
+                threads: Some(threads),
+                waits: waits.map(Arc::new),
+                ..ContainerRow::default()
+            }
+        };
+        let mut subject = Subject::default();
+        (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, 300));
+        has(&subject.facts(&row(600), "6.12.1"), Kind::NoisyNeighbour)
+    }
+
+    #[test]
+    fn threads_that_wait_for_each_other_have_no_noisy_neighbour() {
+        assert!(!crowded(4, None) && crowded(3, None) && crowded(1, None));
+        assert!(!crowded(4, Some(0)) && crowded(4, Some(SECOND_NS / 5)));
     }
 
     /// A container without a limit, which uses a twentieth of a core.

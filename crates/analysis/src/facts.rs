@@ -57,6 +57,9 @@ pub struct Runtime {
     pub module: Option<String>,
     /// The binary carries go.uber.org/automaxprocs.
     pub automaxprocs: bool,
+    /// The binary carries github.com/KimMachineGun/automemlimit.
+    #[serde(default)]
+    pub automemlimit: bool,
     /// Threads that it will run at once; `None` where nothing tells.
     pub parallelism: Option<u32>,
     /// Where that number is from.
@@ -65,11 +68,38 @@ pub struct Runtime {
     pub settings: BTreeMap<String, String>,
 }
 
+/// Which list of a pod's spec a container is from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Place {
+    /// `containers`.
+    #[default]
+    Containers,
+    /// `initContainers`, sidecars included.
+    InitContainers,
+    /// `ephemeralContainers`: somebody's at the keyboard, and in no workload.
+    Ephemeral,
+}
+
+/// What the pod's spec says, beside the container's own resources.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// Where the container stands.
+    pub place: Place,
+    /// The pod itself has a CPU request (`spec.resources`).
+    pub pod_requests_cpu: bool,
+    /// The pod itself has a memory limit.
+    pub pod_limits_memory: bool,
+}
+
 /// One container, over the retained windows. Absent is not zero.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// Container name, for the patch.
     pub container: String,
+    /// `None` while the pod is unknown, and with it the requests.
+    pub spec: Option<Spec>,
+    /// CPUs that it may use (cpuset).
+    pub cpus: Option<u32>,
     /// CPU limit, cores; the lowest of its own and its ancestors'.
     pub limit_cores: Option<f64>,
     /// Its own, which alone its spec sets; `None` where it has none, though an ancestor may.
@@ -82,8 +112,10 @@ pub struct Facts {
     pub throttled_share: Option<f64>,
     /// CPU seconds a second that an ancestor's quota denied.
     pub ancestor_denied_cores: Option<f64>,
-    /// Run-queue wait that was no throttling, as a share of the CPU time used; the lower bound.
+    /// What other pods made its threads wait, at least, as a share of the CPU time used.
     pub contention_share: Option<f64>,
+    /// Its memory files can be read.
+    pub memory_is_known: bool,
     /// Memory limit, bytes.
     pub memory_limit: Option<u64>,
     /// Memory request, bytes.

@@ -19,7 +19,7 @@ mod stretch;
 mod window;
 
 pub use cpu::{CpuAdvice, LimitAdvice, OBJECTIVE};
-pub use facts::{Facts, Language, Runtime};
+pub use facts::{Facts, Language, Place, Runtime, Spec};
 pub use finding::{Finding, Kind, Severity};
 pub use grid::LIMITS_CORES;
 pub use history::{History, RETAINED_WINDOWS};

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::facts::Place;
+
 /// Cores as a Kubernetes quantity, rounded up to a millicore.
 fn cores(cores: f64) -> String {
     format!("{}m", (cores * 1000.0 - 1e-6).ceil() as u64)
@@ -29,31 +31,37 @@ pub(crate) fn memory_request(container: &str, bytes: u64) -> Value {
     resource(container, "requests", "memory", &bytes.to_string())
 }
 
+/// A `valueFrom` that is there goes: Kubernetes refuses a variable that has both.
 pub(crate) fn environment(container: &str, name: &str, value: &str) -> Value {
-    of_container(&json!({ "name": container, "env": [{ "name": name, "value": value }] }))
+    of_container(&json!({ "name": container, "env": [{ "name": name, "value": value, "valueFrom": null }] }))
 }
 
-/// One patch of a container, and of its pod, from several; where two set the same field, the first holds.
+/// The patch of a container that stands in another list.
+pub(crate) fn of_place(mut patch: Value, place: Place) -> Value {
+    if place == Place::InitContainers
+        && let Some(spec) = patch["spec"]["template"]["spec"].as_object_mut()
+        && let Some(containers) = spec.remove("containers")
+    {
+        spec.insert("initContainers".to_owned(), containers);
+    }
+    patch
+}
+
+/// One patch of a pod from several; where two set the same field, the first holds.
 #[must_use]
 pub fn merged<'a>(patches: impl Iterator<Item = &'a Value>) -> Option<Value> {
-    let (mut of_containers, mut pod) = (json!({}), json!({}));
+    let mut pod = json!({});
     for patch in patches {
-        let part = &patch["spec"]["template"]["spec"];
-        add(&mut pod, &json!({ "resources": part["resources"] }));
-        add(&mut of_containers, &part["containers"][0]);
-    }
-    // The name alone is no change.
-    if of_containers.as_object().is_some_and(|fields| fields.len() > 1) {
-        pod["containers"] = json!([of_containers]);
+        add(&mut pod, &patch["spec"]["template"]["spec"]);
     }
     (pod != json!({})).then(|| of_pod(&pod))
 }
 
-/// Takes over what is not there yet: fields by their names, variables of the environment by theirs.
+/// Takes over what is not there yet: fields, containers and variables of the environment, each by its name.
 fn add(whole: &mut Value, part: &Value) {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
-            for (name, value) in part.iter().filter(|(_, value)| !value.is_null()) {
+            for (name, value) in part {
                 match whole.get_mut(name) {
                     Some(there) => add(there, value),
                     None => drop(whole.insert(name.clone(), value.clone())),
@@ -61,9 +69,12 @@ fn add(whole: &mut Value, part: &Value) {
             }
         }
         (Value::Array(whole), Value::Array(part)) => {
-            let new = part.iter().filter(|value| whole.iter().all(|there| there["name"] != value["name"]));
-            let new: Vec<_> = new.cloned().collect();
-            whole.extend(new);
+            for value in part {
+                match whole.iter_mut().find(|there| there["name"] == value["name"]) {
+                    Some(there) => add(there, value),
+                    None => whole.push(value.clone()),
+                }
+            }
         }
         _ => {}
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::facts::{Facts, Language, Runtime};
+use crate::facts::{Facts, Language, Place, Runtime};
 use crate::finding::{Finding, Kind};
 use crate::patch;
 
@@ -18,6 +18,8 @@ const CONTENTION_SHARE: f64 = 0.1;
 const FAR_ABOVE: f64 = 2.0;
 /// Request over the 95th percentile of use that is far below it.
 const FAR_BELOW: f64 = 0.5;
+/// A percentile of use is at most so many times the true one.
+const USE_ERROR: f64 = 1.15;
 /// Cores that are too few to argue about.
 const SMALL_CORES: f64 = 0.1;
 
@@ -61,10 +63,14 @@ const RULES: [(Kind, Rule); 15] = [
 /// Every finding that the facts bear out, warnings first.
 #[must_use]
 pub fn findings(facts: &Facts) -> Vec<Finding> {
+    let place = facts.spec.unwrap_or_default().place;
+    if place == Place::Ephemeral {
+        return Vec::new();
+    }
     let found = RULES.iter().filter_map(|(kind, rule)| {
         let (figures, change) = rule(facts)?;
         let (patch, no_patch) = match change {
-            Change::Patch(patch) => (Some(patch), None),
+            Change::Patch(patch) => (Some(patch::of_place(patch, place)), None),
             Change::None(reason) => (None, Some(reason.to_owned())),
         };
         let evidence: BTreeMap<_, _> = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
@@ -103,6 +109,14 @@ fn advised_limit(facts: &Facts, in_force: f64) -> Option<f64> {
     facts.cpu.limit.map(|advised| advised.cores).filter(|&advised| advised > in_force)
 }
 
+/// The limit once the container's own findings are followed, if it has one.
+fn limit_to_be(facts: &Facts) -> Option<f64> {
+    let in_force = facts.limit_cores?;
+    let raised = throttled_by_own_quota(facts).or_else(|| limit_too_tight_for_bursts(facts));
+    let is_raised = raised.is_some_and(|(_, change)| matches!(change, Change::Patch(_)));
+    Some(advised_limit(facts, in_force).filter(|_| is_raised).unwrap_or(in_force))
+}
+
 fn raised_limit(facts: &Facts, in_force: f64) -> Change {
     match advised_limit(facts, in_force) {
         Some(advised) => container_limit(facts, advised),
@@ -135,28 +149,32 @@ fn throttled_by_ancestor(facts: &Facts) -> Answer {
     Some((figures, change))
 }
 
+/// More than the limit rounded up, which is what the runtimes choose by themselves.
 fn parallelism_above_limit(facts: &Facts) -> Answer {
     let (parallelism, runtime) = parallelism(facts)?;
     let limit = facts.limit_cores?;
-    let whole = limit.floor().max(1.0);
-    if parallelism <= limit.max(1.0) {
+    if parallelism <= limit.ceil() {
         return None;
     }
     let figures = vec![("parallelism", parallelism), ("limitCores", limit)];
-    Some((figures, set_parallelism(facts, runtime, whole as u32)))
+    Some((figures, lowered_parallelism(facts, runtime)?))
 }
 
-/// Only of a limit that is its own: what a pod's leaves, another container may use.
+/// Only of a limit that is its own: what a pod's leaves, another container may use. What has used more than it runs in
+/// parallel has more threads than are known of.
 fn parallelism_below_limit(facts: &Facts) -> Answer {
     let (parallelism, runtime) = parallelism(facts)?;
     let limit = facts.own_limit_cores?.min(facts.limit_cores?);
-    if limit.floor() - parallelism < 1.0 {
+    let usable = facts.cpus.map_or(limit, |cpus| limit.min(f64::from(cpus))).floor();
+    let has_used_more = facts.cpu.request_cores.is_some_and(|p95| p95 > parallelism * USE_ERROR);
+    if usable - parallelism < 1.0 || has_used_more {
         return None;
     }
     let figures = vec![("parallelism", parallelism), ("limitCores", limit)];
-    Some((figures, set_parallelism(facts, runtime, limit.floor() as u32)))
+    Some((figures, set_parallelism(facts, runtime, usable as u32)))
 }
 
+/// A container whose CPUs are no more than its limit has nothing to ignore.
 fn go_ignores_limit(facts: &Facts) -> Answer {
     let runtime = go(facts)?;
     let limit = facts.limit_cores?;
@@ -164,23 +182,30 @@ fn go_ignores_limit(facts: &Facts) -> Answer {
     if (major, minor) >= (1, 25) || runtime.automaxprocs || runtime.settings.contains_key("GOMAXPROCS") {
         return None;
     }
+    if runtime.parallelism.is_some_and(|threads| f64::from(threads) <= limit) {
+        return None;
+    }
     let figures = vec![("limitCores", limit), ("goMinorVersion", f64::from(minor))];
-    Some((figures, set_parallelism(facts, runtime, limit.floor().max(1.0) as u32)))
+    Some((figures, lowered_parallelism(facts, runtime)?))
 }
 
-/// Of its own limit, where that is the lowest: in a fraction of the pod's others have their part.
+/// Of its own limit, where that is the lowest: in a fraction of the pod's others have their part. Fewer threads than the
+/// limit never meet the fraction, and to more of them it is the least of what is denied.
 fn fractional_limit(facts: &Facts) -> Answer {
     let limit = facts.own_limit_cores.filter(|limit| limit.fract() > 1e-6)?;
     if facts.limit_cores.is_some_and(|lowest| lowest < limit) {
         return None;
     }
     let runtime = facts.runtime.as_ref()?;
+    if runtime.parallelism.is_some_and(|threads| f64::from(threads) != limit.ceil()) {
+        return None;
+    }
     let takes_whole = matches!(runtime.language, Language::Go | Language::Jvm | Language::Dotnet);
     takes_whole.then(|| (vec![("limitCores", limit)], container_limit(facts, limit.ceil())))
 }
 
 fn no_cpu_request(facts: &Facts) -> Answer {
-    if facts.request_cores.is_some_and(|request| request > 0.0) {
+    if facts.spec?.pod_requests_cpu || facts.request_cores.is_some_and(|request| request > 0.0) {
         return None;
     }
     let wanted = wanted_request(facts);
@@ -214,10 +239,13 @@ fn wanted_request(facts: &Facts) -> Option<f64> {
 
 fn no_memory_limit(facts: &Facts) -> Answer {
     let reason = "how much it may need is its owner's to know";
-    facts.memory_limit.is_none().then(|| (Figures::new(), Change::None(reason)))
+    let of_the_pod = facts.spec.is_some_and(|spec| spec.pod_limits_memory);
+    let has_none = facts.memory_is_known && facts.memory_limit.is_none() && !of_the_pod;
+    has_none.then(|| (Figures::new(), Change::None(reason)))
 }
 
 fn memory_limit_not_request(facts: &Facts) -> Answer {
+    facts.spec?;
     let (limit, request) = (facts.memory_limit?, facts.memory_request.unwrap_or(0));
     let figures = vec![("memoryLimitBytes", limit as f64), ("memoryRequestBytes", request as f64)];
     (limit != request).then(|| (figures, Change::Patch(patch::memory_request(&facts.container, limit))))
@@ -225,12 +253,13 @@ fn memory_limit_not_request(facts: &Facts) -> Answer {
 
 fn heap_limit_unset(facts: &Facts) -> Answer {
     let (runtime, limit) = (facts.runtime.as_ref()?, facts.memory_limit?);
-    let (setting, others): (_, &[&str]) = match runtime.language {
-        Language::Go => ("GOMEMLIMIT", &[]),
-        Language::Jvm => ("MaxRAMPercentage", &["Xmx"]),
+    let is_set = |name: &&str| runtime.settings.contains_key(*name);
+    let (setting, knows_limit) = match runtime.language {
+        Language::Go => ("GOMEMLIMIT", runtime.automemlimit || has_memory_limit(runtime)),
+        Language::Jvm => ("MaxRAMPercentage", ["MaxRAMPercentage", "MaxRAMFraction", "Xmx"].iter().any(is_set)),
         _ => return None,
     };
-    if runtime.settings.contains_key(setting) || others.iter().any(|name| runtime.settings.contains_key(*name)) {
+    if knows_limit {
         return None;
     }
     let mut figures = vec![("memoryLimitBytes", limit as f64)];
@@ -250,6 +279,11 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
         }
     };
     Some((figures, change))
+}
+
+/// `off`, and nothing, are the same as not set (runtime/mgcpacer.go, `readGOMEMLIMIT`).
+fn has_memory_limit(go: &Runtime) -> bool {
+    go.settings.get("GOMEMLIMIT").is_some_and(|limit| !matches!(limit.as_str(), "" | "off"))
 }
 
 fn noisy_neighbour(facts: &Facts) -> Answer {
@@ -272,6 +306,15 @@ fn parallelism(facts: &Facts) -> Option<(f64, &Runtime)> {
 
 fn go(facts: &Facts) -> Option<&Runtime> {
     facts.runtime.as_ref().filter(|runtime| runtime.language == Language::Go)
+}
+
+/// As many threads as the limit feeds once it is what it is to be; `None` where that feeds all there are.
+fn lowered_parallelism(facts: &Facts, runtime: &Runtime) -> Option<Change> {
+    let whole = limit_to_be(facts)?.floor().max(1.0) as u32;
+    if runtime.parallelism.is_some_and(|threads| threads <= whole) {
+        return Some(Change::None("the higher limit that is advised feeds all threads"));
+    }
+    Some(set_parallelism(facts, runtime, whole))
 }
 
 fn set_parallelism(facts: &Facts, runtime: &Runtime, threads: u32) -> Change {

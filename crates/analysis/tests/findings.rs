@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use analysis::{CpuAdvice, Facts, Gogc, Kind, Language, LimitAdvice, Runtime, Steady, findings, memory_advice, merged};
+use analysis::{
+    CpuAdvice, Facts, Gogc, Kind, Language, LimitAdvice, Place, PodQuota, Runtime, Spec, Steady, findings,
+    memory_advice, merged,
+};
 
 const GIB: u64 = 1 << 30;
 
@@ -10,6 +13,8 @@ const GIB: u64 = 1 << 30;
 fn sound() -> Facts {
     Facts {
         container: "app".into(),
+        spec: Some(Spec::default()),
+        memory_is_known: true,
         limit_cores: Some(2.0),
         own_limit_cores: Some(2.0),
         request_cores: Some(1.0),
@@ -44,7 +49,7 @@ type Change = fn(&mut Facts);
 fn cases() -> Vec<(Kind, Change)> {
     vec![
         (Kind::NoCpuRequest, |facts| facts.request_cores = None),
-        (Kind::FractionalLimit, |facts| set_limit(facts, 2.5)),
+        (Kind::FractionalLimit, |facts| set_limit(facts, 1.5)),
         (Kind::ParallelismAboveLimit, |facts| set_limit(facts, 1.0)),
         (Kind::ParallelismBelowLimit, |facts| set_limit(facts, 3.0)),
         (Kind::ThrottledByOwnQuota, |facts| facts.throttled_share = Some(0.06)),
@@ -58,7 +63,7 @@ fn cases() -> Vec<(Kind, Change)> {
         (Kind::MemoryLimitNotRequest, |facts| facts.memory_request = Some(GIB / 2)),
         (Kind::NoMemoryLimit, |facts| facts.memory_limit = None),
         (Kind::HeapLimitUnset, |facts| facts.runtime = Some(go("go1.25.1", Some(2), &[]))),
-        (Kind::GoIgnoresLimit, |facts| facts.runtime = Some(go("go1.24.9", Some(2), &[("GOMEMLIMIT", "700MiB")]))),
+        (Kind::GoIgnoresLimit, |facts| facts.runtime = Some(go("go1.24.9", None, &[("GOMEMLIMIT", "700MiB")]))),
         (Kind::NoisyNeighbour, |facts| facts.contention_share = Some(0.11)),
         (Kind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
     ]
@@ -82,7 +87,132 @@ fn every_kind_is_brought_about_by_its_own_fact_alone() {
 
 #[test]
 fn what_is_absent_brings_about_only_what_its_absence_is() {
-    assert_eq!(kinds(&Facts::default()), [Kind::NoCpuRequest, Kind::NoMemoryLimit]);
+    assert_eq!(kinds(&Facts::default()), []);
+    let known = Facts { spec: Some(Spec::default()), memory_is_known: true, ..Facts::default() };
+    assert_eq!(kinds(&known), [Kind::NoCpuRequest, Kind::NoMemoryLimit]);
+}
+
+#[test]
+fn what_the_pod_has_for_all_its_containers_none_of_them_lacks() {
+    let of_the_pod = Spec { pod_requests_cpu: true, pod_limits_memory: true, ..Spec::default() };
+    assert_eq!(kinds(&Facts { spec: Some(of_the_pod), memory_is_known: true, ..Facts::default() }), []);
+}
+
+#[test]
+fn somebody_at_the_keyboard_is_told_nothing() {
+    let ephemeral = Spec { place: Place::Ephemeral, ..Spec::default() };
+    assert_eq!(kinds(&Facts { spec: Some(ephemeral), throttled_share: Some(0.5), ..sound() }), []);
+}
+
+#[test]
+fn a_sidecar_is_patched_where_it_stands() {
+    let sidecar = Spec { place: Place::InitContainers, ..Spec::default() };
+    let patch = findings(&Facts { spec: Some(sidecar), request_cores: None, ..sound() })[0].patch.clone().unwrap();
+    let spec = &patch["spec"]["template"]["spec"];
+    assert_eq!((&spec["initContainers"][0]["name"], spec.get("containers")), (&"app".into(), None));
+}
+
+/// A container under this limit, whose runtime has so many threads.
+fn threads(limit: f64, threads: Option<u32>, version: &str) -> Facts {
+    let mut facts = Facts { runtime: Some(go(version, threads, &[("GOMEMLIMIT", "700MiB")])), ..sound() };
+    set_limit(&mut facts, limit);
+    facts
+}
+
+#[test]
+fn threads_that_the_limit_feeds_are_no_finding_however_the_limit_is_written() {
+    for (limit, number) in [(2.0, 2), (1.5, 1), (2.5, 2), (1.0, 1)] {
+        assert_eq!(kinds(&threads(limit, Some(number), "go1.25.1")), [], "{number} of {limit}");
+    }
+    assert_eq!(kinds(&threads(1.5, Some(2), "go1.25.1")), [Kind::FractionalLimit]);
+    assert_eq!(kinds(&threads(1.5, Some(3), "go1.25.1")), [Kind::ParallelismAboveLimit]);
+}
+
+#[test]
+fn an_old_go_on_no_more_cpus_than_its_limit_ignores_nothing() {
+    assert_eq!(kinds(&threads(2.0, Some(2), "go1.24.9")), []);
+    assert!(kinds(&threads(2.0, Some(3), "go1.24.9")).contains(&Kind::GoIgnoresLimit));
+}
+
+#[test]
+fn no_more_threads_are_advised_than_there_are_cpus() {
+    let bounded = Facts { cpus: Some(2), ..threads(8.0, Some(2), "go1.25.1") };
+    assert_eq!(kinds(&bounded), []);
+    let told = findings(&Facts { cpus: Some(4), ..bounded });
+    let variable = &told[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
+    assert_eq!((told[0].kind, &variable["value"]), (Kind::ParallelismBelowLimit, &"4".into()));
+}
+
+#[test]
+fn what_has_used_more_than_it_runs_at_once_has_threads_that_nobody_knows() {
+    let mut facts = threads(4.0, Some(1), "go1.25.1");
+    facts.cpu.request_cores = Some(1.1);
+    assert_eq!(kinds(&facts), [Kind::ParallelismBelowLimit]);
+    (facts.cpu.request_cores, facts.request_cores) = (Some(1.9), Some(1.9));
+    assert_eq!(kinds(&facts), []);
+}
+
+#[test]
+fn threads_are_advised_for_the_limit_that_is_advised_with_them() {
+    let variables = |advised: f64| -> Vec<_> {
+        let mut facts = Facts { throttled_share: Some(0.5), ..threads(0.5, Some(8), "go1.24.9") };
+        facts.cpu.limit = Some(LimitAdvice { cores: advised, throttled_share: 0.0, is_lower_bound: true });
+        let patch = merged(findings(&facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap();
+        let container = patch["spec"]["template"]["spec"]["containers"][0].clone();
+        let limit = container["resources"]["limits"]["cpu"].as_str().unwrap().to_owned();
+        [limit].into_iter().chain(container["env"][0]["value"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(variables(0.75), ["750m", "1"]);
+    assert_eq!(variables(2.5), ["2500m", "2"]);
+    assert_eq!(variables(8.0), ["8000m"]);
+}
+
+#[test]
+fn a_limit_that_the_pod_does_not_allow_is_not_counted_on() {
+    let pod = PodQuota { limit_cores: 1.0, throttles: false, is_of_the_spec: true, advised_cores: None };
+    let mut facts = Facts { throttled_share: Some(0.5), pod: Some(pod), ..threads(0.5, Some(8), "go1.24.9") };
+    facts.cpu.limit = Some(LimitAdvice { cores: 8.0, throttled_share: 0.0, is_lower_bound: true });
+    let patch = merged(findings(&facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap();
+    assert_eq!(patch["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"], "1");
+}
+
+#[test]
+fn a_heap_that_knows_its_limit_by_any_means_is_set() {
+    let of = |runtime| kinds(&Facts { runtime: Some(runtime), ..sound() });
+    for off in ["off", ""] {
+        assert_eq!(of(go("go1.25.1", Some(2), &[("GOMEMLIMIT", off)])), [Kind::HeapLimitUnset], "{off:?}");
+    }
+    assert_eq!(of(Runtime { automemlimit: true, ..go("go1.25.1", Some(2), &[]) }), []);
+    for (setting, expected) in [("MaxRAMFraction", &[][..]), ("Xmx", &[]), ("other", &[Kind::HeapLimitUnset])] {
+        assert_eq!(
+            of(Runtime { language: Language::Jvm, ..go("17", Some(2), &[(setting, "1")]) }),
+            expected,
+            "{setting}"
+        );
+    }
+}
+
+#[test]
+fn a_variable_from_elsewhere_makes_room_for_the_advised_value() {
+    let told = findings(&threads(2.0, Some(3), "go1.25.1"));
+    let variable = &told[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
+    assert_eq!(*variable, serde_json::json!({ "name": "GOMAXPROCS", "value": "2", "valueFrom": null }));
+}
+
+#[test]
+fn one_patch_of_several_containers_has_each_once() {
+    let of = |container: &str, place, request_cores| {
+        let spec = Some(Spec { place, ..Spec::default() });
+        findings(&Facts { container: container.into(), spec, request_cores, memory_request: Some(1), ..sound() })
+    };
+    use Place::{Containers, InitContainers};
+    let told = [of("a", Containers, None), of("b", Containers, Some(1.0)), of("proxy", InitContainers, None)];
+    let patch = merged(told.iter().flatten().filter_map(|finding| finding.patch.as_ref())).unwrap();
+    let memory = GIB.to_string();
+    let both = |name: &str| serde_json::json!({ "name": name, "resources": { "requests": { "cpu": "900m", "memory": memory } } });
+    let b = serde_json::json!({ "name": "b", "resources": { "requests": { "memory": memory } } });
+    let spec = serde_json::json!({ "containers": [both("a"), b], "initContainers": [both("proxy")] });
+    assert_eq!(patch["spec"]["template"]["spec"], spec);
 }
 
 #[test]

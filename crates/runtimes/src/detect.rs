@@ -1,4 +1,4 @@
-//! Processes to runtimes, with what is in an executable kept by its device and inode.
+//! Processes to runtimes, with what is in an executable kept for the file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -22,11 +22,15 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How far down the program is looked for: an init, a shell, the program.
 const GENERATIONS: usize = 3;
 
+/// A file as it was: device, inode, and the seconds and nanoseconds of its last change. File systems give the inode of
+/// a file that is gone to the next one.
+type File = (u64, u64, i64, i64);
+
 /// Detects runtimes of processes.
 #[derive(Debug)]
 pub struct Detector {
     proc_root: PathBuf,
-    executables: HashMap<(u64, u64), (Executable, Instant)>,
+    executables: HashMap<File, (Executable, Instant)>,
 }
 
 impl Detector {
@@ -55,7 +59,7 @@ impl Detector {
 
     fn executable(&mut self, process: &Process) -> Option<Executable> {
         let metadata = fs::metadata(process.exe()).ok()?;
-        let key = (metadata.dev(), metadata.ino());
+        let key = (metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
         let is_good =
             |(known, looked): &&(Executable, Instant)| known.version.is_some() || looked.elapsed() < LOOK_AGAIN_AFTER;
         if let Some((known, _)) = self.executables.get(&key).filter(is_good) {
@@ -77,6 +81,7 @@ fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runti
         version: executable.version,
         module: executable.go.module,
         automaxprocs: executable.go.automaxprocs,
+        automemlimit: executable.go.automemlimit,
         settings: environment::allowed(&process.environ()),
         ..Runtime::default()
     };
@@ -86,6 +91,11 @@ fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runti
     keep_own(&mut runtime);
     let has_tokio = runtime.language == Language::Rust && process.has_thread(b"tokio-runtime-w\n");
     let traits = Traits { godebug: &executable.go.godebug, has_tokio };
+    // What one worker runs says nothing of how many there are.
+    let may_have_workers = matches!(runtime.language, Language::Nodejs | Language::Python);
+    if may_have_workers && process.first_child().is_some() {
+        return runtime;
+    }
     (runtime.parallelism, runtime.parallelism_source) = parallelism(&runtime, traits, machine).unzip();
     runtime
 }
@@ -102,7 +112,7 @@ fn jvm_settings(process: &Process, settings: &mut BTreeMap<String, String>) {
 fn keep_own(runtime: &mut Runtime) {
     let own: &[&str] = match runtime.language {
         Language::Go => &["GO"],
-        Language::Jvm => &["ActiveProcessorCount", "MaxRAMPercentage", "Xmx"],
+        Language::Jvm => &["ActiveProcessorCount", "MaxRAMPercentage", "MaxRAMFraction", "Xmx"],
         Language::Nodejs => &["UV_", "NODE_"],
         Language::Dotnet => &["DOTNET_"],
         Language::Python => &["OMP_", "OPENBLAS_", "MKL_"],

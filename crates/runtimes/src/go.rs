@@ -11,6 +11,8 @@ pub(crate) struct BuildInfo {
     pub(crate) module: Option<String>,
     /// go.uber.org/automaxprocs is among the dependencies.
     pub(crate) automaxprocs: bool,
+    /// github.com/KimMachineGun/automemlimit is: it sets GOMEMLIMIT to 90 % of the container's limit.
+    pub(crate) automemlimit: bool,
     /// `DefaultGODEBUG` of the build: what go.mod's older version switches off.
     pub(crate) godebug: String,
 }
@@ -35,9 +37,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     let modules = String::from_utf8_lossy(modules);
     let after = |prefix: &str| modules.lines().find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
     let module = after("mod\t").and_then(|line| line.split('\t').next().map(str::to_owned)).or(after("path\t"));
-    let automaxprocs = modules.lines().any(|line| line.starts_with("dep\tgo.uber.org/automaxprocs\t"));
+    let depends = |module: &str| {
+        let dependencies = modules.lines().filter_map(|line| line.strip_prefix("dep\t"));
+        dependencies.filter_map(|line| line.split('\t').next()).any(|path| path == module)
+    };
+    let automaxprocs = depends("go.uber.org/automaxprocs");
+    let automemlimit = depends("github.com/KimMachineGun/automemlimit");
     let godebug = after("build\tDefaultGODEBUG=").unwrap_or_default();
-    Some(BuildInfo { version, module, automaxprocs, godebug })
+    Some(BuildInfo { version, module, automaxprocs, automemlimit, godebug })
 }
 
 /// A string behind its length as a varint.
@@ -79,6 +86,10 @@ mod tests {
         let info = parse(&section_text("go1.25.1", MODULES)).unwrap();
         assert_eq!((info.version.as_deref(), info.module.as_deref()), (Some("go1.25.1"), Some("example.org/shop")));
         assert!(info.automaxprocs && info.godebug == "containermaxprocs=0", "{info:?}");
+        assert!(!info.automemlimit);
+        let memory = "dep\tgithub.com/KimMachineGun/automemlimit\tv0.7.0\th1:x\n";
+        let info = parse(&section_text("go1.25.1", memory)).unwrap();
+        assert!(info.automemlimit && !info.automaxprocs, "{info:?}");
     }
 
     #[test]

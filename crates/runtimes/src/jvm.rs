@@ -7,10 +7,13 @@ use crate::process::Process;
 use crate::version;
 
 /// The flags that bear on CPU and heap, as (name of the setting, text before the value).
-const FLAGS: [(&str, &str); 3] = [
+/// `-Xmx` is short for `-XX:MaxHeapSize=`.
+const FLAGS: [(&str, &str); 5] = [
     ("ActiveProcessorCount", "-XX:ActiveProcessorCount="),
     ("MaxRAMPercentage", "-XX:MaxRAMPercentage="),
+    ("MaxRAMFraction", "-XX:MaxRAMFraction="),
     ("Xmx", "-Xmx"),
+    ("Xmx", "-XX:MaxHeapSize="),
 ];
 
 /// The variables with flags before and behind those of the command line; of the same flag the last holds (arguments.cpp,

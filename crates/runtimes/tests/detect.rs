@@ -229,11 +229,47 @@ fn what_is_gone_is_none() {
 #[test]
 fn an_executable_is_looked_into_once_and_its_environment_every_time() {
     let node = Node::new();
+    node.write("jdk/bin/java", b"").write("jdk/release", b"JAVA_VERSION=\"17\"\n").process(7, "jdk/bin/java");
+    let mut detector = node.detector();
+    assert_eq!(detector.detect(7, MACHINE).unwrap().version.as_deref(), Some("17"));
+    node.write("jdk/release", b"JAVA_VERSION=\"21\"\n");
+    node.proc_file(7, "environ", b"JAVA_TOOL_OPTIONS=-XX:ActiveProcessorCount=3\0");
+    let again = detector.detect(7, MACHINE).unwrap();
+    assert_eq!((again.version.as_deref(), again.parallelism), (Some("17"), Some(3)));
+}
+
+#[test]
+fn another_file_with_the_inode_of_one_that_is_gone_is_looked_into() {
+    let node = Node::new();
     node.write("server", &elf(".comment", b"rustc version 1.95.0\0")).process(7, "server");
     let mut detector = node.detector();
     assert_eq!(detector.detect(7, MACHINE).unwrap().language, Language::Rust);
-    // The same inode with other content: were it looked into again, it would be unknown.
-    node.write("server", b"something else").proc_file(7, "environ", b"RAYON_NUM_THREADS=2\0");
-    let again = detector.detect(7, MACHINE).unwrap();
-    assert_eq!((again.language, again.parallelism), (Language::Rust, Some(2)));
+    // The clock of files stands still for a tick.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    node.write("server", b"something else");
+    assert_eq!(detector.detect(7, MACHINE).unwrap().language, Language::Unknown);
+}
+
+#[test]
+fn what_one_worker_runs_is_not_what_its_container_runs() {
+    for exe in ["node", "python3.11"] {
+        let node = Node::new();
+        node.write(exe, b"").process(7, exe).proc_file(7, "environ", b"OMP_NUM_THREADS=1\0");
+        assert_eq!(node.detect().parallelism, Some(1), "{exe}");
+        node.proc_file(7, "task/7/children", b"8 9 ");
+        assert_eq!(node.detect().parallelism, None, "{exe}");
+    }
+}
+
+#[test]
+fn a_heap_size_has_several_names() {
+    for (flag, name) in [
+        ("-Xmx1g", "Xmx"),
+        ("-XX:MaxHeapSize=1g", "Xmx"),
+        ("-XX:MaxRAMFraction=2", "MaxRAMFraction"),
+        ("-XX:MaxRAMPercentage=50", "MaxRAMPercentage"),
+    ] {
+        let settings = detect("java", b"", b"", format!("java\0{flag}\0Main\0").as_bytes()).settings;
+        assert_eq!(settings.keys().collect::<Vec<_>>(), [name], "{flag}");
+    }
 }

@@ -8,7 +8,7 @@ use pods::{Lookup, PodIndex, Pods};
 
 use crate::cgroup::ContainerKey;
 use crate::labels;
-use crate::snapshot::{ContainerIdentity, PodIdentity};
+use crate::snapshot::{ContainerIdentity, PodIdentity, SpecRow};
 
 /// How long a cgroup without a name is held back where a source of names answers: longer than a kubelet takes to list
 /// a new pod, so that a series is not first shown under another name.
@@ -62,6 +62,7 @@ pub(crate) struct KnownContainer {
     pub(crate) identity: ContainerIdentity,
     pub(crate) request_cores: Option<f64>,
     pub(crate) memory_request_bytes: Option<u64>,
+    pub(crate) spec: SpecRow,
 }
 
 /// What the kernel lets a container's cgroup use.
@@ -118,6 +119,11 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
         identity,
         request_cores: resources.cpu_request_millis.map(|millis| millis as f64 / 1000.0),
         memory_request_bytes: resources.memory_request_bytes,
+        spec: SpecRow {
+            kind: container.kind,
+            pod_requests_cpu: pod.resources.cpu_request_millis.is_some(),
+            pod_limits_memory: pod.resources.memory_limit_bytes.is_some(),
+        },
     }
 }
 

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use pods::model::ContainerKind;
+
 use crate::waits::{ContainerWaits, NodeWaits};
 
 /// The state of the node after one tick.
@@ -153,6 +155,19 @@ pub struct ContainerRow {
     pub memory_limit_bytes: Option<u64>,
     /// Memory request of the pod spec, bytes.
     pub memory_request_bytes: Option<u64>,
+    /// What else the pod's spec says; `None` while the pod is unknown.
+    pub spec: Option<SpecRow>,
+}
+
+/// Where a container stands in its pod's spec, and what the pod has for all of its containers (`spec.resources`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecRow {
+    /// Which list it is from.
+    pub kind: ContainerKind,
+    /// The pod itself has a CPU request.
+    pub pod_requests_cpu: bool,
+    /// The pod itself has a memory limit.
+    pub pod_limits_memory: bool,
 }
 
 impl ContainerRow {

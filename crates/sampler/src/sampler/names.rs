@@ -97,12 +97,13 @@ impl Sampler {
     }
 
     fn name_known(&mut self, id: CgroupId, known: KnownContainer) {
-        let KnownContainer { identity, request_cores, memory_request_bytes } = known;
+        let KnownContainer { identity, request_cores, memory_request_bytes, spec } = known;
         let was_closed = self.tree.cgroups[id].naming == Naming::Sandbox;
         let series = self.place(id, identity, true, Naming::Named);
         let row = self.containers.get_mut(series).row_mut();
         row.request_cores = request_cores;
         row.memory_request_bytes = memory_request_bytes;
+        row.spec = Some(spec);
         if was_closed {
             self.tree.open_files(id, &mut self.errors);
         }

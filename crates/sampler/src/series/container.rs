@@ -92,6 +92,7 @@ impl Track for ContainerSeries {
         row.memory_working_set_bytes = None;
         row.memory_limit_bytes = None;
         row.memory_request_bytes = None;
+        row.spec = None;
     }
 }
 
