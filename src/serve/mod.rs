@@ -106,7 +106,9 @@ fn page(state: &State, subject: Subject, headers: &HeaderMap) -> Response {
 }
 
 async fn advice(axum::extract::State(state): axum::extract::State<State>) -> Response {
-    match serde_json::to_vec(&state.advisor.advice()) {
+    // The advisor may be looking into a process, and everything else is served by this thread.
+    let told = tokio::task::spawn_blocking(move || serde_json::to_vec(&state.advisor.advice()));
+    match told.await.map_err(anyhow::Error::from).and_then(|body| Ok(body?)) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -1,123 +1,82 @@
-//! Processes to runtimes, with what is in an executable kept for the file.
+//! Detection that nobody waits for without end: whoever runs a container decides what its files are on, a server that is
+//! gone or a file system of its own making, and to open one may then never return.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::Duration;
 
-use analysis::{Language, Runtime};
+use analysis::Runtime;
 
-use crate::executable::Executable;
-use crate::parallelism::{Machine, Traits, parallelism};
-use crate::process::Process;
-use crate::{environment, jvm};
+use crate::look::Looker;
+use crate::parallelism::Machine;
 
-/// Executables that are remembered; more than a node runs, and a bound.
-const REMEMBERED: usize = 4096;
+/// For one process, whose files take some 50 microseconds.
+const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long an executable stays one that tells nothing: a process that has just begun may have loaded nothing yet.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(10);
-
-/// How far down the program is looked for: an init, a shell, the program.
-const GENERATIONS: usize = 3;
-
-/// A file as it was: device, inode, and the seconds and nanoseconds of its last change. File systems give the inode of
-/// a file that is gone to the next one.
-type File = (u64, u64, i64, i64);
+/// Threads that may hang in files that do not answer: then nothing more is looked for until one returns.
+const MOST_HELD: usize = 8;
 
 /// Detects runtimes of processes.
 #[derive(Debug)]
 pub struct Detector {
     proc_root: PathBuf,
-    executables: HashMap<File, (Executable, Instant)>,
+    worker: Option<Worker>,
+    /// Processes whose files have not answered yet.
+    held: Vec<(u32, Worker)>,
+}
+
+/// A thread that looks into one process at a time, and ends when this is dropped, once it has its answer.
+#[derive(Debug)]
+struct Worker {
+    questions: Sender<(u32, Machine)>,
+    answers: Receiver<Option<Runtime>>,
 }
 
 impl Detector {
     /// A detector of the processes of this `/proc`.
     #[must_use]
     pub fn new(proc_root: PathBuf) -> Self {
-        Self { proc_root, executables: HashMap::new() }
+        Self { proc_root, worker: None, held: Vec::new() }
     }
 
     /// The runtime of a container's first process on this machine; of its first child where the process itself tells
-    /// nothing, as an init or a shell does. `None` when it is gone or its executable may not be read.
+    /// nothing, as an init or a shell does. `None` when it is gone or its executable may not be read, or does not answer
+    /// within half a second.
     pub fn detect(&mut self, pid: u32, machine: Machine) -> Option<Runtime> {
-        let first = Process::new(&self.proc_root, pid);
-        let mut executable = self.executable(&first)?;
-        let mut process = first;
-        for _ in 1..GENERATIONS {
-            if executable.language != Language::Unknown {
-                break;
+        self.held.retain(|(_, worker)| worker.answers.try_recv() == Err(TryRecvError::Empty));
+        if self.held.len() >= MOST_HELD || self.held.iter().any(|(held, _)| *held == pid) {
+            return None;
+        }
+        let worker = self.worker.take().or_else(|| Worker::start(self.proc_root.clone()))?;
+        worker.questions.send((pid, machine)).ok()?;
+        match worker.answers.recv_timeout(PATIENCE) {
+            Ok(found) => {
+                self.worker = Some(worker);
+                found
             }
-            let Some(child) = process.first_child().map(|pid| Process::new(&self.proc_root, pid)) else { break };
-            let Some(of_child) = self.executable(&child) else { break };
-            (process, executable) = (child, of_child);
+            Err(RecvTimeoutError::Timeout) => {
+                self.held.push((pid, worker));
+                None
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
         }
-        Some(runtime(&process, executable, machine))
-    }
-
-    fn executable(&mut self, process: &Process) -> Option<Executable> {
-        let metadata = fs::metadata(process.exe()).ok()?;
-        let key = (metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
-        let is_good =
-            |(known, looked): &&(Executable, Instant)| known.version.is_some() || looked.elapsed() < LOOK_AGAIN_AFTER;
-        if let Some((known, _)) = self.executables.get(&key).filter(is_good) {
-            return Some(known.clone());
-        }
-        let executable = Executable::of(process)?;
-        if self.executables.len() >= REMEMBERED {
-            self.executables.clear();
-        }
-        self.executables.insert(key, (executable.clone(), Instant::now()));
-        Some(executable)
     }
 }
 
-/// The runtime of a process with this executable.
-fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runtime {
-    let mut runtime = Runtime {
-        language: executable.language,
-        version: executable.version,
-        module: executable.go.module,
-        automaxprocs: executable.go.automaxprocs,
-        automemlimit: executable.go.automemlimit,
-        settings: environment::allowed(&process.environ()),
-        ..Runtime::default()
-    };
-    if runtime.language == Language::Jvm {
-        jvm_settings(process, &mut runtime.settings);
+impl Worker {
+    /// `None` where the system has no thread left.
+    fn start(proc_root: PathBuf) -> Option<Self> {
+        let (questions, asked) = channel::<(u32, Machine)>();
+        let (answer, answers) = channel();
+        let run = move || {
+            let mut looker = Looker::new(proc_root);
+            while let Ok((pid, machine)) = asked.recv() {
+                if answer.send(looker.look(pid, machine)).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("runtimes".to_owned()).spawn(run).ok()?;
+        Some(Self { questions, answers })
     }
-    keep_own(&mut runtime);
-    let has_tokio = runtime.language == Language::Rust && process.has_thread(b"tokio-runtime-w\n");
-    let traits = Traits { godebug: &executable.go.godebug, has_tokio };
-    // What one worker runs says nothing of how many there are.
-    let may_have_workers = matches!(runtime.language, Language::Nodejs | Language::Python);
-    if may_have_workers && process.first_child().is_some() {
-        return runtime;
-    }
-    (runtime.parallelism, runtime.parallelism_source) = parallelism(&runtime, traits, machine).unzip();
-    runtime
-}
-
-fn jvm_settings(process: &Process, settings: &mut BTreeMap<String, String>) {
-    let [first, second] = jvm::BEFORE.map(|name| settings.remove(name).unwrap_or_default());
-    let last = settings.remove(jvm::BEHIND).unwrap_or_default();
-    let arguments = process.arguments();
-    let before = first.split_whitespace().chain(second.split_whitespace());
-    jvm::flags(before.chain(jvm::options(&arguments)).chain(last.split_whitespace()), settings);
-}
-
-/// Settings of other runtimes in the environment say nothing of this one.
-fn keep_own(runtime: &mut Runtime) {
-    let own: &[&str] = match runtime.language {
-        Language::Go => &["GO"],
-        Language::Jvm => &["ActiveProcessorCount", "MaxRAMPercentage", "MaxRAMFraction", "Xmx"],
-        Language::Nodejs => &["UV_", "NODE_"],
-        Language::Dotnet => &["DOTNET_"],
-        Language::Python => &["OMP_", "OPENBLAS_", "MKL_"],
-        Language::Rust => &["TOKIO_", "RAYON_"],
-        Language::Unknown => &[],
-    };
-    runtime.settings.retain(|name, _| own.iter().any(|prefix| name.starts_with(prefix)));
 }

@@ -12,6 +12,7 @@ mod environment;
 mod executable;
 mod go;
 mod jvm;
+mod look;
 mod parallelism;
 mod process;
 mod version;

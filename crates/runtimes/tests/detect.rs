@@ -227,6 +227,28 @@ fn what_is_gone_is_none() {
 }
 
 #[test]
+fn a_file_that_does_not_answer_holds_up_nobody_else() {
+    let node = Node::new();
+    node.write("node", b"").process(7, "held").process(8, "node");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let held = node.file("held");
+    // To open it is to wait for somebody who writes.
+    rustix::fs::mknodat(rustix::fs::CWD, &held, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let mut detector = node.detector();
+    for _ in 0..20 {
+        assert_eq!(detector.detect(7, MACHINE), None);
+        assert_eq!(detector.detect(8, MACHINE).unwrap().language, Language::Nodejs);
+    }
+    let writer = fs::OpenOptions::new().read(true).write(true).open(&held).unwrap();
+    let found = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        detector.detect(7, MACHINE)
+    });
+    assert_eq!(found.map(|found| found.language), Some(Language::Unknown));
+    drop(writer);
+}
+
+#[test]
 fn an_executable_is_looked_into_once_and_its_environment_every_time() {
     let node = Node::new();
     node.write("jdk/bin/java", b"").write("jdk/release", b"JAVA_VERSION=\"17\"\n").process(7, "jdk/bin/java");

@@ -1,0 +1,120 @@
+//! Processes to runtimes, with what is in an executable kept for the file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use analysis::{Language, Runtime};
+
+use crate::executable::Executable;
+use crate::parallelism::{Machine, Traits, parallelism};
+use crate::process::Process;
+use crate::{environment, jvm};
+
+/// Executables that are remembered; more than a node runs, and a bound.
+const REMEMBERED: usize = 4096;
+
+/// How long an executable stays one that tells nothing: a process that has just begun may have loaded nothing yet.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// How far down the program is looked for: an init, a shell, the program.
+const GENERATIONS: usize = 3;
+
+/// A file as it was: device, inode, and the seconds and nanoseconds of its last change. File systems give the inode of
+/// a file that is gone to the next one.
+type File = (u64, u64, i64, i64);
+
+/// Looks into processes, for as long as their files take.
+#[derive(Debug)]
+pub(crate) struct Looker {
+    proc_root: PathBuf,
+    executables: HashMap<File, (Executable, Instant)>,
+}
+
+impl Looker {
+    pub(crate) fn new(proc_root: PathBuf) -> Self {
+        Self { proc_root, executables: HashMap::new() }
+    }
+
+    /// See [`crate::Detector::detect`].
+    pub(crate) fn look(&mut self, pid: u32, machine: Machine) -> Option<Runtime> {
+        let first = Process::new(&self.proc_root, pid);
+        let mut executable = self.executable(&first)?;
+        let mut process = first;
+        for _ in 1..GENERATIONS {
+            if executable.language != Language::Unknown {
+                break;
+            }
+            let Some(child) = process.first_child().map(|pid| Process::new(&self.proc_root, pid)) else { break };
+            let Some(of_child) = self.executable(&child) else { break };
+            (process, executable) = (child, of_child);
+        }
+        Some(runtime(&process, executable, machine))
+    }
+
+    fn executable(&mut self, process: &Process) -> Option<Executable> {
+        let metadata = fs::metadata(process.exe()).ok()?;
+        let key = (metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
+        let is_good =
+            |(known, looked): &&(Executable, Instant)| known.version.is_some() || looked.elapsed() < LOOK_AGAIN_AFTER;
+        if let Some((known, _)) = self.executables.get(&key).filter(is_good) {
+            return Some(known.clone());
+        }
+        let executable = Executable::of(process)?;
+        if self.executables.len() >= REMEMBERED {
+            self.executables.clear();
+        }
+        self.executables.insert(key, (executable.clone(), Instant::now()));
+        Some(executable)
+    }
+}
+
+/// The runtime of a process with this executable.
+fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runtime {
+    let mut runtime = Runtime {
+        language: executable.language,
+        version: executable.version,
+        module: executable.go.module,
+        automaxprocs: executable.go.automaxprocs,
+        automemlimit: executable.go.automemlimit,
+        settings: environment::allowed(&process.environ()),
+        ..Runtime::default()
+    };
+    if runtime.language == Language::Jvm {
+        jvm_settings(process, &mut runtime.settings);
+    }
+    keep_own(&mut runtime);
+    let has_tokio = runtime.language == Language::Rust && process.has_thread(b"tokio-runtime-w\n");
+    let traits = Traits { godebug: &executable.go.godebug, has_tokio };
+    // What one worker runs says nothing of how many there are.
+    let may_have_workers = matches!(runtime.language, Language::Nodejs | Language::Python);
+    if may_have_workers && process.first_child().is_some() {
+        return runtime;
+    }
+    (runtime.parallelism, runtime.parallelism_source) = parallelism(&runtime, traits, machine).unzip();
+    runtime
+}
+
+fn jvm_settings(process: &Process, settings: &mut BTreeMap<String, String>) {
+    let [first, second] = jvm::BEFORE.map(|name| settings.remove(name).unwrap_or_default());
+    let last = settings.remove(jvm::BEHIND).unwrap_or_default();
+    let arguments = process.arguments();
+    let before = first.split_whitespace().chain(second.split_whitespace());
+    jvm::flags(before.chain(jvm::options(&arguments)).chain(last.split_whitespace()), settings);
+}
+
+/// Settings of other runtimes in the environment say nothing of this one.
+fn keep_own(runtime: &mut Runtime) {
+    let own: &[&str] = match runtime.language {
+        Language::Go => &["GO"],
+        Language::Jvm => &["ActiveProcessorCount", "MaxRAMPercentage", "MaxRAMFraction", "Xmx"],
+        Language::Nodejs => &["UV_", "NODE_"],
+        Language::Dotnet => &["DOTNET_"],
+        Language::Python => &["OMP_", "OPENBLAS_", "MKL_"],
+        Language::Rust => &["TOKIO_", "RAYON_"],
+        Language::Unknown => &[],
+    };
+    runtime.settings.retain(|name, _| own.iter().any(|prefix| name.starts_with(prefix)));
+}
