@@ -29,15 +29,15 @@ impl Residual {
         self.unknown_ns += ns;
     }
 
-    /// The container's run delay has gained so much, when the counter of its attributed waits stood between the two
-    /// values. The first report of a stretch tells only where it begins.
+    /// The container's run delay has gained so much, when the counter of its waits with a cause, or with one that may yet
+    /// be found, stood between the two values. The first report of a stretch tells only where it begins.
     pub(crate) fn reconcile(&mut self, gained_ns: u64, attributed_before_ns: u64, attributed_after_ns: u64) {
         let Some(delay) = &mut self.delay else {
             self.delay = Some(Delay { gained_ns: 0, attributed_before_ns });
             return;
         };
         delay.gained_ns += gained_ns;
-        let attributed = attributed_after_ns - delay.attributed_before_ns;
+        let attributed = attributed_after_ns.saturating_sub(delay.attributed_before_ns);
         self.highest_ns = self.highest_ns.max(delay.gained_ns.saturating_sub(attributed));
     }
 

@@ -19,8 +19,10 @@ const MAX_PENDING: usize = 16_384;
 #[derive(Debug)]
 struct Account {
     waits: ContainerWaits,
-    /// What was attributed before the last batch.
-    attributed_before_ns: u64,
+    /// Waits for cgroups that may yet become known.
+    pending_ns: u64,
+    /// What was attributed or pending before the last batch.
+    accounted_before_ns: u64,
     residual: Residual,
 }
 
@@ -43,6 +45,13 @@ struct Encounter {
     sample: PairSample,
 }
 
+impl Account {
+    /// What will have a cause, or else is told as unknown when its time is up: it is not missing in the kernel's count.
+    fn accounted_ns(&self) -> u64 {
+        attributed(&self.waits) + self.pending_ns
+    }
+}
+
 impl Rollup {
     /// `has_smt`: there are cores whose two threads are known.
     pub(crate) fn new(has_smt: bool) -> Self {
@@ -52,7 +61,8 @@ impl Rollup {
     /// Takes in what has an owner; the rest stays in the batch for later, for a while.
     pub(crate) fn take(&mut self, batch: &mut Batch, owners: &mut dyn Owners, elapsed_secs: f64) {
         for account in self.accounts.values_mut() {
-            account.attributed_before_ns = attributed(&account.waits);
+            account.accounted_before_ns = account.accounted_ns();
+            account.pending_ns = 0;
         }
         let pending = batch.cgroups.len() + batch.pairs.len();
         let max_age = if pending > MAX_PENDING { 0 } else { MAX_AGE };
@@ -105,6 +115,7 @@ impl Rollup {
             holder => owners.owner(holder),
         };
         if holder == Owner::Unknown && !last_chance {
+            self.account(container, pod).pending_ns += sample.wait_ns;
             return true;
         }
         self.take_encounter(Encounter { container, pod, holder, sample: *sample });
@@ -150,7 +161,8 @@ impl Rollup {
                 stalls: Default::default(),
                 smt,
             },
-            attributed_before_ns: 0,
+            pending_ns: 0,
+            accounted_before_ns: 0,
             residual: Residual::default(),
         })
     }
@@ -159,7 +171,7 @@ impl Rollup {
     pub(crate) fn reconcile(&mut self, delays: &[RunDelay]) {
         for delay in delays {
             if let Some(account) = self.accounts.get_mut(&delay.container) {
-                let (before, now) = (account.attributed_before_ns, attributed(&account.waits));
+                let (before, now) = (account.accounted_before_ns, account.accounted_ns());
                 account.residual.reconcile(delay.gained_ns, before, now);
             }
         }
@@ -338,6 +350,32 @@ mod tests {
         // 100 of before the first report, and 40.
         assert_eq!(poll(40, 150), 10);
         assert_eq!(poll(90, 90), 10);
+    }
+
+    #[test]
+    fn a_wait_whose_holder_becomes_known_later_counts_once() {
+        let mut rollup = Rollup::new(false);
+        let mut node = Node::default();
+        let mut pending = batch(&[], &[(10, 20, 100)]);
+        let mut poll = |pending: &mut Batch, node: &mut Node, gained_ns| {
+            rollup.take(pending, node, 1.0);
+            rollup.reconcile(&[RunDelay { container: container(10), gained_ns }]);
+            let waits = waits(&rollup, 10);
+            (waits.system_ns, waits.unattributed_ns)
+        };
+        assert_eq!(poll(&mut pending, &mut node, 0), (0, 0));
+        node.hidden.push(30);
+        pending.pairs.extend(batch(&[], &[(10, 30, 500)]).pairs);
+        // 100 of before the first report, and 500, of which nothing is missing.
+        assert_eq!(poll(&mut pending, &mut node, 600), (0, 0));
+        assert_eq!(poll(&mut pending, &mut node, 20), (0, 20));
+        node.hidden.clear();
+        assert_eq!(poll(&mut pending, &mut node, 0), (500, 20));
+        // One that never becomes known is unattributed, in whole and once.
+        pending.pairs.extend(batch(&[], &[(10, 99, 70)]).pairs);
+        let told: Vec<_> =
+            (0..=MAX_AGE + 1).map(|at| poll(&mut pending, &mut node, if at == 0 { 70 } else { 0 }).1).collect();
+        assert_eq!((told[0], told[told.len() - 1]), (20, 90));
     }
 
     proptest! {

@@ -212,12 +212,11 @@ fn patches(agent: &Agent) -> BTreeMap<String, Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let documents = text.split("---\n").filter(|document| !document.is_empty());
-    let containers = documents.map(|document| {
+    let containers = documents.flat_map(|document| {
         let patch: Value = serde_yaml_ng::from_str(document).unwrap();
-        let container = patch["spec"]["template"]["spec"]["containers"][0].clone();
-        (container["name"].as_str().unwrap().to_owned(), container)
+        patch["spec"]["template"]["spec"]["containers"].as_array().unwrap().clone()
     });
-    containers.collect()
+    containers.map(|container| (container["name"].as_str().unwrap().to_owned(), container)).collect()
 }
 
 /// `nr_periods` and `nr_throttled`.
