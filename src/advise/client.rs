@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 
 use crate::exit::Failure;
 
+/// The first byte of a TLS record of the type alert (RFC 8446, 5.1): the answer to what is no TLS.
+const TLS_ALERT: &[u8] = &[0x15];
+
 /// For connecting, and for each read and write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -16,6 +19,11 @@ pub(super) fn get<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Resul
     let answer = exchange(address, path).map_err(|error| {
         Failure::unavailable(format!("no agent answers at {address}: {error}; start one, or say --address"))
     })?;
+    if answer.starts_with(TLS_ALERT) {
+        let why = format!("the agent at {address} serves HTTPS (--tls-cert): ask https://{address}{path} with curl");
+        return Err(Failure::unavailable(why));
+    }
+    let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("200") {
@@ -25,12 +33,45 @@ pub(super) fn get<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Resul
         .map_err(|error| Failure::unavailable(format!("{address}{path} answers something else: {error}")))
 }
 
-fn exchange(address: SocketAddr, path: &str) -> std::io::Result<String> {
+fn exchange(address: SocketAddr, path: &str) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What is said of an address where this is answered.
+    fn said(answer: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).unwrap() > 0);
+            stream.write_all(answer).unwrap();
+        });
+        let failure = get::<serde_json::Value>(address, "/api/v1/advice").map(|_| ()).unwrap_err();
+        server.join().unwrap();
+        failure.to_string()
+    }
+
+    #[test]
+    fn an_agent_that_serves_https_is_told_as_such() {
+        let text = said(b"\x15\x03\x03\x00\x02\x02\x32");
+        assert!(text.contains("serves HTTPS (--tls-cert)"), "{text}");
+        // What follows need not be text.
+        let text = said(b"\x15\x03\x03\xff\xff");
+        assert!(text.contains("serves HTTPS (--tls-cert)"), "{text}");
+        let text = said(b"HTTP/1.0 404 Not Found\r\n\r\n");
+        assert!(text.contains("404 Not Found"), "{text}");
+    }
 }
