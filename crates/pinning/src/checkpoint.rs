@@ -23,8 +23,6 @@ const MAGIC: &str = "cpuwarden-pins-1";
 pub struct Checkpoint {
     /// `/proc/sys/kernel/random/boot_id`: cgroups do not outlive a boot.
     pub boot_id: Option<String>,
-    /// Fingerprint of the topology that the sets were chosen on.
-    pub topology: String,
     /// What is granted.
     pub committed: Held,
     /// What is being granted; absent between transitions.
@@ -171,7 +169,7 @@ fn header(body: &str) -> String {
 }
 
 /// FNV-1a, 64 bits: against torn and edited files, not against an adversary, who would need root.
-pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

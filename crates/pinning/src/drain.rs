@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use cgroupfs::{Hierarchy, Version, control, cpuset};
+use kernel_text::CpuSet;
 use placement::{Holding, PodCgroups, Uid, drain_steps};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -82,7 +83,7 @@ pub(crate) fn give_back(view: &View, checkpoint: Option<&Checkpoint>, version: V
     }
     for (path, was) in checkpoint.iter().flat_map(|checkpoint| checkpoint.touched.iter().rev()) {
         if checkpoint.is_some_and(|checkpoint| was_touched(checkpoint, view, path)) {
-            drained.count(restore(path, &was.before, version));
+            drained.count(restore(path, &still_there(&was.before, &view.hierarchy), version));
         }
     }
     drained
@@ -91,6 +92,15 @@ pub(crate) fn give_back(view: &View, checkpoint: Option<&Checkpoint>, version: V
 fn was_touched(checkpoint: &Checkpoint, view: &View, path: &Path) -> bool {
     let inode = view.seen.get(path).map(|(_, inode)| *inode);
     checkpoint.touched.get(path).is_some_and(|was| Some(was.inode) == inode)
+}
+
+/// What is left of what was asked for before: v1 refuses a CPU that has gone offline since (EINVAL), and has taken it out
+/// of every cpuset itself.
+fn still_there(before: &str, hierarchy: &placement::Hierarchy) -> String {
+    match before.parse::<CpuSet>() {
+        Ok(cpus) if hierarchy.version == placement::Version::V1 => cpus.intersection(&hierarchy.ceiling).to_string(),
+        _ => before.to_owned(),
+    }
 }
 
 /// What was asked for before. Kernels that do not empty the cpuset of a cgroup with processes (ENOSPC, `validate_change` in
@@ -114,5 +124,21 @@ impl Drained {
             Err(error) if error.is_vanished() => {}
             Err(error) => self.errors.push(chain(&error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_v1_a_cpu_that_has_gone_offline_is_not_asked_for_again() {
+        let still = |before, version| {
+            let ceiling: CpuSet = "0-2".parse().unwrap();
+            still_there(before, &placement::Hierarchy { version, full: ceiling.clone(), ceiling })
+        };
+        assert_eq!(still("1-3", placement::Version::V1), "1-2");
+        assert_eq!(still("1-3", placement::Version::V2), "1-3");
+        assert_eq!(still("", placement::Version::V2), "");
     }
 }

@@ -138,6 +138,17 @@ fn an_unplugged_cpu_is_replaced_at_the_next_pass() {
 }
 
 #[test]
+fn isolated_cpus_are_nobodys() {
+    let files = Files::new();
+    files.file("sys/devices/system/cpu/isolated", "0-1,7\n");
+    let pods = [files.pod("web", "LSE", 2000)];
+    let report = pass(&mut files.pinner(none()), &pods);
+    assert_eq!(pins(&report), ["web LSE 2-3"]);
+    let pools = report.pools.unwrap();
+    assert_eq!([pools.share, pools.best_effort, pools.reserved].map(|cpus| cpus.to_string()), ["4-6", "4-6", "0-1,7"]);
+}
+
+#[test]
 fn a_profile_speaks_for_pods_without_a_label() {
     let files = Files::new();
     let mut pod = files.pod("web", "", 2000);

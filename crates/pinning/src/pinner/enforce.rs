@@ -1,16 +1,17 @@
 //! A transition on the kernel: log the intent, carry the steps out, commit; and repair what others undo.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use cgroupfs::node;
-use placement::{Class, Plan, Step, Transition, write_steps};
+use placement::{Cgroup, Class, Hierarchy, Plan, PodCgroups, Step, Transition, Version, write_steps};
 use pods::PodIndex;
 
 use super::inputs::{decision, names};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
-use crate::checkpoint::{Checkpoint, Held, Pin, Touched, class_name, fnv1a};
+use crate::checkpoint::{Checkpoint, Held, Pin, Touched, class_name};
 use crate::claims::has_ended;
 use crate::decision::{Decision, Verdict};
 use crate::report::{Operation, Report, Standing, Trace};
@@ -85,7 +86,6 @@ impl Pinner {
 
     fn save(&mut self, report: &mut Report) -> Result<()> {
         self.checkpoint.boot_id = node::boot_id(&self.config.proc_root);
-        self.checkpoint.topology = format!("{:016x}", fnv1a(format!("{:?}", self.machine.topology.cpus()).as_bytes()));
         let written = self.checkpoint.write(&self.config.state_dir);
         report.operations.add(Operation::Checkpoint, written.is_ok());
         written
@@ -95,11 +95,15 @@ impl Pinner {
     fn touch(&mut self, view: &View, steps: &[Step]) {
         let touched = &mut self.checkpoint.touched;
         touched.retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
-        let cgroups = view.pods.iter().flat_map(|pod| &pod.cgroups);
-        for cgroup in cgroups.filter(|cgroup| steps.iter().any(|step| writes(step, &cgroup.path))) {
-            let Some((_, inode)) = view.seen.get(&cgroup.path) else { continue };
-            let was = Touched { inode: *inode, before: cgroup.configured.to_string() };
-            touched.entry(cgroup.path.clone()).or_insert(was);
+        for pod in &view.pods {
+            for cgroup in pod.cgroups.iter().filter(|cgroup| steps.iter().any(|step| writes(step, &cgroup.path))) {
+                let Some((_, inode)) = view.seen.get(&cgroup.path) else { continue };
+                if !touched.contains_key(&cgroup.path) {
+                    let inherited = inherited(&view.hierarchy, pod, cgroup).and_then(|from| touched.get(from));
+                    let before = inherited.map_or_else(|| cgroup.configured.to_string(), |from| from.before.clone());
+                    touched.insert(cgroup.path.clone(), Touched { inode: *inode, before });
+                }
+            }
         }
     }
 
@@ -174,7 +178,7 @@ impl Pinner {
         }
     }
 
-    /// Takes everything back, as `cpuwarden drain` wished, and lets go of the lock.
+    /// Takes everything back, as `cpuwarden drain` wished.
     pub(super) fn drain(&mut self, view: &View, report: &mut Report) {
         let drained = drain::give_back(view, Some(&self.checkpoint), self.tree.version());
         for _ in 0..drained.written {
@@ -196,7 +200,6 @@ impl Pinner {
         self.checkpoint = Checkpoint::default();
         self.committed = placement::Current::default();
         self.established.clear();
-        self.step_back("drained by the operator, until the agent is started again".to_owned());
     }
 }
 
@@ -205,6 +208,13 @@ fn best_effort(plan: &Plan) -> BTreeSet<String> {
     pods.map(|(uid, _)| uid.to_string()).collect()
 }
 
-fn writes(step: &Step, cgroup: &std::path::Path) -> bool {
+/// Where a cgroup that has never been written has its CPUs from: a v1 runtime copies those of the parent.
+fn inherited<'a>(hierarchy: &Hierarchy, pod: &'a PodCgroups, cgroup: &Cgroup) -> Option<&'a Path> {
+    let parent = &pod.cgroups[cgroup.parent?];
+    let copied = hierarchy.version == Version::V1 && parent.configured == cgroup.configured;
+    copied.then_some(&*parent.path)
+}
+
+fn writes(step: &Step, cgroup: &Path) -> bool {
     matches!(step, Step::Write { path, .. } if path == cgroup)
 }

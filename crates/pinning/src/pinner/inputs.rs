@@ -1,14 +1,15 @@
 //! What goes into a plan: the pods that have cgroups, what the kubelet owns, who else does.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use kernel_text::CpuSet;
-use placement::{Current, Holding, Kubelet, Node, Plan, Pod, QOS_CLASS_LABEL, Uid, plan};
+use placement::{Current, Holding, Kubelet, Node, Plan, Pod, QOS_CLASS_LABEL, Uid, Version, plan};
 use pods::PodIndex;
 
 use super::{OWNERS_EVERY, Pinner};
-use crate::checkpoint::class_name;
+use crate::checkpoint::{Touched, class_name};
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, Verdict};
 use crate::owner::{CpuManagerState, other_agents};
@@ -35,7 +36,8 @@ impl Pinner {
         match self.cpu_manager().and_then(|state| state.kubelet()) {
             Ok(mut kubelet) => {
                 kubelet.exclusive = kubelet.exclusive.union(given);
-                (kubelet, others)
+                let owned = kubelet.static_policy.then(|| "the kubelet's CPU manager policy is static".to_owned());
+                (kubelet, others.or(owned))
             }
             Err(unknown) => {
                 let reason = format!("the kubelet's CPU manager policy is not known: {unknown}");
@@ -73,6 +75,9 @@ impl Pinner {
         let mut plan = self.plan_from(&inputs(&self.planned))?;
         if std::mem::take(&mut self.adopt) {
             self.planned = adopted(view, &plan);
+            if self.torn || !self.planned.held.is_empty() {
+                self.checkpoint.touched = confined(view, &plan);
+            }
             plan = self.plan_from(&inputs(&self.planned))?;
         }
         self.last = Some((inputs(&self.planned), plan.clone()));
@@ -80,10 +85,12 @@ impl Pinner {
     }
 
     fn plan_from(&self, inputs: &Inputs) -> Result<Plan> {
+        // The scheduler balances nobody onto or off an isolated CPU: threads that are sent there pile up on one.
+        let reserved = self.config.reserved.union(&self.machine.isolated);
         let node = Node {
             topology: &self.machine.topology,
             allowed: &inputs.ceiling,
-            reserved: &self.config.reserved,
+            reserved: &reserved,
             kubelet: &inputs.kubelet,
             settings: &self.config.settings,
         };
@@ -173,4 +180,20 @@ fn adopted(view: &View, plan: &Plan) -> Current {
         (placement.class.is_exclusive() && fits).then(|| (uid.clone(), Holding { class: placement.class, cpus }))
     };
     Current { held: plan.placements.iter().filter_map(holding).collect(), ..Current::default() }
+}
+
+/// What an agent whose checkpoint is lost has confined. What these cgroups read before is lost too: all CPUs, as the
+/// kubelet leaves them where its CPU manager places nobody.
+fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, Touched> {
+    let before = match view.hierarchy.version {
+        Version::V1 => view.hierarchy.ceiling.to_string(),
+        Version::V2 => String::new(),
+    };
+    let ours = view.pods.iter().filter(|pod| plan.placements.contains_key(&pod.uid)).flat_map(|pod| &pod.cgroups);
+    ours.filter(|cgroup| cgroup.ours && cgroup.effective != view.hierarchy.ceiling)
+        .filter_map(|cgroup| {
+            let (_, inode) = view.seen.get(&cgroup.path)?;
+            Some((cgroup.path.clone(), Touched { inode: *inode, before: before.clone() }))
+        })
+        .collect()
 }

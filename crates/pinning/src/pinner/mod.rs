@@ -62,6 +62,8 @@ pub struct Pinner {
     checkpoint: Checkpoint,
     /// Nothing is known of what was granted before: running pods are taken at their cpusets' word.
     adopt: bool,
+    /// There was a checkpoint, and it cannot be read: an agent has confined pods here.
+    torn: bool,
     /// What is granted.
     committed: Current,
     /// What the next plan starts from: what is granted or was about to be; in observation, what would be.
@@ -90,8 +92,16 @@ impl Pinner {
     pub fn new(config: PinnerConfig) -> Result<Self> {
         let machine = Machine::read(&config.sys_root)?;
         let tree = PodTree::new(&config.hierarchy, config.kubepods.clone())?;
-        let found = checkpoint_of_this_boot(&config);
-        let checkpoint = found.clone().unwrap_or_default();
+        let (found, torn) = match checkpoint_of_this_boot(&config) {
+            Ok(found) => (found, false),
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, "running pods keep the CPUs that their cpusets show");
+                (None, true)
+            }
+        };
+        let adopt = found.is_none();
+        let checkpoint = found.unwrap_or_default();
         let committed = checkpoint.committed.to_current();
         let planned = checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
         if config.enforce {
@@ -102,7 +112,8 @@ impl Pinner {
             machine,
             tree,
             checkpoint,
-            adopt: found.is_none(),
+            adopt,
+            torn,
             committed,
             planned,
             lock: None,
@@ -150,13 +161,14 @@ impl Pinner {
     ) -> Result<Report> {
         self.refresh(began)?;
         let view = self.tree.view(&self.machine.possible)?;
+        let mut report = Report::idle(String::new());
+        self.drain_if_wished(&view, &mut report);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
         let plan = self.plan(&view, pods, &kubelet)?;
-        let mut report = Report::idle(String::new());
         report.pools = Some(plan.pools.clone());
         report.decisions = self.new_refusals(&plan, pods);
         let overlapping = self.overlapping(&view, &plan);
-        report.standing = match obstacle.or_else(|| self.obstacle(&view, &mut report)) {
+        report.standing = match self.stepped_back.clone().or(obstacle).or_else(|| self.obstacle()) {
             Some(reason) => Standing::Observing(reason),
             None => self.enforce(&view, &plan, pods, &mut report, trace),
         };
@@ -186,17 +198,21 @@ impl Pinner {
         Ok(())
     }
 
+    /// Before anything else: whatever keeps it from writing by now, what it has written is its own to give back. Where
+    /// it never came to write, who wished so gives back.
+    fn drain_if_wished(&mut self, view: &View, report: &mut Report) {
+        if self.config.enforce && self.stepped_back.is_none() && DrainWish::of(&self.config.state_dir).is_there() {
+            if self.lock.is_some() {
+                self.drain(view, report);
+            }
+            self.step_back("drained by the operator, until the agent is started again".to_owned());
+        }
+    }
+
     /// What keeps it from writing, apart from other owners.
-    fn obstacle(&mut self, view: &View, report: &mut Report) -> Option<String> {
+    fn obstacle(&mut self) -> Option<String> {
         if !self.config.enforce {
             return Some("told to observe".to_owned());
-        }
-        if let Some(reason) = &self.stepped_back {
-            return Some(reason.clone());
-        }
-        if DrainWish::of(&self.config.state_dir).is_there() {
-            self.drain(view, report);
-            return self.stepped_back.clone();
         }
         if self.lock.is_none() {
             match Lock::take(&self.config.state_dir) {
@@ -214,16 +230,10 @@ impl Pinner {
     }
 }
 
-/// The checkpoint, where it is whole and of this boot: cgroups do not outlive one.
-fn checkpoint_of_this_boot(config: &PinnerConfig) -> Option<Checkpoint> {
-    match Checkpoint::read(&config.state_dir) {
-        Ok(checkpoint) => checkpoint.filter(|checkpoint| checkpoint.boot_id == node::boot_id(&config.proc_root)),
-        Err(error) => {
-            let error = chain(&error);
-            tracing::warn!(error, "running pods keep the CPUs that their cpusets show");
-            None
-        }
-    }
+/// The checkpoint, where it is of this boot: cgroups do not outlive one.
+fn checkpoint_of_this_boot(config: &PinnerConfig) -> Result<Option<Checkpoint>> {
+    let found = Checkpoint::read(&config.state_dir)?;
+    Ok(found.filter(|checkpoint| checkpoint.boot_id == node::boot_id(&config.proc_root)))
 }
 
 /// An error with its causes, in one line.

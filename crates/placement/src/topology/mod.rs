@@ -96,12 +96,13 @@ impl Topology {
     }
 
     /// A topology from the kernel's `core_id`, which is unique only within a die: cores are renumbered by socket, NUMA
-    /// node, die, L3 and lowest CPU, so that the first cores of a node are also close to each other.
+    /// node, die, L3 and lowest CPU, so that the first cores of a node are also close to each other. What a hypervisor
+    /// calls siblings across nodes are cores of their own, as for the scheduler (`topology_sane` in arch/x86).
     ///
     /// # Errors
     /// As [`Topology::new`].
     pub fn ranked(mut cpus: Vec<Cpu>) -> Result<Self, TopologyError> {
-        let key = |cpu: &Cpu| (cpu.socket, cpu.die, cpu.core);
+        let key = |cpu: &Cpu| (cpu.socket, cpu.node, cpu.die, cpu.core);
         let mut lowest: BTreeMap<_, &Cpu> = BTreeMap::new();
         for cpu in &cpus {
             let first = lowest.entry(key(cpu)).or_insert(cpu);
@@ -248,6 +249,13 @@ mod tests {
         let topology = Topology::ranked(cpus).unwrap();
         let cores: Vec<_> = topology.cores().iter().map(|(core, cpus)| format!("{core}:{cpus}")).collect();
         assert_eq!(cores, ["0:0,4", "1:2", "2:1", "3:3"]);
+    }
+
+    #[test]
+    fn siblings_on_two_numa_nodes_are_two_cores() {
+        let topology = Topology::ranked(vec![cpu(0, 0, 0, 0), cpu(1, 0, 1, 0), cpu(2, 0, 0, 0)]).unwrap();
+        let cores: Vec<_> = topology.cores().values().map(ToString::to_string).collect();
+        assert_eq!(cores, ["0,2", "1"]);
     }
 
     #[test]

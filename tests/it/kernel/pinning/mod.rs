@@ -5,6 +5,7 @@ mod agent;
 mod crash;
 mod enforce;
 mod events;
+mod given_back;
 mod hotplug;
 mod observe;
 mod rival;

@@ -53,6 +53,11 @@ fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
     fs::write(&state, r#"{"policyName":"static","entries":{"u":{"c":"1"}}}"#).unwrap();
     let report = scene.pass(&mut scene.pinner(true));
     assert!(report.pins.is_empty());
+    assert!(
+        matches!(&report.standing, Standing::Observing(reason) if reason.contains("static")),
+        "{}",
+        report.standing
+    );
     assert!(report.refusals().all(|reason| reason == placement::Reason::KubeletStatic));
     assert_eq!(report.pools.unwrap().kubelet.to_string(), "1");
     fs::remove_file(&state).unwrap();

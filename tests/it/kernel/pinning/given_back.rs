@@ -1,0 +1,66 @@
+//! What is given back after something went wrong on the way: a lost checkpoint, an obstacle, a container that came late.
+
+use std::fs;
+use std::time::Duration;
+
+use kernel_text::CpuSet;
+use pinning::{DrainWish, Standing};
+use placement::Class;
+
+use super::scene::{Scene, Wish, all_classes, container_id, effective, online};
+
+fn drain(scene: &Scene) {
+    let config = scene.config(true);
+    let kubepods = config.kubepods.clone();
+    let drained = pinning::drain(&config.hierarchy, kubepods, &config.sys_root, &config.state_dir, Duration::ZERO);
+    assert_eq!(drained.unwrap().errors, [""; 0]);
+}
+
+#[test]
+fn a_drain_gives_back_what_was_confined_before_the_checkpoint_was_lost() {
+    for lose in [|path| fs::write(path, "torn"), |path| fs::remove_file(path)] {
+        let scene = Scene::new(&all_classes());
+        let before = scene.all_effective();
+        scene.pass(&mut scene.pinner(true));
+        lose(scene.config(true).state_dir.join("pins.json")).unwrap();
+        scene.pass(&mut scene.pinner(true));
+        assert_ne!(scene.all_effective(), before);
+        drain(&scene);
+        assert_eq!(scene.all_effective(), before);
+    }
+}
+
+#[test]
+fn an_agent_that_may_not_write_any_more_gives_back_all_the_same_when_told() {
+    let scene = Scene::new(&all_classes());
+    let before = scene.all_effective();
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    fs::remove_file(scene.config(true).cpu_manager_state).unwrap();
+    let report = scene.pass(&mut pinner);
+    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is not known")));
+    DrainWish::of(&scene.config(true).state_dir).say().unwrap();
+    let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
+    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("drained")));
+    assert_eq!(scene.all_effective(), before);
+    // It holds the lock no more.
+    drain(&scene);
+}
+
+/// A v1 runtime starts a container with the CPUs that its pod has at that moment.
+#[test]
+fn a_container_that_came_into_a_confined_pod_gets_all_cpus_back() {
+    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    let late = scene.pods[0].1.child(&container_id(7));
+    assert_ne!(effective(&late), online());
+    scene.pass(&mut pinner);
+    scene.container(1).remove();
+    scene.pods[1].1.remove();
+    pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
+    assert_eq!(effective(&late), online());
+    drop(pinner);
+    drain(&scene);
+    assert_eq!(effective(&late), online());
+}
