@@ -167,14 +167,16 @@ impl Pinner {
         let plan = self.plan(&view, pods, &kubelet)?;
         report.pools = Some(plan.pools.clone());
         report.decisions = self.new_refusals(&plan, pods);
-        let overlapping = self.overlapping(&view, &plan);
+        let planned = plan.outcome().held;
+        let overlapping = self.overlapping(&view, &plan, &planned);
         report.standing = match self.stepped_back.clone().or(obstacle).or_else(|| self.obstacle()) {
             Some(reason) => Standing::Observing(reason),
             None => self.enforce(&view, &plan, pods, &mut report, trace),
         };
         if report.standing == Standing::Enforcing {
-            report.overlaps = self.charge(&overlapping, &plan, pods, Instant::now());
+            report.overlaps = self.charge(&overlapping, planned.keys(), pods, Instant::now());
         } else {
+            report.overlaps = self.unguarded(&view, &plan, pods);
             self.planned = plan.outcome();
         }
         let granted = |uid: &str| report.standing != Standing::Enforcing || self.committed.held.contains_key(uid);

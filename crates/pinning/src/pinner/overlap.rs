@@ -6,45 +6,61 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cgroupfs::has_processes;
-use placement::{Plan, Uid};
+use placement::{Holding, Plan, Uid};
 use pods::PodIndex;
 
 use super::Pinner;
 use super::inputs::names;
 use crate::tree::View;
 
+/// CPUs by their owner.
+type Held = BTreeMap<Uid, Holding>;
+/// By namespace and pod.
+type Overlaps = BTreeMap<(String, String), Duration>;
+
 impl Pinner {
     /// Pods on whose CPUs others may run now, and since when at most.
-    pub(super) fn overlapping(&self, view: &View, plan: &Plan) -> BTreeMap<Uid, Instant> {
-        let own = plan.placements.iter().filter(|(_, placement)| placement.class.is_exclusive());
-        own.filter_map(|(uid, _)| Some((uid.clone(), self.since(uid, view, plan)?))).collect()
+    pub(super) fn overlapping(&self, view: &View, plan: &Plan, own: &Held) -> BTreeMap<Uid, Instant> {
+        own.iter().filter_map(|(uid, holding)| Some((uid.clone(), since(uid, holding, view, plan)?))).collect()
     }
 
-    fn since(&self, owner: &Uid, view: &View, plan: &Plan) -> Option<Instant> {
-        let own = plan.placements.get(owner)?;
-        let seen = |path| view.seen.get(path).map(|(since, _)| *since);
-        let born = view.pods.iter().find(|pod| pod.uid == *owner).and_then(|pod| seen(&pod.cgroups.first()?.path))?;
-        let others = view.pods.iter().filter(|pod| pod.uid != *owner);
-        let foreign = others
-            .filter(|pod| plan.placements.get(&pod.uid).is_none_or(|other| !other.class.may_share_with(own.class)));
-        let cgroups = foreign.flat_map(|pod| &pod.cgroups);
-        let there = cgroups.filter(|cgroup| !cgroup.effective.is_disjoint(&own.cpus) && has_processes(&cgroup.path));
-        there.filter_map(|cgroup| Some(seen(&cgroup.path)?.max(born))).min()
+    /// Of what was granted before something came in the way: the time in which nobody kept others off it.
+    pub(super) fn unguarded(&self, view: &View, plan: &Plan, pods: &PodIndex) -> Overlaps {
+        if !self.config.enforce {
+            return Overlaps::new();
+        }
+        let here = |uid: &Uid| view.pods.iter().any(|pod| pod.uid == *uid);
+        let own: Held = self.committed.held.iter().filter(|(uid, _)| here(uid)).map(clone).collect();
+        self.charge(&self.overlapping(view, plan, &own), own.keys(), pods, Instant::now())
     }
 
     /// The time from then, or from the last pass, to `now`.
-    pub(super) fn charge(
+    pub(super) fn charge<'a>(
         &self,
         overlapping: &BTreeMap<Uid, Instant>,
-        plan: &Plan,
+        own: impl Iterator<Item = &'a Uid>,
         pods: &PodIndex,
         now: Instant,
-    ) -> BTreeMap<(String, String), Duration> {
-        let own = plan.placements.iter().filter(|(_, placement)| placement.class.is_exclusive());
-        own.map(|(uid, _)| {
+    ) -> Overlaps {
+        own.map(|uid| {
             let since = overlapping.get(uid).map(|since| self.passed.map_or(*since, |passed| passed.max(*since)));
             (names(uid, pods), since.map_or(Duration::ZERO, |since| now.duration_since(since)))
         })
         .collect()
     }
+}
+
+fn since(owner: &Uid, own: &Holding, view: &View, plan: &Plan) -> Option<Instant> {
+    let seen = |path| view.seen.get(path).map(|(since, _)| *since);
+    let born = view.pods.iter().find(|pod| pod.uid == *owner).and_then(|pod| seen(&pod.cgroups.first()?.path))?;
+    let others = view.pods.iter().filter(|pod| pod.uid != *owner);
+    let foreign =
+        others.filter(|pod| plan.placements.get(&pod.uid).is_none_or(|other| !other.class.may_share_with(own.class)));
+    let cgroups = foreign.flat_map(|pod| &pod.cgroups);
+    let there = cgroups.filter(|cgroup| !cgroup.effective.is_disjoint(&own.cpus) && has_processes(&cgroup.path));
+    there.filter_map(|cgroup| Some(seen(&cgroup.path)?.max(born))).min()
+}
+
+fn clone((uid, holding): (&Uid, &Holding)) -> (Uid, Holding) {
+    (uid.clone(), holding.clone())
 }
