@@ -103,8 +103,16 @@ pub fn all(agent: &Path) -> Result<Vec<Generated>, GenerateError> {
 /// # Errors
 /// When helm is not to be had, or refuses the values.
 pub fn render(arguments: &[&str]) -> Result<String, GenerateError> {
+    render_release("cpuwarden", &[&["--namespace=cpuwarden"], arguments].concat())
+}
+
+/// The chart as helm renders it as a release of this name.
+///
+/// # Errors
+/// When helm is not to be had, or refuses the values.
+pub fn render_release(name: &str, arguments: &[&str]) -> Result<String, GenerateError> {
     let mut helm = helm("template")?;
-    helm.args(["--namespace=cpuwarden"]).args(arguments).arg("cpuwarden").arg(chart());
+    helm.args(arguments).arg(name).arg(chart());
     Ok(output(&mut helm)?)
 }
 

@@ -2,6 +2,7 @@
 //! profile has what it needs and nothing more.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_yaml_ng::{Deserializer, Value};
@@ -32,12 +33,71 @@ fn manifests_are_valid_on_the_oldest_and_the_newest_kubernetes() {
     for profile in ["observe", "trace", "pin"] {
         let file = place.path().join(profile).with_extension("yaml");
         fs::write(&file, render(&[&format!("--set=profile={profile}"), OPERATOR, EVERYTHING])).unwrap();
-        let mut python = Command::new(tools::python().unwrap());
-        let checked = output_of(python.arg(deploy("tests/validate_manifests.py")).arg(&file).args(MINORS));
+        let checked = validated(&file);
         for kind in ["DaemonSet", "NetworkPolicy", "PodMonitor", "PrometheusRule", "ConfigMap"] {
             assert!(checked.contains(&format!("{kind}/cpuwarden")), "{checked}");
         }
     }
+}
+
+fn validated(file: &Path) -> String {
+    let mut python = Command::new(tools::python().unwrap());
+    output_of(python.arg(deploy("tests/validate_manifests.py")).arg(file).args(MINORS))
+}
+
+#[test]
+fn names_of_digits_or_of_the_greatest_length_are_valid() {
+    let place = tempfile::tempdir().unwrap();
+    let (longest, namespace) = ("a".repeat(53), format!("--namespace={}", "9".repeat(63)));
+    let values =
+        ["--set-string=serviceAccount.name=7,serviceAccount.annotations.a=1,endpoint.tls.secretName=5", OPERATOR];
+    for name in ["1", "1e3", &longest] {
+        let file = place.path().join("release.yaml");
+        let arguments = [&[&*namespace, "--set=profile=pin"], &values[..]].concat();
+        fs::write(&file, generated::render_release(name, &arguments).unwrap()).unwrap();
+        assert!(validated(&file).contains("DaemonSet/"), "{name}");
+    }
+}
+
+#[test]
+fn a_mode_that_yaml_takes_for_a_boolean_is_the_mode_that_was_written() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("values.yaml");
+    fs::write(&file, "profile: pin\nconfig: {pinning: off, schedTrace: on}\n").unwrap();
+    let text = render(&["--values", file.to_str().unwrap()]);
+    assert_eq!(variable(&container(&text), "CPUWARDEN_PINNING").as_deref(), Some("off"));
+    let map = documents(&text).into_iter().find(|object| object["kind"] == "ConfigMap").unwrap();
+    assert_eq!(data(&map)[0].1.trim(), "pinning: \"off\"\nschedTrace: \"on\"");
+    let text = render(&["--set=profile=pin"]);
+    assert_eq!(variable(&container(&text), "CPUWARDEN_PINNING").as_deref(), Some("enforce"));
+}
+
+#[test]
+fn an_ipv6_address_is_listened_at_with_or_without_brackets() {
+    let listen = |address: &str| {
+        variable(&container(&render(&[&format!("--set=endpoint.address={address}")])), "CPUWARDEN_LISTEN").unwrap()
+    };
+    assert_eq!(["::", "[::1]", "0.0.0.0"].map(listen), ["[::]:9753", "[::1]:9753", "0.0.0.0:9753"]);
+}
+
+#[test]
+fn the_network_policy_lets_out_to_every_port_that_the_agent_is_told_of() {
+    let ports = |values: &str| {
+        let objects = documents(&render(&[&format!("--set={values}")]));
+        let policy = objects.into_iter().find(|object| object["kind"] == "NetworkPolicy").unwrap();
+        let rules = policy["spec"]["egress"].as_sequence().unwrap().clone();
+        let ports = rules.iter().flat_map(|rule| rule["ports"].as_sequence().unwrap().clone());
+        ports.map(|port| port["port"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(ports("kubelet.url=https://[fd00::1]"), [443]);
+    assert_eq!(ports("config.kubeletReadonlyUrl=http://127.0.0.1:10255/"), [10250, 10255]);
+    assert_eq!(ports("config.podSource=apiserver,config.apiserverUrl=https://api:8443"), [10250, 443, 6443, 8443]);
+}
+
+/// The value of a variable of the agent's environment.
+fn variable(agent: &Value, name: &str) -> Option<String> {
+    let variables = agent["env"].as_sequence().unwrap().iter();
+    variables.filter(|variable| variable["name"] == name).find_map(|v| v["value"].as_str().map(str::to_owned))
 }
 
 const OPERATOR: &str = "--api-versions=monitoring.coreos.com/v1";
@@ -149,6 +209,8 @@ fn what_is_not_a_value_is_refused_by_its_name() {
         ("--set=endpoint.port=80", "port"),
         ("--set=kubelet.url=http://node:10255", "url"),
         ("--set=endpoint.auth=true", "endpoint.tls.secretName"),
+        ("--set=config.listen=:9000", "listen"),
+        ("--set=config.events=true", "events"),
     ];
     for (argument, place) in refused {
         let refusal = generated::render(&[argument]).map(drop).expect_err(argument).to_string();

@@ -8,12 +8,12 @@
 
 {{- define "cpuwarden.selector" -}}
 app.kubernetes.io/name: cpuwarden
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "cpuwarden.metadata" -}}
 name: {{ include "cpuwarden.fullname" . }}
-namespace: {{ .Release.Namespace }}
+namespace: {{ .Release.Namespace | quote }}
 labels: {{- include "cpuwarden.labels" . | nindent 2 }}
 {{- end }}
 
@@ -22,6 +22,20 @@ labels: {{- include "cpuwarden.labels" . | nindent 2 }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- /* The agent's configuration. To Helm an unquoted off or on is a boolean; to the agent it is a mode. */}}
+{{- define "cpuwarden.config" -}}
+{{- $config := deepCopy .Values.config }}
+{{- range $key := list "pinning" "schedTrace" }}
+{{- if kindIs "bool" (get $config $key) }}{{ $_ := set $config $key (ternary "on" "off" (get $config $key)) }}{{ end }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}
+
+{{- /* The port of a URL, or what its scheme implies. */}}
+{{- define "cpuwarden.port" -}}
+{{- trimSuffix "/" . | regexFind ":[0-9]+$" | trimPrefix ":" | default (ternary "80" "443" (hasPrefix "http:" .)) }}
 {{- end }}
 
 {{- /* Whether the agent makes Kubernetes Events: "true" or nothing. */}}
