@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cgroupfs::node;
+use cgroupfs::{node, subdirectories};
 use placement::{Cgroup, Class, Hierarchy, Plan, PodCgroups, Step, Transition, Version, write_steps};
 use pods::PodIndex;
 
@@ -17,6 +17,9 @@ use crate::decision::{Decision, Verdict};
 use crate::report::{Operation, Report, Standing, Trace};
 use crate::tree::View;
 use crate::{Error, Result, drain};
+
+/// A younger cgroup's cpuset may still be written by the runtime that made it.
+const SETTLED: Duration = Duration::from_secs(5);
 
 impl Pinner {
     /// Brings the plan about.
@@ -34,8 +37,11 @@ impl Pinner {
         }
         match self.transition(view, plan, pods, report, trace) {
             Ok(()) => Standing::Enforcing,
-            // Normal: the next pass sees what is left.
-            Err(error) if error.is_vanished() => Standing::Enforcing,
+            // Normal: the next pass sees what there is by then.
+            Err(Error::Overtaken(path)) => {
+                tracing::debug!(path = %path.display(), "a container came while its pod's cpuset was written");
+                Standing::Enforcing
+            }
             Err(error @ (Error::State { .. } | Error::Steps(_))) => Standing::Observing(chain(&error)),
             Err(error) => {
                 let told = chain(&error);
@@ -68,9 +74,17 @@ impl Pinner {
             self.save(report)?;
             trace(Trace::Intent(&steps));
             for step in &steps {
-                let done = carry_out(step, self.tree.version());
-                report.operations.add(Operation::of(step), done.is_ok());
-                done?;
+                match carry_out(step, self.tree.version()) {
+                    // In what is gone there is nobody to keep off, and nobody to grant to.
+                    Err(_) if !cgroup_of(step).exists() => continue,
+                    Err(error) if error.is_busy() && is_overtaken(view, step) => {
+                        return Err(Error::Overtaken(cgroup_of(step).to_owned()));
+                    }
+                    done => {
+                        report.operations.add(Operation::of(step), done.is_ok());
+                        done?;
+                    }
+                }
                 trace(Trace::Done(step));
             }
             self.note_pins(plan, pods, report);
@@ -213,6 +227,24 @@ fn inherited<'a>(hierarchy: &Hierarchy, pod: &'a PodCgroups, cgroup: &Cgroup) ->
     let parent = &pod.cgroups[cgroup.parent?];
     let copied = hierarchy.version == Version::V1 && parent.configured == cgroup.configured;
     copied.then_some(&*parent.path)
+}
+
+/// Has a runtime come between the look and the write? v1 refuses to shrink a cpuset below those of its children (EBUSY),
+/// and a new one has all CPUs that its parent had at that moment.
+fn is_overtaken(view: &View, step: &Step) -> bool {
+    let parent = cgroup_of(step);
+    let is_young = |name: String| match view.seen.get(&parent.join(name)) {
+        Some((since, _)) => since.elapsed() < SETTLED,
+        None => true,
+    };
+    subdirectories(parent).is_ok_and(|children| children.into_iter().any(|child| is_young(child.name)))
+}
+
+fn cgroup_of(step: &Step) -> &Path {
+    match step {
+        Step::Write { path, .. } | Step::Verify { path, .. } => path,
+        Step::Release { .. } | Step::Grant { .. } => Path::new(""),
+    }
 }
 
 fn writes(step: &Step, cgroup: &Path) -> bool {

@@ -2,6 +2,7 @@
 //! taken back.
 
 mod agent;
+mod churn;
 mod crash;
 mod enforce;
 mod events;
