@@ -6,6 +6,7 @@ mod examination;
 mod finding;
 mod node;
 mod owners;
+mod pinning;
 mod pods;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
 
 async fn examine(config: Config) -> Result<Report, Failure> {
     let examination = Examination::make(config).await?;
-    let checks: [fn(&Examination) -> Vec<Finding>; 3] = [node::findings, pods::findings, owners::findings];
+    let checks: [fn(&Examination) -> Vec<Finding>; 4] =
+        [node::findings, pods::findings, owners::findings, pinning::findings];
     Ok(Report::new(checks.iter().flat_map(|check| check(&examination)).collect()))
 }

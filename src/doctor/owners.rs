@@ -29,10 +29,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
 
 /// The kubelet as an owner, where its CPU manager gives CPUs away; the file's path where it cannot be read.
 fn kubelet_policy(examination: &Examination) -> Result<Option<String>, PathBuf> {
-    let socket = examination.config.pods.pod_resources_socket.as_deref();
-    // <root>/pod-resources/kubelet.sock
-    let root = socket.and_then(|socket| socket.parent()?.parent()).map_or("/var/lib/kubelet".into(), PathBuf::from);
-    let path = root.join("cpu_manager_state");
+    let path = examination.config.pinning.cpu_manager_state.clone();
     let state = CpuManagerState::read(&path).map_err(|_| path)?;
     let exclusive = state.containers();
     let policy =

@@ -43,7 +43,7 @@ impl Node {
             format!("--cgroup-root={}", self.path("cgroup-t0").display()),
             format!("--proc-root={}", self.path("proc").display()),
             format!("--sys-root={}", self.path("sys").display()),
-            format!("--pod-resources-socket={}", self.path("pod-resources/kubelet.sock").display()),
+            format!("--cpu-manager-state={}", self.path("cpu_manager_state").display()),
             "--pod-source=kubelet".to_owned(),
             format!("--kubelet-url={}", kubelet.url()),
             format!("--kubelet-ca-file={}", kubelet.ca_file().display()),
@@ -212,6 +212,21 @@ fn another_agent_that_places_containers_is_found_by_its_process() {
     fs::write(proc.path().join("4194000/stat"), format!("4194000 (koordlet) S {numbers}\n")).unwrap();
     let report = Report::of(&with(node.options(), "--proc-root", proc.path().display()));
     report.assert("cpuset-owners", "lacking", &["koordlet runs here"]);
+}
+
+#[test]
+fn what_keeps_pinning_from_writing_is_told_where_it_is_to_write() {
+    let node = Node::new(&RECORDING);
+    let state = TempDir::new().unwrap();
+    fs::write(state.path().join("file"), "").unwrap();
+    let examined = |mode: &str, state_dir: &str| {
+        let options = [format!("--pinning={mode}"), format!("--state-dir={}", state.path().join(state_dir).display())];
+        Report::of(&[&node.options()[..], &options].concat())
+    };
+    examined("enforce", "new/state").assert("pinning", "good", &["may write cpusets"]);
+    examined("enforce", "file/state").assert("pinning", "lacking", &["file/state", "Not a directory", "hostPath"]);
+    let observed = examined("observe", "file/state");
+    assert!(observed.json["findings"].as_array().unwrap().iter().all(|finding| finding["check"] != "pinning"));
 }
 
 #[test]

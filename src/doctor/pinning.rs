@@ -1,0 +1,51 @@
+//! Whether `--pinning=enforce` could write here what it has to.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::examination::{Cgroups, Examination};
+use super::finding::Finding;
+use crate::config::PinningMode;
+
+pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
+    match &examination.cgroups {
+        Ok(cgroups) if examination.config.pinning.mode == PinningMode::Enforce => vec![judge(examination, cgroups)],
+        _ => Vec::new(),
+    }
+}
+
+fn judge(examination: &Examination, cgroups: &Cgroups) -> Finding {
+    let lacking = |what: &Path, error: io::Error| {
+        Finding::lacking("pinning", format!("{} cannot be written: {error}", what.display()))
+    };
+    let Some(mount) = &cgroups.hierarchy.cpuset else {
+        return Finding::lacking("pinning", "no cpuset controller").remedy("mount the cpuset controller");
+    };
+    for cpus in cgroups.tops.iter().map(|top| mount.join(top).join("cpuset.cpus")) {
+        if let Err(error) = access(&cpus, Access::WRITE_OK) {
+            return lacking(&cpus, error.into()).remedy("mount the host's /sys/fs/cgroup read-write, and run as root");
+        }
+    }
+    let state_dir = &examination.config.pinning.state_dir;
+    match may_be_written(state_dir) {
+        Ok(()) => Finding::good("pinning", "may write cpusets and keep its state"),
+        Err(error) => {
+            lacking(state_dir, error).remedy("mount a hostPath there that outlives the agent, or --state-dir")
+        }
+    }
+}
+
+/// The directory, or the one in which it would be made.
+fn may_be_written(directory: &Path) -> io::Result<()> {
+    match directory.metadata() {
+        Ok(found) if found.is_dir() => Ok(access(directory, Access::WRITE_OK)?),
+        Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match directory.parent() {
+            Some(parent) => may_be_written(parent),
+            None => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
