@@ -206,6 +206,9 @@ impl PodTree {
                 Err(error) => return Err(error.into()),
             };
             let Some(cpuset) = read else { continue };
+            if self.version == Version::V2 && known.pod.is_some() && is_apart(&cpuset, ceiling.as_ref()) {
+                continue;
+            }
             seen.insert(path.clone(), (known.since, known.inode));
             match &known.pod {
                 Some(uid) => add(&mut pods, uid, path, cpuset, known.ours),
@@ -235,6 +238,12 @@ impl Known {
         }
         self.files.as_ref().map(|files| files.read(buffer)).transpose()
     }
+}
+
+/// A partition root, or below one (`cpuset.cpus.partition`): its CPUs are taken out of all others' above it already, and
+/// whoever made it places what is in it. On v2 nothing else has CPUs that its ancestors lack.
+fn is_apart(cpuset: &Cpuset, ceiling: Option<&CpuSet>) -> bool {
+    ceiling.is_some_and(|ceiling| ceiling.is_disjoint(&cpuset.effective))
 }
 
 fn add(pods: &mut Vec<PodCgroups>, uid: &Uid, path: &Path, cpuset: Cpuset, ours: bool) {

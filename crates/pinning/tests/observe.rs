@@ -149,6 +149,19 @@ fn isolated_cpus_are_nobodys() {
 }
 
 #[test]
+fn a_partition_of_somebody_elses_is_left_alone() {
+    let files = Files::new();
+    let pods = [files.pod("own", "LSE", 2000), files.pod("web", "LSE", 2000)];
+    let own = files.path("cgroup/kubepods/burstable").join(format!("pod{}", pods[0].uid));
+    fs::write(own.join("cpuset.cpus.effective"), "6-7\n").unwrap();
+    for level in ["", "burstable/"] {
+        files.file(&format!("cgroup/kubepods/{level}cpuset.cpus.effective"), "0-5\n");
+    }
+    fs::remove_dir_all(own.join(format!("{:064x}", "own".bytes().map(u64::from).sum::<u64>()))).unwrap();
+    assert_eq!(pins(&pass(&mut files.pinner(none()), &pods)), ["web LSE 4-5"]);
+}
+
+#[test]
 fn a_profile_speaks_for_pods_without_a_label() {
     let files = Files::new();
     let mut pod = files.pod("web", "", 2000);
