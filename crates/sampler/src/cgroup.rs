@@ -9,7 +9,7 @@ use kernel_text::{Bandwidth, CpuPressure, CpuacctStat};
 use pods::path::{CgroupPath, Driver, QosClass};
 
 use crate::budget::DescriptorBudget;
-use crate::counter::{CpuSplit, HighWater, Mark};
+use crate::counter::{Beyond, CpuSplit, HighWater, Mark};
 use crate::files::{FileSet, Files};
 use crate::reading::{Hot, Wanted, Weight};
 use crate::series::SeriesId;
@@ -231,7 +231,7 @@ impl Cgroup {
         self.has_burst |= hot.stat.nr_bursts.is_some();
         self.had_quota |= quota.is_some() || hot.stat.nr_periods.is_some_and(|periods| periods > 0);
         let mut gains = self.marks.advance(hot);
-        gains.ancestor_ns = self.marks.advance_ancestor(hot, above);
+        gains.ancestor_ns = self.marks.advance_ancestor(hot, above, gains.throttled_ns.unwrap_or(0));
         let first_quiet = self.quiet_from.unwrap_or(tick);
         self.quiet_from = gains.are_none().then_some(first_quiet);
         self.path = PathQuota {
@@ -269,6 +269,7 @@ pub(crate) struct Marks {
     local: HighWater,
     /// Where the ancestors' own counts stood when this cgroup was last read.
     ancestors: Option<u64>,
+    beyond: Beyond,
     own_denied_ns: u64,
 }
 
@@ -331,8 +332,8 @@ impl Marks {
     }
 
     /// What the ancestors' quotas denied this cgroup: `cpu.stat.local` less its own count where the kernel has it,
-    /// else what the ancestors' own counts gained while it lived.
-    fn advance_ancestor(&mut self, hot: &Hot, above: PathQuota) -> Option<u64> {
+    /// else what the ancestors' own counts gained while it lived, beyond what its own count did.
+    fn advance_ancestor(&mut self, hot: &Hot, above: PathQuota, own_gained_ns: u64) -> Option<u64> {
         if let Some(local) = hot.local_throttled_ns {
             // Not read where it is quiet, and then as it was; nor where it never had a quota: then it counts nothing.
             let own = self.throttled.last().unwrap_or(0);
@@ -340,7 +341,8 @@ impl Marks {
             return above.had_quota.then_some(gained);
         }
         let before = self.ancestors.replace(above.denied_ns).unwrap_or(above.denied_ns);
-        above.had_quota.then(|| above.denied_ns - before)
+        let gained = self.beyond.advance(own_gained_ns, above.denied_ns - before);
+        above.had_quota.then_some(gained)
     }
 
     /// What pressure gained: (some, full).

@@ -37,6 +37,28 @@ impl HighWater {
     }
 }
 
+/// How much one of two counters of one wait may be read ahead of the other: periods of a second at most, and a throttle
+/// is credited when it ends.
+const SLIP_NS: u64 = 1_000_000_000;
+
+/// What ancestors deny beyond what the cgroup's own quota denies at the same time. The kubelet gives a pod the sum of its
+/// containers' limits, so both run out together, and each counts the whole wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Beyond {
+    /// Own, not yet met by the ancestors' count.
+    own_ns: u64,
+}
+
+impl Beyond {
+    /// From what the own count and the ancestors' have gained.
+    pub(crate) fn advance(&mut self, own_ns: u64, ancestors_ns: u64) -> u64 {
+        let own_ns = self.own_ns + own_ns;
+        let both_ns = own_ns.min(ancestors_ns);
+        self.own_ns = (own_ns - both_ns).min(SLIP_NS);
+        ancestors_ns - both_ns
+    }
+}
+
 /// Exact usage, split in the proportion of user and system time so that the parts add up to it and never go back: what
 /// the kernel itself does where it counts in nanoseconds (kernel/sched/cputime.c `cputime_adjust`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -133,6 +155,21 @@ mod tests {
             let gained: u64 = values.iter().map(|&value| mark.advance(value)).sum();
             prop_assert_eq!(gained, *values.iter().max().unwrap());
         }
+    }
+
+    #[test]
+    fn one_wait_that_two_quotas_count_is_not_counted_twice() {
+        let mut beyond = Beyond::default();
+        let gained =
+            [(80, 0), (80, 160), (0, 80), (80, 80), (80, 0), (0, 300)].map(|(own, all)| beyond.advance(own, all));
+        assert_eq!(gained, [0, 0, 80, 0, 0, 220]);
+    }
+
+    #[test]
+    fn what_its_own_quota_denied_long_ago_hides_little_of_what_ancestors_deny_now() {
+        let mut beyond = Beyond::default();
+        assert_eq!(beyond.advance(100 * SLIP_NS, 0), 0);
+        assert_eq!(beyond.advance(0, 3 * SLIP_NS), 2 * SLIP_NS);
     }
 
     #[test]
