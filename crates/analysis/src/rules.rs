@@ -14,6 +14,8 @@ const THROTTLED_SHARE: f64 = 0.05;
 const ANCESTOR_DENIED_CORES: f64 = 0.05;
 /// Waiting as a share of use that a neighbour may cause.
 const CONTENTION_SHARE: f64 = 0.1;
+/// Thread-seconds a second of such waiting that matter.
+const CONTENTION_CORES: f64 = 0.05;
 /// Request over the 95th percentile of use that is far above it.
 const FAR_ABOVE: f64 = 2.0;
 /// Request over the 95th percentile of use that is far below it.
@@ -256,7 +258,9 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
     let is_set = |name: &&str| runtime.settings.contains_key(*name);
     let (setting, knows_limit) = match runtime.language {
         Language::Go => ("GOMEMLIMIT", runtime.automemlimit || has_memory_limit(runtime)),
-        Language::Jvm => ("MaxRAMPercentage", ["MaxRAMPercentage", "MaxRAMFraction", "Xmx"].iter().any(is_set)),
+        Language::Jvm => {
+            ("MaxRAMPercentage", ["MaxRAMPercentage", "MaxRAMFraction", "Xmx", "@file"].iter().any(is_set))
+        }
         _ => return None,
     };
     if knows_limit {
@@ -288,6 +292,8 @@ fn has_memory_limit(go: &Runtime) -> bool {
 
 fn noisy_neighbour(facts: &Facts) -> Answer {
     let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
+    // Of what hardly runs, the least wait is a large share.
+    facts.cpu.request_cores.filter(|used| share * used > CONTENTION_CORES)?;
     Some((vec![("contentionShare", share)], Change::None("where it runs is the remedy, not what it says")))
 }
 

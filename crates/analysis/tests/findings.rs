@@ -168,6 +168,16 @@ fn threads_are_advised_for_the_limit_that_is_advised_with_them() {
 }
 
 #[test]
+fn what_hardly_runs_has_no_noisy_neighbour() {
+    let mut facts = Facts { contention_share: Some(5.0), ..sound() };
+    assert_eq!(kinds(&facts), [Kind::NoisyNeighbour]);
+    (facts.cpu.request_cores, facts.request_cores) = (Some(0.009), Some(0.01));
+    assert_eq!(kinds(&facts), []);
+    facts.cpu.request_cores = None;
+    assert_eq!(kinds(&facts), []);
+}
+
+#[test]
 fn a_limit_that_the_pod_does_not_allow_is_not_counted_on() {
     let pod = PodQuota { limit_cores: 1.0, throttles: false, is_of_the_spec: true, advised_cores: None };
     let mut facts = Facts { throttled_share: Some(0.5), pod: Some(pod), ..threads(0.5, Some(8), "go1.24.9") };
@@ -183,7 +193,9 @@ fn a_heap_that_knows_its_limit_by_any_means_is_set() {
         assert_eq!(of(go("go1.25.1", Some(2), &[("GOMEMLIMIT", off)])), [Kind::HeapLimitUnset], "{off:?}");
     }
     assert_eq!(of(Runtime { automemlimit: true, ..go("go1.25.1", Some(2), &[]) }), []);
-    for (setting, expected) in [("MaxRAMFraction", &[][..]), ("Xmx", &[]), ("other", &[Kind::HeapLimitUnset])] {
+    for (setting, expected) in
+        [("MaxRAMFraction", &[][..]), ("Xmx", &[]), ("@file", &[]), ("other", &[Kind::HeapLimitUnset])]
+    {
         assert_eq!(
             of(Runtime { language: Language::Jvm, ..go("17", Some(2), &[(setting, "1")]) }),
             expected,

@@ -7,13 +7,14 @@ use crate::process::Process;
 use crate::version;
 
 /// The flags that bear on CPU and heap, as (name of the setting, text before the value).
-/// `-Xmx` is short for `-XX:MaxHeapSize=`.
-const FLAGS: [(&str, &str); 5] = [
+/// `-Xmx` is short for `-XX:MaxHeapSize=`; a file of arguments (java(1)) may have any of them, and is not read.
+const FLAGS: [(&str, &str); 6] = [
     ("ActiveProcessorCount", "-XX:ActiveProcessorCount="),
     ("MaxRAMPercentage", "-XX:MaxRAMPercentage="),
     ("MaxRAMFraction", "-XX:MaxRAMFraction="),
     ("Xmx", "-Xmx"),
     ("Xmx", "-XX:MaxHeapSize="),
+    ("@file", "@"),
 ];
 
 /// The variables with flags before and behind those of the command line; of the same flag the last holds (arguments.cpp,

@@ -109,7 +109,7 @@ fn jvm_settings(process: &Process, settings: &mut BTreeMap<String, String>) {
 fn keep_own(runtime: &mut Runtime) {
     let own: &[&str] = match runtime.language {
         Language::Go => &["GO"],
-        Language::Jvm => &["ActiveProcessorCount", "MaxRAMPercentage", "MaxRAMFraction", "Xmx"],
+        Language::Jvm => &["ActiveProcessorCount", "MaxRAMPercentage", "MaxRAMFraction", "Xmx", "@file"],
         Language::Nodejs => &["UV_", "NODE_"],
         Language::Dotnet => &["DOTNET_"],
         Language::Python => &["OMP_", "OPENBLAS_", "MKL_"],

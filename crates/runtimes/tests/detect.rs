@@ -290,6 +290,7 @@ fn a_heap_size_has_several_names() {
         ("-XX:MaxHeapSize=1g", "Xmx"),
         ("-XX:MaxRAMFraction=2", "MaxRAMFraction"),
         ("-XX:MaxRAMPercentage=50", "MaxRAMPercentage"),
+        ("@options", "@file"),
     ] {
         let settings = detect("java", b"", b"", format!("java\0{flag}\0Main\0").as_bytes()).settings;
         assert_eq!(settings.keys().collect::<Vec<_>>(), [name], "{flag}");
