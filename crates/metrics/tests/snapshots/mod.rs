@@ -155,6 +155,7 @@ fn container(n: usize) -> ContainerRow {
         memory_working_set_bytes: Some(134_217_728 + seed),
         memory_limit_bytes: Some(268_435_456),
         memory_request_bytes: Some(67_108_864),
+        spec: None,
     }
 }
 
