@@ -68,3 +68,50 @@ fn patches(report: &Report) -> Result<String, serde_yaml_ng::Error> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use analysis::{CpuAdvice, Kind};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn row(namespace: &str, pod: &str, container: &str) -> ContainerReport {
+        let patched = json!({ "name": container, "resources": { "limits": { "cpu": "2" } } });
+        let finding = Finding {
+            kind: Kind::ThrottledByOwnQuota,
+            severity: Severity::Warning,
+            evidence: BTreeMap::new(),
+            windows: 0,
+            patch: Some(json!({ "spec": { "template": { "spec": { "containers": [patched] } } } })),
+            no_patch: None,
+            docs: String::new(),
+        };
+        ContainerReport {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            container: container.to_owned(),
+            limit_cores: None,
+            request_cores: None,
+            runtime: None,
+            cpu: CpuAdvice::default(),
+            memory: None,
+            findings: vec![finding],
+        }
+    }
+
+    #[test]
+    fn a_pods_patches_are_one_document_for_kubectl_reads_no_second() {
+        let rows = [("bank", "cart", "app"), ("shop", "cart", "app"), ("shop", "cart", "proxy")];
+        let containers = rows.map(|(namespace, pod, container)| row(namespace, pod, container)).into();
+        let text = patches(&Report { objective: 0.01, containers }).unwrap();
+        let documents: Vec<_> = text.split("---\n").skip(1).collect();
+        let heads: Vec<_> = documents.iter().filter_map(|document| document.lines().next()).collect();
+        assert_eq!(heads, ["# bank/cart", "# shop/cart"]);
+        let patch: Value = serde_yaml_ng::from_str(documents[1]).unwrap();
+        let containers = patch["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+        assert_eq!(containers.iter().map(|one| &one["name"]).collect::<Vec<_>>(), ["app", "proxy"]);
+    }
+}

@@ -149,3 +149,24 @@ pub(crate) fn pod(index: &PodIndex, uid: &str) -> (PodIdentity, bool) {
     };
     (PodIdentity { labels: labels::pairs(&[("namespace", &namespace), ("pod", &pod)]), namespace, pod }, known)
 }
+
+#[cfg(test)]
+mod tests {
+    use pods::model::{ContainerKind, Resources};
+    use pods::path::{Driver, QosClass};
+
+    use super::*;
+
+    #[test]
+    fn a_container_is_known_by_its_place_and_by_what_its_pod_has_for_all() {
+        let key = ContainerKey { uid: "u".into(), id: "i".into(), qos: QosClass::Burstable, driver: Driver::Cgroupfs };
+        let sidecar = Container { kind: ContainerKind::Sidecar, ..Container::default() };
+        let spec = |resources| known(&Pod { resources, ..Pod::default() }, &sidecar, &key).spec;
+        let none = SpecRow { kind: ContainerKind::Sidecar, pod_requests_cpu: false, pod_limits_memory: false };
+        assert_eq!(spec(Resources::default()), none);
+        let cpu = Resources { cpu_request_millis: Some(500), ..Resources::default() };
+        assert_eq!(spec(cpu), SpecRow { pod_requests_cpu: true, ..none });
+        let memory = Resources { memory_limit_bytes: Some(1 << 30), ..Resources::default() };
+        assert_eq!(spec(memory), SpecRow { pod_limits_memory: true, ..none });
+    }
+}
