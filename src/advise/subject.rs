@@ -381,6 +381,21 @@ mod tests {
         assert!(!has(&facts, Kind::ThrottledByOwnQuota), "{facts:?}");
     }
 
+    #[test]
+    fn a_raised_limit_above_it_is_not_blamed_either() {
+        let mut subject = Subject::default();
+        let at = |seconds: u64, denied_seconds: u64, limit: f64| ContainerRow {
+            user_ns: Some(seconds * SECOND_NS / 5),
+            throttled_ancestor_ns: Some(denied_seconds * SECOND_NS),
+            limit_cores: Some(limit),
+            ..ContainerRow::default()
+        };
+        (0..=600).for_each(|second| subject.observe(&at(second, second, 0.2), SECOND_NS, 300));
+        assert!(has(&subject.facts(&at(600, 600, 0.2), "6.12.1"), Kind::ThrottledByAncestor));
+        (601..=660).for_each(|second| subject.observe(&at(second, 600, 1.0), SECOND_NS, 300));
+        assert!(!has(&subject.facts(&at(660, 600, 1.0), "6.12.1"), Kind::ThrottledByAncestor));
+    }
+
     /// Threads that wait for each other, and what the trace says of it.
     fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
         let row = |seconds: u64| {

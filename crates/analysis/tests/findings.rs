@@ -99,6 +99,11 @@ fn what_the_pod_has_for_all_its_containers_none_of_them_lacks() {
 }
 
 #[test]
+fn requests_that_are_not_known_are_not_missing() {
+    assert_eq!(kinds(&Facts { spec: None, request_cores: None, memory_request: None, ..sound() }), []);
+}
+
+#[test]
 fn somebody_at_the_keyboard_is_told_nothing() {
     let ephemeral = Spec { place: Place::Ephemeral, ..Spec::default() };
     assert_eq!(kinds(&Facts { spec: Some(ephemeral), throttled_share: Some(0.5), ..sound() }), []);
