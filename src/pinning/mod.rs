@@ -118,6 +118,10 @@ pub(crate) fn drain(args: RunArgs) -> Result<(), Failure> {
     let state_dir = &config.pinning.state_dir;
     let drained = pinning::drain(&hierarchy, kubepods, &config.sys_root, state_dir, PATIENCE);
     let drained = drained.map_err(|error| Failure::unavailable(chain(&error)))?;
+    let Some(drained) = drained else {
+        output::show(&format!("nothing is left to give back: no checkpoint in {}\n", state_dir.display()));
+        return Ok(());
+    };
     if let Some(first) = drained.errors.first() {
         let count = drained.errors.len();
         return Err(Failure::unavailable(format!("{count} cpusets were not given back; the first: {first}")));

@@ -50,7 +50,7 @@ struct ShownCpu {
 pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
     let config = args.run.resolve()?;
     let machine = Machine::read(&config.sys_root).map_err(|error| Failure::node(chain(&error)))?;
-    let owners = owners(&config)?;
+    let owners = owners(&config, &machine)?;
     let shown = shown(&machine, &owners);
     if args.json {
         output::show(&(serde_json::to_string_pretty(&shown).context("cannot print the topology")? + "\n"));
@@ -61,7 +61,7 @@ pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
 }
 
 /// Who has CPUs for himself.
-fn owners(config: &Config) -> Result<Vec<(String, CpuSet)>, Failure> {
+fn owners(config: &Config, machine: &Machine) -> Result<Vec<(String, CpuSet)>, Failure> {
     let checkpoint =
         Checkpoint::read(&config.pinning.state_dir).map_err(|error| Failure::unavailable(chain(&error)))?;
     let pins = checkpoint.into_iter().flat_map(|checkpoint| checkpoint.pins.into_values());
@@ -71,7 +71,7 @@ fn owners(config: &Config) -> Result<Vec<(String, CpuSet)>, Failure> {
     // A node without this file has no kubelet that gives CPUs away.
     let kubelet = CpuManagerState::read(&config.pinning.cpu_manager_state).and_then(|state| state.kubelet());
     owners.extend(kubelet.ok().map(|kubelet| ("kubelet".to_owned(), kubelet.exclusive)));
-    owners.push(("reserved".to_owned(), config.pinning.reserved.clone()));
+    owners.push(("reserved".to_owned(), config.pinning.reserved.union(&machine.isolated)));
     Ok(owners)
 }
 

@@ -25,7 +25,8 @@ pub struct Drained {
     pub errors: Vec<String>,
 }
 
-/// Asks a running agent to take everything back and waits until it has; then, or without one, does so itself.
+/// Asks a running agent to take everything back and waits until it has; then, or without one, does so itself. `None`
+/// where no checkpoint tells of anything to give back: the kubelet's static policy confines pods too, and those are its own.
 ///
 /// # Errors
 /// No cpusets here, a state directory that cannot be written, or an agent that does not let go within `patience`.
@@ -35,15 +36,19 @@ pub fn drain(
     sys_root: &Path,
     state_dir: &Path,
     patience: Duration,
-) -> Result<Drained> {
+) -> Result<Option<Drained>> {
     std::fs::create_dir_all(state_dir).map_err(Error::state("make", state_dir))?;
     let wish = DrainWish::of(state_dir);
     wish.say()?;
     let _lock = wait_for_lock(state_dir, Instant::now() + patience)?;
-    let checkpoint = Checkpoint::read(state_dir).unwrap_or_else(|error| {
-        tracing::warn!(error = chain(&error), "every pod's cpuset is widened");
-        None
-    });
+    let checkpoint = match Checkpoint::read(state_dir) {
+        Ok(None) => return Ok(None),
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "every pod's cpuset is widened");
+            None
+        }
+    };
     let mut tree = PodTree::new(hierarchy, kubepods)?;
     tree.walk(Instant::now());
     let view = tree.view(&Machine::read(sys_root)?.possible)?;
@@ -51,7 +56,7 @@ pub fn drain(
     if drained.errors.is_empty() {
         Checkpoint::remove(state_dir)?;
     }
-    Ok(drained)
+    Ok(Some(drained))
 }
 
 fn wait_for_lock(state_dir: &Path, deadline: Instant) -> Result<Lock> {
@@ -63,8 +68,8 @@ fn wait_for_lock(state_dir: &Path, deadline: Instant) -> Result<Lock> {
     }
 }
 
-/// Widens what was touched, parents first; then gives back, children first, what asked for less before. Without a
-/// checkpoint, widens every pod.
+/// Widens what was touched, parents first; then gives back, children first, what asked for less before. With a
+/// checkpoint that cannot be read, widens every pod.
 pub(crate) fn give_back(view: &View, checkpoint: Option<&Checkpoint>, version: Version) -> Drained {
     let mut drained = Drained::default();
     let held: BTreeMap<Uid, Holding> = checkpoint.map(|c| c.committed.to_current().held).unwrap_or_default();

@@ -4,16 +4,29 @@ use std::fs;
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{DrainWish, Standing};
+use pinning::{DrainWish, Drained, Standing};
 use placement::Class;
 
 use super::scene::{Scene, Wish, all_classes, container_id, effective, online};
 
-fn drain(scene: &Scene) {
+fn drain(scene: &Scene) -> Option<Drained> {
     let config = scene.config(true);
     let kubepods = config.kubepods.clone();
     let drained = pinning::drain(&config.hierarchy, kubepods, &config.sys_root, &config.state_dir, Duration::ZERO);
-    assert_eq!(drained.unwrap().errors, [""; 0]);
+    let drained = drained.unwrap();
+    assert!(drained.iter().all(|drained| drained.errors.is_empty()), "{drained:?}");
+    drained
+}
+
+#[test]
+fn what_the_kubelet_has_confined_is_not_ours_to_give_back() {
+    let scene = Scene::new(&all_classes());
+    let cpus = online().first().unwrap().to_string();
+    scene.container(1).write("cpuset", "cpuset.cpus", &cpus);
+    fs::write(scene.config(true).cpu_manager_state, r#"{"policyName":"static","entries":{"u":{"c":"0"}}}"#).unwrap();
+    let before = scene.bytes();
+    scene.pass(&mut scene.pinner(true));
+    assert_eq!((drain(&scene), scene.bytes()), (None, before));
 }
 
 #[test]
