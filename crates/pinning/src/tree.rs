@@ -48,6 +48,8 @@ pub(crate) struct View {
     pub(crate) pods: Vec<PodCgroups>,
     /// When each cgroup was first seen, and its inode.
     pub(crate) seen: BTreeMap<PathBuf, (Instant, u64)>,
+    /// A QoS level to which somebody has given less than kubepods has, and what it has.
+    pub(crate) confined: Option<(PathBuf, CpuSet)>,
 }
 
 impl PodTree {
@@ -195,6 +197,7 @@ impl PodTree {
     /// No kubepods cgroup with a cpuset, or a file that cannot be read.
     pub(crate) fn view(&mut self, possible: &CpuSet) -> Result<View> {
         let (mut pods, mut ceiling) = (Vec::<PodCgroups>::new(), None::<CpuSet>);
+        let (mut levels, mut confined) = (BTreeMap::<&Path, CpuSet>::new(), None);
         let (mut seen, mut gone) = (BTreeMap::new(), Vec::new());
         for (path, known) in &mut self.cgroups {
             let read = match known.read(path, self.version, &mut self.buffer) {
@@ -214,6 +217,11 @@ impl PodTree {
                 Some(uid) => add(&mut pods, uid, path, cpuset, known.ours),
                 None => {
                     let effective = cpuset.effective;
+                    let above = path.parent().and_then(|parent| levels.get(parent));
+                    if above.is_some_and(|above| !above.is_subset(&effective)) {
+                        confined = Some((path.clone(), effective.clone()));
+                    }
+                    levels.insert(path, effective.clone());
                     ceiling = Some(ceiling.map_or(effective.clone(), |all| all.intersection(&effective)));
                 }
             }
@@ -226,7 +234,7 @@ impl PodTree {
             Version::V1 => (placement::Version::V1, ceiling.clone()),
             Version::V2 => (placement::Version::V2, possible.clone()),
         };
-        Ok(View { hierarchy: placement::Hierarchy { version, ceiling, full }, pods, seen })
+        Ok(View { hierarchy: placement::Hierarchy { version, ceiling, full }, pods, seen, confined })
     }
 }
 

@@ -169,7 +169,7 @@ impl Pinner {
         report.decisions = self.new_refusals(&plan, pods);
         let planned = plan.outcome().held;
         let overlapping = self.overlapping(&view, &plan, &planned);
-        report.standing = match self.stepped_back.clone().or(obstacle).or_else(|| self.obstacle()) {
+        report.standing = match self.stepped_back.clone().or(obstacle).or_else(|| self.obstacle(&view)) {
             Some(reason) => Standing::Observing(reason),
             None => self.enforce(&view, &plan, pods, &mut report, trace),
         };
@@ -212,9 +212,13 @@ impl Pinner {
     }
 
     /// What keeps it from writing, apart from other owners.
-    fn obstacle(&mut self) -> Option<String> {
+    fn obstacle(&mut self, view: &View) -> Option<String> {
         if !self.config.enforce {
             return Some("told to observe".to_owned());
+        }
+        if let Some((level, cpus)) = &view.confined {
+            // A pool is for pods of every level: all would have to share what one of them is left with.
+            return Some(format!("{} has only the CPUs {cpus}: somebody else places containers here", level.display()));
         }
         if self.lock.is_none() {
             match Lock::take(&self.config.state_dir) {

@@ -5,7 +5,7 @@ use std::fs;
 use inotify::{Inotify, WatchMask};
 use pinning::Standing;
 
-use super::scene::{Scene, all_classes};
+use super::scene::{Scene, all_classes, online};
 
 /// Tells every opening for writing of the pods' `cpuset.cpus`, from now on.
 fn watch(scene: &Scene) -> Inotify {
@@ -64,4 +64,19 @@ fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
     let report = scene.pass(&mut scene.pinner(true));
     assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is not known")));
     assert_eq!((writes(&mut watch), scene.bytes()), (0, before));
+}
+
+/// As koordlet's suppression leaves it behind, or an administrator wants it.
+#[test]
+fn a_qos_level_that_somebody_confined_confines_nobody_else() {
+    let scene = Scene::new(&all_classes());
+    let one = online().first().unwrap().to_string();
+    scene.tree.kubepods().existing_child("besteffort").write("cpuset", "cpuset.cpus", &one);
+    let before = scene.bytes();
+    let mut pinner = scene.pinner(true);
+    let standing = scene.pass(&mut pinner).standing;
+    assert!(matches!(&standing, Standing::Observing(why) if why.contains("besteffort has only")), "{standing}");
+    assert_eq!(scene.bytes(), before);
+    scene.tree.kubepods().existing_child("besteffort").write("cpuset", "cpuset.cpus", &online().to_string());
+    assert_eq!(scene.pass(&mut pinner).standing, Standing::Enforcing);
 }
