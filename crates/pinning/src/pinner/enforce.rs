@@ -1,7 +1,7 @@
 //! A transition on the kernel: log the intent, carry the steps out, commit; and repair what others undo.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cgroupfs::{node, subdirectories};
@@ -31,8 +31,8 @@ impl Pinner {
         report: &mut Report,
         trace: &mut dyn FnMut(Trace<'_>),
     ) -> Standing {
-        let repairs = self.count_repairs(view, plan, pods, report);
-        if repairs > 0 && self.repairs.contested(Instant::now()) {
+        let repaired = self.repaired(view, plan, pods, report);
+        if self.repairs.repaired(repaired, Instant::now()) {
             return self.step_back("somebody else keeps rewriting cpusets that were written here".to_owned());
         }
         match self.transition(view, plan, pods, report, trace) {
@@ -46,7 +46,7 @@ impl Pinner {
             Err(error) => {
                 let told = chain(&error);
                 tracing::warn!(error = told, "a cpuset could not be brought about; it is tried again");
-                if self.repairs.contested(Instant::now()) {
+                if self.repairs.failed(Instant::now()) {
                     return self.step_back(format!("cpusets cannot be brought about: {told}"));
                 }
                 Standing::Enforcing
@@ -153,14 +153,14 @@ impl Pinner {
     }
 
     /// Cgroups that were as planned after the last pass and are not now, with nothing but another writer to explain it.
-    fn count_repairs(&self, view: &View, plan: &Plan, pods: &PodIndex, report: &mut Report) -> usize {
+    fn repaired(&self, view: &View, plan: &Plan, pods: &PodIndex, report: &mut Report) -> Vec<PathBuf> {
+        let mut repaired = Vec::new();
         if view.hierarchy.ceiling != self.ceiling {
-            return 0;
+            return repaired;
         }
-        let mut repairs = 0;
         for pod in &view.pods {
             let Some(placement) = plan.placements.get(&pod.uid) else { continue };
-            let before = repairs;
+            let before = repaired.len();
             for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours && cgroup.effective != placement.cpus) {
                 let Some((inode, was)) = self.established.get(&cgroup.path) else { continue };
                 let same = view.seen.get(&cgroup.path).is_some_and(|(_, now)| now == inode);
@@ -168,14 +168,14 @@ impl Pinner {
                     let (path, found) = (cgroup.path.display(), &cgroup.effective);
                     tracing::warn!(%path, %found, meant = %was, "somebody else rewrote a cpuset; it is written again");
                     report.operations.add(Operation::Repair, true);
-                    repairs += 1;
+                    repaired.push(cgroup.path.clone());
                 }
             }
-            if repairs > before {
-                report.decisions.push(decision(&pod.uid, pods, Verdict::Repaired(repairs - before)));
+            if repaired.len() > before {
+                report.decisions.push(decision(&pod.uid, pods, Verdict::Repaired(repaired.len() - before)));
             }
         }
-        repairs
+        repaired
     }
 
     /// Everything is as planned now.

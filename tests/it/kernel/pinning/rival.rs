@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kernel_text::CpuSet;
 use pinning::{Operation, Pinner, Report, Standing, Trace, Verdict};
-use placement::Step;
+use placement::{Class, Step};
 
-use super::scene::{Scene, all_classes, online};
+use super::scene::{Scene, Wish, all_classes, online};
 use crate::support::Workload;
 
 /// As the kubelet does when its shared pool changes, and systemd at a daemon-reload.
@@ -34,6 +34,21 @@ fn a_rewrite_is_repaired_and_counted() {
     assert_eq!(report.decisions.iter().map(|decision| &decision.verdict).collect::<Vec<_>>(), [&Verdict::Repaired(2)]);
     assert_eq!((scene.effective(0), report.standing), (confined, Standing::Enforcing));
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
+}
+
+/// systemd's daemon-reload and a kubelet that restarts go through all pods, one after the other.
+#[test]
+fn a_rewrite_of_every_pod_in_turn_is_no_rival() {
+    let wishes = [vec![Wish { class: Class::Share, cpus: 0 }; 8], vec![Wish { class: Class::Lse, cpus: 1 }]].concat();
+    let scene = Scene::new(&wishes);
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    for at in 0..8 {
+        scene.pods[at].1.write("cpuset", "cpuset.cpus", &online().to_string());
+        let report = pass_after_a_rival(&scene, &mut pinner);
+        assert!(report.operations.count(Operation::Repair) > 0);
+        assert_eq!(report.standing, Standing::Enforcing);
+    }
 }
 
 #[test]
