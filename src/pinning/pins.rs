@@ -39,8 +39,8 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
 }
 
 fn rows(config: &Config) -> Result<Vec<Row>, Failure> {
-    let checkpoint =
-        Checkpoint::read(&config.pinning.state_dir).map_err(|error| Failure::unavailable(chain(&error)))?;
+    let checkpoint = Checkpoint::of_this_boot(&config.pinning.state_dir, &config.proc_root)
+        .map_err(|error| Failure::unavailable(chain(&error)))?;
     let Some(checkpoint) = checkpoint.filter(|checkpoint| !checkpoint.pins.is_empty()) else { return Ok(Vec::new()) };
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
     let kubepods = config.kubepods.iter().cloned().collect();

@@ -62,8 +62,8 @@ pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
 
 /// Who has CPUs for himself.
 fn owners(config: &Config, machine: &Machine) -> Result<Vec<(String, CpuSet)>, Failure> {
-    let checkpoint =
-        Checkpoint::read(&config.pinning.state_dir).map_err(|error| Failure::unavailable(chain(&error)))?;
+    let checkpoint = Checkpoint::of_this_boot(&config.pinning.state_dir, &config.proc_root)
+        .map_err(|error| Failure::unavailable(chain(&error)))?;
     let pins = checkpoint.into_iter().flat_map(|checkpoint| checkpoint.pins.into_values());
     let pin =
         |pin: pinning::Pin| Some((format!("{}/{} ({})", pin.namespace, pin.pod, pin.cpu_qos), pin.cpus.parse().ok()?));

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use cgroupfs::node;
 use placement::{Class, Current, Holding};
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +95,15 @@ impl Checkpoint {
             return Err(damaged("its checksum does not match"));
         }
         serde_json::from_str(body).map(Some).map_err(|error| damaged(&error.to_string()))
+    }
+
+    /// As [`Checkpoint::read`]; `None` for one of another boot too, which cgroups do not outlive.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read`].
+    pub fn of_this_boot(state_dir: &Path, proc_root: &Path) -> Result<Option<Self>> {
+        let found = Self::read(state_dir)?;
+        Ok(found.filter(|checkpoint| checkpoint.boot_id == node::boot_id(proc_root)))
     }
 
     /// Writes the checkpoint so that a crash at any moment leaves the old or the new one.
@@ -212,6 +222,22 @@ mod tests {
             fs::write(&path, wrong).unwrap();
             assert!(matches!(Checkpoint::read(dir.path()), Err(Error::Checkpoint { .. })));
         }
+    }
+
+    #[test]
+    fn what_an_earlier_boot_granted_is_granted_no_more() {
+        let (dir, proc) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let boot = |id: &str| {
+            fs::create_dir_all(proc.path().join("sys/kernel/random")).unwrap();
+            fs::write(proc.path().join("sys/kernel/random/boot_id"), format!("{id}\n")).unwrap();
+        };
+        let checkpoint = Checkpoint { boot_id: Some("a".into()), ..sample() };
+        checkpoint.write(dir.path()).unwrap();
+        let found = || Checkpoint::of_this_boot(dir.path(), proc.path()).unwrap();
+        boot("a");
+        assert_eq!(found(), Some(checkpoint));
+        boot("b");
+        assert_eq!(found(), None);
     }
 
     #[test]

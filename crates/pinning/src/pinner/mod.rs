@@ -92,7 +92,7 @@ impl Pinner {
     pub fn new(config: PinnerConfig) -> Result<Self> {
         let machine = Machine::read(&config.sys_root)?;
         let tree = PodTree::new(&config.hierarchy, config.kubepods.clone())?;
-        let (found, torn) = match checkpoint_of_this_boot(&config) {
+        let (found, torn) = match Checkpoint::of_this_boot(&config.state_dir, &config.proc_root) {
             Ok(found) => (found, false),
             Err(error) => {
                 let error = chain(&error);
@@ -234,12 +234,6 @@ impl Pinner {
         self.lock = None;
         Standing::Observing(reason)
     }
-}
-
-/// The checkpoint, where it is of this boot: cgroups do not outlive one.
-fn checkpoint_of_this_boot(config: &PinnerConfig) -> Result<Option<Checkpoint>> {
-    let found = Checkpoint::read(&config.state_dir)?;
-    Ok(found.filter(|checkpoint| checkpoint.boot_id == node::boot_id(&config.proc_root)))
 }
 
 /// An error with its causes, in one line.
