@@ -135,7 +135,6 @@ fn container(n: usize) -> ContainerRow {
         windows: Some(windows(n as u64)),
         limit_cores: Some(0.25),
         request_cores: Some(0.1),
-        spec: None,
         weight: Some(17.0),
         shares: Some(410),
         quota_usec: Some(25_000),
