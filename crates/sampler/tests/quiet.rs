@@ -2,31 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use pods::PodIndex;
-use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use support::NoNames;
 
 const POD: &str = "kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
-
-struct NoNames;
-
-impl PodNames for NoNames {
-    fn index(&self) -> Arc<PodIndex> {
-        Arc::default()
-    }
-
-    fn ask(&self, _: &str, _: &str) {}
-
-    fn may_answer(&self) -> bool {
-        false
-    }
-}
 
 fn write(directory: &Path, files: &[(&str, &str)]) {
     fs::create_dir_all(directory).unwrap();
@@ -58,7 +46,7 @@ fn what_its_own_quota_denied_a_container_is_not_its_pods_doing_when_it_has_been_
         reconcile_interval: Duration::from_secs(1_000_000),
         descriptors: DescriptorBudget::from_limit(4096),
     };
-    let mut sampler = Sampler::new(config, Box::new(NoNames)).unwrap();
+    let mut sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
     let begun = Instant::now();
     for second in 0..30 {
         sampler.tick(begun + Duration::from_secs(second));

@@ -2,33 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use pods::PodIndex;
-use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use support::NoNames;
 use tempfile::TempDir;
 
 const RECONCILE: Duration = Duration::from_secs(30);
 const CGROUPFS: &str = "kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 const SYSTEMD: &str = "kubepods.slice/kubepods-pod8e0d3a0c_5f4b_4f60_9f2a_3d8c1d0c0004.slice";
-
-struct NoNames;
-
-impl PodNames for NoNames {
-    fn index(&self) -> Arc<PodIndex> {
-        Arc::default()
-    }
-
-    fn ask(&self, _: &str, _: &str) {}
-
-    fn may_answer(&self) -> bool {
-        false
-    }
-}
 
 /// A v2 node without any kubelet.
 struct Node {
@@ -51,7 +39,7 @@ impl Node {
             reconcile_interval: RECONCILE,
             descriptors: DescriptorBudget::from_limit(4096),
         };
-        let sampler = Sampler::new(config, Box::new(NoNames)).unwrap();
+        let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         Self { root, sampler, now: Instant::now() }
     }
 

@@ -12,7 +12,9 @@ use sampler::snapshot::NodeSnapshot;
 use sampler::{DescriptorBudget, PodNames, Published, Sampler, SamplerConfig};
 use tempfile::TempDir;
 
-struct NoNames(Arc<PodIndex>);
+/// Nobody knows a name.
+#[derive(Default)]
+pub(crate) struct NoNames(Arc<PodIndex>);
 
 impl PodNames for NoNames {
     fn index(&self) -> Arc<PodIndex> {
@@ -96,7 +98,7 @@ impl Node {
             reconcile_interval: Duration::from_secs(1_000_000),
             descriptors,
         };
-        let sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).unwrap();
+        let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         let (published, now) = (sampler.published(), Instant::now());
         Self { root, published, sampler, now, interval, usage_usec: 3000, periods: 9 }
     }
