@@ -84,6 +84,7 @@ impl Kind {
     pub(crate) fn file_set(&self) -> FileSet {
         match self {
             Self::Container(_) => FileSet::Container,
+            Self::Pod { .. } => FileSet::Pod,
             _ => FileSet::Bandwidth,
         }
     }
@@ -129,9 +130,13 @@ pub(crate) struct Cgroup {
     pub(crate) has_burst: bool,
     /// What quotas on it and above it have denied and allow; what its children inherit.
     pub(crate) path: PathQuota,
+    /// What it inherited when it was last read.
+    above: PathQuota,
+    /// All CPU time used in it, where it is read.
+    usage_ns: Option<u64>,
     /// Somebody has written to a setting since it was last read.
     pub(crate) settings_changed: bool,
-    /// The first of the ticks up to now in which no counter has moved.
+    /// The first of the ticks up to now in which nothing has run in it and no counter has moved.
     quiet_from: Option<u64>,
     /// The tick in which its slow files were last read.
     pub(crate) slow_read: Option<u64>,
@@ -173,6 +178,8 @@ impl Cgroup {
             had_quota: false,
             has_burst: false,
             path: PathQuota::default(),
+            above: PathQuota::default(),
+            usage_ns: None,
             settings_changed: true,
             quiet_from: None,
             slow_read: None,
@@ -209,15 +216,25 @@ impl Cgroup {
         self.quiet_from.is_some_and(|from| from <= read)
     }
 
+    /// Its counters can only move together with its usage, and those of all below it.
+    pub(crate) fn is_quiet(&self, tick: u64) -> bool {
+        self.quiet_from.is_some_and(|from| tick - from >= QUIET_TICKS)
+    }
+
+    /// Nothing can have changed in it, where the cgroup above it is quiet and hands this down.
+    pub(crate) fn is_settled(&self, above: PathQuota, tick: u64) -> bool {
+        !self.settings_changed && self.above == above && self.is_quiet(tick)
+    }
+
     /// What is worth reading of it in this tick.
     pub(crate) fn wanted(&self, above: PathQuota, version: Version, tick: u64) -> Wanted {
         let is_container = matches!(self.kind, Kind::Container(_));
         Wanted {
             cfs: self.had_quota || self.is_unread(),
-            quiet: self.quiet_from.is_some_and(|from| tick - from >= QUIET_TICKS),
+            quiet: self.is_quiet(tick),
             ancestors: is_container && above.had_quota,
-            usage: is_container && version == Version::V2,
-            usage_before_ns: self.marks.user.is_known().then(|| self.marks.split.usage_ns()),
+            usage: version == Version::V2 && self.kind.file_set() != FileSet::Bandwidth,
+            usage_before_ns: self.usage_ns,
             split_at_ns: self.marks.acct.map(|(_, usage_ns)| usage_ns),
         }
     }
@@ -232,8 +249,11 @@ impl Cgroup {
         self.had_quota |= quota.is_some() || hot.stat.nr_periods.is_some_and(|periods| periods > 0);
         let mut gains = self.marks.advance(hot);
         gains.ancestor_ns = self.marks.advance_ancestor(hot, above, gains.throttled_ns.unwrap_or(0));
+        let usage_ns = hot.usage_ns();
+        let has_run = usage_ns.is_none() || usage_ns != std::mem::replace(&mut self.usage_ns, usage_ns);
         let first_quiet = self.quiet_from.unwrap_or(tick);
-        self.quiet_from = gains.are_none().then_some(first_quiet);
+        self.quiet_from = (!has_run && gains.are_none()).then_some(first_quiet);
+        self.above = above;
         self.path = PathQuota {
             denied_ns: above.denied_ns + self.marks.own_denied_ns,
             limit_cores: lowest(quota, above.limit_cores),
@@ -289,9 +309,9 @@ pub(crate) struct Gains {
 }
 
 impl Gains {
-    /// No counter has moved.
+    /// No counter of the quota has moved.
     fn are_none(&self) -> bool {
-        let counters = [self.user_ns, self.system_ns, self.periods, self.throttled_periods, self.throttled_ns];
+        let counters = [self.periods, self.throttled_periods, self.throttled_ns];
         !self.first && counters.into_iter().flatten().all(|gained| gained == 0)
     }
 }

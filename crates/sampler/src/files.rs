@@ -54,11 +54,12 @@ const V1_CPU: &[Entry] = &[
     (FileId::CfsQuota, Rhythm::Setting, Controller::Cpu, "cpu.cfs_quota_us"),
     (FileId::CfsPeriod, Rhythm::Setting, Controller::Cpu, "cpu.cfs_period_us"),
 ];
+/// Besides, for pods and containers.
+const V1_USAGE: &[Entry] = &[(FileId::AcctUsage, Rhythm::Counter, Controller::Cpuacct, "cpuacct.usage")];
 /// Besides, for containers.
 const V1_CONTAINER: &[Entry] = &[
     (FileId::CpuStatLocal, Rhythm::Setting, Controller::Cpu, "cpu.stat.local"),
     (FileId::CpuShares, Rhythm::Setting, Controller::Cpu, "cpu.shares"),
-    (FileId::AcctUsage, Rhythm::Counter, Controller::Cpuacct, "cpuacct.usage"),
     (FileId::AcctStat, Rhythm::Counter, Controller::Cpuacct, "cpuacct.stat"),
     (FileId::MemoryUsage, Rhythm::Slow, Controller::Memory, "memory.usage_in_bytes"),
     (FileId::MemoryLimit, Rhythm::Slow, Controller::Memory, "memory.limit_in_bytes"),
@@ -85,19 +86,25 @@ const V2_CONTAINER: &[Entry] = &[
 /// Which files a cgroup is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileSet {
-    /// Throttling and quota: pods and what is above them.
+    /// Throttling and quota: what is above the pods.
     Bandwidth,
+    /// These, and the usage.
+    Pod,
     /// Everything.
     Container,
 }
 
 fn entries(version: Version, set: FileSet) -> impl Iterator<Item = &'static Entry> {
-    let (cpu, container) = match version {
-        Version::V1 => (V1_CPU, V1_CONTAINER),
-        Version::V2 => (V2_CPU, V2_CONTAINER),
+    let (cpu, usage, container) = match version {
+        Version::V1 => (V1_CPU, V1_USAGE, V1_CONTAINER),
+        Version::V2 => (V2_CPU, &[][..], V2_CONTAINER),
     };
-    let more = if set == FileSet::Container { container } else { &[] };
-    cpu.iter().chain(more)
+    let (usage, container) = match set {
+        FileSet::Bandwidth => (&[][..], &[][..]),
+        FileSet::Pod => (usage, &[][..]),
+        FileSet::Container => (usage, container),
+    };
+    cpu.iter().chain(usage).chain(container)
 }
 
 /// How many files of a rhythm a cgroup of this kind has.

@@ -80,9 +80,9 @@ pub(crate) struct Wanted {
     pub(crate) quiet: bool,
     /// Something above it has, or had, a quota.
     pub(crate) ancestors: bool,
-    /// `cpu.stat` also holds the usage: a container on v2.
+    /// `cpu.stat` also holds the usage: a container or a pod on v2.
     pub(crate) usage: bool,
-    /// v1: its usage when it was last read.
+    /// Its usage when it was last read.
     pub(crate) usage_before_ns: Option<u64>,
     /// v1: its usage when `cpuacct.stat` was last read.
     pub(crate) split_at_ns: Option<u64>,
@@ -99,6 +99,11 @@ impl Wanted {
 }
 
 impl Hot {
+    /// All CPU time that the cgroup and everything in it has used.
+    pub(crate) fn usage_ns(&self) -> Option<u64> {
+        self.acct_usage_ns.or(self.stat.usage_ns)
+    }
+
     /// Reads the hot files. Where there never was a quota `cpu.stat` counts nothing, and is not read for that.
     pub(crate) fn read(reader: &mut Reader<'_>, wanted: Wanted) -> Self {
         let bandwidth = bandwidth(reader);

@@ -183,13 +183,11 @@ impl Tree {
     /// Decides anew what is kept open, now that it is known how many cgroups there are.
     fn plan_descriptors(&mut self, errors: &mut ReadErrors) {
         let version = self.hierarchy.version;
-        let is_container = |cgroup: &Cgroup| cgroup.kind.file_set() == FileSet::Container;
-        let containers = self.cgroups.iter().filter(|(_, cgroup)| is_container(cgroup)).count() as u64;
-        let others = self.cgroups.len() as u64 - containers;
-        let fewer = self.budget.plan(|rhythm| {
-            containers * files::count(version, FileSet::Container, rhythm)
-                + others * files::count(version, FileSet::Bandwidth, rhythm)
-        });
+        let of_set = |set| self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind.file_set() == set).count() as u64;
+        let sets = [FileSet::Bandwidth, FileSet::Pod, FileSet::Container].map(|set| (set, of_set(set)));
+        let fewer = self
+            .budget
+            .plan(|rhythm| sets.iter().map(|&(set, cgroups)| cgroups * files::count(version, set, rhythm)).sum());
         if fewer {
             for (_, cgroup) in &mut self.cgroups {
                 self.budget.give_back(cgroup.files.close_unkept(version, &self.budget));

@@ -37,6 +37,41 @@ fn a_cgroup_made_anew_in_place_goes_on_in_the_same_series() {
 }
 
 #[test]
+fn what_runs_after_a_rest_is_counted_as_the_kernel_counts_it() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    // As the kubelet sets them: the pod's quota is the sum of its containers'.
+    pod.set_quota_usec(40_000, 100_000);
+    let containers = [0, 1].map(|number| pod.child(&format!("{number:064x}")));
+    containers.iter().for_each(|container| container.set_quota_usec(20_000, 100_000));
+    let agent = Agent::on(&tree, &["--sample-interval", "100ms"]);
+    for round in 0..4 {
+        // Longer than it takes until nothing in the pod is read any more but the pod's own usage.
+        agent.after_ticks(20);
+        let ran = &containers[round % 2];
+        let before = ran.usage_ns();
+        let mut command = ran.command("sh");
+        command.args(["-c", "i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); done"]);
+        assert!(command.status().unwrap().success());
+        assert!(ran.usage_ns() > before);
+        // The period timer runs on for two periods.
+        let page = agent.after_ticks(4);
+        for (number, container) in containers.iter().enumerate() {
+            let id = format!("{number:064x}");
+            let value =
+                |name: &str, label| page.value(&format!("cpuwarden_container_{name}"), &[("container", &id), label]);
+            let usage = |mode| value("cpu_usage_seconds_total", ("mode", mode)).unwrap_or(0.0);
+            let stat = container.cpu_stat();
+            let (counted, kernel) = (usage("user") + usage("system"), container.usage_ns() as f64 / 1e9);
+            assert!((counted - kernel).abs() < 2e-6, "{counted} s of {kernel} s");
+            let all = ("container", id.as_str());
+            assert_eq!(value("cfs_periods_total", all), Some(stat["nr_periods"] as f64), "round {round}");
+            assert_eq!(value("cfs_throttled_periods_total", all), Some(stat["nr_throttled"] as f64), "round {round}");
+        }
+    }
+}
+
+#[test]
 fn the_delay_of_every_thread_counts_and_throttling_does_not() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);

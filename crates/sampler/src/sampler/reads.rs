@@ -38,7 +38,7 @@ impl Sampler {
         self.again.iter().map(|(due, _)| *due).min()
     }
 
-    /// Reads every cgroup.
+    /// Reads every cgroup in which something may have changed.
     pub(super) fn read_all(&mut self) {
         self.read_ranks(|_| true);
         let vanished = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.vanished).map(|(id, _)| id);
@@ -56,11 +56,24 @@ impl Sampler {
         for rank in 0..=3 {
             for id in 0..self.tree.cgroups.capacity() {
                 let is_next = |cgroup: &Cgroup| cgroup.kind.rank() == rank && wanted(cgroup);
-                if self.tree.cgroups.get(id).is_some_and(is_next) {
-                    self.read(id);
+                if !self.tree.cgroups.get(id).is_some_and(is_next) {
+                    continue;
+                }
+                match self.is_settled(id) {
+                    true => self.count_container(id, &Gains::default()),
+                    false => self.read(id),
                 }
             }
         }
+    }
+
+    /// A container that need not be read: its pod's usage holds its own, and stands.
+    fn is_settled(&self, id: CgroupId) -> bool {
+        let cgroup = &self.tree.cgroups[id];
+        let Some(pod) = cgroup.parent.filter(|_| matches!(cgroup.kind, Kind::Container(_))) else { return false };
+        let (pod, tick) = (&self.tree.cgroups[pod], self.tree.tick);
+        let may_be = self.tree.tells_settings() && !self.is_late_turn(id);
+        may_be && pod.is_quiet(tick) && cgroup.is_settled(pod.path, tick)
     }
 
     /// Reads one cgroup's counters into its series.

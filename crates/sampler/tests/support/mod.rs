@@ -103,20 +103,39 @@ impl Node {
         Self { root, published, sampler, now, interval, usage_usec: 3000, periods: 9 }
     }
 
-    /// Lets this container run for a while, in a period of its quota.
+    /// Lets this container run for a while, in a period of its quota, and so its pod.
     pub(crate) fn run(&mut self, number: usize) {
+        self.run_unseen(number);
+        let pod = self.container(number).parent().unwrap().to_owned();
+        self.count(&pod, "cpu.stat", &cpu_stat(self.usage_usec, self.periods));
+    }
+
+    /// Lets a container run for a while which its pod's file does not count: no kernel does so.
+    pub(crate) fn run_unseen(&mut self, number: usize) {
         self.usage_usec += 1000;
         self.periods += 1;
         self.write(number, "cpu.stat", &cpu_stat(self.usage_usec, self.periods));
     }
 
-    /// Lets the kernel count: through a name that is not watched, for inotify does not tell of it.
+    /// Lets the kernel count in one of a container's files.
     pub(crate) fn write(&self, number: usize, file: &str, text: &str) {
-        let unwatched = self.root.path().join(format!("{number}-{file}"));
+        self.count(&self.container(number), file, text);
+    }
+
+    /// Through a name that is not watched, for inotify does not tell of what the kernel writes.
+    fn count(&self, cgroup: &Path, file: &str, text: &str) {
+        let path = cgroup.join(file);
+        let unwatched =
+            self.root.path().join(path.strip_prefix(self.root.path()).unwrap().to_str().unwrap().replace('/', "-"));
         if !unwatched.exists() {
-            fs::hard_link(container(self.root.path(), number).join(file), &unwatched).unwrap();
+            fs::hard_link(&path, &unwatched).unwrap();
         }
         fs::File::options().write(true).open(unwatched).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// A container's directory; its parent is its pod's.
+    pub(crate) fn container(&self, number: usize) -> PathBuf {
+        container(self.root.path(), number)
     }
 
     pub(crate) fn root(&self) -> &Path {

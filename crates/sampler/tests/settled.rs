@@ -1,0 +1,68 @@
+//! Containers of a pod whose usage stands are not read: it holds theirs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
+use std::fs;
+
+use support::Node;
+
+/// More than a tick in which every counter stands.
+const SETTLED: usize = 30;
+/// In which even a settled container has its turn.
+const LATE_ROUND: usize = 60;
+
+fn settled() -> Node {
+    let mut node = Node::new(2);
+    (0..SETTLED).for_each(|_| node.tick());
+    node
+}
+
+/// Usage of all containers, microseconds.
+fn usage(node: &Node) -> Vec<u64> {
+    let usage = |row: &sampler::snapshot::ContainerRow| (row.user_ns.unwrap() + row.system_ns.unwrap()) / 1000;
+    node.latest().containers.iter().map(usage).collect()
+}
+
+fn limits(node: &Node) -> Vec<f64> {
+    node.latest().containers.iter().map(|row| row.limit_cores.unwrap()).collect()
+}
+
+#[test]
+fn what_runs_in_a_settled_pod_is_counted_in_the_next_tick() {
+    let mut node = settled();
+    assert_eq!(usage(&node), [3000; 4]);
+    node.run(1);
+    node.tick();
+    assert_eq!(usage(&node), [3000, 4000, 3000, 3000]);
+}
+
+#[test]
+fn a_settled_container_is_read_with_its_pods_usage_and_else_in_its_late_turn() {
+    let mut node = settled();
+    node.run_unseen(0);
+    node.run_unseen(2);
+    // Some are read in a tick because it is their turn, but not all of them in one.
+    node.tick();
+    assert!(usage(&node).iter().sum::<u64>() < 15_000, "nothing told of them");
+    node.run(1);
+    node.tick();
+    assert_eq!(usage(&node)[..2], [4000, 6000], "the pod of the first two counts");
+    (0..LATE_ROUND).for_each(|_| node.tick());
+    assert_eq!(usage(&node), [4000, 6000, 5000, 3000]);
+}
+
+#[test]
+fn a_pods_quota_that_is_set_anew_shows_on_its_settled_containers() {
+    let mut node = settled();
+    assert_eq!(limits(&node), [0.2; 4]);
+    let pod = node.container(0).parent().unwrap().to_owned();
+    fs::write(pod.join("cpu.max"), "10000 100000\n").unwrap();
+    node.tick();
+    assert_eq!(limits(&node), [0.1, 0.1, 0.2, 0.2]);
+    fs::write(node.container(3).join("cpu.max"), "5000 100000\n").unwrap();
+    node.tick();
+    assert_eq!(limits(&node), [0.1, 0.1, 0.2, 0.05]);
+}
