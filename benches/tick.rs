@@ -1,20 +1,26 @@
 //! What one tick costs on real cgroups of this machine, beside the bare preads of the same files. Needs root.
 //!
-//! Cases, each at 200, 1,000, 5,000 and 6,600 container cgroups (two a pod; with the pods 10,000 cgroups in the last):
-//! - `bare`: one `pread` of every file that a tick reads for a container and a pod in which something runs, nothing
-//!   parsed: all counters, and of one cgroup in ten the settings and the slow files; of 400 containers where there are
-//!   more, to leave descriptors to the sampler;
-//! - `tick`: the sampler's whole tick: events, names, reads, counting, settings and slow files in turn, publishing.
-//!   Nothing runs in the containers, and of what cannot have changed the tick reads less.
+//! At 200, 1,000, 5,000 and 6,600 container cgroups, two a pod and both with quotas as the kubelet sets them (with the
+//! pods 10,000 cgroups in the last):
+//! - `bare`: one `pread` of every file that a tick reads where something has run everywhere, nothing parsed: all
+//!   counters of containers and pods, and of one cgroup in ten the settings and the slow files; of 400 containers where
+//!   there are more, to leave descriptors to the sampler;
+//! - `running`: the sampler's whole tick: events, names, reads, counting, settings and slow files in turn, publishing.
+//!   Before each of them, and before `bare`, a process goes through all containers and runs for a moment in each. Up to
+//!   1,000 containers;
+//! - `still`: the same where nothing runs: of what cannot have changed the tick reads nothing.
 //!
-//! Printed: nanoseconds a container cgroup, the ratio of the two in the same rounds, allocations of a steady tick, and
+//! Printed: nanoseconds a container cgroup, the ratio to `bare` in the same rounds, allocations of a steady tick, and
 //! the resident memory that a container has cost.
 
 #[path = "support/mod.rs"]
 mod support;
 
+use std::cell::RefCell;
 use std::fs;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,11 +57,33 @@ impl Tree {
         tree.create(&format!("{}/kubepods/burstable", tree.top));
         for pod in 0..containers / 2 {
             let uid = format!("{pod:08x}-0000-4000-8000-000000000000");
-            for container in 0..2 {
-                tree.create(&format!("{}/kubepods/burstable/pod{uid}/{:064x}", tree.top, pod * 2 + container));
+            let pod_path = format!("{}/kubepods/burstable/pod{uid}", tree.top);
+            tree.create(&pod_path);
+            tree.set_quota(&pod_path, 40_000);
+            for container in [pod * 2, pod * 2 + 1] {
+                let path = format!("{pod_path}/{container:064x}");
+                tree.create(&path);
+                tree.set_quota(&path, 20_000);
             }
         }
         tree
+    }
+
+    fn set_quota(&self, path: &str, quota_usec: u64) {
+        let directory = self.hierarchy.cpu.join(path);
+        let (file, text) = match self.hierarchy.version {
+            Version::V1 => ("cpu.cfs_quota_us", quota_usec.to_string()),
+            Version::V2 => ("cpu.max", format!("{quota_usec} 100000")),
+        };
+        fs::write(directory.join(file), text).expect("the cpu controller takes a quota");
+    }
+
+    /// Paths of the containers below a mount.
+    fn containers(&self) -> Vec<String> {
+        let level = format!("{}/kubepods/burstable", self.top);
+        let below = |path: &str| cgroupfs::subdirectories(&self.hierarchy.cpu.join(path)).expect("list");
+        let pods = below(&level).into_iter().map(|pod| format!("{level}/{}", pod.name));
+        pods.flat_map(|pod| below(&pod).into_iter().map(move |child| format!("{pod}/{}", child.name))).collect()
     }
 
     fn mounts(&self) -> Vec<&Path> {
@@ -119,11 +147,14 @@ impl Bare {
         let Hierarchy { cpu, cpuacct, memory, version, .. } = &tree.hierarchy;
         let acct = cpuacct.as_ref().unwrap_or(cpu);
         let memory = memory.as_ref().unwrap_or(cpu);
-        // No quota anywhere, and so no cpu.stat on v1; nothing runs, and so no cpuacct.stat: as the sampler does.
-        let (settings, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
+        let stat = (cpu, "cpu.stat");
+        let local = (cpu, "cpu.stat.local");
+        let (settings, of_pod, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
+            // No cpuacct.stat: that is read once 10 ms have run.
             Version::V1 => (
                 vec![(cpu, "cpu.cfs_quota_us"), (cpu, "cpu.cfs_period_us")],
-                vec![(acct, "cpuacct.usage")],
+                vec![(acct, "cpuacct.usage"), stat],
+                vec![local, (acct, "cpuacct.usage"), stat],
                 [
                     (cpu, "cpu.shares"),
                     (memory, "memory.usage_in_bytes"),
@@ -135,7 +166,8 @@ impl Bare {
             ),
             Version::V2 => (
                 vec![(cpu, "cpu.max")],
-                vec![(cpu, "cpu.stat")],
+                vec![stat],
+                vec![local, stat],
                 [
                     "cpu.weight",
                     "cpu.pressure",
@@ -153,6 +185,7 @@ impl Bare {
         let level = format!("{}/kubepods/burstable", tree.top);
         for directory in cgroupfs::subdirectories(&cpu.join(&level)).expect("list").iter().take(containers / 2) {
             let relative = format!("{level}/{}", directory.name);
+            open_all(&relative, &of_pod, &mut bare.hot);
             open_all(&relative, &settings, &mut bare.in_turn);
             for child in cgroupfs::subdirectories(&cpu.join(&relative)).expect("list") {
                 let relative = format!("{relative}/{}", child.name);
@@ -178,13 +211,64 @@ fn open_all(relative: &str, wanted: &[(&PathBuf, &str)], into: &mut Vec<KeptFile
     into.extend(wanted.iter().filter_map(|(mount, name)| KeptFile::open(&mount.join(relative), name).expect("open")));
 }
 
+/// Said to this bench when it is to go through the cgroups.
+const VISIT: &str = "visit";
+
+/// A process that runs for a moment in each of many cgroups whenever it is told to.
+struct Visitor(Child);
+
+impl Visitor {
+    fn start(tree: &Tree) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this bench has a path"));
+        command.arg(VISIT).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut visitor = Self(command.spawn().expect("this bench can be run"));
+        let mut mounts = vec![&tree.hierarchy.cpu];
+        mounts.extend(&tree.hierarchy.cpuacct);
+        mounts.dedup();
+        let mut list = String::new();
+        for container in tree.containers() {
+            for mount in &mounts {
+                list += &format!("{}\n", mount.join(&container).join("cgroup.procs").display());
+            }
+        }
+        visitor.0.stdin.as_mut().expect("piped").write_all((list + "\n").as_bytes()).expect("it listens");
+        visitor
+    }
+
+    /// Once through all of them.
+    fn visit(&mut self) {
+        self.0.stdin.as_mut().expect("piped").write_all(b"\n").expect("it listens");
+        self.0.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it answers");
+    }
+
+    /// What the process does: paths of `cgroup.procs`, an empty line, and a line for each round.
+    fn run() {
+        let mut lines = std::io::stdin().lines().map(|line| line.expect("text"));
+        let open = |path: String| fs::File::options().write(true).open(path).expect("a cgroup of the bench");
+        let mut cgroups: Vec<fs::File> = lines.by_ref().take_while(|line| !line.is_empty()).map(open).collect();
+        for _ in lines {
+            for cgroup in &mut cgroups {
+                cgroup.write_all(b"0").expect("it may move");
+            }
+            std::io::stdout().write_all(b".").and_then(|()| std::io::stdout().flush()).expect("it is listened to");
+        }
+    }
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").expect("/proc is mounted");
     let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("statm has two numbers");
     pages * 4096
 }
 
-fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64) {
+fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: bool) {
     let tree = Tree::new(hierarchy, containers);
     let before = resident_bytes();
     let config = SamplerConfig {
@@ -195,16 +279,19 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64) {
         interval: Duration::from_secs(1),
         cpu_budget_cores: f64::MAX,
         reconcile_interval: Duration::from_secs(3600),
-        descriptors: DescriptorBudget::from_limit(limit - 10 * BARE_CONTAINERS as u64),
+        descriptors: DescriptorBudget::from_limit(limit - 12 * BARE_CONTAINERS as u64),
     };
     let mut sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).expect("epoll");
-    // A steady state: young cgroups are looked at more closely, and every slow file was read once.
+    // A steady state: young cgroups are looked at more closely, every slow file was read once, and what is still has
+    // been so for a while.
     let mut now = Instant::now();
-    for _ in 0..8 {
+    for _ in 0..20 {
         sampler.tick(now);
         now += Duration::from_secs(1);
     }
     let each = resident_bytes().saturating_sub(before) / containers as u64;
+    let visitor = RefCell::new(is_running.then(|| Visitor::start(&tree)));
+    let visit = || visitor.borrow_mut().iter_mut().for_each(Visitor::visit);
     let bare_containers = containers.min(BARE_CONTAINERS);
     let files = Bare::open(&tree, bare_containers);
     let mut buffer = vec![0; 16 * 1024];
@@ -213,27 +300,30 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64) {
         turn += 1;
         files.read(turn, &mut buffer);
     });
-    let tick = Case::new("tick", || {
+    let tick = Case::new(if is_running { "running" } else { "still" }, || {
         now += Duration::from_secs(1);
         sampler.tick(now);
     });
-    let measured = interleaved(vec![bare, tick]);
+    let measured = interleaved(vec![bare.after(visit), tick.after(visit)]);
     let scale = containers as f64 / bare_containers as f64;
     for (case, containers) in measured.iter().zip([bare_containers, containers]) {
         let each_ns = case.median_ns() / containers as f64;
         let tick_ms = case.median_ns() / 1e6;
-        println!("{containers:>6} containers  {:<5} {each_ns:>8.0} ns each  {tick_ms:>8.2} ms", case.name);
+        println!("{containers:>6} containers  {:<7} {each_ns:>8.0} ns each  {tick_ms:>8.2} ms", case.name);
     }
     let ratio = measured[1].ratio_to(&measured[0]) / scale;
     let unkept = sampler.published().latest().sampler.unkept_cgroups;
     println!(
-        "{containers:>6} containers  tick / bare {ratio:.2}, {} allocations a tick, {each} B resident each, \
+        "{containers:>6} containers  {} / bare {ratio:.2}, {} allocations a tick, {each} B resident each, \
          {unkept} cgroups partly read by open",
-        measured[1].allocations
+        measured[1].name, measured[1].allocations
     );
 }
 
 fn main() {
+    if std::env::args().any(|argument| argument == VISIT) {
+        return Visitor::run();
+    }
     if !rustix::process::geteuid().is_root() {
         eprintln!("benches/tick.rs makes cgroups: run it as root");
         std::process::exit(1);
@@ -242,6 +332,9 @@ fn main() {
     let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup")).expect("cgroups are mounted");
     println!("cgroup {}, {limit} descriptors", hierarchy.version_name());
     for containers in [200, 1000, 5000, 6600] {
-        measure(&hierarchy, containers, limit);
+        if containers <= 1000 {
+            measure(&hierarchy, containers, limit, true);
+        }
+        measure(&hierarchy, containers, limit, false);
     }
 }

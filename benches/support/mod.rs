@@ -14,13 +14,25 @@ const ROUND: Duration = Duration::from_millis(5);
 /// One thing to measure.
 pub(crate) struct Case<'a> {
     name: String,
+    prepare: Option<Box<dyn FnMut() + 'a>>,
     run: Box<dyn FnMut() + 'a>,
 }
 
 impl<'a> Case<'a> {
     /// A case whose `run` does the work once.
     pub(crate) fn new(name: impl Into<String>, run: impl FnMut() + 'a) -> Self {
-        Self { name: name.into(), run: Box::new(run) }
+        Self { name: name.into(), prepare: None, run: Box::new(run) }
+    }
+
+    /// The same after something else each time, which is not measured.
+    pub(crate) fn after(self, prepare: impl FnMut() + 'a) -> Self {
+        Self { prepare: Some(Box::new(prepare)), ..self }
+    }
+
+    fn prepare(&mut self) {
+        if let Some(prepare) = &mut self.prepare {
+            prepare();
+        }
     }
 }
 
@@ -59,6 +71,7 @@ pub(crate) fn interleaved(mut cases: Vec<Case<'_>>) -> Vec<Measurement> {
             // Every case runs after every other one equally often: none always finds the caches as the same one left them.
             let at = (round + turn) % cases.len();
             let (runs, measurement) = &mut measurements[at];
+            cases[at].prepare();
             let start = Instant::now();
             for _ in 0..*runs {
                 (cases[at].run)();
@@ -71,11 +84,14 @@ pub(crate) fn interleaved(mut cases: Vec<Case<'_>>) -> Vec<Measurement> {
 
 /// Runs the case until its buffers have grown, counts its allocations, and finds how many runs make a round.
 fn warmed_up(case: &mut Case<'_>) -> (u32, Measurement) {
+    case.prepare();
     (case.run)();
+    case.prepare();
     let start = Instant::now();
     let counted = allocation_counter::measure(|| (case.run)());
+    let most = if case.prepare.is_some() { 1 } else { u32::MAX };
     let runs = ROUND.as_nanos() / start.elapsed().as_nanos().max(1);
-    let runs = u32::try_from(runs).unwrap_or(u32::MAX).max(1);
+    let runs = u32::try_from(runs).unwrap_or(most).clamp(1, most);
     (runs, Measurement { name: case.name.clone(), allocations: counted.count_total, rounds: Vec::new() })
 }
 

@@ -19,7 +19,7 @@ const UNHINDERED: f64 = 2.0;
 /// What unhindered loads may have waited for a CPU, of the time that they ran, before the machine is to blame: waiting
 /// makes bursts longer.
 const UNDISTURBED: f64 = 0.05;
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 12;
 
 /// The loads of a batch start one after the other within this time, so that their bursts do not meet.
 const STAGGER: Duration = Duration::from_millis(1030);
