@@ -10,7 +10,7 @@ use pods::path::{CgroupPath, Driver, QosClass};
 
 use crate::budget::DescriptorBudget;
 use crate::counter::{Beyond, CpuSplit, HighWater, Mark};
-use crate::files::{FileSet, Files};
+use crate::files::{FileId, FileSet, Files};
 use crate::reading::{Hot, Wanted, Weight};
 use crate::series::SeriesId;
 
@@ -132,6 +132,8 @@ pub(crate) struct Cgroup {
     pub(crate) path: PathQuota,
     /// What it inherited when it was last read.
     above: PathQuota,
+    /// A quota has denied something since the tick before the last, or this cgroup is about to go.
+    pub(crate) local_is_due: bool,
     /// All CPU time used in it, where it is read.
     usage_ns: Option<u64>,
     /// Somebody has written to a setting since it was last read.
@@ -179,6 +181,7 @@ impl Cgroup {
             has_burst: false,
             path: PathQuota::default(),
             above: PathQuota::default(),
+            local_is_due: true,
             usage_ns: None,
             settings_changed: true,
             quiet_from: None,
@@ -232,7 +235,9 @@ impl Cgroup {
         Wanted {
             cfs: self.had_quota || self.is_unread(),
             quiet: self.is_quiet(tick),
-            ancestors: is_container && above.had_quota,
+            // It moves when a throttle ends, and then the quota that throttled counts, too. Once more in the tick after:
+            // what is read of a pod and then of its container may be before and after that moment.
+            local: is_container && above.had_quota && (self.local_is_due || self.above.denied_ns != above.denied_ns),
             usage: version == Version::V2 && self.kind.file_set() != FileSet::Bandwidth,
             usage_before_ns: self.usage_ns,
             split_at_ns: self.marks.acct.map(|(_, usage_ns)| usage_ns),
@@ -248,7 +253,14 @@ impl Cgroup {
         self.has_burst |= hot.stat.nr_bursts.is_some();
         self.had_quota |= quota.is_some() || hot.stat.nr_periods.is_some_and(|periods| periods > 0);
         let mut gains = self.marks.advance(hot);
-        gains.ancestor_ns = self.marks.advance_ancestor(hot, above, gains.throttled_ns.unwrap_or(0));
+        let own_ns = gains.throttled_ns.unwrap_or(0);
+        let gained_ns = match hot.local_throttled_ns {
+            Some(local_ns) => self.marks.advance_local(local_ns),
+            None if self.files.has(FileId::CpuStatLocal) => 0,
+            None => self.marks.advance_ancestor(above, own_ns),
+        };
+        gains.ancestor_ns = above.had_quota.then_some(gained_ns);
+        self.local_is_due = own_ns > 0 || self.above.denied_ns != above.denied_ns;
         let usage_ns = hot.usage_ns();
         let has_run = usage_ns.is_none() || usage_ns != std::mem::replace(&mut self.usage_ns, usage_ns);
         let first_quiet = self.quiet_from.unwrap_or(tick);
@@ -351,18 +363,18 @@ impl Marks {
         }
     }
 
-    /// What the ancestors' quotas denied this cgroup: `cpu.stat.local` less its own count where the kernel has it,
-    /// else what the ancestors' own counts gained while it lived, beyond what its own count did.
-    fn advance_ancestor(&mut self, hot: &Hot, above: PathQuota, own_gained_ns: u64) -> Option<u64> {
-        if let Some(local) = hot.local_throttled_ns {
-            // Not read where it is quiet, and then as it was; nor where it never had a quota: then it counts nothing.
-            let own = self.throttled.last().unwrap_or(0);
-            let gained = self.local.advance(local.saturating_sub(own));
-            return above.had_quota.then_some(gained);
-        }
+    /// What the ancestors' quotas denied this cgroup: `cpu.stat.local` less its own count.
+    fn advance_local(&mut self, local_ns: u64) -> u64 {
+        // Not read where it is quiet, and then as it was; nor where it never had a quota: then it counts nothing.
+        let own = self.throttled.last().unwrap_or(0);
+        self.local.advance(local_ns.saturating_sub(own))
+    }
+
+    /// The same where the kernel has no `cpu.stat.local`: what the ancestors' own counts gained while it lived, beyond
+    /// what its own count did.
+    fn advance_ancestor(&mut self, above: PathQuota, own_gained_ns: u64) -> u64 {
         let before = self.ancestors.replace(above.denied_ns).unwrap_or(above.denied_ns);
-        let gained = self.beyond.advance(own_gained_ns, above.denied_ns - before);
-        above.had_quota.then_some(gained)
+        self.beyond.advance(own_gained_ns, above.denied_ns - before)
     }
 
     /// What pressure gained: (some, full).

@@ -78,8 +78,8 @@ pub(crate) struct Wanted {
     pub(crate) cfs: bool,
     /// Nothing of it has counted for a while.
     pub(crate) quiet: bool,
-    /// Something above it has, or had, a quota.
-    pub(crate) ancestors: bool,
+    /// What quotas above it have denied it may have grown.
+    pub(crate) local: bool,
     /// `cpu.stat` also holds the usage: a container or a pod on v2.
     pub(crate) usage: bool,
     /// Its usage when it was last read.
@@ -110,7 +110,7 @@ impl Hot {
         let has_quota = bandwidth.is_some_and(|bandwidth| bandwidth.quota != Quota::Max);
         // `local` before `stat`: it holds `own`, so a throttle that is credited between the two can only make the
         // ancestors' part smaller, and the next reading mends it.
-        let local = wanted.ancestors.then(|| reader.get(FileId::CpuStatLocal, CpuStat::parse)).flatten();
+        let local = wanted.local.then(|| reader.get(FileId::CpuStatLocal, CpuStat::parse)).flatten();
         let usage = reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text));
         let has_run = usage.is_none_or(|usage| wanted.usage_before_ns != Some(usage));
         let is_split = usage.is_some_and(|usage| wanted.splits(usage));

@@ -21,6 +21,8 @@ const UID: &str = "00000000-0000-4000-8000-000000000001";
 enum Step {
     /// The live container uses CPU and is throttled, microseconds and periods.
     Count { usage: u64, throttled: u64, periods: u64 },
+    /// The pod's quota throttles the live container for so many microseconds.
+    Deny(u64),
     /// The runtime kills the container and starts it anew under another id.
     Restart,
     /// The same directory is made anew: same name, other inode, counters from zero.
@@ -37,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0u64..3_000_000, 0u64..500_000, 0u64..20)
             .prop_map(|(usage, throttled, periods)| Step::Count { usage, throttled, periods }),
+        1 => (0u64..500_000).prop_map(Step::Deny),
         1 => Just(Step::Restart),
         1 => Just(Step::Recreate),
         1 => Just(Step::Stop),
@@ -78,43 +81,56 @@ struct World {
     root: PathBuf,
     pod: PathBuf,
     ids: u32,
-    live: Option<(String, [u64; 3])>,
-    /// What all containers ever counted: usage µs, throttled µs, periods.
-    truth: [u64; 3],
+    live: Option<(String, Counters)>,
+    /// What all containers ever counted.
+    truth: Counters,
 }
+
+/// Usage µs, throttled by the own quota µs, periods, throttled by the pod's quota µs.
+type Counters = [u64; 4];
 
 impl World {
     fn new(root: &Path) -> Self {
         fs::write(root.join("cgroup.controllers"), "cpu\n").unwrap();
         let pod = root.join(format!("kubepods/burstable/pod{UID}"));
         fs::create_dir_all(&pod).unwrap();
-        Self { root: root.to_owned(), pod, ids: 0, live: None, truth: [0; 3] }
+        fs::write(pod.join("cpu.max"), "40000 100000\n").unwrap();
+        let world = Self { root: root.to_owned(), pod, ids: 0, live: None, truth: Counters::default() };
+        world.write_pod();
+        world
     }
 
     fn write(&self) {
-        let Some((id, [usage, throttled, periods])) = &self.live else { return };
+        let Some((id, [usage, throttled, periods, denied])) = &self.live else { return };
         let stat = format!(
             "usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnr_periods {periods}\nnr_throttled {periods}\n\
              throttled_usec {throttled}\n"
         );
-        self.count(&self.pod.join(id), &stat);
-        // The pod's own file counts what is over, too.
-        self.count(&self.pod, &format!("usage_usec {0}\nuser_usec {0}\nsystem_usec 0\n", self.truth[0]));
+        self.count(&self.pod.join(id), "cpu.stat", &stat);
+        self.count(&self.pod.join(id), "cpu.stat.local", &format!("throttled_usec {}\n", throttled + denied));
+        self.write_pod();
+    }
+
+    /// The pod's own file counts what is over, too.
+    fn write_pod(&self) {
+        let [usage, _, _, denied] = self.truth;
+        let stat = format!(
+            "usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnr_periods 1\nnr_throttled 1\n\
+             throttled_usec {denied}\n"
+        );
+        self.count(&self.pod, "cpu.stat", &stat);
     }
 
     /// What the kernel writes: inotify does not tell of it, and so this goes through a name that is not watched.
-    fn count(&self, cgroup: &Path, stat: &str) {
-        let path = cgroup.join("cpu.stat");
+    fn count(&self, cgroup: &Path, file: &str, text: &str) {
+        let path = cgroup.join(file);
+        let unwatched = self.root.join(format!("{}-{file}", cgroup.file_name().unwrap().display()));
         if !path.exists() {
             fs::write(&path, "").unwrap();
-            let _ = fs::remove_file(self.unwatched(cgroup));
-            fs::hard_link(&path, self.unwatched(cgroup)).unwrap();
+            let _ = fs::remove_file(&unwatched);
+            fs::hard_link(&path, &unwatched).unwrap();
         }
-        fs::write(self.unwatched(cgroup), stat).unwrap();
-    }
-
-    fn unwatched(&self, cgroup: &Path) -> PathBuf {
-        self.root.join(cgroup.file_name().unwrap())
+        fs::write(unwatched, text).unwrap();
     }
 
     fn stop(&mut self) -> Option<String> {
@@ -127,7 +143,7 @@ impl World {
         let cgroup = self.pod.join(&id);
         fs::create_dir(&cgroup).unwrap();
         fs::write(cgroup.join("cpu.max"), "20000 100000\n").unwrap();
-        self.live = Some((id, [0; 3]));
+        self.live = Some((id, Counters::default()));
         self.write();
     }
 
@@ -144,12 +160,15 @@ impl World {
                     self.start(id);
                 }
                 let (_, counters) = self.live.as_mut().unwrap();
-                for ((counter, total), more) in
-                    counters.iter_mut().zip(&mut self.truth).zip([usage, throttled, periods])
-                {
-                    *counter += more;
-                    *total += more;
-                }
+                add(counters, [*usage, *throttled, *periods, 0]);
+                add(&mut self.truth, [*usage, *throttled, *periods, 0]);
+                self.write();
+            }
+            Step::Deny(denied) => {
+                // What waits has run before, and will again.
+                let Some((_, counters)) = &mut self.live else { return };
+                add(counters, [1, 0, 0, *denied]);
+                add(&mut self.truth, [1, 0, 0, *denied]);
                 self.write();
             }
             Step::Restart => {
@@ -169,14 +188,19 @@ impl World {
     }
 }
 
-fn totals(published: &Published) -> [u64; 3] {
+fn add(counters: &mut Counters, more: Counters) {
+    counters.iter_mut().zip(more).for_each(|(counter, more)| *counter += more);
+}
+
+fn totals(published: &Published) -> Counters {
     let snapshot = published.latest();
-    let mut sum = [0; 3];
+    let mut sum = Counters::default();
     for row in &snapshot.containers {
         let cfs = row.cfs.unwrap_or_default();
         sum[0] += (row.user_ns.unwrap_or(0) + row.system_ns.unwrap_or(0)) / 1000;
         sum[1] += cfs.throttled_ns / 1000;
         sum[2] += cfs.periods;
+        sum[3] += row.throttled_ancestor_ns.unwrap_or(0) / 1000;
     }
     sum
 }
@@ -203,7 +227,7 @@ proptest! {
         let published = sampler.published();
         let mut now = Instant::now();
         sampler.tick(now);
-        let mut last = [0; 3];
+        let mut last = Counters::default();
         for step in steps.iter().chain([&Step::Name]) {
             world.apply(step, &names);
             let ticks = if let Step::Rest(ticks) = step { *ticks } else { 1 };

@@ -1,8 +1,9 @@
 //! What outlives one cgroup, and what is read of threads.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::support::{Agent, Exposition, Qos, RealTree, Workload, eventually};
+use crate::support::{Agent, Cgroup, Exposition, Qos, RealTree, Workload, eventually};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0004";
 const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
@@ -40,34 +41,54 @@ fn a_cgroup_made_anew_in_place_goes_on_in_the_same_series() {
 fn what_runs_after_a_rest_is_counted_as_the_kernel_counts_it() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
-    // As the kubelet sets them: the pod's quota is the sum of its containers'.
-    pod.set_quota_usec(40_000, 100_000);
+    // Less than the sum of its containers', so that both deny.
+    pod.set_quota_usec(30_000, 100_000);
     let containers = [0, 1].map(|number| pod.child(&format!("{number:064x}")));
     containers.iter().for_each(|container| container.set_quota_usec(20_000, 100_000));
     let agent = Agent::on(&tree, &["--sample-interval", "100ms"]);
-    for round in 0..4 {
+    for round in [&containers[..1], &containers[1..], &containers] {
         // Longer than it takes until nothing in the pod is read any more but the pod's own usage.
         agent.after_ticks(20);
-        let ran = &containers[round % 2];
-        let before = ran.usage_ns();
-        let mut command = ran.command("sh");
-        command.args(["-c", "i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); done"]);
-        assert!(command.status().unwrap().success());
-        assert!(ran.usage_ns() > before);
+        let before: Vec<_> = round.iter().map(Cgroup::usage_ns).collect();
+        let running: Vec<_> = round.iter().map(|container| container.spawn(&Workload::Spin { threads: 2 })).collect();
+        eventually("a fifth of a second of CPU time", || {
+            round.iter().zip(&before).all(|(container, before)| container.usage_ns() > before + 200_000_000)
+        });
+        drop(running);
         // The period timer runs on for two periods.
         let page = agent.after_ticks(4);
         for (number, container) in containers.iter().enumerate() {
             let id = format!("{number:064x}");
-            let value =
-                |name: &str, label| page.value(&format!("cpuwarden_container_{name}"), &[("container", &id), label]);
-            let usage = |mode| value("cpu_usage_seconds_total", ("mode", mode)).unwrap_or(0.0);
-            let stat = container.cpu_stat();
+            let value = |name: &str, label| {
+                page.value(&format!("cpuwarden_container_{name}"), &[("container", &id), label]).unwrap_or(0.0)
+            };
+            let usage = |mode| value("cpu_usage_seconds_total", ("mode", mode));
             let (counted, kernel) = (usage("user") + usage("system"), container.usage_ns() as f64 / 1e9);
             assert!((counted - kernel).abs() < 2e-6, "{counted} s of {kernel} s");
-            let all = ("container", id.as_str());
-            assert_eq!(value("cfs_periods_total", all), Some(stat["nr_periods"] as f64), "round {round}");
-            assert_eq!(value("cfs_throttled_periods_total", all), Some(stat["nr_throttled"] as f64), "round {round}");
+            let (all, stat) = (("container", id.as_str()), container.cpu_stat());
+            assert_eq!(value("cfs_periods_total", all), stat["nr_periods"] as f64);
+            assert_eq!(value("cfs_throttled_periods_total", all), stat["nr_throttled"] as f64);
+            let own = value("throttled_seconds_total", ("origin", "own"));
+            assert!((own - throttled_seconds(&stat)).abs() < 2e-6, "{own} s of {stat:?}");
+            if let Some(local) = container.cpu_stat_local() {
+                let (above, local) =
+                    (value("throttled_seconds_total", ("origin", "ancestor")), throttled_seconds(&local));
+                assert!((above - (local - own)).abs() < 2e-6, "{above} s and own {own} s of {local} s");
+            }
         }
+    }
+    let page = agent.metrics();
+    let name = "cpuwarden_container_throttled_seconds_total";
+    let above =
+        page.with(&[("origin", "ancestor")]).iter().filter(|row| row.name == name).map(|row| row.value).sum::<f64>();
+    assert!(above > 0.1, "the pod's quota was to deny some, too: {above} s");
+}
+
+/// Of a `cpu.stat`: v1 counts in nanoseconds, v2 in microseconds.
+fn throttled_seconds(stat: &BTreeMap<String, u64>) -> f64 {
+    match stat.get("throttled_usec") {
+        Some(usec) => *usec as f64 / 1e6,
+        None => stat["throttled_time"] as f64 / 1e9,
     }
 }
 
@@ -133,7 +154,7 @@ fn a_storm_of_containers_leaves_nothing_behind() {
         let began = std::time::Instant::now();
         let storm = tree.pod(Qos::Burstable, &format!("{second:08x}-5f4b-4f60-9f2a-3d8c1d0c0004"));
         let made: Vec<_> = (0..rate).map(|at| storm.child(&format!("{:064x}", second * rate + at))).collect();
-        made.iter().for_each(crate::support::Cgroup::remove);
+        made.iter().for_each(Cgroup::remove);
         storm.remove();
         if second == seconds / 2 {
             halfway = resident(&agent.metrics());

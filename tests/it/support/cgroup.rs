@@ -130,9 +130,12 @@ impl Cgroup {
 
     /// The keys of its `cpu.stat`.
     pub(crate) fn cpu_stat(&self) -> BTreeMap<String, u64> {
-        let text = self.read("cpu", "cpu.stat");
-        let pairs = text.lines().map(|line| line.split_once(' ').unwrap());
-        pairs.map(|(key, value)| (key.to_owned(), value.parse().unwrap())).collect()
+        keys(&self.read("cpu", "cpu.stat"))
+    }
+
+    /// The keys of its `cpu.stat.local`; `None` before Linux 6.6.
+    pub(crate) fn cpu_stat_local(&self) -> Option<BTreeMap<String, u64>> {
+        fs::read_to_string(self.dir("cpu").join("cpu.stat.local")).ok().map(|text| keys(&text))
     }
 
     /// CPU time used, nanoseconds.
@@ -178,4 +181,9 @@ fn write(path: &Path, text: &str) {
     let file = fs::OpenOptions::new().write(true).open(path);
     let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
     written.unwrap_or_else(|error| panic!("writing {text:?} to {}: {error}", path.display()));
+}
+
+fn keys(text: &str) -> BTreeMap<String, u64> {
+    let pairs = text.lines().map(|line| line.split_once(' ').unwrap());
+    pairs.map(|(key, value)| (key.to_owned(), value.parse().unwrap())).collect()
 }

@@ -22,7 +22,9 @@ impl Sampler {
 
     /// Reads a cgroup that may be about to go, now and once more.
     pub(super) fn read_twice(&mut self, id: CgroupId) {
+        self.tree.cgroups[id].local_is_due = true;
         self.read(id);
+        self.tree.cgroups[id].local_is_due = true;
         self.again.push((Instant::now() + LAST_MICROSECONDS, id));
     }
 
