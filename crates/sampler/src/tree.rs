@@ -101,6 +101,9 @@ impl Tree {
         for event in events {
             self.event(event, errors);
         }
+        for at in 0..self.added.len() {
+            self.open_files(self.added[at], errors);
+        }
     }
 
     fn event(&mut self, event: TreeEvent, errors: &mut ReadErrors) {
@@ -180,7 +183,7 @@ impl Tree {
         self.told_empty = is_empty;
     }
 
-    /// Decides anew what is kept open, now that it is known how many cgroups there are.
+    /// Decides anew what is kept open, now that it is known how many cgroups there are, and opens it.
     fn plan_descriptors(&mut self, errors: &mut ReadErrors) {
         let version = self.hierarchy.version;
         let of_set = |set| self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind.file_set() == set).count() as u64;
@@ -270,7 +273,6 @@ impl Tree {
         let id = self.cgroups.insert(cgroup);
         self.by_path.insert(Arc::clone(&self.cgroups[id].relative), id);
         self.added.push(id);
-        self.open_files(id, errors);
         self.watch_cgroup(relative, has_children);
         if parent.is_none() {
             self.watch_beside(relative);
