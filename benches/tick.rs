@@ -147,14 +147,13 @@ impl Bare {
         let Hierarchy { cpu, cpuacct, memory, version, .. } = &tree.hierarchy;
         let acct = cpuacct.as_ref().unwrap_or(cpu);
         let memory = memory.as_ref().unwrap_or(cpu);
+        // No cpuacct.stat and no cpu.stat.local: those are read once 10 ms have run, and something was denied.
         let stat = (cpu, "cpu.stat");
-        let local = (cpu, "cpu.stat.local");
         let (settings, of_pod, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
-            // No cpuacct.stat: that is read once 10 ms have run.
             Version::V1 => (
                 vec![(cpu, "cpu.cfs_quota_us"), (cpu, "cpu.cfs_period_us")],
                 vec![(acct, "cpuacct.usage"), stat],
-                vec![local, (acct, "cpuacct.usage"), stat],
+                vec![(acct, "cpuacct.usage"), stat],
                 [
                     (cpu, "cpu.shares"),
                     (memory, "memory.usage_in_bytes"),
@@ -167,7 +166,7 @@ impl Bare {
             Version::V2 => (
                 vec![(cpu, "cpu.max")],
                 vec![stat],
-                vec![local, stat],
+                vec![stat],
                 [
                     "cpu.weight",
                     "cpu.pressure",
