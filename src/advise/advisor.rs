@@ -87,6 +87,11 @@ impl Advisor {
         wanted.into_iter().filter_map(look).collect()
     }
 
+    /// A busy container's shape was never looked for.
+    pub(super) fn awaits_first_look(&self) -> bool {
+        self.lock().live().any(|(_, subject)| subject.windows_without_a_look() == Some(u64::MAX))
+    }
+
     /// Takes in how a container's work has just arrived.
     pub(super) fn propose(&self, labels: &str, shape: Stretch) {
         let mut node = self.lock();

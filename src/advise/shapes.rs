@@ -1,7 +1,7 @@
 //! How the work of busy containers arrives inside a second: a few at a time are read every 20 ms for two seconds.
 //!
 //! A thread of its own, so that the sampler's ticks and the endpoint never wait for it. Waking costs more than reading:
-//! several are read side by side, and then none for a while.
+//! several are read side by side, and once each has been, none for a while.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -18,7 +18,10 @@ const SIDE_BY_SIDE: usize = 8;
 
 const READ_EVERY: Duration = Duration::from_nanos(READ_EVERY_NS);
 
-/// Between two looks.
+/// Until it is looked again where nothing is busy.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// Between two looks once every busy container has had one.
 const PAUSE: Duration = Duration::from_secs(6);
 
 /// The running thread, which ends when this is dropped.
@@ -39,12 +42,11 @@ pub(crate) fn follow_shapes(advisor: Advisor, hierarchy: Hierarchy) -> std::io::
 
 /// `None` when it is to end.
 fn follow_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>) -> Option<()> {
-    wait(stopped, PAUSE)?;
     let wanted = advisor.wanted_shapes(SIDE_BY_SIDE);
     let mut readers: Vec<_> =
         wanted.iter().filter_map(|(labels, cgroup)| Some((labels, Reader::open(hierarchy, cgroup)?))).collect();
     if readers.is_empty() {
-        return Some(());
+        return wait(stopped, IDLE);
     }
     let began = Instant::now();
     for number in 0..READINGS as u32 {
@@ -56,7 +58,7 @@ fn follow_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>)
             advisor.propose(labels, stretch);
         }
     }
-    Some(())
+    if advisor.awaits_first_look() { Some(()) } else { wait(stopped, PAUSE) }
 }
 
 fn wait(stopped: &Receiver<()>, time: Duration) -> Option<()> {
