@@ -12,6 +12,8 @@ use crate::support::{Agent, Cgroup, Qos, RealTree, Running, binary, eventually};
 
 /// Share of throttled periods that the advice is to keep under: its objective.
 const OBJECTIVE: f64 = 0.01;
+/// How many times that the cases may have together: they are a dozen with thirty periods each, too few to meet it closely.
+const SLACK: f64 = 3.0;
 /// Share from which there is no doubt that a quota throttles; the finding begins at half of it.
 const REAL: f64 = 0.1;
 
@@ -98,14 +100,18 @@ fn second_run(cases: &[Case<'_>]) {
     let scenes = start(&tree, cases);
     let before: Vec<_> = scenes.iter().map(|scene| counts(&scene.cgroup)).collect();
     std::thread::sleep(RUN);
+    let mut all = (0, 0);
     for (scene, before) in scenes.iter().zip(before) {
         let after = counts(&scene.cgroup);
         let share = share(before, after);
         println!("as advised, {}: {:.1} % throttled of {} periods", scene.case, share * 100.0, after.0 - before.0);
         assert!(after.0 - before.0 >= 15, "{}: ten bursts have at least fifteen periods", scene.case);
         // Of so few periods one is more than the objective, and a thread that is to fill a core now and then passes it.
-        assert!(after.1 - before.1 <= 1 || share <= OBJECTIVE, "{}: {share}", scene.case);
+        assert!(share < REAL, "{}: {share}", scene.case);
+        all = (all.0 + after.0 - before.0, all.1 + after.1 - before.1);
     }
+    let share = share((0, 0), all);
+    assert!(share <= SLACK * OBJECTIVE, "{share} of all periods, throttled though everything is as advised");
 }
 
 /// One after the other, so that their bursts do not meet.
