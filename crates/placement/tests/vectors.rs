@@ -1,7 +1,9 @@
-//! Every vector of `fixtures/pinning-vectors.json` is a test of its name. `PLACEMENT_VECTORS=FILE` runs another file of
-//! the same form: `PLACEMENT_VECTORS=FILE cargo test -p placement vectors`.
+//! Every vector of `fixtures/pinning-vectors.json` is a test of its name; `fixtures/vector-forms.json` has the forms that
+//! other files of vectors may take. `PLACEMENT_VECTORS=FILE` runs another file:
+//! `PLACEMENT_VECTORS=FILE cargo test -p placement vectors`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
 use kernel_text::CpuSet;
@@ -12,27 +14,29 @@ use placement::{
 };
 use serde::Deserialize;
 
+/// A field that is not there is `null`: no such CPUs, and the default of a policy.
 #[derive(Deserialize)]
 struct Vector {
     name: String,
+    #[serde(default)]
     source: String,
     algorithm: String,
     topology: Shape,
-    allocated: String,
-    #[serde(default)]
-    allocated_exclusive: BTreeMap<String, String>,
-    #[serde(default)]
-    allocated_ref_counts: BTreeMap<u32, u32>,
+    allocated: Option<String>,
+    /// By CPU list, the policy of its holder.
+    allocated_exclusive: Option<BTreeMap<String, Option<String>>>,
+    /// By CPU list, how many hold each of its CPUs.
+    allocated_ref_counts: Option<BTreeMap<String, u32>>,
     max_ref_count: Option<u32>,
     request: usize,
-    bind_policy: String,
-    exclusive_policy: String,
-    numa_strategy: String,
-    #[serde(default)]
-    required: bool,
+    bind_policy: Option<String>,
+    exclusive_policy: Option<String>,
+    numa_strategy: Option<String>,
+    required: Option<bool>,
     available: Option<String>,
     numa_affinity: Option<Vec<u32>>,
-    /// `null`, or not there, is an error.
+    /// `null` is an error. It must be there: a vector with a misspelled key does not expect an error.
+    #[serde(deserialize_with = "Option::deserialize")]
     expected: Option<String>,
 }
 
@@ -62,18 +66,27 @@ fn main() -> ExitCode {
     }
 }
 
-/// The file of `PLACEMENT_VECTORS`, else the one that belongs to the crate.
-#[expect(clippy::disallowed_methods, reason = "a test reads its own data")]
+/// Those of the file of `PLACEMENT_VECTORS`, else of the files that belong to the crate.
 fn vectors() -> Result<Vec<Vector>, String> {
-    let (file, text) = match std::env::var_os("PLACEMENT_VECTORS") {
-        None => ("pinning-vectors.json".into(), include_str!("fixtures/pinning-vectors.json").to_owned()),
-        Some(file) => {
-            let name = file.to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&file).map_err(|error| format!("PLACEMENT_VECTORS={name}: {error}"))?;
-            (name, text)
-        }
-    };
-    let vectors: Vec<Vector> = serde_json::from_str(&text).map_err(|error| format!("{file}: {error}"))?;
+    if let Some(file) = std::env::var_os("PLACEMENT_VECTORS") {
+        let file = Path::new(&file);
+        let text = read(file).map_err(|error| format!("PLACEMENT_VECTORS={}: {error}", file.display()))?;
+        return parse(&file.display().to_string(), &text);
+    }
+    let mut vectors = parse("pinning-vectors.json", include_str!("fixtures/pinning-vectors.json"))?;
+    vectors.extend(parse("vector-forms.json", include_str!("fixtures/vector-forms.json"))?);
+    Ok(vectors)
+}
+
+/// Cargo runs a test in its crate's directory: a relative path may also be one from the root of the workspace.
+#[expect(clippy::disallowed_methods, reason = "a test reads its own data")]
+fn read(file: &Path) -> std::io::Result<String> {
+    let from_root = || std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file));
+    std::fs::read_to_string(file).or_else(|error| from_root().map_err(|_| error))
+}
+
+fn parse(file: &str, text: &str) -> Result<Vec<Vector>, String> {
+    let vectors: Vec<Vector> = serde_json::from_str(text).map_err(|error| format!("{file}: {error}"))?;
     if vectors.is_empty() {
         return Err(format!("{file}: no vector in it"));
     }
@@ -106,23 +119,23 @@ impl Vector {
         let hint = self.numa_affinity.as_deref().unwrap_or_default();
         let hinted = hint.iter().filter_map(|node| topology.nodes().get(node)).fold(CpuSet::new(), |a, b| a.union(b));
         let available = self.available.as_deref().map(cpus).transpose()?;
-        let strategy = match self.numa_strategy.as_str() {
+        let strategy = match self.numa_strategy.as_deref().unwrap_or_default() {
             // Upstream splits over the nodes of a hint of several nodes, whatever the strategy is.
             _ if hint.len() > 1 => NumaStrategy::DistributeEvenly,
-            "MostAllocated" => NumaStrategy::MostAllocated,
+            "" | "MostAllocated" => NumaStrategy::MostAllocated,
             "LeastAllocated" => NumaStrategy::LeastAllocated,
             "DistributeEvenly" => NumaStrategy::DistributeEvenly,
             other => return Err(format!("unknown NUMA strategy {other:?}")),
         };
-        let policy = match self.bind_policy.as_str() {
+        let policy = match self.bind_policy.as_deref().unwrap_or_default() {
             "" | "Default" | "FullPCPUs" => BindPolicy::FullPcpus,
             "SpreadByPCPUs" => BindPolicy::SpreadByPcpus,
             other => return Err(format!("unknown bind policy {other:?}")),
         };
         Ok(Request {
             cpus: self.request,
-            bind: Bind { policy, required: self.required },
-            exclusive: exclusivity(&self.exclusive_policy)?,
+            bind: Bind { policy, required: self.required.unwrap_or(false) },
+            exclusive: exclusivity(self.exclusive_policy.as_deref())?,
             strategy,
             allowed: available.or_else(|| (!hint.is_empty()).then_some(hinted)),
             max_holders: self.max_ref_count.unwrap_or(1),
@@ -132,15 +145,15 @@ impl Vector {
     /// One hold for each exclusive set and each further reference of a CPU.
     fn taken(&self) -> Result<Taken, String> {
         let mut holds = Vec::new();
-        let mut plain = cpus(&self.allocated)?;
-        for (list, policy) in &self.allocated_exclusive {
+        let mut plain = cpus(self.allocated.as_deref().unwrap_or_default())?;
+        for (list, policy) in self.allocated_exclusive.iter().flatten() {
             let held = cpus(list)?;
             plain = plain.difference(&held);
-            holds.push(Hold { cpus: held, exclusive: exclusivity(policy)? });
+            holds.push(Hold { cpus: held, exclusive: exclusivity(policy.as_deref())? });
         }
         holds.push(Hold { cpus: plain, exclusive: Exclusivity::default() });
-        for (&cpu, &references) in &self.allocated_ref_counts {
-            let again = Hold { cpus: CpuSet::from_iter([cpu]), exclusive: Exclusivity::default() };
+        for (list, &references) in self.allocated_ref_counts.iter().flatten() {
+            let again = Hold { cpus: cpus(list)?, exclusive: Exclusivity::default() };
             holds.extend((1..references).map(|_| again.clone()));
         }
         Ok(holds.into_iter().collect())
@@ -173,8 +186,8 @@ fn cpus(list: &str) -> Result<CpuSet, String> {
     list.parse().map_err(|error| format!("{list:?}: {error}"))
 }
 
-fn exclusivity(policy: &str) -> Result<Exclusivity, String> {
-    let policy = match policy {
+fn exclusivity(policy: Option<&str>) -> Result<Exclusivity, String> {
+    let policy = match policy.unwrap_or_default() {
         "" | "None" => ExclusivePolicy::None,
         "PCPULevel" => ExclusivePolicy::PcpuLevel,
         "NUMANodeLevel" => ExclusivePolicy::NumaNodeLevel,
