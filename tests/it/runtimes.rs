@@ -3,48 +3,17 @@
 //! Not among the `kernel` tests: a JVM and Node.js are 200 MB and 100 MB, which the QEMU node's memory would have to hold
 //! as an initramfs, and start for most of a minute on an emulated CPU. Nothing in a kernel's version bears on them.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Agent, Cgroup, Qos, RealTree, eventually};
+use crate::support::{Agent, Cgroup, Qos, RealTree, Running, eventually};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0009";
 
 /// A container's id that ends so.
 fn id(last: u32) -> String {
     format!("9a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29cc{last:08}")
-}
-
-/// A program that says what it is on its first lines, and ends when its input does.
-struct Program {
-    child: Child,
-}
-
-impl Program {
-    /// Starts it and gives the lines up to the one that holds `last`.
-    fn start(mut command: Command, last: &str) -> (Self, String) {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let program = Self { child };
-        let mut said = String::new();
-        for line in lines {
-            said = said + &line + "\n";
-            if line.contains(last) {
-                return (program, said);
-            }
-        }
-        panic!("it ended before it said {last:?}; is it installed? {said}");
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// What is found of the container that ends so.
@@ -75,10 +44,10 @@ fn word<'a>(said: &'a str, mark: &str) -> &'a str {
 }
 
 /// A JVM that waits for its input, after it has logged what it has chosen.
-fn jvm(container: &Cgroup, flags: &[&str], options: &str) -> (Program, String) {
+fn jvm(container: &Cgroup, flags: &[&str], options: &str) -> (Running, String) {
     let mut command = container.command("java");
     command.args(flags).args(["-Xlog:gc+init", "-m", "java.base/sun.security.tools.keytool.Main", "-printcert"]);
-    Program::start(also(command, "JAVA_TOOL_OPTIONS", options), "Heap Max Capacity")
+    Running::start(also(command, "JAVA_TOOL_OPTIONS", options), |line| line.contains("Heap Max Capacity"))
 }
 
 fn also(mut command: Command, name: &str, value: &str) -> Command {
@@ -107,7 +76,7 @@ fn a_jvm_is_told_with_its_version_its_flags_and_the_processors_that_it_sees() {
         let home = std::fs::canonicalize(on_path("java")).unwrap();
         let mut command = containers[3].command(home.with_file_name("keytool"));
         command.args(["-J-Xlog:gc+init", "-printcert"]);
-        Program::start(command, "Heap Max Capacity")
+        Running::start(command, |line| line.contains("Heap Max Capacity"))
     };
     let running = [
         jvm(&containers[0], &[], ""),
@@ -155,7 +124,7 @@ fn node_is_told_with_its_version_one_event_loop_and_its_pool() {
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
     let mut command = container(&pod, 1, 100_000).command("node");
     command.args(["-e", NODE_PROGRAM]);
-    let (_running, said) = Program::start(also(command, "UV_THREADPOOL_SIZE", "7"), "pool: ");
+    let (_running, said) = Running::start(also(command, "UV_THREADPOOL_SIZE", "7"), |line| line.contains("pool: "));
     let found = known(&agent, 1, "nodejs");
     assert_eq!(found["version"], word(&said, "Version: "), "{found}");
     assert_eq!((&found["parallelism"], &found["parallelismSource"]), (&1.into(), &"one event loop".into()));
@@ -170,7 +139,7 @@ fn python_is_told_with_its_version_and_the_threads_of_its_libraries() {
     let mut command = container(&pod, 1, 100_000).command("python3");
     let program = "import sys; print('Version:', '%d.%d' % sys.version_info[:2], flush=True); sys.stdin.read()";
     command.args(["-c", program]);
-    let (_running, said) = Program::start(also(command, "OMP_NUM_THREADS", "3"), "Version: ");
+    let (_running, said) = Running::start(also(command, "OMP_NUM_THREADS", "3"), |line| line.contains("Version: "));
     let found = known(&agent, 1, "python");
     assert_eq!((&found["version"], &found["parallelism"]), (&word(&said, "Version: ").into(), &3.into()), "{found}");
     assert_eq!(found["parallelismSource"], "OMP_NUM_THREADS");

@@ -126,8 +126,8 @@ fn start<'a>(tree: &RealTree, cases: &[Case<'a>]) -> Vec<Scene<'a>> {
         let mut command = cgroup.command(&case.build.program);
         command.args(LOAD).env_remove("GOMAXPROCS").env_remove("GODEBUG");
         command.envs(case.gomaxprocs.map(|threads| ("GOMAXPROCS", threads.to_string())));
-        let (running, line) = Running::start(command, |line| line.starts_with("GOMAXPROCS "));
-        let parallelism = line["GOMAXPROCS ".len()..].parse().unwrap();
+        let (running, printed) = Running::start(command, |line| line.starts_with("GOMAXPROCS "));
+        let parallelism = printed.lines().last().unwrap()["GOMAXPROCS ".len()..].parse().unwrap();
         Scene { case: case.clone(), id, cgroup, parallelism, _running: running }
     });
     scenes.collect()

@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::time::Duration;
 
-use crate::support::{Qos, RealTree, Workload};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::support::{Qos, RealTree, Running, Workload, eventually};
 
 #[test]
 fn a_tree_is_gone_with_its_processes_after_a_panic() {
@@ -19,8 +23,7 @@ fn a_tree_is_gone_with_its_processes_after_a_panic() {
     assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"on purpose"));
     let (directory, pid) = left.unwrap();
     assert!(!directory.exists(), "{} is left", directory.display());
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    assert!(has_ended(pid), "process {pid} is left");
 }
 
 #[test]
@@ -30,4 +33,37 @@ fn a_workload_runs_in_its_cgroup_from_the_start() {
     let spinner = container.spawn(&Workload::Spin { threads: 1 });
     let pids = container.read("cpu", "cgroup.procs");
     assert_eq!(pids.trim(), spinner.pid().to_string());
+}
+
+#[test]
+fn a_workload_that_ends_early_fails_its_test() {
+    let tree = RealTree::new();
+    let spinner = tree.pod(Qos::Burstable, "1").child("c").spawn(&Workload::Spin { threads: 1 });
+    let pid = Pid::from_raw(spinner.pid().cast_signed()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    // Until all of its threads have ended.
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| drop(spinner))).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(message.contains("ended before its test did"), "{message}");
+}
+
+/// After a minute libtest prints that the test of a workload takes long.
+#[test]
+fn a_workload_goes_on_when_it_prints_more_than_its_ready_line() {
+    let mut command = Command::new("sh");
+    // More than a pipe holds, by the shell itself.
+    command.args(["-c", "echo ready; sleep 0.2; i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done; exec cat"]);
+    let (running, printed) = Running::start(command, |line| line == "ready");
+    assert_eq!(printed, "ready\n");
+    let is_cat = || fs::read_to_string(format!("/proc/{}/comm", running.pid())).is_ok_and(|name| name == "cat\n");
+    eventually("all of its output to be taken", || has_ended(running.pid()) || is_cat());
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(is_cat(), "the program ended when it printed");
+}
+
+/// The process is gone, or a zombie.
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
 }

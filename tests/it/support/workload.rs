@@ -25,7 +25,7 @@ pub(crate) enum Workload {
     Burst { threads: u32, cpu: Duration, every: Duration },
 }
 
-/// A process in a cgroup; dropping it ends it.
+/// A process in a cgroup; dropping it ends it. It must run until then: one that ended early fails its test.
 pub(crate) struct Running {
     child: Child,
 }
@@ -50,13 +50,24 @@ impl Cgroup {
 }
 
 impl Running {
-    /// Starts the command, which is to end when its standard input does, and gives the line that it prints once it runs.
+    /// Starts the command, which must end when its standard input does, and returns what it printed up to and including
+    /// the line that says that it runs.
     pub(crate) fn start(mut command: Command, is_ready: impl Fn(&str) -> bool) -> (Self, String) {
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut running = Self { child };
-        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let line = lines.find(|line| is_ready(line)).unwrap_or_else(|| panic!("{command:?} did not start"));
-        (running, line)
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let running = Self { child };
+        let mut printed = String::new();
+        loop {
+            let start = printed.len();
+            let length = output.read_line(&mut printed).unwrap();
+            assert!(length > 0, "{command:?} ended before it was ready; is it installed? It printed: {printed}");
+            if is_ready(printed[start..].trim_end_matches('\n')) {
+                break;
+            }
+        }
+        // A program that prints into a closed pipe ends: libtest prints that a workload's test takes over a minute.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        (running, printed)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -66,8 +77,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let early = self.child.try_wait().unwrap_or_default();
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some(status) = early.filter(|_| !std::thread::panicking()) {
+            panic!("process {} ended before its test did, so the test measured an idle cgroup: {status}", self.pid());
+        }
     }
 }
 
