@@ -4,6 +4,7 @@
 //! into the `cpuwarden` binary.
 
 pub mod bpf;
+pub mod cargo_test;
 pub mod generated;
 pub mod node;
 pub mod prerequisites;

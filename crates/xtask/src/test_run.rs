@@ -1,8 +1,10 @@
-//! `cargo xtask test`: prerequisites, then format, lints and tests, so that the last lines are cargo test's.
+//! `cargo xtask test`: prerequisites, then format, lints and tests, so that the last lines say which tests failed and how
+//! many ran.
 
 use std::ffi::OsString;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
+use crate::cargo_test;
 use crate::prerequisites::{self, Missing};
 use crate::process::{self, CommandError};
 use crate::workspace;
@@ -30,9 +32,12 @@ pub enum TestRunError {
     /// A step, or the installation of a tool, failed.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// Tests failed; they are listed on standard output.
+    #[error("cargo test: {0}")]
+    Tests(ExitStatus),
 }
 
-/// Sees to the prerequisites, then runs the steps; `test_args` go to `cargo test`.
+/// Sees to the prerequisites, then runs the steps; `test_args` go to `cargo test`, which goes on after a failed target.
 ///
 /// # Errors
 /// At the first step that fails, or when a prerequisite is missing and cannot be installed.
@@ -44,9 +49,19 @@ pub fn run(steps: &[Step], test_args: &[OsString]) -> Result<(), TestRunError> {
             command.args(test_args);
         }
         eprintln!("==> {}", process::command_line(&command));
-        process::run(&mut command)?;
+        if *step == Step::Test {
+            run_tests(command)?;
+        } else {
+            process::run(&mut command)?;
+        }
     }
     Ok(())
+}
+
+fn run_tests(command: Command) -> Result<(), TestRunError> {
+    let (status, summary) = cargo_test::run(command, &mut std::io::stdout())?;
+    println!("\n{}", summary.describe());
+    if status.success() && summary.is_success() { Ok(()) } else { Err(TestRunError::Tests(status)) }
 }
 
 fn ensure_prerequisites() -> Result<(), TestRunError> {
@@ -66,14 +81,19 @@ fn is_root() -> bool {
 }
 
 impl Step {
+    /// Arguments of cargo.
+    #[must_use]
+    pub fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Fmt => &["fmt", "--all", "--check"],
+            Self::Clippy => &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
+            Self::Test => &["test", "--locked", "--workspace", "--no-fail-fast"],
+        }
+    }
+
     fn command(self) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(workspace::root());
-        command.args(match self {
-            Self::Fmt => &["fmt", "--all", "--check"][..],
-            Self::Clippy => &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
-            Self::Test => &["test", "--locked", "--workspace"],
-        });
+        command.current_dir(workspace::root()).args(self.arguments());
         command
     }
 }

@@ -1,0 +1,257 @@
+//! Runs `cargo test` to its end and adds up what its test binaries report.
+//!
+//! The output passes through unchanged. Cargo's own lines and those of libtest say which target runs, how many of its
+//! tests passed and which failed.
+
+use std::io::{self, BufRead as _, BufReader, PipeReader, Write};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::process::{self, CommandError};
+
+/// How long output is awaited after cargo has ended: a process that a test left behind may hold the pipe open.
+const LATE_OUTPUT: Duration = Duration::from_secs(2);
+
+/// What a run of `cargo test` amounted to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Tests that passed, in all targets.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that are marked `ignore`.
+    pub skipped: u64,
+    /// Targets that failed, in their order.
+    pub failures: Vec<FailedTarget>,
+}
+
+/// A test binary, or the documentation tests of a crate, that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FailedTarget {
+    /// Arguments of `cargo test` that run it alone: `-p cpuwarden --test it`.
+    pub arguments: String,
+    /// Tests that failed; empty where it ended without a list of them, as by a signal.
+    pub tests: Vec<String>,
+}
+
+/// Runs the command with its output passed to `out`, and returns how it ended.
+///
+/// # Errors
+/// When the command cannot be started.
+pub fn run(mut command: Command, out: &mut dyn Write) -> Result<(ExitStatus, Summary), CommandError> {
+    let (mut child, reader) = start(&mut command).map_err(|source| process::start_error(&command, source))?;
+    // It keeps the pipe's other end open.
+    let line = process::command_line(&command);
+    drop(command);
+    let mut summary = Follower::default();
+    let status = follow(&mut child, &lines(reader), |line| {
+        // Whoever reads the output may be gone; the tests are run all the same.
+        let _ = out.write_all(line);
+        summary.follow(String::from_utf8_lossy(line).trim_end());
+    });
+    let status = status.map_err(|source| CommandError::Start { command: line, source })?;
+    Ok((status, summary.finish()))
+}
+
+/// Both outputs go into one pipe, so that their lines keep their order.
+fn start(command: &mut Command) -> io::Result<(Child, PipeReader)> {
+    let (reader, writer) = io::pipe()?;
+    let child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
+    Ok((child, reader))
+}
+
+fn lines(reader: PipeReader) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(reader);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            if sender.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn follow(child: &mut Child, lines: &Receiver<Vec<u8>>, mut each: impl FnMut(&[u8])) -> io::Result<ExitStatus> {
+    loop {
+        match lines.recv_timeout(LATE_OUTPUT) {
+            Ok(line) => each(&line),
+            Err(RecvTimeoutError::Disconnected) => return child.wait(),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.try_wait()? {
+                    return Ok(status);
+                }
+            }
+        }
+    }
+}
+
+impl Summary {
+    /// Whether every test that ran passed.
+    pub fn is_success(&self) -> bool {
+        self.failed == 0 && self.failures.is_empty()
+    }
+
+    /// What failed, and in the last line how many tests ran.
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for target in &self.failures {
+            text += &format!("failed: cargo test {}\n", target.arguments);
+            if target.tests.is_empty() {
+                text += "    ended without a list of failed tests\n";
+            }
+            target.tests.iter().for_each(|test| text += &format!("    {test}\n"));
+        }
+        text + &format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// The state between two lines.
+#[derive(Debug, Default)]
+struct Follower {
+    summary: Summary,
+    /// Passed, failed and skipped tests of the target that runs. A test that itself runs tests prints their figures
+    /// first: the last ones are the target's own.
+    latest: [u64; 3],
+    /// The names below the latest `failures:`.
+    names: Vec<String>,
+    lists_names: bool,
+}
+
+impl Follower {
+    fn follow(&mut self, line: &str) {
+        if line == "failures:" {
+            self.names.clear();
+            self.lists_names = true;
+        } else if let Some(name) = line.strip_prefix("    ").filter(|_| self.lists_names) {
+            self.names.push(name.to_owned());
+        } else if !line.is_empty() {
+            self.lists_names = false;
+            self.follow_status(line);
+        }
+    }
+
+    fn follow_status(&mut self, line: &str) {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.latest = ["passed", "failed", "ignored"].map(|word| count_before(result, word));
+        } else if let Some((_, arguments)) =
+            line.strip_prefix("error: ").and_then(|error| error.split_once("failed, to rerun pass `"))
+        {
+            let target = FailedTarget {
+                arguments: arguments.trim_end_matches('`').to_owned(),
+                tests: std::mem::take(&mut self.names),
+            };
+            self.end_target();
+            self.summary.failures.push(target);
+        } else if ["     Running ", "   Doc-tests "].iter().any(|status| line.starts_with(status)) {
+            self.end_target();
+        }
+    }
+
+    fn end_target(&mut self) {
+        let [passed, failed, skipped] = std::mem::take(&mut self.latest);
+        self.summary.passed += passed;
+        self.summary.failed += failed;
+        self.summary.skipped += skipped;
+        self.names.clear();
+    }
+
+    fn finish(mut self) -> Summary {
+        self.end_target();
+        self.summary
+    }
+}
+
+/// The number before a word in `ok. 5 passed; 0 failed; …`.
+fn count_before(result: &str, word: &str) -> u64 {
+    let parts = result.split([';', '.']).map(str::trim);
+    parts.filter_map(|part| part.strip_suffix(word)?.trim().parse().ok()).next().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(text: &str) -> Summary {
+        let mut follower = Follower::default();
+        text.lines().for_each(|line| follower.follow(line));
+        follower.finish()
+    }
+
+    /// As cargo 1.95 prints it with `--no-fail-fast`.
+    const TWO_FAILED: &str = "\
+     Running unittests src/lib.rs (target/debug/deps/a-0123456789abcdef)
+
+running 3 tests
+test one ... ok
+test two ... FAILED
+test three ... ignored
+
+failures:
+
+---- two stdout ----
+thread 'two' panicked at src/lib.rs:5:
+    an indented line
+
+failures:
+    two
+
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.01s
+
+error: test failed, to rerun pass `-p a --lib`
+     Running tests/b.rs (target/debug/deps/b-0123456789abcdef)
+
+running 1 test
+error: test failed, to rerun pass `-p a --test b`
+
+Caused by:
+  process didn't exit successfully: `target/debug/deps/b-0123456789abcdef` (signal: 6, SIGABRT: process abort signal)
+   Doc-tests a
+
+running 2 tests
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.20s
+
+error: 2 targets failed:
+    `-p a --lib`
+    `-p a --test b`
+";
+
+    #[test]
+    fn failed_targets_are_listed_with_their_tests() {
+        let summary = summary(TWO_FAILED);
+        let failed = |arguments: &str, tests: &[&str]| FailedTarget {
+            arguments: arguments.to_owned(),
+            tests: tests.iter().map(|&test| test.to_owned()).collect(),
+        };
+        assert_eq!(summary.failures, [failed("-p a --lib", &["two"]), failed("-p a --test b", &[])]);
+        assert_eq!((summary.passed, summary.failed, summary.skipped), (3, 1, 1));
+        let text = summary.describe();
+        assert!(
+            text.starts_with("failed: cargo test -p a --lib\n    two\nfailed: cargo test -p a --test b\n"),
+            "{text}"
+        );
+        assert_eq!(text.lines().last(), Some("3 passed, 1 failed, 1 skipped"));
+    }
+
+    #[test]
+    fn figures_that_a_test_prints_are_not_counted() {
+        let nested = "\
+     Running tests/it/main.rs (target/debug/deps/it-0123456789abcdef)
+failures:
+    inner::test
+
+test result: FAILED. 40 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 9.00s
+failures:
+    outer
+
+test result: FAILED. 7 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 9.90s
+error: test failed, to rerun pass `-p a --test it`
+";
+        let summary = summary(nested);
+        assert_eq!((summary.passed, summary.failed), (7, 1));
+        assert_eq!(summary.failures[0].tests, ["outer"]);
+    }
+}
