@@ -153,10 +153,33 @@ pub(crate) struct Cgroup {
 pub(crate) struct PathQuota {
     /// CPU-nanoseconds denied by the quotas, their own `cpu.stat` added up.
     pub(crate) denied_ns: u64,
-    /// Lowest quota ÷ period, cores.
-    pub(crate) limit_cores: Option<f64>,
+    /// The lowest of them.
+    pub(crate) limit: Option<Limit>,
     /// Some of them has, or had, a quota.
     pub(crate) had_quota: bool,
+}
+
+/// A quota as what it allows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Limit {
+    /// Quota ÷ period.
+    pub(crate) cores: f64,
+    pub(crate) period_usec: u64,
+}
+
+impl Limit {
+    /// `None` when the bandwidth is unlimited.
+    fn of(bandwidth: Bandwidth) -> Option<Self> {
+        Some(Self { cores: bandwidth.limit_cores()?, period_usec: bandwidth.period_usec })
+    }
+
+    /// The lower of two limits; the cgroup's own when they are equal, because its counters are in its own periods.
+    fn lowest(own: Option<Self>, above: Option<Self>) -> Option<Self> {
+        match (own, above) {
+            (Some(own), Some(above)) => Some(if above.cores < own.cores { above } else { own }),
+            (own, above) => own.or(above),
+        }
+    }
 }
 
 impl Cgroup {
@@ -249,9 +272,9 @@ impl Cgroup {
         // What was not read this time is as it was.
         self.bandwidth = hot.bandwidth.or(self.bandwidth);
         self.weight = hot.weight.or(self.weight);
-        let quota = self.bandwidth.and_then(|bandwidth| bandwidth.limit_cores());
+        let limit = self.bandwidth.and_then(Limit::of);
         self.has_burst |= hot.stat.nr_bursts.is_some();
-        self.had_quota |= quota.is_some() || hot.stat.nr_periods.is_some_and(|periods| periods > 0);
+        self.had_quota |= limit.is_some() || hot.stat.nr_periods.is_some_and(|periods| periods > 0);
         let mut gains = self.marks.advance(hot);
         let own_ns = gains.throttled_ns.unwrap_or(0);
         let gained_ns = match hot.local_throttled_ns {
@@ -268,17 +291,10 @@ impl Cgroup {
         self.above = above;
         self.path = PathQuota {
             denied_ns: above.denied_ns + self.marks.own_denied_ns,
-            limit_cores: lowest(quota, above.limit_cores),
+            limit: Limit::lowest(limit, above.limit),
             had_quota: above.had_quota || self.had_quota,
         };
         gains
-    }
-}
-
-fn lowest(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (one, other) => one.or(other),
     }
 }
 

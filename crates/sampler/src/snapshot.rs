@@ -115,6 +115,8 @@ pub struct ContainerRow {
     pub windows: Option<WindowHistogram>,
     /// Lowest quota ÷ period over the container and its ancestors, cores; `None` when unlimited.
     pub limit_cores: Option<f64>,
+    /// CFS period of that lowest quota, microseconds; the container's own where two quotas are equally low.
+    pub limit_period_usec: Option<u64>,
     /// CPU request of the pod spec, cores.
     pub request_cores: Option<f64>,
     /// cgroup v2 weight; on v1, shares turned into a weight by the runtime's rule.

@@ -44,6 +44,14 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
          one throttled CPU marks the whole period.",
     )
     .read(|row, out| out.count(row.cfs.map(|cfs| cfs.throttled_periods))),
+    gauge(
+        "cpuwarden_container_cfs_period_seconds",
+        &[],
+        "Enforcement period of the quota that cpuwarden_container_cpu_limit_cores shows, the lowest over the container \
+         and its ancestors; absent when unlimited. Throttled periods per second times this is the share of wall time \
+         in throttled periods. From cpu.max; on cgroup v1 from cpu.cfs_period_us.",
+    )
+    .read(|row, out| out.seconds(row.limit_period_usec.map(|usec| usec * 1000))),
     counter(
         "cpuwarden_container_cfs_burst_periods_total",
         &[],

@@ -1,5 +1,7 @@
 //! What is counted once a node: its CPUs, its kernel, and what the sampler says of itself.
 
+use std::time::SystemTime;
+
 use sampler::snapshot::NodeSnapshot;
 use sampler::waits::Mode;
 
@@ -121,6 +123,13 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         "Cgroups that are read by open, read and close at each tick because the descriptor limit is reached.",
     )
     .read(|snapshot, out| out.count(snapshot.taken.map(|_| snapshot.sampler.unkept_cgroups))),
+    gauge(
+        "cpuwarden_last_sample_timestamp_seconds",
+        &[],
+        "Unix time at which the sampler last published what it had read; absent before the first sample. It stands \
+         still when the sampler does, while the page still shows the last values.",
+    )
+    .read(|snapshot, out| out.number(snapshot.taken.and_then(unix_seconds))),
     counter(
         "cpuwarden_read_errors_total",
         &["reason"],
@@ -152,6 +161,10 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge("cpuwarden_process_resident_memory_bytes", &[], "Resident memory of the agent's own process.")
         .read(|snapshot, out| out.count(snapshot.sampler.process_resident_bytes)),
 ];
+
+fn unix_seconds(time: SystemTime) -> Option<f64> {
+    time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs_f64())
+}
 
 fn duty(mode: Mode) -> f64 {
     match mode {

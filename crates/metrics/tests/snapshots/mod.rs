@@ -134,6 +134,7 @@ fn container(n: usize) -> ContainerRow {
         throttled_ancestor_ns: Some(seed),
         windows: Some(windows(n as u64)),
         limit_cores: Some(0.25),
+        limit_period_usec: Some(100_000),
         request_cores: Some(0.1),
         weight: Some(17.0),
         shares: Some(410),

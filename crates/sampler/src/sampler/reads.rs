@@ -124,7 +124,8 @@ impl Sampler {
         let series = self.containers.get_mut(series);
         series.gain(gains, cgroup.had_quota);
         let row = series.row_mut();
-        row.limit_cores = cgroup.path.limit_cores;
+        row.limit_cores = cgroup.path.limit.map(|limit| limit.cores);
+        row.limit_period_usec = cgroup.path.limit.map(|limit| limit.period_usec);
         row.weight = cgroup.weight.map(|weight| weight.weight() as f64);
         row.shares = cgroup.weight.map(Weight::shares);
         row.period_usec = cgroup.bandwidth.map(|bandwidth| bandwidth.period_usec);

@@ -79,6 +79,7 @@ impl Track for ContainerSeries {
         let row = &mut self.row;
         row.live = false;
         row.limit_cores = None;
+        row.limit_period_usec = None;
         row.request_cores = None;
         row.weight = None;
         row.shares = None;
