@@ -123,6 +123,14 @@ impl Report {
         }
     }
 
+    /// Adds what was done and decided before the pass itself.
+    pub(crate) fn take_in(&mut self, earlier: Self) {
+        for ((operation, held), times) in earlier.operations.0 {
+            *self.operations.0.entry((operation, held)).or_default() += times;
+        }
+        self.decisions.splice(0..0, earlier.decisions);
+    }
+
     /// Why pods were refused, from this pass on.
     pub fn refusals(&self) -> impl Iterator<Item = Reason> + '_ {
         self.decisions.iter().filter_map(|decision| match decision.verdict {

@@ -1,14 +1,16 @@
-//! A transition on the kernel: log the intent, carry the steps out, commit; and repair what others undo.
+//! Carries a pass out on the kernel: log the intent, write and read back, commit.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cgroupfs::{node, subdirectories};
-use placement::{Cgroup, Class, Hierarchy, Plan, PodCgroups, Step, Transition, Version, write_steps};
+use placement::{Cgroup, Class, Hierarchy, Plan, PodCgroups, Step, Version};
 use pods::PodIndex;
 
+use super::decide::Work;
 use super::inputs::{decision, names};
+use super::mode::{Granted, Mode, Why};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
 use crate::checkpoint::{Checkpoint, Held, Pin, Touched, class_name};
@@ -22,58 +24,63 @@ use crate::{Error, Result, drain};
 const SETTLED: Duration = Duration::from_secs(5);
 
 impl Pinner {
-    /// Brings the plan about.
-    pub(super) fn enforce(
+    /// Brings the work of a pass about. What fails counts in the mode that follows.
+    pub(super) fn carry_out(
         &mut self,
         view: &View,
-        plan: &Plan,
+        work: &Work,
         pods: &PodIndex,
         report: &mut Report,
         trace: &mut dyn FnMut(Trace<'_>),
-    ) -> Standing {
-        let repaired = self.repaired(view, plan, pods, report);
-        if self.repairs.repaired(repaired, Instant::now()) {
-            return self.step_back("somebody else keeps rewriting cpusets that were written here".to_owned());
+    ) {
+        self.report_rewritten(work, pods, report);
+        if !matches!(self.mode, Mode::Enforcing { .. }) {
+            return;
         }
-        match self.transition(view, plan, pods, report, trace) {
-            Ok(()) => Standing::Enforcing,
+        match self.transition(view, work, pods, report, trace) {
+            Ok(()) => {}
             // Normal: the next pass sees what there is by then.
             Err(Error::Overtaken(path)) => {
                 tracing::debug!(path = %path.display(), "a container came while its pod's cpuset was written");
-                Standing::Enforcing
             }
-            Err(error @ (Error::State { .. } | Error::Steps(_))) => Standing::Observing(chain(&error)),
+            Err(error @ Error::State { .. }) => report.standing = Standing::Observing(chain(&error)),
             Err(error) => {
-                let told = chain(&error);
-                tracing::warn!(error = told, "a cpuset could not be brought about; it is tried again");
-                if self.repairs.failed(Instant::now()) {
-                    return self.step_back(format!("cpusets cannot be brought about: {told}"));
-                }
-                Standing::Enforcing
+                let error = chain(&error);
+                tracing::warn!(error, "failed to apply a cpuset; will retry");
+                self.count_failure(error);
+                report.standing = self.mode.standing();
             }
+        }
+    }
+
+    fn count_failure(&mut self, error: String) {
+        if let Mode::Enforcing { granted, .. } = &mut self.mode
+            && granted.repairs.failed(Instant::now())
+        {
+            self.mode = Mode::SteppedBack { why: Why::Failing(error) };
         }
     }
 
     fn transition(
         &mut self,
         view: &View,
-        plan: &Plan,
+        work: &Work,
         pods: &PodIndex,
         report: &mut Report,
         trace: &mut dyn FnMut(Trace<'_>),
     ) -> Result<()> {
+        let (plan, steps) = (&work.planned.plan, &work.steps);
         let outcome = plan.outcome();
-        let (hierarchy, held) = (&view.hierarchy, &self.committed.held);
-        let steps = write_steps(&Transition { hierarchy, pods: &view.pods, held, placements: &plan.placements })?;
         let best_effort = best_effort(plan);
-        if !steps.is_empty() || outcome != self.committed || best_effort != self.checkpoint.best_effort {
-            self.checkpoint.best_effort = best_effort;
-            self.planned = outcome.clone();
-            self.checkpoint.intent = Some(Held::from(&outcome));
-            self.touch(view, &steps);
+        let is_recorded = outcome == self.record.committed && best_effort == self.record.checkpoint.best_effort;
+        if !steps.is_empty() || !is_recorded {
+            self.record.checkpoint.best_effort = best_effort;
+            self.record.planned = outcome.clone();
+            self.record.checkpoint.intent = Some(Held::from(&outcome));
+            self.touch(view, steps);
             self.save(report)?;
-            trace(Trace::Intent(&steps));
-            for step in &steps {
+            trace(Trace::Intent(steps));
+            for step in steps {
                 match carry_out(step, self.tree.version()) {
                     // In what is gone there is nobody to keep off, and nobody to grant to.
                     Err(_) if !cgroup_of(step).exists() => continue,
@@ -88,29 +95,32 @@ impl Pinner {
                 trace(Trace::Done(step));
             }
             self.note_pins(plan, pods, report);
-            self.checkpoint.committed = Held::from(&outcome);
-            self.checkpoint.intent = None;
-            self.committed = outcome;
+            self.record.checkpoint.committed = Held::from(&outcome);
+            self.record.checkpoint.intent = None;
+            self.record.committed = outcome;
             self.save(report)?;
             trace(Trace::Committed);
         }
-        self.establish(view, plan);
+        if let Mode::Enforcing { granted, .. } = &mut self.mode {
+            granted.establish(view, plan);
+        }
         Ok(())
     }
 
     fn save(&mut self, report: &mut Report) -> Result<()> {
-        self.checkpoint.boot_id = node::boot_id(&self.config.proc_root);
-        let written = self.checkpoint.write(&self.config.state_dir);
+        self.record.checkpoint.boot_id = node::boot_id(&self.config.proc_root);
+        let written = self.record.checkpoint.write(&self.config.state_dir);
         report.operations.add(Operation::Checkpoint, written.is_ok());
         written
     }
 
     /// Remembers what the cgroups that are about to be written read now.
     fn touch(&mut self, view: &View, steps: &[Step]) {
-        let touched = &mut self.checkpoint.touched;
+        let touched = &mut self.record.checkpoint.touched;
         touched.retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
+        let written: BTreeSet<&Path> = steps.iter().filter_map(written).collect();
         for pod in &view.pods {
-            for cgroup in pod.cgroups.iter().filter(|cgroup| steps.iter().any(|step| writes(step, &cgroup.path))) {
+            for cgroup in pod.cgroups.iter().filter(|cgroup| written.contains(&*cgroup.path)) {
                 let Some((_, inode)) = view.seen.get(&cgroup.path) else { continue };
                 if !touched.contains_key(&cgroup.path) {
                     let inherited = inherited(&view.hierarchy, pod, cgroup).and_then(|from| touched.get(from));
@@ -123,8 +133,8 @@ impl Pinner {
 
     fn note_pins(&mut self, plan: &Plan, pods: &PodIndex, report: &mut Report) {
         let pins = self.pins(plan, pods);
-        let before = std::mem::replace(&mut self.checkpoint.pins, pins);
-        for (uid, pin) in &self.checkpoint.pins {
+        let before = std::mem::replace(&mut self.record.checkpoint.pins, pins);
+        for (uid, pin) in &self.record.checkpoint.pins {
             if before.get(uid).is_none_or(|old| old.cpus != pin.cpus) {
                 let Pin { namespace, pod, cpu_qos, bind_policy, cpus, .. } = pin.clone();
                 tracing::info!(namespace, pod, cpu_qos, cpus, "has CPUs of its own");
@@ -132,7 +142,7 @@ impl Pinner {
             }
         }
         let lives_on = |uid: &str| pods.pod(uid).is_some_and(|pod| !has_ended(pod));
-        let gone = before.keys().filter(|uid| !self.checkpoint.pins.contains_key(*uid) && lives_on(uid));
+        let gone = before.keys().filter(|uid| !self.record.checkpoint.pins.contains_key(*uid) && lives_on(uid));
         report.decisions.extend(gone.map(|uid| decision(uid, pods, Verdict::Released)));
     }
 
@@ -143,7 +153,7 @@ impl Pinner {
         own.map(|(uid, placement)| {
             let (namespace, pod) = names(uid, pods);
             let cpus = placement.cpus.to_string();
-            let old = self.checkpoint.pins.get(&**uid).filter(|old| old.cpus == cpus);
+            let old = self.record.checkpoint.pins.get(&**uid).filter(|old| old.cpus == cpus);
             let since = old.map_or(now, |old| old.since);
             let bind_policy = placement.spec.map(|spec| spec.bind.policy.to_string()).unwrap_or_default();
             let cpu_qos = class_name(placement.class).to_owned();
@@ -152,32 +162,43 @@ impl Pinner {
         .collect()
     }
 
-    /// Cgroups that were as planned after the last pass and are not now, with nothing but another writer to explain it.
-    fn repaired(&self, view: &View, plan: &Plan, pods: &PodIndex, report: &mut Report) -> Vec<PathBuf> {
-        let mut repaired = Vec::new();
-        if view.hierarchy.ceiling != self.ceiling {
-            return repaired;
-        }
-        for pod in &view.pods {
-            let Some(placement) = plan.placements.get(&pod.uid) else { continue };
-            let before = repaired.len();
-            for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours && cgroup.effective != placement.cpus) {
-                let Some((inode, was)) = self.established.get(&cgroup.path) else { continue };
-                let same = view.seen.get(&cgroup.path).is_some_and(|(_, now)| now == inode);
-                if same && *was == placement.cpus {
-                    let (path, found) = (cgroup.path.display(), &cgroup.effective);
-                    tracing::warn!(%path, %found, meant = %was, "somebody else rewrote a cpuset; it is written again");
-                    report.operations.add(Operation::Repair, true);
-                    repaired.push(cgroup.path.clone());
-                }
+    /// Logs and counts what another writer has changed.
+    fn report_rewritten(&self, work: &Work, pods: &PodIndex, report: &mut Report) {
+        for (uid, cgroups) in &work.rewritten {
+            for (path, found) in cgroups {
+                let meant = work.planned.plan.placements.get(uid).map(|placement| placement.cpus.to_string());
+                let path = path.display();
+                tracing::warn!(%path, %found, meant, "somebody else rewrote a cpuset; it is written again");
+                report.operations.add(Operation::Repair, true);
             }
-            if repaired.len() > before {
-                report.decisions.push(decision(&pod.uid, pods, Verdict::Repaired(repaired.len() - before)));
-            }
+            report.decisions.push(decision(uid, pods, Verdict::Repaired(cgroups.len())));
         }
-        repaired
     }
 
+    /// Takes everything back, as `cpuwarden drain` wished.
+    pub(super) fn drain(&mut self, view: &View, report: &mut Report) {
+        let drained = drain::give_back(view, Some(&self.record.checkpoint), self.tree.version());
+        for _ in 0..drained.written {
+            report.operations.add(Operation::Drain, true);
+        }
+        for error in &drained.errors {
+            tracing::error!(error, "not given back");
+            report.operations.add(Operation::Drain, false);
+        }
+        report.decisions.extend(std::mem::take(&mut self.record.checkpoint.pins).into_iter().map(|(uid, pin)| {
+            let Pin { namespace, pod, .. } = pin;
+            Decision { uid, namespace, pod, verdict: Verdict::Released }
+        }));
+        if drained.errors.is_empty()
+            && let Err(error) = Checkpoint::remove(&self.config.state_dir)
+        {
+            tracing::error!(error = chain(&error), "the checkpoint stays");
+        }
+        self.record.clear();
+    }
+}
+
+impl Granted {
     /// Everything is as planned now.
     fn establish(&mut self, view: &View, plan: &Plan) {
         self.ceiling = view.hierarchy.ceiling.clone();
@@ -190,30 +211,6 @@ impl Pinner {
                 }
             }
         }
-    }
-
-    /// Takes everything back, as `cpuwarden drain` wished.
-    pub(super) fn drain(&mut self, view: &View, report: &mut Report) {
-        let drained = drain::give_back(view, Some(&self.checkpoint), self.tree.version());
-        for _ in 0..drained.written {
-            report.operations.add(Operation::Drain, true);
-        }
-        for error in &drained.errors {
-            tracing::error!(error, "not given back");
-            report.operations.add(Operation::Drain, false);
-        }
-        report.decisions.extend(std::mem::take(&mut self.checkpoint.pins).into_iter().map(|(uid, pin)| {
-            let Pin { namespace, pod, .. } = pin;
-            Decision { uid, namespace, pod, verdict: Verdict::Released }
-        }));
-        if drained.errors.is_empty()
-            && let Err(error) = Checkpoint::remove(&self.config.state_dir)
-        {
-            tracing::error!(error = chain(&error), "the checkpoint stays");
-        }
-        self.checkpoint = Checkpoint::default();
-        self.committed = placement::Current::default();
-        self.established.clear();
     }
 }
 
@@ -247,6 +244,9 @@ fn cgroup_of(step: &Step) -> &Path {
     }
 }
 
-fn writes(step: &Step, cgroup: &Path) -> bool {
-    matches!(step, Step::Write { path, .. } if path == cgroup)
+fn written(step: &Step) -> Option<&Path> {
+    match step {
+        Step::Write { path, .. } => Some(path),
+        Step::Verify { .. } | Step::Release { .. } | Step::Grant { .. } => None,
+    }
 }

@@ -1,29 +1,18 @@
 //! What goes into a plan: the pods that have cgroups, what the kubelet owns, who else does.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use kernel_text::CpuSet;
-use placement::{Current, Holding, Kubelet, Node, Plan, Pod, QOS_CLASS_LABEL, Uid, Version, plan};
+use placement::{Holding, Kubelet, Plan, Pod, QOS_CLASS_LABEL, Uid};
 use pods::PodIndex;
 
 use super::{OWNERS_EVERY, Pinner};
-use crate::checkpoint::{Touched, class_name};
+use crate::checkpoint::class_name;
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, Verdict};
 use crate::owner::{CpuManagerState, other_agents};
 use crate::tree::View;
-use crate::{Error, Result};
-
-/// All that a plan depends on, but for the machine: while it is the same, so is the plan.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Inputs {
-    pods: Vec<Pod>,
-    kubelet: Kubelet,
-    ceiling: CpuSet,
-    planned: Current,
-}
 
 impl Pinner {
     /// What the kubelet owns; and why nothing may be written beside it or beside another agent.
@@ -47,7 +36,7 @@ impl Pinner {
     }
 
     /// The kubelet's own word for its policy, where there is one; its file's for what it gave away.
-    fn cpu_manager(&self) -> std::result::Result<CpuManagerState, String> {
+    fn cpu_manager(&self) -> Result<CpuManagerState, String> {
         let file = CpuManagerState::read(&self.config.cpu_manager_state);
         match &self.policy {
             Some(policy) => {
@@ -58,54 +47,15 @@ impl Pinner {
         }
     }
 
-    /// The plan for the pods that have cgroups.
-    pub(super) fn plan(&mut self, view: &View, pods: &PodIndex, kubelet: &Kubelet) -> Result<Plan> {
-        let claims = self.claims(view, pods);
-        let inputs = |planned: &Current| Inputs {
-            pods: claims.clone(),
-            kubelet: kubelet.clone(),
-            ceiling: view.hierarchy.ceiling.clone(),
-            planned: planned.clone(),
-        };
-        if let Some((last, plan)) = &self.last
-            && *last == inputs(&self.planned)
-        {
-            return Ok(plan.clone());
-        }
-        let mut plan = self.plan_from(&inputs(&self.planned))?;
-        if std::mem::take(&mut self.adopt) {
-            self.planned = adopted(view, &plan);
-            if self.torn || !self.planned.held.is_empty() {
-                self.checkpoint.touched = confined(view, &plan);
-            }
-            plan = self.plan_from(&inputs(&self.planned))?;
-        }
-        self.last = Some((inputs(&self.planned), plan.clone()));
-        Ok(plan)
-    }
-
-    fn plan_from(&self, inputs: &Inputs) -> Result<Plan> {
-        // The scheduler balances nobody onto or off an isolated CPU: threads that are sent there pile up on one.
-        let reserved = self.config.reserved.union(&self.machine.isolated);
-        let node = Node {
-            topology: &self.machine.topology,
-            allowed: &inputs.ceiling,
-            reserved: &reserved,
-            kubelet: &inputs.kubelet,
-            settings: &self.config.settings,
-        };
-        plan(&node, &inputs.pods, &self.config.profiles, &inputs.planned)
-            .map_err(|error| Error::NoCpusets(error.to_string()))
-    }
-
-    fn claims(&mut self, view: &View, pods: &PodIndex) -> Vec<Pod> {
+    /// The pods that have cgroups, as the planner takes them.
+    pub(super) fn claims(&mut self, view: &View, pods: &PodIndex) -> Vec<Pod> {
         self.note_arrivals(view);
         view.pods.iter().map(|pod| self.claim(&pod.uid, pods)).collect()
     }
 
     fn claim(&self, uid: &Uid, pods: &PodIndex) -> Pod {
-        let arrival = self.checkpoint.arrivals.get(&**uid).copied().unwrap_or(u64::MAX);
-        match (pods.pod(uid), self.planned.held.get(uid)) {
+        let arrival = self.record.checkpoint.arrivals.get(&**uid).copied().unwrap_or(u64::MAX);
+        match (pods.pod(uid), self.record.planned.held.get(uid)) {
             (Some(pod), _) if !has_ended(pod) => claim(uid.clone(), pod, arrival),
             // A pod that the kubelet does not list, and that still has its cgroup, keeps what it has.
             (None, Some(holding)) => as_it_is(uid, holding, arrival),
@@ -117,7 +67,7 @@ impl Pinner {
     /// Who comes later is younger; of those that are seen together, who has the higher inode. Not from anything that a
     /// pod's author writes.
     fn note_arrivals(&mut self, view: &View) {
-        let arrivals = &mut self.checkpoint.arrivals;
+        let arrivals = &mut self.record.checkpoint.arrivals;
         let inode = |uid: &str| {
             let pod = view.pods.iter().find(|pod| *pod.uid == *uid)?;
             view.seen.get(&pod.cgroups.first()?.path).map(|(_, inode)| *inode)
@@ -169,31 +119,4 @@ fn as_it_is(uid: &Uid, holding: &Holding, arrival: u64) -> Pod {
     let millis = Some(holding.cpus.len() as u64 * 1000);
     let labels = [(QOS_CLASS_LABEL.to_owned(), class_name(holding.class).to_owned())].into();
     Pod { uid: uid.clone(), labels, request_millis: millis, limit_millis: millis, arrival, ..Pod::default() }
-}
-
-/// Without a checkpoint: pods that are to have CPUs of their own, and run on as many already, keep those.
-fn adopted(view: &View, plan: &Plan) -> Current {
-    let holding = |(uid, placement): (&Uid, &placement::Placement)| {
-        let pod = view.pods.iter().find(|pod| pod.uid == *uid)?;
-        let cpus = pod.cgroups.first().map(|cgroup| cgroup.effective.clone())?;
-        let fits = cpus.len() == placement.cpus.len() && cpus != view.hierarchy.ceiling;
-        (placement.class.is_exclusive() && fits).then(|| (uid.clone(), Holding { class: placement.class, cpus }))
-    };
-    Current { held: plan.placements.iter().filter_map(holding).collect(), ..Current::default() }
-}
-
-/// What an agent whose checkpoint is lost has confined. What these cgroups read before is lost too: all CPUs, as the
-/// kubelet leaves them where its CPU manager places nobody.
-fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, Touched> {
-    let before = match view.hierarchy.version {
-        Version::V1 => view.hierarchy.ceiling.to_string(),
-        Version::V2 => String::new(),
-    };
-    let ours = view.pods.iter().filter(|pod| plan.placements.contains_key(&pod.uid)).flat_map(|pod| &pod.cgroups);
-    ours.filter(|cgroup| cgroup.ours && cgroup.effective != view.hierarchy.ceiling)
-        .filter_map(|cgroup| {
-            let (_, inode) = view.seen.get(&cgroup.path)?;
-            Some((cgroup.path.clone(), Touched { inode: *inode, before: before.clone() }))
-        })
-        .collect()
 }

@@ -1,8 +1,11 @@
-//! One pass after the other: read what is, plan, and, when told to and nothing is in the way, bring it about.
+//! One pass after the other: read what is, decide ([`decide::pass`], a function), and bring it about.
 
+mod decide;
 mod enforce;
 mod inputs;
+mod mode;
 mod overlap;
+mod record;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -11,17 +14,17 @@ use std::time::{Duration, Instant};
 
 use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
-use placement::{Current, Plan, Profiles, Reason, Settings, Uid};
+use placement::{Profiles, Reason, Settings, Uid};
 use pods::PodIndex;
 
-use crate::checkpoint::{Checkpoint, Held};
-use crate::repairs::Repairs;
 use crate::report::{Report, Standing, Trace};
 use crate::state_dir::{DrainWish, Lock};
 use crate::tree::{PodTree, View};
 use crate::{Error, Machine, Result};
 
-use inputs::Inputs;
+use decide::{Inputs, Planned, Work, pass};
+use mode::{Mode, Why};
+use record::{Found, Record};
 
 /// Between walks of the whole tree, which find what inotify has missed.
 const WALK_EVERY: Duration = Duration::from_secs(30);
@@ -59,26 +62,12 @@ pub struct Pinner {
     config: PinnerConfig,
     machine: Machine,
     tree: PodTree,
-    checkpoint: Checkpoint,
-    /// Nothing is known of what was granted before: running pods are taken at their cpusets' word.
-    adopt: bool,
-    /// There was a checkpoint, and it cannot be read: an agent has confined pods here.
-    torn: bool,
-    /// What is granted.
-    committed: Current,
-    /// What the next plan starts from: what is granted or was about to be; in observation, what would be.
-    planned: Current,
-    lock: Option<Lock>,
-    /// Why it does not write any more, for as long as it lives.
-    stepped_back: Option<String>,
-    repairs: Repairs,
-    /// Effective sets that were brought about and hold since, with the cgroup's inode.
-    established: BTreeMap<PathBuf, (u64, CpuSet)>,
-    ceiling: CpuSet,
+    record: Record,
+    mode: Mode,
     /// The kubelet's CPU manager policy as it told itself.
     policy: Option<String>,
     owners: Option<(Instant, Vec<&'static str>)>,
-    last: Option<(Inputs, Plan)>,
+    last: Option<Planned>,
     refused: BTreeMap<Uid, Reason>,
     walked: Option<Instant>,
     passed: Option<Instant>,
@@ -92,18 +81,7 @@ impl Pinner {
     pub fn new(config: PinnerConfig) -> Result<Self> {
         let machine = Machine::read(&config.sys_root)?;
         let tree = PodTree::new(&config.hierarchy, config.kubepods.clone())?;
-        let (found, torn) = match Checkpoint::of_this_boot(&config.state_dir, &config.proc_root) {
-            Ok(found) => (found, false),
-            Err(error) => {
-                let error = chain(&error);
-                tracing::warn!(error, "running pods keep the CPUs that their cpusets show");
-                (None, true)
-            }
-        };
-        let adopt = found.is_none();
-        let checkpoint = found.unwrap_or_default();
-        let committed = checkpoint.committed.to_current();
-        let planned = checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
+        let record = Record::read(&config);
         if config.enforce {
             // Who starts an agent wants it to pin, whatever was drained before.
             DrainWish::of(&config.state_dir).take_back();
@@ -111,16 +89,8 @@ impl Pinner {
         Ok(Self {
             machine,
             tree,
-            checkpoint,
-            adopt,
-            torn,
-            committed,
-            planned,
-            lock: None,
-            stepped_back: None,
-            repairs: Repairs::default(),
-            established: BTreeMap::new(),
-            ceiling: CpuSet::new(),
+            record,
+            mode: Mode::default(),
             policy: None,
             owners: None,
             last: None,
@@ -161,28 +131,60 @@ impl Pinner {
     ) -> Result<Report> {
         self.refresh(began)?;
         let view = self.tree.view(&self.machine.possible)?;
-        let mut report = Report::idle(String::new());
-        self.drain_if_wished(&view, &mut report);
+        let drained = self.drain_if_wished(&view);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
-        let plan = self.plan(&view, pods, &kubelet)?;
-        report.pools = Some(plan.pools.clone());
-        report.decisions = self.new_refusals(&plan, pods);
-        let planned = plan.outcome().held;
-        let overlapping = self.overlapping(&view, &plan, &planned);
-        report.standing = match self.stepped_back.clone().or(obstacle).or_else(|| self.obstacle(&view)) {
-            Some(reason) => Standing::Observing(reason),
-            None => self.enforce(&view, &plan, pods, &mut report, trace),
+        self.face(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)));
+        let claims = self.claims(&view, pods);
+        let mode = std::mem::take(&mut self.mode);
+        let inputs = Inputs {
+            now: began,
+            config: &self.config,
+            machine: &self.machine,
+            view: &view,
+            claims,
+            record: &self.record,
+            kubelet,
+            last: self.last.as_ref(),
         };
-        if report.standing == Standing::Enforcing {
-            report.overlaps = self.charge(&overlapping, planned.keys(), pods, Instant::now());
-        } else {
-            report.overlaps = self.unguarded(&view, &plan, pods);
-            self.planned = plan.outcome();
+        let (mode, work, mut report) = pass(mode, &inputs);
+        self.mode = mode;
+        report.take_in(drained);
+        if let Some(work) = work {
+            self.apply(&view, work, pods, &mut report, trace);
         }
-        let granted = |uid: &str| report.standing != Standing::Enforcing || self.committed.held.contains_key(uid);
-        report.pins = self.pins(&plan, pods).into_iter().filter(|(uid, _)| granted(uid)).map(|(_, pin)| pin).collect();
         self.passed = Some(Instant::now());
         Ok(report)
+    }
+
+    /// Carries the work of a pass out, and completes the report with what came of it.
+    fn apply(
+        &mut self,
+        view: &View,
+        work: Work,
+        pods: &PodIndex,
+        report: &mut Report,
+        trace: &mut dyn FnMut(Trace<'_>),
+    ) {
+        if let Some(touched) = &work.adopted {
+            self.record.checkpoint.touched.clone_from(touched);
+        }
+        self.record.found = Found::Known;
+        let plan = &work.planned.plan;
+        report.decisions.extend(self.new_refusals(plan, pods));
+        let planned = plan.outcome();
+        let overlapping = self.overlapping(view, plan, &planned.held);
+        self.carry_out(view, &work, pods, report, trace);
+        let is_enforcing = report.standing == Standing::Enforcing;
+        report.overlaps = match is_enforcing {
+            true => self.charge(&overlapping, planned.held.keys(), pods, Instant::now()),
+            false => self.unguarded(view, plan, pods),
+        };
+        let granted = |uid: &str| !is_enforcing || self.record.committed.held.contains_key(uid);
+        report.pins = self.pins(plan, pods).into_iter().filter(|(uid, _)| granted(uid)).map(|(_, pin)| pin).collect();
+        if !is_enforcing {
+            self.record.planned = planned;
+        }
+        self.last = Some(work.planned);
     }
 
     /// Takes in hotplug and cgroups that came and went.
@@ -202,37 +204,39 @@ impl Pinner {
 
     /// Before anything else: whatever keeps it from writing by now, what it has written is its own to give back. Where
     /// it never came to write, who wished so gives back.
-    fn drain_if_wished(&mut self, view: &View, report: &mut Report) {
-        if self.config.enforce && self.stepped_back.is_none() && DrainWish::of(&self.config.state_dir).is_there() {
-            if self.lock.is_some() {
-                self.drain(view, report);
+    fn drain_if_wished(&mut self, view: &View) -> Report {
+        let mut report = Report::idle(String::new());
+        let is_over = matches!(self.mode, Mode::SteppedBack { .. });
+        if self.config.enforce && !is_over && DrainWish::of(&self.config.state_dir).is_there() {
+            if self.mode.has_lock() {
+                self.drain(view, &mut report);
             }
-            self.step_back("drained by the operator, until the agent is started again".to_owned());
+            self.mode = Mode::SteppedBack { why: Why::Drained };
         }
+        report
     }
 
     /// What keeps it from writing, apart from other owners.
-    fn obstacle(&mut self, view: &View) -> Option<String> {
+    fn obstacle(&self, view: &View) -> Option<Why> {
         if !self.config.enforce {
-            return Some("told to observe".to_owned());
+            return Some(Why::Configured);
         }
-        if let Some((level, cpus)) = &view.confined {
-            // A pool is for pods of every level: all would have to share what one of them is left with.
-            return Some(format!("{} has only the CPUs {cpus}: somebody else places containers here", level.display()));
-        }
-        if self.lock.is_none() {
-            match Lock::take(&self.config.state_dir) {
-                Ok(lock) => self.lock = Some(lock),
-                Err(error) => return Some(chain(&error)),
-            }
-        }
-        None
+        // A pool is for pods of every level: all would have to share what one of them is left with.
+        let (level, cpus) = view.confined.as_ref()?;
+        let level = level.display();
+        Some(Why::Obstacle(format!("{level} has only the CPUs {cpus}: somebody else places containers here")))
     }
 
-    fn step_back(&mut self, reason: String) -> Standing {
-        self.stepped_back = Some(reason.clone());
-        self.lock = None;
-        Standing::Observing(reason)
+    /// Brings the mode in line with what is in the way; takes the lock where that is all that is missing.
+    fn face(&mut self, mut obstacle: Option<Why>) {
+        let mut mode = std::mem::take(&mut self.mode);
+        if obstacle.is_none() && mode.lacks_lock() {
+            match Lock::take(&self.config.state_dir) {
+                Ok(lock) => mode = Mode::Observing { why: Why::NotStarted, lock: Some(lock) },
+                Err(error) => obstacle = Some(Why::Obstacle(chain(&error))),
+            }
+        }
+        self.mode = mode.facing(obstacle);
     }
 }
 

@@ -30,7 +30,7 @@ impl Pinner {
             return Overlaps::new();
         }
         let here = |uid: &Uid| view.pods.iter().any(|pod| pod.uid == *uid);
-        let own: Held = self.committed.held.iter().filter(|(uid, _)| here(uid)).map(clone).collect();
+        let own: Held = self.record.committed.held.iter().filter(|(uid, _)| here(uid)).map(clone).collect();
         self.charge(&self.overlapping(view, plan, &own), own.keys(), pods, Instant::now())
     }
 

@@ -1,0 +1,53 @@
+//! What is granted, and what the checkpoint says about it.
+
+use placement::Current;
+
+use super::{PinnerConfig, chain};
+use crate::checkpoint::{Checkpoint, Held};
+
+/// What is granted, in memory and on disk.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) checkpoint: Checkpoint,
+    /// What is granted.
+    pub(super) committed: Current,
+    /// What the next plan starts from: what is granted or was about to be; in observation, what would be.
+    pub(super) planned: Current,
+    /// What there was at the start, until the first plan.
+    pub(super) found: Found,
+}
+
+/// The checkpoint at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It has been read, or is not needed any more.
+    Known,
+    /// There is none: running pods are taken at their cpusets' word.
+    Missing,
+    /// It cannot be read: an agent has confined pods here.
+    Damaged,
+}
+
+impl Record {
+    /// Reads the checkpoint of this boot.
+    pub(super) fn read(config: &PinnerConfig) -> Self {
+        let (checkpoint, found) = match Checkpoint::of_this_boot(&config.state_dir, &config.proc_root) {
+            Ok(Some(checkpoint)) => (checkpoint, Found::Known),
+            Ok(None) => (Checkpoint::default(), Found::Missing),
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, "running pods keep the CPUs that their cpusets show");
+                (Checkpoint::default(), Found::Damaged)
+            }
+        };
+        let committed = checkpoint.committed.to_current();
+        let planned = checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
+        Self { checkpoint, committed, planned, found }
+    }
+
+    /// Everything was given back.
+    pub(super) fn clear(&mut self) {
+        self.checkpoint = Checkpoint::default();
+        self.committed = Current::default();
+    }
+}
