@@ -155,6 +155,19 @@ pub fn process_name(proc_root: &Path, pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
+/// Whether one process alone is in the cgroup and this is its program: by its executable where that may be read (it needs
+/// `CAP_SYS_PTRACE` for other users' processes), else by its name, which any process may choose.
+#[must_use]
+pub fn runs_only(cgroup: &Path, proc_root: &Path, program: &str) -> bool {
+    let Ok(text) = std::fs::read(cgroup.join("cgroup.procs")) else { return false };
+    let mut pids = numbers(&text).filter(|&pid| pid != 0);
+    let (Some(pid), None) = (pids.next(), pids.next()) else { return false };
+    match std::fs::read_link(proc_root.join(pid.to_string()).join("exe")) {
+        Ok(executable) => executable.file_name().is_some_and(|name| name == program),
+        Err(_) => process_name(proc_root, pid).as_deref() == Some(program),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

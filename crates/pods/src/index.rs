@@ -26,14 +26,8 @@ pub enum Lookup<'a> {
         /// The container.
         container: &'a Container,
     },
-    /// The pod's sandbox (pause): every container of the pod is accounted for, and this is none of them. Sure only in
-    /// an index that was fetched after the cgroup appeared; [`crate::Pods::ask`] sees to that.
-    Sandbox {
-        /// Its pod.
-        pod: &'a Arc<Pod>,
-    },
-    /// The pod is known, this container is not yet, or it is the sandbox of a pod whose containers are still to come.
-    /// A pod's sandbox is made before its containers: among several unlisted cgroups of a pod it is the oldest.
+    /// The pod is known, and this is no listed container of it: its sandbox, or a container that the source has not
+    /// listed yet. A list alone cannot tell the two apart: see [`Pod::leaves_only_its_sandbox`].
     Unlisted {
         /// Its pod.
         pod: &'a Arc<Pod>,
@@ -85,7 +79,6 @@ impl PodIndex {
         let Some(pod) = self.pod(uid_or_hash) else { return Lookup::UnknownPod };
         match pod.container_by_id(container_id) {
             Some(container) => Lookup::Named { pod, container },
-            None if pod.is_settled() => Lookup::Sandbox { pod },
             None => Lookup::Unlisted { pod },
         }
     }

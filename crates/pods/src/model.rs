@@ -167,8 +167,7 @@ pub struct Container {
     pub state: ContainerState,
     /// `restartCount`.
     pub restart_count: u32,
-    /// No further run will start without the kubelet saying so first: running, or ended for good. While every container
-    /// of a pod is settled, a cgroup that is none of theirs is the pod's sandbox.
+    /// No further run will start without the kubelet saying so first: running, or ended for good.
     pub settled: bool,
 }
 
@@ -205,6 +204,11 @@ impl Pod {
         fitting.next().filter(|_| fitting.next().is_none())
     }
 
+    /// What the pod's cgroup may bear: its UID or, of a static pod, its hash.
+    pub fn cgroup_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.uid).chain(self.static_hash.as_deref())
+    }
+
     /// The container of this name.
     pub fn container_by_name(&self, name: &str) -> Option<&Container> {
         self.containers.iter().find(|container| &*container.name == name)
@@ -216,9 +220,17 @@ impl Pod {
         Some(&self.labels[at].1)
     }
 
-    /// Whether a cgroup of the pod that is no listed container's must be its sandbox.
-    pub fn is_settled(&self) -> bool {
-        self.phase.is_final() || (!self.containers.is_empty() && self.containers.iter().all(|c| c.settled))
+    /// Whether a cgroup of the pod that is no listed container's must be its sandbox: every container has its id, none
+    /// is between two runs, and those that are listed as running are there (`lives`). A list that names a container
+    /// whose cgroup has gone is late, as every list is while the API server is down, and proves nothing.
+    ///
+    /// Holds only for a list that was fetched well after the cgroup appeared.
+    pub fn leaves_only_its_sandbox(&self, lives: impl Fn(&str) -> bool) -> bool {
+        let is_accounted_for = |container: &Container| {
+            let Some(id) = &container.id else { return false };
+            container.settled && (container.state != ContainerState::Running || lives(id))
+        };
+        !self.containers.is_empty() && self.containers.iter().all(is_accounted_for)
     }
 }
 

@@ -38,7 +38,7 @@ fn a_sidecar_is_found_among_the_init_statuses() {
     assert_eq!((mesh.resources.cpu_request_millis, mesh.resources.cpu_limit_millis), (Some(20), Some(100)));
     assert_eq!(mesh.resources.memory_limit_bytes, Some(32 << 20));
     assert_eq!(&*mesh.image, "rig.local/app:1");
-    assert!(pod.is_settled());
+    assert!(pod.leaves_only_its_sandbox(|_| true));
 }
 
 #[test]
@@ -67,16 +67,15 @@ fn refused_and_preempted_pods_are_final_and_settled() {
     let refused = recorded("batch");
     assert_eq!((refused.phase, refused.containers.len()), (Phase::Failed, 1));
     assert_eq!((refused.containers[0].state, refused.containers[0].id.clone()), (ContainerState::Unreported, None));
-    assert!(refused.is_settled());
+    assert!(!refused.leaves_only_its_sandbox(|_| true), "it never had an id");
     assert_eq!(refused.pinning.qos_class.as_deref(), Some("BE"));
-    assert!(recorded("guaranteed").is_settled());
 }
 
 #[test]
 fn a_pod_whose_image_never_comes_is_not_settled() {
     let pod = recorded("noimage");
     assert_eq!((pod.containers[0].state, pod.containers[0].id.is_some()), (ContainerState::Waiting, false));
-    assert!(!pod.is_settled());
+    assert!(!pod.leaves_only_its_sandbox(|_| true));
     assert_eq!(pod.containers[0].resources, Default::default());
 }
 
@@ -103,7 +102,7 @@ fn a_pod_that_has_just_been_seen_has_no_status() {
     let pod =
         one(r#"{"metadata":{"name":"a","namespace":"n","uid":"u"},"spec":{"containers":[{"name":"c"}]},"status":{}}"#);
     assert_eq!((pod.phase, pod.qos_class, pod.containers[0].state), (Phase::Pending, None, ContainerState::Unreported));
-    assert!(!pod.is_settled());
+    assert!(!pod.leaves_only_its_sandbox(|_| true));
 }
 
 #[test]
@@ -168,7 +167,7 @@ fn an_end_is_final_only_where_the_restart_policy_says_so() {
                 "containerID":"containerd://ab"}}}}}}]}}}}"#
         ));
         assert_eq!(pod.containers[0].id.as_deref(), Some("ab"));
-        pod.is_settled()
+        pod.leaves_only_its_sandbox(|_| true)
     };
     let settled = |policy: &str, code: i32, extra: &str| settled_with(policy, code, extra, "");
     assert!(!settled("Always", 0, ""));

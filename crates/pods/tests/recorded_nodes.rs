@@ -81,7 +81,7 @@ fn every_recorded_container_is_named_and_no_sandbox_is() {
                     assert_eq!(pod.qos_class, Some(cgroup.pod.qos), "{node}: {who}");
                     named += 1;
                 }
-                Lookup::Sandbox { pod } | Lookup::Unlisted { pod } if row.is_sandbox => assert_eq!(&*pod.name, row.pod),
+                Lookup::Unlisted { pod } if row.is_sandbox => assert_eq!(&*pod.name, row.pod),
                 // Left over from a pod that the kubelet has forgotten.
                 Lookup::UnknownPod if row.is_sandbox => assert_eq!((node, &*row.pod), LEFT_OVER),
                 Lookup::Unlisted { .. } => assert!(NOT_YET_LISTED.contains(&&*who), "{node}: {who} is not listed"),

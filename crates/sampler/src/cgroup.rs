@@ -11,6 +11,7 @@ use pods::path::{CgroupPath, Driver, QosClass};
 use crate::budget::DescriptorBudget;
 use crate::counter::{Beyond, CpuSplit, HighWater, Mark};
 use crate::files::{FileId, FileSet, Files};
+use crate::naming::Look;
 use crate::reading::{Hot, Wanted, Weight};
 use crate::series::SeriesId;
 
@@ -90,16 +91,17 @@ impl Kind {
     }
 }
 
-/// What is known of a container cgroup's name.
+/// What is known of the name of a container's or a pod's cgroup. The only steps are `Pending` → `Unmapped` → `Named` or
+/// `Sandbox`, and `Sandbox` → `Named` when a list names it after all: a name is final for the cgroup's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
+    /// Too new to be listed: read, counted and not shown yet.
+    Pending,
+    /// Read, counted, and shown by its id: no list has it.
+    Unmapped,
     /// Its container is known.
     Named,
-    /// Its pod, or its place in the pod, is not known yet.
-    Pending,
-    /// Its pod is not in any list: its series carry what the path tells.
-    Unmapped,
-    /// A sandbox or a monitor: no series, no reads.
+    /// Proven a sandbox, or a monitor: no series, no reads.
     Sandbox,
 }
 
@@ -120,6 +122,8 @@ pub(crate) struct Cgroup {
     /// When it was found.
     pub(crate) found: Instant,
     pub(crate) naming: Naming,
+    /// When its name is asked for while it has none.
+    pub(crate) look: Look,
     pub(crate) series: Option<SeriesId>,
     pub(crate) files: Files,
     pub(crate) marks: Marks,
@@ -183,7 +187,14 @@ impl Limit {
 }
 
 impl Cgroup {
-    pub(crate) fn new(relative: Arc<str>, inode: u64, kind: Kind, parent: Option<CgroupId>, born: u64) -> Self {
+    /// `found` in the tick `born`.
+    pub(crate) fn new(
+        relative: Arc<str>,
+        inode: u64,
+        kind: Kind,
+        parent: Option<CgroupId>,
+        (found, born): (Instant, u64),
+    ) -> Self {
         let naming = if kind == Kind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),
@@ -194,8 +205,9 @@ impl Cgroup {
             parent,
             born,
             seen: 0,
-            found: Instant::now(),
+            found,
             naming,
+            look: Look::new(found),
             series: None,
             marks: Marks::default(),
             bandwidth: None,
@@ -223,6 +235,12 @@ impl Cgroup {
     /// Its counters are read at every tick.
     pub(crate) fn is_read(&self) -> bool {
         self.naming != Naming::Sandbox && !self.vanished
+    }
+
+    /// It has no name yet, and its time to be looked at has come; `may_answer`: some source may name it.
+    pub(crate) fn is_to_be_named(&self, now: Instant, may_answer: bool) -> bool {
+        let is_open = matches!(self.naming, Naming::Pending | Naming::Unmapped);
+        is_open && self.look.is_due(now) && (may_answer || !self.look.is_in_vain())
     }
 
     /// It was never read.
@@ -415,7 +433,7 @@ mod tests {
     fn gained(readings: &[(u64, [u64; 2])]) -> Vec<(u64, u64, bool)> {
         let key =
             ContainerKey { uid: "uid".into(), id: "id".into(), qos: QosClass::Burstable, driver: Driver::Cgroupfs };
-        let mut cgroup = Cgroup::new("kubepods".into(), 1, Kind::Container(key), None, 1);
+        let mut cgroup = Cgroup::new("kubepods".into(), 1, Kind::Container(key), None, (Instant::now(), 1));
         let above = PathQuota::default();
         let gained = (1..).zip(readings).map(|(tick, &(usage_ns, [user, system]))| {
             let is_split = cgroup.wanted(above, Version::V1, tick).splits(usage_ns);

@@ -18,27 +18,31 @@ use cgroupfs::node::own_cpu_ns;
 use pods::PodIndex;
 
 use crate::budget::DescriptorBudget;
-use crate::cgroup::{CgroupId, ContainerKey};
+use crate::cgroup::CgroupId;
 use crate::features;
 use crate::files::ReadErrors;
 use crate::governor::Governor;
 use crate::naming::PodNames;
 use crate::probe::NodeProbe;
 use crate::publish::{Published, Publisher};
-use crate::series::{ContainerSeries, PodSeries, SeriesId, Table};
+use crate::series::{ContainerSeries, PodSeries, Table};
 use crate::slow::Slow;
 use crate::snapshot::FeatureState;
 use crate::tasks::TaskScan;
 use crate::tree::Tree;
 use crate::waits::WaitsSlot;
 use crate::wake::{Cause, Wake};
+use names::ExitedUnnamed;
 
 /// Ticks in which a new cgroup's missing files are looked for again: runtimes make a container's cgroup in one v1
 /// hierarchy after the other.
 const YOUNG_TICKS: u64 = 3;
 
-/// How often news are looked for while a cgroup has no name, or a new one no usage.
+/// Polling interval while a new cgroup has no name or no usage yet.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
+
+/// Polling interval while a cgroup is shown without a name.
+const NAMES_EVERY: Duration = Duration::from_secs(1);
 
 /// Of the histogram of throttled windows, where ticks are no longer.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -83,9 +87,14 @@ pub struct Sampler {
     slow: Slow,
     errors: ReadErrors,
     index: Arc<PodIndex>,
-    /// Some cgroup has no name yet, or a new one no usage.
+    /// A new cgroup has no name yet, or no usage.
     awaits_news: bool,
-    ghosts: Vec<Ghost>,
+    /// Some cgroup is shown without a name that may still come.
+    awaits_names: bool,
+    /// When the next cgroup without a name is looked at.
+    next_look: Option<Instant>,
+    /// Containers that exited before they had a name.
+    exited: Vec<ExitedUnnamed>,
     walked: Option<Instant>,
     /// Where the scan of threads goes on.
     next_scan: usize,
@@ -95,15 +104,6 @@ pub struct Sampler {
     window_began: Option<Instant>,
     features: Vec<FeatureState>,
     waits: WaitsSlot,
-}
-
-/// A container that went before it had a name.
-#[derive(Debug)]
-struct Ghost {
-    key: ContainerKey,
-    found: Instant,
-    series: SeriesId,
-    pod: CgroupId,
 }
 
 impl Sampler {
@@ -138,7 +138,9 @@ impl Sampler {
             errors: ReadErrors::default(),
             index: Arc::default(),
             awaits_news: false,
-            ghosts: Vec::new(),
+            awaits_names: false,
+            next_look: None,
+            exited: Vec::new(),
             walked: None,
             next_scan: 0,
             again: Vec::new(),
@@ -182,13 +184,19 @@ impl Sampler {
             if deadline <= now {
                 return ControlFlow::Continue(());
             }
-            self.welcome();
-            let news = self.awaits_news.then(|| now + NEWS_EVERY);
+            self.tree.now = now;
+            self.welcome(now);
+            let news = match (self.awaits_news, self.awaits_names) {
+                (true, _) => Some(now + NEWS_EVERY),
+                (false, true) => Some(now + NAMES_EVERY),
+                (false, false) => None,
+            };
             let until = [self.read_again(now), news].into_iter().flatten().fold(deadline, Instant::min);
             let left = until.saturating_duration_since(now);
             let mut causes = std::mem::take(&mut self.causes);
             self.wake.wait(left, |cause| causes.push(cause));
             let stop = causes.contains(&Cause::Stop);
+            self.tree.now = Instant::now();
             for cause in causes.drain(..) {
                 match cause {
                     Cause::Tree => self.attend(),
@@ -217,6 +225,7 @@ impl Sampler {
     /// One tick at `now`.
     pub fn tick(&mut self, now: Instant) {
         self.tree.tick += 1;
+        self.tree.now = now;
         self.attend();
         let due = self.walked.is_none_or(|walked| now.duration_since(walked) >= self.reconcile_interval);
         if due || self.tree.must_walk() {
@@ -225,7 +234,7 @@ impl Sampler {
             self.probe.read_topology();
             self.settle();
         }
-        self.rename();
+        self.rename(now);
         self.watch_exits(self.walked == Some(now));
         self.read_all();
         self.awaits_news |= self.awaits_usage();

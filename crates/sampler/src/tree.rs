@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, Version, subdirectories};
 use pods::path;
@@ -42,6 +43,8 @@ pub(crate) struct Tree {
     walk_incomplete: bool,
     /// Number of the present tick, for [`Cgroup::born`].
     pub(crate) tick: u64,
+    /// The present time, for [`Cgroup::found`].
+    pub(crate) now: Instant,
     /// It was said that there is no top.
     told_empty: bool,
 }
@@ -68,6 +71,7 @@ impl Tree {
             walk: 0,
             walk_incomplete: false,
             tick: 0,
+            now: Instant::now(),
             told_empty: false,
         }
     }
@@ -268,7 +272,7 @@ impl Tree {
 
     fn add(&mut self, relative: &str, inode: u64, kind: Kind, parent: Option<CgroupId>, errors: &mut ReadErrors) {
         let has_children = kind.has_children();
-        let mut cgroup = Cgroup::new(relative.into(), inode, kind, parent, self.tick);
+        let mut cgroup = Cgroup::new(relative.into(), inode, kind, parent, (self.now, self.tick));
         cgroup.seen = self.walk;
         let id = self.cgroups.insert(cgroup);
         self.by_path.insert(Arc::clone(&self.cgroups[id].relative), id);

@@ -1,8 +1,8 @@
 //! The names of containers that start while the agent runs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::support::{Agent, Kubelet, Qos, RealTree, eventually, pod_list, running_pod};
+use crate::support::{Agent, Kubelet, Qos, RealTree, Workload, eventually, pod_list, running_pod};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
@@ -47,4 +47,48 @@ fn is_shown_before_the_next_tick(listed: Listed, pause: Duration) {
     let usage = || agent.metrics().value("cpuwarden_container_cpu_usage_seconds_total", &labels);
     eventually("the name", || usage().is_some());
     assert_eq!(agent.metrics().ticks(), 1);
+}
+
+/// The next container of the same pod.
+const RESTARTED: &str = "5c1e2aa0f3b94d0c8a7e6d5b4c3f2a1908172635445362718090a1b2c3d4e5f6";
+
+/// How late the list names the next container: the API server does not answer for a while.
+const LATE: Duration = Duration::from_secs(9);
+
+#[test]
+fn restart_that_the_list_shows_late_is_unmapped_then_complete_to_ten_ms() {
+    let tree = RealTree::new();
+    let listed = |id| [running_pod(UID, "shop", "late", id)];
+    let kubelet = Kubelet::start(pod_list(&listed(ID)));
+    let mut flags = kubelet.flags();
+    flags.push(format!("--kubepods={}", tree.kubepods().path().display()));
+    let pod = tree.pod(Qos::Burstable, UID);
+    let first = pod.child(ID);
+    let agent = Agent::start(&flags);
+    let usage = |container: &str| {
+        let page = agent.metrics();
+        let value = |mode| {
+            let labels = [("namespace", "shop"), ("pod", "late"), ("container", container), ("mode", mode)];
+            page.value("cpuwarden_container_cpu_usage_seconds_total", &labels)
+        };
+        Some(value("user")? + value("system")?)
+    };
+    eventually("the first container's name", || usage("main").is_some());
+    first.remove();
+    let second = pod.child(RESTARTED);
+    let began = Instant::now();
+    let spinner = second.spawn(&Workload::Spin { threads: 1 });
+    eventually("the spinner under its pod", || usage(RESTARTED).is_some_and(|seconds| seconds > 0.1));
+    assert_eq!(agent.metrics().value("cpuwarden_unmapped_cgroups", &[("kind", "container")]), Some(1.0));
+    eventually("the moment of the late list", || began.elapsed() >= LATE);
+    let before = usage(RESTARTED).unwrap();
+    assert!(before > 1.0, "{before} s of a spinner's nine");
+    assert_eq!(usage("main"), Some(0.0), "the first container used nothing");
+    kubelet.list(&listed(RESTARTED));
+    eventually("the spinner's name", || usage("main").is_some_and(|seconds| seconds > 0.0));
+    drop(spinner);
+    let truth = || second.usage_ns() as f64 / 1e9;
+    eventually("the whole usage", || usage("main").is_some_and(|seconds| (seconds - truth()).abs() < 0.01));
+    assert_eq!(usage(RESTARTED), None, "one series, under its name");
+    assert_eq!(agent.metrics().value("cpuwarden_unmapped_cgroups", &[("kind", "container")]), Some(0.0));
 }

@@ -109,8 +109,8 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge(
         "cpuwarden_unmapped_cgroups",
         &["kind"],
-        "Cgroups whose pod or container name is not known, by kind; their series carry the pod's UID and the \
-         container's id as names.",
+        "Cgroups that no list of pods has a name for, by kind, once a name is overdue; 0 on a healthy node. Their series \
+         carry the container's id, and the pod's UID where the pod is not known either.",
     )
     .read(|snapshot, out| {
         for &(kind, cgroups) in &snapshot.sampler.unmapped_cgroups {

@@ -70,6 +70,11 @@ impl Asks {
         !self.open.is_empty() || self.overflow.is_some()
     }
 
+    /// Drops the question of this cgroup: it is gone, or known for a sandbox.
+    pub(super) fn withdraw(&mut self, container_id: &str) {
+        self.open.remove(container_id);
+    }
+
     /// Strikes what `index`, the answer to a request begun at `begun`, resolves, and defers the rest.
     pub(super) fn answered(&mut self, index: &PodIndex, begun: Instant) {
         self.overflow = self.overflow.filter(|due| *due > begun);
@@ -92,7 +97,7 @@ fn is_resolved(index: &PodIndex, uid: &str, key: &str) -> bool {
     if uid == key {
         return index.pod(uid).is_some();
     }
-    matches!(index.container(uid, key), Lookup::Named { .. } | Lookup::Sandbox { .. })
+    matches!(index.container(uid, key), Lookup::Named { .. })
 }
 
 /// How long after the begin of the last attempt the next is due; `None` when the regular poll will do.
@@ -210,17 +215,17 @@ mod tests {
         assert!(asks.overflow.is_none());
     }
 
-    /// While a pod's containers are not all known, its sandbox cannot be told from a container and is asked for too.
+    /// A list does not tell a sandbox from a container that it lacks: who asks says which it is.
     #[test]
-    fn a_sandbox_is_resolved_when_its_pod_is_settled() {
+    fn an_unlisted_cgroup_is_asked_for_until_it_is_withdrawn() {
         let mut asks = Asks::default();
         let now = Instant::now();
         asks.ask(UID, "sandbox", now);
-        asks.answered(&index(&["a"]), now);
-        assert!(asks.any());
         let container = Container { id: Some("a".into()), settled: true, ..Container::default() };
         let pod = Pod { uid: UID.into(), containers: vec![container], ..Pod::default() };
         asks.answered(&PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], []), now);
+        assert!(asks.any());
+        asks.withdraw("sandbox");
         assert!(!asks.any());
     }
 }

@@ -14,6 +14,7 @@ mod sources;
 mod status;
 mod supervisor;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -57,6 +58,10 @@ pub(crate) struct Shared {
     asks: Mutex<Asks>,
     asked: Notify,
     statuses: Mutex<Statuses>,
+    /// When the request for the latest list began.
+    listed_at: Mutex<Option<Instant>>,
+    /// UIDs of the pods whose cgroups are there, as the sampler sees them.
+    live: Mutex<HashSet<Box<str>>>,
     /// Whether the pods are known; touched at the end of every attempt.
     progress: watch::Sender<bool>,
     apiserver_requests: Arc<AtomicU64>,
@@ -92,6 +97,8 @@ impl PodService {
             asks: Mutex::default(),
             asked: Notify::new(),
             statuses: Mutex::new(Statuses::of(sources.names())),
+            listed_at: Mutex::default(),
+            live: Mutex::default(),
             progress: watch::Sender::new(!sources.can_name()),
             apiserver_requests,
         });
@@ -148,6 +155,31 @@ impl Pods {
     pub fn ask(&self, pod_uid: &str, container_id: &str) {
         if lock(&self.shared.asks).ask(pod_uid, container_id, Instant::now()) {
             self.shared.asked.notify_one();
+        }
+    }
+
+    /// Says that nobody wants the name of this container's cgroup any more.
+    pub fn withdraw(&self, container_id: &str) {
+        lock(&self.shared.asks).withdraw(container_id);
+    }
+
+    /// When the request for the list behind the present index began, or for a later list that said the same; while a
+    /// watch lives, now.
+    pub fn listed_at(&self) -> Option<Instant> {
+        if lock(&self.shared.statuses).has_live_watch() {
+            return Some(Instant::now());
+        }
+        *lock(&self.shared.listed_at)
+    }
+
+    /// Says that the cgroup of the pod of this UID (or static hash) is there, or has gone. A pod whose cgroup is there
+    /// keeps its name, whatever a list says.
+    pub fn pod_lives(&self, pod_uid: &str, lives: bool) {
+        let mut live = lock(&self.shared.live);
+        if lives {
+            live.insert(pod_uid.into());
+        } else {
+            live.remove(pod_uid);
         }
     }
 

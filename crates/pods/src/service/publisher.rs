@@ -8,7 +8,9 @@ use super::{Shared, lock};
 use crate::index::PodIndex;
 use crate::model::Pod;
 
-/// How long a pod that left the list can still be looked up: the kubelet drops a force-deleted pod before its cgroups.
+/// How long a pod that left the list can still be looked up where its cgroup is not there, or is not known of: the
+/// kubelet drops a force-deleted pod before its cgroups. A pod whose cgroup is there can be looked up for as long as that
+/// lasts: a kubelet that restarts while the API server is down lists its static pods only, or none.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// The only writer of the present index.
@@ -31,14 +33,20 @@ impl Publisher {
             }
         }
         let lingered = self.lingering.len();
-        self.lingering.retain(|(_, left)| taken.saturating_duration_since(*left) < LINGER);
+        {
+            let live = lock(&shared.live);
+            let is_live = |pod: &Pod| pod.cgroup_names().any(|name| live.contains(name));
+            self.lingering.retain(|(pod, left)| taken.saturating_duration_since(*left) < LINGER || is_live(pod));
+        }
         news |= lingered != self.lingering.len();
         let index = if news { self.replace(shared, &previous, pods, taken) } else { previous };
+        *lock(&shared.listed_at) = Some(taken);
         lock(&shared.asks).answered(&index, taken);
     }
 
     fn replace(&mut self, shared: &Shared, previous: &PodIndex, pods: Vec<Arc<Pod>>, taken: Instant) -> Arc<PodIndex> {
         let listed: HashSet<&str> = pods.iter().map(|pod| &*pod.uid).collect();
+        self.lingering.retain(|(pod, _)| !listed.contains(&*pod.uid));
         let left = previous.pods().iter().filter(|pod| !listed.contains(&*pod.uid));
         self.lingering.extend(left.map(|pod| (Arc::clone(pod), taken)));
         let lingering = self.lingering.iter().map(|(pod, _)| Arc::clone(pod));

@@ -50,9 +50,7 @@ impl Statuses {
         let present = self.0.iter().filter(|entry| !entry.absent).map(|entry| entry.status.clone());
         present
             .map(|status| match status.source {
-                SourceName::PodsApi | SourceName::ApiServer if status.up => {
-                    SourceStatus { last_success: Some(now), ..status }
-                }
+                source if status.up && is_watch(source) => SourceStatus { last_success: Some(now), ..status },
                 _ => status,
             })
             .collect()
@@ -97,9 +95,19 @@ impl Statuses {
         entry.status.error = None;
     }
 
+    /// Whether a watch delivers every change at once.
+    pub(super) fn has_live_watch(&self) -> bool {
+        let watches = self.0.iter().map(|entry| &entry.status);
+        watches.into_iter().any(|status| status.up && is_watch(status.source))
+    }
+
     fn find(&mut self, source: SourceName) -> Option<&mut Entry> {
         self.0.iter_mut().find(|entry| entry.status.source == source)
     }
+}
+
+fn is_watch(source: SourceName) -> bool {
+    matches!(source, SourceName::PodsApi | SourceName::ApiServer)
 }
 
 /// Times and ports differ between two reports of one fault.

@@ -2,7 +2,8 @@
 
 use cgroupfs::Version;
 
-use super::{Ghost, Sampler, YOUNG_TICKS};
+use super::names::ExitedUnnamed;
+use super::{Sampler, YOUNG_TICKS};
 use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
 
 impl Sampler {
@@ -39,20 +40,22 @@ impl Sampler {
 
     pub(super) fn forget(&mut self, id: CgroupId, cgroup: &Cgroup) {
         match (&cgroup.kind, cgroup.series) {
-            (Kind::Pod { .. }, series) => {
+            (Kind::Pod { uid }, series) => {
+                self.names.pod_lives(uid, false);
                 if let Some(series) = series {
                     self.pods.detach(series);
                 }
                 self.pods.drop_pod(id);
-                self.ghosts.retain(|ghost| ghost.pod != id);
+                self.exited.retain(|gone| gone.pod != id);
                 self.containers.drop_pod(id);
             }
             (Kind::Container(key), Some(series)) => {
                 self.tasks.forget(id);
                 self.containers.detach(series);
                 if cgroup.naming != Naming::Named {
-                    let pod = cgroup.parent.unwrap_or(id);
-                    self.ghosts.push(Ghost { key: key.clone(), found: cgroup.found, series, pod });
+                    let (found, pod) = (cgroup.found, cgroup.parent.unwrap_or(id));
+                    let is_shown = cgroup.naming == Naming::Unmapped;
+                    self.keep_exited(ExitedUnnamed { key: key.clone(), found, series, pod, is_shown });
                 }
             }
             _ => {}
@@ -61,21 +64,17 @@ impl Sampler {
 
     pub(super) fn greet(&mut self, id: CgroupId) {
         let cgroup = &mut self.tree.cgroups[id];
-        let Kind::Container(key) = &cgroup.kind else { return };
-        // Without names a sandbox can still be told by what runs in it.
-        let directory = self.tree.hierarchy.cpu.join(&*cgroup.relative);
-        let process = cgroupfs::first_pid(&directory).and_then(|pid| cgroupfs::process_name(&self.proc_root, pid));
-        if process.as_deref() == Some("pause") {
-            cgroup.naming = Naming::Sandbox;
-            self.tree.close_files(id);
-            return;
+        if let Kind::Pod { uid } = &cgroup.kind {
+            self.names.pod_lives(uid, true);
         }
+        let Kind::Container(key) = &cgroup.kind else { return };
         self.probe.kernel.cgroup_driver = key.driver.as_str();
         let (parent, born) = (cgroup.parent, cgroup.born);
         if parent.is_some_and(|parent| self.tree.cgroups[parent].born == born) {
             self.tree.cgroups[id].marks.inherit_history();
         }
-        self.name(id);
+        self.name(id, self.tree.now);
         self.awaits_news = true;
+        self.next_look = Some(self.tree.now);
     }
 }

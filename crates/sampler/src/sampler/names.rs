@@ -1,23 +1,90 @@
 //! Naming: which series a cgroup feeds, as the pods become known and change.
 
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
 use super::{Sampler, YOUNG_TICKS};
-use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
-use crate::naming::{self, KnownContainer, Limits, Name};
+use crate::cgroup::{Cgroup, CgroupId, ContainerKey, Kind, Marks, Naming};
+use crate::naming::{self, Circumstances, KnownContainer, Limits, Name, Surroundings};
 use crate::series::{SeriesId, Track};
 use crate::snapshot::ContainerIdentity;
+use crate::tree::Tree;
+
+/// How long a container that exited without a name is asked for.
+const ASKED_FOR: Duration = Duration::from_secs(120);
+
+/// Containers of one pod that have exited without a name and keep a series of their own; the counts of older ones become
+/// one series of the pod.
+const MOST_EXITED: usize = 8;
+
+/// A container that exited before it had a name. Its counts wait for one.
+#[derive(Debug)]
+pub(super) struct ExitedUnnamed {
+    pub(super) key: ContainerKey,
+    pub(super) found: Instant,
+    pub(super) series: SeriesId,
+    pub(super) pod: CgroupId,
+    pub(super) is_shown: bool,
+}
+
+/// What the tree and `/proc` show of an unnamed cgroup.
+struct InTree<'a> {
+    tree: &'a Tree,
+    proc_root: &'a Path,
+    id: CgroupId,
+}
+
+impl InTree<'_> {
+    fn directory(&self) -> PathBuf {
+        self.tree.hierarchy.cpu.join(&*self.tree.cgroups[self.id].relative)
+    }
+
+    fn siblings(&self) -> impl Iterator<Item = &Cgroup> {
+        let parent = self.tree.cgroups[self.id].parent;
+        let others = self.tree.cgroups.iter().filter(move |&(id, cgroup)| id != self.id && cgroup.parent == parent);
+        others.map(|(_, cgroup)| cgroup).filter(|cgroup| !cgroup.vanished)
+    }
+}
+
+impl Surroundings for InTree<'_> {
+    fn runs_pause(&self) -> bool {
+        cgroupfs::runs_only(&self.directory(), self.proc_root, "pause")
+    }
+
+    fn is_populated(&self) -> bool {
+        let directory = self.directory();
+        cgroupfs::has_processes(&directory) || cgroupfs::subdirectories(&directory).is_ok_and(|found| !found.is_empty())
+    }
+
+    fn lives(&self, container_id: &str) -> bool {
+        self.siblings().any(|cgroup| matches!(&cgroup.kind, Kind::Container(key) if *key.id == *container_id))
+    }
+
+    fn has_sandbox(&self) -> bool {
+        let is_sandbox = |cgroup: &Cgroup| cgroup.naming == Naming::Sandbox && cgroup.kind != Kind::Conmon;
+        self.siblings().any(is_sandbox)
+    }
+}
 
 impl Sampler {
     /// Shows what has got its name, or its usage, since the last tick: a container is not to wait for the next one.
-    pub(super) fn welcome(&mut self) {
+    pub(super) fn welcome(&mut self, now: Instant) {
         let is_new = |cgroup: &Cgroup| cgroup.is_unread() || cgroup.awaits_usage();
-        let has_names = self.names.index().generation() != self.index.generation();
-        if !self.awaits_news || !has_names && !self.awaits_usage() {
+        if !self.awaits_news && !self.awaits_names {
             return;
         }
-        self.rename();
-        self.read_ranks(is_new);
+        let has_names = self.names.index().generation() != self.index.generation();
+        let is_due = self.next_look.is_some_and(|due| due <= now);
+        let awaits_usage = self.awaits_news && self.awaits_usage();
+        if !has_names && !is_due && !awaits_usage {
+            return;
+        }
+        let has_shown = self.rename(now);
+        if has_names || has_shown || awaits_usage {
+            self.read_ranks(is_new);
+            self.publish();
+        }
         self.awaits_news |= self.awaits_usage();
-        self.publish();
     }
 
     /// Some new container's usage may still come.
@@ -25,67 +92,129 @@ impl Sampler {
         self.tree.cgroups.iter().any(|(_, cgroup)| cgroup.awaits_usage())
     }
 
-    /// Gives names to what has none yet, and to everything when the pods have changed.
-    pub(super) fn rename(&mut self) {
+    /// Gives names to what has none yet, and refreshes the others when the pods have changed. True when something is
+    /// shown now that was not, or under another name.
+    pub(super) fn rename(&mut self, now: Instant) -> bool {
         let index = self.names.index();
         let changed = index.generation() != self.index.generation();
         self.index = index;
-        self.awaits_news = false;
         let may_answer = self.names.may_answer();
-        if !self.ghosts.is_empty() {
-            self.name_ghosts();
-        }
+        let mut has_shown = self.name_exited(now, may_answer);
         for id in 0..self.tree.cgroups.capacity() {
             let Some(cgroup) = self.tree.cgroups.get(id) else { continue };
-            let open = cgroup.naming == Naming::Pending || cgroup.naming == Naming::Unmapped && may_answer;
-            match cgroup.kind {
-                Kind::Container(_) if open || changed => self.name(id),
-                Kind::Pod { .. } if changed && cgroup.series.is_some() => self.name_pod(id),
+            let is_open = changed || cgroup.is_to_be_named(now, may_answer);
+            match (&cgroup.kind, cgroup.naming) {
+                (Kind::Container(_), Naming::Pending | Naming::Unmapped) if is_open => has_shown |= self.name(id, now),
+                (Kind::Container(_), Naming::Named) if changed => self.refresh(id),
+                (Kind::Container(_), Naming::Sandbox) if changed => has_shown |= self.name_listed(id),
+                (Kind::Pod { .. }, Naming::Pending | Naming::Unmapped) if is_open && cgroup.series.is_some() => {
+                    self.name_pod(id, now);
+                }
                 _ => {}
             }
             if self.tree.tick < self.tree.cgroups[id].born + YOUNG_TICKS {
                 self.tree.open_files(id, &mut self.errors);
             }
         }
+        self.plan_looks(may_answer);
+        has_shown
+    }
+
+    /// Notes what waits for a name and when it is looked at next.
+    fn plan_looks(&mut self, may_answer: bool) {
+        let is_container = |cgroup: &&Cgroup| matches!(cgroup.kind, Kind::Container(_));
+        (self.awaits_news, self.awaits_names, self.next_look) = (false, false, None);
+        for cgroup in self.tree.cgroups.iter().map(|(_, cgroup)| cgroup).filter(is_container) {
+            match cgroup.naming {
+                Naming::Pending if !cgroup.look.is_in_vain() => self.awaits_news = true,
+                Naming::Pending => self.awaits_names |= may_answer,
+                Naming::Unmapped => self.awaits_names |= may_answer,
+                Naming::Named | Naming::Sandbox => continue,
+            }
+            let due = cgroup.look.due();
+            self.next_look = Some(self.next_look.map_or(due, |next| next.min(due)));
+        }
     }
 
     /// Names containers that were gone before the kubelet listed them: their counts are their pod's all the same.
-    fn name_ghosts(&mut self) {
-        let Self { ghosts, names, index, containers, .. } = self;
-        ghosts.retain(|ghost| match naming::name(names.as_ref(), index, &ghost.key, ghost.found, Limits::default()) {
-            Name::Known(known) => {
-                let series = containers.rename(ghost.series, known.identity, ghost.pod, true);
+    fn name_exited(&mut self, now: Instant, may_answer: bool) -> bool {
+        let mut has_shown = false;
+        let Self { exited, names, index, containers, .. } = self;
+        exited.retain_mut(|gone| {
+            if let Some(known) = naming::listed(index, &gone.key) {
+                let series = containers.rename(gone.series, known.identity, gone.pod, true);
                 containers.detach(series);
-                false
+                names.withdraw(&gone.key.id);
+                has_shown = true;
+                return false;
             }
-            Name::Sandbox => {
-                containers.remove(ghost.series);
-                false
+            let age = now.saturating_duration_since(gone.found);
+            if age < ASKED_FOR {
+                names.ask(&gone.key.uid, &gone.key.id);
             }
-            Name::Pending | Name::Unmapped => true,
+            if !gone.is_shown && naming::is_shown_unnamed(index, &gone.key, age, may_answer) {
+                let identity = naming::unmapped(index, &gone.key);
+                gone.series = containers.rename(gone.series, identity, gone.pod, true);
+                containers.detach(gone.series);
+                gone.is_shown = true;
+                has_shown = true;
+            }
+            true
         });
+        has_shown
     }
 
-    pub(super) fn name(&mut self, id: CgroupId) {
+    /// Keeps the counts of a container that has exited without a name until it is listed.
+    pub(super) fn keep_exited(&mut self, gone: ExitedUnnamed) {
+        let pod = gone.pod;
+        self.exited.push(gone);
+        let of_pod = |gone: &&ExitedUnnamed| gone.pod == pod;
+        if self.exited.iter().filter(of_pod).count() <= MOST_EXITED {
+            return;
+        }
+        let Some(oldest) = self.exited.iter().position(|gone| gone.pod == pod) else { return };
+        let oldest = self.exited.remove(oldest);
+        let identity = naming::exited_unnamed(&self.index, &oldest.key);
+        let series = self.containers.rename(oldest.series, identity, pod, true);
+        self.containers.detach(series);
+        self.names.withdraw(&oldest.key.id);
+    }
+
+    /// Looks at a container's cgroup that has no name. True when it is shown now, or under another name.
+    pub(super) fn name(&mut self, id: CgroupId, now: Instant) -> bool {
+        self.tree.cgroups[id].look.taken(now);
         let cgroup = &self.tree.cgroups[id];
-        let Kind::Container(key) = &cgroup.kind else { return };
-        match naming::name(self.names.as_ref(), &self.index, key, cgroup.found, self.limits(cgroup)) {
+        let Kind::Container(key) = &cgroup.kind else { return false };
+        let listed_at = self.names.listed_at();
+        let circumstances = Circumstances {
+            age: now.saturating_duration_since(cgroup.found),
+            age_at_list: listed_at.and_then(|listed| listed.checked_duration_since(cgroup.found)),
+            limits: self.limits(cgroup),
+            may_answer: self.names.may_answer(),
+        };
+        let surroundings = InTree { tree: &self.tree, proc_root: &self.proc_root, id };
+        match naming::name(&self.index, key, circumstances, &surroundings) {
             Name::Known(known) => self.name_known(id, *known),
             Name::Sandbox => self.name_sandbox(id),
-            Name::Unmapped if cgroup.naming == Naming::Unmapped => {}
-            Name::Unmapped => {
-                let identity = naming::unmapped(key);
-                self.place(id, identity, true, Naming::Unmapped);
+            Name::Unmapped(identity) => {
+                self.names.ask(&key.uid, &key.id);
+                let labels = cgroup.series.map(|series| &self.containers.get(series).row().identity.labels);
+                let is_news = cgroup.naming != Naming::Unmapped || labels != Some(&identity.labels);
+                if is_news {
+                    self.place(id, *identity, true, Naming::Unmapped);
+                }
+                return is_news;
             }
             Name::Pending => {
-                self.awaits_news = true;
-                // A name that was known stays while the source is confused.
+                self.names.ask(&key.uid, &key.id);
                 if cgroup.series.is_none() {
-                    let identity = naming::unmapped(key);
+                    let identity = naming::unmapped(&self.index, key);
                     self.place(id, identity, false, Naming::Pending);
                 }
+                return false;
             }
         }
+        true
     }
 
     fn limits(&self, cgroup: &Cgroup) -> Limits {
@@ -97,26 +226,52 @@ impl Sampler {
     }
 
     fn name_known(&mut self, id: CgroupId, known: KnownContainer) {
-        let KnownContainer { identity, request_cores, memory_request_bytes, spec } = known;
-        let was_closed = self.tree.cgroups[id].naming == Naming::Sandbox;
-        let series = self.place(id, identity, true, Naming::Named);
-        let row = self.containers.get_mut(series).row_mut();
-        row.request_cores = request_cores;
-        row.memory_request_bytes = memory_request_bytes;
-        row.spec = Some(spec);
-        if was_closed {
-            self.tree.open_files(id, &mut self.errors);
+        if let Kind::Container(key) = &self.tree.cgroups[id].kind {
+            self.names.withdraw(&key.id);
         }
+        let series = self.place(id, known.identity.clone(), true, Naming::Named);
+        self.describe(series, &known);
+    }
+
+    /// Takes over what the spec says of the container now. Its name stays as it is.
+    fn refresh(&mut self, id: CgroupId) {
+        let cgroup = &self.tree.cgroups[id];
+        let (Kind::Container(key), Some(series)) = (&cgroup.kind, cgroup.series) else { return };
+        let identity = &self.containers.get(series).row().identity;
+        if let Some(known) = naming::refreshed(&self.index, key, identity) {
+            self.containers.describe(series, known.identity.clone(), true);
+            self.describe(series, &known);
+        }
+    }
+
+    fn describe(&mut self, series: SeriesId, known: &KnownContainer) {
+        let row = self.containers.get_mut(series).row_mut();
+        row.request_cores = known.request_cores;
+        row.memory_request_bytes = known.memory_request_bytes;
+        row.spec = Some(known.spec);
+    }
+
+    /// Names what was taken for a sandbox and is listed as a container after all: a container may well run a program
+    /// called pause. Its counters are read from their beginning.
+    fn name_listed(&mut self, id: CgroupId) -> bool {
+        let Kind::Container(key) = &self.tree.cgroups[id].kind else { return false };
+        let Some(known) = naming::listed(&self.index, key) else { return false };
+        self.name_known(id, known);
+        self.tree.open_files(id, &mut self.errors);
+        true
     }
 
     fn name_sandbox(&mut self, id: CgroupId) {
         let cgroup = &mut self.tree.cgroups[id];
-        if std::mem::replace(&mut cgroup.naming, Naming::Sandbox) == Naming::Sandbox {
-            return;
+        cgroup.naming = Naming::Sandbox;
+        cgroup.marks = Marks::default();
+        if let Kind::Container(key) = &cgroup.kind {
+            self.names.withdraw(&key.id);
         }
         if let Some(series) = cgroup.series.take() {
-            self.containers.remove(series);
+            self.containers.discard(series);
         }
+        self.tasks.forget(id);
         self.tree.close_files(id);
     }
 
@@ -129,17 +284,25 @@ impl Sampler {
             Some(series) => self.containers.rename(series, identity, pod, visible),
             None => self.containers.attach(identity, pod, visible),
         };
-        cgroup.series = Some(series);
+        if cgroup.series.replace(series) != Some(series) {
+            // Gauges are not taken along.
+            cgroup.slow_read = None;
+        }
         // A cgroup of the same id takes over what its predecessor left without a name.
-        self.ghosts.retain(|ghost| ghost.series != series);
+        self.exited.retain(|gone| gone.series != series);
         series
     }
 
-    pub(super) fn name_pod(&mut self, id: CgroupId) {
+    /// Names a pod's own series, where the pod has some.
+    pub(super) fn name_pod(&mut self, id: CgroupId, now: Instant) {
+        let may_answer = self.names.may_answer();
         let cgroup = &mut self.tree.cgroups[id];
         let Kind::Pod { uid } = &cgroup.kind else { return };
-        let (identity, known) = naming::pod(&self.index, uid);
-        let visible = known || !self.names.may_answer();
+        cgroup.look.taken(now);
+        let age = now.saturating_duration_since(cgroup.found);
+        let (identity, naming) = naming::pod(&self.index, uid, age, may_answer);
+        cgroup.naming = naming;
+        let visible = naming != Naming::Pending;
         let series = match cgroup.series {
             Some(series) => self.pods.rename(series, identity, id, visible),
             None => self.pods.attach(identity, id, visible),

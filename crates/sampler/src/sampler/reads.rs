@@ -109,7 +109,7 @@ impl Sampler {
             return;
         }
         if self.tree.cgroups[id].series.is_none() {
-            self.name_pod(id);
+            self.name_pod(id, self.tree.now);
         }
         let cgroup = &self.tree.cgroups[id];
         if let Some(series) = cgroup.series {

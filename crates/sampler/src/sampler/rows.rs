@@ -58,10 +58,9 @@ fn describe(tree: &Tree, errors: &ReadErrors, row: &mut SamplerRow) {
             (Kind::Qos, _) => qos += 1,
             (Kind::Pod { .. }, _) => pod += 1,
             (_, Naming::Sandbox) => sandbox += 1,
-            (_, Naming::Named) => container += 1,
-            (_, Naming::Pending | Naming::Unmapped) => {
+            (_, naming) => {
                 container += 1;
-                unmapped += 1;
+                unmapped += u64::from(naming == Naming::Unmapped);
             }
         }
     }

@@ -105,7 +105,7 @@ impl<T: Track> Table<T> {
     }
 
     /// Gives a series its labels' other values and shows or hides it.
-    fn describe(&mut self, id: SeriesId, identity: Identity<T>, visible: bool) {
+    pub(crate) fn describe(&mut self, id: SeriesId, identity: Identity<T>, visible: bool) {
         let entry = &mut self.entries[id];
         let row = entry.track.row_mut();
         if **row.identity() != identity {
@@ -142,6 +142,18 @@ impl<T: Track> Table<T> {
         }
     }
 
+    /// A cgroup that fed the series turned out to be nobody's: the series goes too, unless another cgroup feeds it.
+    /// True when it has gone.
+    pub(crate) fn discard(&mut self, id: SeriesId) -> bool {
+        let is_last = self.entries[id].cgroups <= 1;
+        if is_last {
+            self.remove(id);
+        } else {
+            self.detach(id);
+        }
+        is_last
+    }
+
     /// A pod's cgroup is gone, and with it the series that no other pod holds.
     pub(crate) fn drop_pod(&mut self, pod: CgroupId) {
         let mut gone = Vec::new();
@@ -158,7 +170,7 @@ impl<T: Track> Table<T> {
     }
 
     /// Takes a series away altogether.
-    pub(crate) fn remove(&mut self, id: SeriesId) -> T {
+    fn remove(&mut self, id: SeriesId) -> T {
         let track = self.entries.remove(id).track;
         self.by_labels.remove(T::Row::labels(track.row().identity()));
         self.stale_order = true;

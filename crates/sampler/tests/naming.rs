@@ -1,0 +1,393 @@
+//! Names: what a cgroup without one counts is shown under its pod and goes to its container once that is listed; a name is
+//! final for a cgroup's life; only evidence makes a sandbox.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cgroupfs::Hierarchy;
+use pods::PodIndex;
+use pods::model::{Container, ContainerState, Pod};
+use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
+use tempfile::TempDir;
+
+const UID: &str = "00000000-0000-4000-8000-000000000001";
+
+/// What the kubelet says, and what was asked of it.
+#[derive(Default)]
+struct Said {
+    index: Arc<PodIndex>,
+    listed_at: Option<Instant>,
+    open: Vec<String>,
+    live: Vec<String>,
+}
+
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<Said>>);
+
+impl PodNames for Names {
+    fn index(&self) -> Arc<PodIndex> {
+        Arc::clone(&self.0.lock().unwrap().index)
+    }
+
+    fn listed_at(&self) -> Option<Instant> {
+        self.0.lock().unwrap().listed_at
+    }
+
+    fn ask(&self, _: &str, container_id: &str) {
+        let mut said = self.0.lock().unwrap();
+        if !said.open.iter().any(|id| id == container_id) {
+            said.open.push(container_id.to_owned());
+        }
+    }
+
+    fn withdraw(&self, container_id: &str) {
+        self.0.lock().unwrap().open.retain(|id| id != container_id);
+    }
+
+    fn pod_lives(&self, pod_uid: &str, lives: bool) {
+        let live = &mut self.0.lock().unwrap().live;
+        live.retain(|uid| uid != pod_uid);
+        live.extend(lives.then(|| pod_uid.to_owned()));
+    }
+
+    fn may_answer(&self) -> bool {
+        true
+    }
+}
+
+/// A v2 node with one pod, and its sampler, which looks once a second in a time of its own.
+struct Node {
+    root: TempDir,
+    sampler: Sampler,
+    names: Names,
+    now: Instant,
+}
+
+impl Node {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
+        fs::create_dir_all(root.path().join(format!("kubepods/burstable/pod{UID}"))).unwrap();
+        let config = SamplerConfig {
+            hierarchy: Hierarchy::detect(root.path()).unwrap(),
+            kubepods: vec!["kubepods".to_owned()],
+            proc_root: root.path().join("proc"),
+            sys_root: root.path().into(),
+            interval: Duration::from_secs(1),
+            cpu_budget_cores: f64::MAX,
+            reconcile_interval: Duration::from_secs(1_000_000),
+            descriptors: DescriptorBudget::from_limit(4096),
+        };
+        let names = Names::default();
+        let sampler = Sampler::new(config, Box::new(names.clone())).unwrap();
+        let mut node = Self { root, sampler, names, now: Instant::now() };
+        node.ticks(1);
+        node
+    }
+
+    fn pod(&self) -> PathBuf {
+        self.root.path().join(format!("kubepods/burstable/pod{UID}"))
+    }
+
+    fn start(&self, number: u32) {
+        fs::create_dir_all(self.pod().join(id(number))).unwrap();
+        // A process of another PID namespace.
+        fs::write(self.pod().join(id(number)).join("cgroup.procs"), "0\n").unwrap();
+        self.use_cpu(number, 0);
+    }
+
+    /// Sets what the container's kernel counter says, in milliseconds.
+    fn use_cpu(&self, number: u32, millis: u64) {
+        let usec = millis * 1000;
+        let stat = format!("usage_usec {usec}\nuser_usec {usec}\nsystem_usec 0\n");
+        fs::write(self.pod().join(id(number)).join("cpu.stat"), stat).unwrap();
+    }
+
+    /// Lets one process of this name be all that runs in the container.
+    fn run(&self, number: u32, pid: u32, program: &str) {
+        fs::write(self.pod().join(id(number)).join("cgroup.procs"), format!("{pid}\n")).unwrap();
+        let process = self.root.path().join(format!("proc/{pid}"));
+        fs::create_dir_all(&process).unwrap();
+        fs::write(process.join("comm"), format!("{program}\n")).unwrap();
+    }
+
+    fn stop(&self, number: u32) {
+        fs::remove_dir_all(self.pod().join(id(number))).unwrap();
+    }
+
+    fn ticks(&mut self, count: u32) {
+        for _ in 0..count {
+            self.now += Duration::from_secs(1);
+            self.sampler.tick(self.now);
+        }
+    }
+
+    /// The kubelet answers now with these containers of the pod.
+    fn list(&self, containers: &[Container]) {
+        let pod = Pod {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: UID.into(),
+            containers: containers.to_vec(),
+            ..Pod::default()
+        };
+        self.answer(vec![Arc::new(pod)]);
+    }
+
+    fn answer(&self, pods: Vec<Arc<Pod>>) {
+        let mut said = self.names.0.lock().unwrap();
+        said.listed_at = Some(self.now);
+        if said.index.pods() != pods {
+            said.index = Arc::new(PodIndex::build(&said.index, pods, []));
+        }
+    }
+
+    /// Usage of every series on show in milliseconds, by (namespace, pod, container).
+    fn shown(&self) -> BTreeMap<String, u64> {
+        let latest = self.sampler.published().latest();
+        let rows = latest.containers.iter().map(|row| {
+            let identity = &row.identity;
+            let container =
+                if identity.container.len() == 64 { &identity.container[60..] } else { &identity.container };
+            (format!("{}/{}/{container}", identity.namespace, identity.pod), row.usage_ns().unwrap() / 1_000_000)
+        });
+        rows.collect()
+    }
+
+    fn is_shown(&self, expected: &[(&str, u64)]) {
+        let expected = expected.iter().map(|&(name, millis)| (name.to_owned(), millis)).collect();
+        assert_eq!(self.shown(), expected);
+    }
+
+    /// Cgroups of a kind, and those without a name.
+    fn counts(&self) -> (u64, u64, u64) {
+        let sampler = &self.sampler.published().latest().sampler;
+        let of = |rows: &[(&str, u64)], kind| rows.iter().find(|row| row.0 == kind).unwrap().1;
+        (of(&sampler.cgroups, "container"), of(&sampler.cgroups, "sandbox"), of(&sampler.unmapped_cgroups, "container"))
+    }
+}
+
+fn id(number: u32) -> String {
+    format!("{number:064x}")
+}
+
+fn running(name: &str, number: u32) -> Container {
+    let id = Some(id(number).into());
+    Container { name: name.into(), id, state: ContainerState::Running, settled: true, ..Container::default() }
+}
+
+fn restarted(name: &str, number: u32, last: u32) -> Container {
+    Container { last_id: Some(id(last).into()), restart_count: 1, ..running(name, number) }
+}
+
+fn no_image(name: &str) -> Container {
+    Container { name: name.into(), state: ContainerState::Waiting, ..Container::default() }
+}
+
+#[test]
+fn restart_that_is_listed_late_is_unmapped_then_complete() {
+    let mut node = Node::new();
+    node.start(1);
+    node.use_cpu(1, 500);
+    node.list(&[running("app", 1)]);
+    node.ticks(1);
+    node.is_shown(&[("shop/web/app", 500)]);
+    node.stop(1);
+    node.start(2);
+    for second in 1..=9 {
+        node.use_cpu(2, second * 1000);
+        node.list(&[running("app", 1)]);
+        node.ticks(1);
+        match second {
+            // Found by the first of these ticks; three seconds later it is shown.
+            ..4 => node.is_shown(&[("shop/web/app", 500)]),
+            _ => node.is_shown(&[("shop/web/0002", second * 1000), ("shop/web/app", 500)]),
+        }
+    }
+    assert_eq!(node.counts(), (1, 0, 1));
+    assert_eq!(node.names.0.lock().unwrap().open, [id(2)], "its name is asked for");
+    node.use_cpu(2, 9_300);
+    node.list(&[restarted("app", 2, 1)]);
+    node.ticks(1);
+    node.is_shown(&[("shop/web/app", 9_800)]);
+    assert_eq!(node.counts(), (1, 0, 0));
+    assert!(node.names.0.lock().unwrap().open.is_empty());
+}
+
+#[test]
+fn restart_that_is_listed_ten_minutes_late_loses_nothing() {
+    let mut node = Node::new();
+    node.start(1);
+    node.list(&[running("app", 1)]);
+    node.ticks(1);
+    node.stop(1);
+    node.start(2);
+    for second in 1..=600 {
+        node.use_cpu(2, second * 10);
+        node.list(&[running("app", 1)]);
+        node.ticks(1);
+    }
+    node.is_shown(&[("shop/web/0002", 6000), ("shop/web/app", 0)]);
+    node.list(&[restarted("app", 2, 1)]);
+    node.ticks(1);
+    node.is_shown(&[("shop/web/app", 6000)]);
+}
+
+#[test]
+fn restarts_that_end_before_they_are_listed_are_counted() {
+    let mut node = Node::new();
+    node.start(1);
+    node.list(&[running("app", 1)]);
+    node.ticks(1);
+    node.stop(1);
+    for number in 2..=4 {
+        node.start(number);
+        node.use_cpu(number, 100);
+        node.ticks(2);
+        node.stop(number);
+        node.ticks(2);
+    }
+    node.is_shown(&[("shop/web/0002", 100), ("shop/web/0003", 100), ("shop/web/0004", 100), ("shop/web/app", 0)]);
+    node.list(&[restarted("app", 4, 3)]);
+    node.ticks(1);
+    node.is_shown(&[("shop/web/0002", 100), ("shop/web/app", 200)]);
+}
+
+#[test]
+fn containers_that_exit_unlisted_keep_a_bounded_number_of_series() {
+    let mut node = Node::new();
+    node.list(&[no_image("app")]);
+    for number in 1..=40 {
+        node.start(number);
+        node.use_cpu(number, 100);
+        node.ticks(2);
+        node.stop(number);
+        node.ticks(2);
+    }
+    let shown = node.shown();
+    assert_eq!(shown.values().sum::<u64>(), 4000, "{shown:?}");
+    assert!(shown.len() <= 10 && shown["shop/web/"] >= 3000, "{shown:?}");
+}
+
+#[test]
+fn a_list_that_forgets_a_run_does_not_make_its_cgroup_a_sandbox() {
+    let mut node = Node::new();
+    for number in [1, 2] {
+        node.start(number);
+        node.use_cpu(number, 100);
+    }
+    // The old run's cgroup is still there.
+    node.list(&[restarted("app", 2, 1)]);
+    node.ticks(8);
+    node.is_shown(&[("shop/web/app", 200)]);
+    node.list(&[running("app", 2)]);
+    for second in 1..=8 {
+        node.use_cpu(1, 100 + second);
+        node.list(&[running("app", 2)]);
+        node.ticks(1);
+    }
+    node.is_shown(&[("shop/web/app", 208)]);
+    assert_eq!(node.counts(), (2, 0, 0));
+    node.stop(1);
+    node.stop(2);
+    node.ticks(2);
+    node.is_shown(&[("shop/web/app", 208)]);
+}
+
+#[test]
+fn names_outlive_a_list_without_their_pod() {
+    let mut node = Node::new();
+    node.start(1);
+    node.list(&[running("app", 1)]);
+    node.ticks(1);
+    for second in 1..=300 {
+        node.use_cpu(1, second);
+        node.answer(Vec::new());
+        node.ticks(1);
+    }
+    node.is_shown(&[("shop/web/app", 300)]);
+    assert_eq!(node.counts(), (1, 0, 0));
+    assert_eq!(node.names.0.lock().unwrap().live, [UID]);
+    fs::remove_dir_all(node.pod()).unwrap();
+    node.ticks(2);
+    assert!(node.names.0.lock().unwrap().live.is_empty());
+}
+
+#[test]
+fn sandboxes_of_image_less_and_crash_looping_pods_are_no_unmapped_containers() {
+    let mut node = Node::new();
+    node.start(1);
+    node.list(&[no_image("app")]);
+    node.run(1, 77, "runc:[2:INIT]");
+    node.ticks(1);
+    node.run(1, 77, "pause");
+    node.ticks(1);
+    assert_eq!(node.counts(), (0, 1, 0));
+    // Between two runs, whatever the list says next.
+    let between = Container { settled: false, state: ContainerState::Waiting, ..restarted("app", 2, 3) };
+    node.list(std::slice::from_ref(&between));
+    node.ticks(60);
+    assert_eq!(node.counts(), (0, 1, 0));
+    assert!(node.shown().is_empty() && node.names.0.lock().unwrap().open.is_empty());
+}
+
+#[test]
+fn container_that_runs_a_pause_is_named_and_complete_once_listed() {
+    let mut node = Node::new();
+    node.start(1);
+    node.run(1, 77, "pause");
+    node.use_cpu(1, 300);
+    node.ticks(5);
+    assert_eq!(node.counts(), (0, 1, 0));
+    node.use_cpu(1, 900);
+    node.list(&[running("app", 1)]);
+    node.ticks(1);
+    node.is_shown(&[("shop/web/app", 900)]);
+}
+
+#[test]
+fn complete_list_proves_a_sandbox_only_while_its_containers_are_there() {
+    let mut node = Node::new();
+    node.start(1);
+    node.start(2);
+    for _ in 0..16 {
+        node.list(&[running("app", 2)]);
+        node.ticks(1);
+    }
+    assert_eq!((node.shown().len(), node.counts()), (1, (1, 1, 0)));
+    // The container restarts and the list stands still: the new cgroup is no sandbox, however often it says so.
+    node.stop(2);
+    node.start(3);
+    node.use_cpu(3, 40);
+    for _ in 0..60 {
+        node.list(&[running("app", 2)]);
+        node.ticks(1);
+    }
+    node.is_shown(&[("shop/web/0003", 40), ("shop/web/app", 0)]);
+}
+
+#[test]
+fn one_cgroup_of_a_shared_series_that_is_a_sandbox_leaves_the_other_its_series() {
+    let mut node = Node::new();
+    // The same pod and container id below two kubepods levels, as a move between QoS classes leaves them.
+    let twin = node.root.path().join(format!("kubepods/besteffort/pod{UID}")).join(id(1));
+    node.start(1);
+    make(&twin);
+    node.ticks(15);
+    node.run(1, 77, "pause");
+    node.ticks(40);
+    fs::write(twin.join("cpu.stat"), "usage_usec 5000\nuser_usec 5000\nsystem_usec 0\n").unwrap();
+    node.ticks(2);
+    assert_eq!(node.counts(), (1, 1, 1));
+    node.is_shown(&[(&format!("/{UID}/0001"), 5)]);
+}
+
+fn make(cgroup: &Path) {
+    fs::create_dir_all(cgroup).unwrap();
+    fs::write(cgroup.join("cpu.stat"), "usage_usec 0\nuser_usec 0\nsystem_usec 0\n").unwrap();
+}
