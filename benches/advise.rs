@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use analysis::{History, READ_EVERY_NS, READINGS, RETAINED_WINDOWS, Stretch, Window};
+use analysis::{History, READ_EVERY_NS, READINGS, REPLAYED_SECONDS, UsageTrace, Window};
 use runtimes::{Detector, Machine};
 
 const CONTAINERS: usize = 500;
@@ -21,14 +21,14 @@ const ROUNDS: usize = 9;
 
 fn main() {
     let mib = (CONTAINERS * History::bytes_when_full()) as f64 / f64::from(1 << 20);
-    println!("{CONTAINERS} containers, {RETAINED_WINDOWS} windows each: {mib:.1} MiB when full");
+    println!("{CONTAINERS} containers, {REPLAYED_SECONDS} seconds each: {mib:.1} MiB when full");
     assert!(mib <= 16.0, "more memory than promised");
     let window = |used_ms: u64, periods| Window {
         used_ns: used_ms * 1_000_000,
-        denied_ns: 0,
         periods: Some(periods),
         throttled_periods: Some(0),
         length_ns: 1_000_000_000,
+        ..Window::default()
     };
     // Threads that run at once, of each twelve readings in how many, and CPU time of a window, ms.
     let shaped = |threads: u64, busy: u64, used_ms, periods| (window(used_ms, periods), Some(shape(threads, busy)));
@@ -56,7 +56,7 @@ fn main() {
 }
 
 /// Two seconds of so many threads that run in the first `busy` of each twelve readings.
-fn shape(threads: u64, busy: u64) -> Stretch {
+fn shape(threads: u64, busy: u64) -> UsageTrace {
     let mut used_ns = 0;
     let readings: Vec<_> = (0..READINGS as u64)
         .map(|at| {
@@ -64,7 +64,7 @@ fn shape(threads: u64, busy: u64) -> Stretch {
             (at * READ_EVERY_NS, used_ns)
         })
         .collect();
-    Stretch::from_readings(&readings).expect("the readings are dense")
+    UsageTrace::from_readings(&readings).expect("the readings are dense")
 }
 
 /// Programs that wait for their input.

@@ -10,10 +10,10 @@ use metrics::{AgentMetrics, Build};
 use pods::{PodService, Pods};
 use sampler::{DescriptorBudget, Published, Running, Sampler, SamplerConfig};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::advise::{Advisor, Shaping, follow_shapes};
+use crate::advise::{Advisor, ArrivalSampler, sample_arrivals};
 use crate::config::{Config, chain};
 use crate::exit::Failure;
 use crate::serve::page::Page;
@@ -37,7 +37,7 @@ pub(crate) struct Agent {
     serving: JoinHandle<()>,
     advising: JoinHandle<()>,
     /// Ends with the agent.
-    _shaping: Shaping,
+    _arrivals: ArrivalSampler,
 }
 
 impl Agent {
@@ -65,18 +65,21 @@ impl Agent {
         let wiring = Wiring { hierarchy: hierarchy.clone(), published: published.clone(), slot: sampler.waits() };
         let tracing = Tracing::start(config, wiring).await?;
         let (alive, sampler_ended) = oneshot::channel::<()>();
+        let is_published = Arc::new(Notify::new());
         let sampling = {
-            let metrics = Arc::clone(&metrics);
+            let (metrics, is_published) = (Arc::clone(&metrics), Arc::clone(&is_published));
             sampler::spawn(sampler, move |report| {
                 // Dropped with this closure when the thread ends, for whatever reason.
                 let _ = &alive;
                 metrics.observe_tick(report.lateness, report.duration);
+                is_published.notify_one();
             })
             .context("cannot start the sampler's thread")?
         };
         let advisor = Advisor::new(config.proc_root.clone(), Arc::clone(&metrics), config.advice_after);
-        let shaping = follow_shapes(advisor.clone(), hierarchy).context("cannot start the thread of the shapes")?;
-        let advising = tokio::spawn(advisor.clone().follow(published.clone()));
+        let arrivals =
+            sample_arrivals(advisor.clone(), hierarchy).context("cannot start the thread that samples arrivals")?;
+        let advising = tokio::spawn(advisor.clone().follow(published.clone(), is_published));
         let page = Page::new(published.clone(), pods.clone(), metrics, config.max_series);
         let state = State::new(published.clone(), pods.clone(), page, advisor);
         let access = Access { cadvisor: config.cadvisor_metrics, auth };
@@ -91,7 +94,7 @@ impl Agent {
             tracing,
             _pinning: pinning,
             advising,
-            _shaping: shaping,
+            _arrivals: arrivals,
             sampler_ended,
             published,
             pods,

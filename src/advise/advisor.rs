@@ -1,25 +1,27 @@
-//! Follows the snapshots, one window a second, and answers with advice.
+//! Follows the snapshots, a window at a time, and answers with advice.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use analysis::{Facts, OBJECTIVE, Stretch, findings};
+use analysis::{Facts, OBJECTIVE, UsageTrace, findings};
 use metrics::AgentMetrics;
 use runtimes::Detector;
 use sampler::Published;
-use sampler::snapshot::{ContainerRow, NodeSnapshot};
+use sampler::snapshot::{ContainerRow, NodeSnapshot, ends_window};
+use tokio::sync::Notify;
 
+use super::container_history::ContainerHistory;
 use super::quotas::{Quotas, quotas};
 use super::report::{ContainerReport, Report};
-use super::subject::Subject;
 
 /// Windows from one look of the metrics at the advice to the next: it changes once a minute, and runtimes when a
 /// container starts.
 const EXPORT_EVERY: u64 = 10;
 
-const WINDOW: Duration = Duration::from_secs(1);
+/// A longer window is a gap: the agent was stopped, and nothing tells when in it the work came up.
+const LONGEST_WINDOW: Duration = Duration::from_secs(150);
 
 /// Shared by the task that feeds it and the handlers that ask it.
 #[derive(Clone)]
@@ -33,11 +35,12 @@ struct Node {
     objective: Arc<str>,
     latest: Arc<NodeSnapshot>,
     /// One a row of `latest`, in its order.
-    subjects: Vec<Subject>,
-    last: Option<Instant>,
+    histories: Vec<ContainerHistory>,
+    /// When the counters at the start of the window were read.
+    window_began: Option<Instant>,
     windows: u64,
-    /// Windows of a container before a limit is advised.
-    fewest_windows: usize,
+    /// Seconds for which a container is watched before a limit is advised.
+    after_seconds: u64,
 }
 
 impl Advisor {
@@ -48,64 +51,65 @@ impl Advisor {
             metrics,
             objective: OBJECTIVE.to_string().into(),
             latest: Arc::default(),
-            subjects: Vec::new(),
-            last: None,
+            histories: Vec::new(),
+            window_began: None,
             windows: 0,
-            fewest_windows: (after.as_secs() / WINDOW.as_secs()).max(1) as usize,
+            after_seconds: after.as_secs(),
         })))
     }
 
-    /// Takes in a snapshot a second, until it is aborted.
-    pub(crate) async fn follow(self, published: Published) {
-        let mut second = tokio::time::interval(WINDOW);
-        second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    /// Takes in the latest snapshot whenever one is published, until it is aborted.
+    pub(crate) async fn follow(self, published: Published, is_published: Arc<Notify>) {
         loop {
-            second.tick().await;
-            let (advisor, latest) = (self.clone(), published.latest());
+            is_published.notified().await;
+            let latest = published.latest();
+            if self.lock().length_until(&latest).is_none() {
+                continue;
+            }
+            let advisor = self.clone();
             // Reading /proc may wait; nothing else on this runtime does.
-            let observed = tokio::task::spawn_blocking(move || advisor.lock().observe(latest, Instant::now())).await;
+            let observed = tokio::task::spawn_blocking(move || advisor.lock().observe(latest)).await;
             if let Err(error) = observed {
                 tracing::error!(%error, "a window of the advice is lost");
             }
         }
     }
 
-    /// Labels and cgroups of busy containers whose shape has not been looked for the longest.
-    pub(super) fn wanted_shapes(&self, count: usize) -> Vec<(Box<str>, Arc<str>)> {
+    /// Labels and cgroups of the busy containers whose last usage trace is the oldest.
+    pub(super) fn due_for_trace(&self, count: usize) -> Vec<(Box<str>, Arc<str>)> {
         let mut node = self.lock();
-        let rows = node.latest.containers.iter().zip(&node.subjects).enumerate();
+        let rows = node.latest.containers.iter().zip(&node.histories).enumerate();
         let live = rows.filter(|(_, (row, _))| row.live);
-        let mut wanted: Vec<_> =
-            live.filter_map(|(at, (_, subject))| Some((subject.windows_without_a_look()?, at))).collect();
+        let mut wanted: Vec<_> = live.filter_map(|(at, (_, history))| Some((history.untraced_for()?, at))).collect();
         wanted.sort_by_key(|&(since, _)| std::cmp::Reverse(since));
         wanted.truncate(count);
-        let look = |(_, at): (u64, usize)| {
-            node.subjects[at].look();
+        let look = |(_, at): (Duration, usize)| {
+            node.histories[at].begin_trace();
             let row = &node.latest.containers[at];
             Some((row.identity.labels.clone(), Arc::clone(row.cgroup.as_ref()?)))
         };
         wanted.into_iter().filter_map(look).collect()
     }
 
-    /// A busy container's shape was never looked for.
-    pub(super) fn awaits_first_look(&self) -> bool {
-        self.lock().live().any(|(_, subject)| subject.windows_without_a_look() == Some(u64::MAX))
+    /// Whether a busy container was never traced.
+    pub(super) fn awaits_first_trace(&self) -> bool {
+        self.lock().live().any(|(_, history)| history.untraced_for() == Some(Duration::MAX))
     }
 
-    /// Takes in how a container's work has just arrived.
-    pub(super) fn propose(&self, labels: &str, shape: Stretch) {
+    /// Takes in how a container's work has just come up.
+    pub(super) fn learn(&self, labels: &str, trace: UsageTrace) {
         let mut node = self.lock();
         let at = node.latest.containers.iter().position(|row| *row.identity.labels == *labels);
-        if let Some(subject) = at.and_then(|at| node.subjects.get_mut(at)) {
-            subject.propose(shape);
+        if let Some(history) = at.and_then(|at| node.histories.get_mut(at)) {
+            history.learn(trace);
         }
     }
 
     /// The advice for every container that lives.
     pub(crate) fn advice(&self) -> Report {
         let node = self.lock();
-        let quotas = quotas(&node.latest.pods, node.live().map(|(row, subject)| (row, subject.member(row))));
-        let containers = node.live().map(|(row, subject)| node.report(row, subject, &quotas)).collect();
+        let quotas = quotas(&node.latest.pods, node.live().map(|(row, history)| (row, history.member(row))));
+        let containers = node.live().map(|(row, history)| node.report(row, history, &quotas)).collect();
         Report { objective: OBJECTIVE, containers }
     }
 
@@ -116,16 +120,23 @@ impl Advisor {
 }
 
 impl Node {
-    fn observe(&mut self, latest: Arc<NodeSnapshot>, now: Instant) {
-        if latest.sequence == self.latest.sequence {
-            return;
-        }
-        let length = self.last.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
+    /// Length of the window that ends with this snapshot, by the times at which the sampler read its counters: zero for
+    /// the first, which only begins one. `None` while the window is not over.
+    fn length_until(&self, latest: &NodeSnapshot) -> Option<Duration> {
+        let read_at = latest.read_at?;
+        let Some(began) = self.window_began else { return Some(Duration::ZERO) };
+        ends_window(began, read_at, latest.interval).then(|| read_at.saturating_duration_since(began))
+    }
+
+    fn observe(&mut self, latest: Arc<NodeSnapshot>) {
+        let Some(length) = self.length_until(&latest) else { return };
+        self.window_began = latest.read_at;
+        let length = if length > LONGEST_WINDOW { Duration::ZERO } else { length };
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
         self.turn_to(latest);
-        for (row, subject) in self.latest.containers.iter().zip(&mut self.subjects).filter(|(row, _)| row.live) {
-            subject.observe(row, length_ns, self.fewest_windows);
-            subject.detect(row, &mut self.detector);
+        for (row, history) in self.latest.containers.iter().zip(&mut self.histories).filter(|(row, _)| row.live) {
+            history.observe(row, length_ns, self.after_seconds);
+            history.detect(row, &mut self.detector);
         }
         if self.windows.is_multiple_of(EXPORT_EVERY) {
             self.export();
@@ -133,7 +144,7 @@ impl Node {
         self.windows += 1;
     }
 
-    /// Lets each subject follow its labels, which outlive restarts.
+    /// Lets each history follow its labels, which outlive restarts.
     fn turn_to(&mut self, latest: Arc<NodeSnapshot>) {
         let before = std::mem::replace(&mut self.latest, latest);
         let (old, new) = (&before.containers, &self.latest.containers);
@@ -142,24 +153,24 @@ impl Node {
             return;
         }
         let labels = old.iter().map(|row| &*row.identity.labels);
-        let mut known: HashMap<&str, Subject> = labels.zip(std::mem::take(&mut self.subjects)).collect();
-        self.subjects = new.iter().map(|row| known.remove(&*row.identity.labels).unwrap_or_default()).collect();
+        let mut known: HashMap<&str, ContainerHistory> = labels.zip(std::mem::take(&mut self.histories)).collect();
+        self.histories = new.iter().map(|row| known.remove(&*row.identity.labels).unwrap_or_default()).collect();
     }
 
     /// Every container that lives.
-    fn live(&self) -> impl Iterator<Item = (&ContainerRow, &Subject)> {
-        self.latest.containers.iter().zip(&self.subjects).filter(|(row, _)| row.live)
+    fn live(&self) -> impl Iterator<Item = (&ContainerRow, &ContainerHistory)> {
+        self.latest.containers.iter().zip(&self.histories).filter(|(row, _)| row.live)
     }
 
     fn export(&self) {
         let rows = self.live().filter(|(row, _)| !row.identity.namespace.is_empty());
-        let rows = rows.map(|(row, subject)| subject.advised(row, &self.objective)).collect();
+        let rows = rows.map(|(row, history)| history.advised(row, &self.objective)).collect();
         self.metrics.advice().set(rows);
     }
 
-    fn report(&self, row: &ContainerRow, subject: &Subject, quotas: &Quotas<'_>) -> ContainerReport {
+    fn report(&self, row: &ContainerRow, history: &ContainerHistory, quotas: &Quotas<'_>) -> ContainerReport {
         let pod = quotas.get(&(&*row.identity.namespace, &*row.identity.pod)).copied();
-        let facts = Facts { pod, ..subject.facts(row, &self.latest.node.kernel.release) };
+        let facts = Facts { pod, ..history.facts(row, &self.latest.node.kernel.release) };
         ContainerReport {
             namespace: row.identity.namespace.clone(),
             pod: row.identity.pod.clone(),
@@ -171,5 +182,46 @@ impl Node {
             cpu: facts.cpu,
             memory: facts.memory,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths of the windows, milliseconds, when snapshots at this interval are published this late, and some are seen
+    /// twice or not at all.
+    fn windows_ms(interval_ms: u64, late_ms: &[u64], seen: &[usize]) -> Vec<u128> {
+        let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "", revision: "" }));
+        let advisor = Advisor::new("/nonexistent".into(), metrics, Duration::from_secs(300));
+        let (mut node, start) = (advisor.lock(), Instant::now());
+        let interval = Duration::from_millis(interval_ms);
+        let lengths = seen.iter().filter_map(|&tick| {
+            let read_at = Some(start + interval * tick as u32 + Duration::from_millis(late_ms[tick % late_ms.len()]));
+            let latest = NodeSnapshot { sequence: tick as u64 + 1, read_at, interval, ..NodeSnapshot::default() };
+            let length = node.length_until(&latest)?;
+            node.observe(Arc::new(latest));
+            Some(length.as_millis())
+        });
+        lengths.collect()
+    }
+
+    #[test]
+    fn windows_have_the_length_between_the_readings() {
+        assert_eq!(windows_ms(1000, &[0], &[0, 1, 2, 3]), [0, 1000, 1000, 1000]);
+        assert_eq!(windows_ms(1500, &[0], &[0, 1, 2, 3]), [0, 1500, 1500, 1500]);
+        assert_eq!(windows_ms(1000, &[0, 40], &[0, 1, 2, 3]), [0, 1040, 960, 1040]);
+        assert_eq!(windows_ms(60_000, &[0], &[0, 1, 2]), [0, 60_000, 60_000]);
+    }
+
+    #[test]
+    fn a_snapshot_that_is_seen_twice_or_missed_moves_no_counts() {
+        assert_eq!(windows_ms(1000, &[0], &[0, 1, 1, 3, 4]), [0, 1000, 2000, 1000]);
+    }
+
+    #[test]
+    fn shorter_intervals_add_up_to_a_second() {
+        assert_eq!(windows_ms(100, &[0, 3], &(0..=30).collect::<Vec<_>>()), [0, 1000, 1000, 1000]);
+        assert_eq!(windows_ms(400, &[0], &(0..=6).collect::<Vec<_>>()), [0, 800, 800, 800]);
     }
 }

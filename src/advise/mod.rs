@@ -1,13 +1,13 @@
 //! Advice to owners: what the agent gathers for it, and `cpuwarden advise`, which asks for it.
 
 mod advisor;
+mod arrivals;
 mod client;
+mod container_history;
 mod program;
 mod quotas;
 mod render;
 mod report;
-mod shapes;
-mod subject;
 
 use clap::ValueEnum;
 
@@ -15,8 +15,8 @@ use crate::cli::AdviseArgs;
 use crate::exit::Failure;
 
 pub(crate) use advisor::Advisor;
+pub(crate) use arrivals::{ArrivalSampler, sample_arrivals};
 use report::Report;
-pub(crate) use shapes::{Shaping, follow_shapes};
 
 /// How advice is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -110,8 +110,8 @@ pub struct Facts {
     pub request_cores: Option<f64>,
     /// Share of the periods of its own quota that were throttled.
     pub throttled_share: Option<f64>,
-    /// CPU seconds a second that an ancestor's quota denied.
-    pub ancestor_denied_cores: Option<f64>,
+    /// Throttled seconds a second by an ancestor's quota.
+    pub ancestor_throttled_rate: Option<f64>,
     /// What other pods made its threads wait, at least, as a share of the CPU time used.
     pub contention_share: Option<f64>,
     /// Its memory files can be read.

@@ -36,7 +36,7 @@ pub enum Kind {
     /// Go before 1.25 without automaxprocs: GOMAXPROCS is the node's CPUs.
     GoIgnoresLimit,
     /// Others take the CPUs that it waits for.
-    NoisyNeighbour,
+    NoisyNeighbor,
     /// A kernel before 5.4 expires slices and throttles below the quota.
     KernelSliceExpiry,
 }
@@ -80,7 +80,7 @@ impl Kind {
             Self::NoMemoryLimit => ("no-memory-limit", Warning),
             Self::HeapLimitUnset => ("heap-limit-unset", Info),
             Self::GoIgnoresLimit => ("go-ignores-limit", Warning),
-            Self::NoisyNeighbour => ("noisy-neighbour", Info),
+            Self::NoisyNeighbor => ("noisy-neighbor", Info),
             Self::KernelSliceExpiry => ("kernel-slice-expiry", Info),
         }
     }
@@ -100,7 +100,7 @@ impl Kind {
         Self::NoMemoryLimit,
         Self::HeapLimitUnset,
         Self::GoIgnoresLimit,
-        Self::NoisyNeighbour,
+        Self::NoisyNeighbor,
         Self::KernelSliceExpiry,
     ];
 }

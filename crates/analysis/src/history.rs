@@ -1,38 +1,68 @@
-//! Six hours of one container in bounded memory: not the windows, but what each candidate made of them, in blocks.
+//! A container's past in bounded memory: not the windows, but what each candidate made of them, in blocks.
 
-use crate::grid::{BURSTS, LIMITS_CORES, USE_BUCKETS, use_bound, use_bucket};
+use crate::grid::{BURSTS, LIMITS_CORES};
 use crate::replay::{Bandwidth, Count, Replay};
-use crate::stretch::{READINGS, Stretch};
-use crate::window::Window;
+use crate::usage::Usage;
+use crate::usage_trace::{UsageTrace, UsageTraces};
+use crate::window::{DEFAULT_PERIOD_NS, Window};
 
-/// One-second windows that are kept: 6 h.
-pub const RETAINED_WINDOWS: usize = BLOCKS * BLOCK_WINDOWS as usize;
+/// Seconds that are replayed: 6 h.
+pub const REPLAYED_SECONDS: u64 = BLOCKS as u64 * BLOCK_SECONDS;
 
-/// Windows in a block: the oldest ten minutes go at once.
-const BLOCK_WINDOWS: u16 = 600;
+/// Seconds in a block: the oldest ten minutes go at once.
+const BLOCK_SECONDS: u64 = 600;
 const BLOCKS: usize = 36;
 const CANDIDATES: usize = LIMITS_CORES.len() + BURSTS.len();
 
-/// Ten minutes. A window of a second has ten periods, so that no counter passes 65,535; longer windows saturate.
+/// Windows for which another CFS period must last before it replaces the one that is replayed: a runtime creates a
+/// cgroup first and sets its period then.
+const PERIOD_LASTS: u8 = 3;
+
+/// Ten minutes, or less where a counter would overflow: with a period of 100 ms none passes 6,000.
 #[derive(Debug, Clone)]
 struct Block {
+    length_ns: u64,
     windows: u16,
-    censored: u16,
-    unshaped: u16,
+    throttled_windows: u16,
     periods: [u16; CANDIDATES],
     throttled: [u16; CANDIDATES],
-    used: [u16; USE_BUCKETS],
+    /// Only of limits: a burst is advised by the estimate.
+    throttled_at_most: [u16; LIMITS_CORES.len()],
 }
 
 impl Block {
     const fn new() -> Self {
         Self {
+            length_ns: 0,
             windows: 0,
-            censored: 0,
-            unshaped: 0,
+            throttled_windows: 0,
             periods: [0; CANDIDATES],
             throttled: [0; CANDIDATES],
-            used: [0; USE_BUCKETS],
+            throttled_at_most: [0; LIMITS_CORES.len()],
+        }
+    }
+
+    /// Whether the next window, of this many periods, begins another block.
+    fn is_full(&self, periods: u32) -> bool {
+        let room = u32::from(u16::MAX).saturating_sub(periods.saturating_add(1));
+        let most = self.throttled_at_most.iter().chain(&self.periods).max().copied().unwrap_or(0);
+        self.length_ns >= BLOCK_SECONDS * 1_000_000_000 || self.windows == u16::MAX || u32::from(most) > room
+    }
+
+    fn add(&mut self, at: usize, count: Count) {
+        let add = |sum: &mut u16, more: u32| *sum = sum.saturating_add(u16::try_from(more).unwrap_or(u16::MAX));
+        add(&mut self.periods[at], count.periods);
+        add(&mut self.throttled[at], count.throttled);
+        if let Some(sum) = self.throttled_at_most.get_mut(at) {
+            add(sum, count.throttled_at_most);
+        }
+    }
+
+    fn count(&self, at: usize) -> Count {
+        Count {
+            periods: self.periods[at].into(),
+            throttled: self.throttled[at].into(),
+            throttled_at_most: self.throttled_at_most.get(at).copied().unwrap_or(0).into(),
         }
     }
 }
@@ -45,8 +75,11 @@ pub struct History {
     newest: usize,
     states: [Replay; CANDIDATES],
     limit_cores: Option<f64>,
+    /// CFS period that is replayed, nanoseconds; windows in which another one was in force.
+    period: (u64, u8),
     number: u64,
-    shape: Option<Stretch>,
+    traces: UsageTraces,
+    usage: Usage,
     /// The last window was idle and has changed nothing that the candidates carry: the next idle one will not either,
     /// and they count no period of it.
     is_at_rest: bool,
@@ -54,75 +87,90 @@ pub struct History {
 
 impl Default for History {
     fn default() -> Self {
-        let mut states = [Replay::new(Bandwidth { limit_cores: 0.0, burst_ns: 0.0 }); CANDIDATES];
-        for (state, &limit_cores) in states.iter_mut().zip(&LIMITS_CORES) {
-            *state = Replay::new(Bandwidth { limit_cores, burst_ns: 0.0 });
-        }
         Self {
             blocks: vec![Block::new()],
             newest: 0,
-            states,
+            states: [Replay::default(); CANDIDATES],
             limit_cores: None,
+            period: (DEFAULT_PERIOD_NS, 0),
             number: 0,
-            shape: None,
+            traces: UsageTraces::default(),
+            usage: Usage::default(),
             is_at_rest: false,
         }
     }
 }
 
 impl History {
-    /// Takes in one window, with the limit in force: where that changes, the bursts tried at it begin anew.
+    /// Takes in one window, with the limit in force: where that changes, the bursts tried at it begin again.
     pub fn push(&mut self, window: &Window, limit_cores: Option<f64>) {
+        self.usage.push(window);
+        self.follow_period(window.period_ns);
         if self.limit_cores != limit_cores {
             self.follow_limit(limit_cores);
         }
-        if self.blocks[self.newest].windows >= BLOCK_WINDOWS {
-            self.turn();
-        }
+        let window = Window { period_ns: self.period.0, ..*window };
         self.number += 1;
+        let demand = window.demand(&self.traces, self.number);
+        if self.blocks[self.newest].is_full(demand.slots.count()) {
+            self.begin_block();
+        }
         let block = &mut self.blocks[self.newest];
+        block.length_ns += window.length_ns;
         block.windows += 1;
-        block.censored += u16::from(window.is_censored());
-        block.unshaped += u16::from(window.periods.is_none() && (self.shape.is_none() || window.is_censored()));
-        let cores = window.used_ns as f64 / window.length_ns.max(1) as f64;
-        block.used[use_bucket(cores)] += 1;
+        block.throttled_windows += u16::from(window.is_throttled());
         if self.is_at_rest && window.is_idle() {
             return;
         }
-        let (candidates, demand) = (Candidates(limit_cores), window.demand(self.shape.as_ref(), self.number));
         self.is_at_rest = window.is_idle();
+        let candidates = Candidates(limit_cores);
         for (at, state) in self.states.iter_mut().enumerate() {
             let Some(bandwidth) = candidates.get(at) else { continue };
             let before = *state;
-            let count = state.run(bandwidth, &demand);
+            let mut count = state.run(bandwidth, &demand);
+            if candidates.was_enough(at) && !window.is_throttled() {
+                count.throttled_at_most = count.throttled;
+            }
             self.is_at_rest &= *state == before;
-
-            block.periods[at] = block.periods[at].saturating_add(count.periods as u16);
-            block.throttled[at] = block.throttled[at].saturating_add(count.throttled as u16);
+            block.add(at, count);
         }
     }
 
-    /// Shapes the windows to come as the work arrived in this stretch, in which nothing may have been denied.
-    pub fn learn(&mut self, shape: Stretch) {
-        self.shape = Some(shape);
+    /// Learns when the work of the windows to come is likely to come up, from a trace in which nothing was throttled.
+    pub fn learn(&mut self, trace: UsageTrace) {
+        self.traces.learn(trace);
     }
 
-    /// Windows behind the figures.
+    /// Windows that were replayed.
     #[must_use]
     pub fn windows(&self) -> usize {
-        self.sum(|block| block.windows)
+        self.blocks.iter().map(|block| usize::from(block.windows)).sum()
     }
 
-    /// Windows in which a quota denied something.
+    /// Seconds that were replayed.
     #[must_use]
-    pub fn censored_windows(&self) -> usize {
-        self.sum(|block| block.censored)
+    pub fn replayed_seconds(&self) -> u64 {
+        let length_ns: u64 = self.blocks.iter().map(|block| block.length_ns).sum();
+        // Readings come a little early or late.
+        length_ns.saturating_add(500_000_000) / 1_000_000_000
     }
 
-    /// Windows without a quota and before the first stretch, whose bursts inside a second were not seen.
+    /// Seconds that were watched, a day at most.
     #[must_use]
-    pub fn unshaped_windows(&self) -> usize {
-        self.sum(|block| block.unshaped)
+    pub fn watched_seconds(&self) -> u64 {
+        self.usage.seconds()
+    }
+
+    /// Use of the last day.
+    #[must_use]
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// Windows in which a quota throttled.
+    #[must_use]
+    pub fn throttled_windows(&self) -> usize {
+        self.blocks.iter().map(|block| usize::from(block.throttled_windows)).sum()
     }
 
     /// What the windows would have been under each of [`LIMITS_CORES`].
@@ -132,39 +180,24 @@ impl History {
 
     /// What they would have been under the limit in force, with bursts: (seconds of burst, count).
     pub fn bursts(&self) -> impl Iterator<Item = (f64, Count)> + '_ {
-        let candidates = Candidates(self.limit_cores);
-        (LIMITS_CORES.len()..CANDIDATES)
-            .filter_map(move |at| candidates.get(at).map(|bandwidth| (bandwidth.burst_ns / 1e9, self.count(at))))
-    }
-
-    /// The use that `share` of the windows do not pass, cores, at most 15 % too high; `None` before the first.
-    #[must_use]
-    pub fn use_quantile(&self, share: f64) -> Option<f64> {
-        let wanted = (self.windows() as f64 * share).ceil() as usize;
-        let mut seen = 0;
-        let bucket = (0..USE_BUCKETS).find(|&at| {
-            seen += self.sum(|block| block.used[at]);
-            seen >= wanted && seen > 0
-        });
-        bucket.map(use_bound)
+        let (candidates, period_ns) = (Candidates(self.limit_cores), self.period.0 as f64);
+        (LIMITS_CORES.len()..CANDIDATES).filter_map(move |at| {
+            let bandwidth = candidates.get(at)?;
+            Some((bandwidth.burst_share * bandwidth.limit_cores * period_ns / 1e9, self.count(at)))
+        })
     }
 
     /// Bytes that a history takes once it is full.
     #[must_use]
     pub const fn bytes_when_full() -> usize {
-        size_of::<Self>() + BLOCKS * size_of::<Block>() + READINGS * size_of::<u32>()
-    }
-
-    fn sum(&self, of: impl Fn(&Block) -> u16) -> usize {
-        self.blocks.iter().map(|block| usize::from(of(block))).sum()
+        size_of::<Self>() + BLOCKS * size_of::<Block>() + Usage::BYTES + UsageTraces::BYTES
     }
 
     fn count(&self, at: usize) -> Count {
-        let sum = |of: fn(&Block) -> &[u16; CANDIDATES]| self.blocks.iter().map(|block| u32::from(of(block)[at])).sum();
-        Count { periods: sum(|block| &block.periods), throttled: sum(|block| &block.throttled) }
+        self.blocks.iter().map(|block| block.count(at)).fold(Count::default(), Count::plus)
     }
 
-    fn turn(&mut self) {
+    fn begin_block(&mut self) {
         if self.blocks.len() < BLOCKS {
             self.blocks.reserve_exact(1);
             self.blocks.push(Block::new());
@@ -175,17 +208,26 @@ impl History {
         self.blocks[self.newest] = Block::new();
     }
 
+    /// What was replayed for another period says nothing about this one.
+    fn follow_period(&mut self, period_ns: u64) {
+        let period_ns = if period_ns == 0 { DEFAULT_PERIOD_NS } else { period_ns };
+        self.period.1 = if period_ns == self.period.0 { 0 } else { self.period.1 + 1 };
+        if self.period.1 < PERIOD_LASTS && self.number > 0 {
+            return;
+        }
+        self.period = (period_ns, 0);
+        (self.blocks, self.newest) = (vec![Block::new()], 0);
+        (self.states, self.is_at_rest) = ([Replay::default(); CANDIDATES], false);
+    }
+
     fn follow_limit(&mut self, limit_cores: Option<f64>) {
         self.limit_cores = limit_cores;
         self.is_at_rest = false;
-        let candidates = Candidates(limit_cores);
         for at in LIMITS_CORES.len()..CANDIDATES {
             for block in &mut self.blocks {
                 (block.periods[at], block.throttled[at]) = (0, 0);
             }
-            if let Some(bandwidth) = candidates.get(at) {
-                self.states[at] = Replay::new(bandwidth);
-            }
+            self.states[at] = Replay::default();
         }
     }
 }
@@ -197,9 +239,13 @@ struct Candidates(Option<f64>);
 impl Candidates {
     fn get(self, at: usize) -> Option<Bandwidth> {
         if let Some(&limit_cores) = LIMITS_CORES.get(at) {
-            return Some(Bandwidth { limit_cores, burst_ns: 0.0 });
+            return Some(Bandwidth { limit_cores, burst_share: 0.0 });
         }
-        let limit_cores = self.0?;
-        Some(Bandwidth { limit_cores, burst_ns: BURSTS[at - LIMITS_CORES.len()] * limit_cores * 1e8 })
+        Some(Bandwidth { limit_cores: self.0?, burst_share: BURSTS[at - LIMITS_CORES.len()] })
+    }
+
+    /// Whether the limit in force was no higher than this one.
+    fn was_enough(self, at: usize) -> bool {
+        self.0.zip(LIMITS_CORES.get(at)).is_some_and(|(in_force, &limit)| limit >= in_force)
     }
 }

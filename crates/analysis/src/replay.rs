@@ -1,17 +1,24 @@
 //! The kernel's bandwidth rule, replayed: `__refill_cfs_bandwidth_runtime` and `do_sched_cfs_period_timer` of
 //! kernel/sched/fair.c for one group, with work as a fluid.
 
-use crate::demand::{Demand, EPSILON_NS};
-use crate::stretch::Stretch;
-use crate::window::{PERIOD_NS, Window};
+use crate::demand::{Arrival, Demand, EPSILON_NS};
+use crate::usage_trace::UsageTraces;
+use crate::window::Window;
 
-/// A quota to try, per period of 100 ms.
+/// A quota to try, in the container's own period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bandwidth {
     /// CPU limit, cores.
     pub limit_cores: f64,
-    /// `cpu.max.burst`, nanoseconds that may be saved up; the kernel takes no more than the quota.
-    pub burst_ns: f64,
+    /// `cpu.max.burst` as a share of the quota; the kernel takes no more than the quota.
+    pub burst_share: f64,
+}
+
+impl Bandwidth {
+    /// In one period of the demand.
+    fn quota_ns(self, demand: &Demand) -> f64 {
+        (self.limit_cores * demand.slots.length_ns).max(LEAST_QUOTA_NS)
+    }
 }
 
 /// Periods as the kernel would count them.
@@ -21,6 +28,8 @@ pub struct Count {
     pub periods: u32,
     /// `nr_throttled`.
     pub throttled: u32,
+    /// The most that `nr_throttled` can be, where it is not known when the work came up.
+    pub throttled_at_most: u32,
 }
 
 impl Count {
@@ -29,6 +38,23 @@ impl Count {
     pub fn share(self) -> Option<f64> {
         (self.periods > 0).then(|| f64::from(self.throttled) / f64::from(self.periods))
     }
+
+    /// The most that the share can be.
+    #[must_use]
+    pub fn share_at_most(self) -> Option<f64> {
+        let periods = self.periods.max(self.throttled_at_most);
+        (periods > 0).then(|| f64::from(self.throttled_at_most) / f64::from(periods))
+    }
+
+    /// Adds another count.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            periods: self.periods + other.periods,
+            throttled: self.throttled + other.throttled,
+            throttled_at_most: self.throttled_at_most + other.throttled_at_most,
+        }
+    }
 }
 
 /// What one candidate carries from a window to the next.
@@ -36,11 +62,14 @@ impl Count {
 pub struct Replay {
     /// Work that the quota has put off, nanoseconds.
     backlog_ns: f32,
-    /// What is left of the budget, nanoseconds; less than nothing while an overrun is paid back.
-    saved_ns: f32,
+    /// What is left of the budget as a share of the quota; less than nothing while an overrun is paid back.
+    saved_share: f32,
     /// The last period had work, so that the timer fires at the end of the next one, too.
     is_timer_on: bool,
 }
+
+/// The kernel takes no smaller quota (`min_cfs_quota_period` in kernel/sched/core.c), nanoseconds; the kubelet rounds up.
+const LEAST_QUOTA_NS: f64 = 1e6;
 
 /// Seconds of work per thread that wait at most: a client gives up, and a closed loop never had more.
 const BACKLOG_SECONDS: f64 = 1.0;
@@ -53,33 +82,38 @@ const OVERRUN_NS: f64 = 2e6;
 /// `sched_cfs_bandwidth_slice_us`.
 const HALF_SLICE_NS: f64 = 2.5e6;
 
-impl Replay {
+impl Default for Replay {
     /// Before the first window: a full quota.
-    #[must_use]
-    pub fn new(bandwidth: Bandwidth) -> Self {
-        let saved_ns = (bandwidth.limit_cores * PERIOD_NS) as f32;
-        Self { backlog_ns: 0.0, saved_ns, is_timer_on: false }
+    fn default() -> Self {
+        Self { backlog_ns: 0.0, saved_share: 1.0, is_timer_on: false }
     }
+}
 
-    /// One window under another quota, its work shaped as the stretch where there is one. `number` counts the windows,
-    /// for the phase at which work meets the timer.
-    pub fn window(&mut self, bandwidth: Bandwidth, window: &Window, shape: Option<&Stretch>, number: u64) -> Count {
-        self.run(bandwidth, &window.demand(shape, number))
+impl Replay {
+    /// One window under another quota, its work arriving as in the usage trace that resembles it. `number` counts the
+    /// windows, for the phase at which work meets the timer.
+    pub fn window(&mut self, bandwidth: Bandwidth, window: &Window, traces: &UsageTraces, number: u64) -> Count {
+        self.run(bandwidth, &window.demand(traces, number))
     }
 
     pub(crate) fn run(&mut self, bandwidth: Bandwidth, demand: &Demand) -> Count {
-        let quota = bandwidth.limit_cores * PERIOD_NS;
-        let ceiling = quota + bandwidth.burst_ns.min(quota);
-        let runnable = demand.parallelism * PERIOD_NS;
+        let count = self.carry_out(bandwidth, demand);
+        Count { throttled_at_most: at_most(bandwidth, demand).max(count.throttled), ..count }
+    }
+
+    fn carry_out(&mut self, bandwidth: Bandwidth, demand: &Demand) -> Count {
+        let (slots, quota) = (demand.slots.count(), bandwidth.quota_ns(demand));
+        let ceiling = quota * (1.0 + bandwidth.burst_share.min(1.0));
+        let runnable = demand.parallelism * demand.slots.length_ns;
         let overrun = (OVERRUN_NS - (demand.parallelism - 1.0) * HALF_SLICE_NS).max(0.0);
-        let (mut pending, mut saved) = (f64::from(self.backlog_ns), f64::from(self.saved_ns).min(ceiling));
-        if bandwidth.burst_ns == 0.0 && pending <= EPSILON_NS && demand.most_ns <= quota && saved >= quota {
+        let (mut pending, mut saved) = (f64::from(self.backlog_ns), f64::from(self.saved_share) * quota);
+        if bandwidth.burst_share == 0.0 && pending <= EPSILON_NS && demand.most_ns <= quota && saved >= quota {
             let periods = demand.periods(self.is_timer_on);
-            *self = Self { is_timer_on: demand.is_active(demand.slots - 1), ..Self::new(bandwidth) };
-            return Count { periods, throttled: 0 };
+            *self = Self { is_timer_on: demand.is_active(slots - 1), ..Self::default() };
+            return Count { periods, ..Count::default() };
         }
         let mut count = Count::default();
-        for slot in 0..demand.slots {
+        for slot in 0..slots {
             pending += demand.work_ns(slot);
             let is_active = pending > EPSILON_NS;
             let wanted = pending.min(runnable);
@@ -92,7 +126,17 @@ impl Replay {
             (pending, saved) = (pending - ran, (saved - ran + quota).min(ceiling));
         }
         self.backlog_ns = pending.min(demand.parallelism * BACKLOG_SECONDS * 1e9) as f32;
-        self.saved_ns = saved as f32;
+        self.saved_share = (saved / quota) as f32;
         count
+    }
+}
+
+/// The most periods that can have been throttled: a period is only once its quota is used up.
+fn at_most(bandwidth: Bandwidth, demand: &Demand) -> u32 {
+    let slots = demand.slots.count();
+    match demand.arrival {
+        Arrival::Traced => 0,
+        Arrival::Unknown => slots.min((demand.total_ns() / bandwidth.quota_ns(demand)) as u32),
+        Arrival::Throttled => slots,
     }
 }

@@ -10,9 +10,9 @@ use crate::patch;
 
 /// Share of throttled periods from which a container counts as throttled.
 const THROTTLED_SHARE: f64 = 0.05;
-/// CPU seconds a second denied by an ancestor that matter.
-const ANCESTOR_DENIED_CORES: f64 = 0.05;
-/// Waiting as a share of use that a neighbour may cause.
+/// Throttled seconds a second by an ancestor that matter.
+const ANCESTOR_THROTTLED_RATE: f64 = 0.05;
+/// Waiting as a share of use that a neighbor may cause.
 const CONTENTION_SHARE: f64 = 0.1;
 /// Thread-seconds a second of such waiting that matter.
 const CONTENTION_CORES: f64 = 0.05;
@@ -58,7 +58,7 @@ const RULES: [(Kind, Rule); 15] = [
     (Kind::RequestBelowUse, request_below_use),
     (Kind::MemoryLimitNotRequest, memory_limit_not_request),
     (Kind::HeapLimitUnset, heap_limit_unset),
-    (Kind::NoisyNeighbour, noisy_neighbour),
+    (Kind::NoisyNeighbor, noisy_neighbor),
     (Kind::KernelSliceExpiry, kernel_slice_expiry),
 ];
 
@@ -135,8 +135,8 @@ fn container_limit(facts: &Facts, cores: f64) -> Change {
 }
 
 fn throttled_by_ancestor(facts: &Facts) -> Answer {
-    let denied = facts.ancestor_denied_cores.filter(|&denied| denied > ANCESTOR_DENIED_CORES)?;
-    let mut figures = vec![("deniedCores", denied)];
+    let rate = facts.ancestor_throttled_rate.filter(|&rate| rate > ANCESTOR_THROTTLED_RATE)?;
+    let mut figures = vec![("throttledSecondsPerSecond", rate)];
     let Some(pod) = facts.pod.filter(|pod| pod.throttles) else {
         return Some((figures, Change::None("the quota is set above the pod: on its QoS class, or on all pods")));
     };
@@ -192,7 +192,7 @@ fn go_ignores_limit(facts: &Facts) -> Answer {
 }
 
 /// Of its own limit, where that is the lowest: in a fraction of the pod's others have their part. Fewer threads than the
-/// limit never meet the fraction, and to more of them it is the least of what is denied.
+/// limit never meet the fraction, and to more of them it matters least.
 fn fractional_limit(facts: &Facts) -> Answer {
     let limit = facts.own_limit_cores.filter(|limit| limit.fract() > 1e-6)?;
     if facts.limit_cores.is_some_and(|lowest| lowest < limit) {
@@ -290,7 +290,7 @@ fn has_memory_limit(go: &Runtime) -> bool {
     go.settings.get("GOMEMLIMIT").is_some_and(|limit| !matches!(limit.as_str(), "" | "off"))
 }
 
-fn noisy_neighbour(facts: &Facts) -> Answer {
+fn noisy_neighbor(facts: &Facts) -> Answer {
     let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
     // Of what hardly runs, the least wait is a large share.
     facts.cpu.request_cores.filter(|used| share * used > CONTENTION_CORES)?;

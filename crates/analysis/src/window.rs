@@ -1,63 +1,73 @@
-//! One second of one container.
+//! One window of one container: what its counters gained between two readings, about a second apart.
 
-use crate::demand::Demand;
-use crate::stretch::Stretch;
+use crate::demand::{Arrival, Demand, Slots};
+use crate::usage_trace::UsageTraces;
 
-/// The CFS period of Kubernetes, nanoseconds.
-pub(crate) const PERIOD_NS: f64 = 100e6;
+/// CFS period of Kubernetes (`cpuCFSQuotaPeriod`), nanoseconds.
+pub const DEFAULT_PERIOD_NS: u64 = 100_000_000;
 
-/// What `cpu.stat` gained in one second.
+/// What `cpu.stat` gained between two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
     /// CPU time used, nanoseconds.
     pub used_ns: u64,
-    /// CPU time denied by a quota (`throttled_usec`), nanoseconds, summed over CPUs.
-    pub denied_ns: u64,
+    /// Throttled time (`throttled_usec`), nanoseconds, summed over CPUs.
+    pub throttled_ns: u64,
     /// `nr_periods`; `None` without a quota, when the kernel counts none.
     pub periods: Option<u64>,
     /// `nr_throttled`; `None` without a quota.
     pub throttled_periods: Option<u64>,
-    /// Length, nanoseconds.
+    /// CFS period of the container's cgroup, nanoseconds; 0 where it is unknown, which means [`DEFAULT_PERIOD_NS`].
+    pub period_ns: u64,
+    /// Time between the two readings, nanoseconds.
     pub length_ns: u64,
 }
 
 impl Window {
-    /// Some demand was denied, so that what was used is a lower bound of what is wanted.
+    /// Whether a quota throttled it: what was used is then a lower bound of the demand.
     #[must_use]
-    pub fn is_censored(&self) -> bool {
-        self.denied_ns > 0 || self.throttled_periods.is_some_and(|periods| periods > 0)
+    pub fn is_throttled(&self) -> bool {
+        self.throttled_ns > 0 || self.throttled_periods.is_some_and(|periods| periods > 0)
     }
 
-    /// Nothing ran, and nothing was denied.
+    /// Whether nothing ran and nothing was throttled.
     pub(crate) fn is_idle(&self) -> bool {
-        self.used_ns == 0 && self.denied_ns == 0
+        self.used_ns == 0 && self.throttled_ns == 0
     }
 
-    /// What it would have liked to run. `number` counts the windows, for the phase at which work meets the timer.
+    /// The demand behind the window. `number` counts the windows; it spreads the phases at which work meets the timer.
     ///
-    /// What was seen of the work inside a second shapes a window in which nothing was denied. Else its own counters do:
-    /// the timer of the quota fires once more after the last period with work and then stops (`do_sched_cfs_period_timer`
-    /// in kernel/sched/fair.c), so fewer periods than the window holds mean a gap, and one of them was idle. The work
-    /// before a gap is taken as one burst.
-    pub(crate) fn demand(&self, shape: Option<&Stretch>, number: u64) -> Demand {
-        let (used, denied) = (self.used_ns as f64, self.denied_ns as f64);
-        let slots = ((self.length_ns as f64 / PERIOD_NS).round() as u32).max(1);
+    /// A usage trace that resembles a window without throttling says when its work came up. Else the window's own
+    /// counters must do: the quota's timer fires once more after the last period with work and then stops
+    /// (`do_sched_cfs_period_timer` in kernel/sched/fair.c), so fewer periods than the window holds mean a gap, and one
+    /// of them was idle. The work before a gap is taken as one burst.
+    pub(crate) fn demand(&self, traces: &UsageTraces, number: u64) -> Demand {
+        let slots = Slots::of(self.length_ns, self.period_ns);
         if self.is_idle() {
             return Demand::none(slots);
         }
-        let shape = shape.filter(|_| !self.is_censored());
-        if let Some(demand) = shape.and_then(|shape| shape.demand(used, slots, number)) {
-            return demand;
+        if self.is_throttled() {
+            return self.guessed(slots, Arrival::Throttled, number);
         }
-        let counted = self.periods.map_or(slots, |periods| periods.min(u64::from(slots)) as u32);
-        let is_burst = counted < slots;
-        let active = if is_burst { counted.saturating_sub(1).max(1) } else { slots };
-        let parallelism = ((used + denied) / (f64::from(active) * PERIOD_NS) - TOLERANCE).ceil().max(1.0);
-        // Denied time is threads that stood still: without a gap they would have run, before one they ran later.
-        match is_burst {
+        let traced = traces.demand(self.used_ns as f64, slots, number);
+        traced.unwrap_or_else(|| self.guessed(slots, Arrival::Unknown, number))
+    }
+
+    fn guessed(&self, slots: Slots, arrival: Arrival, number: u64) -> Demand {
+        let (used, throttled) = (self.used_ns as f64, self.throttled_ns as f64);
+        let all = slots.count();
+        let counted = self.periods.map_or(all, |periods| periods.min(u64::from(all)) as u32);
+        let has_gap = counted < all;
+        let active = if has_gap { counted.saturating_sub(1).max(1) } else { all };
+        let busy_ns = f64::from(active) * slots.length_ns;
+        let parallelism = ((used + throttled) / busy_ns - TOLERANCE).ceil().max(1.0);
+        // Throttled time is threads that stood still: without a gap they would have run, before one they ran later.
+        let mut demand = match has_gap {
             true => Demand::burst(used, parallelism, slots, phase(number)),
-            false => Demand::steady(used + denied, parallelism, slots),
-        }
+            false => Demand::steady(used + throttled, parallelism, slots),
+        };
+        demand.arrival = arrival;
+        demand
     }
 }
 

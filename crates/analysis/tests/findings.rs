@@ -53,7 +53,7 @@ fn cases() -> Vec<(Kind, Change)> {
         (Kind::ParallelismAboveLimit, |facts| set_limit(facts, 1.0)),
         (Kind::ParallelismBelowLimit, |facts| set_limit(facts, 3.0)),
         (Kind::ThrottledByOwnQuota, |facts| facts.throttled_share = Some(0.06)),
-        (Kind::ThrottledByAncestor, |facts| facts.ancestor_denied_cores = Some(0.06)),
+        (Kind::ThrottledByAncestor, |facts| facts.ancestor_throttled_rate = Some(0.06)),
         (Kind::LimitTooTightForBursts, |facts| {
             facts.throttled_share = Some(0.02);
             facts.cpu.burst_seconds = Some(0.05);
@@ -64,7 +64,7 @@ fn cases() -> Vec<(Kind, Change)> {
         (Kind::NoMemoryLimit, |facts| facts.memory_limit = None),
         (Kind::HeapLimitUnset, |facts| facts.runtime = Some(go("go1.25.1", Some(2), &[]))),
         (Kind::GoIgnoresLimit, |facts| facts.runtime = Some(go("go1.24.9", None, &[("GOMEMLIMIT", "700MiB")]))),
-        (Kind::NoisyNeighbour, |facts| facts.contention_share = Some(0.11)),
+        (Kind::NoisyNeighbor, |facts| facts.contention_share = Some(0.11)),
         (Kind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
     ]
 }
@@ -161,7 +161,7 @@ fn what_has_used_more_than_it_runs_at_once_has_threads_that_nobody_knows() {
 fn threads_are_advised_for_the_limit_that_is_advised_with_them() {
     let variables = |advised: f64| -> Vec<_> {
         let mut facts = Facts { throttled_share: Some(0.5), ..threads(0.5, Some(8), "go1.24.9") };
-        facts.cpu.limit = Some(LimitAdvice { cores: advised, throttled_share: 0.0, is_lower_bound: true });
+        facts.cpu.limit = Some(LimitAdvice { cores: advised, is_lower_bound: true, ..LimitAdvice::default() });
         let patch = merged(findings(&facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap();
         let container = patch["spec"]["template"]["spec"]["containers"][0].clone();
         let limit = container["resources"]["limits"]["cpu"].as_str().unwrap().to_owned();
@@ -173,9 +173,9 @@ fn threads_are_advised_for_the_limit_that_is_advised_with_them() {
 }
 
 #[test]
-fn what_hardly_runs_has_no_noisy_neighbour() {
+fn what_hardly_runs_has_no_noisy_neighbor() {
     let mut facts = Facts { contention_share: Some(5.0), ..sound() };
-    assert_eq!(kinds(&facts), [Kind::NoisyNeighbour]);
+    assert_eq!(kinds(&facts), [Kind::NoisyNeighbor]);
     (facts.cpu.request_cores, facts.request_cores) = (Some(0.009), Some(0.01));
     assert_eq!(kinds(&facts), []);
     facts.cpu.request_cores = None;
@@ -186,7 +186,7 @@ fn what_hardly_runs_has_no_noisy_neighbour() {
 fn a_limit_that_the_pod_does_not_allow_is_not_counted_on() {
     let pod = PodQuota { limit_cores: 1.0, throttles: false, is_of_the_spec: true, advised_cores: None };
     let mut facts = Facts { throttled_share: Some(0.5), pod: Some(pod), ..threads(0.5, Some(8), "go1.24.9") };
-    facts.cpu.limit = Some(LimitAdvice { cores: 8.0, throttled_share: 0.0, is_lower_bound: true });
+    facts.cpu.limit = Some(LimitAdvice { cores: 8.0, is_lower_bound: true, ..LimitAdvice::default() });
     let patch = merged(findings(&facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap();
     assert_eq!(patch["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"], "1");
 }
@@ -243,7 +243,7 @@ fn a_name_is_the_same_in_the_code_and_in_json() {
 fn the_change_is_a_patch_of_the_workload() {
     let mut facts = sound();
     facts.throttled_share = Some(0.5);
-    facts.cpu.limit = Some(LimitAdvice { cores: 2.5, throttled_share: 0.0, is_lower_bound: true });
+    facts.cpu.limit = Some(LimitAdvice { cores: 2.5, is_lower_bound: true, ..LimitAdvice::default() });
     let container = serde_json::json!({ "name": "app", "resources": { "limits": { "cpu": "2500m" } } });
     let patch = serde_json::json!({ "spec": { "template": { "spec": { "containers": [container] } } } });
     assert_eq!(findings(&facts)[0].patch, Some(patch));

@@ -8,15 +8,15 @@ fn member(own_limit_cores: Option<f64>, advised_cores: Option<f64>) -> Member {
 }
 
 /// A container that a quota above it denies a fifth of a core, under what its pod has.
-fn denied(own_limit_cores: Option<f64>, lowest: f64, pod: Option<PodQuota>) -> Facts {
-    let limit = Some(LimitAdvice { cores: 3.0, throttled_share: 0.0, is_lower_bound: true });
+fn throttled_by_pod(own_limit_cores: Option<f64>, lowest: f64, pod: Option<PodQuota>) -> Facts {
+    let limit = Some(LimitAdvice { cores: 3.0, is_lower_bound: true, ..LimitAdvice::default() });
     Facts {
         container: "app".into(),
         limit_cores: Some(lowest),
         own_limit_cores,
         pod,
         request_cores: Some(1.0),
-        ancestor_denied_cores: Some(0.2),
+        ancestor_throttled_rate: Some(0.2),
         memory_limit: Some(1 << 30),
         memory_request: Some(1 << 30),
         cpu: CpuAdvice { windows: 3600, limit, request_cores: Some(0.9), ..CpuAdvice::default() },
@@ -56,7 +56,7 @@ fn what_is_advised_for_a_pod_is_the_sum_and_nothing_while_one_is_unknown() {
 #[test]
 fn a_container_without_a_limit_under_its_pods_is_helped_by_a_patch_of_the_pod() {
     let pod = PodQuota::of(1.0, true, &[member(None, Some(3.0)), member(None, Some(0.5))]);
-    let found = only(&denied(None, 1.0, Some(pod)));
+    let found = only(&throttled_by_pod(None, 1.0, Some(pod)));
     assert_eq!(found.kind, Kind::ThrottledByAncestor);
     assert_eq!((found.evidence["podLimitCores"], found.evidence["recommendedPodLimitCores"]), (1.0, 3.5));
     let spec = json!({ "resources": { "limits": { "cpu": "3500m" } } });
@@ -66,7 +66,7 @@ fn a_container_without_a_limit_under_its_pods_is_helped_by_a_patch_of_the_pod() 
 #[test]
 fn a_limit_that_does_not_bind_is_not_the_one_to_raise() {
     let pod = PodQuota::of(1.0, true, &[member(Some(4.0), Some(3.0))]);
-    let found = only(&denied(Some(4.0), 1.0, Some(pod)));
+    let found = only(&throttled_by_pod(Some(4.0), 1.0, Some(pod)));
     assert_eq!(
         found.patch.unwrap()["spec"]["template"]["spec"],
         json!({ "resources": { "limits": { "cpu": "3000m" } } })
@@ -84,7 +84,7 @@ fn nothing_is_patched_where_the_pods_spec_says_nothing_and_the_reason_is_told() 
         (None, "above the pod"),
         (Some(unknown), "no higher limit of the pod"),
     ] {
-        let found = only(&denied(None, 1.0, pod));
+        let found = only(&throttled_by_pod(None, 1.0, pod));
         assert_eq!(found.patch, None, "{pod:?}");
         assert!(found.no_patch.as_deref().unwrap().contains(reason), "{pod:?}: {found:?}");
     }
@@ -93,7 +93,7 @@ fn nothing_is_patched_where_the_pods_spec_says_nothing_and_the_reason_is_told() 
 #[test]
 fn a_pods_quota_is_no_limit_of_the_container() {
     let pod = PodQuota::of(1.5, false, &[member(None, None)]);
-    let mut facts = Facts { ancestor_denied_cores: None, runtime: jvm(1), ..denied(None, 1.5, Some(pod)) };
+    let mut facts = Facts { ancestor_throttled_rate: None, runtime: jvm(1), ..throttled_by_pod(None, 1.5, Some(pod)) };
     assert_eq!(findings(&facts), [], "a fraction of the pod's is not its own, nor are more cores wasted by it alone");
     facts.limit_cores = Some(4.0);
     assert_eq!(findings(&facts), []);
@@ -104,7 +104,8 @@ fn a_pods_quota_is_no_limit_of_the_container() {
 
 #[test]
 fn its_own_limit_is_told_and_compared_where_a_lower_one_is_above_it() {
-    let mut facts = Facts { ancestor_denied_cores: None, throttled_share: Some(0.5), ..denied(Some(4.0), 2.0, None) };
+    let mut facts =
+        Facts { ancestor_throttled_rate: None, throttled_share: Some(0.5), ..throttled_by_pod(Some(4.0), 2.0, None) };
     let found = only(&facts);
     assert_eq!((found.evidence["limitCores"], found.patch), (4.0, None), "3 cores would lower it");
     facts.runtime = jvm(2);
@@ -115,8 +116,11 @@ fn its_own_limit_is_told_and_compared_where_a_lower_one_is_above_it() {
 #[test]
 fn no_limit_is_advised_that_kubernetes_would_refuse() {
     let pod = PodQuota::of(2.0, true, &[member(Some(1.0), Some(3.0)), member(None, None)]);
-    let mut facts =
-        Facts { ancestor_denied_cores: None, throttled_share: Some(0.5), ..denied(Some(1.0), 1.0, Some(pod)) };
+    let mut facts = Facts {
+        ancestor_throttled_rate: None,
+        throttled_share: Some(0.5),
+        ..throttled_by_pod(Some(1.0), 1.0, Some(pod))
+    };
     assert!(only(&facts).no_patch.unwrap().contains("the pod's own limit is lower"));
     facts.pod = Some(PodQuota { limit_cores: 3.0, ..pod });
     assert!(only(&facts).patch.is_some());

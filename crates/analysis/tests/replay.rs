@@ -1,6 +1,9 @@
 //! The replay's rule, in vectors and properties.
 
-use analysis::{Bandwidth, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, Replay, Window};
+use analysis::{
+    Bandwidth, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS, Replay, UsageTrace,
+    UsageTraces, Window,
+};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -8,17 +11,21 @@ const MS: u64 = 1_000_000;
 /// A window whose counters show no throttling.
 fn window(used_ms: u64, periods: u64) -> Window {
     let (periods, throttled_periods) = (Some(periods), Some(0));
-    Window { used_ns: used_ms * MS, denied_ns: 0, periods, throttled_periods, length_ns: 1000 * MS }
+    Window { used_ns: used_ms * MS, periods, throttled_periods, length_ns: 1000 * MS, ..Window::default() }
+}
+
+/// Two seconds in which each second has this much, evenly.
+fn steady_trace(used_ms: u64) -> UsageTrace {
+    let readings: Vec<_> = (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * used_ms * MS / 50)).collect();
+    UsageTrace::from_readings(&readings).unwrap()
 }
 
 fn replayed(window: Window, limit_cores: f64, burst_ms: f64) -> Count {
-    let bandwidth = Bandwidth { limit_cores, burst_ns: burst_ms * 1e6 };
-    let mut replay = Replay::new(bandwidth);
+    let bandwidth = Bandwidth { limit_cores, burst_share: burst_ms / (limit_cores * 100.0) };
+    let mut replay = Replay::default();
     let mut total = Count::default();
     for number in 0..600 {
-        let count = replay.window(bandwidth, &window, None, number);
-        total.periods += count.periods;
-        total.throttled += count.throttled;
+        total = total.plus(replay.window(bandwidth, &window, &UsageTraces::default(), number));
     }
     total
 }
@@ -68,7 +75,7 @@ fn what_was_saved_up_carries_a_burst() {
 #[test]
 fn the_smallest_limit_and_burst_under_the_objective_are_told_and_marked() {
     let mut history = History::default();
-    let throttled = Window { denied_ns: 80 * MS, throttled_periods: Some(1), ..window(30, 3) };
+    let throttled = Window { throttled_ns: 80 * MS, throttled_periods: Some(1), ..window(30, 3) };
     (0..900).for_each(|_| history.push(&throttled, Some(0.2)));
     let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
     let limit = advice.limit.unwrap();
@@ -80,6 +87,7 @@ fn the_smallest_limit_and_burst_under_the_objective_are_told_and_marked() {
 #[test]
 fn unhindered_demand_gives_a_limit_that_is_no_bound_and_needs_no_burst() {
     let mut history = History::default();
+    history.learn(steady_trace(700));
     (0..900).for_each(|_| history.push(&window(700, 10), Some(4.0)));
     let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
     let limit = advice.limit.unwrap();
@@ -91,38 +99,39 @@ fn nothing_is_said_of_what_was_hardly_seen() {
     let mut history = History::default();
     (0..299).for_each(|_| history.push(&window(700, 10), None));
     let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
-    assert_eq!(advice, CpuAdvice { windows: 299, ..CpuAdvice::default() });
+    assert_eq!(advice, CpuAdvice { windows: 299, watched_seconds: 299, ..CpuAdvice::default() });
 }
 
 #[test]
 fn six_hours_are_kept_in_bounded_memory_and_older_windows_go() {
     let mut history = History::default();
     (0..1200).for_each(|_| history.push(&window(3000, 10), Some(4.0)));
-    (0..analysis::RETAINED_WINDOWS).for_each(|_| history.push(&window(90, 10), Some(4.0)));
-    assert_eq!(history.windows(), analysis::RETAINED_WINDOWS);
+    (0..analysis::REPLAYED_SECONDS).for_each(|_| history.push(&window(90, 10), Some(4.0)));
+    assert_eq!(history.replayed_seconds(), analysis::REPLAYED_SECONDS);
     assert_eq!(CpuAdvice::from_history(&history, OBJECTIVE, 300).limit.unwrap().cores, 0.1);
     assert!(500 * History::bytes_when_full() <= 16 << 20, "{} bytes", History::bytes_when_full());
 }
 
 fn windows() -> impl Strategy<Value = Vec<Window>> {
     let one =
-        (0_u64..4000, 0_u64..3000, prop::option::of(0_u64..12)).prop_map(|(used_ms, denied_ms, periods)| Window {
+        (0_u64..4000, 0_u64..3000, prop::option::of(0_u64..12)).prop_map(|(used_ms, throttled_ms, periods)| Window {
             used_ns: used_ms * MS,
-            denied_ns: denied_ms * MS,
+            throttled_ns: throttled_ms * MS,
             periods,
-            throttled_periods: periods.map(|periods| periods.min(denied_ms)),
+            throttled_periods: periods.map(|periods| periods.min(throttled_ms)),
             length_ns: 1000 * MS,
+            ..Window::default()
         });
     prop::collection::vec(one, 1..200)
 }
 
 proptest! {
     #[test]
-    fn no_more_periods_are_throttled_than_there_are(windows in windows(), limit in 0.01_f64..8.0, burst in 0.0_f64..1e9) {
-        let bandwidth = Bandwidth { limit_cores: limit, burst_ns: burst };
-        let mut replay = Replay::new(bandwidth);
+    fn no_more_periods_are_throttled_than_there_are(windows in windows(), limit in 0.01_f64..8.0, burst in 0.0_f64..1.5) {
+        let bandwidth = Bandwidth { limit_cores: limit, burst_share: burst };
+        let mut replay = Replay::default();
         for (number, window) in windows.iter().enumerate() {
-            let count = replay.window(bandwidth, window, None, number as u64);
+            let count = replay.window(bandwidth, window, &UsageTraces::default(), number as u64);
             prop_assert!(count.throttled <= count.periods && count.periods <= 10);
         }
     }
@@ -148,20 +157,19 @@ proptest! {
         let mut history = History::default();
         windows.iter().for_each(|window| history.push(window, limit));
         let replayed = |bandwidth| {
-            let mut replay = Replay::new(bandwidth);
-            let counts = (1..).zip(&windows).map(|(number, window)| replay.window(bandwidth, window, None, number));
-            let add = |sum: Count, count: Count| Count {
-                periods: sum.periods + count.periods,
-                throttled: sum.throttled + count.throttled,
-            };
-            counts.fold(Count::default(), add)
+            let (mut replay, traces) = (Replay::default(), UsageTraces::default());
+            let counts = (1..).zip(&windows).map(|(number, window)| replay.window(bandwidth, window, &traces, number));
+            counts.fold(Count::default(), Count::plus)
         };
         for (limit_cores, count) in history.limits() {
-            prop_assert_eq!(count, replayed(Bandwidth { limit_cores, burst_ns: 0.0 }), "{} cores", limit_cores);
+            let alone = replayed(Bandwidth { limit_cores, burst_share: 0.0 });
+            prop_assert_eq!((count.periods, count.throttled), (alone.periods, alone.throttled), "{} cores", limit_cores);
+            prop_assert!(count.throttled_at_most <= alone.throttled_at_most, "{} cores", limit_cores);
         }
         for (seconds, count) in history.bursts() {
-            let bandwidth = Bandwidth { limit_cores: limit.unwrap(), burst_ns: seconds * 1e9 };
-            prop_assert_eq!(count, replayed(bandwidth), "a burst of {} s", seconds);
+            let limit_cores = limit.unwrap();
+            let alone = replayed(Bandwidth { limit_cores, burst_share: seconds / (limit_cores * 0.1) });
+            prop_assert_eq!((count.periods, count.throttled), (alone.periods, alone.throttled), "{} s of burst", seconds);
         }
         prop_assert_eq!(history.windows(), windows.len());
     }
@@ -170,7 +178,7 @@ proptest! {
     fn a_quantile_covers_its_share(used in prop::collection::vec(0_u64..60_000, 1..300)) {
         let mut history = History::default();
         used.iter().for_each(|&ms| history.push(&window(ms, 10), None));
-        let p95 = history.use_quantile(0.95).unwrap();
+        let p95 = history.usage().quantile(0.95).unwrap();
         let covered = used.iter().filter(|&&ms| ms as f64 / 1000.0 <= p95 * 1.000_001).count();
         prop_assert!(covered as f64 >= used.len() as f64 * 0.95);
     }

@@ -25,6 +25,8 @@ pub struct AdviceRow {
     pub objective: Arc<str>,
     /// Cores.
     pub limit_cores: Option<f64>,
+    /// Whether that is what suffices (`exact`) or the least that may (`lower`), as the label has it.
+    pub limit_bound: &'static str,
     /// Seconds of `cpu.max.burst`.
     pub burst_seconds: Option<f64>,
     /// Bytes.

@@ -27,7 +27,7 @@ use crate::probe::NodeProbe;
 use crate::publish::{Published, Publisher};
 use crate::series::{ContainerSeries, PodSeries, Table};
 use crate::slow::Slow;
-use crate::snapshot::FeatureState;
+use crate::snapshot::{FeatureState, ends_window};
 use crate::tasks::TaskScan;
 use crate::tree::Tree;
 use crate::waits::WaitsSlot;
@@ -43,9 +43,6 @@ const NEWS_EVERY: Duration = Duration::from_millis(100);
 
 /// Polling interval while a cgroup is shown without a name.
 const NAMES_EVERY: Duration = Duration::from_secs(1);
-
-/// Of the histogram of throttled windows, where ticks are no longer.
-const WINDOW: Duration = Duration::from_secs(1);
 
 /// What the sampler reads and how often.
 #[derive(Debug, Clone)]
@@ -102,6 +99,8 @@ pub struct Sampler {
     again: Vec<(Instant, CgroupId)>,
     path: PathBuf,
     window_began: Option<Instant>,
+    /// When the last tick read the counters.
+    read_at: Option<Instant>,
     features: Vec<FeatureState>,
     waits: WaitsSlot,
 }
@@ -146,6 +145,7 @@ impl Sampler {
             again: Vec::new(),
             path: PathBuf::new(),
             window_began: None,
+            read_at: None,
             features: Vec::new(),
             waits: WaitsSlot::default(),
         })
@@ -224,6 +224,7 @@ impl Sampler {
 
     /// One tick at `now`.
     pub fn tick(&mut self, now: Instant) {
+        let began = Instant::now();
         self.tree.tick += 1;
         self.tree.now = now;
         self.attend();
@@ -236,6 +237,7 @@ impl Sampler {
         }
         self.rename(now);
         self.watch_exits(self.walked == Some(now));
+        self.read_at = Some(now + began.elapsed());
         self.read_all();
         self.awaits_news |= self.awaits_usage();
         self.read_slow_round();
@@ -248,11 +250,9 @@ impl Sampler {
         self.publish();
     }
 
-    /// Ends the window when it is a second long, or a tick where ticks are longer.
     fn close_windows(&mut self, now: Instant) {
         let began = *self.window_began.get_or_insert(now);
-        // Half a tick of tolerance: a tick that comes a little early must not make a window of two.
-        if now.duration_since(began) + self.interval().min(WINDOW) / 2 < WINDOW {
+        if !ends_window(began, now, self.interval()) {
             return;
         }
         self.window_began = Some(now);

@@ -4,7 +4,7 @@
 //! Counters are accumulated over a container's restarts for as long as the agent lives, so they never go back.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use pods::model::ContainerKind;
 
@@ -17,6 +17,8 @@ pub struct NodeSnapshot {
     pub sequence: u64,
     /// Wall-clock time of the tick; `None` before the first.
     pub taken: Option<SystemTime>,
+    /// When the tick read the counters, by the monotonic clock; `None` before the first.
+    pub read_at: Option<Instant>,
     /// Time between ticks in force (the governor may have lengthened what was configured).
     pub interval: Duration,
     /// One row a container, in the order of (namespace, pod, container).
@@ -31,6 +33,17 @@ pub struct NodeSnapshot {
     pub node: NodeRow,
     /// What the sampler says of itself.
     pub sampler: SamplerRow,
+}
+
+/// Length of a window, where ticks are no longer.
+pub const WINDOW: Duration = Duration::from_secs(1);
+
+/// Whether a tick ends the window that began at `began`: when the window is a second long, or with each tick where ticks
+/// are longer.
+#[must_use]
+pub fn ends_window(began: Instant, tick: Instant, interval: Duration) -> bool {
+    // Half a tick of tolerance: a tick that comes a little early must not make a window of two.
+    tick.saturating_duration_since(began) + interval.min(WINDOW) / 2 >= WINDOW
 }
 
 /// Who a container's series belong to. Made once, when the name becomes known, and shared by all later snapshots.

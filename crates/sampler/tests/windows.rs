@@ -43,3 +43,15 @@ fn a_window_is_the_interval_where_that_is_longer() {
         assert_eq!(windows(interval, interval * 7, interval / 10), [7, 0], "every {seconds} s");
     }
 }
+
+#[test]
+fn a_snapshot_has_the_time_at_which_its_counters_were_read() {
+    let interval = Duration::from_secs(60);
+    let mut node = Node::with(1, DescriptorBudget::from_limit(4096), interval);
+    node.tick();
+    let first = node.latest().read_at.unwrap();
+    node.tick_late(interval / 10);
+    let apart = node.latest().read_at.unwrap().duration_since(first);
+    // Not to the nanosecond: a tick looks for new cgroups before it reads.
+    assert!(apart.abs_diff(Duration::from_secs(66)) < Duration::from_secs(5), "{apart:?}");
+}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use analysis::{Bandwidth, Count, READ_EVERY_NS, READINGS, Replay, Stretch, Window};
+use analysis::{Bandwidth, Count, READ_EVERY_NS, READINGS, Replay, UsageTrace, UsageTraces, Window};
 
 use super::shapes::Shape;
 use crate::support::{Cgroup, Running, Workload};
@@ -28,7 +28,8 @@ pub(super) struct Load<'a> {
 impl<'a> Load<'a> {
     /// Starts the load in this cgroup.
     pub(super) fn start(cgroup: Cgroup, shape: &'a Shape, limit_cores: f64) -> Self {
-        cgroup.set_quota_usec((limit_cores * 100_000.0) as u64, 100_000);
+        let period_usec = shape.period.as_micros() as u64;
+        cgroup.set_quota_usec((limit_cores * period_usec as f64) as u64, period_usec);
         let running = shape.load.iter().map(|load| cgroup.spawn(load)).collect();
         Self { shape, limit_cores, cgroup, running }
     }
@@ -37,7 +38,7 @@ impl<'a> Load<'a> {
     pub(super) fn count(&self) -> Count {
         let stat = self.cgroup.cpu_stat();
         let number = |key: &str| u32::try_from(stat[key]).unwrap();
-        Count { periods: number("nr_periods"), throttled: number("nr_throttled") }
+        Count { periods: number("nr_periods"), throttled: number("nr_throttled"), ..Count::default() }
     }
 
     /// CPU time used, nanoseconds.
@@ -81,7 +82,8 @@ impl Record {
                 record.readings.push((at_ns, used_ns));
                 if tick > 0 && tick.is_multiple_of(READINGS_A_WINDOW) {
                     let now = (at_ns, used_ns, load.count());
-                    record.windows.push(window(std::mem::replace(mark, now), now));
+                    let period_ns = load.shape.period.as_nanos() as u64;
+                    record.windows.push(Window { period_ns, ..window(std::mem::replace(mark, now), now) });
                 }
             }
         }
@@ -91,20 +93,19 @@ impl Record {
 
     /// Two seconds that were read in time, which the agent tries for until it has them; `None` where nothing ran, or
     /// this machine was too busy to read on.
-    pub(super) fn shape(&self) -> Option<Stretch> {
-        self.readings.windows(READINGS).step_by(5).find_map(Stretch::from_readings)
+    pub(super) fn trace(&self) -> Option<UsageTrace> {
+        self.readings.windows(READINGS).step_by(5).find_map(UsageTrace::from_readings)
     }
 
     /// The share of throttled periods that the replay finds at a limit.
     pub(super) fn replayed(&self, limit_cores: f64) -> f64 {
-        let shape = self.shape();
-        let bandwidth = Bandwidth { limit_cores, burst_ns: 0.0 };
-        let mut replay = Replay::new(bandwidth);
+        let mut traces = UsageTraces::default();
+        self.trace().into_iter().for_each(|trace| traces.learn(trace));
+        let bandwidth = Bandwidth { limit_cores, burst_share: 0.0 };
+        let mut replay = Replay::default();
         let mut total = Count::default();
         for (number, window) in (0..ROUNDS * self.windows.len() as u64).zip(self.windows.iter().cycle()) {
-            let count = replay.window(bandwidth, window, shape.as_ref(), number);
-            total.periods += count.periods;
-            total.throttled += count.throttled;
+            total = total.plus(replay.window(bandwidth, window, &traces, number));
         }
         total.share().unwrap_or(0.0)
     }
@@ -114,9 +115,9 @@ impl Record {
 fn window(then: (u64, u64, Count), now: (u64, u64, Count)) -> Window {
     Window {
         used_ns: now.1 - then.1,
-        denied_ns: 0,
         periods: Some((now.2.periods - then.2.periods).into()),
         throttled_periods: Some((now.2.throttled - then.2.throttled).into()),
         length_ns: now.0 - then.0,
+        ..Window::default()
     }
 }

@@ -6,5 +6,7 @@
 mod command;
 mod go;
 mod load;
+mod rare_bursts;
 mod replay;
 mod shapes;
+mod windows;

@@ -89,7 +89,8 @@ fn run(batch: &Batch) -> (Vec<Row>, f64) {
     let records = Record::take(&unhindered, batch.length);
     let rows = limited.iter().zip(before).map(|(load, before)| {
         let after = load.count();
-        let kernel = Count { periods: after.periods - before.periods, throttled: after.throttled - before.throttled };
+        let (periods, throttled) = (after.periods - before.periods, after.throttled - before.throttled);
+        let kernel = Count { periods, throttled, ..Count::default() };
         let at = unhindered.iter().position(|other| std::ptr::eq(other.shape, load.shape)).unwrap();
         let replayed = records[at].replayed(load.limit_cores);
         Row { name: load.shape.name, limit_cores: load.limit_cores, kernel, replayed }
@@ -97,7 +98,7 @@ fn run(batch: &Batch) -> (Vec<Row>, f64) {
     let rows = rows.collect();
     let now = ran_and_waited_ns(&unhindered);
     let is_read =
-        unhindered.iter().zip(&records).all(|(load, record)| load.shape.load.is_empty() || record.shape().is_some());
+        unhindered.iter().zip(&records).all(|(load, record)| load.shape.load.is_empty() || record.trace().is_some());
     let waited = (now.1 - then.1) as f64 / (now.0 - then.0) as f64;
     (rows, if is_read { waited } else { f64::INFINITY })
 }

@@ -10,6 +10,8 @@ pub(super) struct Shape {
     pub(super) load: Vec<Workload>,
     /// Cores.
     pub(super) limits: &'static [f64],
+    /// CFS period.
+    pub(super) period: Duration,
 }
 
 /// Loads that run side by side, with CPU time to spare, for some time.
@@ -23,7 +25,7 @@ fn burst(threads: u32, cpu_ms: u64, every_ms: u64) -> Workload {
 }
 
 fn shape(name: &'static str, load: impl Into<Vec<Workload>>, limits: &'static [f64]) -> Shape {
-    Shape { name, load: load.into(), limits }
+    Shape { name, load: load.into(), limits, period: Duration::from_millis(100) }
 }
 
 fn batch(length_ms: u64, shapes: impl Into<Vec<Shape>>) -> Batch {
@@ -66,6 +68,13 @@ pub(super) fn batches() -> Vec<Batch> {
                 shape("1 ms every 10 ms", [burst(1, 1, 10)], &[0.05, 0.15]),
                 shape("3 ms every 10 ms", [burst(1, 3, 10)], &[0.2, 0.4]),
             ],
+        ),
+        batch(
+            6_100,
+            [Shape {
+                period: Duration::from_millis(10),
+                ..shape("150 ms every 610 ms, in periods of 10 ms", [burst(1, 150, 610)], &[0.3, 0.5, 1.25])
+            }],
         ),
         batch(3_000, [shape("two threads, 2 ms each every 10 ms", [burst(2, 2, 10)], &[0.3, 0.5])]),
         batch(3_000, [shape("a thread without a pause", [Workload::Spin { threads: 1 }], &[0.2])]),

@@ -26,11 +26,12 @@ pub(crate) static ADVICE: &[Metric<AdviceRow>] = &[
     .read(|row, out| out.count(row.parallelism.map(u64::from))),
     gauge(
         "cpuwarden_container_recommended_cpu_limit_cores",
-        ADVISED,
+        &["objective", "bound"],
         "Smallest CPU limit, of those that were tried, that keeps the share of throttled periods under the objective, by \
-         a replay of the last hours; a lower bound while throttling hides demand.",
+         a replay of the last six hours. Bound lower: a higher limit may be needed, because a quota throttled or it is not \
+         known when the work of some windows came up; bound exact: it suffices.",
     )
-    .read(|row, out| out.with([&*row.objective]).number(row.limit_cores)),
+    .read(|row, out| out.with([&*row.objective, row.limit_bound]).number(row.limit_cores)),
     gauge(
         "cpuwarden_container_recommended_cpu_burst_seconds",
         ADVISED,

@@ -47,6 +47,7 @@ pub(crate) fn advised(pod: &str) -> AdviceRow {
         parallelism: Some(8),
         objective: "0.01".into(),
         limit_cores: Some(1.5),
+        limit_bound: "lower",
         burst_seconds: Some(0.05),
         memory_soft_limit_bytes: Some(700 << 20),
     }
@@ -56,6 +57,7 @@ pub(crate) fn advised(pod: &str) -> AdviceRow {
 pub(crate) fn node(containers: usize) -> NodeSnapshot {
     NodeSnapshot {
         sequence: 7,
+        read_at: None,
         taken: Some(taken()),
         interval: Duration::from_secs(1),
         containers: (0..containers).map(container).collect(),

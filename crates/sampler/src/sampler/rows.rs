@@ -12,12 +12,13 @@ use crate::tree::Tree;
 
 impl Sampler {
     pub(super) fn publish(&mut self) {
-        let interval = self.interval();
+        let (interval, read_at) = (self.interval(), self.read_at);
         let scan = self.tasks.cost();
         let Self { publisher, containers, pods, tree, probe, errors, buffer, features, waits, .. } = self;
         publisher.publish(|snapshot| {
             snapshot.sequence = tree.tick;
             snapshot.taken = Some(SystemTime::now());
+            snapshot.read_at = read_at;
             snapshot.interval = interval;
             containers.publish(&mut snapshot.containers);
             snapshot.waits = waits.latest();

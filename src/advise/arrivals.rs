@@ -1,4 +1,4 @@
-//! How the work of busy containers arrives inside a second: a few at a time are read every 20 ms for two seconds.
+//! When the work of busy containers comes up inside a second: a few at a time are read every 20 ms for two seconds.
 //!
 //! A thread of its own, so that the sampler's ticks and the endpoint never wait for it. Waking costs more than reading:
 //! several are read side by side, and once each has been, none for a while.
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use analysis::{READ_EVERY_NS, READINGS, Stretch};
+use analysis::{READ_EVERY_NS, READINGS, UsageTrace};
 use cgroupfs::{Hierarchy, KeptFile, Version};
 use kernel_text::{CpuStat, parse_u64};
 
@@ -25,7 +25,7 @@ const IDLE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(6);
 
 /// The running thread, which ends when this is dropped.
-pub(crate) struct Shaping {
+pub(crate) struct ArrivalSampler {
     _stop: mpsc::Sender<()>,
 }
 
@@ -33,16 +33,16 @@ pub(crate) struct Shaping {
 ///
 /// # Errors
 /// The system has no thread left.
-pub(crate) fn follow_shapes(advisor: Advisor, hierarchy: Hierarchy) -> std::io::Result<Shaping> {
+pub(crate) fn sample_arrivals(advisor: Advisor, hierarchy: Hierarchy) -> std::io::Result<ArrivalSampler> {
     let (stop, stopped) = mpsc::channel();
-    let run = move || while follow_once(&advisor, &hierarchy, &stopped).is_some() {};
-    std::thread::Builder::new().name("shapes".to_owned()).spawn(run)?;
-    Ok(Shaping { _stop: stop })
+    let run = move || while sample_once(&advisor, &hierarchy, &stopped).is_some() {};
+    std::thread::Builder::new().name("arrivals".to_owned()).spawn(run)?;
+    Ok(ArrivalSampler { _stop: stop })
 }
 
 /// `None` when it is to end.
-fn follow_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>) -> Option<()> {
-    let wanted = advisor.wanted_shapes(SIDE_BY_SIDE);
+fn sample_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>) -> Option<()> {
+    let wanted = advisor.due_for_trace(SIDE_BY_SIDE);
     let mut readers: Vec<_> =
         wanted.iter().filter_map(|(labels, cgroup)| Some((labels, Reader::open(hierarchy, cgroup)?))).collect();
     if readers.is_empty() {
@@ -54,11 +54,11 @@ fn follow_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>)
         readers.iter_mut().for_each(|(_, reader)| reader.read(began));
     }
     for (labels, reader) in &readers {
-        if let Some(stretch) = Stretch::from_readings(&reader.readings) {
-            advisor.propose(labels, stretch);
+        if let Some(trace) = UsageTrace::from_readings(&reader.readings) {
+            advisor.learn(labels, trace);
         }
     }
-    if advisor.awaits_first_look() { Some(()) } else { wait(stopped, PAUSE) }
+    if advisor.awaits_first_trace() { Some(()) } else { wait(stopped, PAUSE) }
 }
 
 fn wait(stopped: &Receiver<()>, time: Duration) -> Option<()> {

@@ -1,9 +1,10 @@
 //! What is gathered of one container, and the facts that come of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use analysis::{
-    CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady, Stretch, Window, memory_advice,
+    CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady, UsageTrace, Window, memory_advice,
 };
 use metrics::AdviceRow;
 use pods::model::ContainerKind;
@@ -16,16 +17,16 @@ use super::program::{Program, own_limit_cores};
 const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
 /// Seconds in which the live set's proxy may double again after a low.
 const LIVE_SET_SECONDS: f64 = 3600.0;
-/// Windows between two evaluations of the figures that are shown: a minute.
-const EVALUATE_EVERY: u64 = 60;
-/// Windows that must pass undisturbed before and after a shape is taken for the container's own: it spans two.
-const CALM_WINDOWS: u64 = 3;
-/// CPU time of a window that is worth a look at its shape, nanoseconds.
-const BUSY_NS: u64 = 1_000_000;
+/// Time between two evaluations of the figures that are shown.
+const EVALUATE_EVERY: Duration = Duration::from_secs(60);
+/// Time without throttling before and after a usage trace is taken for the container's own: it spans two seconds.
+const UNTHROTTLED: Duration = Duration::from_secs(3);
+/// Use of a window that is worth a trace, cores.
+const BUSY_CORES: f64 = 0.001;
 /// Share of throttled periods from which the CPU counts as short.
 const CPU_SHORT: f64 = 0.05;
 
-/// The part of what was denied above a container that it must have used itself for the denial to be its own: eight
+/// The part of the throttled time above a container that it must have used itself for that time to be its own: eight
 /// threads under a quota of 20 ms use a fortieth.
 const HARDLY: u64 = 200;
 
@@ -36,7 +37,7 @@ struct Sums {
     used: f64,
     periods: f64,
     throttled: f64,
-    ancestor_denied: f64,
+    ancestor_throttled: f64,
     /// Other pods', thread-nanoseconds, by the trace; without it the run-queue delay that was no throttling.
     contention: f64,
     /// What of that its own threads may have made each other wait.
@@ -48,7 +49,7 @@ struct Sums {
 struct Marks {
     used_ns: u64,
     /// By its own quota.
-    denied_ns: u64,
+    throttled_ns: u64,
     periods: u64,
     throttled: u64,
     ancestor_ns: u64,
@@ -60,7 +61,7 @@ impl Marks {
         let cfs = row.cfs.unwrap_or_default();
         Self {
             used_ns: row.user_ns.unwrap_or(0) + row.system_ns.unwrap_or(0),
-            denied_ns: cfs.throttled_ns,
+            throttled_ns: cfs.throttled_ns,
             periods: cfs.periods,
             throttled: cfs.throttled_periods,
             ancestor_ns: row.throttled_ancestor_ns.unwrap_or(0),
@@ -75,56 +76,64 @@ impl Marks {
 
 /// One container's history.
 #[derive(Debug, Default)]
-pub(super) struct Subject {
+pub(super) struct ContainerHistory {
     history: History,
     marks: Option<Marks>,
     sums: Sums,
     /// Its own, and the lowest, cores.
     limits: (Option<f64>, Option<f64>),
     live_set: Option<f64>,
-    windows: u64,
-    /// Windows since something was denied.
-    calm: u64,
+    /// Time that the windows cover.
+    watched: Duration,
+    /// At the last evaluation.
+    evaluated: Duration,
+    /// Time since a quota throttled.
+    unthrottled: Duration,
     is_busy: bool,
-    looked_at: Option<u64>,
-    /// Good from this number of windows on, if nothing is denied until then.
-    proposed: Option<(u64, Stretch)>,
+    /// When a trace of its use was last begun.
+    traced: Option<Duration>,
+    /// Good from this time on, if nothing throttles until then.
+    learned: Option<(Duration, UsageTrace)>,
     limit: Steady,
     cpu: CpuAdvice,
     program: Program,
 }
 
-impl Subject {
+impl ContainerHistory {
     /// Takes in what was counted since the last window.
-    pub(super) fn observe(&mut self, row: &ContainerRow, length_ns: u64, fewest_windows: usize) {
+    pub(super) fn observe(&mut self, row: &ContainerRow, length_ns: u64, after_seconds: u64) {
         let now = Marks::of(row);
         let Some(then) = self.marks.replace(now).filter(|_| length_ns > 0) else { return };
         let own_limit = own_limit_cores(row);
         let has_quota = row.cfs.is_some() && own_limit.is_some();
         let gained = |of: fn(&Marks) -> u64| of(&now).saturating_sub(of(&then));
         let used_ns = gained(|marks| marks.used_ns);
-        let ancestor_ns = Some(gained(|marks| marks.ancestor_ns)).filter(|&denied| may_be_its_own(denied, used_ns));
+        let ancestor_ns = Some(gained(|marks| marks.ancestor_ns)).filter(|&time_ns| may_be_its_own(time_ns, used_ns));
         let ancestor_ns = ancestor_ns.unwrap_or(0);
         let window = Window {
             used_ns,
-            denied_ns: gained(|marks| marks.denied_ns) + ancestor_ns,
+            throttled_ns: gained(|marks| marks.throttled_ns) + ancestor_ns,
             periods: has_quota.then(|| gained(|marks| marks.periods)),
             throttled_periods: has_quota.then(|| gained(|marks| marks.throttled)),
+            period_ns: row.period_usec.map_or(0, |usec| usec * 1000),
             length_ns,
         };
-        self.follow_shape(&window);
+        let before = self.watched;
+        self.watched += Duration::from_nanos(length_ns);
+        self.follow_traces(&window);
         self.history.push(&window, own_limit);
         self.follow_limits(row);
         self.sums.add(&window, ancestor_ns);
         self.sums.add_contention(gained(|marks| marks.contention_ns), own_wait_ns(row, used_ns));
         self.follow_live_set(row, length_ns);
-        self.windows += 1;
-        if self.windows.is_multiple_of(EVALUATE_EVERY) || self.windows == fewest_windows as u64 {
-            self.evaluate(fewest_windows);
+        let after = Duration::from_secs(after_seconds);
+        if self.watched - self.evaluated >= EVALUATE_EVERY || before < after && self.watched >= after {
+            self.evaluated = self.watched;
+            self.evaluate(after_seconds);
         }
     }
 
-    /// What another limit denied is nothing to blame this one for.
+    /// Forgets throttling by a limit that is no longer in force.
     fn follow_limits(&mut self, row: &ContainerRow) {
         let limits = (own_limit_cores(row), row.limit_cores);
         let (own, lowest) = std::mem::replace(&mut self.limits, limits);
@@ -132,35 +141,37 @@ impl Subject {
             (self.sums.periods, self.sums.throttled) = (0.0, 0.0);
         }
         if lowest != limits.1 {
-            self.sums.ancestor_denied = 0.0;
+            self.sums.ancestor_throttled = 0.0;
         }
     }
 
-    /// Windows since its shape was looked for; `None` where there is nothing to see.
-    pub(super) fn windows_without_a_look(&self) -> Option<u64> {
-        let is_seen = self.is_busy && self.calm > 0;
-        is_seen.then(|| self.looked_at.map_or(u64::MAX, |at| self.windows.saturating_sub(at)))
+    /// Time since a trace of its use was begun; `None` where a trace would tell nothing.
+    pub(super) fn untraced_for(&self) -> Option<Duration> {
+        let is_worth_it = self.is_busy && self.unthrottled > Duration::ZERO;
+        is_worth_it.then(|| self.traced.map_or(Duration::MAX, |at| self.watched - at))
     }
 
-    /// Its shape is being looked for.
-    pub(super) fn look(&mut self) {
-        self.looked_at = Some(self.windows);
+    /// Its use is being traced.
+    pub(super) fn begin_trace(&mut self) {
+        self.traced = Some(self.watched);
     }
 
-    /// Takes in a shape, unless a quota has shaped it.
-    pub(super) fn propose(&mut self, shape: Stretch) {
-        if self.calm >= CALM_WINDOWS {
-            self.proposed = Some((self.windows + CALM_WINDOWS, shape));
+    /// Takes in a trace, unless a quota has moved the work in it.
+    pub(super) fn learn(&mut self, trace: UsageTrace) {
+        if self.unthrottled >= UNTHROTTLED {
+            self.learned = Some((self.watched + UNTHROTTLED, trace));
         }
     }
 
-    fn follow_shape(&mut self, window: &Window) {
-        self.is_busy = window.used_ns >= BUSY_NS;
-        self.calm = if window.is_censored() { 0 } else { self.calm + 1 };
-        if self.calm == 0 {
-            self.proposed = None;
-        } else if let Some((_, shape)) = self.proposed.take_if(|(from, _)| *from <= self.windows) {
-            self.history.learn(shape);
+    fn follow_traces(&mut self, window: &Window) {
+        self.is_busy = window.used_ns as f64 >= window.length_ns as f64 * BUSY_CORES;
+        if window.is_throttled() {
+            (self.unthrottled, self.learned) = (Duration::ZERO, None);
+            return;
+        }
+        self.unthrottled += Duration::from_nanos(window.length_ns);
+        if let Some((_, trace)) = self.learned.take_if(|(from, _)| *from <= self.watched) {
+            self.history.learn(trace);
         }
     }
 
@@ -173,7 +184,7 @@ impl Subject {
     pub(super) fn facts(&self, row: &ContainerRow, kernel_release: &str) -> Facts {
         let throttled_share = self.throttled_share(row);
         let memory = self.memory(row);
-        let ancestor = row.throttled_ancestor_ns.and(share(self.sums.ancestor_denied, self.sums.seconds));
+        let ancestor = row.throttled_ancestor_ns.and(share(self.sums.ancestor_throttled, self.sums.seconds));
         let is_seen = row.waits.is_some() || row.contention_lower_ns.is_some();
         let contention =
             share((self.sums.contention - self.sums.own_wait).max(0.0), self.sums.used).filter(|_| is_seen);
@@ -186,13 +197,17 @@ impl Subject {
             pod: None,
             request_cores: row.request_cores,
             throttled_share,
-            ancestor_denied_cores: ancestor,
+            ancestor_throttled_rate: ancestor,
             contention_share: contention,
             memory_is_known: row.memory_working_set_bytes.is_some(),
             memory_limit: row.memory_limit_bytes,
             memory_request: row.memory_request_bytes,
             kernel_release: kernel_release.to_owned(),
-            cpu: CpuAdvice { windows: self.history.windows(), ..self.cpu },
+            cpu: CpuAdvice {
+                windows: self.history.windows(),
+                watched_seconds: self.history.watched_seconds(),
+                ..self.cpu
+            },
             memory,
             runtime: self.program.runtime().cloned(),
         }
@@ -214,6 +229,7 @@ impl Subject {
             parallelism: runtime.and_then(|found| found.parallelism),
             objective: Arc::clone(objective),
             limit_cores: self.cpu.limit.map(|limit| limit.cores),
+            limit_bound: self.cpu.limit.map_or("", |limit| limit.bound()),
             burst_seconds: self.cpu.burst_seconds,
             memory_soft_limit_bytes: self.memory(row).and_then(|memory| memory.soft_limit_bytes),
         }
@@ -231,11 +247,11 @@ impl Subject {
     }
 
     /// The limit that is shown changes only when another has lasted.
-    fn evaluate(&mut self, fewest_windows: usize) {
-        let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE, fewest_windows);
+    fn evaluate(&mut self, after_seconds: u64) {
+        let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE, after_seconds);
         let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));
         let held = [fresh.limit, self.cpu.limit].into_iter().flatten().find(|limit| Some(limit.cores) == shown);
-        // What an ancestor denied, no burst of its own gives back.
+        // A burst of its own does not help against an ancestor's quota.
         let burst_seconds = fresh.burst_seconds.filter(|_| self.sums.throttled > 0.0);
         self.cpu = CpuAdvice { limit: held, burst_seconds, ..fresh };
     }
@@ -257,9 +273,9 @@ fn spec(row: SpecRow) -> Spec {
     Spec { place, pod_requests_cpu: row.pod_requests_cpu, pod_limits_memory: row.pod_limits_memory }
 }
 
-/// Before Linux 6.6 only the sum over all below the ancestor is known: of that, what hardly ran was denied nothing.
-fn may_be_its_own(denied_ns: u64, used_ns: u64) -> bool {
-    used_ns > denied_ns / HARDLY
+/// Before Linux 6.6 only the sum over all below the ancestor is known: what hardly ran has no part in it.
+fn may_be_its_own(throttled_ns: u64, used_ns: u64) -> bool {
+    used_ns > throttled_ns / HARDLY
 }
 
 /// While one thread runs, each of the others may wait for it. The trace tells these waits from others'.
@@ -280,7 +296,7 @@ impl Sums {
         fade(&mut self.used, window.used_ns as f64);
         fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
         fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
-        fade(&mut self.ancestor_denied, ancestor_ns as f64 / 1e9);
+        fade(&mut self.ancestor_throttled, ancestor_ns as f64 / 1e9);
         fade(&mut self.contention, 0.0);
         fade(&mut self.own_wait, 0.0);
     }
@@ -303,7 +319,7 @@ mod tests {
 
     /// After ten minutes in which each second gained so much.
     fn after_ten_minutes(gain: &ContainerRow) -> Facts {
-        let mut subject = Subject::default();
+        let mut subject = ContainerHistory::default();
         let grown = |value: Option<u64>, seconds: u64| value.map(|value| value * seconds);
         let at = |seconds: u64| ContainerRow {
             user_ns: grown(gain.user_ns, seconds),
@@ -320,8 +336,8 @@ mod tests {
         subject.facts(&at(600), "6.12.1")
     }
 
-    /// A thread that never rests, denied four fifths by a quota above it.
-    fn denied_above() -> ContainerRow {
+    /// A thread that never rests, throttled for four fifths of the time by a quota above it.
+    fn throttled_above() -> ContainerRow {
         ContainerRow {
             user_ns: Some(SECOND_NS / 5),
             throttled_ancestor_ns: Some(SECOND_NS * 4 / 5),
@@ -336,7 +352,7 @@ mod tests {
 
     #[test]
     fn what_a_pods_quota_denies_is_wanted_and_is_no_limit_of_its_own() {
-        let facts = after_ten_minutes(&denied_above());
+        let facts = after_ten_minutes(&throttled_above());
         assert_eq!((facts.own_limit_cores, facts.throttled_share), (None, None));
         let limit = facts.cpu.limit.expect("ten minutes suffice");
         assert!(limit.cores >= 1.0 && limit.is_lower_bound, "{limit:?}");
@@ -349,23 +365,23 @@ mod tests {
             cfs: Some(CfsTotals { periods: 10, ..CfsTotals::default() }),
             quota_usec: Some(400_000),
             period_usec: Some(100_000),
-            ..denied_above()
+            ..throttled_above()
         };
         let facts = after_ten_minutes(&own);
         assert_eq!((facts.own_limit_cores, facts.cpu.burst_seconds), (Some(4.0), None));
     }
 
     #[test]
-    fn an_idle_container_is_not_told_that_its_neighbours_were_denied() {
-        let facts = after_ten_minutes(&ContainerRow { user_ns: Some(SECOND_NS / 1000), ..denied_above() });
+    fn an_idle_container_is_not_throttled_by_what_throttles_its_neighbors() {
+        let facts = after_ten_minutes(&ContainerRow { user_ns: Some(SECOND_NS / 1000), ..throttled_above() });
         assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
         assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
     }
 
     /// A thread that is throttled half of its periods for ten minutes, and then has a higher limit for one.
     #[test]
-    fn a_raised_limit_is_not_blamed_for_what_the_old_one_denied() {
-        let mut subject = Subject::default();
+    fn a_raised_limit_is_not_blamed_for_the_throttling_of_the_old_one() {
+        let mut subject = ContainerHistory::default();
         let at = |seconds: u64, throttled: u64, quota_usec: u64| ContainerRow {
             user_ns: Some(seconds * SECOND_NS / 5),
             cfs: Some(CfsTotals { periods: seconds * 10, throttled_periods: throttled, ..CfsTotals::default() }),
@@ -383,10 +399,10 @@ mod tests {
 
     #[test]
     fn a_raised_limit_above_it_is_not_blamed_either() {
-        let mut subject = Subject::default();
-        let at = |seconds: u64, denied_seconds: u64, limit: f64| ContainerRow {
+        let mut subject = ContainerHistory::default();
+        let at = |seconds: u64, throttled_seconds: u64, limit: f64| ContainerRow {
             user_ns: Some(seconds * SECOND_NS / 5),
-            throttled_ancestor_ns: Some(denied_seconds * SECOND_NS),
+            throttled_ancestor_ns: Some(throttled_seconds * SECOND_NS),
             limit_cores: Some(limit),
             ..ContainerRow::default()
         };
@@ -408,13 +424,13 @@ mod tests {
                 ..ContainerRow::default()
             }
         };
-        let mut subject = Subject::default();
+        let mut subject = ContainerHistory::default();
         (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, 300));
-        has(&subject.facts(&row(600), "6.12.1"), Kind::NoisyNeighbour)
+        has(&subject.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor)
     }
 
     #[test]
-    fn threads_that_wait_for_each_other_have_no_noisy_neighbour() {
+    fn threads_that_wait_for_each_other_have_no_noisy_neighbor() {
         assert!(!crowded(4, None) && crowded(3, None) && crowded(1, None));
         assert!(!crowded(4, Some(0)) && crowded(4, Some(SECOND_NS / 5)));
     }
@@ -425,28 +441,30 @@ mod tests {
         ContainerRow { live: true, user_ns: Some(seconds * SECOND_NS / 20), cfs, ..ContainerRow::default() }
     }
 
-    fn shape() -> Stretch {
+    fn trace() -> UsageTrace {
         let readings: Vec<_> = (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * READ_EVERY_NS / 20)).collect();
-        Stretch::from_readings(&readings).unwrap()
+        UsageTrace::from_readings(&readings).unwrap()
     }
 
-    /// Windows whose shape was not seen among ten after one was proposed, of which one may have been throttled.
-    fn unshaped(throttled_in: Option<u64>) -> usize {
-        let mut subject = Subject::default();
+    /// Whether a trace that is learned after ten windows is used, when the container is throttled in this one.
+    fn is_used(throttled_in: Option<u64>) -> bool {
+        let mut subject = ContainerHistory::default();
         let throttled_ns = |second| if throttled_in.is_some_and(|at| second >= at) { SECOND_NS } else { 0 };
         for second in 0..20 {
             if second == 10 {
-                assert_eq!(subject.windows_without_a_look().is_some(), throttled_in != Some(9));
-                subject.propose(shape());
+                assert_eq!(subject.untraced_for().is_some(), throttled_in != Some(9));
+                subject.learn(trace());
             }
             subject.observe(&row(second, throttled_ns(second)), SECOND_NS, 300);
         }
-        subject.history.unshaped_windows() - 9
+        // Windows of 50 ms: under 0.05 cores all ten periods may be throttled, unless a trace says that none is.
+        let (_, count) = subject.history.limits().next().unwrap();
+        count.throttled_at_most < 19 * 10 - 5 * 10
     }
 
     #[test]
-    fn a_shape_is_taken_when_nothing_was_denied_before_and_after_it() {
-        assert_eq!(unshaped(None), CALM_WINDOWS as usize);
-        assert_eq!([8, 9, 10, 12].map(|second| unshaped(Some(second))), [10; 4]);
+    fn a_trace_is_used_when_nothing_was_throttled_before_and_after_it() {
+        assert!(is_used(None));
+        assert_eq!([8, 9, 10, 12].map(|second| is_used(Some(second))), [false; 4]);
     }
 }

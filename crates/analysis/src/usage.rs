@@ -1,0 +1,81 @@
+//! CPU use over a day, as a histogram an hour.
+
+use crate::grid::{USE_BUCKETS, use_bound, use_bucket};
+use crate::window::Window;
+
+/// A day, and the hour that is not over yet.
+const HOURS: usize = 25;
+const HOUR_SECONDS: u64 = 3600;
+
+/// Seconds by use.
+#[derive(Debug, Clone)]
+struct Hour {
+    seconds: u64,
+    buckets: [u16; USE_BUCKETS],
+}
+
+impl Hour {
+    const fn new() -> Self {
+        Self { seconds: 0, buckets: [0; USE_BUCKETS] }
+    }
+}
+
+/// Use of the last day.
+#[derive(Debug, Clone)]
+pub struct Usage {
+    /// Grows to [`HOURS`], then the oldest is overwritten.
+    hours: Vec<Hour>,
+    newest: usize,
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        Self { hours: vec![Hour::new()], newest: 0 }
+    }
+}
+
+impl Usage {
+    /// Takes in one window. A window counts as many times as it has seconds.
+    pub(crate) fn push(&mut self, window: &Window) {
+        if self.hours[self.newest].seconds >= HOUR_SECONDS {
+            self.begin_hour();
+        }
+        let cores = window.used_ns as f64 / window.length_ns.max(1) as f64;
+        let seconds = (window.length_ns as f64 / 1e9).round().clamp(1.0, HOUR_SECONDS as f64) as u16;
+        let hour = &mut self.hours[self.newest];
+        hour.seconds += u64::from(seconds);
+        hour.buckets[use_bucket(cores)] += seconds;
+    }
+
+    /// Seconds behind the figures.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        self.hours.iter().map(|hour| hour.seconds).sum()
+    }
+
+    /// The use that `share` of the time does not pass, cores, at most 15 % too high; `None` before the first window.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let wanted = (self.seconds() as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        let bucket = (0..USE_BUCKETS).find(|&at| {
+            seen += self.hours.iter().map(|hour| u64::from(hour.buckets[at])).sum::<u64>();
+            seen >= wanted && seen > 0
+        });
+        bucket.map(use_bound)
+    }
+
+    /// Bytes once a day is full, beside the value itself.
+    pub(crate) const BYTES: usize = HOURS * size_of::<Hour>();
+
+    fn begin_hour(&mut self) {
+        if self.hours.len() < HOURS {
+            self.hours.reserve_exact(1);
+            self.hours.push(Hour::new());
+            self.newest = self.hours.len() - 1;
+            return;
+        }
+        self.newest = (self.newest + 1) % HOURS;
+        self.hours[self.newest] = Hour::new();
+    }
+}

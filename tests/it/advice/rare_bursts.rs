@@ -1,0 +1,42 @@
+//! Bursts rarer than a usage trace is long: the agent must not call a limit exact that the kernel throttles under.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Agent, Cgroup, Qos, RealTree, Running, Workload, eventually};
+
+const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0011";
+const ID: &str = "8d7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
+
+/// 1 ms every 10 ms, and two threads of 300 ms each every 10 s.
+fn start(cgroup: &Cgroup) -> [Running; 2] {
+    let burst = |threads, cpu_ms, every_ms| {
+        let (cpu, every) = (Duration::from_millis(cpu_ms), Duration::from_millis(every_ms));
+        cgroup.spawn(&Workload::Burst { threads, cpu, every })
+    };
+    [burst(1, 1, 10), burst(2, 300, 10_000)]
+}
+
+#[test]
+fn a_limit_is_a_lower_bound_while_bursts_are_rarer_than_a_trace() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let (container, limited) = (pod.child(ID), pod.child("limited"));
+    container.set_quota_usec(400_000, 100_000);
+    limited.set_quota_usec(75_000, 100_000);
+    let _running = (start(&container), start(&limited));
+    let agent = Agent::on(&tree, &["--advice-after", "35s"]);
+    let advised = || -> Option<Value> {
+        let report: Value = serde_json::from_str(&agent.get("/api/v1/advice").1).unwrap();
+        let row = report["containers"].as_array().unwrap().iter().find(|row| row["container"] == ID)?.clone();
+        row["cpu"]["limit"].is_object().then(|| row["cpu"]["limit"].clone())
+    };
+    eventually("a limit", || advised().is_some());
+    let found = advised().unwrap();
+    let stat = limited.cpu_stat();
+    let share = stat["nr_throttled"] as f64 / stat["nr_periods"] as f64;
+    println!("advised {found}; at 0.75 cores the kernel throttled {share} of the periods");
+    assert!(share > 0.02, "{share}: no load to be measured by");
+    assert!(found["isLowerBound"] == true || found["cores"].as_f64().unwrap() >= 2.5, "{found}");
+}
