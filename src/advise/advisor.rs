@@ -177,6 +177,7 @@ impl Node {
             container: row.identity.container.clone(),
             limit_cores: facts.limit_cores,
             request_cores: facts.request_cores,
+            not_enough_history: facts.cpu.not_enough_history(self.after_seconds),
             findings: findings(&facts),
             runtime: facts.runtime,
             cpu: facts.cpu,

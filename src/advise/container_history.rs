@@ -9,7 +9,7 @@ use analysis::{
 use metrics::AdviceRow;
 use pods::model::ContainerKind;
 use runtimes::Detector;
-use sampler::snapshot::{ContainerRow, SpecRow};
+use sampler::snapshot::{ContainerIdentity, ContainerRow, SpecRow};
 
 use super::program::{Program, own_limit_cores};
 
@@ -34,14 +34,24 @@ const HARDLY: u64 = 200;
 #[derive(Debug, Default)]
 struct Sums {
     seconds: f64,
-    used: f64,
     periods: f64,
     throttled: f64,
     ancestor_throttled: f64,
-    /// Other pods', thread-nanoseconds, by the trace; without it the run-queue delay that was no throttling.
+    /// CPU time in the windows of which it is known what its threads waited for.
+    waits_seen: f64,
+    /// Wait for other pods, thread-nanoseconds, by the trace; without it the run-queue delay that was no throttling.
     contention: f64,
-    /// What of that its own threads may have made each other wait.
+    /// The part of that which its own threads may have caused.
     own_wait: f64,
+}
+
+/// Counter of the wait for other pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WaitSource {
+    /// The trace, which tells its own threads from others'.
+    Trace,
+    /// The lower bound from its run-queue delay, which does not.
+    RunDelay,
 }
 
 /// Counters at the last window.
@@ -53,7 +63,7 @@ struct Marks {
     periods: u64,
     throttled: u64,
     ancestor_ns: u64,
-    contention_ns: u64,
+    contention_ns: Option<(WaitSource, u64)>,
 }
 
 impl Marks {
@@ -65,11 +75,10 @@ impl Marks {
             periods: cfs.periods,
             throttled: cfs.throttled_periods,
             ancestor_ns: row.throttled_ancestor_ns.unwrap_or(0),
-            contention_ns: row
-                .waits
-                .as_ref()
-                .map_or(row.contention_lower_ns, |waits| Some(waits.neighbor_ns))
-                .unwrap_or(0),
+            contention_ns: match &row.waits {
+                Some(waits) => Some((WaitSource::Trace, waits.neighbor_ns)),
+                None => row.contention_lower_ns.map(|ns| (WaitSource::RunDelay, ns)),
+            },
         }
     }
 }
@@ -80,6 +89,8 @@ pub(super) struct ContainerHistory {
     history: History,
     marks: Option<Marks>,
     sums: Sums,
+    /// The next gain of the lower bound covers windows in which its threads were unknown.
+    is_gain_unknown: bool,
     /// Its own, and the lowest, cores.
     limits: (Option<f64>, Option<f64>),
     live_set: Option<f64>,
@@ -124,12 +135,38 @@ impl ContainerHistory {
         self.history.push(&window, own_limit);
         self.follow_limits(row);
         self.sums.add(&window, ancestor_ns);
-        self.sums.add_contention(gained(|marks| marks.contention_ns), own_wait_ns(row, used_ns));
+        self.follow_waits(then.contention_ns, now.contention_ns, used_ns, row.threads);
         self.follow_live_set(row, length_ns);
         let after = Duration::from_secs(after_seconds);
         if self.watched - self.evaluated >= EVALUATE_EVERY || before < after && self.watched >= after {
             self.evaluated = self.watched;
             self.evaluate(after_seconds);
+        }
+    }
+
+    /// Adds what it waited for other pods, but for the windows in which that is not known: while the counter is another
+    /// one than before, and, since threads that wait for each other are not told apart, while its threads are unknown.
+    fn follow_waits(
+        &mut self,
+        then: Option<(WaitSource, u64)>,
+        now: Option<(WaitSource, u64)>,
+        used_ns: u64,
+        threads: Option<u64>,
+    ) {
+        let (Some((before, from)), Some((source, to))) = (then, now) else { return };
+        let gained_ns = to.saturating_sub(from);
+        // While one thread runs, each of the others may wait for it.
+        let own_wait_ns = match (source, threads) {
+            _ if source != before => return,
+            (WaitSource::Trace, _) => 0,
+            (WaitSource::RunDelay, Some(threads)) => used_ns.saturating_mul(threads.saturating_sub(1)),
+            (WaitSource::RunDelay, None) => {
+                self.is_gain_unknown = true;
+                return;
+            }
+        };
+        if gained_ns == 0 || !std::mem::take(&mut self.is_gain_unknown) {
+            self.sums.add_waits(used_ns, gained_ns, own_wait_ns);
         }
     }
 
@@ -187,10 +224,10 @@ impl ContainerHistory {
         let ancestor = row.throttled_ancestor_ns.and(share(self.sums.ancestor_throttled, self.sums.seconds));
         let is_seen = row.waits.is_some() || row.contention_lower_ns.is_some();
         let contention =
-            share((self.sums.contention - self.sums.own_wait).max(0.0), self.sums.used).filter(|_| is_seen);
+            share((self.sums.contention - self.sums.own_wait).max(0.0), self.sums.waits_seen).filter(|_| is_seen);
         Facts {
             container: row.identity.container.clone(),
-            spec: row.spec.map(spec),
+            spec: row.spec.map(|of_pod| spec(of_pod, &row.identity)),
             cpus: row.cpuset.as_ref().map(|cpuset| cpuset.count),
             limit_cores: row.limit_cores,
             own_limit_cores: own_limit_cores(row),
@@ -264,23 +301,24 @@ impl ContainerHistory {
     }
 }
 
-fn spec(row: SpecRow) -> Spec {
+fn spec(row: SpecRow, identity: &ContainerIdentity) -> Spec {
     let place = match row.kind {
         ContainerKind::App => Place::Containers,
         ContainerKind::Init | ContainerKind::Sidecar => Place::InitContainers,
         ContainerKind::Ephemeral => Place::Ephemeral,
     };
-    Spec { place, pod_requests_cpu: row.pod_requests_cpu, pod_limits_memory: row.pod_limits_memory }
+    Spec {
+        place,
+        pod_requests_cpu: row.pod_requests_cpu,
+        pod_limits_memory: row.pod_limits_memory,
+        is_guaranteed: identity.qos_class == "Guaranteed",
+        is_exclusive_class: matches!(&*identity.cpu_qos, "LSE" | "LSR"),
+    }
 }
 
 /// Before Linux 6.6 only the sum over all below the ancestor is known: what hardly ran has no part in it.
 fn may_be_its_own(throttled_ns: u64, used_ns: u64) -> bool {
     used_ns > throttled_ns / HARDLY
-}
-
-/// While one thread runs, each of the others may wait for it. The trace tells these waits from others'.
-fn own_wait_ns(row: &ContainerRow, used_ns: u64) -> u64 {
-    if row.waits.is_some() { 0 } else { used_ns.saturating_mul(row.threads.unwrap_or(u64::MAX).saturating_sub(1)) }
 }
 
 fn share(part: f64, whole: f64) -> Option<f64> {
@@ -293,15 +331,16 @@ impl Sums {
         let keep = (-seconds / MEMORY_SECONDS).exp();
         let fade = |sum: &mut f64, gain: f64| *sum = *sum * keep + gain;
         fade(&mut self.seconds, seconds);
-        fade(&mut self.used, window.used_ns as f64);
         fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
         fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
         fade(&mut self.ancestor_throttled, ancestor_ns as f64 / 1e9);
+        fade(&mut self.waits_seen, 0.0);
         fade(&mut self.contention, 0.0);
         fade(&mut self.own_wait, 0.0);
     }
 
-    fn add_contention(&mut self, contention_ns: u64, own_wait_ns: u64) {
+    fn add_waits(&mut self, used_ns: u64, contention_ns: u64, own_wait_ns: u64) {
+        self.waits_seen += used_ns as f64;
         self.contention += contention_ns as f64;
         self.own_wait += own_wait_ns as f64;
     }
@@ -433,6 +472,42 @@ mod tests {
     fn threads_that_wait_for_each_other_have_no_noisy_neighbor() {
         assert!(!crowded(4, None) && crowded(3, None) && crowded(1, None));
         assert!(!crowded(4, Some(0)) && crowded(4, Some(SECOND_NS / 5)));
+    }
+
+    /// A thread that waits for others, and whose threads are unknown in one window; the bound grows every ten seconds.
+    fn unknown_threads_at(unknown: u64) -> bool {
+        let row = |second: u64| ContainerRow {
+            user_ns: Some(second * SECOND_NS),
+            contention_lower_ns: Some(second / 10 * 10 * SECOND_NS),
+            threads: (second != unknown).then_some(1),
+            ..ContainerRow::default()
+        };
+        let mut history = ContainerHistory::default();
+        (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, 300));
+        has(&history.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor)
+    }
+
+    #[test]
+    fn a_window_with_unknown_threads_does_not_hide_a_noisy_neighbor() {
+        assert!([0, 1, 300, 301, 599].map(unknown_threads_at) == [true; 5]);
+    }
+
+    /// The trace begins, and later ends: its waits and the bound count from different starts.
+    #[test]
+    fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
+        let row = |second: u64| {
+            let waits = ContainerWaits { neighbor_ns: 1, ..ContainerWaits::default() };
+            ContainerRow {
+                user_ns: Some(second * SECOND_NS),
+                contention_lower_ns: Some(900 * SECOND_NS),
+                threads: Some(1),
+                waits: (200..400).contains(&second).then(|| Arc::new(waits)),
+                ..ContainerRow::default()
+            }
+        };
+        let mut history = ContainerHistory::default();
+        (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, 300));
+        assert!(!has(&history.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor));
     }
 
     /// A container without a limit, which uses a twentieth of a core.

@@ -25,6 +25,9 @@ fn table(report: &Report) -> String {
         for finding in &row.findings {
             let _ = writeln!(text, "  {}", line(finding));
         }
+        if let Some(missing) = &row.not_enough_history {
+            let _ = writeln!(text, "  · {missing}");
+        }
     }
     if text.is_empty() { "no containers\n".to_owned() } else { text }
 }
@@ -97,9 +100,17 @@ mod tests {
             request_cores: None,
             runtime: None,
             cpu: CpuAdvice::default(),
+            not_enough_history: CpuAdvice::default().not_enough_history(300),
             memory: None,
             findings: vec![finding],
         }
+    }
+
+    #[test]
+    fn the_table_says_what_is_not_advised_yet() {
+        let text = table(&Report { objective: 0.01, containers: vec![row("shop", "cart", "app")] });
+        let last = text.lines().last().unwrap();
+        assert_eq!(last, "  · not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h");
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub(crate) struct ContainerReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runtime: Option<Runtime>,
     pub(crate) cpu: CpuAdvice,
+    /// What is not advised yet, and from when on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_enough_history: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory: Option<MemoryAdvice>,
     pub(crate) findings: Vec<Finding>,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
+use crate::request::{REQUEST_AFTER_SECONDS, duration};
 
 /// Share of throttled periods that is put up with.
 pub const OBJECTIVE: f64 = 0.01;
@@ -62,6 +63,17 @@ impl CpuAdvice {
             most_cores: history.usage().quantile(1.0),
             ..seen
         }
+    }
+
+    /// What is not advised yet, and from when on; `None` once a day was watched.
+    #[must_use]
+    pub fn not_enough_history(&self, limits_after_seconds: u64) -> Option<String> {
+        let watched = self.watched_seconds;
+        let all = [("limits", limits_after_seconds), ("lower requests", REQUEST_AFTER_SECONDS)];
+        let missing = all.into_iter().filter(|&(_, after)| watched < after);
+        let missing: Vec<_> = missing.map(|(what, after)| format!("{what} from {}", duration(after))).collect();
+        let (so_far, day) = (duration(watched), duration(REQUEST_AFTER_SECONDS));
+        (!missing.is_empty()).then(|| format!("not enough history: {so_far} of {day}; {}", missing.join(", ")))
     }
 }
 

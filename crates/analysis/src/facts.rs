@@ -89,6 +89,10 @@ pub struct Spec {
     pub pod_requests_cpu: bool,
     /// The pod itself has a memory limit.
     pub pod_limits_memory: bool,
+    /// The pod's QoS class is Guaranteed: its limits and requests must stay equal.
+    pub is_guaranteed: bool,
+    /// Its Koordinator class (LSE, LSR) gives whole requests CPUs of their own.
+    pub is_exclusive_class: bool,
 }
 
 /// One container, over the retained windows. Absent is not zero.

@@ -18,7 +18,7 @@ pub enum Gogc {
 pub struct MemoryAdvice {
     /// Limit less working set.
     pub headroom_bytes: u64,
-    /// For GOMEMLIMIT; `None` where even the limit is under 1.25 × the live set, and must be raised first.
+    /// For GOMEMLIMIT; `None` where 1.25 × the live set is more than 90 % of the limit, which must be raised first.
     pub soft_limit_bytes: Option<u64>,
     /// For GOGC.
     pub gogc: Gogc,
@@ -26,6 +26,9 @@ pub struct MemoryAdvice {
 
 /// Share of the limit that the heap may have; the rest is stacks, mappings and the kernel's.
 const HEAP_SHARE: f64 = 0.7;
+/// Share of the limit that it may have at most, whatever the live set: beyond it the container is killed before the
+/// collector runs.
+const MOST_HEAP_SHARE: f64 = 0.9;
 /// Under this multiple of the live set the collector runs all the time.
 const LIVE_SET_FACTOR: f64 = 1.25;
 /// Share of the limit that must be free before GOGC is raised.
@@ -39,7 +42,7 @@ pub fn memory_advice(limit: u64, working_set: u64, live_set: u64, is_cpu_short: 
     let is_roomy = headroom_bytes as f64 >= limit as f64 * HEADROOM_SHARE;
     MemoryAdvice {
         headroom_bytes,
-        soft_limit_bytes: (wanted <= limit).then_some(wanted),
+        soft_limit_bytes: (wanted as f64 <= limit as f64 * MOST_HEAP_SHARE).then_some(wanted),
         gogc: if is_roomy && is_cpu_short { Gogc::Raise } else { Gogc::Keep },
     }
 }

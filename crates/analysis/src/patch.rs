@@ -18,9 +18,18 @@ pub(crate) fn cpu_limit(container: &str, limit: f64) -> Value {
     resource(container, "limits", "cpu", &cores(limit))
 }
 
-/// Of the pod itself, for all its containers (Kubernetes 1.34).
-pub(crate) fn pod_cpu_limit(limit: f64) -> Value {
-    of_pod(&json!({ "resources": { "limits": { "cpu": cores(limit) } } }))
+/// Limit and request as one, so that a Guaranteed pod stays one.
+pub(crate) fn cpu_limit_and_request(container: &str, limit: f64) -> Value {
+    let cpu = json!({ "cpu": cores(limit) });
+    of_container(&json!({ "name": container, "resources": { "limits": cpu, "requests": cpu } }))
+}
+
+/// Of the pod itself, for all its containers (Kubernetes 1.34); with the request where the pod is Guaranteed.
+pub(crate) fn pod_cpu_limit(limit: f64, is_guaranteed: bool) -> Value {
+    let cpu = json!({ "cpu": cores(limit) });
+    of_pod(
+        &json!({ "resources": if is_guaranteed { json!({ "limits": cpu, "requests": cpu }) } else { json!({ "limits": cpu }) } }),
+    )
 }
 
 pub(crate) fn cpu_request(container: &str, request: f64) -> Value {

@@ -1,5 +1,6 @@
 //! The checklist: each rule is a question to the facts, answered with figures or not at all.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -7,6 +8,7 @@ use serde_json::Value;
 use crate::facts::{Facts, Language, Place, Runtime};
 use crate::finding::{Finding, Kind};
 use crate::patch;
+use crate::request;
 
 /// Share of throttled periods from which a container counts as throttled.
 const THROTTLED_SHARE: f64 = 0.05;
@@ -16,30 +18,32 @@ const ANCESTOR_THROTTLED_RATE: f64 = 0.05;
 const CONTENTION_SHARE: f64 = 0.1;
 /// Thread-seconds a second of such waiting that matter.
 const CONTENTION_CORES: f64 = 0.05;
-/// Request over the 95th percentile of use that is far above it.
-const FAR_ABOVE: f64 = 2.0;
-/// Request over the 95th percentile of use that is far below it.
+/// The 95th percentile of use as a share of the limit, from which the mean no longer fits.
 const FAR_BELOW: f64 = 0.5;
 /// A percentile of use is at most so many times the true one.
 const USE_ERROR: f64 = 1.15;
 /// Cores that are too few to argue about.
-const SMALL_CORES: f64 = 0.1;
+pub(crate) const SMALL_CORES: f64 = 0.1;
 
-type Figures = Vec<(&'static str, f64)>;
-type Answer = Option<(Figures, Change)>;
+pub(crate) type Figures = Vec<(&'static str, f64)>;
+pub(crate) type Answer = Option<(Figures, Change)>;
 type Rule = fn(&Facts) -> Answer;
 
 /// What to do about it.
-enum Change {
+pub(crate) enum Change {
     /// A strategic-merge patch of the workload.
     Patch(Value),
-    /// No field of the workload is the remedy, and why.
-    None(&'static str),
+    /// No field of the workload is the remedy, or not yet, and why.
+    None(Cow<'static, str>),
 }
 
 impl Change {
+    pub(crate) fn none(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::None(reason.into())
+    }
+
     fn or(patch: Option<Value>, otherwise: &'static str) -> Self {
-        patch.map_or(Self::None(otherwise), Self::Patch)
+        patch.map_or_else(|| Self::none(otherwise), Self::Patch)
     }
 }
 
@@ -50,12 +54,12 @@ const RULES: [(Kind, Rule); 15] = [
     (Kind::ThrottledByAncestor, throttled_by_ancestor),
     (Kind::ParallelismAboveLimit, parallelism_above_limit),
     (Kind::GoIgnoresLimit, go_ignores_limit),
-    (Kind::NoCpuRequest, no_cpu_request),
+    (Kind::NoCpuRequest, request::none),
     (Kind::NoMemoryLimit, no_memory_limit),
     (Kind::ParallelismBelowLimit, parallelism_below_limit),
     (Kind::FractionalLimit, fractional_limit),
-    (Kind::RequestAboveUse, request_above_use),
-    (Kind::RequestBelowUse, request_below_use),
+    (Kind::RequestAboveUse, request::above_use),
+    (Kind::RequestBelowUse, request::below_use),
     (Kind::MemoryLimitNotRequest, memory_limit_not_request),
     (Kind::HeapLimitUnset, heap_limit_unset),
     (Kind::NoisyNeighbor, noisy_neighbor),
@@ -73,7 +77,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         let (figures, change) = rule(facts)?;
         let (patch, no_patch) = match change {
             Change::Patch(patch) => (Some(patch::of_place(patch, place)), None),
-            Change::None(reason) => (None, Some(reason.to_owned())),
+            Change::None(reason) => (None, Some(reason.into_owned())),
         };
         let evidence: BTreeMap<_, _> = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
         let docs = format!("advice.md#{}", kind.as_str());
@@ -108,7 +112,7 @@ fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
 
 /// What is advised, where it is more than what is in force.
 fn advised_limit(facts: &Facts, in_force: f64) -> Option<f64> {
-    facts.cpu.limit.map(|advised| advised.cores).filter(|&advised| advised > in_force)
+    facts.cpu.limit.map(|advised| request::whole_if_whole(facts, advised.cores)).filter(|&advised| advised > in_force)
 }
 
 /// The limit once the container's own findings are followed, if it has one.
@@ -122,31 +126,35 @@ fn limit_to_be(facts: &Facts) -> Option<f64> {
 fn raised_limit(facts: &Facts, in_force: f64) -> Change {
     match advised_limit(facts, in_force) {
         Some(advised) => container_limit(facts, advised),
-        None => Change::None("no higher limit is advised so far"),
+        None => Change::none("no higher limit is advised so far"),
     }
 }
 
 /// A limit of the container. Kubernetes refuses one above the pod's own.
 fn container_limit(facts: &Facts, cores: f64) -> Change {
     if facts.pod.is_some_and(|pod| pod.is_of_the_spec && cores > pod.limit_cores) {
-        return Change::None("the pod's own limit is lower: raise that first");
+        return Change::none("the pod's own limit is lower: raise that first");
     }
-    Change::Patch(patch::cpu_limit(&facts.container, cores))
+    Change::Patch(match request::is_guaranteed(facts) {
+        true => patch::cpu_limit_and_request(&facts.container, cores),
+        false => patch::cpu_limit(&facts.container, cores),
+    })
 }
 
 fn throttled_by_ancestor(facts: &Facts) -> Answer {
     let rate = facts.ancestor_throttled_rate.filter(|&rate| rate > ANCESTOR_THROTTLED_RATE)?;
     let mut figures = vec![("throttledSecondsPerSecond", rate)];
     let Some(pod) = facts.pod.filter(|pod| pod.throttles) else {
-        return Some((figures, Change::None("the quota is set above the pod: on its QoS class, or on all pods")));
+        return Some((figures, Change::none("the quota is set above the pod: on its QoS class, or on all pods")));
     };
     figures.push(("podLimitCores", pod.limit_cores));
     let advised = pod.advised_cores.filter(|&advised| advised > pod.limit_cores);
     figures.extend(advised.map(|advised| ("recommendedPodLimitCores", advised)));
     let change = if pod.is_of_the_spec {
-        Change::or(advised.map(patch::pod_cpu_limit), "no higher limit of the pod is advised so far")
+        let patch = advised.map(|advised| patch::pod_cpu_limit(advised, request::is_guaranteed(facts)));
+        Change::or(patch, "no higher limit of the pod is advised so far")
     } else {
-        Change::None("the pod's quota is the sum of its containers' limits: raise the one that is too low")
+        Change::none("the pod's quota is the sum of its containers' limits: raise the one that is too low")
     };
     Some((figures, change))
 }
@@ -206,51 +214,21 @@ fn fractional_limit(facts: &Facts) -> Answer {
     takes_whole.then(|| (vec![("limitCores", limit)], container_limit(facts, limit.ceil())))
 }
 
-fn no_cpu_request(facts: &Facts) -> Answer {
-    if facts.spec?.pod_requests_cpu || facts.request_cores.is_some_and(|request| request > 0.0) {
-        return None;
-    }
-    let wanted = wanted_request(facts);
-    let figures = wanted.map(|p95| ("useP95Cores", p95)).into_iter().collect();
-    let patch = wanted.map(|p95| patch::cpu_request(&facts.container, p95));
-    Some((figures, Change::or(patch, "too little has been seen to name a request")))
-}
-
-fn request_above_use(facts: &Facts) -> Answer {
-    request_off(facts, |request, p95| request > p95 * FAR_ABOVE)
-}
-
-fn request_below_use(facts: &Facts) -> Answer {
-    request_off(facts, |request, p95| request < p95 * FAR_BELOW)
-}
-
-fn request_off(facts: &Facts, is_off: impl Fn(f64, f64) -> bool) -> Answer {
-    let (request, p95) = (facts.request_cores.filter(|&request| request > 0.0)?, wanted_request(facts)?);
-    if !is_off(request, p95) || (request - p95).abs() < SMALL_CORES {
-        return None;
-    }
-    let figures = vec![("requestCores", request), ("useP95Cores", p95)];
-    Some((figures, Change::Patch(patch::cpu_request(&facts.container, p95))))
-}
-
-/// The 95th percentile of use, and no more than the limit: Kubernetes refuses such a pod.
-fn wanted_request(facts: &Facts) -> Option<f64> {
-    let p95 = facts.cpu.request_cores?;
-    Some(facts.limit_cores.map_or(p95, |limit| p95.min(limit)))
-}
-
 fn no_memory_limit(facts: &Facts) -> Answer {
     let reason = "how much it may need is its owner's to know";
     let of_the_pod = facts.spec.is_some_and(|spec| spec.pod_limits_memory);
     let has_none = facts.memory_is_known && facts.memory_limit.is_none() && !of_the_pod;
-    has_none.then(|| (Figures::new(), Change::None(reason)))
+    has_none.then(|| (Figures::new(), Change::none(reason)))
 }
 
 fn memory_limit_not_request(facts: &Facts) -> Answer {
-    facts.spec?;
     let (limit, request) = (facts.memory_limit?, facts.memory_request.unwrap_or(0));
     let figures = vec![("memoryLimitBytes", limit as f64), ("memoryRequestBytes", request as f64)];
-    (limit != request).then(|| (figures, Change::Patch(patch::memory_request(&facts.container, limit))))
+    let change = match facts.spec?.pod_limits_memory {
+        true => Change::none("the pod's own memory bounds its containers': set that first"),
+        false => Change::Patch(patch::memory_request(&facts.container, limit)),
+    };
+    (request < limit).then_some((figures, change))
 }
 
 fn heap_limit_unset(facts: &Facts) -> Answer {
@@ -273,13 +251,13 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
         Language::Go => Change::or(
             soft.map(|soft| patch::environment(&facts.container, setting, &soft.to_string())),
             if facts.memory.is_some() {
-                "the limit is under 1.25 times the live set: raise it first"
+                "1.25 times the live set is more than 90 % of the limit: raise that first"
             } else {
                 "its working set is not known"
             },
         ),
         _ => {
-            Change::None("JAVA_TOOL_OPTIONS may hold more, which a patch would overwrite: add -XX:MaxRAMPercentage=70")
+            Change::none("JAVA_TOOL_OPTIONS may hold more, which a patch would overwrite: add -XX:MaxRAMPercentage=70")
         }
     };
     Some((figures, change))
@@ -294,7 +272,7 @@ fn noisy_neighbor(facts: &Facts) -> Answer {
     let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
     // Of what hardly runs, the least wait is a large share.
     facts.cpu.request_cores.filter(|used| share * used > CONTENTION_CORES)?;
-    Some((vec![("contentionShare", share)], Change::None("where it runs is the remedy, not what it says")))
+    Some((vec![("contentionShare", share)], Change::none("where it runs is the remedy, not what it says")))
 }
 
 /// Fixed by 512ac999 in 5.4. Distributions carried it back to older kernels, which the release does not tell.
@@ -302,7 +280,7 @@ fn kernel_slice_expiry(facts: &Facts) -> Answer {
     let (major, minor) = version(&facts.kernel_release)?;
     facts.limit_cores?;
     let figures = vec![("kernelMajor", f64::from(major)), ("kernelMinor", f64::from(minor))];
-    ((major, minor) < (5, 4)).then_some((figures, Change::None("a newer kernel on the node is the remedy")))
+    ((major, minor) < (5, 4)).then_some((figures, Change::none("a newer kernel on the node is the remedy")))
 }
 
 fn parallelism(facts: &Facts) -> Option<(f64, &Runtime)> {
@@ -318,7 +296,7 @@ fn go(facts: &Facts) -> Option<&Runtime> {
 fn lowered_parallelism(facts: &Facts, runtime: &Runtime) -> Option<Change> {
     let whole = limit_to_be(facts)?.floor().max(1.0) as u32;
     if runtime.parallelism.is_some_and(|threads| threads <= whole) {
-        return Some(Change::None("the higher limit that is advised feeds all threads"));
+        return Some(Change::none("the higher limit that is advised feeds all threads"));
     }
     Some(set_parallelism(facts, runtime, whole))
 }
@@ -330,12 +308,12 @@ fn set_parallelism(facts: &Facts, runtime: &Runtime, threads: u32) -> Change {
         Language::Python => "OMP_NUM_THREADS",
         Language::Rust => "TOKIO_WORKER_THREADS",
         Language::Jvm => {
-            return Change::None(
+            return Change::none(
                 "JAVA_TOOL_OPTIONS may hold more, which a patch would overwrite: add -XX:ActiveProcessorCount",
             );
         }
-        Language::Nodejs => return Change::None("an event loop takes one core: run more of them, or lower the limit"),
-        Language::Unknown => return Change::None("nothing is known that would set it"),
+        Language::Nodejs => return Change::none("an event loop takes one core: run more of them, or lower the limit"),
+        Language::Unknown => return Change::none("nothing is known that would set it"),
     };
     Change::Patch(patch::environment(&facts.container, name, &threads.to_string()))
 }

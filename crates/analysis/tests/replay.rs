@@ -1,5 +1,7 @@
 //! The replay's rule, in vectors and properties.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use analysis::{
     Bandwidth, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS, Replay, UsageTrace,
     UsageTraces, Window,

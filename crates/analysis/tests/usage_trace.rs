@@ -1,5 +1,7 @@
 //! What usage traces say about windows of a second.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use analysis::{
     Bandwidth, Count, CpuAdvice, History, LimitAdvice, OBJECTIVE, READ_EVERY_NS, READINGS, Replay, UsageTrace,
     UsageTraces, Window,

@@ -1,0 +1,114 @@
+//! CPU requests: none, too high, too low. A request is lowered late and by degrees: it is what a container is left with when
+//! the node is busy.
+
+use crate::facts::Facts;
+use crate::patch;
+use crate::rules::{Answer, Change, Figures, SMALL_CORES};
+
+/// Request over the 95th percentile of use that is far above it.
+const FAR_ABOVE: f64 = 2.0;
+/// Request over the 95th percentile of use that is far below it.
+const FAR_BELOW: f64 = 0.5;
+/// Cores that every advised request has at least, unless the limit is lower.
+pub const LEAST_REQUEST_CORES: f64 = 0.025;
+/// Part of a request that one patch leaves at least.
+pub const LEAST_REQUEST_PART: f64 = 0.1;
+/// Seconds for which a container is watched before its request is lowered: a day has its peak.
+pub const REQUEST_AFTER_SECONDS: u64 = 24 * 3600;
+
+pub(crate) fn none(facts: &Facts) -> Answer {
+    if facts.spec?.pod_requests_cpu || facts.request_cores.is_some_and(|request| request > 0.0) {
+        return None;
+    }
+    let used = used_cores(facts);
+    let figures = used.map(|p95| ("useP95Cores", p95)).into_iter().collect();
+    let change = match used {
+        Some(p95) => {
+            Change::Patch(patch::cpu_request(&facts.container, at_most_limit(facts, p95.max(LEAST_REQUEST_CORES))))
+        }
+        None => Change::none("too little has been seen to name a request"),
+    };
+    Some((figures, change))
+}
+
+pub(crate) fn above_use(facts: &Facts) -> Answer {
+    let (request, p95, figures) = request_and_use(facts)?;
+    let lowered = whole_if_whole(facts, p95.max(LEAST_REQUEST_CORES).max(request * LEAST_REQUEST_PART));
+    let is_far = request > p95 * FAR_ABOVE && request - lowered >= SMALL_CORES;
+    is_far.then(|| (figures, lower(facts, request, lowered)))
+}
+
+pub(crate) fn below_use(facts: &Facts) -> Answer {
+    let (request, p95, figures) = request_and_use(facts)?;
+    if request >= p95 * FAR_BELOW || p95 - request < SMALL_CORES {
+        return None;
+    }
+    let change = match facts.spec.is_some_and(|spec| spec.pod_requests_cpu) {
+        true => Change::none("the pod's own request bounds its containers': raise that first"),
+        false => {
+            let raised = at_most_limit(facts, whole_if_whole(facts, p95));
+            Change::Patch(patch::cpu_request(&facts.container, raised))
+        }
+    };
+    Some((figures, change))
+}
+
+/// A lower request, once a day has been seen. In a Guaranteed pod the limit goes with it, and so no lower than what is
+/// known to be enough of a limit.
+fn lower(facts: &Facts, request: f64, lowered: f64) -> Change {
+    let watched = facts.cpu.watched_seconds;
+    if watched < REQUEST_AFTER_SECONDS {
+        return Change::none(format!("not enough history: {} of 24 h", duration(watched)));
+    }
+    if !is_guaranteed(facts) {
+        return Change::Patch(patch::cpu_request(&facts.container, lowered));
+    }
+    let enough = facts.cpu.limit.filter(|limit| !limit.is_lower_bound).zip(facts.cpu.most_cores);
+    let Some((limit, most)) = enough else {
+        return Change::none(
+            "the pod is Guaranteed: its limit goes with the request, and how low that may be is not known",
+        );
+    };
+    let both = whole_if_whole(facts, lowered.max(limit.cores).max(most));
+    if request - both < SMALL_CORES {
+        return Change::none("the pod is Guaranteed: its limit goes with the request, and is needed");
+    }
+    Change::Patch(patch::cpu_limit_and_request(&facts.container, both))
+}
+
+/// The request, the 95th percentile of use, and both as figures.
+fn request_and_use(facts: &Facts) -> Option<(f64, f64, Figures)> {
+    let request = facts.request_cores.filter(|&request| request > 0.0)?;
+    let p95 = used_cores(facts)?;
+    Some((request, p95, vec![("requestCores", request), ("useP95Cores", p95)]))
+}
+
+/// The percentile of use; it may be too high, but not above the limit.
+fn used_cores(facts: &Facts) -> Option<f64> {
+    facts.cpu.request_cores.map(|p95| at_most_limit(facts, p95))
+}
+
+/// Kubernetes refuses a request above the limit.
+fn at_most_limit(facts: &Facts, cores: f64) -> f64 {
+    facts.limit_cores.map_or(cores, |limit| cores.min(limit))
+}
+
+/// Whole cores where the request has whole ones and may have CPUs of its own for that: a fraction would take them away.
+pub(crate) fn whole_if_whole(facts: &Facts, cores: f64) -> f64 {
+    let may_have_cpus = facts.spec.is_some_and(|spec| spec.is_guaranteed || spec.is_exclusive_class);
+    let is_whole = facts.request_cores.is_some_and(|request| request >= 1.0 && request.fract() < 1e-6);
+    if may_have_cpus && is_whole { cores.ceil() } else { cores }
+}
+
+pub(crate) fn is_guaranteed(facts: &Facts) -> bool {
+    facts.spec.is_some_and(|spec| spec.is_guaranteed)
+}
+
+/// `40 s`, `4 min`, `13 h`.
+pub(crate) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
