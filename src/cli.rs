@@ -46,7 +46,7 @@ pub(crate) enum Command {
     /// Show the pods with CPUs of their own, and whether the kernel agrees
     Pins(Box<JsonArgs>),
     /// Give all CPUs back to every pod; a running agent then goes on without pinning
-    Drain(Box<RunArgs>),
+    Drain(Box<DrainArgs>),
     /// Print the reference of metrics or of configuration, for deploy/docs
     #[command(hide = true)]
     Reference { subject: Subject },
@@ -92,6 +92,15 @@ pub(crate) struct JsonArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    /// Widen every pod, also without a checkpoint; never those that the kubelet gave exclusive CPUs
+    #[arg(long)]
+    pub(crate) every_pod: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

@@ -5,16 +5,17 @@ mod pins;
 mod table;
 mod topology;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use metrics::{AgentMetrics, PinningMetrics};
-use pinning::{Pinner, PinnerConfig, Report, Running, Standing};
+use pinning::{DrainConfig, Outcome, Pinner, PinnerConfig, Report, Running, Scope, Standing};
 use pods::Pods;
 
-use crate::cli::RunArgs;
+use crate::cli::DrainArgs;
 use crate::config::{Config, PinningMode, chain};
 use crate::exit::Failure;
 use crate::output;
@@ -110,22 +111,41 @@ fn export(metrics: &PinningMetrics, report: &Report) {
 ///
 /// # Errors
 /// What could not be given back.
-pub(crate) fn drain(args: RunArgs) -> Result<(), Failure> {
-    let config = args.resolve()?;
+pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
+    let scope = if args.every_pod { Scope::EveryPod } else { Scope::Touched };
+    let config = args.run.resolve()?;
     crate::logging::install(&config.log, config.log_format)?;
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
-    let kubepods = config.kubepods.iter().cloned().collect();
-    let state_dir = &config.pinning.state_dir;
-    let drained = pinning::drain(&hierarchy, kubepods, &config.sys_root, state_dir, PATIENCE);
-    let drained = drained.map_err(|error| Failure::unavailable(chain(&error)))?;
-    let Some(drained) = drained else {
-        output::show(&format!("nothing is left to give back: no checkpoint in {}\n", state_dir.display()));
-        return Ok(());
+    let drain = DrainConfig {
+        hierarchy,
+        kubepods: config.kubepods.iter().cloned().collect(),
+        proc_root: config.proc_root,
+        sys_root: config.sys_root,
+        state_dir: config.pinning.state_dir,
+        cpu_manager_state: config.pinning.cpu_manager_state,
+        scope,
+    };
+    let outcome = pinning::drain(&drain, PATIENCE).map_err(|error| Failure::unavailable(chain(&error)))?;
+    output::show(&told(outcome, &drain.state_dir)?);
+    Ok(())
+}
+
+fn told(outcome: Outcome, state_dir: &Path) -> Result<String, Failure> {
+    let (drained, by) = match outcome {
+        Outcome::Here(drained) => (drained, ""),
+        Outcome::ByAgent(Some(drained)) => (drained, " by the running agent"),
+        Outcome::ByAgent(None) => return Ok("the running agent has given back what it had written\n".to_owned()),
+        Outcome::Nothing => {
+            let place = state_dir.display();
+            return Ok(format!(
+                "nothing is left to give back: no checkpoint of this boot in {place} (--every-pod widens every pod that \
+                 the kubelet gave no exclusive CPUs)\n"
+            ));
+        }
     };
     if let Some(first) = drained.errors.first() {
         let count = drained.errors.len();
         return Err(Failure::unavailable(format!("{count} cpusets were not given back; the first: {first}")));
     }
-    output::show(&format!("every pod may use all CPUs again ({} cpusets written)\n", drained.written));
-    Ok(())
+    Ok(format!("every pod may use all CPUs again ({} cpusets written{by})\n", drained.written))
 }

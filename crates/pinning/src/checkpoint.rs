@@ -4,9 +4,10 @@
 //! checksum of the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use cgroupfs::node;
 use placement::{Class, Current, Holding};
@@ -31,7 +32,8 @@ pub struct Checkpoint {
     pub intent: Option<Held>,
     /// Order of arrival of the pods, by UID.
     pub arrivals: BTreeMap<String, u64>,
-    /// Cgroups that were written, and what they read before.
+    /// Cgroups that were written, and what they read before. On disk by the path below the mount, because another
+    /// process may see the hierarchy elsewhere; [`Checkpoint::relocate`] makes these paths whole again.
     pub touched: BTreeMap<PathBuf, Touched>,
     /// Pods of the best-effort pool, which may run on what LSR pods have, by UID.
     pub best_effort: BTreeSet<String>,
@@ -78,6 +80,11 @@ pub struct Pin {
 }
 
 impl Checkpoint {
+    /// Where a state directory has it.
+    pub(crate) fn path(state_dir: &Path) -> PathBuf {
+        state_dir.join(FILE)
+    }
+
     /// Reads the checkpoint of a state directory; `None` where there is none.
     ///
     /// # Errors
@@ -106,13 +113,16 @@ impl Checkpoint {
         Ok(found.filter(|checkpoint| checkpoint.boot_id == node::boot_id(proc_root)))
     }
 
-    /// Writes the checkpoint so that a crash at any moment leaves the old or the new one.
+    /// Writes the checkpoint so that a crash at any moment leaves the old or the new one. `mount` is that of the cpuset
+    /// controller.
     ///
     /// # Errors
     /// A directory that cannot be written.
-    pub fn write(&self, state_dir: &Path) -> Result<()> {
-        let body =
-            serde_json::to_string(self).map_err(|error| Error::state("write", state_dir.join(FILE))(error.into()))?;
+    pub fn write(&self, state_dir: &Path, mount: &Path) -> Result<()> {
+        let key = |path: &PathBuf| path.strip_prefix(mount).unwrap_or(path).to_owned();
+        let touched = self.touched.iter().map(|(path, was)| (key(path), was.clone())).collect();
+        let body = serde_json::to_string(&Self { touched, ..self.clone() })
+            .map_err(|error| Error::state("write", state_dir.join(FILE))(error.into()))?;
         let (path, temporary) = (state_dir.join(FILE), state_dir.join(format!("{FILE}.new")));
         let text = format!("{}\n{body}", header(&body));
         let written = File::create(&temporary).and_then(|mut file| {
@@ -123,6 +133,22 @@ impl Checkpoint {
         fs::rename(&temporary, &path).map_err(Error::state("rename", &temporary))?;
         // The rename itself must outlive a crash of the machine.
         File::open(state_dir).and_then(|directory| directory.sync_all()).map_err(Error::state("sync", state_dir))
+    }
+
+    /// Finds the cgroups that were written below this mount, whatever mount path they were written under (version 0.1
+    /// kept whole paths): the longest end of the key that is a cgroup here with the same inode. Returns how many were
+    /// found; what is not found keeps its key.
+    pub(crate) fn relocate(&mut self, mount: &Path) -> usize {
+        let mut found = 0;
+        let mut locate = |(key, was): (PathBuf, Touched)| match below(mount, &key, was.inode) {
+            Some(path) => {
+                found += 1;
+                (mount.join(path), was)
+            }
+            None => (key, was),
+        };
+        self.touched = std::mem::take(&mut self.touched).into_iter().map(&mut locate).collect();
+        found
     }
 
     /// Takes the checkpoint away.
@@ -136,6 +162,14 @@ impl Checkpoint {
             _ => Ok(()),
         }
     }
+}
+
+/// The longest end of `key` that is a directory of this inode below `mount`.
+fn below(mount: &Path, key: &Path, inode: u64) -> Option<PathBuf> {
+    let names: Vec<&OsStr> =
+        key.components().filter(|part| matches!(part, Component::Normal(_))).map(Component::as_os_str).collect();
+    let ends = (0..names.len()).map(|from| names[from..].iter().collect::<PathBuf>());
+    ends.into_iter().find(|end| cgroupfs::inode(&mount.join(end)).is_ok_and(|found| found == inode))
 }
 
 impl From<&Current> for Held {
@@ -203,7 +237,7 @@ mod tests {
     fn what_was_written_is_read_and_no_file_is_no_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Checkpoint::read(dir.path()).unwrap(), None);
-        sample().write(dir.path()).unwrap();
+        sample().write(dir.path(), Path::new("/m")).unwrap();
         let read = Checkpoint::read(dir.path()).unwrap().unwrap();
         assert_eq!(read, sample());
         assert_eq!(Held::from(&read.committed.to_current()), read.committed);
@@ -215,7 +249,7 @@ mod tests {
     #[test]
     fn a_file_that_was_cut_or_changed_is_damaged() {
         let dir = tempfile::tempdir().unwrap();
-        sample().write(dir.path()).unwrap();
+        sample().write(dir.path(), Path::new("/m")).unwrap();
         let path = dir.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         for wrong in [text.replace("0-1", "0-7"), text[..text.len() - 1].to_owned(), String::new()] {
@@ -232,7 +266,7 @@ mod tests {
             fs::write(proc.path().join("sys/kernel/random/boot_id"), format!("{id}\n")).unwrap();
         };
         let checkpoint = Checkpoint { boot_id: Some("a".into()), ..sample() };
-        checkpoint.write(dir.path()).unwrap();
+        checkpoint.write(dir.path(), Path::new("/m")).unwrap();
         let found = || Checkpoint::of_this_boot(dir.path(), proc.path()).unwrap();
         boot("a");
         assert_eq!(found(), Some(checkpoint));
@@ -243,8 +277,48 @@ mod tests {
     #[test]
     fn half_a_write_leaves_the_old_one() {
         let dir = tempfile::tempdir().unwrap();
-        sample().write(dir.path()).unwrap();
+        sample().write(dir.path(), Path::new("/m")).unwrap();
         fs::write(dir.path().join("pins.json.new"), "half").unwrap();
         assert_eq!(Checkpoint::read(dir.path()).unwrap(), Some(sample()));
+    }
+    #[test]
+    fn cgroups_are_found_under_any_mount_path() {
+        let mount = tempfile::tempdir().unwrap();
+        fs::create_dir_all(mount.path().join("kubepods/poda/kubepods/poda")).unwrap();
+        let inode = |path: &str| cgroupfs::inode(&mount.path().join(path)).unwrap();
+        let relocated = |key: &str, inode| {
+            let touched = [(key.into(), Touched { inode, before: String::new() })].into();
+            let mut checkpoint = Checkpoint { touched, ..Checkpoint::default() };
+            let found = checkpoint.relocate(mount.path());
+            let path = checkpoint.touched.into_keys().next().unwrap();
+            (found, path.strip_prefix(mount.path()).unwrap_or(&path).display().to_string())
+        };
+        let pod = inode("kubepods/poda");
+        for key in ["kubepods/poda", "/host/sys/fs/cgroup/kubepods/poda", "/sys/fs/cgroup/cpuset/kubepods/poda"] {
+            assert_eq!(relocated(key, pod), (1, "kubepods/poda".to_owned()), "{key}");
+        }
+        let nested = inode("kubepods/poda/kubepods/poda");
+        let key = "/sys/fs/cgroup/kubepods/poda/kubepods/poda";
+        assert_eq!(relocated(key, nested), (1, "kubepods/poda/kubepods/poda".to_owned()));
+        assert_eq!(relocated("/sys/fs/cgroup/kubepods/podb", pod), (0, "/sys/fs/cgroup/kubepods/podb".to_owned()));
+        assert_eq!(relocated("kubepods/poda", nested).0, 0, "another cgroup of the same name");
+    }
+
+    #[test]
+    fn paths_on_disk_do_not_name_the_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let touched = [("/host/cg/kubepods/a".into(), Touched { inode: 7, before: String::new() })].into();
+        Checkpoint { touched, ..Checkpoint::default() }.write(dir.path(), Path::new("/host/cg")).unwrap();
+        let read = Checkpoint::read(dir.path()).unwrap().unwrap();
+        assert_eq!(read.touched.into_keys().collect::<Vec<_>>(), [Path::new("kubepods/a")]);
+    }
+
+    #[test]
+    fn checkpoints_of_version_0_1_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = r#"{"boot_id":null,"committed":{"held":{},"demoted":[]},"arrivals":{},"touched":{"/a":{"inode":7,"before":"0-1"}},"best_effort":[],"pins":{}}"#;
+        fs::write(dir.path().join(FILE), format!("{}\n{body}", header(body))).unwrap();
+        let read = Checkpoint::read(dir.path()).unwrap().unwrap();
+        assert_eq!(read.touched[Path::new("/a")], Touched { inode: 7, before: "0-1".to_owned() });
     }
 }

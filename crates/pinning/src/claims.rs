@@ -32,18 +32,18 @@ fn whole_pod(pod: &Pod, of: impl Fn(&Resources) -> Option<u64>) -> Option<u64> {
     if let Some(millis) = of(&pod.resources) {
         return Some(millis);
     }
-    let (mut sidecars, mut together, mut before) = (0, 0, 0);
+    let (mut sidecars, mut together, mut before) = (0_u64, 0_u64, 0);
     for container in &pod.containers {
         let millis = of(&in_force(pod, container));
         match container.kind {
-            ContainerKind::App => together += millis?,
-            ContainerKind::Sidecar => sidecars += millis?,
-            ContainerKind::Init => before = before.max(sidecars + millis.unwrap_or(0)),
+            ContainerKind::App => together = together.saturating_add(millis?),
+            ContainerKind::Sidecar => sidecars = sidecars.saturating_add(millis?),
+            ContainerKind::Init => before = before.max(sidecars.saturating_add(millis.unwrap_or(0))),
             // Ephemeral containers have no resources.
             ContainerKind::Ephemeral => {}
         }
     }
-    Some(before.max(sidecars + together)).filter(|&millis| millis > 0)
+    Some(before.max(sidecars.saturating_add(together))).filter(|&millis| millis > 0)
 }
 
 /// A resize that cannot be done, or not now, changes nothing yet.
@@ -74,6 +74,14 @@ mod tests {
         assert_eq!(request([vec![container(Init, Some(1000))], apps()].concat()), Some(2000));
         assert_eq!(request([vec![container(Init, Some(4000))], apps()].concat()), Some(4000));
         assert_eq!(request([vec![container(Init, None)], apps()].concat()), Some(2000));
+    }
+
+    #[test]
+    fn absurd_requests_saturate() {
+        use ContainerKind::{App, Init, Sidecar};
+        let most = |kind| container(kind, Some(u64::MAX));
+        assert_eq!(request(vec![most(App), most(App)]), Some(u64::MAX));
+        assert_eq!(request(vec![most(Sidecar), most(Init), most(App)]), Some(u64::MAX));
     }
 
     #[test]

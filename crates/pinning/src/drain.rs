@@ -1,23 +1,54 @@
-//! Taking everything back: every cgroup that was written gets all CPUs again, or what it asked for before.
+//! Gives everything back: every cgroup that was written gets all CPUs again, or what it asked for before.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use cgroupfs::{Hierarchy, Version, control, cpuset};
+use cgroupfs::{Hierarchy, Version, control, cpuset, node};
 use kernel_text::CpuSet;
 use placement::{Holding, PodCgroups, Uid, drain_steps};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use serde::{Deserialize, Serialize};
 
 use crate::carry_out::carry_out;
 use crate::checkpoint::Checkpoint;
+use crate::owner::{CpuManagerState, KubeletsOwn};
 use crate::pinner::chain;
 use crate::state_dir::{DrainWish, Lock};
 use crate::tree::{PodTree, View};
-use crate::{Error, Machine, Result};
+use crate::{Error, Result};
 
-/// What a drain came to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What [`drain`] works on.
+#[derive(Debug, Clone)]
+pub struct DrainConfig {
+    /// The cgroup mounts.
+    pub hierarchy: Hierarchy,
+    /// The kubelet's top cgroups below the mount; empty: looked for.
+    pub kubepods: Vec<String>,
+    /// The node's `/proc`.
+    pub proc_root: PathBuf,
+    /// The node's `/sys`.
+    pub sys_root: PathBuf,
+    /// Checkpoint, lock and drain wish.
+    pub state_dir: PathBuf,
+    /// The kubelet's `cpu_manager_state`.
+    pub cpu_manager_state: PathBuf,
+    /// Which pods are widened.
+    pub scope: Scope,
+}
+
+/// Which pods a drain widens. Never those that the kubelet gave CPUs for themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Those that the checkpoint says were written.
+    Touched,
+    /// Every pod, for when the checkpoint is lost.
+    EveryPod,
+}
+
+/// What was given back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
     /// Cpusets that were written.
     pub written: usize,
@@ -25,60 +56,114 @@ pub struct Drained {
     pub errors: Vec<String>,
 }
 
-/// Asks a running agent to take everything back and waits until it has; then, or without one, does so itself. `None`
-/// where no checkpoint tells of anything to give back: the kubelet's static policy confines pods too, and those are its own.
+/// Who gave back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// This process.
+    Here(Drained),
+    /// A running agent; `None` where it could not write down what it did.
+    ByAgent(Option<Drained>),
+    /// No checkpoint of this boot: the kubelet's static policy confines pods too, and those are its own.
+    Nothing,
+}
+
+/// Asks a running agent to give everything back and waits until it has; then, or without one, does so itself.
 ///
 /// # Errors
-/// No cpusets here, a state directory that cannot be written, or an agent that does not let go within `patience`.
-pub fn drain(
-    hierarchy: &Hierarchy,
-    kubepods: Vec<String>,
-    sys_root: &Path,
-    state_dir: &Path,
-    patience: Duration,
-) -> Result<Option<Drained>> {
-    std::fs::create_dir_all(state_dir).map_err(Error::state("make", state_dir))?;
+/// No cpusets here, a checkpoint of other cgroups than there are here, or an agent that cannot be asked or does not let go
+/// within `patience`.
+pub fn drain(config: &DrainConfig, patience: Duration) -> Result<Outcome> {
+    let state_dir = &config.state_dir;
     let wish = DrainWish::of(state_dir);
-    wish.say()?;
-    let _lock = wait_for_lock(state_dir, Instant::now() + patience)?;
-    let checkpoint = match Checkpoint::read(state_dir) {
-        Ok(None) => return Ok(None),
-        Ok(found) => found,
+    let asked = fs::create_dir_all(state_dir).map_err(Error::state("make", state_dir)).and_then(|()| wish.say());
+    let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + patience)?;
+    let found = match Checkpoint::read(state_dir) {
+        Ok(found) => found.filter(|checkpoint| !is_of_another_boot(checkpoint, &config.proc_root)).map(Some),
         Err(error) => {
             tracing::warn!(error = chain(&error), "every pod's cpuset is widened");
-            None
+            Some(None)
         }
     };
-    let mut tree = PodTree::new(hierarchy, kubepods)?;
-    tree.walk(Instant::now());
-    let view = tree.view(&Machine::read(sys_root)?.possible)?;
-    let drained = give_back(&view, checkpoint.as_ref(), tree.version());
-    if drained.errors.is_empty() {
-        Checkpoint::remove(state_dir)?;
+    match found {
+        None if config.scope == Scope::Touched => Ok(match wish.answered() {
+            None if !waited => Outcome::Nothing,
+            answer => Outcome::ByAgent(answer),
+        }),
+        None | Some(None) => give_back_here(config, Checkpoint::default(), Scope::EveryPod).map(Outcome::Here),
+        Some(Some(checkpoint)) => give_back_here(config, checkpoint, config.scope).map(Outcome::Here),
     }
-    Ok(Some(drained))
 }
 
-fn wait_for_lock(state_dir: &Path, deadline: Instant) -> Result<Lock> {
+fn is_of_another_boot(checkpoint: &Checkpoint, proc_root: &Path) -> bool {
+    let boots = (&checkpoint.boot_id, node::boot_id(proc_root));
+    matches!(boots, (Some(then), Some(now)) if *then != now)
+}
+
+/// Waits until no agent writes; true where one did. A state directory that cannot be written keeps nobody confined: where
+/// there is no lock to take, nobody has it.
+fn wait_for_lock(state_dir: &Path, asked: Result<()>, deadline: Instant) -> Result<(Option<Lock>, bool)> {
+    let mut asked = Some(asked);
+    let mut waited = false;
     loop {
         match Lock::take(state_dir) {
-            Err(Error::Locked(_)) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
-            done => return done,
+            Ok(lock) => return Ok((Some(lock), waited)),
+            Err(error @ Error::Locked(_)) => {
+                // It holds the lock and does not know that it is to let go.
+                asked.take().unwrap_or(Ok(()))?;
+                if Instant::now() >= deadline {
+                    return Err(error);
+                }
+                waited = true;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "goes on without the lock");
+                return Ok((None, waited));
+            }
         }
     }
 }
 
-/// Widens what was touched, parents first; then gives back, children first, what asked for less before. With a
-/// checkpoint that cannot be read, widens every pod.
-pub(crate) fn give_back(view: &View, checkpoint: Option<&Checkpoint>, version: Version) -> Drained {
-    let mut drained = Drained::default();
-    let held: BTreeMap<Uid, Holding> = checkpoint.map(|c| c.committed.to_current().held).unwrap_or_default();
-    let touched = |pod: &&PodCgroups| {
-        let is = |path: &Path| checkpoint.is_none_or(|checkpoint| was_touched(checkpoint, view, path));
-        pod.cgroups.iter().any(|cgroup| is(&cgroup.path))
+fn give_back_here(config: &DrainConfig, mut checkpoint: Checkpoint, scope: Scope) -> Result<Drained> {
+    let mut tree = PodTree::new(&config.hierarchy, config.kubepods.clone())?;
+    tree.walk(Instant::now());
+    let entries = checkpoint.touched.len();
+    if let Some(first) = checkpoint.touched.keys().next().cloned()
+        && checkpoint.relocate(tree.mount()) == 0
+        && scope == Scope::Touched
+    {
+        let (checkpoint, mount) = (Checkpoint::path(&config.state_dir), tree.mount().to_owned());
+        return Err(Error::Unmatched { checkpoint, entries, first, mount });
+    }
+    let view = tree.view(&node::cpu_list(&config.sys_root, "possible")?)?;
+    let kubelets = CpuManagerState::read(&config.cpu_manager_state).map(|state| state.exclusive()).unwrap_or_default();
+    let drained = give_back(&tree, &view, &checkpoint, scope, &kubelets);
+    if drained.errors.is_empty()
+        && let Err(error) = Checkpoint::remove(&config.state_dir)
+    {
+        tracing::warn!(error = chain(&error), "the checkpoint stays");
+    }
+    Ok(drained)
+}
+
+/// Widens what was written, parents first; then gives back, children first, what asked for less before. What the kubelet
+/// gave to containers for themselves is left alone, and nobody is widened onto it.
+pub(crate) fn give_back(
+    tree: &PodTree,
+    view: &View,
+    checkpoint: &Checkpoint,
+    scope: Scope,
+    kubelets: &KubeletsOwn,
+) -> Drained {
+    let (mut drained, version) = (Drained::default(), tree.version());
+    let held: BTreeMap<Uid, Holding> = checkpoint.committed.to_current().held;
+    let hierarchy = open_to_all(&view.hierarchy, kubelets);
+    let (own, others): (Vec<_>, Vec<_>) = view.pods.iter().partition(|pod| kubelets.pods.contains(&pod.uid));
+    let is_touched = |pod: &PodCgroups| {
+        scope == Scope::EveryPod || pod.cgroups.iter().any(|cgroup| was_touched(checkpoint, &cgroup.path))
     };
-    let pods: Vec<PodCgroups> = view.pods.iter().filter(touched).cloned().collect();
-    match drain_steps(&view.hierarchy, &pods, &held) {
+    let pods: Vec<PodCgroups> = others.into_iter().filter(|pod| is_touched(pod)).cloned().collect();
+    match drain_steps(&hierarchy, &pods, &held) {
         Ok(steps) => {
             for step in &steps {
                 drained.count(carry_out(step, version).map(|()| matches!(step, placement::Step::Write { .. })));
@@ -86,25 +171,39 @@ pub(crate) fn give_back(view: &View, checkpoint: Option<&Checkpoint>, version: V
         }
         Err(error) => drained.errors.push(error.to_string()),
     }
-    for (path, was) in checkpoint.iter().flat_map(|checkpoint| checkpoint.touched.iter().rev()) {
-        if checkpoint.is_some_and(|checkpoint| was_touched(checkpoint, view, path)) {
-            drained.count(restore(path, &still_there(&was.before, &view.hierarchy), version));
+    let is_kubelets = |path: &Path| own.iter().any(|pod| pod.cgroups.iter().any(|cgroup| cgroup.path == path));
+    for (path, was) in checkpoint.touched.iter().rev() {
+        if was_touched(checkpoint, path) && !is_kubelets(path) {
+            drained.count(restore(path, &still_there(&was.before, &hierarchy, &kubelets.cpus), version));
         }
     }
     drained
 }
 
-fn was_touched(checkpoint: &Checkpoint, view: &View, path: &Path) -> bool {
-    let inode = view.seen.get(path).map(|(_, inode)| *inode);
-    checkpoint.touched.get(path).is_some_and(|was| Some(was.inode) == inode)
+/// All CPUs but those that the kubelet gave away.
+fn open_to_all(hierarchy: &placement::Hierarchy, kubelets: &KubeletsOwn) -> placement::Hierarchy {
+    let rest = hierarchy.ceiling.difference(&kubelets.cpus);
+    if kubelets.cpus.is_empty() || rest.is_empty() {
+        return hierarchy.clone();
+    }
+    placement::Hierarchy { version: hierarchy.version, ceiling: rest.clone(), full: rest }
+}
+
+/// Whether the path is still the cgroup that was written.
+fn was_touched(checkpoint: &Checkpoint, path: &Path) -> bool {
+    let was = checkpoint.touched.get(path);
+    was.is_some_and(|was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode))
 }
 
 /// What is left of what was asked for before: v1 refuses a CPU that has gone offline since (EINVAL), and has taken it out
-/// of every cpuset itself.
-fn still_there(before: &str, hierarchy: &placement::Hierarchy) -> String {
-    match before.parse::<CpuSet>() {
-        Ok(cpus) if hierarchy.version == placement::Version::V1 => cpus.intersection(&hierarchy.ceiling).to_string(),
-        _ => before.to_owned(),
+/// of every cpuset itself. CPUs that the kubelet has given away since are not given back.
+fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet) -> String {
+    let Ok(cpus) = before.parse::<CpuSet>() else { return before.to_owned() };
+    match hierarchy.version {
+        placement::Version::V1 => cpus.intersection(&hierarchy.ceiling).to_string(),
+        placement::Version::V2 if kubelets.is_empty() => before.to_owned(),
+        placement::Version::V2 if cpus.difference(kubelets).is_empty() => hierarchy.full.to_string(),
+        placement::Version::V2 => cpus.difference(kubelets).to_string(),
     }
 }
 
@@ -140,10 +239,18 @@ mod tests {
     fn on_v1_a_cpu_that_has_gone_offline_is_not_asked_for_again() {
         let still = |before, version| {
             let ceiling: CpuSet = "0-2".parse().unwrap();
-            still_there(before, &placement::Hierarchy { version, full: ceiling.clone(), ceiling })
+            still_there(before, &placement::Hierarchy { version, full: ceiling.clone(), ceiling }, &CpuSet::new())
         };
         assert_eq!(still("1-3", placement::Version::V1), "1-2");
         assert_eq!(still("1-3", placement::Version::V2), "1-3");
         assert_eq!(still("", placement::Version::V2), "");
+    }
+
+    #[test]
+    fn on_v2_what_the_kubelet_has_given_away_since_is_not_given_back() {
+        let rest: CpuSet = "0-2".parse().unwrap();
+        let hierarchy = placement::Hierarchy { version: placement::Version::V2, full: rest.clone(), ceiling: rest };
+        let still = |before| still_there(before, &hierarchy, &"3".parse().unwrap());
+        assert_eq!([still(""), still("2-3"), still("3")], ["0-2", "2", "0-2"]);
     }
 }

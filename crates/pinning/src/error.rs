@@ -55,6 +55,22 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A checkpoint of cgroups of which none is here: another mount, or all of them are gone.
+    #[error(
+        "none of the {entries} cgroups in {checkpoint} is below {mount} (first: {first}): nothing was given back and \
+         nothing deleted; give --cgroup-root as the mount of the host's cgroups, or, when those pods are gone, delete the \
+         file", checkpoint = checkpoint.display(), mount = mount.display(), first = first.display()
+    )]
+    Unmatched {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+        /// How many cgroups it holds.
+        entries: usize,
+        /// The first of them.
+        first: PathBuf,
+        /// Where they were looked for.
+        mount: PathBuf,
+    },
     /// Another process enforces on this node.
     #[error("another cpuwarden holds {0}: only one may write cpusets")]
     Locked(PathBuf),

@@ -22,7 +22,7 @@ mod verified;
 pub use checkpoint::{Checkpoint, Held, Pin, Touched, class_name};
 pub use claims::{claim, has_ended};
 pub use decision::{Decision, Verdict};
-pub use drain::{Drained, drain};
+pub use drain::{DrainConfig, Drained, Outcome, Scope, drain};
 pub use error::{Error, Result};
 pub use owner::{CPU_MANAGER_STATE, CpuManagerState, other_agents};
 pub use pinner::{Pinner, PinnerConfig};

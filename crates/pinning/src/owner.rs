@@ -1,11 +1,11 @@
 //! Who else places containers on this node's CPUs. Two that do overwrite each other, so beside another owner pinning
 //! only observes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use kernel_text::CpuSet;
-use placement::Kubelet;
+use placement::{Kubelet, Uid};
 use pods::PodIndex;
 use serde::Deserialize;
 
@@ -45,6 +45,21 @@ impl CpuManagerState {
         self.entries.values().map(BTreeMap::len).sum()
     }
 
+    /// What the kubelet gave to containers for themselves, whatever its policy is said to be. A list that cannot be read
+    /// keeps its pod among them.
+    pub(crate) fn exclusive(&self) -> KubeletsOwn {
+        let lists = self.entries.values().flat_map(BTreeMap::values).filter_map(|list| list.parse::<CpuSet>().ok());
+        KubeletsOwn {
+            pods: self
+                .entries
+                .iter()
+                .filter(|(_, lists)| !lists.is_empty())
+                .map(|(uid, _)| Uid::from(&**uid))
+                .collect(),
+            cpus: lists.fold(CpuSet::new(), |all, cpus| all.union(&cpus)),
+        }
+    }
+
     /// What the planner must know of the kubelet.
     ///
     /// # Errors
@@ -62,6 +77,15 @@ impl CpuManagerState {
         }
         Ok(Kubelet { static_policy, exclusive })
     }
+}
+
+/// Pods to which the kubelet gave CPUs for themselves. Their cgroups are never written here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KubeletsOwn {
+    /// The pods.
+    pub(crate) pods: BTreeSet<Uid>,
+    /// Their CPUs.
+    pub(crate) cpus: CpuSet,
 }
 
 /// The agents other than the kubelet that place containers here, by their processes or by their pods' images.

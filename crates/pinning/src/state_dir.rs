@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{Error, Result};
+use crate::{Drained, Error, Result};
 
 /// Where the state is kept.
 pub const STATE_DIR: &str = "/var/lib/cpuwarden";
@@ -35,7 +35,8 @@ impl Lock {
     }
 }
 
-/// The wish of `cpuwarden drain` that a running agent takes everything back and goes on without pinning.
+/// The wish of `cpuwarden drain` that a running agent takes everything back and goes on without pinning; the agent
+/// answers in the same file.
 #[derive(Debug, Clone)]
 pub struct DrainWish(PathBuf);
 
@@ -58,6 +59,18 @@ impl DrainWish {
     /// A directory that cannot be written.
     pub fn say(&self) -> Result<()> {
         fs::write(&self.0, "").map_err(Error::state("write", &self.0))
+    }
+
+    /// The agent's answer: what it has given back. Best effort, because the state directory may be full.
+    pub(crate) fn answer(&self, drained: &Drained) {
+        if let Err(error) = serde_json::to_vec(drained).map_err(Into::into).and_then(|text| fs::write(&self.0, text)) {
+            tracing::warn!(path = %self.0.display(), %error, "cannot report what was given back");
+        }
+    }
+
+    /// What the agent has answered since the wish was last said.
+    pub(crate) fn answered(&self) -> Option<Drained> {
+        serde_json::from_slice(&fs::read(&self.0).ok()?).ok()
     }
 
     /// Takes it back: an agent that starts enforces again.
@@ -88,7 +101,12 @@ mod tests {
         wish.take_back();
         assert!(!wish.is_there());
         wish.say().unwrap();
-        assert!(wish.is_there());
+        assert!(wish.is_there() && wish.answered().is_none());
+        let drained = Drained { written: 51, errors: vec!["one".to_owned()] };
+        wish.answer(&drained);
+        assert_eq!(wish.answered(), Some(drained));
+        wish.say().unwrap();
+        assert_eq!(wish.answered(), None, "an answer to an earlier wish");
         wish.take_back();
         assert!(!wish.is_there());
     }

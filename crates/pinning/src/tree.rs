@@ -74,6 +74,11 @@ impl PodTree {
         self.version
     }
 
+    /// Mount of the cpuset controller.
+    pub(crate) fn mount(&self) -> &Path {
+        &self.mount
+    }
+
     /// Becomes readable when cgroups come and go.
     pub(crate) fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(TreeWatch::as_fd)

@@ -141,8 +141,8 @@ fn rewritten(granted: &Granted, view: &View, plan: &Plan) -> Vec<(Uid, Vec<(Path
         let Some(placement) = plan.placements.get(&pod.uid) else { continue };
         let ours = pod.cgroups.iter().filter(|cgroup| cgroup.ours && cgroup.effective != placement.cpus);
         let is_rewritten = |path: &PathBuf| {
-            granted.established.get(path).is_some_and(|(inode, was)| {
-                *was == placement.cpus && view.seen.get(path).is_some_and(|(_, now)| now == inode)
+            granted.established.get(path).is_some_and(|was| {
+                was.cpus == placement.cpus && view.seen.get(path).is_some_and(|(_, now)| *now == was.inode)
             })
         };
         let cgroups: Vec<_> = ours

@@ -1,7 +1,7 @@
 //! Carries a pass out on the kernel: log the intent, write and read back, commit.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cgroupfs::{node, subdirectories};
@@ -10,13 +10,16 @@ use pods::PodIndex;
 
 use super::decide::Work;
 use super::inputs::{decision, names};
-use super::mode::{Granted, Mode, Why};
+use super::mode::{Established, Granted, Mode, Why};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
 use crate::checkpoint::{Checkpoint, Held, Pin, Touched, class_name};
 use crate::claims::has_ended;
 use crate::decision::{Decision, Verdict};
+use crate::drain::Scope;
+use crate::owner::CpuManagerState;
 use crate::report::{Operation, Report, Standing, Trace};
+use crate::state_dir::DrainWish;
 use crate::tree::View;
 use crate::{Error, Result, drain};
 
@@ -102,20 +105,22 @@ impl Pinner {
             trace(Trace::Committed);
         }
         if let Mode::Enforcing { granted, .. } = &mut self.mode {
-            granted.establish(view, plan);
+            granted.establish(view, plan, &self.record.checkpoint.touched);
         }
         Ok(())
     }
 
     fn save(&mut self, report: &mut Report) -> Result<()> {
         self.record.checkpoint.boot_id = node::boot_id(&self.config.proc_root);
-        let written = self.record.checkpoint.write(&self.config.state_dir);
+        let written = self.record.checkpoint.write(&self.config.state_dir, self.tree.mount());
         report.operations.add(Operation::Checkpoint, written.is_ok());
         written
     }
 
     /// Remembers what the cgroups that are about to be written read now.
     fn touch(&mut self, view: &View, steps: &[Step]) {
+        let no_grants = Granted::default();
+        let granted = if let Mode::Enforcing { granted, .. } = &self.mode { granted } else { &no_grants };
         let touched = &mut self.record.checkpoint.touched;
         touched.retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
         let written: BTreeSet<&Path> = steps.iter().filter_map(written).collect();
@@ -123,8 +128,7 @@ impl Pinner {
             for cgroup in pod.cgroups.iter().filter(|cgroup| written.contains(&*cgroup.path)) {
                 let Some((_, inode)) = view.seen.get(&cgroup.path) else { continue };
                 if !touched.contains_key(&cgroup.path) {
-                    let inherited = inherited(&view.hierarchy, pod, cgroup).and_then(|from| touched.get(from));
-                    let before = inherited.map_or_else(|| cgroup.configured.to_string(), |from| from.before.clone());
+                    let before = granted.original(view, pod, cgroup, touched);
                     touched.insert(cgroup.path.clone(), Touched { inode: *inode, before });
                 }
             }
@@ -177,7 +181,9 @@ impl Pinner {
 
     /// Takes everything back, as `cpuwarden drain` wished.
     pub(super) fn drain(&mut self, view: &View, report: &mut Report) {
-        let drained = drain::give_back(view, Some(&self.record.checkpoint), self.tree.version());
+        let kubelets = CpuManagerState::read(&self.config.cpu_manager_state).map(|state| state.exclusive());
+        let (checkpoint, kubelets) = (&self.record.checkpoint, kubelets.unwrap_or_default());
+        let drained = drain::give_back(&self.tree, view, checkpoint, Scope::Touched, &kubelets);
         for _ in 0..drained.written {
             report.operations.add(Operation::Drain, true);
         }
@@ -194,23 +200,44 @@ impl Pinner {
         {
             tracing::error!(error = chain(&error), "the checkpoint stays");
         }
+        DrainWish::of(&self.config.state_dir).answer(&drained);
         self.record.clear();
     }
 }
 
 impl Granted {
     /// Everything is as planned now.
-    fn establish(&mut self, view: &View, plan: &Plan) {
+    fn establish(&mut self, view: &View, plan: &Plan, touched: &BTreeMap<PathBuf, Touched>) {
         self.ceiling = view.hierarchy.ceiling.clone();
-        self.established.clear();
+        let mut established = BTreeMap::new();
         for pod in &view.pods {
             let Some(placement) = plan.placements.get(&pod.uid) else { continue };
             for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours) {
                 if let Some((_, inode)) = view.seen.get(&cgroup.path) {
-                    self.established.insert(cgroup.path.clone(), (*inode, placement.cpus.clone()));
+                    let original = self.original(view, pod, cgroup, touched);
+                    let cpus = placement.cpus.clone();
+                    established.insert(cgroup.path.clone(), Established { inode: *inode, cpus, original });
                 }
             }
         }
+        self.established = established;
+    }
+
+    /// What a cgroup read before it was first written here. One that has had its CPUs without a write may have been
+    /// rewritten by somebody else meanwhile: then what it read at first.
+    fn original(
+        &self,
+        view: &View,
+        pod: &PodCgroups,
+        cgroup: &Cgroup,
+        touched: &BTreeMap<PathBuf, Touched>,
+    ) -> String {
+        let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
+        if let Some(known) = self.established.get(&cgroup.path).filter(|known| Some(known.inode) == inode) {
+            return known.original.clone();
+        }
+        let inherited = inherited(&view.hierarchy, pod, cgroup).and_then(|from| touched.get(from));
+        inherited.map_or_else(|| cgroup.configured.to_string(), |from| from.before.clone())
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use cgroupfs::has_processes;
 use kernel_text::CpuSet;
-use placement::{Holding, Kubelet, Plan, Pod, QOS_CLASS_LABEL, Uid};
+use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 use pods::PodIndex;
 
 use super::{OWNERS_EVERY, Pinner};
@@ -50,15 +51,16 @@ impl Pinner {
     /// The pods that have cgroups, as the planner takes them.
     pub(super) fn claims(&mut self, view: &View, pods: &PodIndex) -> Vec<Pod> {
         self.note_arrivals(view);
-        view.pods.iter().map(|pod| self.claim(&pod.uid, pods)).collect()
+        view.pods.iter().map(|pod| self.claim(pod, pods)).collect()
     }
 
-    fn claim(&self, uid: &Uid, pods: &PodIndex) -> Pod {
+    fn claim(&self, cgroups: &PodCgroups, pods: &PodIndex) -> Pod {
+        let uid = &cgroups.uid;
         let arrival = self.record.checkpoint.arrivals.get(&**uid).copied().unwrap_or(u64::MAX);
         match (pods.pod(uid), self.record.planned.held.get(uid)) {
             (Some(pod), _) if !has_ended(pod) => claim(uid.clone(), pod, arrival),
-            // A pod that the kubelet does not list, and that still has its cgroup, keeps what it has.
-            (None, Some(holding)) => as_it_is(uid, holding, arrival),
+            // A pod that the kubelet does not list, and that still runs, keeps what it has.
+            (None, Some(holding)) if runs(cgroups) => as_it_is(uid, holding, arrival),
             // Not yet known, or over: it shares.
             _ => Pod { uid: uid.clone(), arrival, ..Pod::default() },
         }
@@ -83,7 +85,7 @@ impl Pinner {
             return;
         }
         new.sort_unstable();
-        let next = arrivals.values().max().map_or(0, |last| last + 1);
+        let next = arrivals.values().max().map_or(0, |last| last.saturating_add(1));
         let here: BTreeMap<&str, ()> = view.pods.iter().map(|pod| (&*pod.uid, ())).collect();
         arrivals.retain(|uid, _| here.contains_key(uid.as_str()));
         arrivals.extend((next..).zip(new).map(|(arrival, (_, uid))| (uid.to_owned(), arrival)));
@@ -113,6 +115,10 @@ pub(super) fn decision(uid: &str, pods: &PodIndex, verdict: Verdict) -> Decision
 pub(super) fn names(uid: &str, pods: &PodIndex) -> (String, String) {
     pods.pod(uid)
         .map_or_else(|| (String::new(), uid.to_owned()), |pod| (pod.namespace.to_string(), pod.name.to_string()))
+}
+
+fn runs(pod: &PodCgroups) -> bool {
+    pod.cgroups.iter().any(|cgroup| has_processes(&cgroup.path))
 }
 
 fn as_it_is(uid: &Uid, holding: &Holding, arrival: u64) -> Pod {

@@ -81,7 +81,7 @@ impl Pinner {
     pub fn new(config: PinnerConfig) -> Result<Self> {
         let machine = Machine::read(&config.sys_root)?;
         let tree = PodTree::new(&config.hierarchy, config.kubepods.clone())?;
-        let record = Record::read(&config);
+        let record = Record::read(&config, tree.mount());
         if config.enforce {
             // Who starts an agent wants it to pin, whatever was drained before.
             DrainWish::of(&config.state_dir).take_back();
@@ -118,8 +118,21 @@ impl Pinner {
         let began = Instant::now();
         match self.try_pass(pods, given, began, trace) {
             Ok(report) => report,
-            Err(error) => Report::idle(chain(&error)),
+            Err(error) => self.failed(&error),
         }
+    }
+
+    /// A pass that cannot even look at the node. Where the operator wishes so, the lock is let go all the same, so that
+    /// `cpuwarden drain` gives back itself what is written down.
+    fn failed(&mut self, error: &Error) -> Report {
+        if self.mode.has_lock() && DrainWish::of(&self.config.state_dir).is_there() {
+            if let Err(error) = self.record.checkpoint.write(&self.config.state_dir, self.tree.mount()) {
+                tracing::warn!(error = chain(&error), "the checkpoint stays as it was");
+            }
+            self.record.clear();
+            self.mode = Mode::SteppedBack { why: Why::Drained };
+        }
+        Report::idle(chain(error))
     }
 
     fn try_pass(

@@ -41,12 +41,22 @@ pub(super) enum Why {
 /// What holds while this agent enforces.
 #[derive(Debug, Default)]
 pub(super) struct Granted {
-    /// Effective sets that were brought about and hold since, with the cgroup's inode.
-    pub(super) established: BTreeMap<PathBuf, (u64, CpuSet)>,
+    /// Cgroups that were as planned after the last pass.
+    pub(super) established: BTreeMap<PathBuf, Established>,
     /// The ceiling at that time.
     pub(super) ceiling: CpuSet,
     /// What others undo, and what fails.
     pub(super) repairs: Repairs,
+}
+
+/// A cgroup that was as planned after the last pass.
+#[derive(Debug)]
+pub(super) struct Established {
+    pub(super) inode: u64,
+    /// Its effective set.
+    pub(super) cpus: CpuSet,
+    /// Its `cpuset.cpus` before this agent wrote it; of one that it has not written, what it read at first.
+    pub(super) original: String,
 }
 
 impl Default for Mode {

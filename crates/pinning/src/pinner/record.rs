@@ -1,5 +1,7 @@
 //! What is granted, and what the checkpoint says about it.
 
+use std::path::Path;
+
 use placement::Current;
 
 use super::{PinnerConfig, chain};
@@ -29,9 +31,9 @@ pub(super) enum Found {
 }
 
 impl Record {
-    /// Reads the checkpoint of this boot.
-    pub(super) fn read(config: &PinnerConfig) -> Self {
-        let (checkpoint, found) = match Checkpoint::of_this_boot(&config.state_dir, &config.proc_root) {
+    /// Reads the checkpoint of this boot, of cgroups below `mount`.
+    pub(super) fn read(config: &PinnerConfig, mount: &Path) -> Self {
+        let (mut checkpoint, found) = match Checkpoint::of_this_boot(&config.state_dir, &config.proc_root) {
             Ok(Some(checkpoint)) => (checkpoint, Found::Known),
             Ok(None) => (Checkpoint::default(), Found::Missing),
             Err(error) => {
@@ -40,6 +42,7 @@ impl Record {
                 (Checkpoint::default(), Found::Damaged)
             }
         };
+        checkpoint.relocate(mount);
         let committed = checkpoint.committed.to_current();
         let planned = checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
         Self { checkpoint, committed, planned, found }

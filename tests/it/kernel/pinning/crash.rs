@@ -80,10 +80,9 @@ fn killed_after_any_step_a_restart_gives_every_pod_the_same_cpus() {
 }
 
 fn give_back(scene: &Scene) {
-    let config = scene.config(true);
-    let (hierarchy, sys_root, state_dir) = (&config.hierarchy, &config.sys_root, &config.state_dir);
-    pinning::drain(hierarchy, config.kubepods.clone(), sys_root, state_dir, Duration::ZERO).unwrap();
+    let config = scene.drain_config();
+    pinning::drain(&config, Duration::ZERO).unwrap();
     // A fresh node: nothing is known of these pods, and nobody has run on CPUs of its own.
-    std::fs::remove_dir_all(state_dir).unwrap();
+    std::fs::remove_dir_all(config.state_dir).unwrap();
     assert!((0..scene.pods.len()).all(|at| scene.effective(at) == online()), "{:?}", scene.all_effective());
 }

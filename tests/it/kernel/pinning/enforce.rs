@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
-use pinning::{Checkpoint, Operation, Report, Standing, Verdict};
+use pinning::{Checkpoint, Operation, Outcome, Report, Standing, Verdict};
 use placement::Class;
 
 use super::scene::{Scene, Wish, all_classes, container_id, effective, online};
@@ -153,14 +153,12 @@ fn draining_gives_back_what_was_there() {
     scene.pass(&mut scene.pinner(true));
     assert_ne!(scene.all_effective(), effective_before);
     let config = scene.config(true);
-    let kubepods = config.kubepods.clone();
-    let drain =
-        || pinning::drain(&config.hierarchy, kubepods.clone(), &config.sys_root, &config.state_dir, Duration::ZERO);
-    let drained = drain().unwrap().unwrap();
-    assert!(drained.written > 0 && drained.errors.is_empty(), "{drained:?}");
+    let drain = || pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
+    let drained = drain();
+    assert!(matches!(&drained, Outcome::Here(it) if it.written > 0 && it.errors.is_empty()), "{drained:?}");
     assert_eq!((scene.bytes(), scene.all_effective()), (before, effective_before));
     assert_eq!(Checkpoint::read(&config.state_dir).unwrap(), None);
-    assert_eq!(drain().unwrap(), None);
+    assert_eq!(drain(), Outcome::Nothing);
 }
 
 /// Not that of these pods: the kernels of today refuse it.
@@ -181,9 +179,8 @@ fn draining_pods_that_run_gives_back_every_byte_that_the_kernel_takes() {
     scene.pass(&mut scene.pinner(true));
     assert_ne!(scene.all_effective(), effective_before);
     let config = scene.config(true);
-    let kubepods = config.kubepods.clone();
-    let drained = pinning::drain(&config.hierarchy, kubepods, &config.sys_root, &config.state_dir, Duration::ZERO);
-    assert_eq!(drained.unwrap().unwrap().errors, [""; 0]);
+    let drained = pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
+    assert!(matches!(&drained, Outcome::Here(it) if it.errors.is_empty()), "{drained:?}");
     assert_eq!(scene.all_effective(), effective_before);
     let full = cgroupfs::node::cpu_list(&config.sys_root, "possible").unwrap().to_string();
     for (path, now) in scene.bytes() {

@@ -4,6 +4,7 @@
 mod agent;
 mod churn;
 mod crash;
+mod drained;
 mod enforce;
 mod events;
 mod given_back;

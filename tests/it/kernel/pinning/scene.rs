@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kernel_text::CpuSet;
-use pinning::{Checkpoint, Pinner, PinnerConfig, Report, Trace};
+use pinning::{Checkpoint, DrainConfig, Pinner, PinnerConfig, Report, Scope, Trace};
 use placement::{Class, Holding, Profiles, Settings, Step, Uid};
 use pods::PodIndex;
 use pods::model::{Container, Phase, Pod, Resources};
@@ -76,6 +76,13 @@ impl Scene {
 
     pub(super) fn config(&self, enforce: bool) -> PinnerConfig {
         config(self.tree.kubepods().path(), self.state.path(), enforce)
+    }
+
+    pub(super) fn drain_config(&self) -> DrainConfig {
+        let PinnerConfig { hierarchy, kubepods, proc_root, sys_root, state_dir, cpu_manager_state, .. } =
+            self.config(true);
+        let scope = Scope::Touched;
+        DrainConfig { hierarchy, kubepods, proc_root, sys_root, state_dir, cpu_manager_state, scope }
     }
 
     pub(super) fn pinner(&self, enforce: bool) -> Pinner {

@@ -1,0 +1,210 @@
+//! `cpuwarden drain` as operators run it: beside an agent, without one, under another mount path, with old state.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Output;
+
+use kernel_text::CpuSet;
+use pinning::{DrainWish, Standing};
+use placement::Class;
+use serde_json::Value;
+
+use super::agent::{command, kubelet, list, options, said};
+use super::scene::{Scene, Wish, all_classes, online};
+use crate::support::{Agent, Workload, eventually};
+
+fn drain(scene: &Scene, more: &[&str]) -> Output {
+    drain_in(scene, &scene.config(true).state_dir, more)
+}
+
+fn drain_in(scene: &Scene, state_dir: &Path, more: &[&str]) -> Output {
+    let config = scene.config(true);
+    let options = [
+        format!("--kubepods={}", config.kubepods[0]),
+        "--pod-source=none".to_owned(),
+        format!("--cpu-manager-state={}", config.cpu_manager_state.display()),
+        format!("--state-dir={}", state_dir.display()),
+    ];
+    command("drain", &options, more)
+}
+
+fn error(output: &Output) -> String {
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The first line of the checkpoint: a magic and the FNV-1a of the rest.
+fn sealed(body: &str) -> String {
+    let hash = body
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    format!("cpuwarden-pins-1 {hash:016x}\n{body}")
+}
+
+/// Rewrites the checkpoint's keys of cgroups.
+fn rekey(scene: &Scene, change: impl Fn(&str, &mut Value) -> String) {
+    let path = scene.config(true).state_dir.join("pins.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut body: Value = serde_json::from_str(text.split_once('\n').unwrap().1).unwrap();
+    let touched = std::mem::take(body["touched"].as_object_mut().unwrap());
+    assert!(!touched.is_empty());
+    let rekeyed = touched.into_iter().map(|(path, mut was)| (change(&path, &mut was), was)).collect();
+    body["touched"] = Value::Object(rekeyed);
+    fs::write(path, sealed(&body.to_string())).unwrap();
+}
+
+/// A cgroup that had all CPUs that it was to have is first written after somebody else took some away.
+#[test]
+fn what_a_rival_wrote_before_the_first_write_is_not_given_back() {
+    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::BestEffort, cpus: 0 }]);
+    let before = scene.all_effective();
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    scene.container(1).write("cpuset", "cpuset.cpus", &online().first().unwrap().to_string());
+    let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
+    assert_eq!((report.standing, scene.all_effective()), (Standing::Enforcing, before.clone()));
+    drop(pinner);
+    said(&drain(&scene, &[]));
+    assert_eq!(scene.all_effective(), before);
+}
+
+#[test]
+fn a_drain_beside_an_agent_says_what_the_agent_gave_back() {
+    let scene = Scene::new(&all_classes());
+    let options = options(&scene, kubelet(&list(&scene)));
+    let agent = Agent::start(&[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat());
+    let granted = || agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0);
+    eventually("a grant", || granted() && scene.effective(0).is_disjoint(&scene.effective(2)));
+    let told = said(&command("drain", &options, &[]));
+    assert!((0..scene.pods.len()).all(|at| scene.effective(at) == online()), "{:?}", scene.all_effective());
+    let count = told.split('(').nth(1).and_then(|rest| rest.split(' ').next()).and_then(|count| count.parse().ok());
+    assert!(told.contains("running agent") && count > Some(0), "{told}");
+    assert!(said(&command("drain", &options, &[])).contains("nothing is left"), "and now there is nothing");
+}
+
+#[test]
+fn a_drain_finds_what_was_written_under_another_mount_path() {
+    let scene = Scene::new(&all_classes());
+    let before = scene.all_effective();
+    scene.pass(&mut scene.pinner(true));
+    assert_ne!(scene.all_effective(), before);
+    let host = tempfile::tempdir().unwrap();
+    fs::create_dir_all(host.path().join("host/sys/fs")).unwrap();
+    symlink("/sys/fs/cgroup", host.path().join("host/sys/fs/cgroup")).unwrap();
+    let root = format!("--cgroup-root={}", host.path().join("host/sys/fs/cgroup").display());
+    let told = said(&drain(&scene, &[&root]));
+    assert!(!told.contains("0 cpusets"), "{told}");
+    assert_eq!(scene.all_effective(), before);
+}
+
+/// Up to version 0.1 the keys were whole paths, under whatever mount the agent had.
+#[test]
+fn checkpoints_with_whole_paths_are_drained_too() {
+    let scene = Scene::new(&all_classes());
+    let before = scene.all_effective();
+    scene.pass(&mut scene.pinner(true));
+    rekey(&scene, |path, was| {
+        if let Some(original) = was.as_object_mut().unwrap().remove("original") {
+            was["before"] = original;
+        }
+        Path::new("/host/sys/fs/cgroup/cpuset")
+            .join(path.trim_start_matches("/sys/fs/cgroup/cpuset/"))
+            .display()
+            .to_string()
+    });
+    said(&drain(&scene, &[]));
+    assert_eq!(scene.all_effective(), before);
+}
+
+#[test]
+fn a_drain_that_matches_no_cgroup_fails_and_deletes_nothing() {
+    let scene = Scene::new(&all_classes());
+    scene.pass(&mut scene.pinner(true));
+    let confined = scene.bytes();
+    rekey(&scene, |path, _| path.replace("cpuwarden-it", "elsewhere"));
+    let checkpoint = scene.config(true).state_dir.join("pins.json");
+    let text = fs::read_to_string(&checkpoint).unwrap();
+    let told = error(&drain(&scene, &[]));
+    assert!(told.contains("--cgroup-root") && told.contains("elsewhere"), "{told}");
+    assert_eq!((fs::read_to_string(&checkpoint).unwrap(), scene.bytes()), (text, confined));
+}
+
+#[test]
+fn what_an_earlier_boot_wrote_is_no_failure() {
+    let scene = Scene::new(&all_classes());
+    scene.pass(&mut scene.pinner(true));
+    let proc = tempfile::tempdir().unwrap();
+    fs::create_dir_all(proc.path().join("sys/kernel/random")).unwrap();
+    fs::write(proc.path().join("sys/kernel/random/boot_id"), "another\n").unwrap();
+    let before = scene.bytes();
+    let told = said(&drain(&scene, &[&format!("--proc-root={}", proc.path().display())]));
+    assert!(told.contains("nothing is left"), "{told}");
+    assert_eq!(scene.bytes(), before);
+}
+
+/// The agent cannot read the node any more; what it wrote must be given back all the same.
+#[test]
+fn a_drain_works_while_the_passes_of_the_agent_fail() {
+    let scene = Scene::new(&all_classes());
+    let before = scene.all_effective();
+    let sys = scene.state.path().join("sys");
+    symlink("/sys", &sys).unwrap();
+    let mut config = scene.config(true);
+    config.sys_root = sys.clone();
+    let mut pinner = pinning::Pinner::new(config).unwrap();
+    scene.pass(&mut pinner);
+    fs::remove_file(&sys).unwrap();
+    DrainWish::of(&scene.config(true).state_dir).say().unwrap();
+    let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
+    assert!(matches!(&report.standing, Standing::Observing(_)), "{report:?}");
+    if scene.all_effective() != before {
+        assert!(!pinning::Lock::take(&scene.config(true).state_dir).is_err(), "the agent holds its lock");
+        said(&drain(&scene, &[]));
+    }
+    assert_eq!(scene.all_effective(), before);
+    let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
+    assert!(matches!(&report.standing, Standing::Observing(_)), "{report:?}");
+}
+
+/// Without a checkpoint nobody knows what was written; the operator may say that every pod is to be widened.
+#[test]
+fn every_pod_can_be_released_without_any_state() {
+    let scene = Scene::new(&all_classes());
+    let before = scene.all_effective();
+    scene.pass(&mut scene.pinner(true));
+    fs::remove_dir_all(scene.config(true).state_dir).unwrap();
+    let told = said(&drain(&scene, &[]));
+    assert!(told.contains("--every-pod"), "{told}");
+    assert_ne!(scene.all_effective(), before);
+    said(&drain(&scene, &["--every-pod"]));
+    assert_eq!(scene.all_effective(), before);
+}
+
+/// Not even that: `/proc` takes no files.
+#[test]
+fn a_state_directory_that_cannot_be_written_does_not_keep_pods_confined() {
+    let scene = Scene::new(&all_classes());
+    let before = scene.all_effective();
+    scene.pass(&mut scene.pinner(true));
+    said(&drain_in(&scene, Path::new("/proc/cpuwarden"), &["--every-pod"]));
+    assert_eq!(scene.all_effective(), before);
+}
+
+/// A pod that the kubelet does not list any more, and in whose cgroups nothing runs.
+#[test]
+fn an_orphaned_pod_cgroup_without_processes_gives_its_cpus_back() {
+    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let mut pinner = scene.pinner(true);
+    let running = scene.container(1).spawn(&Workload::Spin { threads: 1 });
+    scene.pass(&mut pinner);
+    let own = scene.effective(1);
+    assert_eq!(own.len(), 1);
+    let rest = super::scene::index(&[scene.wish(0)]);
+    pinner.pass(&rest, &CpuSet::new(), &mut |_| {});
+    assert_eq!(scene.effective(1), own, "it runs: the list may be wrong");
+    drop(running);
+    eventually("its end", || scene.container(1).read("cpuset", "cgroup.procs").is_empty());
+    pinner.pass(&rest, &CpuSet::new(), &mut |_| {});
+    assert_eq!((scene.effective(0), scene.effective(1)), (online(), online()));
+}
