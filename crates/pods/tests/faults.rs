@@ -264,12 +264,12 @@ async fn an_empty_node_is_known_to_be_empty() {
 }
 
 /// A certificate that must not be believed, and then one that may.
-async fn distrusts(kind: CertificateKind, expected: &str) {
+async fn distrusts(kind: CertificateKind, expected: &str, remedy: &str) {
     let node = node().await;
     let pods = node.start_known().await;
     node.stub.rotate_certificate(kind).expect("a certificate");
     let error = down(&pods, SourceName::Kubelet).await;
-    assert!(error.contains(expected), "{kind:?}: {error}");
+    assert!(error.contains(expected) && error.contains(remedy), "{kind:?}: {error}");
     assert_names_live_on(&pods);
     let refused = node.stub.requests().len();
     node.stub.rotate_certificate(CertificateKind::Valid).expect("a certificate");
@@ -279,17 +279,17 @@ async fn distrusts(kind: CertificateKind, expected: &str) {
 
 #[tokio::test]
 async fn a_certificate_that_is_not_yet_valid() {
-    distrusts(CertificateKind::NotYetValid, "not valid yet").await;
+    distrusts(CertificateKind::NotYetValid, "not valid yet", "clock").await;
 }
 
 #[tokio::test]
 async fn a_certificate_that_has_expired() {
-    distrusts(CertificateKind::Expired, "expired").await;
+    distrusts(CertificateKind::Expired, "expired", "renew").await;
 }
 
 #[tokio::test]
 async fn a_certificate_of_another_node() {
-    distrusts(CertificateKind::OtherName, "not valid for name \"rig-host\"").await;
+    distrusts(CertificateKind::OtherName, "not valid for name \"rig-host\"", "--kubelet-server-name").await;
 }
 
 #[tokio::test]
@@ -306,7 +306,7 @@ async fn a_new_authority_is_trusted_once_its_file_is_there() {
     let pods = node.start_known().await;
     node.stub.rotate_certificate(CertificateKind::NewAuthority).unwrap();
     let error = down(&pods, SourceName::Kubelet).await;
-    assert!(error.contains("certificate"), "{error}");
+    assert!(error.contains("certificate") && error.contains("--kubelet-ca-file"), "{error}");
     assert_names_live_on(&pods);
     node.stub.write_ca().unwrap();
     assert_recovers(&node, &pods).await;

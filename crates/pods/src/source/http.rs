@@ -15,7 +15,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::body::{read_pods, read_policy, read_refusal};
-use super::tls::{Stamp, TlsFiles};
+use super::tls::{self, Stamp, TlsFiles};
 use super::{SourceError, SourceName};
 use crate::config::{ConfigError, PodConfig, SERVICE_ACCOUNT_TOKEN, base_uri};
 use crate::model::Pod;
@@ -122,7 +122,10 @@ impl KubeletHttp {
             .body(Empty::new())
             .expect("the URL was validated and the headers are literals");
         let url = url.to_owned();
-        let failed = |error: Error| SourceError::Transport { url, source: Box::new(error) };
+        let failed = |error: Error| match tls::certificate_remedy(&error) {
+            Some(remedy) => SourceError::Certificate { url, remedy, source: Box::new(error) },
+            None => SourceError::Transport { url, source: Box::new(error) },
+        };
         match &mut self.transport {
             Transport::Plain(client) => client.request(request).await.map_err(failed),
             Transport::Tls(tls) => {

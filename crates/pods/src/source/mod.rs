@@ -56,6 +56,16 @@ pub(crate) enum SourceError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The kubelet's certificate did not pass the check.
+    #[error("GET {url}: the kubelet's certificate is not accepted: {remedy}")]
+    Certificate {
+        /// What was asked for.
+        url: String,
+        /// What to do.
+        remedy: &'static str,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// No answer in time.
     #[error("GET {url} had no complete answer after {after:?}")]
     Timeout {

@@ -12,7 +12,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
@@ -143,6 +143,36 @@ fn read_identity(client: &ClientCertificate) -> Result<Identity, ConfigError> {
     }
     let no_key = |_| ConfigError::Pem { setting: KEY_SETTING, path: client.key_file.clone(), what: "private key" };
     Ok((chain, PrivateKeyDer::from_pem_slice(&key).map_err(no_key)?))
+}
+
+/// What to do about a certificate that did not pass the check; `None` where that is not what went wrong.
+pub(super) fn certificate_remedy(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    Some(match rejected_certificate(error)? {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "give --kubelet-server-name as a name that it bears, usually the node's"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the kubelet must renew it (rotateCertificates, and its CSR approved); check the node's clock"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "check the clocks of this node and of what signed it"
+        }
+        _ => {
+            "give --kubelet-ca-file as the authority that signed it: the cluster's CA where kubelets use \
+             serverTLSBootstrap, else the kubelet's own, /var/lib/kubelet/pki/kubelet.crt"
+        }
+    })
+}
+
+fn rejected_certificate<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a CertificateError> {
+    if let Some(rustls::Error::InvalidCertificate(wrong)) = error.downcast_ref() {
+        return Some(wrong);
+    }
+    // The source of an `io::Error` is that of the error in it, which itself is skipped.
+    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        Some(inner) => rejected_certificate(inner),
+        None => rejected_certificate(error.source()?),
+    }
 }
 
 /// `--kubelet-insecure-skip-verify`: believes any certificate, but still that its holder has the key.
