@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::span::Span;
-use placement::Profile;
+use placement::{Authorization, Profile};
 
 /// Declares the options once: flag, environment variable and YAML key have the same name in their own spelling, and a
 /// value said in one place gives way to the same value said in a stronger one.
@@ -165,6 +165,10 @@ options! {
     /// Where the kubelet keeps its CPU manager's state [default: /var/lib/kubelet/cpu_manager_state]
     #[arg(long, env = "CPUWARDEN_CPU_MANAGER_STATE", help_heading = "Pinning", value_name = "PATH")]
     cpu_manager_state: PathBuf,
+    /// Namespaces whose pods may be agents that place containers, such as koordlet; beside one, pinning writes nothing
+    /// [default: kube-system,koordinator-system]
+    #[arg(long, env = "CPUWARDEN_CPUSET_OWNER_NAMESPACES", help_heading = "Pinning", value_name = "NAMES")]
+    cpuset_owner_namespaces: String,
     /// Where pinning keeps what survives a restart [default: /var/lib/cpuwarden]
     #[arg(long, env = "CPUWARDEN_STATE_DIR", help_heading = "Pinning", value_name = "DIR")]
     state_dir: PathBuf,
@@ -175,6 +179,9 @@ options! {
     /// In the file only.
     #[arg(skip)]
     profiles: Vec<Profile>,
+    /// In the file only.
+    #[arg(skip)]
+    authorization: Authorization,
 
     /// What to log: error, warn, info, debug, trace, or per module as in sampler=debug,info [default: info]
     #[arg(long, env = "CPUWARDEN_LOG", help_heading = "Logging", value_name = "FILTER")]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kernel_text::CpuSet;
-use placement::{NumaStrategy, Profile, Profiles, Settings};
+use placement::{Authorization, NumaStrategy, Profile, Profiles, Settings};
 
 use super::options::NumaStrategyName;
 use super::{Options, PinningMode, chain};
@@ -18,6 +18,8 @@ pub(crate) struct PinningConfig {
     pub(crate) profiles: Profiles,
     pub(crate) cpu_manager_state: PathBuf,
     pub(crate) state_dir: PathBuf,
+    /// Namespaces whose pods may be agents that place containers.
+    pub(crate) owner_namespaces: Vec<String>,
     pub(crate) events: bool,
     said: Vec<Profile>,
 }
@@ -36,7 +38,9 @@ impl PinningConfig {
             strategy: strategy(options.numa_strategy.unwrap_or_default()),
             trust_resource_status: options.trust_resource_status.unwrap_or(false),
             best_effort_cpus: options.best_effort_cpus,
+            authorization: options.authorization.clone().unwrap_or_default(),
         };
+        settings.authorization.check().map_err(|error| Failure::config(format!("authorization: {}", chain(&error))))?;
         if settings.share_floor == 0 || settings.best_effort_cpus == Some(0) {
             return Err(Failure::config("--share-floor, --best-effort-cpus: a pool needs at least 1 CPU".to_owned()));
         }
@@ -50,6 +54,7 @@ impl PinningConfig {
             profiles,
             cpu_manager_state: options.cpu_manager_state.clone().unwrap_or_else(|| pinning::CPU_MANAGER_STATE.into()),
             state_dir: options.state_dir.clone().unwrap_or_else(|| pinning::STATE_DIR.into()),
+            owner_namespaces: owner_namespaces(options.cpuset_owner_namespaces.as_deref()),
             events: options.events.unwrap_or(false),
             said,
         })
@@ -65,10 +70,19 @@ impl PinningConfig {
             trust_resource_status: Some(self.settings.trust_resource_status),
             cpu_manager_state: Some(self.cpu_manager_state.clone()),
             state_dir: Some(self.state_dir.clone()),
+            cpuset_owner_namespaces: Some(self.owner_namespaces.join(",")),
             events: Some(self.events),
+            authorization: Some(self.settings.authorization.clone()).filter(|said| *said != Authorization::default()),
             profiles: Some(self.said.clone()).filter(|profiles| !profiles.is_empty()),
             ..Options::default()
         }
+    }
+}
+
+fn owner_namespaces(said: Option<&str>) -> Vec<String> {
+    match said {
+        Some(names) => names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
+        None => pinning::OWNER_NAMESPACES.map(str::to_owned).into(),
     }
 }
 
@@ -104,11 +118,31 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_of_other_agents_are_a_list() {
+        let of = |yaml| resolve(yaml).unwrap().owner_namespaces;
+        assert_eq!(of("{}"), ["kube-system", "koordinator-system"]);
+        assert_eq!(of("cpusetOwnerNamespaces: kube-system, intel"), ["kube-system", "intel"]);
+        assert_eq!(of("cpusetOwnerNamespaces: ''"), [""; 0]);
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_named() {
         assert!(resolve("reservedCpus: 3-1").unwrap_err().contains("--reserved-cpus"));
         assert!(resolve("shareFloor: 0").unwrap_err().contains("--share-floor"));
         let all = "profiles: [{name: everybody, selector: {}, qosClass: LSR}]";
         assert!(resolve(all).unwrap_err().contains("everybody"));
+    }
+
+    #[test]
+    fn permissions_come_back_as_they_were_said_and_are_checked() {
+        let yaml = "authorization: {classes: {LSE: [{namespaces: [trading]}]}, maxExclusiveCpus: 8}";
+        let config = resolve(yaml).unwrap();
+        assert_eq!(config.settings.authorization.max_exclusive_cpus, Some(8));
+        let text = serde_yaml_ng::to_string(&config.to_options()).unwrap();
+        assert_eq!(resolve(&text).unwrap().settings, config.settings, "{text}");
+        let error = resolve("authorization: {classes: {LS: []}}").unwrap_err();
+        assert!(error.contains("authorization") && error.contains("LSE"), "{error}");
+        assert_eq!(resolve("{}").unwrap().to_options().authorization, None);
     }
 
     #[test]

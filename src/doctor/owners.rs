@@ -1,8 +1,9 @@
 //! Who else writes cpusets on this node. Two that do overwrite each other.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use pinning::{CpuManagerState, other_agents};
+use pinning::{CpuManagerState, OwnerSearch, other_agents};
+use pods::ExclusiveCpus;
 
 use super::examination::Examination;
 use super::finding::Finding;
@@ -10,11 +11,14 @@ use super::finding::Finding;
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     let policy = kubelet_policy(examination);
     let mut owners: Vec<String> = policy.as_ref().ok().cloned().flatten().into_iter().collect();
-    owners.extend(
-        other_agents(&examination.config.proc_root, &examination.index)
-            .into_iter()
-            .map(|name| format!("{name} runs here")),
-    );
+    let pinning = &examination.config.pinning;
+    let search = OwnerSearch {
+        proc_root: &examination.config.proc_root,
+        kubelet_root: pinning.cpu_manager_state.parent().unwrap_or(Path::new("/")),
+        namespaces: &pinning.owner_namespaces,
+    };
+    let agents = other_agents(&search, &examination.index, &ExclusiveCpus::default());
+    owners.extend(agents.into_iter().map(|name| format!("{name} runs here")));
     if !owners.is_empty() {
         let finding =
             Finding::lacking("cpuset-owners", format!("{}: no place for pinning beside it", owners.join("; ")));

@@ -67,6 +67,7 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
         sys_root: config.sys_root.clone(),
         state_dir: pinning.state_dir.clone(),
         cpu_manager_state: pinning.cpu_manager_state.clone(),
+        owner_namespaces: pinning.owner_namespaces.clone(),
         reserved: pinning.reserved.clone(),
         settings: pinning.settings.clone(),
         profiles: pinning.profiles.clone(),

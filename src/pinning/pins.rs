@@ -1,8 +1,8 @@
-//! `cpuwarden pins`: who has CPUs of its own, and whether the kernel agrees.
+//! `cpuwarden pins`: who has CPUs of its own, whether the kernel agrees, and whose request was rejected.
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use pinning::{Checkpoint, Pin};
+use pinning::{Checkpoint, Pin, Rejection};
 use serde::Serialize;
 
 use super::table;
@@ -11,14 +11,18 @@ use crate::config::{Config, chain};
 use crate::exit::Failure;
 use crate::output;
 
-/// A pin and what the kernel says of it.
+/// A pod that has asked for CPUs of its own, or for something else that it may not have.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Row {
-    #[serde(flatten)]
-    pin: Pin,
-    /// Every cgroup of the pod has exactly these CPUs, and no other pod that may not run there has one of them.
-    verified: bool,
+#[serde(untagged)]
+enum Row {
+    Pinned {
+        #[serde(flatten)]
+        pin: Pin,
+        /// Every cgroup of the pod has exactly these CPUs, and no other pod that may not run there has one of them.
+        verified: bool,
+    },
+    /// Its key `reason` tells it apart.
+    Rejected(Rejection),
 }
 
 /// Prints the pins of this node.
@@ -30,8 +34,6 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
     let rows = rows(&config)?;
     if args.json {
         output::show(&(serde_json::to_string_pretty(&rows).context("cannot print the pins")? + "\n"));
-    } else if rows.is_empty() {
-        output::show("no pod on this node has CPUs of its own\n");
     } else {
         output::show(&text(&rows));
     }
@@ -41,25 +43,55 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
 fn rows(config: &Config) -> Result<Vec<Row>, Failure> {
     let checkpoint = Checkpoint::of_this_boot(&config.pinning.state_dir, &config.proc_root)
         .map_err(|error| Failure::unavailable(chain(&error)))?;
-    let Some(checkpoint) = checkpoint.filter(|checkpoint| !checkpoint.pins.is_empty()) else { return Ok(Vec::new()) };
+    let Some(checkpoint) = checkpoint else { return Ok(Vec::new()) };
+    let rejected: Vec<Row> = checkpoint.rejections.values().cloned().map(Row::Rejected).collect();
+    if checkpoint.pins.is_empty() {
+        return Ok(rejected);
+    }
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
     let kubepods = config.kubepods.iter().cloned().collect();
     let verified = pinning::verified(&hierarchy, kubepods, &config.sys_root, &checkpoint);
     let verified = verified.map_err(|error| Failure::node(chain(&error)))?;
-    let row = |(uid, pin): (String, Pin)| Row { verified: verified.contains(&uid), pin };
-    Ok(checkpoint.pins.into_iter().map(row).collect())
+    let pinned = |(uid, pin): (String, Pin)| Row::Pinned { verified: verified.contains(&uid), pin };
+    Ok(checkpoint.pins.into_iter().map(pinned).chain(rejected).collect())
 }
 
 fn text(rows: &[Row]) -> String {
-    let head = ["POD", "CLASS", "POLICY", "CPUS", "SINCE", "VERIFIED"].map(str::to_owned).to_vec();
-    let since = |pin: &Pin| {
-        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(pin.since);
-        humantime::format_rfc3339_seconds(at).to_string()
+    let mut pins = vec![["POD", "CLASS", "POLICY", "CPUS", "SINCE", "VERIFIED"].map(str::to_owned).to_vec()];
+    let mut rejected = vec![["REJECTED", "REASON"].map(str::to_owned).to_vec()];
+    for row in rows {
+        match row {
+            Row::Pinned { pin, verified } => pins.push(pin_cells(pin, *verified)),
+            Row::Rejected(Rejection { namespace, pod, reason }) => {
+                rejected.push(vec![name(namespace, pod), reason.clone()]);
+            }
+        }
+    }
+    let pins = match pins.len() {
+        1 => "no pod on this node has CPUs of its own\n".to_owned(),
+        _ => table::render(&pins),
     };
-    let row = |Row { pin, verified }: &Row| {
-        let name = if pin.namespace.is_empty() { pin.pod.clone() } else { format!("{}/{}", pin.namespace, pin.pod) };
-        let verified = if *verified { "yes" } else { "NO" };
-        vec![name, pin.cpu_qos.clone(), pin.bind_policy.clone(), pin.cpus.clone(), since(pin), verified.to_owned()]
-    };
-    table::render(&std::iter::once(head).chain(rows.iter().map(row)).collect::<Vec<_>>())
+    if rejected.len() == 1 { pins } else { format!("{pins}\n{}", table::render(&rejected)) }
+}
+
+fn pin_cells(pin: &Pin, verified: bool) -> Vec<String> {
+    let since = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(pin.since));
+    let since = since.map(|at| humantime::format_rfc3339_seconds(at).to_string()).unwrap_or_default();
+    let verified = if verified { "yes" } else { "NO" };
+    let name = name(&pin.namespace, &pin.pod);
+    vec![name, pin.cpu_qos.clone(), pin.bind_policy.clone(), pin.cpus.clone(), since, verified.to_owned()]
+}
+
+fn name(namespace: &str, pod: &str) -> String {
+    if namespace.is_empty() { pod.to_owned() } else { format!("{namespace}/{pod}") }
+}
+
+#[test]
+fn rejections_stand_below_the_pins_and_alone_where_there_are_none() {
+    let rejected =
+        || Row::Rejected(Rejection { namespace: "shop".into(), pod: "web".into(), reason: "node_cap".into() });
+    let text = text(&[rejected()]);
+    assert_eq!(text, "no pod on this node has CPUs of its own\n\nREJECTED  REASON\nshop/web  node_cap\n");
+    let json = serde_json::to_value([rejected()]).unwrap();
+    assert_eq!(json[0]["reason"], "node_cap");
 }

@@ -39,6 +39,9 @@ pub struct Checkpoint {
     pub best_effort: BTreeSet<String>,
     /// Names and dates of what is granted, by UID, for people.
     pub pins: BTreeMap<String, Pin>,
+    /// Pods whose request was rejected, by UID, for people.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rejections: BTreeMap<String, Rejection>,
 }
 
 /// [`Current`], in words.
@@ -77,6 +80,18 @@ pub struct Pin {
     pub cpus: String,
     /// When they were granted, seconds since 1970.
     pub since: u64,
+}
+
+/// A pod that runs shared although it asks for more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rejection {
+    /// Namespace; empty where the pod's name is not known.
+    pub namespace: String,
+    /// Pod name, or its UID.
+    pub pod: String,
+    /// Why, as in `cpuwarden_pin_rejections_total`.
+    pub reason: String,
 }
 
 impl Checkpoint {

@@ -1,6 +1,7 @@
 //! From what the kubelet says of a pod to what the planner asks of it.
 
 use pods::model::{Container, ContainerKind, Phase, Pod, Resize, Resources};
+use pods::path::QosClass;
 
 /// The planner's view of a pod. `uid` is what its cgroup bears, `arrival` its place in the order of arrival.
 #[must_use]
@@ -14,10 +15,20 @@ pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
         resource_spec: annotation(&pod.pinning.resource_spec),
         resource_status: annotation(&pod.pinning.resource_status),
         priority: pod.priority,
+        best_effort: is_best_effort(pod),
+        admitted: false,
         request_millis: whole_pod(pod, |resources| resources.cpu_request_millis),
         limit_millis: whole_pod(pod, |resources| resources.cpu_limit_millis),
         arrival,
     }
+}
+
+/// The kubelet's QoS class; while it has not said so, none of the resources that it goes by (`GetPodQOS` in
+/// pkg/apis/core/v1/helper/qos).
+fn is_best_effort(pod: &Pod) -> bool {
+    let all = || pod.containers.iter().map(|container| container.resources).chain([pod.resources]);
+    pod.qos_class
+        .map_or_else(|| all().all(|resources| resources == Resources::default()), |qos| qos == QosClass::BestEffort)
 }
 
 /// A pod whose containers have all ended, or were never admitted, needs no CPUs any more.
@@ -88,6 +99,19 @@ mod tests {
     fn a_container_that_does_not_say_leaves_the_whole_pod_unsaid() {
         assert_eq!(request(vec![container(ContainerKind::App, Some(1000)), container(ContainerKind::App, None)]), None);
         assert_eq!(request(Vec::new()), None);
+    }
+
+    #[test]
+    fn best_effort_is_what_the_kubelet_says_or_a_pod_without_resources() {
+        let pod = |qos_class, millis| Pod {
+            qos_class,
+            containers: vec![container(ContainerKind::App, millis)],
+            ..Pod::default()
+        };
+        let best_effort = |pod: &Pod| claim("u".into(), pod, 0).best_effort;
+        assert!(best_effort(&pod(Some(QosClass::BestEffort), None)) && best_effort(&pod(None, None)));
+        assert!(!best_effort(&pod(Some(QosClass::Guaranteed), Some(1000))) && !best_effort(&pod(None, Some(1000))));
+        assert!(!best_effort(&pod(Some(QosClass::Burstable), None)), "memory requests count too");
     }
 
     #[test]

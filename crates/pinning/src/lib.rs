@@ -19,12 +19,12 @@ mod topology;
 mod tree;
 mod verified;
 
-pub use checkpoint::{Checkpoint, Held, Pin, Touched, class_name};
+pub use checkpoint::{Checkpoint, Held, Pin, Rejection, Touched, class_name};
 pub use claims::{claim, has_ended};
 pub use decision::{Decision, Verdict};
 pub use drain::{DrainConfig, Drained, Outcome, Scope, drain};
 pub use error::{Error, Result};
-pub use owner::{CPU_MANAGER_STATE, CpuManagerState, other_agents};
+pub use owner::{CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, other_agents};
 pub use pinner::{Pinner, PinnerConfig};
 pub use report::{Operation, Operations, Report, Standing, Trace};
 pub use state_dir::{DrainWish, Lock, STATE_DIR};

@@ -49,8 +49,9 @@ pub fn spawn(
         loop {
             let began = Instant::now();
             if pods.is_known() {
-                let given: CpuSet =
-                    pods.exclusive_cpus().all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
+                let resources = pods.exclusive_cpus();
+                let given: CpuSet = resources.all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
+                pinner.set_resources(resources);
                 pinner.set_policy(pods.cpu_manager_policy());
                 report(pinner.pass(&pods.index(), &given, &mut log));
             }

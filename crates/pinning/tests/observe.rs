@@ -9,8 +9,8 @@ use cgroupfs::{Hierarchy, Version};
 use kernel_text::CpuSet;
 use pinning::{Pinner, PinnerConfig, Report, Standing};
 use placement::{Profile, Profiles, Reason, Settings};
-use pods::PodIndex;
-use pods::model::{Container, Phase, Pod, Resources};
+use pods::model::{Container, ContainerState, Phase, Pod, Resources};
+use pods::{ExclusiveCpus, PodIndex};
 
 /// Eight CPUs: 2 sockets × 2 cores × 2 threads, siblings next to each other; v2, the cgroupfs driver.
 struct Files(tempfile::TempDir);
@@ -76,6 +76,7 @@ impl Files {
             sys_root: self.path("sys"),
             state_dir: self.path("state"),
             cpu_manager_state: self.path("cpu_manager_state"),
+            owner_namespaces: vec!["kube-system".to_owned()],
             reserved: CpuSet::new(),
             settings: Settings::default(),
             profiles,
@@ -198,6 +199,10 @@ fn the_reason_not_to_write_beside_another_owner_is_told() {
     let files = Files::new();
     let mut pod = files.pod("koordlet", "", 0);
     pod.containers[0].image = "koordlet:v1.6".into();
+    pod.containers[0].state = ContainerState::Running;
+    let report = pass(&mut files.pinner(none()), std::slice::from_ref(&pod));
+    assert_eq!(report.standing, Standing::Observing("told to observe".to_owned()), "a tenant's image");
+    pod.namespace = "kube-system".into();
     let report = pass(&mut files.pinner(none()), &[pod]);
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("koordlet")));
     let mut pinner = files.pinner(none());
@@ -207,6 +212,37 @@ fn the_reason_not_to_write_beside_another_owner_is_told() {
     // The kubelet's own word, from /configz, beats its file.
     pinner.set_policy(Some("none".to_owned()));
     assert_eq!(pass(&mut pinner, &[]).standing, Standing::Observing("told to observe".to_owned()));
+}
+
+#[test]
+fn static_from_either_source_or_any_exclusive_cpu_is_an_obstacle() {
+    let files = Files::new();
+    let mut pinner = files.pinner(none());
+    let observing = |report: Report| match report.standing {
+        Standing::Observing(reason) => reason,
+        Standing::Enforcing => "enforcing".to_owned(),
+    };
+    for (policy, file, expected) in [
+        (Some("none"), r#"{"policyName":"none"}"#, "told to observe"),
+        (Some("none"), r#"{"policyName":"static"}"#, "static"),
+        (Some("static"), r#"{"policyName":"none"}"#, "static"),
+        (None, r#"{"policyName":"static"}"#, "static"),
+        (Some("none"), r#"{"policyName":"none","entries":{"u":{"c":"2-3"}}}"#, "2-3"),
+    ] {
+        files.policy(file);
+        pinner.set_policy(policy.map(str::to_owned));
+        let reason = observing(pass(&mut pinner, &[]));
+        assert!(reason.contains(expected), "{policy:?} {file}: {reason}");
+    }
+    files.policy(r#"{"policyName":"none"}"#);
+    let web = files.pod("web", "LSE", 2000);
+    let key = ("shop".into(), "web".into(), "c".into());
+    let resources = ExclusiveCpus { containers: [(key, vec![4, 5])].into(), ..ExclusiveCpus::default() };
+    pinner.set_resources(resources.into());
+    let index = PodIndex::build(&PodIndex::default(), vec![web.into()], []);
+    let report = pinner.pass(&index, &"4-5".parse().unwrap(), &mut |_| panic!("it wrote"));
+    assert_eq!((pins(&report), report.refusals().collect::<Vec<_>>()), (Vec::new(), vec![Reason::KubeletStatic]));
+    assert!(observing(report).contains("4-5"));
 }
 
 #[test]

@@ -15,8 +15,8 @@ mod topology;
 pub use best_effort::narrow;
 pub use plan::{Class, Current, Holding, Kubelet, Node, Placement, Plan, PlanError, Pools, Settings, plan};
 pub use pod::{
-    PRIORITY_CLASS_LABEL, Pod, Profile, ProfileError, Profiles, QOS_CLASS_LABEL, QosClass, RESOURCE_SPEC_ANNOTATION,
-    RESOURCE_STATUS_ANNOTATION, ResourceSpec, Selector, SpecError, Uid,
+    Authorization, AuthorizationError, PRIORITY_CLASS_LABEL, Pod, Profile, ProfileError, Profiles, QOS_CLASS_LABEL,
+    QosClass, RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION, ResourceSpec, Selector, SpecError, Uid,
 };
 pub use policy::{Bind, BindPolicy, ExclusivePolicy, Exclusivity, NumaStrategy};
 pub use reason::Reason;

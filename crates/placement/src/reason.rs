@@ -38,6 +38,16 @@ reasons! {
     ResourceStatusInvalid = "resource_status_invalid",
     /// The resource-status names CPUs that another pod holds.
     ResourceStatusConflict = "resource_status_conflict",
+    /// The operator has reserved the class for other pods.
+    ClassNotAllowed = "class_not_allowed",
+    /// BE, on a pod that is neither BestEffort to the kubelet nor batch by `spec.priority`.
+    BestEffortNotAllowed = "best_effort_not_allowed",
+    /// The operator has not named the pod among those whose required exclusive policy is honored.
+    RequiredExclusiveNotAllowed = "required_exclusive_not_allowed",
+    /// The namespace would have more exclusive CPUs on this node than the operator allows.
+    NamespaceCap = "namespace_cap",
+    /// The node would have more exclusive CPUs than the operator allows.
+    NodeCap = "node_cap",
     /// The pod's priority is not production.
     PriorityNotProd = "priority_not_prod",
     /// The whole-pod CPU request is absent, zero or not an integer.
@@ -56,7 +66,7 @@ reasons! {
     SharePoolFloor = "share_pool_floor",
     /// It ran on CPUs that an older exclusive pod holds too.
     ExclusiveConflict = "exclusive_conflict",
-    /// The kubelet's static CPU manager owns the CPUs.
+    /// The kubelet's static CPU manager owns the CPUs, or has given the pod its own.
     KubeletStatic = "kubelet_static",
 }
 

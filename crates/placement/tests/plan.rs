@@ -2,8 +2,8 @@
 
 use kernel_text::CpuSet;
 use placement::{
-    Class, Cpu, Current, Grid, Holding, Kubelet, Node, Numbering, Plan, PlanError, Pod, Profiles, QOS_CLASS_LABEL,
-    Reason, Settings, Topology, plan,
+    Authorization, Class, Cpu, Current, Grid, Holding, Kubelet, Node, Numbering, Plan, PlanError, Pod, Profiles,
+    QOS_CLASS_LABEL, Reason, Selector, Settings, Topology, plan,
 };
 
 struct Scene {
@@ -55,6 +55,7 @@ fn pod(uid: &str, qos: &str, cpus: u64) -> Pod {
         labels: [(QOS_CLASS_LABEL.to_owned(), qos.to_owned())].into(),
         request_millis: Some(cpus * 1000),
         limit_millis: Some(cpus * 1000),
+        best_effort: qos == "BE",
         arrival: uid.bytes().next().map_or(0, u64::from),
         ..Pod::default()
     }
@@ -109,17 +110,60 @@ fn refusals_name_what_is_missing() {
     assert_eq!(refusal(scene(), pod("1", "LSR", 9)), Reason::InsufficientCpus);
     let apart = r#"{"requiredCPUExclusivePolicy":"PCPULevel"}"#;
     let kubelet = Kubelet { exclusive: cpus("0,2,4"), ..Kubelet::default() };
-    let beside = Scene { kubelet, ..scene() };
+    let authorization = Authorization { required_exclusive: vec![Selector::default()], ..Authorization::default() };
+    let beside = Scene { kubelet, settings: Settings { authorization, ..Settings::default() }, ..scene() };
     assert_eq!(refusal(beside, asking(apart, pod("1", "LSR", 3))), Reason::ExclusivePolicyUnsatisfied);
 }
 
 #[test]
+fn caps_hold_for_a_namespace_and_for_the_node() {
+    let of = |namespace: &str, pod: Pod| Pod { namespace: namespace.into(), ..pod };
+    let pods = [
+        of("a", pod("1", "LSE", 2)),
+        of("a", pod("2", "LSR", 1)),
+        of("b", pod("3", "LSR", 1)),
+        of("b", pod("4", "LSR", 1)),
+        of("c", pod("5", "LSR", 1)),
+    ];
+    let authorization = Authorization {
+        max_exclusive_cpus: Some(4),
+        max_exclusive_cpus_per_namespace: Some(2),
+        max_exclusive_cpus_by_namespace: [("b".to_owned(), 1)].into(),
+        ..Authorization::default()
+    };
+    let capped =
+        Scene { settings: Settings { authorization: authorization.clone(), ..Settings::default() }, ..scene() };
+    let plan = capped.plan(&pods);
+    let refused = [("2".into(), Reason::NamespaceCap), ("4".into(), Reason::NamespaceCap)];
+    assert_eq!(plan.refusals.clone().into_iter().collect::<Vec<_>>(), refused);
+    assert_eq!(plan.pools.exclusive.len(), 4);
+    // A lower cap: the newest give theirs up, and planning again changes nothing.
+    let fewer = Authorization { max_exclusive_cpus: Some(3), ..authorization };
+    let settings = Settings { authorization: fewer, ..Settings::default() };
+    let lower = Scene { settings, current: plan.outcome(), ..scene() };
+    let plan = lower.plan(&pods);
+    assert_eq!(plan.refusals["5"], Reason::NodeCap);
+    assert_eq!(plan.outcome().held.keys().map(|uid| &**uid).collect::<Vec<_>>(), ["1", "3"]);
+    let again = Scene { current: plan.outcome(), ..lower }.plan(&pods);
+    assert_eq!(again, plan);
+}
+
+#[test]
 fn under_the_static_policy_nothing_is_touched() {
-    let kubelet = Kubelet { static_policy: true, exclusive: cpus("2-3") };
+    let kubelet = Kubelet { static_policy: true, exclusive: cpus("2-3"), ..Kubelet::default() };
     let plan = Scene { kubelet, ..scene() }.plan(&[pod("1", "LSE", 2), pod("2", "BE", 1)]);
     assert!(plan.placements.is_empty());
     assert_eq!(plan.refusals.into_iter().collect::<Vec<_>>(), [("1".into(), Reason::KubeletStatic)]);
     assert_eq!(plan.pools.kubelet.to_string(), "2-3");
+}
+
+#[test]
+fn a_pod_with_cpus_of_the_kubelets_is_not_touched_whatever_the_policy() {
+    let kubelet = Kubelet { exclusive: cpus("0-1"), pods: ["1".into()].into(), ..Kubelet::default() };
+    let scene = Scene { kubelet, ..scene() }.holding(&[("1", "2-3")]);
+    let plan = scene.plan(&[pod("1", "LSE", 2), pod("2", "LS", 1)]);
+    assert_eq!(plan.placements.keys().map(|uid| &**uid).collect::<Vec<_>>(), ["2"]);
+    assert_eq!((of(&plan, "2").1, plan.refusals["1"]), ("2-7".into(), Reason::KubeletStatic));
 }
 
 #[test]

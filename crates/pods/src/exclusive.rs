@@ -1,6 +1,6 @@
 //! CPUs that the kubelet has given to containers for themselves (static CPU manager), as pod-resources tells.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// The kubelet's exclusive CPUs at one moment. Empty under the CPU manager policy `none`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct ExclusiveCpus {
     pub containers: HashMap<ContainerName, Vec<u32>>,
     /// By namespace and pod: CPUs of the pod as a whole (pod-level resources), those of its containers included.
     pub pods: HashMap<PodName, Vec<u32>>,
+    /// Drivers of dynamic resource allocation that have given devices to containers, such as `dra.cpu`.
+    pub drivers: BTreeSet<Box<str>>,
 }
 
 /// Namespace and name.
@@ -24,6 +26,15 @@ impl ExclusiveCpus {
         // A tuple of borrowed names cannot be looked up as a tuple of owned ones.
         let key = (namespace.into(), pod.into(), container.into());
         self.containers.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Namespace and name of each pod with CPUs of its own.
+    pub fn holders(&self) -> impl Iterator<Item = (&str, &str)> {
+        let containers = self.containers.iter().filter(|(_, cpus)| !cpus.is_empty());
+        let pods = self.pods.iter().filter(|(_, cpus)| !cpus.is_empty());
+        containers
+            .map(|((namespace, pod, _), _)| (&**namespace, &**pod))
+            .chain(pods.map(|((namespace, pod), _)| (&**namespace, &**pod)))
     }
 
     /// All CPUs that some container or pod has for itself, sorted.

@@ -2,6 +2,7 @@
 
 mod support;
 
+use kubelet_stub::Grant;
 use pods::{ClientCertificate, ConfigError, Lookup, PodService, PodSource, SourceName};
 use support::{node, one_pod, status, within};
 use tokio::runtime::Handle;
@@ -198,4 +199,23 @@ async fn the_cpu_manager_policy_is_the_kubelets_own_word() {
     })
     .await;
     assert_eq!(pods.cpu_manager_policy().as_deref(), Some("none"));
+}
+
+#[tokio::test]
+async fn a_policy_that_the_kubelet_does_not_confirm_ages_out() {
+    let mut node = node().await;
+    node.config.poll_interval = std::time::Duration::from_millis(50);
+    let pods = node.start_known().await;
+    pods.ask_cpu_manager_policy(&node.config, &Handle::current()).unwrap();
+    let until = async |is_known: bool| {
+        within(async {
+            while pods.cpu_manager_policy().is_some() != is_known {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    };
+    until(true).await;
+    node.stub.set_grants(&[Grant::PODS]);
+    until(false).await;
 }

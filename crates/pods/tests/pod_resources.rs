@@ -3,7 +3,9 @@
 mod support;
 
 use kubelet_stub::grpc::PodResourcesStub;
-use kubelet_stub::grpc::podresources_v1::{ContainerDevices, ContainerResources, PodResources};
+use kubelet_stub::grpc::podresources_v1::{
+    ClaimResource, ContainerDevices, ContainerResources, DynamicResource, PodResources,
+};
 use pods::{Pods, SourceName};
 use support::{Node, down, node, one_pod, status, up, within};
 use tonic::Code;
@@ -54,6 +56,19 @@ async fn exclusive_cpus_are_known_by_container_and_sorted() {
     assert!(cpus.of("default", "mixed", "part").is_empty() && cpus.of("other", "lsr", "main").is_empty());
     assert_eq!(cpus.all(), [1, 2, 3, 4, 6, 7]);
     assert!(status(&pods, SOURCE).up);
+}
+
+#[tokio::test]
+async fn drivers_that_have_allocated_devices_are_known() {
+    let (node, stub) = node_with_socket().await;
+    let mut claimed = pod("claimed", &[("main", &[])]);
+    let claim = ClaimResource { driver_name: "dra.cpu".into(), ..ClaimResource::default() };
+    claimed.containers[0].dynamic_resources =
+        vec![DynamicResource { claim_resources: vec![claim], ..DynamicResource::default() }];
+    stub.set(&[], vec![claimed]);
+    let pods = node.start();
+    within(pods.until(|pods| pods.exclusive_cpus().drivers.contains("dra.cpu"))).await;
+    assert_eq!(pods.exclusive_cpus().holders().count(), 0);
 }
 
 /// Field 4 of `PodResources`, in the published API since 1.36.

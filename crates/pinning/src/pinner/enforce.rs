@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cgroupfs::{node, subdirectories};
-use placement::{Cgroup, Class, Hierarchy, Plan, PodCgroups, Step, Version};
+use placement::{Cgroup, Class, Hierarchy, Plan, PodCgroups, Reason, Step, Uid, Version};
 use pods::PodIndex;
 
 use super::decide::Work;
@@ -13,7 +13,7 @@ use super::inputs::{decision, names};
 use super::mode::{Established, Granted, Mode, Why};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
-use crate::checkpoint::{Checkpoint, Held, Pin, Touched, class_name};
+use crate::checkpoint::{Checkpoint, Held, Pin, Rejection, Touched, class_name};
 use crate::claims::has_ended;
 use crate::decision::{Decision, Verdict};
 use crate::drain::Scope;
@@ -75,9 +75,13 @@ impl Pinner {
         let (plan, steps) = (&work.planned.plan, &work.steps);
         let outcome = plan.outcome();
         let best_effort = best_effort(plan);
-        let is_recorded = outcome == self.record.committed && best_effort == self.record.checkpoint.best_effort;
+        let rejections = rejections(plan, pods);
+        let is_recorded = outcome == self.record.committed
+            && best_effort == self.record.checkpoint.best_effort
+            && rejections == self.record.checkpoint.rejections;
         if !steps.is_empty() || !is_recorded {
             self.record.checkpoint.best_effort = best_effort;
+            self.record.checkpoint.rejections = rejections;
             self.record.planned = outcome.clone();
             self.record.checkpoint.intent = Some(Held::from(&outcome));
             self.touch(view, steps);
@@ -180,9 +184,11 @@ impl Pinner {
     }
 
     /// Takes everything back, as `cpuwarden drain` wished.
-    pub(super) fn drain(&mut self, view: &View, report: &mut Report) {
+    pub(super) fn drain(&mut self, view: &View, pods: &PodIndex, report: &mut Report) {
         let kubelets = CpuManagerState::read(&self.config.cpu_manager_state).map(|state| state.exclusive());
-        let (checkpoint, kubelets) = (&self.record.checkpoint, kubelets.unwrap_or_default());
+        let mut kubelets = kubelets.unwrap_or_default();
+        kubelets.pods.extend(self.holders(pods));
+        let checkpoint = &self.record.checkpoint;
         let drained = drain::give_back(&self.tree, view, checkpoint, Scope::Touched, &kubelets);
         for _ in 0..drained.written {
             report.operations.add(Operation::Drain, true);
@@ -225,13 +231,7 @@ impl Granted {
 
     /// What a cgroup read before it was first written here. One that has had its CPUs without a write may have been
     /// rewritten by somebody else meanwhile: then what it read at first.
-    fn original(
-        &self,
-        view: &View,
-        pod: &PodCgroups,
-        cgroup: &Cgroup,
-        touched: &BTreeMap<PathBuf, Touched>,
-    ) -> String {
+    fn original(&self, view: &View, pod: &PodCgroups, cgroup: &Cgroup, touched: &BTreeMap<PathBuf, Touched>) -> String {
         let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
         if let Some(known) = self.established.get(&cgroup.path).filter(|known| Some(known.inode) == inode) {
             return known.original.clone();
@@ -239,6 +239,14 @@ impl Granted {
         let inherited = inherited(&view.hierarchy, pod, cgroup).and_then(|from| touched.get(from));
         inherited.map_or_else(|| cgroup.configured.to_string(), |from| from.before.clone())
     }
+}
+
+fn rejections(plan: &Plan, pods: &PodIndex) -> BTreeMap<String, Rejection> {
+    let of = |(uid, reason): (&Uid, &Reason)| {
+        let (namespace, pod) = names(uid, pods);
+        (uid.to_string(), Rejection { namespace, pod, reason: reason.to_string() })
+    };
+    plan.refusals.iter().map(of).collect()
 }
 
 fn best_effort(plan: &Plan) -> BTreeSet<String> {

@@ -1,6 +1,7 @@
 //! What goes into a plan: the pods that have cgroups, what the kubelet owns, who else does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Instant;
 
 use cgroupfs::has_processes;
@@ -12,40 +13,47 @@ use super::{OWNERS_EVERY, Pinner};
 use crate::checkpoint::class_name;
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, Verdict};
-use crate::owner::{CpuManagerState, other_agents};
+use crate::owner::{CpuManagerState, OwnerSearch, other_agents};
 use crate::tree::View;
 
 impl Pinner {
     /// What the kubelet owns; and why nothing may be written beside it or beside another agent.
     pub(super) fn kubelet(&mut self, pods: &PodIndex, given: &CpuSet, now: Instant) -> (Kubelet, Option<String>) {
         if self.owners.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= OWNERS_EVERY) {
-            self.owners = Some((now, other_agents(&self.config.proc_root, pods)));
+            let search = OwnerSearch {
+                proc_root: &self.config.proc_root,
+                kubelet_root: self.config.cpu_manager_state.parent().unwrap_or(Path::new("/")),
+                namespaces: &self.config.owner_namespaces,
+            };
+            self.owners = Some((now, other_agents(&search, pods, &self.resources)));
         }
         let others = self.owners.as_ref().map(|(_, names)| names.join(", ")).filter(|names| !names.is_empty());
         let others = others.map(|names| format!("{names} places containers on this node too"));
-        match self.cpu_manager().and_then(|state| state.kubelet()) {
-            Ok(mut kubelet) => {
-                kubelet.exclusive = kubelet.exclusive.union(given);
-                let owned = kubelet.static_policy.then(|| "the kubelet's CPU manager policy is static".to_owned());
-                (kubelet, others.or(owned))
+        let file = CpuManagerState::read(&self.config.cpu_manager_state);
+        let mut own = file.as_ref().map(CpuManagerState::exclusive).unwrap_or_default();
+        own.cpus = own.cpus.union(given);
+        own.pods.extend(self.holders(pods));
+        let policy = policy(self.policy.as_deref(), &file);
+        let obstacle = match &policy {
+            Ok(true) => Some("the kubelet's CPU manager policy is static".to_owned()),
+            Err(unknown) => Some(format!("the kubelet's CPU manager policy is not known: {unknown}")),
+            Ok(false) if !own.is_empty() => {
+                Some(format!("the kubelet has given the CPUs {} to containers for themselves", own.cpus))
             }
-            Err(unknown) => {
-                let reason = format!("the kubelet's CPU manager policy is not known: {unknown}");
-                (Kubelet { static_policy: false, exclusive: given.clone() }, others.or(Some(reason)))
-            }
-        }
+            Ok(false) => None,
+        };
+        let static_policy = policy.unwrap_or(false);
+        (Kubelet { static_policy, exclusive: own.cpus, pods: own.pods }, others.or(obstacle))
     }
 
-    /// The kubelet's own word for its policy, where there is one; its file's for what it gave away.
-    fn cpu_manager(&self) -> Result<CpuManagerState, String> {
-        let file = CpuManagerState::read(&self.config.cpu_manager_state);
-        match &self.policy {
-            Some(policy) => {
-                let entries = file.map(|state| state.entries).unwrap_or_default();
-                Ok(CpuManagerState { policy_name: policy.clone(), entries })
-            }
-            None => file,
+    /// Pods to which the kubelet gave CPUs of their own, as pod-resources names them.
+    pub(super) fn holders(&self, pods: &PodIndex) -> Vec<Uid> {
+        let names: BTreeSet<(&str, &str)> = self.resources.holders().collect();
+        if names.is_empty() {
+            return Vec::new();
         }
+        let held = pods.pods().iter().filter(|pod| names.contains(&(&*pod.namespace, &*pod.name)));
+        held.flat_map(|pod| [Some(&pod.uid), pod.static_hash.as_ref()]).flatten().map(|uid| Uid::from(&**uid)).collect()
     }
 
     /// The pods that have cgroups, as the planner takes them.
@@ -57,10 +65,18 @@ impl Pinner {
     fn claim(&self, cgroups: &PodCgroups, pods: &PodIndex) -> Pod {
         let uid = &cgroups.uid;
         let arrival = self.record.checkpoint.arrivals.get(&**uid).copied().unwrap_or(u64::MAX);
-        match (pods.pod(uid), self.record.planned.held.get(uid)) {
+        let held = self.record.planned.held.get(uid);
+        if held.is_some() && !is_listed(uid, pods) && !runs(cgroups) {
+            return Pod { uid: uid.clone(), arrival, ..Pod::default() };
+        }
+        match (pods.pod(uid), held) {
             (Some(pod), _) if !has_ended(pod) => claim(uid.clone(), pod, arrival),
             // A pod that the kubelet does not list, and that still runs, keeps what it has.
-            (None, Some(holding)) if runs(cgroups) => as_it_is(uid, holding, arrival),
+            (None, Some(holding)) => {
+                let pin = self.record.checkpoint.pins.get(&**uid);
+                let namespace = pin.map(|pin| pin.namespace.clone()).unwrap_or_default();
+                Pod { namespace, ..as_it_is(uid, holding, arrival) }
+            }
             // Not yet known, or over: it shares.
             _ => Pod { uid: uid.clone(), arrival, ..Pod::default() },
         }
@@ -117,6 +133,22 @@ pub(super) fn names(uid: &str, pods: &PodIndex) -> (String, String) {
         .map_or_else(|| (String::new(), uid.to_owned()), |pod| (pod.namespace.to_string(), pod.name.to_string()))
 }
 
+/// Whether `static` is in force by either word, the kubelet's own (`/configz`) or its state file's. Where both are silent, or
+/// the only word is not understood, nobody knows.
+fn policy(said: Option<&str>, file: &Result<CpuManagerState, String>) -> Result<bool, String> {
+    let of_file =
+        || file.as_ref().map_err(Clone::clone).and_then(|state| CpuManagerState::is_static(&state.policy_name));
+    match said {
+        Some(said) => Ok(CpuManagerState::is_static(said)? || of_file().unwrap_or(false)),
+        None => of_file(),
+    }
+}
+
+/// Whether the present list of pods has it. One that has left the list can still be looked up.
+fn is_listed(uid: &Uid, pods: &PodIndex) -> bool {
+    pods.pods().iter().any(|pod| *pod.uid == **uid || pod.static_hash.as_deref() == Some(&**uid))
+}
+
 fn runs(pod: &PodCgroups) -> bool {
     pod.cgroups.iter().any(|cgroup| has_processes(&cgroup.path))
 }
@@ -124,5 +156,13 @@ fn runs(pod: &PodCgroups) -> bool {
 fn as_it_is(uid: &Uid, holding: &Holding, arrival: u64) -> Pod {
     let millis = Some(holding.cpus.len() as u64 * 1000);
     let labels = [(QOS_CLASS_LABEL.to_owned(), class_name(holding.class).to_owned())].into();
-    Pod { uid: uid.clone(), labels, request_millis: millis, limit_millis: millis, arrival, ..Pod::default() }
+    Pod {
+        uid: uid.clone(),
+        labels,
+        request_millis: millis,
+        limit_millis: millis,
+        admitted: true,
+        arrival,
+        ..Pod::default()
+    }
 }

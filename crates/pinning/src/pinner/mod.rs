@@ -10,12 +10,13 @@ mod record;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 use placement::{Profiles, Reason, Settings, Uid};
-use pods::PodIndex;
+use pods::{ExclusiveCpus, PodIndex};
 
 use crate::report::{Report, Standing, Trace};
 use crate::state_dir::{DrainWish, Lock};
@@ -48,6 +49,8 @@ pub struct PinnerConfig {
     pub state_dir: PathBuf,
     /// The kubelet's `cpu_manager_state`.
     pub cpu_manager_state: PathBuf,
+    /// Namespaces whose pods may be agents that place containers.
+    pub owner_namespaces: Vec<String>,
     /// CPUs that are kept for the host.
     pub reserved: CpuSet,
     /// What the operator set.
@@ -66,7 +69,9 @@ pub struct Pinner {
     mode: Mode,
     /// The kubelet's CPU manager policy as it told itself.
     policy: Option<String>,
-    owners: Option<(Instant, Vec<&'static str>)>,
+    /// What the kubelet has given to containers, by pod-resources.
+    resources: Arc<ExclusiveCpus>,
+    owners: Option<(Instant, Vec<String>)>,
     last: Option<Planned>,
     refused: BTreeMap<Uid, Reason>,
     walked: Option<Instant>,
@@ -92,6 +97,7 @@ impl Pinner {
             record,
             mode: Mode::default(),
             policy: None,
+            resources: Arc::default(),
             owners: None,
             last: None,
             refused: BTreeMap::new(),
@@ -99,6 +105,11 @@ impl Pinner {
             passed: None,
             config,
         })
+    }
+
+    /// What the kubelet has given to containers, as pod-resources says.
+    pub fn set_resources(&mut self, resources: Arc<ExclusiveCpus>) {
+        self.resources = resources;
     }
 
     /// What the kubelet itself says of its CPU manager; without, its state file is believed.
@@ -144,7 +155,7 @@ impl Pinner {
     ) -> Result<Report> {
         self.refresh(began)?;
         let view = self.tree.view(&self.machine.possible)?;
-        let drained = self.drain_if_wished(&view);
+        let drained = self.drain_if_wished(&view, pods);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
         self.face(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)));
         let claims = self.claims(&view, pods);
@@ -217,12 +228,12 @@ impl Pinner {
 
     /// Before anything else: whatever keeps it from writing by now, what it has written is its own to give back. Where
     /// it never came to write, who wished so gives back.
-    fn drain_if_wished(&mut self, view: &View) -> Report {
+    fn drain_if_wished(&mut self, view: &View, pods: &PodIndex) -> Report {
         let mut report = Report::idle(String::new());
         let is_over = matches!(self.mode, Mode::SteppedBack { .. });
         if self.config.enforce && !is_over && DrainWish::of(&self.config.state_dir).is_there() {
             if self.mode.has_lock() {
-                self.drain(view, &mut report);
+                self.drain(view, pods, &mut report);
             }
             self.mode = Mode::SteppedBack { why: Why::Drained };
         }

@@ -13,6 +13,7 @@ use super::{Class, Current, Node};
 
 /// One pod's own CPUs.
 pub(super) struct Grant {
+    namespace: String,
     pub(super) class: Class,
     pub(super) cpus: CpuSet,
     pub(super) spec: ResourceSpec,
@@ -42,7 +43,7 @@ impl<'a> Grants<'a> {
     /// Grants what can be granted. `claims` are sorted, the oldest first.
     pub(super) fn settle(&mut self, claims: &Claims<'_>, current: &Current) {
         let kept = self.keep(claims, current);
-        self.keep_floor(claims);
+        self.keep_limits(claims);
         self.resize(claims);
         let mut taken = self.taken(None);
         for (pod, claim) in claims {
@@ -52,8 +53,8 @@ impl<'a> Grants<'a> {
             // What gave way to the floor or to a resize may find its place again after all.
             let again = kept.get(&pod.uid).filter(|kept| kept.len() == claim.cpus && kept.is_disjoint(&taken.cpus()));
             let cpus = match again {
-                Some(kept) => self.floor_checked(kept.clone()),
-                None => self.fresh(claim, &taken),
+                Some(kept) => self.within_limits(pod, kept.clone()),
+                None => self.fresh(pod, claim, &taken),
             };
             if let Ok(cpus) = &cpus {
                 taken.add(cpus.clone(), claim.spec.exclusive);
@@ -81,12 +82,15 @@ impl<'a> Grants<'a> {
         kept
     }
 
-    /// CPUs may have gone offline: the newest give theirs up until the share pool has its floor again.
-    fn keep_floor(&mut self, claims: &Claims<'_>) {
+    /// CPUs may have gone offline, or the operator allows fewer: the newest give theirs up until the share pool has its
+    /// floor again and the caps hold.
+    fn keep_limits(&mut self, claims: &Claims<'_>) {
         for (pod, claim) in claims.iter().rev() {
-            if self.granted.contains_key(&pod.uid) && !self.leaves_floor(0) {
+            if self.granted.contains_key(&pod.uid)
+                && let Err(reason) = self.limits(pod, 0)
+            {
                 self.granted.remove(&pod.uid);
-                self.record(pod, claim, Err(Reason::SharePoolFloor));
+                self.record(pod, claim, Err(reason));
             }
         }
     }
@@ -100,7 +104,7 @@ impl<'a> Grants<'a> {
                 let taken = self.taken(Some(&pod.uid));
                 let cpus = self.resized(claim, &kept, &taken);
                 self.granted.remove(&pod.uid);
-                let cpus = cpus.and_then(|cpus| self.floor_checked(cpus));
+                let cpus = cpus.and_then(|cpus| self.within_limits(pod, cpus));
                 self.record(pod, claim, cpus);
             }
         }
@@ -125,13 +129,14 @@ impl<'a> Grants<'a> {
         Ok(grown.ok().filter(|cpus| fits(self.node.topology, &request, cpus)).unwrap_or(anew))
     }
 
-    fn fresh(&self, claim: &Claim, taken: &Taken) -> Result<CpuSet, Reason> {
+    fn fresh(&self, pod: &Pod, claim: &Claim, taken: &Taken) -> Result<CpuSet, Reason> {
+        self.caps(pod, claim.cpus)?;
         let request = self.request(claim)?;
         let cpus = match &claim.decided {
             Some(decided) => self.decided(&request, decided, taken)?,
             None => take(self.node.topology, taken, &request)?,
         };
-        self.floor_checked(cpus)
+        self.within_limits(pod, cpus)
     }
 
     /// What a trusted scheduler decided, where nobody else holds it.
@@ -146,15 +151,37 @@ impl<'a> Grants<'a> {
         })
     }
 
-    fn floor_checked(&self, cpus: CpuSet) -> Result<CpuSet, Reason> {
-        if self.leaves_floor(cpus.len()) { Ok(cpus) } else { Err(Reason::SharePoolFloor) }
+    fn within_limits(&self, pod: &Pod, cpus: CpuSet) -> Result<CpuSet, Reason> {
+        self.limits(pod, cpus.len()).map(|()| cpus)
+    }
+
+    /// Whether the pod may have so many CPUs more.
+    fn limits(&self, pod: &Pod, more: usize) -> Result<(), Reason> {
+        self.caps(pod, more)?;
+        if self.leaves_floor(more) { Ok(()) } else { Err(Reason::SharePoolFloor) }
+    }
+
+    /// What the operator allows a namespace and the node.
+    fn caps(&self, pod: &Pod, more: usize) -> Result<(), Reason> {
+        let authorization = &self.node.settings.authorization;
+        let exceeds = |cap: Option<usize>, granted: usize| cap.is_some_and(|cap| granted.saturating_add(more) > cap);
+        let all = || self.granted.values();
+        let of_namespace = all().filter(|grant| grant.namespace == pod.namespace).map(|grant| grant.cpus.len()).sum();
+        // Of a pod that is not listed any more the namespace may not be known.
+        if !pod.admitted && exceeds(authorization.namespace_cap(&pod.namespace), of_namespace) {
+            return Err(Reason::NamespaceCap);
+        }
+        match exceeds(authorization.max_exclusive_cpus, all().map(|grant| grant.cpus.len()).sum()) {
+            true => Err(Reason::NodeCap),
+            false => Ok(()),
+        }
     }
 
     /// Would the share pool keep its floor if `more` CPUs were granted?
     fn leaves_floor(&self, more: usize) -> bool {
         let granted: usize = self.granted.values().map(|grant| grant.cpus.len()).sum();
         let floor = self.node.settings.share_floor.max(1).min(self.usable.len());
-        granted + more + floor <= self.usable.len()
+        granted.saturating_add(more).saturating_add(floor) <= self.usable.len()
     }
 
     fn request(&self, claim: &Claim) -> Result<Request, Reason> {
@@ -185,7 +212,8 @@ impl<'a> Grants<'a> {
         match cpus {
             Ok(cpus) => {
                 self.refusals.remove(&pod.uid);
-                self.granted.insert(pod.uid.clone(), Grant { class: claim.class, cpus, spec: claim.spec });
+                let (namespace, class, spec) = (pod.namespace.clone(), claim.class, claim.spec);
+                self.granted.insert(pod.uid.clone(), Grant { namespace, class, cpus, spec });
             }
             Err(reason) => {
                 self.refusals.insert(pod.uid.clone(), reason);

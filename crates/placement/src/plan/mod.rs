@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernel_text::CpuSet;
 
 use crate::best_effort::narrow;
-use crate::pod::{Claim, Pod, Profiles, ResourceSpec, Rules, Uid, Wish, classify};
+use crate::pod::{Authorization, Claim, Pod, Profiles, ResourceSpec, Rules, Uid, Wish, classify};
 use crate::policy::NumaStrategy;
 use crate::reason::Reason;
 use crate::topology::Topology;
@@ -38,6 +38,8 @@ pub struct Kubelet {
     pub static_policy: bool,
     /// CPUs that the kubelet gave to containers for themselves; they count as LSE.
     pub exclusive: CpuSet,
+    /// Pods with such containers: they get nothing here, and are not written, whatever the policy is said to be.
+    pub pods: BTreeSet<Uid>,
 }
 
 /// What the operator sets.
@@ -51,6 +53,8 @@ pub struct Settings {
     pub trust_resource_status: bool,
     /// Most CPUs of the best-effort pool; `None` is all that the contract gives it.
     pub best_effort_cpus: Option<usize>,
+    /// Which pods may claim what, and how much.
+    pub authorization: Authorization,
 }
 
 /// What running pods hold: the last committed plan, checked against their effective cpusets.
@@ -133,7 +137,20 @@ pub enum PlanError {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { share_floor: 2, strategy: NumaStrategy::default(), trust_resource_status: false, best_effort_cpus: None }
+        Self {
+            share_floor: 2,
+            strategy: NumaStrategy::default(),
+            trust_resource_status: false,
+            best_effort_cpus: None,
+            authorization: Authorization::default(),
+        }
+    }
+}
+
+impl Kubelet {
+    /// Whether the kubelet places this pod.
+    pub(crate) fn owns(&self, pod: &Uid) -> bool {
+        self.static_policy || self.pods.contains(pod)
     }
 }
 
@@ -174,12 +191,13 @@ impl Plan {
 /// No CPU is left for pods at all.
 pub fn plan(node: &Node<'_>, pods: &[Pod], profiles: &Profiles, current: &Current) -> Result<Plan, PlanError> {
     let usable = usable(node)?;
-    let rules = Rules { profiles, trust_resource_status: node.settings.trust_resource_status };
+    let Settings { trust_resource_status, authorization, .. } = node.settings;
+    let rules = Rules { profiles, trust_resource_status: *trust_resource_status, authorization };
     let wishes: Wishes<'_> = pods.iter().map(|pod| (&pod.uid, (pod, classify(pod, &rules)))).collect();
     let grants = grants(node, &usable, &wishes, current);
     let pools = pools(node, &usable, &grants);
     let placement = |(&uid, (_, wish)): (&&Uid, &(&Pod, Wish))| (uid.clone(), placement(uid, wish, &grants, &pools));
-    let ours = wishes.iter().filter(|_| !node.kubelet.static_policy);
+    let ours = wishes.iter().filter(|(uid, _)| !node.kubelet.owns(uid));
     let placements = ours.map(placement).collect();
     let mut refusals: BTreeMap<Uid, Reason> =
         wishes.iter().filter_map(|(&uid, (_, wish))| Some((uid.clone(), wish.refusal?))).collect();
@@ -200,11 +218,9 @@ fn grants<'a>(node: &Node<'a>, usable: &'a CpuSet, wishes: &Wishes<'_>, current:
     let mut claims: Vec<(&Pod, &Claim)> = claims.collect();
     claims.sort_by_key(|(pod, _)| (pod.arrival, &pod.uid));
     let mut grants = Grants::new(*node, usable);
-    if node.kubelet.static_policy {
-        grants.refuse_all(&claims, Reason::KubeletStatic);
-    } else {
-        grants.settle(&claims, current);
-    }
+    let (kubelets, ours): (Vec<_>, Vec<_>) = claims.into_iter().partition(|(pod, _)| node.kubelet.owns(&pod.uid));
+    grants.refuse_all(&kubelets, Reason::KubeletStatic);
+    grants.settle(&ours, current);
     grants
 }
 

@@ -6,7 +6,7 @@ use crate::plan::Class;
 use crate::reason::Reason;
 
 use super::spec::cpus_of_status;
-use super::{Pod, PriorityClass, Profiles, QOS_CLASS_LABEL, QosClass, ResourceSpec};
+use super::{Authorization, Pod, PriorityClass, Profiles, QOS_CLASS_LABEL, QosClass, ResourceSpec};
 
 /// What a pod is to get, and why not more.
 pub(crate) struct Wish {
@@ -32,20 +32,29 @@ pub(crate) struct Claim {
 pub(crate) struct Rules<'a> {
     pub(crate) profiles: &'a Profiles,
     pub(crate) trust_resource_status: bool,
+    pub(crate) authorization: &'a Authorization,
 }
 
 /// What a pod is to get. An LSE or LSR pod that is not eligible runs in the share pool.
 pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Wish {
     let profile = rules.profiles.of(pod);
+    let asks_itself = profile.is_none_or(|profile| profile.qos_class.is_none()) && !pod.admitted;
     let label = pod.labels.get(QOS_CLASS_LABEL).map(|label| QosClass::parse(label).ok_or(Reason::UnknownQosClass));
     let (qos, unknown) = match profile.and_then(|profile| profile.qos_class).map(Ok).or(label) {
         Some(Ok(qos)) => (qos, None),
         Some(Err(reason)) => (QosClass::Ls, Some(reason)),
         None => (QosClass::Ls, None),
     };
+    if let Err(reason) = rules.authorization.class(pod, qos)
+        && asks_itself
+    {
+        return Wish { shared: Class::Share, claim: None, refusal: Some(reason) };
+    }
     let spec = match (profile.and_then(|profile| profile.resource_spec), &pod.resource_spec) {
         (Some(spec), _) => Ok(spec),
-        (None, Some(json)) => ResourceSpec::from_annotation(json).map_err(|_| Reason::ResourceSpecMalformed),
+        (None, Some(json)) => ResourceSpec::from_annotation(json)
+            .map_err(|_| Reason::ResourceSpecMalformed)
+            .and_then(|spec| rules.authorization.spec(pod, spec)),
         (None, None) => Ok(ResourceSpec::default()),
     };
     let shared = if qos == QosClass::Be { Class::BestEffort } else { Class::Share };
@@ -87,12 +96,13 @@ mod tests {
 
     fn pod(qos: &str) -> Pod {
         let labels = [(QOS_CLASS_LABEL.to_owned(), qos.to_owned())].into();
-        Pod { labels, request_millis: Some(4000), limit_millis: Some(4000), ..Pod::default() }
+        let best_effort = qos == "BE";
+        Pod { labels, request_millis: Some(4000), limit_millis: Some(4000), best_effort, ..Pod::default() }
     }
 
     fn classified(pod: &Pod) -> Wish {
-        let profiles = Profiles::default();
-        classify(pod, &Rules { profiles: &profiles, trust_resource_status: true })
+        let (profiles, authorization) = (Profiles::default(), Authorization::default());
+        classify(pod, &Rules { profiles: &profiles, trust_resource_status: true, authorization: &authorization })
     }
 
     fn refusal(pod: &Pod) -> Option<Reason> {
@@ -148,8 +158,9 @@ mod tests {
     fn a_status_counts_only_where_it_is_trusted() {
         let pod = Pod { resource_status: Some(r#"{"cpuset":"4-7"}"#.into()), ..pod("LSR") };
         let decided = |trust_resource_status| {
-            let profiles = Profiles::default();
-            let wish = classify(&pod, &Rules { profiles: &profiles, trust_resource_status });
+            let (profiles, authorization) = (Profiles::default(), Authorization::default());
+            let rules = Rules { profiles: &profiles, trust_resource_status, authorization: &authorization };
+            let wish = classify(&pod, &rules);
             wish.claim.unwrap().decided.map(|cpus| cpus.to_string())
         };
         assert_eq!((decided(true).as_deref(), decided(false)), (Some("4-7"), None));
@@ -163,8 +174,36 @@ mod tests {
             Profile { name: "web".into(), selector, qos_class: Some(QosClass::Lsr), resource_spec: Some(spec) };
         let profiles = Profiles::new(vec![profile]).unwrap();
         let pod = Pod { namespace: "shop".into(), resource_spec: Some("{".into()), ..pod("BE") };
-        let rules = Rules { profiles: &profiles, trust_resource_status: false };
+        let rules =
+            Rules { profiles: &profiles, trust_resource_status: false, authorization: &Authorization::default() };
         let claim = classify(&pod, &rules).claim.unwrap();
         assert_eq!((claim.class, claim.spec), (Class::Lsr, spec));
+    }
+
+    #[test]
+    fn a_label_that_may_not_be_claimed_leaves_the_pod_shared_and_says_why() {
+        let guaranteed = Pod { best_effort: false, ..pod("BE") };
+        assert_eq!(refusal(&guaranteed), Some(Reason::BestEffortNotAllowed));
+        let required = r#"{"requiredCPUExclusivePolicy":"NUMANodeLevel"}"#;
+        let locking = Pod { resource_spec: Some(required.into()), ..pod("LSR") };
+        assert_eq!(refusal(&locking), Some(Reason::RequiredExclusiveNotAllowed));
+        let nobody = Authorization { classes: [(QosClass::Lse, Vec::new())].into(), ..Authorization::default() };
+        let profiles = Profiles::default();
+        let rules = Rules { profiles: &profiles, trust_resource_status: false, authorization: &nobody };
+        assert_eq!(classify(&pod("LSE"), &rules).refusal, Some(Reason::ClassNotAllowed));
+        assert!(classify(&Pod { admitted: true, ..pod("LSE") }, &rules).claim.is_some(), "it has been granted before");
+    }
+
+    #[test]
+    fn the_operators_word_needs_no_permission() {
+        let selector = Selector { namespaces: vec![String::from("shop")], ..Selector::default() };
+        let spec = ResourceSpec::from_annotation(r#"{"requiredCPUExclusivePolicy":"PCPULevel"}"#).unwrap();
+        let profile =
+            Profile { name: "web".into(), selector, qos_class: Some(QosClass::Lse), resource_spec: Some(spec) };
+        let profiles = Profiles::new(vec![profile]).unwrap();
+        let nobody = Authorization { classes: [(QosClass::Lse, Vec::new())].into(), ..Authorization::default() };
+        let rules = Rules { profiles: &profiles, trust_resource_status: false, authorization: &nobody };
+        let pod = Pod { namespace: "shop".into(), ..pod("") };
+        assert_eq!(classify(&pod, &rules).claim.map(|claim| (claim.class, claim.spec)), Some((Class::Lse, spec)));
     }
 }

@@ -1,5 +1,6 @@
 //! What a pod says of itself: requests, to be validated here, and never orders.
 
+mod authorization;
 mod claim;
 mod profile;
 mod spec;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use authorization::{Authorization, AuthorizationError};
 pub(crate) use claim::{Claim, Rules, Wish, classify};
 pub use profile::{Profile, ProfileError, Profiles, Selector};
 pub use spec::{ResourceSpec, SpecError};
@@ -40,6 +42,10 @@ pub struct Pod {
     pub resource_status: Option<String>,
     /// `spec.priority`.
     pub priority: Option<i32>,
+    /// The kubelet's QoS class is BestEffort.
+    pub best_effort: bool,
+    /// It has been granted what it asks for before, and nothing else is known of it any more.
+    pub admitted: bool,
     /// CPU request of the whole pod, millicores; `None` when some container has none.
     pub request_millis: Option<u64>,
     /// CPU limit of the whole pod, millicores; `None` when some container has none.
@@ -90,11 +96,11 @@ impl QosClass {
 }
 
 impl PriorityClass {
-    /// The label's word, else the band of `spec.priority`, else what the QoS class implies.
+    /// The band of `spec.priority`, which admission checks; else the label's word, else what the QoS class implies.
     fn of(pod: &Pod, qos: QosClass) -> Self {
-        let label = pod.labels.get(PRIORITY_CLASS_LABEL).and_then(|label| Self::parse(label));
+        let label = || pod.labels.get(PRIORITY_CLASS_LABEL).and_then(|label| Self::parse(label));
         let implied = if qos == QosClass::Be { Self::Batch } else { Self::Prod };
-        label.or_else(|| pod.priority.and_then(Self::of_priority)).unwrap_or(implied)
+        pod.priority.and_then(Self::of_priority).or_else(label).unwrap_or(implied)
     }
 
     fn parse(label: &str) -> Option<Self> {
@@ -123,12 +129,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priority_is_the_labels_then_the_specs_then_what_the_class_implies() {
+    fn priority_is_the_specs_then_the_labels_then_what_the_class_implies() {
         let of = |label: Option<&str>, priority, qos| {
             let labels = label.map(|label| (PRIORITY_CLASS_LABEL.to_owned(), label.to_owned())).into_iter().collect();
             PriorityClass::of(&Pod { labels, priority, ..Pod::default() }, qos)
         };
-        assert_eq!(of(Some("koord-mid"), Some(9500), QosClass::Lsr), PriorityClass::Mid);
+        assert_eq!(of(Some("koord-prod"), Some(5500), QosClass::Lsr), PriorityClass::Batch);
+        assert_eq!(of(Some("koord-mid"), Some(0), QosClass::Lsr), PriorityClass::Mid);
         assert_eq!(of(Some("koord-free"), None, QosClass::Lsr), PriorityClass::Free);
         assert_eq!(of(Some("gold"), Some(5999), QosClass::Lsr), PriorityClass::Batch);
         assert_eq!(of(None, Some(10_000), QosClass::Ls), PriorityClass::Prod);

@@ -101,12 +101,12 @@ impl Profile {
 }
 
 impl Selector {
-    fn selects(&self, pod: &Pod) -> bool {
+    pub(super) fn selects(&self, pod: &Pod) -> bool {
         (self.namespaces.is_empty() || self.namespaces.contains(&pod.namespace))
             && self.match_labels.iter().all(|(key, value)| pod.labels.get(key) == Some(value))
     }
 
-    fn selects_nothing(&self) -> bool {
+    pub(super) fn selects_nothing(&self) -> bool {
         self.namespaces.iter().chain(self.match_labels.keys()).any(String::is_empty)
     }
 }

@@ -2,7 +2,8 @@
 
 use kernel_text::CpuSet;
 use placement::{
-    Current, Kubelet, Node, NumaStrategy, Plan, PlanError, Pod, Profiles, QOS_CLASS_LABEL, Settings, Topology, plan,
+    Authorization, Current, Kubelet, Node, NumaStrategy, Plan, PlanError, Pod, Profiles, QOS_CLASS_LABEL, Selector,
+    Settings, Topology, plan,
 };
 use proptest::prelude::*;
 
@@ -97,6 +98,8 @@ impl World {
             resource_status: asks.status.clone(),
             request_millis: Some(asks.cpus * 1000),
             limit_millis: Some(asks.cpus * 1000),
+            namespace: format!("namespace-{}", self.arrivals % 2),
+            best_effort: true,
             arrival: self.arrivals,
             ..Pod::default()
         });
@@ -110,11 +113,19 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
         Just(NumaStrategy::DistributeEvenly)
     ];
     let most = prop_oneof![2 => Just(None), 1 => (0..6usize).prop_map(Some)];
-    (any_machine(), strategy, 0..4usize, any::<bool>(), most, prop::collection::vec(any::<usize>(), 0..3)).prop_map(
-        |(machine, strategy, share_floor, trust_resource_status, best_effort_cpus, reserved)| {
+    let cap = || prop_oneof![3 => Just(None), 1 => (0..8usize).prop_map(Some)];
+    let reserved = prop::collection::vec(any::<usize>(), 0..3);
+    (any_machine(), strategy, 0..4usize, any::<bool>(), most, reserved, (cap(), cap())).prop_map(
+        |(machine, strategy, share_floor, trust_resource_status, best_effort_cpus, reserved, caps)| {
             let id = |n: usize| machine.possible[n % machine.possible.len()].id;
             let reserved = reserved.into_iter().map(id).collect();
-            let settings = Settings { share_floor, strategy, trust_resource_status, best_effort_cpus };
+            let authorization = Authorization {
+                required_exclusive: vec![Selector::default()],
+                max_exclusive_cpus: caps.0,
+                max_exclusive_cpus_per_namespace: caps.1,
+                ..Authorization::default()
+            };
+            let settings = Settings { share_floor, strategy, trust_resource_status, best_effort_cpus, authorization };
             World { reserved, settings, ..World::of(machine, Vec::new()) }
         },
     )

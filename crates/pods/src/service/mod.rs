@@ -144,7 +144,8 @@ impl Pods {
         Ok(())
     }
 
-    /// The kubelet's CPU manager policy as it said last, `none` or `static`; `None` before the first answer.
+    /// The kubelet's CPU manager policy as it said last, `none` or `static`; `None` before the first answer and after two
+    /// attempts without one.
     pub fn cpu_manager_policy(&self) -> Option<String> {
         self.shared.policy.load().as_deref().map(ToString::to_string)
     }

@@ -10,15 +10,28 @@ use super::schedule::jittered;
 use crate::source::chain;
 use crate::source::http::KubeletHttp;
 
-/// Asks until the service is gone. The last answer lives on while there is none.
+/// Attempts without an answer after which the last answer is not believed any more: the kubelet may have been restarted
+/// with another policy.
+const BELIEVED_FOR: u32 = 2;
+
+/// Asks until the service is gone.
 pub(super) async fn keep_policy(shared: Weak<Shared>, mut kubelet: KubeletHttp, interval: Duration) {
+    let mut failures = 0_u32;
     loop {
         match kubelet.cpu_manager_policy().await {
             Ok(policy) => {
                 let Some(shared) = shared.upgrade() else { return };
                 shared.policy.store(Some(Arc::new(policy)));
+                failures = 0;
             }
-            Err(error) => tracing::debug!(error = chain(&error), "the kubelet does not tell its CPU manager policy"),
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "the kubelet does not report its CPU manager policy");
+                failures = failures.saturating_add(1);
+                if failures == BELIEVED_FOR {
+                    let Some(shared) = shared.upgrade() else { return };
+                    shared.policy.store(None);
+                }
+            }
         }
         sleep(jittered(interval, fastrand::f64())).await;
         if shared.strong_count() == 0 {

@@ -61,6 +61,10 @@ fn add(found: &mut ExclusiveCpus, pod: PodResources) {
     if !pod.cpu_ids.is_empty() {
         found.pods.insert((namespace.clone(), name.clone()), cpus(&pod.cpu_ids));
     }
+    let claims = pod.containers.iter().flat_map(|container| &container.dynamic_resources);
+    found
+        .drivers
+        .extend(claims.flat_map(|claim| &claim.claim_resources).map(|claim| claim.driver_name.as_str().into()));
     for container in pod.containers.into_iter().filter(|container| !container.cpu_ids.is_empty()) {
         let key = (namespace.clone(), name.clone(), container.name.into());
         found.containers.insert(key, cpus(&container.cpu_ids));

@@ -2,6 +2,7 @@
 //! taken back.
 
 mod agent;
+mod authorized;
 mod churn;
 mod crash;
 mod drained;

@@ -171,6 +171,7 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
         sys_root: "/sys".into(),
         state_dir: state.join("state"),
         cpu_manager_state: state.join("cpu_manager_state"),
+        owner_namespaces: vec!["kube-system".to_owned()],
         reserved: CpuSet::new(),
         settings: Settings { share_floor: 1, ..Settings::default() },
         profiles: Profiles::default(),
