@@ -13,12 +13,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::advise::{Advisor, ArrivalSampler, sample_arrivals};
+use crate::advise::{self, Advisor, ArrivalSampler, sample_arrivals};
 use crate::config::{Config, chain};
 use crate::exit::Failure;
 use crate::serve::page::Page;
 use crate::serve::{self, Access, Auth, Door, State, TlsListener};
 use crate::trace::{Tracing, Wiring};
+use crate::watchdog::{Checking, Claims, Part, Watchdog};
 
 /// How long open scrapes may take to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -38,6 +39,7 @@ pub(crate) struct Agent {
     advising: JoinHandle<()>,
     /// Ends with the agent.
     _arrivals: ArrivalSampler,
+    checking: Checking,
 }
 
 impl Agent {
@@ -49,8 +51,8 @@ impl Agent {
         let listener = bind(config.listen).await?;
         let address = listener.local_addr().context("cannot tell the port that was opened")?;
         let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
-        let pods = PodService::start(&config.pods, &tokio::runtime::Handle::current())
-            .map_err(|error| Failure::config(chain(&error)))?;
+        let watchdog = Watchdog::new();
+        let pods = start_pods(config, &watchdog)?;
         let auth = config.metrics_auth.then(|| auth(config, &pods)).transpose()?;
         let build = Build {
             version: env!("CARGO_PKG_VERSION"),
@@ -58,30 +60,46 @@ impl Agent {
         };
         let metrics = Arc::new(AgentMetrics::new(build));
         say_what_was_found(config, &hierarchy);
-        let pinning = crate::pinning::start(config, &hierarchy, &pods, &metrics)?;
+        let pinning = crate::pinning::start(config, &hierarchy, &pods, &metrics, &watchdog)?;
         let sampler = Sampler::new(sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
             .context("cannot set up the sampler")?;
         let published = sampler.published();
-        let wiring = Wiring { hierarchy: hierarchy.clone(), published: published.clone(), slot: sampler.waits() };
+        let wiring = Wiring {
+            hierarchy: hierarchy.clone(),
+            published: published.clone(),
+            slot: sampler.waits(),
+            metrics: Arc::clone(&metrics),
+            watchdog: watchdog.clone(),
+        };
+        let claims = Claims { metrics: Arc::clone(&metrics), waits: sampler.waits() };
         let tracing = Tracing::start(config, wiring).await?;
         let (alive, sampler_ended) = oneshot::channel::<()>();
         let is_published = Arc::new(Notify::new());
         let sampling = {
             let (metrics, is_published) = (Arc::clone(&metrics), Arc::clone(&is_published));
+            let beat = watchdog.watch(Part::Sampler, config.sample_interval);
             sampler::spawn(sampler, move |report| {
                 // Dropped with this closure when the thread ends, for whatever reason.
                 let _ = &alive;
                 metrics.observe_tick(report.lateness, report.duration);
                 is_published.notify_one();
+                beat.beat(report.interval);
             })
             .context("cannot start the sampler's thread")?
         };
         let advisor = Advisor::new(config.proc_root.clone(), Arc::clone(&metrics), config.advice_after);
-        let arrivals =
-            sample_arrivals(advisor.clone(), hierarchy).context("cannot start the thread that samples arrivals")?;
-        let advising = tokio::spawn(advisor.clone().follow(published.clone(), is_published));
+        let arrivals = {
+            let metrics = Arc::clone(&metrics);
+            let panicked = move || metrics.subsystem_restarted(Part::ArrivalSampler.as_str());
+            let beat = watchdog.watch(Part::ArrivalSampler, advise::ROUND);
+            sample_arrivals(advisor.clone(), hierarchy, beat, panicked)
+        };
+        let arrivals = arrivals.context("cannot start the thread that samples arrivals")?;
+        let beat = watchdog.watch(Part::Advice, advise::ROUND);
+        let advising = tokio::spawn(advisor.clone().follow(published.clone(), is_published, beat));
+        let checking = Checking::start(watchdog.clone(), claims).context("cannot start the watchdog's thread")?;
         let page = Page::new(published.clone(), pods.clone(), metrics, config.max_series);
-        let state = State::new(published.clone(), pods.clone(), page, advisor);
+        let state = State::new(published.clone(), pods.clone(), page, advisor, watchdog);
         let access = Access { cadvisor: config.cadvisor_metrics, auth };
         let (stop_serving, stopped) = oneshot::channel();
         let door = Door::new(listener);
@@ -95,6 +113,7 @@ impl Agent {
             _pinning: pinning,
             advising,
             _arrivals: arrivals,
+            checking,
             sampler_ended,
             published,
             pods,
@@ -126,6 +145,8 @@ impl Agent {
 
     /// Ends everything within a second.
     pub(crate) async fn drain(self) {
+        // First: what ends from here on ends because it is told to.
+        drop(self.checking);
         self.advising.abort();
         let _ = self.stop_serving.send(());
         if tokio::time::timeout(DRAIN, self.serving).await.is_err() {
@@ -135,6 +156,19 @@ impl Agent {
         // The thread ends after the tick in progress.
         self.sampling.stop();
     }
+}
+
+fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
+    let watch = |task| -> pods::Beat {
+        let (part, every) = match task {
+            pods::Task::Pods => (Part::Pods, config.pods.request_timeout),
+            pods::Task::PodResources => (Part::PodResources, config.pods.poll_interval),
+        };
+        let beat = watchdog.watch(part, every);
+        Box::new(move |every| beat.beat(every))
+    };
+    PodService::start_watched(&config.pods, &tokio::runtime::Handle::current(), watch)
+        .map_err(|error| Failure::config(chain(&error)))
 }
 
 /// Who says who may read the metrics.

@@ -13,34 +13,41 @@ mod pinning;
 mod reference;
 mod run;
 mod serve;
+mod stderr;
 mod trace;
+mod watchdog;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
 use cli::{Cli, Command};
 use exit::Failure;
 
+/// How long the last lines may take to be written: a reader that does not read must not hold up the end.
+const LAST_LINES: Duration = Duration::from_millis(200);
+
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    std::panic::set_hook(Box::new(stderr::report_panic));
+    let code = run_command().unwrap_or_else(|failure| {
+        stderr::say(&failure);
+        failure.code()
+    });
+    stderr::flush(LAST_LINES);
+    code
+}
+
+fn run_command() -> Result<ExitCode, Failure> {
+    match Cli::try_parse() {
+        Ok(cli) => dispatch(cli.command),
         Err(error) if !error.use_stderr() => {
             // Help and version are asked for.
             let _ = error.print();
-            return ExitCode::SUCCESS;
+            Ok(ExitCode::SUCCESS)
         }
-        Err(error) => return end(&Failure::usage(&error)),
-    };
-    match dispatch(cli.command) {
-        Ok(code) => code,
-        Err(failure) => end(&failure),
+        Err(error) => Err(Failure::usage(&error)),
     }
-}
-
-fn end(failure: &Failure) -> ExitCode {
-    eprintln!("cpuwarden: {failure}");
-    failure.code()
 }
 
 fn dispatch(command: Command) -> Result<ExitCode, Failure> {

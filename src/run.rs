@@ -18,12 +18,16 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
     runtime()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+        let mut hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
         let mut agent = Agent::start(config).await?;
         tracing::info!(address = %agent.address(), "serving /metrics, /healthz and /readyz");
-        let outcome = tokio::select! {
-            _ = terminate.recv() => Ok("SIGTERM"),
-            _ = interrupt.recv() => Ok("SIGINT"),
-            () = agent.failed() => Err(anyhow::anyhow!("the sampler's thread ended; its panic is in the log")),
+        let outcome = loop {
+            tokio::select! {
+                _ = terminate.recv() => break Ok("SIGTERM"),
+                _ = interrupt.recv() => break Ok("SIGINT"),
+                _ = hangup.recv() => tracing::info!("SIGHUP"),
+                () = agent.failed() => break Err(anyhow::anyhow!("the sampler's thread ended; its panic is in the log")),
+            }
         };
         agent.drain().await;
         tracing::info!(signal = outcome?, "ended");

@@ -12,9 +12,11 @@ use sampler::Published;
 use sampler::snapshot::{ContainerRow, NodeSnapshot, ends_window};
 use tokio::sync::Notify;
 
+use super::ROUND;
 use super::container_history::ContainerHistory;
 use super::quotas::{Quotas, quotas};
 use super::report::{ContainerReport, Report};
+use crate::watchdog::Beat;
 
 /// Windows from one look of the metrics at the advice to the next: it changes once a minute, and runtimes when a
 /// container starts.
@@ -59,9 +61,13 @@ impl Advisor {
     }
 
     /// Takes in the latest snapshot whenever one is published, until it is aborted.
-    pub(crate) async fn follow(self, published: Published, is_published: Arc<Notify>) {
+    pub(crate) async fn follow(self, published: Published, is_published: Arc<Notify>, beat: Beat) {
         loop {
-            is_published.notified().await;
+            beat.beat(ROUND);
+            // Without a new snapshot, a round in which there is nothing to do.
+            if tokio::time::timeout(ROUND, is_published.notified()).await.is_err() {
+                continue;
+            }
             let latest = published.latest();
             if self.lock().length_until(&latest).is_none() {
                 continue;

@@ -11,7 +11,8 @@ use analysis::{READ_EVERY_NS, READINGS, UsageTrace};
 use cgroupfs::{Hierarchy, KeptFile, Version};
 use kernel_text::{CpuStat, parse_u64};
 
-use super::Advisor;
+use super::{Advisor, ROUND};
+use crate::watchdog::{Beat, keep_running};
 
 /// Containers that are read at a time.
 const SIDE_BY_SIDE: usize = 8;
@@ -33,9 +34,19 @@ pub(crate) struct ArrivalSampler {
 ///
 /// # Errors
 /// The system has no thread left.
-pub(crate) fn sample_arrivals(advisor: Advisor, hierarchy: Hierarchy) -> std::io::Result<ArrivalSampler> {
+pub(crate) fn sample_arrivals(
+    advisor: Advisor,
+    hierarchy: Hierarchy,
+    beat: Beat,
+    panicked: impl FnMut() + Send + 'static,
+) -> std::io::Result<ArrivalSampler> {
     let (stop, stopped) = mpsc::channel();
-    let run = move || while sample_once(&advisor, &hierarchy, &stopped).is_some() {};
+    let sample = move |stopped: &Receiver<()>| {
+        while sample_once(&advisor, &hierarchy, stopped).is_some() {
+            beat.beat(ROUND);
+        }
+    };
+    let run = move || keep_running(&stopped, panicked, || sample(&stopped));
     std::thread::Builder::new().name("arrivals".to_owned()).spawn(run)?;
     Ok(ArrivalSampler { _stop: stop })
 }

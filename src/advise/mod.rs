@@ -9,6 +9,8 @@ mod quotas;
 mod render;
 mod report;
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 
 use crate::cli::AdviseArgs;
@@ -17,6 +19,9 @@ use crate::exit::Failure;
 pub(crate) use advisor::Advisor;
 pub(crate) use arrivals::{ArrivalSampler, sample_arrivals};
 use report::Report;
+
+/// Longest round of the advisor and of the arrival sampler.
+pub(crate) const ROUND: Duration = Duration::from_secs(10);
 
 /// How advice is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -125,7 +125,10 @@ impl Drop for Tree {
             let directory = mount.join(&self.top);
             if let Err(error) = remove(&directory, Instant::now() + REMOVAL) {
                 // Not a panic: this may run in one.
-                eprintln!("cpuwarden: {} is left behind: {error}; the next demo removes it", directory.display());
+                crate::stderr::say(format_args!(
+                    "{} is left behind: {error}; the next demo removes it",
+                    directory.display()
+                ));
             }
         }
         self.disable_again();

@@ -12,13 +12,14 @@ use std::time::Duration;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use metrics::{AgentMetrics, PinningMetrics};
-use pinning::{DrainConfig, Outcome, Pinner, PinnerConfig, Report, Running, Scope, Standing};
+use pinning::{DrainConfig, Outcome, Pinner, PinnerConfig, Report, Round, Running, Scope, Standing};
 use pods::Pods;
 
 use crate::cli::DrainArgs;
 use crate::config::{Config, PinningMode, chain};
 use crate::exit::Failure;
 use crate::output;
+use crate::watchdog::{Part, Watchdog};
 
 use events::Events;
 
@@ -37,6 +38,7 @@ pub(crate) fn start(
     hierarchy: &Hierarchy,
     pods: &Pods,
     metrics: &Arc<AgentMetrics>,
+    watchdog: &Watchdog,
 ) -> Result<Option<Running>, Failure> {
     if config.pinning.mode == PinningMode::Off {
         return Ok(None);
@@ -44,15 +46,28 @@ pub(crate) fn start(
     pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current())
         .map_err(|error| Failure::config(chain(&error)))?;
     let pinner = Pinner::new(pinner_config(config, hierarchy)).map_err(|error| Failure::node(chain(&error)))?;
-    let mut events = Events::start(config, pods, metrics)?;
+    let mut events = Events::start(config, pods, metrics, watchdog)?;
     let metrics = Arc::clone(metrics);
     let mut standing = None;
-    let running = pinning::spawn(pinner, pods.clone(), config.sample_interval, move |report| {
-        say_if_new(&mut standing, &report.standing);
-        export(metrics.pinning(), &report);
-        if let Some(events) = &mut events {
-            events.tell(&report);
+    let interval = config.sample_interval;
+    let beat = watchdog.watch(Part::Pinning, interval);
+    let running = pinning::spawn(pinner, pods.clone(), interval, move |round| {
+        match round {
+            Round::Waited => {}
+            Round::Passed(report) => {
+                say_if_new(&mut standing, &report.standing);
+                export(metrics.pinning(), &report);
+                if let Some(events) = &mut events {
+                    events.tell(&report);
+                }
+            }
+            Round::Panicked => {
+                metrics.subsystem_restarted(Part::Pinning.as_str());
+                metrics.pinning().set_enforcing(Some("restarting: the pinning thread has panicked"));
+                return;
+            }
         }
+        beat.beat(interval);
     });
     Ok(Some(running.context("cannot start the pinning thread")?))
 }

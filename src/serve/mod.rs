@@ -21,6 +21,7 @@ use sampler::Published;
 use tokio::sync::oneshot;
 
 use crate::advise::Advisor;
+use crate::watchdog::Watchdog;
 pub(crate) use auth::Auth;
 pub(crate) use door::Door;
 use page::{Page, Subject};
@@ -33,11 +34,12 @@ pub(crate) struct State {
     pods: Pods,
     page: Arc<Page>,
     advisor: Advisor,
+    watchdog: Watchdog,
 }
 
 impl State {
-    pub(crate) fn new(published: Published, pods: Pods, page: Page, advisor: Advisor) -> Self {
-        Self { published, pods, page: Arc::new(page), advisor }
+    pub(crate) fn new(published: Published, pods: Pods, page: Page, advisor: Advisor, watchdog: Watchdog) -> Self {
+        Self { published, pods, page: Arc::new(page), advisor, watchdog }
     }
 }
 
@@ -114,8 +116,12 @@ async fn advice(axum::extract::State(state): axum::extract::State<State>) -> Res
     }
 }
 
-async fn healthz() -> &'static str {
-    "ok\n"
+async fn healthz(axum::extract::State(state): axum::extract::State<State>) -> (StatusCode, String) {
+    let silent = state.watchdog.silent();
+    if silent.is_empty() {
+        return (StatusCode::OK, "ok\n".to_owned());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, silent.iter().map(|part| format!("{part}\n")).collect())
 }
 
 async fn readyz(axum::extract::State(state): axum::extract::State<State>) -> (StatusCode, String) {

@@ -7,10 +7,12 @@ mod owners;
 mod poller;
 mod report;
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
+use metrics::AgentMetrics;
 use sampler::snapshot::FeatureState;
 use sampler::waits::NodeWaits;
 use sampler::{Published, WaitsSlot};
@@ -19,18 +21,24 @@ use tokio::sync::oneshot;
 
 use crate::config::{Config, SchedTraceMode, chain};
 use crate::exit::Failure;
+use crate::watchdog::{Beat, Part, Watchdog, keep_running};
 use poller::Poller;
 
 /// Its name in `cpuwarden_feature_enabled`.
 const FEATURE: &str = "sched_trace";
+/// Between polls.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a trace needs beside its options.
+#[derive(Clone)]
 pub(crate) struct Wiring {
     pub(crate) hierarchy: Hierarchy,
     /// Where the node's cgroups are read.
     pub(crate) published: Published,
     /// Where the waits go.
     pub(crate) slot: WaitsSlot,
+    pub(crate) metrics: Arc<AgentMetrics>,
+    pub(crate) watchdog: Watchdog,
 }
 
 /// The trace's thread ends when this is dropped, after what it is doing. Nobody waits for it: to load the program can
@@ -54,10 +62,8 @@ impl Tracing {
         let (stop, stopped) = mpsc::channel();
         let (started, outcome) = oneshot::channel();
         let must_run = config.sched_trace == SchedTraceMode::On;
-        let run = move || {
-            let Some(trace) = load(&options, &wiring, must_run, started) else { return };
-            Poller::new(trace, wiring).run(&stopped);
-        };
+        let beat = wiring.watchdog.watch(Part::SchedTrace, INTERVAL);
+        let run = move || run(&options, &wiring, must_run, started, beat, &stopped);
         let thread = std::thread::Builder::new().name("sched-trace".to_owned());
         thread.spawn(run).context("cannot start the trace's thread")?;
         if must_run && let Ok(Err(why)) = outcome.await {
@@ -67,17 +73,49 @@ impl Tracing {
     }
 }
 
+/// Loads the program and polls it until the other end of `stopped` is gone; does both again after a panic.
+fn run(
+    options: &Options,
+    wiring: &Wiring,
+    must_run: bool,
+    started: oneshot::Sender<Result<(), String>>,
+    beat: Beat,
+    stopped: &mpsc::Receiver<()>,
+) {
+    let (mut started, mut beat) = (Some(started), Some(beat));
+    let panicked = || {
+        wiring.metrics.subsystem_restarted(Part::SchedTrace.as_str());
+        wiring.slot.put(not_in_force("restarting: its thread has panicked".to_owned()));
+    };
+    keep_running(stopped, panicked, || match load(options, wiring, must_run, started.take()) {
+        Some(trace) => {
+            let Some(beat) = &beat else { return };
+            Poller::new(trace, wiring.clone()).run(beat, stopped);
+        }
+        None => {
+            if let Some(beat) = beat.take() {
+                beat.retire();
+            }
+        }
+    });
+}
+
 /// Loads the program, and says what came of it: to whoever waits for it, and as a feature.
 fn load(
     options: &Options,
     wiring: &Wiring,
     must_run: bool,
-    started: oneshot::Sender<Result<(), String>>,
+    started: Option<oneshot::Sender<Result<(), String>>>,
 ) -> Option<SchedTrace> {
+    let say = |outcome| {
+        if let Some(started) = started {
+            // Nobody waits with `auto`.
+            let _ = started.send(outcome);
+        }
+    };
     let (why, reason) = match try_start(options, &wiring.hierarchy) {
         Ok(trace) => {
-            // Nobody waits with `auto`.
-            let _ = started.send(Ok(()));
+            say(Ok(()));
             tracing::info!("waits are traced, by an eBPF program on every context switch");
             return Some(trace);
         }
@@ -93,7 +131,7 @@ fn load(
         tracing::warn!(why, "waits are not traced; the bounds from schedstat remain");
     }
     wiring.slot.put(not_in_force(reason));
-    let _ = started.send(Err(why));
+    say(Err(why));
     None
 }
 
@@ -111,7 +149,8 @@ fn try_start(options: &Options, hierarchy: &Hierarchy) -> Result<SchedTrace, Not
     SchedTrace::start(options).map_err(NotTraced::Start)
 }
 
-fn not_in_force(reason: String) -> NodeWaits {
+/// What is published while nothing is traced, with the reason.
+pub(crate) fn not_in_force(reason: String) -> NodeWaits {
     let feature = FeatureState { feature: FEATURE, enabled: false, reason };
     NodeWaits { feature: Some(feature), ..NodeWaits::default() }
 }

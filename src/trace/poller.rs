@@ -2,16 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sampler::snapshot::NodeSnapshot;
 use sched_trace::{ContainerId, RunDelay, SchedTrace};
 
-use super::Wiring;
 use super::owners::NodeOwners;
-use super::report;
-
-const INTERVAL: Duration = Duration::from_secs(1);
+use super::{INTERVAL, Wiring, report};
+use crate::watchdog::Beat;
 
 pub(super) struct Poller {
     trace: SchedTrace,
@@ -27,11 +25,12 @@ impl Poller {
     }
 
     /// Polls until the other end of `stopped` is gone.
-    pub(super) fn run(mut self, stopped: &Receiver<()>) {
+    pub(super) fn run(mut self, beat: &Beat, stopped: &Receiver<()>) {
         let mut deadline = Instant::now();
         loop {
             let now = Instant::now();
             self.poll(now);
+            beat.beat(INTERVAL);
             deadline = (deadline + INTERVAL).max(now);
             let left = deadline.saturating_duration_since(Instant::now());
             if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {

@@ -12,6 +12,7 @@ mod demo;
 mod deploy;
 mod doctor;
 mod endpoint;
+mod faults;
 mod fixtures;
 mod kernel;
 mod node;

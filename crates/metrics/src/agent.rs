@@ -4,10 +4,10 @@
 use std::time::{Duration, SystemTime};
 
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntGaugeVec, Registry};
+use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 use crate::catalogue::agent;
-use crate::live::{opts, registered};
+use crate::live::{Live, opts, registered};
 use crate::{AdviceMetrics, PinningMetrics};
 
 /// Seconds; a tick of 10,000 cgroups stays under 0.2.
@@ -35,6 +35,8 @@ pub struct AgentMetrics {
     pod_source_up: IntGaugeVec,
     pod_source_last_success: GaugeVec,
     apiserver_requests: IntCounter,
+    subsystem_up: Live<IntGaugeVec>,
+    subsystem_restarts: IntCounterVec,
     pinning: PinningMetrics,
     advice: AdviceMetrics,
 }
@@ -52,6 +54,9 @@ impl AgentMetrics {
         };
         let up = IntGaugeVec::new(opts(&agent::POD_SOURCE_UP), agent::POD_SOURCE_UP.labels);
         let last_success = &agent::POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS;
+        let subsystem_up = IntGaugeVec::new(opts(&agent::SUBSYSTEM_UP), agent::SUBSYSTEM_UP.labels);
+        let restarts = &agent::SUBSYSTEM_RESTARTS_TOTAL;
+        let restarts = IntCounterVec::new(opts(restarts), restarts.labels);
         Self {
             sample_duration: histogram(&agent::SAMPLE_DURATION_SECONDS, &DURATION_BUCKETS),
             sample_lateness: histogram(&agent::SAMPLE_LATENESS_SECONDS, &LATENESS_BUCKETS),
@@ -59,6 +64,8 @@ impl AgentMetrics {
             pod_source_up: registered(&registry, up),
             pod_source_last_success: registered(&registry, GaugeVec::new(opts(last_success), last_success.labels)),
             apiserver_requests: registered(&registry, IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL))),
+            subsystem_up: Live::new(registered(&registry, subsystem_up)),
+            subsystem_restarts: registered(&registry, restarts),
             pinning: PinningMetrics::new(&registry),
             advice: AdviceMetrics::default(),
             registry,
@@ -88,6 +95,18 @@ impl AgentMetrics {
     /// So many requests have left for the API server since the start.
     pub fn set_apiserver_requests(&self, total: u64) {
         self.apiserver_requests.inc_by(total.saturating_sub(self.apiserver_requests.get()));
+    }
+
+    /// The threads and tasks whose work is switched on, all of them, and whether each finishes its rounds.
+    pub fn set_subsystems(&self, states: impl Iterator<Item = (&'static str, bool)>) {
+        let up = &self.subsystem_up;
+        let set = |labels: &[&str], is_up: bool| up.vector.with_label_values(labels).set(i64::from(is_up));
+        up.keep(states.map(|(name, is_up)| ([name], is_up)), set, |labels| up.vector.remove_label_values(labels));
+    }
+
+    /// A thread was started again after a panic.
+    pub fn subsystem_restarted(&self, name: &str) {
+        self.subsystem_restarts.with_label_values(&[name]).inc();
     }
 
     /// What pinning counts.

@@ -28,6 +28,6 @@ pub use owner::{CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearc
 pub use pinner::{Pinner, PinnerConfig};
 pub use report::{Operation, Operations, Report, Standing, Trace};
 pub use state_dir::{DrainWish, Lock, STATE_DIR};
-pub use thread::{Running, spawn};
+pub use thread::{Round, Running, spawn};
 pub use topology::Machine;
 pub use verified::verified;

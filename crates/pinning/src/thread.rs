@@ -1,7 +1,9 @@
-//! The pinner's thread: a pass each interval, and at once when cgroups come.
+//! The pinner's thread: a pass each interval, and at once when cgroups come. After a panic it goes on with a new pinner,
+//! as after a crash of the process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -9,11 +11,26 @@ use kernel_text::CpuSet;
 use pods::Pods;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::pinner::Pinner;
+use crate::pinner::{Pinner, chain};
 use crate::report::{Report, Trace};
 
 /// Least time between two passes: a burst of new pods is taken in together.
 const REST: Duration = Duration::from_millis(50);
+
+/// Before the first restart after a panic; doubled for each further one, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What the thread has just done.
+#[derive(Debug)]
+pub enum Round {
+    /// Nothing: the pods are not known yet, or the pinner could not be set up again.
+    Waited,
+    /// A pass.
+    Passed(Report),
+    /// It panicked; the next round is that of a new pinner.
+    Panicked,
+}
 
 /// The running thread; it ends when this is dropped. Pins stay as they are.
 #[derive(Debug)]
@@ -32,35 +49,79 @@ impl Drop for Running {
     }
 }
 
-/// Starts the pinner on its own thread, `pinning`. `report` is called after every pass, on that thread. No pass is made
+/// Starts the pinner on its own thread, `pinning`. `report` is called after every round, on that thread. No pass is made
 /// before the pods are known.
 ///
 /// # Errors
 /// No descriptor or thread is to be had.
 pub fn spawn(
-    mut pinner: Pinner,
+    pinner: Pinner,
     pods: Pods,
     interval: Duration,
-    mut report: impl FnMut(Report) + Send + 'static,
+    mut report: impl FnMut(Round) + Send + 'static,
 ) -> io::Result<Running> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let stopped = stop.try_clone()?;
-    let thread = std::thread::Builder::new().name("pinning".to_owned()).spawn(move || {
-        loop {
-            let began = Instant::now();
-            if pods.is_known() {
+    let thread = std::thread::Builder::new()
+        .name("pinning".to_owned())
+        .spawn(move || keep_pinning(pinner, &pods, interval, &stopped, &mut report))?;
+    Ok(Running { stop, thread: Some(thread) })
+}
+
+/// Passes until it is stopped, with a new pinner after each panic.
+fn keep_pinning(pinner: Pinner, pods: &Pods, interval: Duration, stop: &OwnedFd, report: &mut impl FnMut(Round)) {
+    let config = pinner.config().clone();
+    let (mut pinner, mut pause) = (Some(pinner), FIRST_PAUSE);
+    loop {
+        let began = Instant::now();
+        if let Some(pinner) = pinner.take() {
+            // The pinner goes with the panic, and its lock with it.
+            let passing = AssertUnwindSafe(|| pass_until_stopped(pinner, pods, interval, stop, report));
+            if catch_unwind(passing).is_ok() {
+                return;
+            }
+            report(Round::Panicked);
+        }
+        if began.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        if ready(&[stop.as_fd()], Instant::now() + pause) {
+            return;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        match Pinner::resume(config.clone()) {
+            Ok(resumed) => pinner = Some(resumed),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the pinner cannot be set up again; will retry");
+                report(Round::Waited);
+            }
+        }
+    }
+}
+
+fn pass_until_stopped(
+    mut pinner: Pinner,
+    pods: &Pods,
+    interval: Duration,
+    stop: &OwnedFd,
+    report: &mut impl FnMut(Round),
+) {
+    loop {
+        let began = Instant::now();
+        report(match pods.is_known() {
+            true => {
                 let resources = pods.exclusive_cpus();
                 let given: CpuSet = resources.all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
                 pinner.set_resources(resources);
                 pinner.set_policy(pods.cpu_manager_policy());
-                report(pinner.pass(&pods.index(), &given, &mut log));
+                Round::Passed(pinner.pass(&pods.index(), &given, &mut log))
             }
-            if wait(&pinner, &stopped, began + interval) {
-                return;
-            }
+            false => Round::Waited,
+        });
+        if wait(&pinner, stop, began + interval) {
+            return;
         }
-    })?;
-    Ok(Running { stop, thread: Some(thread) })
+    }
 }
 
 fn log(trace: Trace<'_>) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, Version};
 use kernel_text::CpuSet;
-use pinning::{Pinner, PinnerConfig, Report, Standing};
+use pinning::{Pinner, PinnerConfig, Report, Round, Standing};
 use placement::{Profile, Profiles, Reason, Settings};
 use pods::model::{Container, ContainerState, Phase, Pod, Resources};
 use pods::{ExclusiveCpus, PodIndex};
@@ -275,4 +275,30 @@ fn without_a_kubepods_cgroup_it_says_so() {
     let report = pass(&mut pinner, &[]);
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("no kubepods")), "{report:?}");
     assert_eq!(report.pools, None);
+}
+
+#[test]
+fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
+    let files = Files::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let config = pods::PodConfig { source: pods::PodSource::None, ..pods::PodConfig::default() };
+    let pods = pods::PodService::start(&config, runtime.handle()).unwrap();
+    let (sender, rounds) = std::sync::mpsc::channel();
+    let mut passes = 0;
+    let report = move |round| {
+        let name = match round {
+            Round::Waited => "waited",
+            Round::Panicked => "panicked",
+            Round::Passed(_) => {
+                passes += 1;
+                assert!(passes != 2, "on purpose");
+                "passed"
+            }
+        };
+        let _ = sender.send(name);
+    };
+    let interval = std::time::Duration::from_millis(100);
+    let _running = pinning::spawn(files.pinner(Profiles::default()), pods, interval, report).unwrap();
+    let seen: Vec<&str> = rounds.iter().take(3).collect();
+    assert_eq!(seen, ["passed", "panicked", "passed"]);
 }

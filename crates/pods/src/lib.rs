@@ -22,6 +22,6 @@ pub use config::{
 pub use decode::{DecodeError, read_pod_list};
 pub use exclusive::{ContainerName, ExclusiveCpus, PodName};
 pub use index::{Lookup, PodIndex};
-pub use service::{PodService, Pods, SourceStatus};
+pub use service::{Beat, PodService, Pods, SourceStatus, Task};
 pub use source::SourceName;
 pub use source::connection::ApiServerConnection;

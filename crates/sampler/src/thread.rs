@@ -16,6 +16,8 @@ pub struct TickReport {
     pub lateness: Duration,
     /// How long it took.
     pub duration: Duration,
+    /// Time until the next one, as the cost allows.
+    pub interval: Duration,
 }
 
 /// The running thread; it ends when this is dropped or [`Running::stop`] is called.
@@ -65,8 +67,10 @@ pub fn spawn(mut sampler: Sampler, mut report: impl FnMut(TickReport) + Send + '
             let began = Instant::now();
             sampler.tick(began);
             let ended = Instant::now();
-            report(TickReport { lateness: began.duration_since(deadline), duration: ended.duration_since(began) });
-            deadline = next_deadline(deadline, sampler.interval(), ended);
+            let (lateness, duration) = (began.duration_since(deadline), ended.duration_since(began));
+            let interval = sampler.interval();
+            report(TickReport { lateness, duration, interval });
+            deadline = next_deadline(deadline, interval, ended);
             if sampler.wait(deadline).is_break() {
                 return;
             }

@@ -6,19 +6,26 @@ mod publisher;
 mod queue;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use metrics::AgentMetrics;
 use pinning::{Report, Standing};
 use pods::Pods;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::config::{Config, chain};
 use crate::exit::Failure;
+use crate::watchdog::{Beat, Part, Watchdog};
 
 use message::Message;
 use publisher::Publisher;
 use queue::Queue;
+
+/// Longest time that the publisher waits for a message before it shows that it works. With the time that one request
+/// may take it stays within what the watchdog allows.
+const ROUND: Duration = Duration::from_secs(30);
 
 /// Takes what is to be told; what still waits when this is dropped is lost.
 pub(super) struct Events {
@@ -41,7 +48,12 @@ impl Events {
     ///
     /// # Errors
     /// The API server is not configured, or its CA cannot be read.
-    pub(super) fn start(config: &Config, pods: &Pods, metrics: &Arc<AgentMetrics>) -> Result<Option<Self>, Failure> {
+    pub(super) fn start(
+        config: &Config,
+        pods: &Pods,
+        metrics: &Arc<AgentMetrics>,
+        watchdog: &Watchdog,
+    ) -> Result<Option<Self>, Failure> {
         if !config.pinning.events {
             return Ok(None);
         }
@@ -49,13 +61,13 @@ impl Events {
         let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
         let client = connection.client().map_err(|error| failed(&error))?;
         let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
-        Ok(Some(Self::new(client, node, Arc::clone(metrics))))
+        Ok(Some(Self::new(client, node, Arc::clone(metrics), watchdog.watch(Part::Events, ROUND))))
     }
 
-    fn new(client: Client, node: String, metrics: Arc<AgentMetrics>) -> Self {
+    fn new(client: Client, node: String, metrics: Arc<AgentMetrics>, beat: Beat) -> Self {
         let queue = Arc::new(Queue::default());
         let publisher = Publisher::new(client, node.clone());
-        let publishing = tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics)));
+        let publishing = tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics), beat));
         Self { node, queue, metrics, enforcing: None, publishing }
     }
 
@@ -75,10 +87,11 @@ impl Events {
     }
 }
 
-async fn publish(mut publisher: Publisher, queue: Arc<Queue>, metrics: Arc<AgentMetrics>) {
+async fn publish(mut publisher: Publisher, queue: Arc<Queue>, metrics: Arc<AgentMetrics>, beat: Beat) {
     let mut failing = false;
     loop {
-        let (message, times) = queue.pop().await;
+        beat.beat(ROUND);
+        let Ok((message, times)) = timeout(ROUND, queue.pop()).await else { continue };
         let sent = publisher.publish(message, times).await;
         metrics.pinning().add_event(if sent.is_ok() { "sent" } else { "failed" });
         say_if_new(&mut failing, sent.as_ref().err());
@@ -95,7 +108,7 @@ fn say_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use kubelet_stub::apiserver::ApiServerStub;
     use pinning::{Decision, Verdict};
@@ -125,7 +138,8 @@ mod tests {
             let pods = PodService::start(&config, &Handle::current()).unwrap();
             let client = pods.apiserver(&config).unwrap().client().unwrap();
             let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
-            let events = Events::new(client, "node-1".to_owned(), Arc::clone(&metrics));
+            let beat = Watchdog::new().watch(Part::Events, ROUND);
+            let events = Events::new(client, "node-1".to_owned(), Arc::clone(&metrics), beat);
             (Self { server, metrics, _directory: directory }, events)
         }
 

@@ -10,6 +10,8 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &POD_SOURCE_UP,
     &POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS,
     &APISERVER_REQUESTS_TOTAL,
+    &SUBSYSTEM_UP,
+    &SUBSYSTEM_RESTARTS_TOTAL,
     &pinning::PINNED_CPUS,
     &pinning::POOL_CPUS,
     &pinning::EXCLUSIVE_OVERLAP_SECONDS_TOTAL,
@@ -54,4 +56,17 @@ pub(crate) static APISERVER_REQUESTS_TOTAL: Descriptor = counter(
     &[],
     "Requests that left for the API server; stays 0 unless it is the configured source of pod names, or asked who may \
      read the metrics.",
+);
+
+pub(crate) static SUBSYSTEM_UP: Descriptor = gauge(
+    "cpuwarden_subsystem_up",
+    &["subsystem"],
+    "1 where this thread or task of the agent finishes its rounds, 0 where it has ended or has not finished one for 10 of \
+     its intervals, at least 60 s; /healthz then fails. Only work that is switched on has a series.",
+);
+
+pub(crate) static SUBSYSTEM_RESTARTS_TOTAL: Descriptor = counter(
+    "cpuwarden_subsystem_restarts_total",
+    &["subsystem"],
+    "Restarts of a thread of the agent after a panic; the log has the panic.",
 );

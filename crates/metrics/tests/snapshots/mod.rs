@@ -26,6 +26,8 @@ pub(crate) fn agent() -> AgentMetrics {
     agent.pod_source_succeeded("kubelet", taken());
     agent.pod_source_failed("pod_resources");
     agent.set_apiserver_requests(1);
+    agent.set_subsystems([("sampler", true), ("pinning", false)].into_iter());
+    agent.subsystem_restarted("pinning");
     let pinning = agent.pinning();
     pinning.set_pinned([(["shop", "cart-1", "LSR", "FullPCPUs"], 2)].into_iter());
     pinning.set_pool("share", 6);

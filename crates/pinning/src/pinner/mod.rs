@@ -79,18 +79,24 @@ pub struct Pinner {
 }
 
 impl Pinner {
-    /// Reads the machine and the checkpoint. Writes nothing.
+    /// Reads the machine and the checkpoint, and withdraws a request to drain. Writes nothing else.
     ///
     /// # Errors
     /// No topology or no cpuset hierarchy.
     pub fn new(config: PinnerConfig) -> Result<Self> {
+        let pinner = Self::resume(config)?;
+        if pinner.config.enforce {
+            // Who starts an agent wants it to pin, whatever was drained before.
+            DrainWish::of(&pinner.config.state_dir).take_back();
+        }
+        Ok(pinner)
+    }
+
+    /// A pinner in the place of one that panicked: a request to drain stays in force.
+    pub(crate) fn resume(config: PinnerConfig) -> Result<Self> {
         let machine = Machine::read(&config.sys_root)?;
         let tree = PodTree::new(&config.hierarchy, config.kubepods.clone())?;
         let record = Record::read(&config, tree.mount());
-        if config.enforce {
-            // Who starts an agent wants it to pin, whatever was drained before.
-            DrainWish::of(&config.state_dir).take_back();
-        }
         Ok(Self {
             machine,
             tree,
@@ -105,6 +111,10 @@ impl Pinner {
             passed: None,
             config,
         })
+    }
+
+    pub(crate) fn config(&self) -> &PinnerConfig {
+        &self.config
     }
 
     /// What the kubelet has given to containers, as pod-resources says.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::sleep;
 
 use super::schedule::jittered;
-use super::{Shared, lock};
+use super::{Beat, Shared, lock};
 use crate::source::pod_resources::PodResourcesSocket;
 use crate::source::{SourceError, SourceName};
 
@@ -16,8 +16,14 @@ use crate::source::{SourceError, SourceName};
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Asks for ever.
-pub(super) async fn keep_exclusive_cpus(shared: Arc<Shared>, socket: PodResourcesSocket, interval: Duration) {
+pub(super) async fn keep_exclusive_cpus(
+    shared: Arc<Shared>,
+    socket: PodResourcesSocket,
+    interval: Duration,
+    beat: Beat,
+) {
     loop {
+        beat(interval);
         let generation = shared.index.load().generation();
         let fetched = socket.fetch().await;
         {

@@ -17,7 +17,7 @@ mod supervisor;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::runtime::Handle;
@@ -36,6 +36,19 @@ use sources::Sources;
 pub use status::SourceStatus;
 use status::Statuses;
 use supervisor::Supervisor;
+
+/// Called by a task of the service once a round, with the time in which the next one is due. It is dropped when the task
+/// ends.
+pub type Beat = Box<dyn Fn(Duration) + Send>;
+
+/// A task of the service that works for as long as the service lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Asks for the pods.
+    Pods,
+    /// Asks pod-resources for exclusive CPUs.
+    PodResources,
+}
 
 /// Starts the service.
 #[derive(Debug)]
@@ -88,6 +101,18 @@ impl PodService {
     /// # Errors
     /// As [`PodService::validate`]. A source that cannot be reached is no error: it is retried for ever.
     pub fn start(config: &PodConfig, runtime: &Handle) -> Result<Pods, ConfigError> {
+        Self::start_watched(config, runtime, |_| Box::new(|_| {}))
+    }
+
+    /// As [`PodService::start`]; `watch` is called once for each task that is started.
+    ///
+    /// # Errors
+    /// As [`PodService::validate`].
+    pub fn start_watched(
+        config: &PodConfig,
+        runtime: &Handle,
+        watch: impl Fn(Task) -> Beat,
+    ) -> Result<Pods, ConfigError> {
         let apiserver_requests = Arc::default();
         let mut sources = Sources::of(config, &apiserver_requests)?;
         let shared = Arc::new(Shared {
@@ -104,12 +129,13 @@ impl PodService {
         });
         let stop = CancellationToken::new();
         if let Some(socket) = sources.pod_resources.take() {
-            let task = keep_exclusive_cpus(Arc::clone(&shared), socket, config.poll_interval);
+            let beat = watch(Task::PodResources);
+            let task = keep_exclusive_cpus(Arc::clone(&shared), socket, config.poll_interval, beat);
             runtime.spawn(until(stop.clone(), task));
         }
         if sources.can_name() {
             let supervisor = Supervisor::new(Arc::clone(&shared), sources, config.poll_interval, runtime);
-            runtime.spawn(until(stop.clone(), supervisor.run()));
+            runtime.spawn(until(stop.clone(), supervisor.run(watch(Task::Pods))));
         }
         Ok(Pods { shared, _stop: Arc::new(stop.drop_guard()) })
     }

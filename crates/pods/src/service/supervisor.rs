@@ -13,7 +13,7 @@ use super::poller::Poller;
 use super::publisher::Publisher;
 use super::schedule::{Backoff, jittered};
 use super::sources::Sources;
-use super::{Shared, lock};
+use super::{Beat, Shared, lock};
 use crate::source::apiserver::ApiServer;
 use crate::source::pods_api::PodsApiSocket;
 use crate::source::{SourceError, SourceName, Update, Updates};
@@ -22,6 +22,8 @@ use crate::source::{SourceError, SourceName, Update, Updates};
 const ABSENT_RETRY: Duration = Duration::from_secs(30);
 /// A watch that lasted so long was healthy: its next failure is a first one.
 const HEALTHY_WATCH: Duration = Duration::from_secs(60);
+/// Longest time between two rounds, for who watches that they go on.
+const ROUND: Duration = Duration::from_secs(5);
 /// What stands for "never" in a timer.
 const NEVER: Duration = Duration::from_secs(86_400);
 /// Lists that may wait for the supervisor while it polls.
@@ -83,8 +85,9 @@ impl Supervisor {
     }
 
     /// Works for ever.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self, beat: Beat) {
         loop {
+            beat(ROUND);
             let never = Instant::now() + NEVER;
             let poll_due = self.poll_due().unwrap_or(never);
             let fallback_due = self.apiserver.as_ref().and_then(Fallback::due).unwrap_or(never);
@@ -93,6 +96,7 @@ impl Supervisor {
                 () = sleep_until(poll_due.into()) => self.poll().await,
                 () = sleep_until(fallback_due.into()) => self.begin_fallback(),
                 () = self.shared.asked.notified() => {}
+                () = sleep(ROUND) => {}
             }
         }
     }

@@ -1,0 +1,227 @@
+//! Whether every part of the agent still works: each beats once a round, and one that is late or gone is named.
+//!
+//! Only work that is switched on is watched. `/healthz` and the metrics ask here; nothing here acts on a part.
+
+mod checks;
+mod restart;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) use checks::{Checking, Claims};
+pub(crate) use restart::keep_running;
+
+/// A part is late after this many of its rounds, and never before [`LATE_AT_LEAST`].
+const LATE_AFTER_ROUNDS: u32 = 10;
+const LATE_AT_LEAST: Duration = Duration::from_secs(60);
+
+/// A thread or task with work of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Sampler,
+    Pinning,
+    SchedTrace,
+    Pods,
+    PodResources,
+    Advice,
+    ArrivalSampler,
+    Events,
+    Http,
+    Watchdog,
+}
+
+impl Part {
+    /// The value of the label `subsystem`.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sampler => "sampler",
+            Self::Pinning => "pinning",
+            Self::SchedTrace => "sched_trace",
+            Self::Pods => "pods",
+            Self::PodResources => "pod_resources",
+            Self::Advice => "advice",
+            Self::ArrivalSampler => "arrival_sampler",
+            Self::Events => "events",
+            Self::Http => "http",
+            Self::Watchdog => "watchdog",
+        }
+    }
+}
+
+/// The parts that are watched. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Watchdog {
+    parts: Arc<Mutex<Vec<(Part, Arc<Pulse>)>>>,
+    began: Instant,
+}
+
+/// When a part last finished a round; milliseconds since the start of the watchdog.
+#[derive(Debug, Default)]
+struct Pulse {
+    last_ms: AtomicU64,
+    /// [`ENDED`] once the part is gone.
+    late_ms: AtomicU64,
+}
+
+const ENDED: u64 = 0;
+
+/// A part that does not work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Silent {
+    pub(crate) part: Part,
+    fault: Fault,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Ended,
+    /// The time since its last round.
+    Late(Duration),
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fault {
+            Fault::Ended => write!(out, "{} has ended", self.part.as_str()),
+            Fault::Late(since) => {
+                write!(out, "{} has not finished a round for {} s", self.part.as_str(), since.as_secs())
+            }
+        }
+    }
+}
+
+impl Watchdog {
+    pub(crate) fn new() -> Self {
+        Self { parts: Arc::default(), began: Instant::now() }
+    }
+
+    /// Watches a part whose first round is due in `every`. A part that is watched again replaces its predecessor.
+    pub(crate) fn watch(&self, part: Part, every: Duration) -> Beat {
+        let pulse = Arc::new(Pulse::default());
+        let beat = Beat { part, pulse: Arc::clone(&pulse), watchdog: self.clone() };
+        beat.beat(every);
+        let mut parts = self.parts();
+        parts.retain(|(other, _)| *other != part);
+        parts.push((part, pulse));
+        beat
+    }
+
+    /// The parts under watch that do not work.
+    pub(crate) fn silent(&self) -> Vec<Silent> {
+        self.silent_at(self.now_ms())
+    }
+
+    /// The parts under watch.
+    fn watched(&self) -> Vec<Part> {
+        self.parts().iter().map(|(part, _)| *part).collect()
+    }
+
+    fn silent_at(&self, now_ms: u64) -> Vec<Silent> {
+        let fault = |pulse: &Pulse| match pulse.late_ms.load(Ordering::Relaxed) {
+            ENDED => Some(Fault::Ended),
+            late_ms if now_ms >= late_ms => {
+                Some(Fault::Late(Duration::from_millis(now_ms.saturating_sub(pulse.last_ms.load(Ordering::Relaxed)))))
+            }
+            _ => None,
+        };
+        let parts = self.parts();
+        parts.iter().filter_map(|(part, pulse)| Some(Silent { part: *part, fault: fault(pulse)? })).collect()
+    }
+
+    fn now_ms(&self) -> u64 {
+        millis(self.began.elapsed())
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Vec<(Part, Arc<Pulse>)>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Held by a part for as long as it works: dropped without [`Beat::retire`], the part has ended.
+#[derive(Debug)]
+pub(crate) struct Beat {
+    part: Part,
+    pulse: Arc<Pulse>,
+    watchdog: Watchdog,
+}
+
+impl Beat {
+    /// A round is finished; the next one is due in `every`.
+    pub(crate) fn beat(&self, every: Duration) {
+        let now_ms = self.watchdog.now_ms();
+        let late = every.saturating_mul(LATE_AFTER_ROUNDS).max(LATE_AT_LEAST);
+        self.pulse.last_ms.store(now_ms, Ordering::Relaxed);
+        self.pulse.late_ms.store(now_ms.saturating_add(millis(late)), Ordering::Relaxed);
+    }
+
+    /// Ends the watch: the part's work is switched off.
+    pub(crate) fn retire(self) {
+        self.watchdog.parts().retain(|(_, pulse)| !Arc::ptr_eq(pulse, &self.pulse));
+    }
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        tracing::debug!(subsystem = self.part.as_str(), "watch ends");
+        self.pulse.late_ms.store(ENDED, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn texts(silent: &[Silent]) -> Vec<String> {
+        silent.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_part_is_late_after_ten_rounds_and_at_least_a_minute() {
+        let watchdog = Watchdog::new();
+        let _fast = watchdog.watch(Part::Sampler, SECOND);
+        let _slow = watchdog.watch(Part::Pinning, 10 * SECOND);
+        let now = watchdog.now_ms();
+        assert!(watchdog.silent_at(now + 59_000).is_empty());
+        assert_eq!(texts(&watchdog.silent_at(now + 61_000)), ["sampler has not finished a round for 61 s"]);
+        assert_eq!(watchdog.silent_at(now + 99_000).len(), 1);
+        assert_eq!(watchdog.silent_at(now + 101_000).len(), 2);
+    }
+
+    #[test]
+    fn a_part_that_ended_is_named_at_once_until_it_is_watched_again() {
+        let watchdog = Watchdog::new();
+        let beat = watchdog.watch(Part::SchedTrace, SECOND);
+        assert!(watchdog.silent().is_empty());
+        drop(beat);
+        assert_eq!(texts(&watchdog.silent()), ["sched_trace has ended"]);
+        let _again = watchdog.watch(Part::SchedTrace, SECOND);
+        assert!(watchdog.silent().is_empty());
+    }
+
+    #[test]
+    fn a_part_whose_work_is_switched_off_is_not_watched() {
+        let watchdog = Watchdog::new();
+        watchdog.watch(Part::SchedTrace, SECOND).retire();
+        assert!(watchdog.silent().is_empty() && watchdog.watched().is_empty());
+    }
+
+    #[test]
+    fn a_panic_of_a_thread_ends_its_part() {
+        let watchdog = Watchdog::new();
+        let beat = watchdog.watch(Part::ArrivalSampler, SECOND);
+        let ended = std::thread::spawn(move || {
+            beat.beat(SECOND);
+            panic!("on purpose");
+        });
+        ended.join().unwrap_err();
+        assert_eq!(texts(&watchdog.silent()), ["arrival_sampler has ended"]);
+    }
+}

@@ -1,0 +1,67 @@
+//! A part that panics is started again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Before the first restart; doubled for each further one, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Calls `body` until it returns, again after each panic, or until the other end of `stopped` is gone. `panicked` is
+/// called after each panic. What `body` leaves behind at a panic must be valid for its next call.
+pub(crate) fn keep_running(stopped: &Receiver<()>, mut panicked: impl FnMut(), mut body: impl FnMut()) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let began = Instant::now();
+        if catch_unwind(AssertUnwindSafe(&mut body)).is_ok() {
+            return;
+        }
+        panicked();
+        if began.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_body_that_panics_is_called_again_and_the_panic_is_counted() {
+        let (_stop, stopped) = mpsc::channel();
+        let (mut calls, mut panics) = (0, 0);
+        keep_running(
+            &stopped,
+            || panics += 1,
+            || {
+                calls += 1;
+                assert!(calls > 1, "on purpose");
+            },
+        );
+        assert_eq!((calls, panics), (2, 1));
+    }
+
+    #[test]
+    fn a_stop_ends_the_pause_before_a_restart() {
+        let (stop, stopped) = mpsc::channel();
+        drop(stop);
+        let mut calls = 0;
+        keep_running(
+            &stopped,
+            || {},
+            || {
+                calls += 1;
+                panic!("on purpose");
+            },
+        );
+        assert_eq!(calls, 1);
+    }
+}

@@ -1,0 +1,172 @@
+//! Faults of what surrounds the agent: standard error that takes nothing, signals, a thread that hangs.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::support::{Agent, Exposition, binary, eventually, http};
+
+/// An agent whose standard error nobody reads.
+struct Unheard {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Unheard {
+    fn start(stderr: impl Into<Stdio>, more: &[&str]) -> Self {
+        let address = http::free_address();
+        let mut command = Command::new(binary());
+        command.args(["run", "--pod-source=none", "--sched-trace=off", &format!("--listen={address}")]).args(more);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        let agent = Self { child, address };
+        eventually("the agent answers", || http::get(address, "/readyz").is_ok_and(|(status, _)| status == 200));
+        agent
+    }
+
+    fn ticks(&self) -> u64 {
+        Exposition::parse(http::get(self.address, "/metrics").unwrap().1).ticks()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Its exit status after SIGTERM.
+    fn end(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "SIGTERM does not end it");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn full() -> File {
+    OpenOptions::new().write(true).open("/dev/full").unwrap()
+}
+
+/// A pipe that is full and whose reader does not read.
+fn blocked() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let mut file = File::from(writer.try_clone().unwrap());
+    rustix::io::ioctl_fionbio(&file, true).unwrap();
+    while std::io::Write::write(&mut file, &[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&file, false).unwrap();
+    (reader, writer)
+}
+
+fn broken() -> OwnedFd {
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    writer
+}
+
+#[test]
+fn exit_codes_hold_whatever_standard_error_takes() {
+    let empty = TempDir::new().unwrap();
+    let no_hierarchy = format!("--cgroup-root={}", empty.path().display());
+    let cases: [(&[&str], i32); 4] = [
+        (&["run", "--no-such-flag"], 64),
+        (&["run", "--sample-interval=1ms"], 64),
+        (&["run", "--pod-source=none", "--listen=127.0.0.1:0", &no_hierarchy], 72),
+        (&["advise", "--address=127.0.0.1:1"], 69),
+    ];
+    let (_reader, blocked) = blocked();
+    for (args, code) in cases {
+        let stderrs: [(&str, Stdio); 3] =
+            [("full", full().into()), ("broken", broken().into()), ("blocked", blocked.try_clone().unwrap().into())];
+        for (name, stderr) in stderrs {
+            let mut child = Command::new(binary()).args(args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+            let deadline = Instant::now() + Duration::from_secs(30);
+            let status = loop {
+                match child.try_wait().unwrap() {
+                    Some(status) => break status,
+                    None if Instant::now() > deadline => {
+                        child.kill().unwrap();
+                        break child.wait().unwrap();
+                    }
+                    None => std::thread::sleep(Duration::from_millis(5)),
+                }
+            };
+            assert_eq!(status.code(), Some(code), "{args:?}, standard error {name}: {status}");
+        }
+    }
+}
+
+#[test]
+fn an_agent_works_on_whatever_standard_error_takes() {
+    let (_reader, blocked) = blocked();
+    for stderr in [Stdio::from(full()), broken().into(), blocked.into()] {
+        let mut agent = Unheard::start(stderr, &["--log=trace", "--sample-interval=100ms"]);
+        let before = agent.ticks();
+        eventually("ticks go on", || agent.ticks() >= before + 5);
+        assert_eq!(agent.end().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_hangup_ends_nothing() {
+    let mut agent = Unheard::start(Stdio::null(), &["--sample-interval=100ms"]);
+    let before = agent.ticks();
+    agent.signal(Signal::HUP);
+    eventually("ticks go on", || agent.ticks() >= before + 5);
+    assert_eq!(agent.end().code(), Some(0));
+}
+
+#[test]
+fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
+    let directory = TempDir::new().unwrap();
+    let state = directory.path().join("cpu_manager_state");
+    fs::write(&state, r#"{"policyName":"none"}"#).unwrap();
+    let agent = Agent::start(&[
+        "--pod-source=none".to_owned(),
+        "--sched-trace=off".to_owned(),
+        "--pinning=observe".to_owned(),
+        format!("--cpu-manager-state={}", state.display()),
+        format!("--state-dir={}", directory.path().join("state").display()),
+    ]);
+    let reasons = || {
+        let page = agent.metrics();
+        let found = page.with_prefix("cpuwarden_pinning_enforcing");
+        found.map(|sample| sample.label("reason").to_owned()).collect::<Vec<_>>()
+    };
+    eventually("a first pass", || !reasons().is_empty());
+    assert_eq!(agent.get("/healthz").0, 200);
+    // Whoever opens it waits for a writer.
+    let fifo = directory.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+    fs::rename(&fifo, &state).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(150);
+    while agent.get("/healthz").0 == 200 {
+        assert!(Instant::now() < deadline, "/healthz is still well");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let (status, text) = agent.get("/healthz");
+    assert!(status == 503 && text.contains("pinning has not finished a round"), "{status}: {text}");
+    assert!(!text.contains("sampler"), "{text}");
+    eventually("its gauge says so", || reasons() == ["the pinning thread does not work"]);
+    let up = |name: &str| agent.metrics().value("cpuwarden_subsystem_up", &[("subsystem", name)]);
+    assert_eq!((up("pinning"), up("sampler")), (Some(0.0), Some(1.0)));
+    eventually("the log names it", || agent.log().contains("pinning has not finished a round"));
+    // A writer lets it go on.
+    fs::write(directory.path().join("regular"), r#"{"policyName":"none"}"#).unwrap();
+    let writer = OpenOptions::new().write(true).open(&state).unwrap();
+    fs::rename(directory.path().join("regular"), &state).unwrap();
+    drop(writer);
+    eventually("it is back", || agent.get("/healthz").0 == 200);
+}
