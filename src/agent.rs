@@ -9,17 +9,20 @@ use cgroupfs::{Hierarchy, raise_descriptor_limit};
 use metrics::{AgentMetrics, Build};
 use pods::{PodService, Pods};
 use sampler::{DescriptorBudget, Published, Running, Sampler, SamplerConfig};
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::advise::{self, Advisor, ArrivalSampler, sample_arrivals};
 use crate::config::{Config, chain};
 use crate::exit::Failure;
-use crate::serve::page::Page;
-use crate::serve::{self, Access, Auth, Door, State, TlsListener};
+use crate::serve::{self, Access, Auth, Identity, Pages, Parts, Serving, Sources};
 use crate::trace::{Tracing, Wiring};
 use crate::watchdog::{Checking, Claims, Part, Watchdog};
+
+/// Requests to the API server in half a minute, two for each token that is asked about: for tokens that were good, and
+/// for all others.
+const RENEWALS: u64 = 20;
+const STRANGERS: u64 = 60;
 
 /// How long open scrapes may take to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -34,8 +37,8 @@ pub(crate) struct Agent {
     published: Published,
     pods: Pods,
     address: SocketAddr,
-    stop_serving: oneshot::Sender<()>,
-    serving: JoinHandle<()>,
+    serving: Serving,
+    identity: Option<Arc<Identity>>,
     advising: JoinHandle<()>,
     /// Ends with the agent.
     _arrivals: ArrivalSampler,
@@ -48,7 +51,8 @@ impl Agent {
     /// # Errors
     /// The port is in use, there is no hierarchy, or the configuration of the pod sources cannot work.
     pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
-        let listener = bind(config.listen).await?;
+        let identity = config.tls.clone().map(Identity::load).transpose()?.map(Arc::new);
+        let listener = bind(config.listen)?;
         let address = listener.local_addr().context("cannot tell the port that was opened")?;
         let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
         let watchdog = Watchdog::new();
@@ -98,15 +102,18 @@ impl Agent {
         let beat = watchdog.watch(Part::Advice, advise::ROUND);
         let advising = tokio::spawn(advisor.clone().follow(published.clone(), is_published, beat));
         let checking = Checking::start(watchdog.clone(), claims).context("cannot start the watchdog's thread")?;
-        let page = Page::new(published.clone(), pods.clone(), metrics, config.max_series);
-        let state = State::new(published.clone(), pods.clone(), page, advisor, watchdog);
-        let access = Access { cadvisor: config.cadvisor_metrics, auth };
-        let (stop_serving, stopped) = oneshot::channel();
-        let door = Door::new(listener);
-        let serving = match config.tls.clone() {
-            None => tokio::spawn(serve::serve(door, state, access, stopped)),
-            Some(files) => tokio::spawn(serve::serve(TlsListener::new(door, files)?, state, access, stopped)),
+        let sources = Sources {
+            published: published.clone(),
+            pods: pods.clone(),
+            metrics: Arc::clone(&metrics),
+            advisor,
+            watchdog: watchdog.clone(),
         };
+        let pages = Pages::new(sources.clone(), config.max_series, config.sample_interval);
+        let router = serve::router(sources, pages, Access { cadvisor: config.cadvisor_metrics, auth });
+        let beat = watchdog.watch(Part::Http, serve::ROUND);
+        let serving = Serving::start(Parts { listener, identity: identity.clone(), metrics, beat }, router);
+        let serving = serving.context("cannot start the endpoint's thread")?;
         Ok(Self {
             sampling,
             tracing,
@@ -118,8 +125,8 @@ impl Agent {
             published,
             pods,
             address,
-            stop_serving,
             serving,
+            identity,
         })
     }
 
@@ -138,6 +145,14 @@ impl Agent {
         &self.pods
     }
 
+    /// Reads again what can change while the agent runs.
+    pub(crate) fn reload(&self) {
+        tracing::info!("SIGHUP: certificates are read again; tokens are whenever they change");
+        if let Some(identity) = &self.identity {
+            identity.reload();
+        }
+    }
+
     /// Returns when the sampler's thread has ended by itself: it never should.
     pub(crate) async fn failed(&mut self) {
         let _ = (&mut self.sampler_ended).await;
@@ -148,8 +163,7 @@ impl Agent {
         // First: what ends from here on ends because it is told to.
         drop(self.checking);
         self.advising.abort();
-        let _ = self.stop_serving.send(());
-        if tokio::time::timeout(DRAIN, self.serving).await.is_err() {
+        if tokio::time::timeout(DRAIN, self.serving.stop()).await.is_err() {
             tracing::warn!("open requests were cut off");
         }
         drop(self.tracing);
@@ -175,12 +189,12 @@ fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
 fn auth(config: &Config, pods: &Pods) -> Result<Arc<Auth>, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::config(format!("--metrics-auth: {}", chain(error)));
     let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
-    let client = connection.client().map_err(|error| failed(&error))?;
-    Ok(Arc::new(Auth::new(client)))
+    let client = |requests| connection.client_with(requests).map_err(|error| failed(&error));
+    Ok(Arc::new(Auth::new(client(RENEWALS)?, client(STRANGERS)?)))
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
+    serve::listen(address).map_err(|error| {
         Failure::unavailable(format!("--listen: cannot listen on {address}: {error}; free the port or choose another"))
     })
 }

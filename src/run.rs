@@ -25,7 +25,7 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
             tokio::select! {
                 _ = terminate.recv() => break Ok("SIGTERM"),
                 _ = interrupt.recv() => break Ok("SIGINT"),
-                _ = hangup.recv() => tracing::info!("SIGHUP"),
+                _ = hangup.recv() => agent.reload(),
                 () = agent.failed() => break Err(anyhow::anyhow!("the sampler's thread ended; its panic is in the log")),
             }
         };

@@ -74,7 +74,7 @@ options! {
     /// sample interval where that is longer]
     #[arg(long, env = "CPUWARDEN_RECONCILE_INTERVAL", help_heading = "Sampling", value_name = "TIME")]
     reconcile_interval: Span,
-    /// CPU that the agent itself may use, cores; above it the sample interval is doubled [default: 0.02]
+    /// CPU that sampling may use, cores; above it the sample interval is doubled [default: 0.02]
     #[arg(long, env = "CPUWARDEN_CPU_BUDGET", help_heading = "Sampling", value_name = "CORES")]
     cpu_budget: f64,
     /// Most cgroup files that are kept open: each costs the agent's own cgroup 5 KiB of kernel memory, and a file that

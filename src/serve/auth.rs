@@ -1,8 +1,14 @@
 //! Who may read /metrics: the API server is asked for each bearer token (TokenReview) and its user (SubjectAccessReview),
 //! and its answers are kept for a while. While it does not answer, nobody new gets in.
+//!
+//! Strangers cannot use up what a known reader needs: a token that was good is asked about again before its time is over
+//! and with requests of its own, and each peer may ask about a few new tokens only.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+mod budget;
+mod kept;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
@@ -14,13 +20,14 @@ use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessRe
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-/// As kube-rbac-proxy and the API server itself keep them: who was let in for longer than who was not.
-const ALLOWED_FOR: Duration = Duration::from_secs(120);
-const DENIED_FOR: Duration = Duration::from_secs(30);
+use super::server::Place;
+use budget::Budget;
+use kept::{Answer, Kept, Key};
+
 /// Both reviews together, retries and the rate limit included; a scrape does not wait longer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Answers that are kept; tokens that nobody knows must not fill the memory.
-const KEPT: usize = 256;
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a token: a service account's has about one thousand.
+const LONGEST_TOKEN: usize = 8 << 10;
 
 /// What the API server says of a token and a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,53 +41,84 @@ enum Verdict {
 
 /// Asks, and remembers the answers.
 pub(crate) struct Auth {
-    client: Client,
-    kept: Mutex<HashMap<(String, String), (Verdict, Instant)>>,
+    /// For tokens that were good.
+    renewals: Client,
+    /// For all others.
+    strangers: Client,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    kept: Kept,
+    budget: Budget,
+}
+
+/// Why there is no verdict.
+enum NoVerdict {
+    /// This peer has asked about too many tokens.
+    TooMany,
+    Unavailable(kube::Error),
 }
 
 impl Auth {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, kept: Mutex::default() }
+    /// Each client has a rate limit of its own.
+    pub(crate) fn new(renewals: Client, strangers: Client) -> Self {
+        Self { renewals, strangers, memory: Mutex::default() }
     }
 
-    async fn verdict(&self, token: &str, path: &str) -> kube::Result<Verdict> {
-        let key = (token.to_owned(), path.to_owned());
-        if let Some(verdict) = self.recall(&key) {
-            return Ok(verdict);
+    async fn verdict(self: &Arc<Self>, key: Key, peer: IpAddr) -> Result<Verdict, NoVerdict> {
+        let now = Instant::now();
+        let answer = self.memory().kept.recall(&key, now);
+        match answer {
+            Answer::Fresh(verdict) => Ok(verdict),
+            Answer::Renew => {
+                tokio::spawn(Arc::clone(self).renew(key));
+                Ok(Verdict::Allowed)
+            }
+            Answer::Expired => self.ask(&self.renewals, key, peer).await,
+            Answer::None if self.memory().budget.take(peer, now) => self.ask(&self.strangers, key, peer).await,
+            Answer::None => Err(NoVerdict::TooMany),
         }
-        let verdict = self.review(token, path).await?;
-        self.keep(key, verdict);
+    }
+
+    async fn ask(&self, client: &Client, key: Key, peer: IpAddr) -> Result<Verdict, NoVerdict> {
+        let verdict = review(client, &key.token, &key.path).await.map_err(NoVerdict::Unavailable)?;
+        let mut memory = self.memory();
+        if verdict == Verdict::Allowed {
+            memory.budget.trust(peer, Instant::now());
+        }
+        memory.kept.keep(key, verdict, Instant::now());
         Ok(verdict)
     }
 
-    async fn review(&self, token: &str, path: &str) -> kube::Result<Verdict> {
-        let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let review = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
-        let status = review.status.unwrap_or_default();
-        let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
-            return Ok(Verdict::Unknown);
-        };
-        let review = SubjectAccessReview { spec: access(user, path), ..SubjectAccessReview::default() };
-        let review = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
-        let is_allowed = review.status.is_some_and(|status| status.allowed);
-        Ok(if is_allowed { Verdict::Allowed } else { Verdict::Denied })
-    }
-
-    fn recall(&self, key: &(String, String)) -> Option<Verdict> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(key).filter(|(_, until)| *until > Instant::now()).map(|(verdict, _)| *verdict)
-    }
-
-    fn keep(&self, key: (String, String), verdict: Verdict) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if kept.len() >= KEPT {
-            kept.retain(|_, (verdict, until)| *verdict == Verdict::Allowed && *until > now);
+    /// Asks about a good token again; until the answer it stays good for the time that it has.
+    async fn renew(self: Arc<Self>, key: Key) {
+        let reviewed = tokio::time::timeout(REVIEW_TIMEOUT, review(&self.renewals, &key.token, &key.path)).await;
+        let mut memory = self.memory();
+        match reviewed {
+            Ok(Ok(verdict)) => memory.kept.keep(key, verdict, Instant::now()),
+            Ok(Err(_)) | Err(_) => memory.kept.not_renewed(&key),
         }
-        let time = if verdict == Verdict::Allowed { ALLOWED_FOR } else { DENIED_FOR };
-        kept.insert(key, (verdict, now + time));
     }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn review(client: &Client, token: &str, path: &str) -> kube::Result<Verdict> {
+    let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
+    let review = TokenReview { spec, ..TokenReview::default() };
+    let review = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
+    let status = review.status.unwrap_or_default();
+    let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
+        return Ok(Verdict::Unknown);
+    };
+    let review = SubjectAccessReview { spec: access(user, path), ..SubjectAccessReview::default() };
+    let review = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
+    let is_allowed = review.status.is_some_and(|status| status.allowed);
+    Ok(if is_allowed { Verdict::Allowed } else { Verdict::Denied })
 }
 
 fn access(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
@@ -99,12 +137,18 @@ fn access(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
 
 /// Lets a request pass whose bearer may read its path.
 pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next: Next) -> Response {
-    let Some(token) = bearer(request.headers()) else { return unauthorized() };
-    match tokio::time::timeout(PATIENCE, auth.verdict(token, request.uri().path())).await {
+    let Some(token) = bearer(request.headers()).filter(|token| may_be_a_token(token)) else { return unauthorized() };
+    let Some(peer) = request.extensions().get::<Place>().map(|place| place.peer) else { return unauthorized() };
+    let key = Key { token: token.into(), path: request.uri().path().into() };
+    match tokio::time::timeout(REVIEW_TIMEOUT, auth.verdict(key, peer)).await {
         Ok(Ok(Verdict::Allowed)) => next.run(request).await,
         Ok(Ok(Verdict::Unknown)) => unauthorized(),
         Ok(Ok(Verdict::Denied)) => (StatusCode::FORBIDDEN, "forbidden\n").into_response(),
-        Ok(Err(error)) => unavailable(&error),
+        Ok(Err(NoVerdict::TooMany)) => {
+            let headers = [(header::RETRY_AFTER, "30"), (header::CONNECTION, "close")];
+            (StatusCode::TOO_MANY_REQUESTS, headers, "too many unknown tokens\n").into_response()
+        }
+        Ok(Err(NoVerdict::Unavailable(error))) => unavailable(&error),
         Err(elapsed) => unavailable(&elapsed),
     }
 }
@@ -113,6 +157,15 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
+}
+
+/// Whether this looks like a JWT, three parts in base64url: the API server need not be asked about anything else.
+fn may_be_a_token(token: &str) -> bool {
+    let is_base64url = |char: u8| char.is_ascii_alphanumeric() || matches!(char, b'-' | b'_');
+    let mut parts = token.split('.');
+    let all_good =
+        parts.by_ref().take(3).filter(|part| !part.is_empty() && part.bytes().all(is_base64url)).count() == 3;
+    token.len() <= LONGEST_TOKEN && all_good && parts.next().is_none()
 }
 
 fn unauthorized() -> Response {
@@ -138,5 +191,14 @@ mod tests {
         assert_eq!(bearer_of("Bearer abc").as_deref(), Some("abc"));
         assert_eq!(bearer_of("bearer  abc").as_deref(), Some("abc"));
         assert_eq!((bearer_of("Basic abc"), bearer_of("Bearer "), bearer_of("abc")), (None, None, None));
+    }
+
+    #[test]
+    fn what_is_no_jwt_or_too_long_is_asked_about_by_nobody() {
+        assert!(may_be_a_token("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln-_"));
+        let long = format!("a.{}.c", "b".repeat(LONGEST_TOKEN));
+        for token in ["", "a", "a.b", "a..c", ".b.c", "a.b.", "a.b.c.d", "a.b c.d", "a.b+.c", &long] {
+            assert!(!may_be_a_token(token), "{token:.40}");
+        }
     }
 }

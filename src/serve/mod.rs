@@ -2,46 +2,29 @@
 //! latest snapshot and never touches the kernel.
 
 mod auth;
-mod door;
-pub(crate) mod page;
+mod connections;
+mod page;
+mod server;
 mod tls;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::Listener;
 use metrics::Format;
 use metrics::exposition::accepts_gzip;
-use pods::Pods;
-use sampler::Published;
-use tokio::sync::oneshot;
 
-use crate::advise::Advisor;
-use crate::watchdog::Watchdog;
 pub(crate) use auth::Auth;
-pub(crate) use door::Door;
-use page::{Page, Subject};
-pub(crate) use tls::TlsListener;
+pub(crate) use page::{Pages, Sources};
+pub(crate) use server::{Parts, ROUND, Serving, listen};
+pub(crate) use tls::Identity;
 
-/// What the handlers share.
-#[derive(Clone)]
-pub(crate) struct State {
-    published: Published,
-    pods: Pods,
-    page: Arc<Page>,
-    advisor: Advisor,
-    watchdog: Watchdog,
-}
-
-impl State {
-    pub(crate) fn new(published: Published, pods: Pods, page: Page, advisor: Advisor, watchdog: Watchdog) -> Self {
-        Self { published, pods, page: Arc::new(page), advisor, watchdog }
-    }
-}
+use page::PageKind;
+use server::Place;
 
 /// What is served, and to whom.
 pub(crate) struct Access {
@@ -51,87 +34,92 @@ pub(crate) struct Access {
     pub(crate) auth: Option<Arc<Auth>>,
 }
 
-/// Serves until `stop` is sent or dropped, then lets open requests end.
-pub(crate) async fn serve<L>(listener: L, state: State, access: Access, stop: oneshot::Receiver<()>)
-where
-    L: Listener<Addr: std::fmt::Debug>,
-{
-    let router = Router::new()
-        .route("/", get(index))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-        .merge(pages(access))
-        .with_state(state);
-    let stopped = async {
-        let _ = stop.await;
-    };
-    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stopped).await {
-        tracing::error!(%error, "the endpoint ended");
-    }
+/// Everything that is served. The probes have places of their own and are open to everybody.
+pub(crate) fn router(sources: Sources, pages: Pages, access: Access) -> Router {
+    let probes = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(sources);
+    Router::new().route("/", get(index)).merge(guarded(access).with_state(Arc::new(pages))).merge(probes)
 }
 
 /// The pages that tell of pods, behind a guard where there is one.
-fn pages(Access { cadvisor, auth }: Access) -> Router<State> {
+fn guarded(Access { cadvisor, auth }: Access) -> Router<Arc<Pages>> {
     let mut pages = Router::new().route("/metrics", get(metrics)).route("/api/v1/advice", get(advice));
     if cadvisor {
         pages = pages.route("/metrics/cadvisor", get(cadvisor_metrics));
     }
-    match auth {
+    let pages = match auth {
         Some(auth) => pages.route_layer(from_fn_with_state(auth, auth::check)),
         None => pages,
-    }
+    };
+    // The layer that is added last is passed first.
+    pages.route_layer(from_fn(server::admit))
 }
 
 async fn index() -> &'static str {
-    "cpuwarden: /metrics (Prometheus text or OpenMetrics), /api/v1/advice (JSON), /healthz (the process), /readyz (sampled, pods known)\n"
+    "cpuwarden: /metrics (Prometheus text or OpenMetrics), /api/v1/advice (JSON), /healthz (every part works), /readyz \
+     (sampled, pods known)\n"
 }
 
-async fn metrics(axum::extract::State(state): axum::extract::State<State>, headers: HeaderMap) -> Response {
-    page(&state, Subject::Agent, &headers)
+async fn metrics(State(pages): State<Arc<Pages>>, Extension(place): Extension<Place>, headers: HeaderMap) -> Response {
+    page(&pages, PageKind::Agent, &place, &headers).await
 }
 
-async fn cadvisor_metrics(axum::extract::State(state): axum::extract::State<State>, headers: HeaderMap) -> Response {
-    page(&state, Subject::Cadvisor, &headers)
+async fn cadvisor_metrics(
+    State(pages): State<Arc<Pages>>,
+    Extension(place): Extension<Place>,
+    headers: HeaderMap,
+) -> Response {
+    page(&pages, PageKind::Cadvisor, &place, &headers).await
 }
 
-fn page(state: &State, subject: Subject, headers: &HeaderMap) -> Response {
+async fn page(pages: &Pages, kind: PageKind, place: &Place, headers: &HeaderMap) -> Response {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = Format::from_accept(text(header::ACCEPT));
     let gzip = accepts_gzip(text(header::ACCEPT_ENCODING));
-    let body = state.page.render(subject, format, gzip);
-    let mut response = ([(header::CONTENT_TYPE, format.content_type())], body).into_response();
-    response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept, Accept-Encoding"));
+    let page = match pages.get(kind, format, gzip).await {
+        Ok(page) => page,
+        Err(error) => return failed(&error),
+    };
+    let mut response = ([(header::CONTENT_TYPE, format.content_type())], place.body(page)).into_response();
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     if gzip {
-        response.headers_mut().insert(header::CONTENT_ENCODING, header::HeaderValue::from_static("gzip"));
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     response
 }
 
-async fn advice(axum::extract::State(state): axum::extract::State<State>) -> Response {
-    // The advisor may be looking into a process, and everything else is served by this thread.
-    let told = tokio::task::spawn_blocking(move || serde_json::to_vec(&state.advisor.advice()));
-    match told.await.map_err(anyhow::Error::from).and_then(|body| Ok(body?)) {
-        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+async fn advice(State(pages): State<Arc<Pages>>, Extension(place): Extension<Place>) -> Response {
+    match pages.get(PageKind::Advice, Format::Text, false).await {
+        Ok(page) => ([(header::CONTENT_TYPE, "application/json")], place.body(page)).into_response(),
+        Err(error) => failed(&error),
     }
 }
 
-async fn healthz(axum::extract::State(state): axum::extract::State<State>) -> (StatusCode, String) {
-    let silent = state.watchdog.silent();
+/// What failed is in the log and not for whoever asks.
+fn failed(error: &anyhow::Error) -> Response {
+    tracing::error!(error = format!("{error:#}"), "a page could not be rendered");
+    (StatusCode::INTERNAL_SERVER_ERROR, "the page could not be rendered\n").into_response()
+}
+
+async fn healthz(State(sources): State<Sources>) -> Response {
+    let silent = sources.watchdog.silent();
     if silent.is_empty() {
-        return (StatusCode::OK, "ok\n".to_owned());
+        return probe(StatusCode::OK, "ok\n".to_owned());
     }
-    (StatusCode::SERVICE_UNAVAILABLE, silent.iter().map(|part| format!("{part}\n")).collect())
+    probe(StatusCode::SERVICE_UNAVAILABLE, silent.iter().map(|part| format!("{part}\n")).collect())
 }
 
-async fn readyz(axum::extract::State(state): axum::extract::State<State>) -> (StatusCode, String) {
-    if state.published.latest().sequence == 0 {
-        return (StatusCode::SERVICE_UNAVAILABLE, "no sample taken yet\n".to_owned());
+async fn readyz(State(sources): State<Sources>) -> Response {
+    if sources.published.latest().sequence == 0 {
+        return probe(StatusCode::SERVICE_UNAVAILABLE, "no sample taken yet\n".to_owned());
     }
-    if !state.pods.is_known() {
-        let errors = state.pods.status().into_iter().filter_map(|status| status.error);
-        let why: Vec<String> = errors.collect();
-        return (StatusCode::SERVICE_UNAVAILABLE, format!("pods not known yet: {}\n", why.join("; ")));
+    if !sources.pods.is_known() {
+        // Why is in the log: addresses and tokens' errors are not for everybody.
+        return probe(StatusCode::SERVICE_UNAVAILABLE, "pods not known yet\n".to_owned());
     }
-    (StatusCode::OK, "ready\n".to_owned())
+    probe(StatusCode::OK, "ready\n".to_owned())
+}
+
+/// A probe's connection is not kept: its place is for the next one.
+fn probe(status: StatusCode, text: String) -> Response {
+    (status, [(header::CONNECTION, "close")], text).into_response()
 }

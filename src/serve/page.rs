@@ -1,53 +1,178 @@
-//! The page of /metrics, rendered into buffers that are kept.
+//! The pages, each rendered at most once a snapshot and format and shared by everybody who reads it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
+use axum::body::Bytes;
 use metrics::{AgentMetrics, Exposition, Format};
-use pods::Pods;
+use pods::{Pods, SourceName};
 use sampler::Published;
+use tokio::sync::Mutex;
+
+use crate::advise::Advisor;
+use crate::watchdog::{Part, Watchdog};
+
+/// Where no new snapshot comes, a page is still rendered again after this time: what the agent says of itself changes.
+const STALE_AFTER: Duration = Duration::from_secs(2);
 
 /// Which page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum PageKind {
     /// Everything, under our names.
     Agent,
     /// Containers, under cAdvisor's names.
     Cadvisor,
+    /// Advice, as JSON.
+    Advice,
+}
+
+impl PageKind {
+    /// The value of the label `page`.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "metrics",
+            Self::Cadvisor => "cadvisor",
+            Self::Advice => "advice",
+        }
+    }
+}
+
+/// What pages are made of.
+#[derive(Clone)]
+pub(crate) struct Sources {
+    pub(crate) published: Published,
+    pub(crate) pods: Pods,
+    pub(crate) metrics: Arc<AgentMetrics>,
+    pub(crate) advisor: Advisor,
+    pub(crate) watchdog: Watchdog,
 }
 
 /// Renders the latest snapshot together with what the agent counts about itself.
-pub(crate) struct Page {
-    published: Published,
-    pods: Pods,
-    metrics: Arc<AgentMetrics>,
-    exposition: Mutex<Exposition>,
+pub(crate) struct Pages {
+    sources: Sources,
+    /// Longest time between two renderings of a page that is asked for.
+    stale_after: Duration,
+    rendered: Mutex<Rendered>,
 }
 
-impl Page {
-    pub(crate) fn new(published: Published, pods: Pods, metrics: Arc<AgentMetrics>, max_series: usize) -> Self {
-        Self { published, pods, metrics, exposition: Mutex::new(Exposition::new(max_series)) }
+/// The pages of one snapshot.
+struct Rendered {
+    exposition: Box<Exposition>,
+    sequence: u64,
+    at: Instant,
+    pages: Vec<Rendering>,
+}
+
+/// One page in one format.
+struct Rendering {
+    kind: PageKind,
+    format: Format,
+    plain: Bytes,
+    gzip: Option<Bytes>,
+}
+
+impl Pages {
+    pub(crate) fn new(sources: Sources, max_series: usize, interval: Duration) -> Self {
+        let rendered = Rendered {
+            exposition: Box::new(Exposition::new(max_series)),
+            sequence: 0,
+            at: Instant::now(),
+            pages: Vec::new(),
+        };
+        Self { sources, stale_after: STALE_AFTER.max(2 * interval), rendered: Mutex::new(rendered) }
     }
 
     /// The page in this format, compressed or not.
-    pub(crate) fn render(&self, subject: Subject, format: Format, gzip: bool) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// The rendering panicked, or the advice cannot be written.
+    pub(crate) async fn get(&self, kind: PageKind, format: Format, gzip: bool) -> anyhow::Result<Bytes> {
+        // Whoever comes while a page is rendered waits for it and shares it.
+        let mut rendered = self.rendered.lock().await;
+        let sequence = self.sources.published.latest().sequence;
+        if rendered.sequence != sequence || rendered.at.elapsed() > self.stale_after {
+            rendered.pages.clear();
+            (rendered.sequence, rendered.at) = (sequence, Instant::now());
+        }
+        let is_it = |page: &Rendering| page.kind == kind && page.format == format;
+        let at = match rendered.pages.iter().position(is_it) {
+            Some(at) => at,
+            None => {
+                let plain = self.render(&mut rendered, kind, format).await?;
+                rendered.pages.push(Rendering { kind, format, plain, gzip: None });
+                rendered.pages.len() - 1
+            }
+        };
+        let page = &rendered.pages[at];
+        if !gzip {
+            return Ok(page.plain.clone());
+        }
+        if let Some(gzip) = &page.gzip {
+            return Ok(gzip.clone());
+        }
+        let plain = page.plain.clone();
+        let compressed =
+            on_exposition(&mut rendered, move |exposition| Ok(exposition.compress(&plain).to_vec())).await?;
+        Ok(rendered.pages[at].gzip.insert(compressed).clone())
+    }
+
+    async fn render(&self, rendered: &mut Rendered, kind: PageKind, format: Format) -> anyhow::Result<Bytes> {
+        let sources = self.sources.clone();
+        let page = on_exposition(rendered, move |exposition| sources.render(exposition, kind, format)).await?;
+        self.sources.metrics.page_rendered(kind.as_str());
+        Ok(page)
+    }
+}
+
+/// Rendering takes longer than a probe may wait, and everything else is served by the thread of this task.
+async fn on_exposition(
+    rendered: &mut Rendered,
+    work: impl FnOnce(&mut Exposition) -> anyhow::Result<Vec<u8>> + Send + 'static,
+) -> anyhow::Result<Bytes> {
+    // In the case of a panic an exposition of no series is left; it is replaced by that of the next good rendering.
+    let mut exposition = std::mem::replace(&mut rendered.exposition, Box::new(Exposition::new(usize::MAX)));
+    let max_series = exposition.max_series();
+    let done = tokio::task::spawn_blocking(move || {
+        let page = work(&mut exposition);
+        (exposition, page)
+    });
+    match done.await {
+        Ok((exposition, page)) => {
+            rendered.exposition = exposition;
+            Ok(page?.into())
+        }
+        Err(error) => {
+            rendered.exposition = Box::new(Exposition::new(max_series));
+            Err(error).context("the page cannot be rendered")
+        }
+    }
+}
+
+impl Sources {
+    fn render(&self, exposition: &mut Exposition, kind: PageKind, format: Format) -> anyhow::Result<Vec<u8>> {
+        if kind == PageKind::Advice {
+            return Ok(serde_json::to_vec(&self.advisor.advice())?);
+        }
         self.copy_pod_sources();
         let snapshot = self.published.latest();
-        // A render that panicked leaves buffers that the next one overwrites from the start.
-        let mut exposition = self.exposition.lock().unwrap_or_else(PoisonError::into_inner);
-        let page = match subject {
-            Subject::Agent => exposition.render(&snapshot, &self.metrics, format),
-            Subject::Cadvisor => exposition.render_cadvisor(&snapshot, &self.metrics, format),
+        match kind {
+            PageKind::Cadvisor => exposition.render_cadvisor(&snapshot, &self.metrics, format),
+            _ => exposition.render(&snapshot, &self.metrics, format),
         };
-        if gzip { exposition.compressed().to_vec() } else { page.to_vec() }
+        Ok(exposition.take_page())
     }
 
     fn copy_pod_sources(&self) {
+        let silent = self.watchdog.silent();
+        let works = |part| !silent.iter().any(|silent| silent.part == part);
         for status in self.pods.status() {
             let source = status.source.as_str();
+            let asked_by = if status.source == SourceName::PodResources { Part::PodResources } else { Part::Pods };
             if let Some(at) = status.last_success {
                 self.metrics.pod_source_succeeded(source, at);
             }
-            if !status.up {
+            if !status.up || !works(asked_by) {
                 self.metrics.pod_source_failed(source);
             }
         }

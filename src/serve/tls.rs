@@ -1,90 +1,23 @@
-//! HTTPS: connections after their handshake, with a certificate that is read again when its file changes.
+//! HTTPS: the certificate, read again when its file changes.
 
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::serve::Listener;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::config::{TlsFiles, chain};
 use crate::exit::Failure;
-use crate::serve::door::{Connection, Door};
 
-/// A client that has not finished its handshake by then is let go.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections that may wait to be served.
-const BACKLOG: usize = 16;
-
-/// A port that speaks TLS.
-pub(crate) struct TlsListener {
-    ready: mpsc::Receiver<(TlsStream<Connection<TcpStream>>, SocketAddr)>,
-    address: SocketAddr,
-}
-
-impl TlsListener {
-    /// Reads the certificate and begins to accept. To be called inside a tokio runtime.
-    ///
-    /// # Errors
-    /// When certificate and key cannot be used.
-    pub(crate) fn new(listener: Door, files: TlsFiles) -> Result<Self, Failure> {
-        let identity = Identity::load(files)?;
-        let address = listener.local_addr().map_err(|error| Failure::internal(&error.into()))?;
-        let (sender, ready) = mpsc::channel(BACKLOG);
-        tokio::spawn(accept(listener, identity, sender));
-        Ok(Self { ready, address })
-    }
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<Connection<TcpStream>>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.ready.recv().await {
-            Some(connection) => connection,
-            // The accepting task lives as long as this receiver.
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        Ok(self.address)
-    }
-}
-
-/// Hands over each connection after its handshake, until nobody takes them any more.
-async fn accept(
-    mut listener: Door,
-    mut identity: Identity,
-    sender: mpsc::Sender<(TlsStream<Connection<TcpStream>>, SocketAddr)>,
-) {
-    loop {
-        let (stream, address) = tokio::select! {
-            connection = listener.accept() => connection,
-            () = sender.closed() => return,
-        };
-        let (acceptor, sender) = (TlsAcceptor::from(identity.current()), sender.clone());
-        tokio::spawn(async move {
-            // What fails here is the client's: it does not trust the certificate, or speaks no TLS.
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                let _ = sender.send((stream, address)).await;
-            }
-        });
-    }
-}
-
-/// The certificate as it was read, and what its files looked like then.
-struct Identity {
+/// The certificate in force.
+pub(crate) struct Identity {
     files: TlsFiles,
+    read: Mutex<Read>,
+}
+
+/// A certificate as it was read, and what its files looked like then.
+struct Read {
     stamp: Stamp,
     config: Arc<ServerConfig>,
 }
@@ -93,26 +26,38 @@ struct Identity {
 type Stamp = [Option<(u64, i64, i64)>; 2];
 
 impl Identity {
-    fn load(files: TlsFiles) -> Result<Self, Failure> {
+    /// # Errors
+    /// When certificate and key cannot be used.
+    pub(crate) fn load(files: TlsFiles) -> Result<Self, Failure> {
         let stamp = stamp(&files);
         let config = server_config(&files).map_err(Failure::config)?;
-        Ok(Self { files, stamp, config })
+        Ok(Self { files, read: Mutex::new(Read { stamp, config }) })
     }
 
     /// The certificate of now. One that cannot be used leaves the last good one in force.
-    fn current(&mut self) -> Arc<ServerConfig> {
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
         let stamp = stamp(&self.files);
-        if stamp != self.stamp {
-            self.stamp = stamp;
-            match server_config(&self.files) {
-                Ok(config) => {
-                    tracing::info!("the endpoint's certificate has changed");
-                    self.config = config;
-                }
-                Err(error) => tracing::warn!(%error, "the endpoint's new certificate cannot be used"),
-            }
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if stamp != read.stamp {
+            read.stamp = stamp;
+            self.read_again(&mut read);
         }
-        Arc::clone(&self.config)
+        Arc::clone(&read.config)
+    }
+
+    /// Reads the files whether or not they look changed.
+    pub(crate) fn reload(&self) {
+        self.read_again(&mut self.read.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn read_again(&self, read: &mut Read) {
+        match server_config(&self.files) {
+            Ok(config) => {
+                tracing::info!("the endpoint's certificate was read again");
+                read.config = config;
+            }
+            Err(error) => tracing::warn!(%error, "the endpoint's new certificate cannot be used"),
+        }
     }
 }
 
@@ -123,17 +68,40 @@ fn stamp(files: &TlsFiles) -> Stamp {
     })
 }
 
+/// # Errors
+/// What is wrong with which file, and the remedy.
 fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
-    let TlsFiles { certificate, key } = files;
-    let failed = |flag: &str, path: &Path, error: &dyn std::error::Error| {
-        format!("{flag}: {}: {}", path.display(), chain(error))
-    };
-    let bad_certificate = |error: &dyn std::error::Error| failed("--tls-cert", certificate, error);
-    let certificates = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = certificates.map_err(|error| bad_certificate(&error))?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| failed("--tls-key", key, &error))?;
+    let TlsFiles { certificate: certificate_file, key: key_file } = files;
+    let bad_certificate = |why: String| format!("--tls-cert: {}: {why}", certificate_file.display());
+    let bad_key = |why: String| format!("--tls-key: {}: {why}", key_file.display());
+    let certificates = CertificateDer::pem_file_iter(certificate_file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = certificates.map_err(|error| bad_certificate(unreadable(&error)))?;
+    if certificates.is_empty() {
+        return Err(bad_certificate(
+            "no certificate in this file; give a PEM file with a CERTIFICATE block".to_owned(),
+        ));
+    }
+    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| bad_key(unreadable(&error)))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key));
-    config.map(Arc::new).map_err(|error| bad_certificate(&error))
+    config.map(Arc::new).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => bad_key(format!(
+            "not the key of the certificate in {}; give the key of that certificate",
+            certificate_file.display()
+        )),
+        // Which of the two it means, it does not say in every case.
+        rustls::Error::General(why) => bad_key(format!("{why}; give an RSA, ECDSA or Ed25519 key")),
+        error => bad_certificate(format!("{}; give a certificate with its chain", chain(&error))),
+    })
+}
+
+/// Why a PEM file cannot be used, and the remedy.
+fn unreadable(error: &rustls_pki_types::pem::Error) -> String {
+    use rustls_pki_types::pem::Error;
+    match error {
+        Error::Io(error) => format!("cannot read it: {error}; mount the file or correct the path"),
+        Error::NoItemsFound => "no private key in this file; give a PEM file with a PRIVATE KEY block".to_owned(),
+        error => format!("not PEM: {error}; write the file again"),
+    }
 }

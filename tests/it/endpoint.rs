@@ -17,6 +17,9 @@ use tempfile::TempDir;
 use crate::support::{Agent, binary, eventually};
 
 const NAME: &str = "cpuwarden.test";
+/// Tokens in the form of a JWT; nothing else is asked about.
+const PROMETHEUS: &str = "eyJhbGciOiJSUzI1NiJ9.cHJvbWV0aGV1cw.c2lnbmF0dXJl";
+const STRANGER: &str = "eyJhbGciOiJSUzI1NiJ9.c3RyYW5nZXI.c2lnbmF0dXJl";
 
 #[test]
 fn it_serves_https_alone_where_it_has_a_certificate() {
@@ -52,8 +55,8 @@ fn who_may_read_the_metrics_is_asked_once_and_counted() {
     let node = Node::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(ApiServerStub::start(node.directory.path())).unwrap();
-    server.admit("prometheus-token", "system:serviceaccount:monitoring:prometheus", &["/metrics"]);
-    server.admit("stranger-token", "stranger", &[]);
+    server.admit(PROMETHEUS, "system:serviceaccount:monitoring:prometheus", &["/metrics"]);
+    server.admit(STRANGER, "stranger", &[]);
     let agent = node.agent(&[
         "--metrics-auth".to_owned(),
         "--cadvisor-metrics".to_owned(),
@@ -64,18 +67,50 @@ fn who_may_read_the_metrics_is_asked_once_and_counted() {
     let status = |path: &str, token: Option<&str>| node.get(&agent, path, token).unwrap().0;
     assert_eq!((status("/healthz", None), server.requests().len()), (200, 0), "probes are not asked for");
     assert_eq!((status("/metrics", None), server.requests().len()), (401, 0));
-    assert_eq!((status("/metrics", Some("nobody")), server.requests().len()), (401, 1));
-    assert_eq!((status("/metrics", Some("stranger-token")), server.requests().len()), (403, 3));
-    assert_eq!((status("/metrics", Some("prometheus-token")), server.requests().len()), (200, 5));
+    assert_eq!((status("/metrics", Some("a.nobody.c")), server.requests().len()), (401, 1));
+    assert_eq!((status("/metrics", Some(STRANGER)), server.requests().len()), (403, 3));
+    assert_eq!((status("/metrics", Some(PROMETHEUS)), server.requests().len()), (200, 5));
     // Another path is another question; the answers so far are remembered.
-    assert_eq!((status("/metrics/cadvisor", Some("prometheus-token")), server.requests().len()), (403, 7));
-    let (_, page) = node.get(&agent, "/metrics", Some("prometheus-token")).unwrap();
-    assert_eq!((status("/metrics", Some("nobody")), status("/metrics", Some("stranger-token"))), (401, 403));
+    assert_eq!((status("/metrics/cadvisor", Some(PROMETHEUS)), server.requests().len()), (403, 7));
+    assert_eq!((status("/metrics", Some("a.nobody.c")), status("/metrics", Some(STRANGER))), (401, 403));
     assert_eq!(server.requests().len(), 7);
-    assert!(page.contains("\ncpuwarden_apiserver_requests_total 7\n"), "{page}");
+    // A page is rendered once a sample.
+    eventually("they are counted", || {
+        let (_, page) = node.get(&agent, "/metrics", Some(PROMETHEUS)).unwrap();
+        page.contains("\ncpuwarden_apiserver_requests_total 7\n")
+    });
+    // Strangers use up neither the API server nor the place of a token that is known.
+    assert_eq!((status("/metrics", Some("no-jwt")), server.requests().len()), (401, 7));
+    let answers: Vec<u16> = (0..60).map(|number| status("/metrics", Some(&format!("a.b{number}.c")))).collect();
+    assert!(answers.contains(&401) && answers.ends_with(&[429]), "{answers:?}");
+    assert!(server.requests().len() < 7 + 60 / 2, "{}", server.requests().len());
+    assert_eq!(status("/metrics", Some(PROMETHEUS)), 200);
     runtime.block_on(server.stop_listening());
-    assert_eq!(status("/metrics", Some("a-new-token")), 503, "nobody new gets in while the API server is away");
-    assert_eq!(status("/metrics", Some("prometheus-token")), 200);
+    assert_eq!(status("/metrics", Some(PROMETHEUS)), 200);
+}
+
+#[test]
+fn nobody_new_gets_in_while_the_api_server_is_away() {
+    let node = Node::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(ApiServerStub::start(node.directory.path())).unwrap();
+    let agent = node.agent(&[
+        "--metrics-auth".to_owned(),
+        format!("--apiserver-url={}", server.url()),
+        format!("--apiserver-ca-file={}", server.ca_file().display()),
+        format!("--apiserver-token-file={}", server.token_file().display()),
+    ]);
+    runtime.block_on(server.stop_listening());
+    assert_eq!(node.get(&agent, "/metrics", Some(PROMETHEUS)).unwrap().0, 503);
+}
+
+#[test]
+fn readyz_says_nothing_of_addresses_or_errors() {
+    let agent = Agent::start(&["--pod-source=kubelet", "--kubelet-url=https://127.0.0.1:1", "--sched-trace=off"]);
+    eventually("a sample and a failed attempt", || {
+        agent.get("/readyz").1 != "no sample taken yet\n" && agent.log().contains("pod source is down")
+    });
+    assert_eq!(agent.get("/readyz"), (503, "pods not known yet\n".to_owned()));
 }
 
 #[test]
@@ -88,8 +123,8 @@ fn what_cannot_be_secure_is_refused_at_the_start() {
         (vec![flag("tls-cert", &certificate)], "--tls-key"),
         (vec![flag("tls-key", &key)], "--tls-cert"),
         (vec!["--metrics-auth".to_owned()], "clear text"),
-        (vec![flag("tls-cert", &node.file("none")), flag("tls-key", &key)], "--tls-cert"),
-        (vec![flag("tls-cert", &certificate), flag("tls-key", &node.file("none"))], "--tls-key"),
+        (vec![flag("tls-cert", &node.file("none")), flag("tls-key", &key)], "no certificate in this file"),
+        (vec![flag("tls-cert", &certificate), flag("tls-key", &node.file("none"))], "no private key in this file"),
     ];
     for (flags, named) in cases {
         let output =

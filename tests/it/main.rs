@@ -14,6 +14,7 @@ mod doctor;
 mod endpoint;
 mod faults;
 mod fixtures;
+mod floods;
 mod kernel;
 mod node;
 mod recordings;

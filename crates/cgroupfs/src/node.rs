@@ -168,6 +168,13 @@ pub fn own_cpu_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
+/// User and system time of the calling thread, nanoseconds.
+#[must_use]
+pub fn own_thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

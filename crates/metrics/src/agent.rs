@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
-use crate::catalogue::agent;
+use crate::catalogue::{Descriptor, agent};
 use crate::live::{Live, opts, registered};
 use crate::{AdviceMetrics, PinningMetrics};
 
@@ -37,6 +37,8 @@ pub struct AgentMetrics {
     apiserver_requests: IntCounter,
     subsystem_up: Live<IntGaugeVec>,
     subsystem_restarts: IntCounterVec,
+    page_renders: IntCounterVec,
+    http_connections_cut: IntCounterVec,
     pinning: PinningMetrics,
     advice: AdviceMetrics,
 }
@@ -55,8 +57,8 @@ impl AgentMetrics {
         let up = IntGaugeVec::new(opts(&agent::POD_SOURCE_UP), agent::POD_SOURCE_UP.labels);
         let last_success = &agent::POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS;
         let subsystem_up = IntGaugeVec::new(opts(&agent::SUBSYSTEM_UP), agent::SUBSYSTEM_UP.labels);
-        let restarts = &agent::SUBSYSTEM_RESTARTS_TOTAL;
-        let restarts = IntCounterVec::new(opts(restarts), restarts.labels);
+        let counters =
+            |descriptor: &Descriptor| registered(&registry, IntCounterVec::new(opts(descriptor), descriptor.labels));
         Self {
             sample_duration: histogram(&agent::SAMPLE_DURATION_SECONDS, &DURATION_BUCKETS),
             sample_lateness: histogram(&agent::SAMPLE_LATENESS_SECONDS, &LATENESS_BUCKETS),
@@ -65,7 +67,9 @@ impl AgentMetrics {
             pod_source_last_success: registered(&registry, GaugeVec::new(opts(last_success), last_success.labels)),
             apiserver_requests: registered(&registry, IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL))),
             subsystem_up: Live::new(registered(&registry, subsystem_up)),
-            subsystem_restarts: registered(&registry, restarts),
+            subsystem_restarts: counters(&agent::SUBSYSTEM_RESTARTS_TOTAL),
+            page_renders: counters(&agent::PAGE_RENDERS_TOTAL),
+            http_connections_cut: counters(&agent::HTTP_CONNECTIONS_CUT_TOTAL),
             pinning: PinningMetrics::new(&registry),
             advice: AdviceMetrics::default(),
             registry,
@@ -107,6 +111,16 @@ impl AgentMetrics {
     /// A thread was started again after a panic.
     pub fn subsystem_restarted(&self, name: &str) {
         self.subsystem_restarts.with_label_values(&[name]).inc();
+    }
+
+    /// A page was rendered.
+    pub fn page_rendered(&self, page: &str) {
+        self.page_renders.with_label_values(&[page]).inc();
+    }
+
+    /// A connection to the endpoint was cut or rejected.
+    pub fn http_connection_cut(&self, reason: &str) {
+        self.http_connections_cut.with_label_values(&[reason]).inc();
     }
 
     /// What pinning counts.

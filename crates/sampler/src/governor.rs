@@ -1,4 +1,4 @@
-//! The agent spares the node: it lengthens the interval when its own CPU time passes a budget.
+//! The agent spares the node: it lengthens the interval when the CPU time of sampling passes a budget.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) struct Governor {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Change {
     pub(crate) interval: Duration,
-    /// What the agent used, cores.
+    /// What sampling used, cores.
     pub(crate) used_cores: f64,
 }
 
@@ -43,10 +43,10 @@ impl Governor {
         if self.interval <= self.configured {
             return String::new();
         }
-        format!("the agent passed its budget of {} cores: raise --cpu-budget or --sample-interval", self.budget_cores)
+        format!("sampling passed its budget of {} cores: raise --cpu-budget or --sample-interval", self.budget_cores)
     }
 
-    /// Takes in what this process has used by now; `now` counts from any fixed moment.
+    /// Takes in what the sampler's thread has used by now; `now` counts from any fixed moment.
     pub(crate) fn observe(&mut self, now: Duration, cpu_ns: u64) -> Option<Change> {
         let (began, cpu_then) = *self.began.get_or_insert((now, cpu_ns));
         let watched = now.saturating_sub(began);

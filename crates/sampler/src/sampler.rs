@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use cgroupfs::node::own_cpu_ns;
+use cgroupfs::node::own_thread_cpu_ns;
 use pods::PodIndex;
 
 use crate::budget::DescriptorBudget;
@@ -57,7 +57,7 @@ pub struct SamplerConfig {
     pub sys_root: PathBuf,
     /// Time between ticks.
     pub interval: Duration,
-    /// CPU time that the whole process may use, cores; above it the interval is doubled.
+    /// CPU time that the sampler's thread may use, cores; above it the interval is doubled.
     pub cpu_budget_cores: f64,
     /// Time between walks that find what inotify has missed.
     pub reconcile_interval: Duration,
@@ -260,11 +260,12 @@ impl Sampler {
         self.pods.iter_mut().for_each(PodSeries::close_window);
     }
 
-    /// Lengthens the interval where the agent costs too much, and says so.
+    /// Lengthens the interval where sampling costs too much, and says so. Only this thread counts: what others of the
+    /// process cost, a longer interval would not lower.
     fn govern(&mut self, now: Instant) {
-        let Some(change) = self.governor.observe(now.duration_since(self.started), own_cpu_ns()) else { return };
+        let Some(change) = self.governor.observe(now.duration_since(self.started), own_thread_cpu_ns()) else { return };
         let (interval, used_cores) = (change.interval, format!("{:.4}", change.used_cores));
-        tracing::warn!(?interval, used_cores, "the sample interval follows the agent's own cost");
+        tracing::warn!(?interval, used_cores, "the sample interval follows the cost of sampling");
         self.tell_features();
     }
 

@@ -12,6 +12,8 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &APISERVER_REQUESTS_TOTAL,
     &SUBSYSTEM_UP,
     &SUBSYSTEM_RESTARTS_TOTAL,
+    &PAGE_RENDERS_TOTAL,
+    &HTTP_CONNECTIONS_CUT_TOTAL,
     &pinning::PINNED_CPUS,
     &pinning::POOL_CPUS,
     &pinning::EXCLUSIVE_OVERLAP_SECONDS_TOTAL,
@@ -69,4 +71,18 @@ pub(crate) static SUBSYSTEM_RESTARTS_TOTAL: Descriptor = counter(
     "cpuwarden_subsystem_restarts_total",
     &["subsystem"],
     "Restarts of a thread of the agent after a panic; the log has the panic.",
+);
+
+pub(crate) static PAGE_RENDERS_TOTAL: Descriptor = counter(
+    "cpuwarden_page_renders_total",
+    &["page"],
+    "Times that a page (metrics, cadvisor or advice) was rendered: at most once a sample and format, however often it is \
+     read.",
+);
+
+pub(crate) static HTTP_CONNECTIONS_CUT_TOTAL: Descriptor = counter(
+    "cpuwarden_http_connections_cut_total",
+    &["reason"],
+    "Connections to the endpoint that were cut or rejected: waiting (too many without a request), peer (too many pages \
+     at a time for one address), total (for all) or slow (the page was not read in time).",
 );

@@ -26,6 +26,8 @@ use samples::Samples;
 pub struct Exposition {
     max_series: usize,
     page: Vec<u8>,
+    /// Bytes to be reserved for a page whose buffer was taken.
+    next_length: usize,
     gzip: Gzip,
 }
 
@@ -45,7 +47,7 @@ impl Exposition {
     /// agent's and the node's own, some dozens and a few a CPU, are never cut.
     #[must_use]
     pub fn new(max_series: usize) -> Self {
-        Self { max_series, page: Vec::new(), gzip: Gzip::new() }
+        Self { max_series, page: Vec::new(), next_length: 0, gzip: Gzip::new() }
     }
 
     /// The page of one snapshot, valid until the next call.
@@ -79,14 +81,34 @@ impl Exposition {
         &self.page
     }
 
+    /// The cap.
+    #[must_use]
+    pub fn max_series(&self) -> usize {
+        self.max_series
+    }
+
+    /// The page that was rendered last, to be kept by the caller; the next one gets a new buffer.
+    pub fn take_page(&mut self) -> Vec<u8> {
+        let length = self.page.len();
+        let page = std::mem::take(&mut self.page);
+        self.next_length = length;
+        page
+    }
+
     /// The page that was rendered last, as one gzip member at level 1, valid until the next call.
     pub fn compressed(&mut self) -> &[u8] {
         self.gzip.compress(&self.page)
     }
 
+    /// A page as one gzip member at level 1, valid until the next call.
+    pub fn compress(&mut self, page: &[u8]) -> &[u8] {
+        self.gzip.compress(page)
+    }
+
     /// Writes a page of `rows`, and returns how many series it has. Past the cap the rest is not written.
     fn write(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format, rows: Rows<'_>) -> usize {
         self.page.clear();
+        self.page.reserve(self.next_length);
         let mut writer = PageWriter { page: &mut self.page, format, series: 0, limit: usize::MAX };
         gather::write(&mut writer, agent);
         writer.families(NODE, slice::from_ref(snapshot));

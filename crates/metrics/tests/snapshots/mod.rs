@@ -28,6 +28,8 @@ pub(crate) fn agent() -> AgentMetrics {
     agent.set_apiserver_requests(1);
     agent.set_subsystems([("sampler", true), ("pinning", false)].into_iter());
     agent.subsystem_restarted("pinning");
+    agent.page_rendered("metrics");
+    agent.http_connection_cut("waiting");
     let pinning = agent.pinning();
     pinning.set_pinned([(["shop", "cart-1", "LSR", "FullPCPUs"], 2)].into_iter());
     pinning.set_pool("share", 6);

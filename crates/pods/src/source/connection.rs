@@ -68,6 +68,15 @@ impl ApiServerConnection {
     /// # Errors
     /// When the CA or the token cannot be read.
     pub fn client(&self) -> kube::Result<Client> {
+        self.client_with(RATE)
+    }
+
+    /// As [`ApiServerConnection::client`], with at most so many requests in half a minute.
+    ///
+    /// # Errors
+    /// When the CA or the token cannot be read.
+    pub fn client_with(&self, requests: u64) -> kube::Result<Client> {
+        let rate = requests;
         let mut config = kube::Config::new(self.url.clone());
         config.root_cert_file = Some(self.ca_file.clone());
         // The file's roots take the place of these. Without any, kube asks for the system's too, and the image has none.
@@ -84,7 +93,7 @@ impl ApiServerConnection {
             .layer(BufferLayer::new(QUEUE))
             .layer(RetryLayer::new(retry))
             .layer(BufferLayer::new(QUEUE))
-            .layer(RateLimitLayer::new(RATE, RATE_WINDOW))
+            .layer(RateLimitLayer::new(rate, RATE_WINDOW))
             .map_request(move |request| {
                 requests.fetch_add(1, Ordering::Relaxed);
                 request

@@ -1,0 +1,124 @@
+//! The API server's answers, and when to ask again: pure, time is an argument.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::Verdict;
+
+/// As kube-rbac-proxy and the API server itself keep them: who was let in for longer than who was not.
+const ALLOWED_FOR: Duration = Duration::from_secs(120);
+const DENIED_FOR: Duration = Duration::from_secs(30);
+/// A token in use is asked about again from this age on.
+const RENEW_AFTER: Duration = Duration::from_secs(60);
+/// How long a token that was good is asked about with the requests for such tokens.
+const GOOD_FOR: Duration = Duration::from_secs(3600);
+/// Answers that are kept of tokens that are not good: strangers must not fill the memory.
+const STRANGERS: usize = 128;
+/// Answers that are kept in all.
+const KEPT: usize = 256;
+
+/// What was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) token: Box<str>,
+    pub(super) path: Box<str>,
+}
+
+/// What is remembered of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Fresh(Verdict),
+    /// Allowed, and to be asked about again.
+    Renew,
+    /// It was allowed for a while; to be asked about before it is let in.
+    Expired,
+    None,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Kept(HashMap<Key, Entry>);
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    verdict: Verdict,
+    at: Instant,
+    renewing: bool,
+}
+
+impl Kept {
+    pub(super) fn recall(&mut self, key: &Key, now: Instant) -> Answer {
+        let Some(entry) = self.0.get_mut(key) else { return Answer::None };
+        let age = now.saturating_duration_since(entry.at);
+        match entry.verdict {
+            Verdict::Allowed if age >= GOOD_FOR => Answer::None,
+            Verdict::Allowed if age >= ALLOWED_FOR => Answer::Expired,
+            Verdict::Allowed if age >= RENEW_AFTER && !entry.renewing => {
+                entry.renewing = true;
+                Answer::Renew
+            }
+            Verdict::Unknown | Verdict::Denied if age >= DENIED_FOR => Answer::None,
+            verdict => Answer::Fresh(verdict),
+        }
+    }
+
+    pub(super) fn keep(&mut self, key: Key, verdict: Verdict, now: Instant) {
+        let strangers = self.0.values().filter(|entry| entry.verdict != Verdict::Allowed).count();
+        if strangers >= STRANGERS {
+            self.0.retain(|_, entry| entry.verdict == Verdict::Allowed);
+        }
+        if self.0.len() >= KEPT {
+            self.0.retain(|_, entry| now.saturating_duration_since(entry.at) < ALLOWED_FOR);
+        }
+        if self.0.len() < KEPT || self.0.contains_key(&key) {
+            self.0.insert(key, Entry { verdict, at: now, renewing: false });
+        }
+    }
+
+    /// The API server did not answer; the next request tries again.
+    pub(super) fn not_renewed(&mut self, key: &Key) {
+        if let Some(entry) = self.0.get_mut(key) {
+            entry.renewing = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(token: &str) -> Key {
+        Key { token: token.into(), path: "/metrics".into() }
+    }
+
+    #[test]
+    fn a_good_token_is_renewed_once_before_its_time_is_over() {
+        let (mut kept, now) = (Kept::default(), Instant::now());
+        kept.keep(key("good"), Verdict::Allowed, now);
+        let mut at = |seconds| kept.recall(&key("good"), now + Duration::from_secs(seconds));
+        assert_eq!(at(59), Answer::Fresh(Verdict::Allowed));
+        assert_eq!(at(61), Answer::Renew);
+        assert_eq!(at(62), Answer::Fresh(Verdict::Allowed), "one renewal at a time");
+        assert_eq!(at(121), Answer::Expired);
+        kept.not_renewed(&key("good"));
+        assert_eq!(kept.recall(&key("good"), now + Duration::from_secs(63)), Answer::Renew);
+    }
+
+    #[test]
+    fn strangers_push_no_good_token_out() {
+        let (mut kept, now) = (Kept::default(), Instant::now());
+        kept.keep(key("good"), Verdict::Allowed, now);
+        for number in 0..10_000 {
+            kept.keep(key(&number.to_string()), Verdict::Unknown, now);
+        }
+        assert_eq!(kept.recall(&key("good"), now), Answer::Fresh(Verdict::Allowed));
+        assert!(kept.0.len() <= KEPT);
+    }
+
+    #[test]
+    fn who_was_not_let_in_is_asked_about_again_after_half_a_minute() {
+        let (mut kept, now) = (Kept::default(), Instant::now());
+        kept.keep(key("bad"), Verdict::Denied, now);
+        assert_eq!(kept.recall(&key("bad"), now + Duration::from_secs(29)), Answer::Fresh(Verdict::Denied));
+        assert_eq!(kept.recall(&key("bad"), now + Duration::from_secs(30)), Answer::None);
+    }
+}

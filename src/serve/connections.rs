@@ -1,0 +1,294 @@
+//! Which connections are open, and which one goes when there are too many: a pure table, time is an argument.
+//!
+//! A connection waits until its first request for a page: such connections have places of their own, from which the
+//! oldest goes first, so a probe always finds one. Pages are for a few connections per peer and for [`ADMITTED`] in all.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+/// Connections that have not asked for a page: idle, in their handshake, in the middle of a header, or probes.
+const WAITING: usize = 64;
+/// Connections that have asked for a page.
+const ADMITTED: usize = 64;
+/// Of these, from one address.
+const PER_PEER: usize = 8;
+/// How long a page may take to be read.
+const SEND_TIME: Duration = Duration::from_secs(30);
+/// Bytes of outdated pages that slow readers may keep in memory.
+const HELD_BYTES: usize = 8 << 20;
+
+/// Identifies a connection.
+pub(super) type Id = u64;
+
+/// Why a connection was cut or a request rejected: the label `reason`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Too many connections without a request.
+    Waiting,
+    /// Too many connections of this peer.
+    Peer,
+    /// Too many connections in all.
+    Total,
+    /// The page was not read in time.
+    Slow,
+}
+
+impl Reason {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Peer => "peer",
+            Self::Total => "total",
+            Self::Slow => "slow",
+        }
+    }
+}
+
+/// A page on its way to a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sending {
+    since: Instant,
+    /// Where the page lies in memory: readers of one page share it.
+    page: usize,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: Id,
+    peer: IpAddr,
+    since: Instant,
+    admitted: bool,
+    sending: Option<Sending>,
+    /// Dropped to cut the connection.
+    _cut: oneshot::Sender<()>,
+}
+
+/// The open connections, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    open: Vec<Open>,
+    last: Id,
+}
+
+/// What was cut.
+pub(super) type Cut = Option<Reason>;
+
+impl Connections {
+    /// Takes in a connection; `cut` ends it when dropped. Where too many wait, the oldest of the peer with most of them
+    /// goes.
+    pub(super) fn open(&mut self, peer: IpAddr, now: Instant, cut: oneshot::Sender<()>) -> (Id, Cut) {
+        self.last += 1;
+        self.open.push(Open { id: self.last, peer, since: now, admitted: false, sending: None, _cut: cut });
+        let waiting = |open: &Open| !open.admitted;
+        let is_over = self.open.iter().filter(|open| waiting(open)).count() > WAITING;
+        let victim = is_over.then(|| self.oldest_of_largest(waiting)).flatten();
+        (self.last, self.cut(victim, Reason::Waiting))
+    }
+
+    /// Gives a connection a place among those that read pages.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn admit(&mut self, id: Id) -> Result<Cut, Reason> {
+        let Some(at) = self.position(id) else { return Err(Reason::Total) };
+        if self.open[at].admitted {
+            return Ok(None);
+        }
+        let peer = self.open[at].peer;
+        let idle = |open: &Open| open.admitted && open.sending.is_none();
+        let mut cut = None;
+        if self.admitted_of(peer) >= PER_PEER {
+            let own = self.open.iter().position(|open| idle(open) && open.peer == peer).ok_or(Reason::Peer)?;
+            cut = self.cut(Some(own), Reason::Peer);
+        } else if self.open.iter().filter(|open| open.admitted).count() >= ADMITTED {
+            let fair = self.admitted_of(peer) + 1;
+            let busy = |open: &Open, all: &Self| open.admitted && all.admitted_of(open.peer) > fair;
+            let victim = self.oldest_of_largest(idle).or_else(|| self.oldest_of_largest(|open| busy(open, self)));
+            cut = self.cut(Some(victim.ok_or(Reason::Total)?), Reason::Total);
+        }
+        if let Some(at) = self.position(id) {
+            self.open[at].admitted = true;
+        }
+        Ok(cut)
+    }
+
+    /// A page is on its way. Where slow readers keep too many outdated pages, the slowest goes.
+    pub(super) fn sending(&mut self, id: Id, page: usize, bytes: usize, now: Instant) -> Vec<Reason> {
+        if let Some(at) = self.position(id) {
+            self.open[at].sending = Some(Sending { since: now, page, bytes });
+        }
+        let mut cut = Vec::new();
+        while self.outdated_bytes(page) > HELD_BYTES {
+            let outdated = self.open.iter().enumerate().filter_map(|(at, open)| Some((at, open.sending?)));
+            let slowest = outdated.filter(|(_, sending)| sending.page != page).min_by_key(|(_, sending)| sending.since);
+            cut.extend(self.cut(slowest.map(|(at, _)| at), Reason::Slow));
+        }
+        cut
+    }
+
+    /// The page was read, or its reader is gone.
+    pub(super) fn sent(&mut self, id: Id) {
+        if let Some(at) = self.position(id) {
+            self.open[at].sending = None;
+        }
+    }
+
+    /// Cuts whoever takes too long to read a page.
+    pub(super) fn sweep(&mut self, now: Instant) -> Vec<Reason> {
+        let is_slow =
+            |open: &Open| open.sending.is_some_and(|sending| now.saturating_duration_since(sending.since) > SEND_TIME);
+        let before = self.open.len();
+        self.open.retain(|open| !is_slow(open));
+        vec![Reason::Slow; before - self.open.len()]
+    }
+
+    /// Forgets a connection that has ended.
+    pub(super) fn close(&mut self, id: Id) {
+        self.open.retain(|open| open.id != id);
+    }
+
+    fn cut(&mut self, at: Option<usize>, reason: Reason) -> Cut {
+        self.open.remove(at?);
+        Some(reason)
+    }
+
+    fn position(&self, id: Id) -> Option<usize> {
+        self.open.iter().position(|open| open.id == id)
+    }
+
+    fn admitted_of(&self, peer: IpAddr) -> usize {
+        self.open.iter().filter(|open| open.admitted && open.peer == peer).count()
+    }
+
+    /// Of the connections that may go, the oldest of the peer that has most of them.
+    fn oldest_of_largest(&self, may_go: impl Fn(&Open) -> bool) -> Option<usize> {
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        self.open.iter().filter(|open| may_go(open)).for_each(|open| *counts.entry(open.peer).or_default() += 1);
+        let (&largest, _) = counts.iter().max_by_key(|(_, count)| **count)?;
+        let candidates = self.open.iter().enumerate().filter(|(_, open)| open.peer == largest && may_go(open));
+        candidates.min_by_key(|(_, open)| open.since).map(|(at, _)| at)
+    }
+
+    /// Bytes of the pages on their way, each counted once, but for `newest`.
+    fn outdated_bytes(&self, newest: usize) -> usize {
+        let held: BTreeMap<usize, usize> =
+            self.open.iter().filter_map(|open| open.sending).map(|sending| (sending.page, sending.bytes)).collect();
+        held.iter().filter(|(page, _)| **page != newest).map(|(_, bytes)| bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table, and the other ends of its connections.
+    #[derive(Default)]
+    struct Scene {
+        table: Connections,
+        ends: Vec<(Id, oneshot::Receiver<()>)>,
+    }
+
+    impl Scene {
+        fn open(&mut self, peer: u8, at: Instant) -> Id {
+            let (cut, end) = oneshot::channel();
+            let (id, _) = self.table.open(peer_of(peer), at, cut);
+            self.ends.push((id, end));
+            id
+        }
+
+        fn is_open(&mut self, id: Id) -> bool {
+            let end = self.ends.iter_mut().find(|(other, _)| *other == id).map(|(_, end)| end.try_recv());
+            end == Some(Err(oneshot::error::TryRecvError::Empty))
+        }
+    }
+
+    fn peer_of(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn of_too_many_that_wait_the_oldest_of_the_largest_peer_goes() {
+        let (mut scene, now) = (Scene::default(), Instant::now());
+        let probe = scene.open(1, now);
+        let flood: Vec<Id> = (0..200).map(|_| scene.open(2, now)).collect();
+        assert!(scene.is_open(probe), "another peer's flood");
+        assert!(!scene.is_open(flood[0]) && scene.is_open(flood[199]));
+        assert_eq!(flood.iter().filter(|&&id| scene.is_open(id)).count(), WAITING - 1);
+        let probe = scene.open(2, now);
+        assert!(scene.is_open(probe), "of the same address as the flood");
+    }
+
+    #[test]
+    fn a_peer_has_a_few_places_and_uses_its_idle_ones_again() {
+        let (mut scene, now) = (Scene::default(), Instant::now());
+        let ids: Vec<Id> = (0..PER_PEER).map(|_| scene.open(1, now)).collect();
+        for &id in &ids {
+            assert_eq!(scene.table.admit(id), Ok(None));
+            scene.table.sending(id, 1, 10, now);
+        }
+        let more = scene.open(1, now);
+        assert_eq!(scene.table.admit(more), Err(Reason::Peer), "all are busy");
+        scene.table.sent(ids[3]);
+        assert_eq!(scene.table.admit(more), Ok(Some(Reason::Peer)));
+        assert!(!scene.is_open(ids[3]) && scene.is_open(ids[0]));
+        assert_eq!(scene.table.admit(more), Ok(None), "a place is kept");
+    }
+
+    #[test]
+    fn a_peer_with_few_connections_finds_a_place_among_greedy_ones() {
+        let (mut scene, now) = (Scene::default(), Instant::now());
+        for peer in 0..8 {
+            for _ in 0..PER_PEER {
+                let id = scene.open(peer, now);
+                scene.table.admit(id).unwrap();
+                scene.table.sending(id, 1, 10, now);
+            }
+        }
+        let scraper = scene.open(100, now);
+        assert_eq!(scene.table.admit(scraper), Ok(Some(Reason::Total)));
+        assert!(scene.is_open(scraper));
+        // Where each has one, and all are busy, who comes last waits.
+        let mut even = Scene::default();
+        for peer in 0..64 {
+            let id = even.open(peer, now);
+            even.table.admit(id).unwrap();
+            even.table.sending(id, 1, 10, now);
+        }
+        let last = even.open(100, now);
+        assert_eq!(even.table.admit(last), Err(Reason::Total));
+    }
+
+    #[test]
+    fn outdated_pages_are_kept_for_slow_readers_within_bounds() {
+        let (mut scene, now) = (Scene::default(), Instant::now());
+        let mebibyte = 1 << 20;
+        let ids: Vec<Id> = (0..12).map(|at| scene.open(at / 4, now)).collect();
+        let second = Duration::from_secs(1);
+        for (at, &id) in ids.iter().enumerate() {
+            scene.table.admit(id).unwrap();
+            // Each reads a page of its own, but for the last two, which share one.
+            scene.table.sending(id, at.min(10), mebibyte, now + second * at as u32);
+        }
+        let open: Vec<bool> = ids.iter().map(|&id| scene.is_open(id)).collect();
+        assert_eq!(open.iter().filter(|open| !**open).count(), 2, "{open:?}");
+        assert!(!open[0] && !open[1], "{open:?}");
+    }
+
+    #[test]
+    fn a_page_that_is_not_read_in_time_is_given_up() {
+        let (mut scene, now) = (Scene::default(), Instant::now());
+        let (slow, idle) = (scene.open(1, now), scene.open(1, now));
+        for id in [slow, idle] {
+            scene.table.admit(id).unwrap();
+            scene.table.sending(id, 1, 10, now);
+        }
+        scene.table.sent(idle);
+        assert!(scene.table.sweep(now + SEND_TIME).is_empty());
+        assert_eq!(scene.table.sweep(now + SEND_TIME + Duration::from_millis(1)), [Reason::Slow]);
+        assert!(!scene.is_open(slow) && scene.is_open(idle));
+    }
+}

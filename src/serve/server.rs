@@ -1,0 +1,289 @@
+//! The port: connections within bounds, their requests by hyper within its own.
+//!
+//! It lives on a thread of its own, which gives way to all others: however many connect, neither the sampler nor the pod
+//! sources wait for it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use metrics::AgentMetrics;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use super::connections::{Connections, Id, Reason};
+use super::tls::Identity;
+use crate::watchdog::Beat;
+
+/// A client that has not sent its whole header by then is let go; also an idle one, and one in its TLS handshake.
+const HEADER_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a request's header.
+const HEADER_BYTES: usize = 16 << 10;
+/// Bytes of kernel memory that an unread page takes: the kernel would give each connection megabytes.
+const SEND_BUFFER: u32 = 128 << 10;
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: u32 = 1024;
+/// How often slow readers are looked for.
+pub(crate) const ROUND: Duration = Duration::from_secs(1);
+/// After an error of accept, such as no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Of the thread: all others of the agent go first.
+const NICE: i32 = 5;
+/// Threads that render.
+const RENDERERS: usize = 1;
+
+/// Opens the port. To be called inside a tokio runtime.
+///
+/// # Errors
+/// The port is in use, or the address is not this machine's.
+pub(crate) fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?.into_std()
+}
+
+/// What the server needs beside its routes.
+pub(crate) struct Parts {
+    pub(crate) listener: std::net::TcpListener,
+    pub(crate) identity: Option<Arc<Identity>>,
+    pub(crate) metrics: Arc<AgentMetrics>,
+    pub(crate) beat: Beat,
+}
+
+/// The running server; it ends, after open requests, when [`Serving::stop`] is called or this is dropped.
+pub(crate) struct Serving {
+    stop: oneshot::Sender<()>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Serving {
+    /// Starts the server's thread, `http`.
+    ///
+    /// # Errors
+    /// The system has no thread or descriptor left.
+    pub(crate) fn start(parts: Parts, router: Router) -> anyhow::Result<Self> {
+        let places = Places { table: Arc::default(), metrics: Arc::clone(&parts.metrics) };
+        let (stop, stopped) = oneshot::channel();
+        let (alive, ended) = oneshot::channel();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(RENDERERS).thread_name("http-render").build()?;
+        let thread = std::thread::Builder::new().name("http".to_owned());
+        thread.spawn(move || {
+            // Where it may not, it has the priority of the others.
+            let _ = rustix::process::nice(NICE);
+            let served = runtime.block_on(serve(parts, places, router, stopped));
+            if let Err(error) = served {
+                tracing::error!(error = format!("{error:#}"), "the endpoint ended");
+            }
+            runtime.shutdown_background();
+            let _ = alive.send(());
+        })?;
+        Ok(Self { stop, ended })
+    }
+
+    /// Accepts nothing more and waits for open requests.
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(());
+        let _ = self.ended.await;
+    }
+}
+
+async fn serve(parts: Parts, places: Places, router: Router, mut stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
+    let Parts { listener, identity, beat, .. } = parts;
+    let listener = TcpListener::from_std(listener).context("cannot use the port")?;
+    let (stop, stopping) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut sweep = tokio::time::interval(ROUND);
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let acceptor = identity.as_ref().map(|identity| TlsAcceptor::from(identity.current()));
+                    let (place, cut) = places.open(peer.ip());
+                    let connection = Connection { place, router: router.clone(), stopping: stopping.clone() };
+                    connections.spawn(connection.run(stream, acceptor, cut));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            _ = sweep.tick() => {
+                places.sweep();
+                beat.beat(ROUND);
+            }
+            Some(_) = connections.join_next() => {}
+            _ = &mut stopped => break,
+        }
+    }
+    drop(listener);
+    let _ = stop.send(true);
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// One connection.
+struct Connection {
+    place: Place,
+    router: Router,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Connection {
+    /// Serves it until it ends or is cut.
+    async fn run(self, stream: TcpStream, acceptor: Option<TlsAcceptor>, cut: oneshot::Receiver<()>) {
+        let place = self.place.clone();
+        tokio::select! {
+            () = self.serve(stream, acceptor) => {}
+            _ = cut => {}
+        }
+        place.close();
+    }
+
+    async fn serve(self, stream: TcpStream, acceptor: Option<TlsAcceptor>) {
+        // A header and a page are each written in one piece.
+        let _ = stream.set_nodelay(true);
+        match acceptor {
+            None => self.answer(stream).await,
+            // What fails here is the client's: it does not trust the certificate, or speaks no TLS.
+            Some(acceptor) => {
+                if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIME, acceptor.accept(stream)).await {
+                    self.answer(stream).await;
+                }
+            }
+        }
+    }
+
+    async fn answer(mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let (router, place) = (TowerToHyperService::new(self.router), self.place);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(place.clone());
+            router.call(request)
+        });
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
+        builder.max_header_size(HEADER_BYTES).max_buf_size(2 * HEADER_BYTES);
+        // Pages are shared and never copied.
+        builder.writev(true);
+        let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            // What fails is the client's.
+            _ = connection.as_mut() => return,
+            () = stopped(&mut self.stopping) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+}
+
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error is a server that is gone.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+/// The connections and their places.
+#[derive(Clone)]
+struct Places {
+    table: Arc<Mutex<Connections>>,
+    metrics: Arc<AgentMetrics>,
+}
+
+impl Places {
+    fn open(&self, peer: IpAddr) -> (Place, oneshot::Receiver<()>) {
+        let (cut, end) = oneshot::channel();
+        let (id, victim) = self.table().open(peer.to_canonical(), Instant::now(), cut);
+        self.count(victim);
+        (Place { id, peer, places: self.clone() }, end)
+    }
+
+    fn sweep(&self) {
+        let cut = self.table().sweep(Instant::now());
+        self.count(cut);
+    }
+
+    fn count(&self, cut: impl IntoIterator<Item = Reason>) {
+        cut.into_iter().for_each(|reason| self.metrics.http_connection_cut(reason.as_str()));
+    }
+
+    fn table(&self) -> MutexGuard<'_, Connections> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's place; in the extensions of its requests.
+#[derive(Clone)]
+pub(crate) struct Place {
+    id: Id,
+    pub(crate) peer: IpAddr,
+    places: Places,
+}
+
+impl Place {
+    /// # Errors
+    /// Too many read pages.
+    fn admit(&self) -> Result<(), Reason> {
+        let admitted = self.places.table().admit(self.id);
+        self.places.count(match admitted {
+            Ok(cut) => cut,
+            Err(reason) => Some(reason),
+        });
+        admitted.map(drop)
+    }
+
+    /// The body of an answer: the shared page, which counts as being read until the last byte is on its way.
+    pub(crate) fn body(&self, page: Bytes) -> Body {
+        let cut = self.places.table().sending(self.id, page.as_ptr().addr(), page.len(), Instant::now());
+        self.places.count(cut);
+        Body::from(Bytes::from_owner(Sending { page, place: self.clone() }))
+    }
+
+    fn close(&self) {
+        self.places.table().close(self.id);
+    }
+}
+
+/// A page that is on its way.
+struct Sending {
+    page: Bytes,
+    place: Place,
+}
+
+impl AsRef<[u8]> for Sending {
+    fn as_ref(&self) -> &[u8] {
+        &self.page
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.place.places.table().sent(self.place.id);
+    }
+}
+
+/// Lets a request for a page pass where there is a place for its connection.
+pub(crate) async fn admit(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Place>().map(Place::admit) {
+        Some(Ok(())) => next.run(request).await,
+        _ => {
+            let headers = [(header::RETRY_AFTER, "1"), (header::CONNECTION, "close")];
+            (StatusCode::SERVICE_UNAVAILABLE, headers, "too many connections\n").into_response()
+        }
+    }
+}

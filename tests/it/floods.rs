@@ -1,0 +1,164 @@
+//! The endpoint under floods: probes are answered, memory and descriptors stay bounded, and sampling does not notice.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::support::{Agent, Exposition, eventually, http, turn};
+
+const OPTIONS: [&str; 2] = ["--pod-source=none", "--sched-trace=off"];
+const CUT: &str = "cpuwarden_http_connections_cut_total";
+/// Of the agent's resident memory; the figure, which a debug build keeps too.
+const MEMORY: u64 = 32 << 20;
+
+/// Lets this process open thousands of connections.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
+fn resident_bytes(agent: &Agent) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", agent.pid())).unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * rustix::param::page_size() as u64
+}
+
+fn descriptors(agent: &Agent) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap().count()
+}
+
+fn cut(page: &Exposition, reason: &str) -> f64 {
+    page.value(CUT, &[("reason", reason)]).unwrap_or(0.0)
+}
+
+/// A connection on which this was sent, and nothing is read.
+fn sent(agent: &Agent, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(agent.address()).unwrap();
+    // The agent may have cut it already.
+    let _ = stream.write_all(text.as_bytes());
+    stream
+}
+
+#[test]
+fn probes_are_answered_while_thousands_of_idle_and_half_sent_connections_stand() {
+    let _turn = turn();
+    raise_descriptor_limit();
+    let agent = Agent::start(&OPTIONS);
+    agent.after_ticks(1);
+    let before = descriptors(&agent);
+    let halves = ["", "GET /metrics HTTP/1.1\r\nHost: a\r\n", "G"];
+    let _connections: Vec<TcpStream> = (0..2_100).map(|number| sent(&agent, halves[number % 3])).collect();
+    let began = Instant::now();
+    assert_eq!(agent.get("/healthz"), (200, "ok\n".to_owned()));
+    println!("/healthz beside 2,100 connections: {:?}", began.elapsed());
+    assert!(descriptors(&agent) < before + 150, "{} descriptors, {before} before", descriptors(&agent));
+    assert!(cut(&agent.metrics(), "waiting") >= 1_900.0);
+}
+
+#[test]
+fn a_header_that_never_ends_is_given_up_after_five_seconds() {
+    let agent = Agent::start(&OPTIONS);
+    let mut dribble = sent(&agent, "GET /metrics HTTP/1.1\r\n");
+    let began = Instant::now();
+    let ended = loop {
+        std::thread::sleep(Duration::from_millis(100));
+        if dribble.write_all(b"a: b\r\n").is_err() {
+            break began.elapsed();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it is still open");
+    };
+    // Not a promise about speed: the lower bound shows that it is the limit which ended it.
+    assert!(ended > Duration::from_secs(3), "{ended:?}");
+}
+
+#[test]
+fn memory_stays_bounded_through_header_bombs_and_unread_pages() {
+    let _turn = turn();
+    raise_descriptor_limit();
+    let agent = Agent::start(&OPTIONS);
+    agent.after_ticks(1);
+    let bomb = format!("GET /metrics HTTP/1.1\r\n{}", format!("x: {}\r\n", "y".repeat(8_000)).repeat(100));
+    let address = agent.address();
+    let bombs: Vec<_> = (0..300)
+        .map(|_| {
+            let bomb = bomb.clone();
+            std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                let _ = stream.write_all(bomb.as_bytes());
+                stream
+            })
+        })
+        .collect();
+    let _bombs: Vec<TcpStream> = bombs.into_iter().map(|thread| thread.unwrap().join().unwrap()).collect();
+    let after_bombs = resident_bytes(&agent);
+    let unread: Vec<TcpStream> =
+        (0..100).map(|_| sent(&agent, &"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50))).collect();
+    std::thread::sleep(Duration::from_secs(3));
+    let after_pages = resident_bytes(&agent);
+    println!(
+        "resident: {} KiB after 300 header bombs, {} KiB after 100 unread pages",
+        after_bombs >> 10,
+        after_pages >> 10
+    );
+    assert!(after_bombs < MEMORY && after_pages < MEMORY, "{after_bombs}, {after_pages} bytes");
+    assert_eq!(agent.get("/healthz").0, 200);
+    drop(unread);
+    eventually("readers find places again", || http::get(address, "/metrics").is_ok_and(|(status, _)| status == 200));
+}
+
+#[test]
+fn a_header_above_16_kib_is_refused() {
+    let agent = Agent::start(&OPTIONS);
+    let mut answer = String::new();
+    let mut stream = sent(&agent, &format!("GET /healthz HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(17 << 10)));
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let allowed = format!("GET /healthz HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(12 << 10));
+    let mut answer = String::new();
+    sent(&agent, &allowed).read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+/// Ticks that began more than 50 ms late, and all ticks.
+fn late_ticks(page: &Exposition) -> (f64, f64) {
+    let name = "cpuwarden_sample_lateness_seconds";
+    let in_time = page.value(&format!("{name}_bucket"), &[("le", "0.05")]).unwrap();
+    let all = page.value(&format!("{name}_count"), &[]).unwrap();
+    (all - in_time, all)
+}
+
+#[test]
+fn a_flood_of_scrapes_slows_no_sampling_and_renders_each_page_once() {
+    let _turn = turn();
+    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);
+    // The governor watches for ten seconds before it decides.
+    let idle = agent.after_ticks(60);
+    let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let flooded = std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let is_page = http::get(agent.address(), "/metrics").is_ok_and(|(status, _)| status == 200);
+                    answered.fetch_add(u64::from(is_page), Ordering::Relaxed);
+                }
+            });
+        }
+        let page = agent.after_ticks(120);
+        stop.store(true, Ordering::Relaxed);
+        page
+    });
+    let ((late_idle, ticks_idle), (late, ticks)) = (late_ticks(&idle), late_ticks(&flooded));
+    let (late_flooded, ticks_flooded) = (late - late_idle, ticks - ticks_idle);
+    println!("late ticks: {late_idle} of {ticks_idle} idle, {late_flooded} of {ticks_flooded} under a flood");
+    let answered = answered.into_inner();
+    assert!(answered > ticks_flooded as u64 * 5, "{answered} pages in {ticks_flooded} ticks are no flood");
+    let share = |late: f64, ticks: f64| late / ticks;
+    assert!(share(late_flooded, ticks_flooded) <= share(late_idle, ticks_idle) + 0.05, "the flood makes ticks late");
+    let interval = flooded.value("cpuwarden_feature_enabled", &[("feature", "sample_interval"), ("reason", "")]);
+    assert_eq!(interval, Some(1.0), "the interval follows the flood");
+    let renders = flooded.value("cpuwarden_page_renders_total", &[("page", "metrics")]).unwrap();
+    assert!(renders <= ticks + 2.0, "{renders} renderings in {ticks} ticks");
+}
