@@ -11,8 +11,8 @@ use crate::support::{Agent, Exposition, eventually, http, turn};
 
 const OPTIONS: [&str; 2] = ["--pod-source=none", "--sched-trace=off"];
 const CUT: &str = "cpuwarden_http_connections_cut_total";
-/// Of the agent's resident memory; the figure, which a debug build keeps too.
-const MEMORY: u64 = 32 << 20;
+/// How much the agent's resident memory may grow; a debug build begins with twice that of a release.
+const GROWTH: u64 = 16 << 20;
 
 /// Lets this process open thousands of connections.
 fn raise_descriptor_limit() {
@@ -80,6 +80,7 @@ fn memory_stays_bounded_through_header_bombs_and_unread_pages() {
     raise_descriptor_limit();
     let agent = Agent::start(&OPTIONS);
     agent.after_ticks(1);
+    let idle = resident_bytes(&agent);
     let bomb = format!("GET /metrics HTTP/1.1\r\n{}", format!("x: {}\r\n", "y".repeat(8_000)).repeat(100));
     let address = agent.address();
     let bombs: Vec<_> = (0..300)
@@ -98,12 +99,12 @@ fn memory_stays_bounded_through_header_bombs_and_unread_pages() {
         (0..100).map(|_| sent(&agent, &"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50))).collect();
     std::thread::sleep(Duration::from_secs(3));
     let after_pages = resident_bytes(&agent);
+    let resident = [idle, after_bombs, after_pages];
     println!(
-        "resident: {} KiB after 300 header bombs, {} KiB after 100 unread pages",
-        after_bombs >> 10,
-        after_pages >> 10
+        "resident KiB idle, after 300 header bombs, and 100 unread pages: {:?}",
+        resident.map(|bytes| bytes >> 10)
     );
-    assert!(after_bombs < MEMORY && after_pages < MEMORY, "{after_bombs}, {after_pages} bytes");
+    assert!(after_bombs.max(after_pages) < idle + GROWTH, "{resident:?} bytes");
     assert_eq!(agent.get("/healthz").0, 200);
     drop(unread);
     eventually("readers find places again", || http::get(address, "/metrics").is_ok_and(|(status, _)| status == 200));
