@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::advise::{self, Advisor, ArrivalSampler, sample_arrivals};
+use crate::check::{Checked, check};
 use crate::config::{Config, chain};
 use crate::exit::Failure;
 use crate::serve::{self, Access, Auth, Identity, Pages, Parts, Serving, Sources};
@@ -51,10 +52,10 @@ impl Agent {
     /// # Errors
     /// The port is in use, there is no hierarchy, or the configuration of the pod sources cannot work.
     pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
-        let identity = config.tls.clone().map(Identity::load).transpose()?.map(Arc::new);
+        let Checked { hierarchy, identity } = check(config)?;
+        let identity = identity.map(Arc::new);
         let listener = bind(config.listen)?;
         let address = listener.local_addr().context("cannot tell the port that was opened")?;
-        let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
         let watchdog = Watchdog::new();
         let pods = start_pods(config, &watchdog)?;
         let auth = config.metrics_auth.then(|| auth(config, &pods)).transpose()?;

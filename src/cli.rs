@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{self, Config, Options, Span};
+use crate::config::{self, Config, Options, Said, Span};
 use crate::demo::Workload;
 use crate::exit::Failure;
 use crate::reference::Subject;
@@ -71,10 +72,25 @@ impl RunArgs {
     /// The configuration in force.
     ///
     /// # Errors
-    /// One line that names the option or the file's place.
+    /// One line that names the flag, the variable or the file's place, and the remedy.
     pub(crate) fn resolve(self) -> Result<Config, Failure> {
-        let file = config::read_file(self.config.as_deref())?;
-        Config::resolve(self.options.or(file))
+        self.read().and_then(|(config, _)| config)
+    }
+
+    /// Does something with the configuration in force; an error of an option names where the option was said.
+    ///
+    /// # Errors
+    /// As [`RunArgs::resolve`], and what `action` fails with.
+    pub(crate) fn within<T>(self, action: impl FnOnce(&Config) -> Result<T, Failure>) -> Result<T, Failure> {
+        let (config, said) = self.read()?;
+        action(&config?).map_err(|failure| said.locate(failure))
+    }
+
+    fn read(self) -> Result<(Result<Config, Failure>, Said), Failure> {
+        let (file, text) = config::read_file(self.config.as_deref())?;
+        let said = Said::here(self.config.as_deref().map(|path| (path, text.as_str())));
+        let config = Config::resolve(self.options.or(file)).map_err(|failure| said.locate(failure));
+        Ok((config, said))
     }
 }
 
@@ -108,10 +124,10 @@ pub(crate) struct DrainArgs {
 #[derive(Debug, Args)]
 pub(crate) struct AdviseArgs {
     /// Only containers of this namespace
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) namespace: Option<String>,
     /// Only containers of this pod
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) pod: Option<String>,
     /// As what: patch prints a strategic-merge patch a container
     #[arg(short, long, value_enum, default_value_t)]
@@ -124,7 +140,7 @@ pub(crate) struct AdviseArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// End after this time [default: at Ctrl-C; after 10s where standard output is no terminal]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
     pub(crate) duration: Option<Span>,
     /// Print one table after this many seconds, as plain text, and end [default: 10]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10", conflicts_with = "duration",
@@ -133,4 +149,10 @@ pub(crate) struct DemoArgs {
     /// Address and port of /metrics; another port where it is in use
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
     pub(crate) listen: std::net::SocketAddr,
+}
+
+/// A time in which something can be seen.
+fn at_least_a_second(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse()?;
+    if span.0 < std::time::Duration::from_secs(1) { Err("too short; give at least 1s".to_owned()) } else { Ok(span) }
 }

@@ -3,6 +3,12 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
+use clap::error::{ContextKind, ContextValue};
+
+use crate::cli::Cli;
+use crate::config::Said;
+
 /// Why the process ends early.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -24,11 +30,29 @@ enum Kind {
 }
 
 impl Failure {
-    /// A wrong command line: what clap says of it, without its usage text.
-    pub(crate) fn usage(error: &clap::Error) -> Self {
+    /// A wrong command line or variable: what clap says of it, without its usage text, and where help is.
+    pub(crate) fn usage(error: &clap::Error, said: &Said) -> Self {
         let text = error.to_string();
         let message = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").trim_end();
-        Self::config(format!("{message}; see cpuwarden --help"))
+        let option = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(option)) => option.as_str(),
+            _ => "",
+        };
+        // clap names the flag, even where nobody gave it.
+        let flag = option.split([' ', '[', '=']).next().unwrap_or_default();
+        let message = match said.variable_of(flag) {
+            Some(variable) => message.replace(&format!("'{option}'"), &variable),
+            None => message.to_owned(),
+        };
+        Self::config(format!(
+            "{message}; see cpuwarden {}--help",
+            subcommand().map_or(String::new(), |name| name + " ")
+        ))
+    }
+
+    /// The same failure with another text.
+    pub(crate) fn map(self, text: impl FnOnce(String) -> String) -> Self {
+        Self { kind: self.kind, text: text(self.text) }
     }
 
     pub(crate) fn config(text: String) -> Self {
@@ -50,6 +74,12 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)
     }
+}
+
+/// The subcommand of this command line.
+fn subcommand() -> Option<String> {
+    let first = std::env::args().skip(1).find(|arg| !arg.starts_with('-'))?;
+    Cli::command().find_subcommand(&first).map(|_| first)
 }
 
 impl From<anyhow::Error> for Failure {

@@ -1,24 +1,139 @@
-//! Where log lines go: standard error, filtered and formatted as configured.
+//! What is logged, and how: lines to standard error, filtered and formatted as configured.
 
-use tracing_subscriber::EnvFilter;
+use std::fmt;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::LogFormat;
-use crate::exit::Failure;
 use crate::stderr::Stderr;
 
+/// Levels, from none to all.
+const LEVELS: &[(&str, LevelFilter)] = &[
+    ("off", LevelFilter::OFF),
+    ("error", LevelFilter::ERROR),
+    ("warn", LevelFilter::WARN),
+    ("info", LevelFilter::INFO),
+    ("debug", LevelFilter::DEBUG),
+    ("trace", LevelFilter::TRACE),
+];
+
+/// Crates that log.
+const MODULES: &[&str] = &[
+    "analysis",
+    "aya",
+    "cgroupfs",
+    "cpuwarden",
+    "h2",
+    "hyper",
+    "hyper_util",
+    "kube",
+    "kube_client",
+    "kube_runtime",
+    "kubelet_stub",
+    "metrics",
+    "pinning",
+    "placement",
+    "pods",
+    "runtimes",
+    "rustls",
+    "sampler",
+    "sched_trace",
+    "tonic",
+    "tower",
+];
+
+/// `--log`: a level, and levels of modules.
+#[derive(Debug, Clone)]
+pub(crate) struct LogFilter {
+    text: String,
+    targets: Targets,
+}
+
+impl LogFilter {
+    /// Reads a filter such as `info` or `sampler=debug,warn`. Without a level of its own, everything else is at info.
+    ///
+    /// # Errors
+    /// The part that is neither a level nor a module with one.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut targets = Targets::new().with_default(LevelFilter::INFO);
+        for part in text.split(',').map(str::trim) {
+            targets = match part.split_once('=') {
+                None => targets.with_default(level(part)?),
+                Some((module, name)) => targets.with_target(module_of(module)?, level(name)?),
+            };
+        }
+        Ok(Self { text: text.to_owned(), targets })
+    }
+}
+
+impl LogFilter {
+    /// Errors alone.
+    pub(crate) fn errors() -> Self {
+        Self { text: "error".to_owned(), targets: Targets::new().with_default(LevelFilter::ERROR) }
+    }
+}
+
+impl fmt::Display for LogFilter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+fn level(name: &str) -> Result<LevelFilter, String> {
+    let found = LEVELS.iter().find(|(level, _)| level.eq_ignore_ascii_case(name.trim()));
+    found.map(|(_, level)| *level).ok_or_else(|| {
+        let names: Vec<_> = LEVELS.iter().map(|(name, _)| *name).collect();
+        format!("{name:?} is no level; use one of {}, or a module's, e.g. sampler=debug", names.join(", "))
+    })
+}
+
+fn module_of(path: &str) -> Result<String, String> {
+    let name = path.trim().split("::").next().unwrap_or_default();
+    if MODULES.contains(&name) {
+        return Ok(path.trim().to_owned());
+    }
+    Err(format!("no module {name:?} logs; use one of {}", MODULES.join(", ")))
+}
+
 /// Installs the process-wide subscriber.
-///
-/// # Errors
-/// A filter that cannot be parsed.
-pub(crate) fn install(filter: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        Failure::config(format!("--log: {filter:?} is no filter such as info or pods=debug: {error}"))
-    })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Stderr).with_ansi(false);
+pub(crate) fn install(filter: &LogFilter, format: LogFormat) {
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_ansi(false);
+    let registry = tracing_subscriber::registry().with(filter.targets.clone());
     // A second installation, as in tests of one process, keeps the first.
     let _ = match format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => registry.with(lines).try_init(),
+        LogFormat::Json => registry.with(lines.json()).try_init(),
     };
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn levels_and_modules_are_told_apart() {
+        let enabled =
+            |filter: &str, target: &str, level| LogFilter::parse(filter).unwrap().targets.would_enable(target, &level);
+        assert!(enabled("info", "pods", Level::INFO) && !enabled("info", "pods", Level::DEBUG));
+        assert!(enabled("WARN", "pods", Level::WARN) && !enabled("warn", "pods", Level::INFO));
+        assert!(enabled("sampler=debug", "sampler::tree", Level::DEBUG));
+        assert!(enabled("sampler=debug", "pods", Level::INFO), "what is not named stays at info");
+        assert!(!enabled("sampler=debug, error", "pods", Level::WARN));
+        assert!(!enabled("off", "pods", Level::ERROR));
+    }
+
+    #[test]
+    fn what_would_silence_everything_by_mistake_is_refused() {
+        for filter in
+            ["warning", "loud", "", "info,", "smpler=debug", "sampler=loud", "=info", "info=debug", "3", "[x]=info"]
+        {
+            let error = LogFilter::parse(filter).unwrap_err();
+            assert!(error.contains("use one of"), "{filter}: {error}");
+        }
+    }
 }

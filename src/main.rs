@@ -2,6 +2,7 @@
 
 mod advise;
 mod agent;
+mod check;
 mod cli;
 mod config;
 mod demo;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use cli::{Cli, Command};
+use config::Said;
 use exit::Failure;
 
 /// How long the last lines may take to be written: a reader that does not read must not hold up the end.
@@ -46,14 +48,14 @@ fn run_command() -> Result<ExitCode, Failure> {
             let _ = error.print();
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => Err(Failure::usage(&error)),
+        Err(error) => Err(Failure::usage(&error, &Said::here(None))),
     }
 }
 
 fn dispatch(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Run(args) => run::run(&args.resolve()?)?,
-        Command::CheckConfig(args) => run::check_config(&args.resolve()?)?,
+        Command::Run(args) => args.within(run::run)?,
+        Command::CheckConfig(args) => args.within(run::check_config)?,
         Command::Demo(args) => demo::demo(&args)?,
         Command::Advise(args) => advise::advise(&args)?,
         Command::Doctor(args) => return doctor::doctor(*args),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use clap::{Arg, Args as _, ValueEnum};
 
 use crate::cli::RunArgs;
+use crate::config::camel_case;
 
 /// What to describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -49,17 +50,6 @@ fn row(text: &mut String, option: &Arg) {
     let values = if values.len() > 2 { format!(": {}", values.join(", ")) } else { String::new() };
     let help = option.get_help().map(ToString::to_string).unwrap_or_default();
     let _ = writeln!(text, "| `--{flag}` | `{variable}` | `{}` | {help}{values} |", camel_case(flag));
-}
-
-fn camel_case(flag: &str) -> String {
-    let mut words = flag.split('-');
-    let mut name = words.next().unwrap_or_default().to_owned();
-    for word in words {
-        let (first, rest) = word.split_at(1);
-        name.push_str(&first.to_uppercase());
-        name.push_str(rest);
-    }
-    name
 }
 
 #[cfg(test)]

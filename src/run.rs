@@ -4,6 +4,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;
+use crate::check::check;
 use crate::config::Config;
 use crate::exit::Failure;
 use crate::logging;
@@ -14,7 +15,7 @@ use crate::output;
 /// # Errors
 /// What keeps it from starting, or the end of its sampler.
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
-    logging::install(&config.log, config.log_format)?;
+    logging::install(&config.log, config.log_format);
     runtime()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
@@ -41,11 +42,12 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(runtime.context("cannot start the runtime")?)
 }
 
-/// Prints the configuration in force.
+/// Prints the configuration in force, where `run` would start with it.
 ///
 /// # Errors
-/// What is wrong with it: `resolve` has said so already, so only printing can fail.
+/// As those of [`run`] before it begins.
 pub(crate) fn check_config(config: &Config) -> Result<(), Failure> {
+    check(config)?;
     let text = serde_yaml_ng::to_string(&config.to_options()).context("cannot print the configuration")?;
     output::show(&text);
     Ok(())

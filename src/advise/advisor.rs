@@ -63,20 +63,19 @@ impl Advisor {
     /// Takes in the latest snapshot whenever one is published, until it is aborted.
     pub(crate) async fn follow(self, published: Published, is_published: Arc<Notify>, beat: Beat) {
         loop {
-            beat.beat(ROUND);
             // Without a new snapshot, a round in which there is nothing to do.
-            if tokio::time::timeout(ROUND, is_published.notified()).await.is_err() {
-                continue;
-            }
+            let is_new = tokio::time::timeout(ROUND, is_published.notified()).await.is_ok();
             let latest = published.latest();
-            if self.lock().length_until(&latest).is_none() {
+            if !is_new || self.lock().length_until(&latest).is_none() {
+                beat.beat(ROUND);
                 continue;
             }
             let advisor = self.clone();
             // Reading /proc may wait; nothing else on this runtime does.
             let observed = tokio::task::spawn_blocking(move || advisor.lock().observe(latest)).await;
-            if let Err(error) = observed {
-                tracing::error!(%error, "a window of the advice is lost");
+            match observed {
+                Ok(()) => beat.beat(ROUND),
+                Err(error) => tracing::error!(%error, "a window of the advice is lost"),
             }
         }
     }

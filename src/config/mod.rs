@@ -3,30 +3,34 @@
 mod options;
 mod pinning;
 mod resolved;
+mod said;
 mod span;
+mod values;
 
 use std::path::Path;
 
 pub(crate) use options::{LogFormat, Options, PinningMode, PodSourceName, SchedTraceMode};
 pub(crate) use pinning::PinningConfig;
 pub(crate) use resolved::{Config, TlsFiles, chain};
+pub(crate) use said::{Said, camel_case};
 pub(crate) use span::Span;
 
 use crate::exit::Failure;
 
-/// Reads the configuration file; an absent path is an empty file.
+/// Reads the configuration file, and gives its text too; an absent path is an empty file.
 ///
 /// # Errors
 /// A file that cannot be read, is no YAML, or has an unknown key or value; the message names file, line and key.
-pub(crate) fn read_file(path: Option<&Path>) -> Result<Options, Failure> {
-    let Some(path) = path else { return Ok(Options::default()) };
+pub(crate) fn read_file(path: Option<&Path>) -> Result<(Options, String), Failure> {
+    let Some(path) = path else { return Ok((Options::default(), String::new())) };
     let place = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::config(format!("--config: cannot read {place}: {error}; correct the path")))?;
     if text.trim().is_empty() {
-        return Ok(Options::default());
+        return Ok((Options::default(), text));
     }
-    serde_yaml_ng::from_str(&text).map_err(|error| Failure::config(format!("{place}: {error}")))
+    let options = serde_yaml_ng::from_str(&text).map_err(|error| values::file_error(path, &text, &error))?;
+    Ok((options, text))
 }
 
 #[cfg(test)]
@@ -37,7 +41,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cpuwarden.yaml");
         std::fs::write(&path, text).unwrap();
-        read_file(Some(&path))
+        read_file(Some(&path)).map(|(options, _)| options)
     }
 
     #[test]
@@ -50,7 +54,7 @@ mod tests {
     #[test]
     fn an_unknown_key_is_named_with_its_line() {
         let error = file("listen: 127.0.0.1:1\nlissten: x\n").unwrap_err().to_string();
-        assert!(error.contains("lissten") && error.contains("line 2"), "{error}");
+        assert!(error.contains("lissten") && error.contains("cpuwarden.yaml:2: "), "{error}");
     }
 
     #[test]

@@ -183,7 +183,7 @@ options! {
     #[arg(skip)]
     authorization: Authorization,
 
-    /// What to log: error, warn, info, debug, trace, or per module as in sampler=debug,info [default: info]
+    /// What to log: off, error, warn, info, debug or trace, and per module as in sampler=debug,warn [default: info]
     #[arg(long, env = "CPUWARDEN_LOG", help_heading = "Logging", value_name = "FILTER")]
     log: String,
     /// How to log [default: text]

@@ -41,8 +41,12 @@ impl PinningConfig {
             authorization: options.authorization.clone().unwrap_or_default(),
         };
         settings.authorization.check().map_err(|error| Failure::config(format!("authorization: {}", chain(&error))))?;
-        if settings.share_floor == 0 || settings.best_effort_cpus == Some(0) {
-            return Err(Failure::config("--share-floor, --best-effort-cpus: a pool needs at least 1 CPU".to_owned()));
+        for (flag, cpus) in
+            [("--share-floor", Some(settings.share_floor)), ("--best-effort-cpus", settings.best_effort_cpus)]
+        {
+            if cpus == Some(0) {
+                return Err(Failure::config(format!("{flag}: a pool needs CPUs; give at least 1")));
+            }
         }
         let said = options.profiles.clone().unwrap_or_default();
         let profiles =

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use pods::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 
+use super::values::{check_texts, check_values};
 use super::{LogFormat, Options, PinningConfig, PodSourceName, SchedTraceMode, Span};
 use crate::exit::Failure;
+use crate::logging::LogFilter;
 
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9753);
 const MAX_SERIES: usize = 50_000;
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-const SAMPLE_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 /// Cores.
 const CPU_BUDGET: f64 = 0.02;
 /// 60 MiB of kernel memory, half of the chart's limit.
 const MAX_OPEN_FILES: u64 = 12_288;
 const ADVICE_AFTER: Duration = Duration::from_secs(300);
-const ADVICE_AFTER_AT_LEAST: Duration = Duration::from_secs(10);
 
 /// Share of the node's CPUs.
 const SCHED_TRACE_BUDGET: f64 = 0.01;
@@ -44,8 +44,10 @@ pub(crate) struct Config {
     pub(crate) sched_trace: SchedTraceMode,
     pub(crate) sched_trace_budget: f64,
     pub(crate) pods: PodConfig,
+    /// The node's name is not the host's.
+    pub(crate) node_name_said: bool,
     pub(crate) pinning: PinningConfig,
-    pub(crate) log: String,
+    pub(crate) log: LogFilter,
     pub(crate) log_format: LogFormat,
 }
 
@@ -62,6 +64,7 @@ impl Config {
     /// # Errors
     /// One line that names the option and the remedy.
     pub(crate) fn resolve(options: Options) -> Result<Self, Failure> {
+        check_texts(&options)?;
         let pods = pod_config(&options)?;
         let pinning = PinningConfig::resolve(&options)?;
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
@@ -86,47 +89,13 @@ impl Config {
             sched_trace: options.sched_trace.unwrap_or_default(),
             sched_trace_budget: options.sched_trace_budget.unwrap_or(SCHED_TRACE_BUDGET),
             pods,
+            node_name_said: options.node_name.is_some(),
             pinning,
-            log: options.log.unwrap_or_else(|| "info".to_owned()),
+            log: log_filter(options.log.as_deref().unwrap_or("info"))?,
             log_format: options.log_format.unwrap_or_default(),
         };
-        config.check()?;
+        check_values(&config)?;
         Ok(config)
-    }
-
-    fn check(&self) -> Result<(), Failure> {
-        let (interval, budget) = (self.sample_interval, self.sched_trace_budget);
-        if !(budget > 0.0 && budget <= 1.0) {
-            let text = format!("--sched-trace-budget: {budget} is no share above 0 and up to 1, such as 0.01");
-            return Err(Failure::config(text));
-        }
-        if !SAMPLE_INTERVALS.contains(&interval) {
-            let said = Span(interval);
-            return Err(Failure::config(format!("--sample-interval: {said} is not between 100ms and 60s")));
-        }
-        if self.advice_after < ADVICE_AFTER_AT_LEAST {
-            let said = Span(self.advice_after);
-            return Err(Failure::config(format!(
-                "--advice-after: {said} is too short to know a load; give at least 10s"
-            )));
-        }
-        if self.reconcile_interval < interval {
-            let (walk, tick) = (Span(self.reconcile_interval), Span(interval));
-            let text = format!("--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it");
-            return Err(Failure::config(text));
-        }
-        if !(self.cpu_budget > 0.0 && self.cpu_budget.is_finite()) {
-            let text = format!("--cpu-budget: {} is no number of cores above 0, such as 0.02", self.cpu_budget);
-            return Err(Failure::config(text));
-        }
-        if self.metrics_auth && self.tls.is_none() {
-            let text = "--metrics-auth needs --tls-cert and --tls-key, or tokens would travel in clear text";
-            return Err(Failure::config(text.to_owned()));
-        }
-        if self.max_series == 0 {
-            return Err(Failure::config("--max-series: 0 leaves nothing to expose; give at least 1".to_owned()));
-        }
-        Ok(())
     }
 
     /// Everything in force, in the form of the file.
@@ -168,19 +137,23 @@ impl Config {
             apiserver_url: self.pods.apiserver.url.clone(),
             apiserver_ca_file: self.pods.apiserver.ca_file.clone(),
             apiserver_token_file: self.pods.apiserver.token_file.clone(),
-            log: Some(self.log.clone()),
+            log: Some(self.log.to_string()),
             log_format: Some(self.log_format),
             ..self.pinning.to_options()
         }
     }
 }
 
+fn log_filter(text: &str) -> Result<LogFilter, Failure> {
+    LogFilter::parse(text).map_err(|error| Failure::config(format!("--log: {error}")))
+}
+
 fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<TlsFiles>, Failure> {
     match (certificate, key) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
-        (Some(_), None) => Err(Failure::config("--tls-cert needs --tls-key".into())),
-        (None, Some(_)) => Err(Failure::config("--tls-key needs --tls-cert".into())),
+        (Some(_), None) => Err(Failure::config("--tls-cert needs --tls-key; give both, or neither".into())),
+        (None, Some(_)) => Err(Failure::config("--tls-key needs --tls-cert; give both, or neither".into())),
     }
 }
 

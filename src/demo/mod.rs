@@ -27,7 +27,8 @@ use crate::agent::Agent;
 use crate::cli::DemoArgs;
 use crate::config::{Config, LogFormat, Options, SchedTraceMode};
 use crate::exit::Failure;
-use crate::{logging, run};
+use crate::logging::{self, LogFilter};
+use crate::run;
 
 use kubelet::Kubelet;
 use screen::Screen;
@@ -47,7 +48,7 @@ const ONE_TABLE_AFTER: Duration = Duration::from_secs(10);
 /// What keeps the agent or the embedded kubelet from starting, or ends the agent early.
 pub(crate) fn demo(args: &DemoArgs) -> Result<(), Failure> {
     // The page itself tells what is wrong with the pods.
-    logging::install("error", LogFormat::Text)?;
+    logging::install(&LogFilter::errors(), LogFormat::Text);
     run::runtime()?.block_on(play(args))
 }
 

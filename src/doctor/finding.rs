@@ -23,7 +23,11 @@ impl Level {
     }
 
     fn mark(self) -> char {
-        if self == Self::Good { '✓' } else { '✗' }
+        match self {
+            Self::Good => '✓',
+            Self::Lacking => '!',
+            Self::Broken => '✗',
+        }
     }
 }
 
@@ -89,13 +93,16 @@ impl fmt::Display for Report {
                 writeln!(out, "  {:<width$}  → {remedy}", "")?;
             }
         }
-        match (self.count(Level::Broken), self.count(Level::Lacking)) {
-            (0, 0) => writeln!(out, "\nnothing is missing"),
-            (0, lacking) => writeln!(out, "\nthe agent works here; optional and missing: {lacking}"),
-            (broken, lacking) => {
-                writeln!(out, "\nthe agent cannot do its job here: {broken} to mend, optional and missing: {lacking}")
-            }
-        }
+        let counted = |level, one: &str, many: &str| match self.count(level) {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            count => Some(format!("{count} {many}")),
+        };
+        let broken = counted(Level::Broken, "problem must be fixed", "problems must be fixed");
+        let lacking = counted(Level::Lacking, "optional feature is unavailable", "optional features are unavailable");
+        let said: Vec<String> = broken.into_iter().chain(lacking).collect();
+        let said = if said.is_empty() { "nothing is missing".to_owned() } else { said.join("; ") };
+        writeln!(out, "\n{said}")
     }
 }
 
@@ -117,7 +124,7 @@ mod tests {
     #[test]
     fn a_remedy_stands_below_its_finding() {
         let text = Report::new(vec![Finding::good("kernel", "6.1"), Finding::lacking("psi", "off").remedy("boot")]);
-        let lines = "✓ kernel  6.1\n✗ psi     off\n          → boot\n\nthe agent works here; optional and missing: 1\n";
+        let lines = "✓ kernel  6.1\n! psi     off\n          → boot\n\n1 optional feature is unavailable\n";
         assert_eq!(text.to_string(), lines);
     }
 }

@@ -130,7 +130,7 @@ fn export(metrics: &PinningMetrics, report: &Report) {
 pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
     let scope = if args.every_pod { Scope::EveryPod } else { Scope::Touched };
     let config = args.run.resolve()?;
-    crate::logging::install(&config.log, config.log_format)?;
+    crate::logging::install(&config.log, config.log_format);
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
     let drain = DrainConfig {
         hierarchy,

@@ -58,7 +58,9 @@ pub(crate) struct Pages {
 
 /// The pages of one snapshot.
 struct Rendered {
-    exposition: Box<Exposition>,
+    max_series: usize,
+    /// `None` while it renders, and after a rendering that panicked.
+    exposition: Option<Box<Exposition>>,
     sequence: u64,
     at: Instant,
     pages: Vec<Rendering>,
@@ -74,12 +76,7 @@ struct Rendering {
 
 impl Pages {
     pub(crate) fn new(sources: Sources, max_series: usize, interval: Duration) -> Self {
-        let rendered = Rendered {
-            exposition: Box::new(Exposition::new(max_series)),
-            sequence: 0,
-            at: Instant::now(),
-            pages: Vec::new(),
-        };
+        let rendered = Rendered { max_series, exposition: None, sequence: 0, at: Instant::now(), pages: Vec::new() };
         Self { sources, stale_after: STALE_AFTER.max(2 * interval), rendered: Mutex::new(rendered) }
     }
 
@@ -130,23 +127,15 @@ async fn on_exposition(
     rendered: &mut Rendered,
     work: impl FnOnce(&mut Exposition) -> anyhow::Result<Vec<u8>> + Send + 'static,
 ) -> anyhow::Result<Bytes> {
-    // In the case of a panic an exposition of no series is left; it is replaced by that of the next good rendering.
-    let mut exposition = std::mem::replace(&mut rendered.exposition, Box::new(Exposition::new(usize::MAX)));
-    let max_series = exposition.max_series();
+    let max_series = rendered.max_series;
+    let mut exposition = rendered.exposition.take().unwrap_or_else(|| Box::new(Exposition::new(max_series)));
     let done = tokio::task::spawn_blocking(move || {
         let page = work(&mut exposition);
         (exposition, page)
     });
-    match done.await {
-        Ok((exposition, page)) => {
-            rendered.exposition = exposition;
-            Ok(page?.into())
-        }
-        Err(error) => {
-            rendered.exposition = Box::new(Exposition::new(max_series));
-            Err(error).context("the page cannot be rendered")
-        }
-    }
+    let (exposition, page) = done.await.context("the page cannot be rendered")?;
+    rendered.exposition = Some(exposition);
+    Ok(page?.into())
 }
 
 impl Sources {

@@ -50,10 +50,12 @@ impl Part {
     }
 }
 
+type Parts = Vec<(Part, Arc<Pulse>)>;
+
 /// The parts that are watched. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Watchdog {
-    parts: Arc<Mutex<Vec<(Part, Arc<Pulse>)>>>,
+    parts: Arc<Mutex<Parts>>,
     began: Instant,
 }
 
@@ -134,7 +136,7 @@ impl Watchdog {
         millis(self.began.elapsed())
     }
 
-    fn parts(&self) -> MutexGuard<'_, Vec<(Part, Arc<Pulse>)>> {
+    fn parts(&self) -> MutexGuard<'_, Parts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

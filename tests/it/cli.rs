@@ -63,7 +63,7 @@ fn an_unknown_key_is_named_with_file_and_line() {
     let file = dir.path().join("c.yaml");
     fs::write(&file, "listen: 127.0.0.1:0\nsampleIntervall: 1s\n").unwrap();
     let file = file.to_str().unwrap();
-    assert_refused(&["run", "--config", file], 64, &[file, "sampleIntervall", "line 2", "sampleInterval"]);
+    assert_refused(&["run", "--config", file], 64, &[&format!("{file}:2: "), "sampleIntervall", "sampleInterval"]);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_wrong_flag_or_value_is_named() {
     assert_refused(&["run", "--pod-source=etcd"], 64, &["--pod-source", "kubelet"]);
     let (code, line) = refused(&["run"], &[("CPUWARDEN_LISTEN", "here")]);
     assert_eq!(code, 64, "{line}");
-    assert!(line.contains("here"), "{line}");
+    assert!(line.contains("CPUWARDEN_LISTEN") && line.contains("here") && !line.contains("--listen"), "{line}");
 }
 
 #[test]

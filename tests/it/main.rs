@@ -7,6 +7,7 @@
 
 mod advice;
 mod arrows;
+mod bad_inputs;
 mod cli;
 mod demo;
 mod deploy;

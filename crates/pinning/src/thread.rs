@@ -27,7 +27,7 @@ pub enum Round {
     /// Nothing: the pods are not known yet, or the pinner could not be set up again.
     Waited,
     /// A pass.
-    Passed(Report),
+    Passed(Box<Report>),
     /// It panicked; the next round is that of a new pinner.
     Panicked,
 }
@@ -114,7 +114,7 @@ fn pass_until_stopped(
                 let given: CpuSet = resources.all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
                 pinner.set_resources(resources);
                 pinner.set_policy(pods.cpu_manager_policy());
-                Round::Passed(pinner.pass(&pods.index(), &given, &mut log))
+                Round::Passed(Box::new(pinner.pass(&pods.index(), &given, &mut log)))
             }
             false => Round::Waited,
         });

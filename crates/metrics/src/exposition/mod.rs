@@ -81,12 +81,6 @@ impl Exposition {
         &self.page
     }
 
-    /// The cap.
-    #[must_use]
-    pub fn max_series(&self) -> usize {
-        self.max_series
-    }
-
     /// The page that was rendered last, to be kept by the caller; the next one gets a new buffer.
     pub fn take_page(&mut self) -> Vec<u8> {
         let length = self.page.len();

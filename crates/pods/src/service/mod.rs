@@ -96,6 +96,14 @@ impl PodService {
         Sources::of(config, &Arc::default()).map(drop)
     }
 
+    /// Checks where the API server is, for other purposes than pods.
+    ///
+    /// # Errors
+    /// It is not configured and this is no pod, or its CA or token cannot be read.
+    pub fn validate_apiserver(config: &PodConfig) -> Result<(), ConfigError> {
+        ApiServerConnection::new(config, Arc::default())?.validate()
+    }
+
     /// Starts asking. Returns at once; the first index comes when a source has answered.
     ///
     /// # Errors

@@ -58,6 +58,12 @@ impl ApiServerConnection {
         })
     }
 
+    /// Whether CA and token can be read.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        let files = [("--apiserver-ca-file", &self.ca_file), ("--apiserver-token-file", &self.token_file)];
+        files.into_iter().try_for_each(|(setting, path)| crate::config::read_named(setting, path).map(drop))
+    }
+
     /// The server's address.
     pub(crate) fn url(&self) -> String {
         self.url.to_string()

@@ -1,0 +1,68 @@
+//! The configuration against this machine: what `run` needs before it begins, and what `check-config` finds out by it.
+
+use std::path::Path;
+
+use cgroupfs::{Hierarchy, node};
+use pods::{ConfigError, PodService};
+
+use crate::config::{Config, PinningMode, chain};
+use crate::exit::Failure;
+use crate::serve::Identity;
+
+/// CPUs of the share pool where nothing else is said: also on smaller machines.
+const SMALL_FLOOR: usize = 2;
+
+/// What was found good.
+pub(crate) struct Checked {
+    pub(crate) hierarchy: Hierarchy,
+    pub(crate) identity: Option<Identity>,
+}
+
+/// Checks everything that must be there before the agent starts.
+///
+/// # Errors
+/// The option that cannot work here, and the remedy.
+pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
+    directory("--proc-root", &config.proc_root)?;
+    directory("--sys-root", &config.sys_root)?;
+    let no_hierarchy = |error| Failure::node(format!("--cgroup-root: {}", chain(&error)));
+    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(no_hierarchy)?;
+    let identity = config.tls.clone().map(Identity::load).transpose()?;
+    for (flag, is_wanted) in [("--metrics-auth", config.metrics_auth), ("--events", config.pinning.events)] {
+        if is_wanted {
+            let needs = |error| match error {
+                ConfigError::Missing { setting, .. } => format!("{flag} needs {setting}; give it"),
+                error => chain(&error),
+            };
+            PodService::validate_apiserver(&config.pods).map_err(|error| Failure::config(needs(error)))?;
+        }
+    }
+    check_cpus(config)?;
+    Ok(Checked { hierarchy, identity })
+}
+
+fn directory(flag: &str, path: &Path) -> Result<(), Failure> {
+    let remedy = "mount the node's, or correct the path";
+    match std::fs::read_dir(path) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::config(format!("{flag}: {}: {error}; {remedy}", path.display()))),
+    }
+}
+
+/// CPUs that are spoken of must exist.
+fn check_cpus(config: &Config) -> Result<(), Failure> {
+    let pinning = &config.pinning;
+    // A recorded or very small sysfs may not say which there are; pinning says so itself where it is wanted.
+    let Ok(possible) = node::cpu_list(&config.sys_root, "possible") else { return Ok(()) };
+    let absent = pinning.reserved.difference(&possible);
+    if !absent.is_empty() {
+        let text = format!("--reserved-cpus: this machine has no CPU {absent}, only {possible}; leave them out");
+        return Err(Failure::config(text));
+    }
+    let floor = pinning.settings.share_floor;
+    if pinning.mode != PinningMode::Off && floor > SMALL_FLOOR && floor > possible.len() {
+        let text = format!("--share-floor: {floor} CPUs of only {}; lower it", possible.len());
+        return Err(Failure::config(text));
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Where each value was said: by a flag, a variable of the environment, or a line of the file. Errors name that place.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::exit::Failure;
+
+/// What was said, and where. An option that was said nowhere is named by its flag.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// Flags of the command line, without their values.
+    flags: Vec<String>,
+    /// Variables of the environment that are set.
+    variables: Vec<String>,
+    file: Option<(PathBuf, BTreeMap<String, usize>)>,
+}
+
+impl Said {
+    /// What this process was given, with the text of its configuration file.
+    pub(crate) fn here(file: Option<(&Path, &str)>) -> Self {
+        let args = std::env::args_os().skip(1).filter_map(|arg| arg.into_string().ok());
+        let flags = args.filter_map(|arg| Some(format!("--{}", arg.strip_prefix("--")?.split('=').next()?))).collect();
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+        Self { flags, variables, file: file.map(|(path, text)| (path.to_owned(), keys(text))) }
+    }
+
+    /// The failure with the place of the option that its text begins with.
+    pub(crate) fn locate(&self, failure: Failure) -> Failure {
+        failure.map(|text| self.located(text))
+    }
+
+    fn located(&self, text: String) -> String {
+        let is_part = |char: char| char.is_ascii_alphanumeric() || char == '-';
+        let end = text.find(|char| !is_part(char)).unwrap_or(text.len());
+        let (name, rest) = text.split_at(end);
+        match self.place(name) {
+            Some(place) => format!("{place}{rest}"),
+            None => text,
+        }
+    }
+
+    /// The place of an option that was not said by its flag. Of those that only the file has, the name is the key.
+    fn place(&self, name: &str) -> Option<String> {
+        let flag = name.strip_prefix("--");
+        if self.flags.iter().any(|said| said == name) {
+            return None;
+        }
+        if let Some(variable) = flag.map(variable).filter(|variable| self.variables.contains(variable)) {
+            return Some(variable);
+        }
+        let (path, lines) = self.file.as_ref()?;
+        let key = flag.map_or_else(|| name.to_owned(), camel_case);
+        let line = lines.get(&key)?;
+        Some(format!("{}:{line}: {key}", path.display()))
+    }
+
+    /// The variable by which this flag was said, where it was.
+    pub(crate) fn variable_of(&self, flag: &str) -> Option<String> {
+        let by_variable = |name: &str| Some(variable(name)).filter(|variable| self.variables.contains(variable));
+        if self.flags.iter().any(|said| said == flag) { None } else { by_variable(flag.strip_prefix("--")?) }
+    }
+}
+
+/// The keys at the top of a YAML text and their lines.
+pub(super) fn keys(text: &str) -> BTreeMap<String, usize> {
+    let lines = text.lines().enumerate();
+    let keys = lines.filter_map(|(at, line)| {
+        let key = line.split_once(':')?.0.trim_end().trim_matches(['"', '\'']);
+        let is_key = !key.is_empty() && key.chars().all(|char| char.is_ascii_alphanumeric());
+        is_key.then(|| (key.to_owned(), at + 1))
+    });
+    keys.collect()
+}
+
+/// `sample-interval` as a variable.
+fn variable(flag: &str) -> String {
+    format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase())
+}
+
+/// `sample-interval` as a key of the file.
+pub(crate) fn camel_case(flag: &str) -> String {
+    let mut words = flag.split('-');
+    let mut name = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut chars = word.chars();
+        name.extend(chars.next().map(|first| first.to_ascii_uppercase()));
+        name.push_str(chars.as_str());
+    }
+    name
+}
+
+/// A key of the file as its flag.
+pub(super) fn flag(key: &str) -> String {
+    let mut flag = String::from("--");
+    for char in key.chars() {
+        if char.is_ascii_uppercase() {
+            flag.push('-');
+        }
+        flag.push(char.to_ascii_lowercase());
+    }
+    flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> Said {
+        let file = "# the agent\nlisten: 127.0.0.1:1\n\nsampleInterval: 1ms\nprofiles:\n  - name: web\n";
+        Said {
+            flags: vec!["--listen".to_owned()],
+            variables: vec!["CPUWARDEN_MAX_SERIES".to_owned(), "CPUWARDEN_LISTEN".to_owned()],
+            file: Some(("/etc/c.yaml".into(), keys(file))),
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_strongest_place_that_said_it() {
+        let cases = [
+            ("--listen: in use", "--listen: in use"),
+            ("--max-series: 0 is too few", "CPUWARDEN_MAX_SERIES: 0 is too few"),
+            ("--sample-interval: too short", "/etc/c.yaml:4: sampleInterval: too short"),
+            ("--sample-interval needs --x", "/etc/c.yaml:4: sampleInterval needs --x"),
+            ("profiles: web", "/etc/c.yaml:5: profiles: web"),
+            ("--cgroup-root: no hierarchy", "--cgroup-root: no hierarchy"),
+            ("something else", "something else"),
+        ];
+        for (text, located) in cases {
+            assert_eq!(said().located(text.to_owned()), located);
+        }
+    }
+
+    #[test]
+    fn names_of_flags_and_keys_are_one() {
+        for flag_name in ["--log", "--kubelet-insecure-skip-verify", "--tls-cert"] {
+            assert_eq!(flag(&camel_case(&flag_name[2..])), flag_name);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What can be said against values without a look at this machine: each with the option, the value and the remedy.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use super::said::{flag, keys};
+use super::{Config, Options, Span};
+use crate::exit::Failure;
+
+/// Options for which an empty text has a meaning: none.
+const MAY_BE_EMPTY: &[&str] = &["reservedCpus", "cpusetOwnerNamespaces"];
+/// Longest name of a node (RFC 1123).
+const NODE_NAME: usize = 253;
+
+const fn seconds(from: u64, to: u64) -> RangeInclusive<Duration> {
+    Duration::from_secs(from)..=Duration::from_secs(to)
+}
+
+/// Against texts that cannot have been meant, whatever their option.
+pub(super) fn check_texts(options: &Options) -> Result<(), Failure> {
+    let said = serde_json::to_value(options)
+        .map_err(|error| Failure::config(format!("an option is not UTF-8: {error}; rename the file or directory")))?;
+    let texts = said.as_object().into_iter().flatten();
+    for (key, text) in texts.filter_map(|(key, value)| Some((key, value.as_str()?))) {
+        check_text(key, text).map_err(|why| Failure::config(format!("{}: {why}", flag(key))))?;
+    }
+    Ok(())
+}
+
+fn check_text(key: &str, text: &str) -> Result<(), String> {
+    if text.trim().is_empty() && !MAY_BE_EMPTY.contains(&key) {
+        return Err("is empty; give a value, or leave it out".to_owned());
+    }
+    if let Some((_, rest)) = text.split_once("$(").or_else(|| text.split_once("${")) {
+        let name = rest.split([')', '}']).next().unwrap_or_default();
+        return Err(format!(
+            "{text:?} has an unexpanded variable; define {name} in the container's env, before what refers to it"
+        ));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(format!("{text:?} has a control character; write it again without"));
+    }
+    Ok(())
+}
+
+/// Against values of the resolved configuration.
+pub(super) fn check_values(config: &Config) -> Result<(), Failure> {
+    let checks = [check_times(config), check_numbers(config), check_names(config)];
+    checks.into_iter().collect::<Result<(), String>>().map_err(Failure::config)
+}
+
+fn check_times(config: &Config) -> Result<(), String> {
+    let interval = config.sample_interval;
+    let sample = Duration::from_millis(100)..=Duration::from_secs(60);
+    within("--sample-interval", interval, &sample)?;
+    if config.reconcile_interval < interval {
+        let (walk, tick) = (Span(config.reconcile_interval), Span(interval));
+        return Err(format!("--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it"));
+    }
+    within(
+        "--reconcile-interval",
+        config.reconcile_interval,
+        &(Duration::from_millis(100)..=Duration::from_secs(3600)),
+    )?;
+    within("--advice-after", config.advice_after, &seconds(10, 7 * 86_400))?;
+    within("--pod-poll-interval", config.pods.poll_interval, &seconds(1, 3600))
+}
+
+fn within(flag: &str, said: Duration, range: &RangeInclusive<Duration>) -> Result<(), String> {
+    if range.contains(&said) {
+        return Ok(());
+    }
+    let (from, to) = (Span(*range.start()), Span(*range.end()));
+    Err(format!("{flag}: {} is out of range: expected a time from {from} to {to}", Span(said)))
+}
+
+fn check_numbers(config: &Config) -> Result<(), String> {
+    let (share, cores) = (config.sched_trace_budget, config.cpu_budget);
+    if !(share > 0.0 && share <= 1.0) {
+        return Err(format!("--sched-trace-budget: {share} is out of range: expected a fraction in (0, 1], e.g. 0.01"));
+    }
+    if !(cores > 0.0 && cores.is_finite()) {
+        return Err(format!("--cpu-budget: {cores} is out of range: expected a number of cores above 0, e.g. 0.02"));
+    }
+    if config.max_series == 0 {
+        return Err("--max-series: 0 leaves nothing to expose; give at least 1".to_owned());
+    }
+    if config.metrics_auth && config.tls.is_none() {
+        return Err("--metrics-auth needs --tls-cert and --tls-key, or tokens would travel in clear text".to_owned());
+    }
+    Ok(())
+}
+
+fn check_names(config: &Config) -> Result<(), String> {
+    if let Some(kubepods) = &config.kubepods
+        && kubepods.split('/').any(|part| matches!(part, "" | "." | ".."))
+    {
+        return Err(format!("--kubepods: {kubepods:?} is no path below the hierarchy, e.g. kubepods.slice"));
+    }
+    let is_name = |name: &str| {
+        let is_part = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '.');
+        name.len() <= NODE_NAME && name.chars().all(is_part)
+    };
+    match &config.pods.node_name {
+        // The host's own name need not be the node's.
+        Some(name) if config.node_name_said && !is_name(name) => {
+            Err(format!("--node-name: {name:?} is no node name: expected a DNS name in lower case, e.g. node-1"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An error in the file, with its place as in a compiler's message.
+pub(super) fn file_error(path: &Path, text: &str, error: &serde_yaml_ng::Error) -> Failure {
+    let said = error.to_string();
+    let message = said.split(" at line ").next().unwrap_or(&said);
+    let Some(line) = error.location().map(|place| place.line()) else {
+        return Failure::config(format!("{}: {message}; correct the file", path.display()));
+    };
+    let place = format!("{}:{line}", path.display());
+    match keys(text).into_iter().find(|(_, at)| *at == line) {
+        Some((key, _)) if !message.starts_with(&key) && !message.starts_with("unknown field") => {
+            Failure::config(format!("{place}: {key}: {message}; correct the file"))
+        }
+        _ => Failure::config(format!("{place}: {message}; correct the file")),
+    }
+}

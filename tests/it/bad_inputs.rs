@@ -1,0 +1,276 @@
+//! Bad values, each said by a flag, a variable and the file: refused by `run` and `check-config` alike, in one line that
+//! names the place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rcgen::KeyPair;
+use tempfile::TempDir;
+
+use crate::support::binary;
+
+const BAD: i32 = 64;
+const NO_HIERARCHY: i32 = 72;
+
+/// Flag, value, exit code, and a word of the message.
+const CASES: &[(&str, &str, i32, &str)] = &[
+    ("listen", "here", BAD, "socket address"),
+    ("listen", "127.0.0.1", BAD, "socket address"),
+    ("listen", "127.0.0.1:99999", BAD, "socket address"),
+    ("listen", "$(POD_IP):9753", BAD, "socket address"),
+    ("max-series", "0", BAD, "at least 1"),
+    ("max-series", "-1", BAD, "-1"),
+    ("max-series", "many", BAD, "many"),
+    ("cadvisor-metrics", "perhaps", BAD, "perhaps"),
+    ("metrics-auth", "true", BAD, "clear text"),
+    ("tls-cert", "/nosuch", BAD, "needs --tls-key"),
+    ("tls-key", "/nosuch", BAD, "needs --tls-cert"),
+    ("cgroup-root", "/nosuch", NO_HIERARCHY, "no cgroup hierarchy"),
+    ("cgroup-root", "/proc", NO_HIERARCHY, "no cgroup hierarchy"),
+    ("cgroup-root", "$(ROOT)", BAD, "ROOT"),
+    ("proc-root", "/nosuch", BAD, "No such file"),
+    ("proc-root", "/etc/hostname", BAD, "Not a directory"),
+    ("sys-root", "/nosuch", BAD, "No such file"),
+    ("kubepods", "../..", BAD, "kubepods.slice"),
+    ("kubepods", "a/../b", BAD, "kubepods.slice"),
+    ("kubepods", "a//b", BAD, "kubepods.slice"),
+    ("kubepods", "/", BAD, "kubepods.slice"),
+    ("kubepods", "./kubepods", BAD, "kubepods.slice"),
+    ("node-name", "Node_1", BAD, "lower case"),
+    ("node-name", "two words", BAD, "lower case"),
+    ("node-name", "$(NODE_NAME)", BAD, "NODE_NAME"),
+    ("node-name", "${NODE_NAME}", BAD, "NODE_NAME"),
+    ("sample-interval", "1ms", BAD, "100ms"),
+    ("sample-interval", "0s", BAD, "100ms"),
+    ("sample-interval", "61s", BAD, "1m"),
+    ("sample-interval", "1", BAD, "250ms"),
+    ("sample-interval", "fast", BAD, "250ms"),
+    ("sample-interval", "-1s", BAD, "250ms"),
+    ("sample-interval", "1s 1", BAD, "250ms"),
+    ("reconcile-interval", "10ms", BAD, "--sample-interval"),
+    ("reconcile-interval", "2h", BAD, "1h"),
+    ("reconcile-interval", "0s", BAD, "--sample-interval"),
+    ("cpu-budget", "0", BAD, "above 0"),
+    ("cpu-budget", "-1", BAD, "above 0"),
+    ("cpu-budget", "much", BAD, "much"),
+    ("max-open-files", "-5", BAD, "-5"),
+    ("max-open-files", "all", BAD, "all"),
+    ("advice-after", "9s", BAD, "10s"),
+    ("advice-after", "8days", BAD, "7days"),
+    ("sched-trace", "maybe", BAD, "maybe"),
+    ("sched-trace-budget", "0", BAD, "(0, 1]"),
+    ("sched-trace-budget", "1.5", BAD, "(0, 1]"),
+    ("sched-trace-budget", "-0.1", BAD, "(0, 1]"),
+    ("sched-trace-budget", "1%", BAD, "1%"),
+    ("pod-source", "etcd", BAD, "etcd"),
+    ("pod-poll-interval", "0s", BAD, "1s"),
+    ("pod-poll-interval", "2h", BAD, "1h"),
+    ("kubelet-url", "https://$(NODE_IP):10250", BAD, "NODE_IP"),
+    ("kubelet-client-cert-file", "/nosuch", BAD, "--kubelet-client-key-file"),
+    ("kubelet-client-key-file", "/nosuch", BAD, "--kubelet-client-cert-file"),
+    ("kubelet-token-file", "$(TOKEN)", BAD, "TOKEN"),
+    ("kubelet-insecure-skip-verify", "no!", BAD, "no!"),
+    ("events", "sometimes", BAD, "sometimes"),
+    ("pinning", "yes", BAD, "yes"),
+    ("reserved-cpus", "3-1", BAD, "0-1,8"),
+    ("reserved-cpus", "first", BAD, "0-1,8"),
+    ("reserved-cpus", "8191", BAD, "no CPU 8191"),
+    ("share-floor", "0", BAD, "at least 1"),
+    ("share-floor", "two", BAD, "two"),
+    ("best-effort-cpus", "0", BAD, "at least 1"),
+    ("numa-strategy", "best", BAD, "best"),
+    ("state-dir", "$(STATE)", BAD, "STATE"),
+    ("log", "", BAD, "is empty"),
+    ("kubepods", "", BAD, "is empty"),
+    ("node-name", " ", BAD, "is empty"),
+    ("log", "warning", BAD, "warn"),
+    ("log", "loud", BAD, "info"),
+    ("log", "info,", BAD, "info"),
+    ("log", "smpler=debug", BAD, "sampler"),
+    ("log", "sampler=loud", BAD, "debug"),
+    ("log-format", "xml", BAD, "xml"),
+];
+
+/// Exit code and standard error.
+fn outcome(command: &mut Command) -> (i32, String) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let output = child.wait_with_output().unwrap();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn command(subcommand: &str, flag: &str) -> Command {
+    let mut command = Command::new(binary());
+    command.arg(subcommand);
+    let fixed = [("pod-source", "none"), ("listen", "127.0.0.1:0"), ("sched-trace", "off")];
+    for (name, value) in fixed.into_iter().filter(|(name, _)| *name != flag) {
+        command.arg(format!("--{name}={value}"));
+    }
+    command
+}
+
+#[track_caller]
+fn assert_refused(command: &mut Command, code: i32, words: &[&str]) {
+    let (found, text) = outcome(command);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("cpuwarden: ")).collect();
+    assert!(found == code && lines.len() == 1, "exit code {found}, wanted {code}, of {command:?}: {text}");
+    for word in words {
+        assert!(lines[0].contains(word), "{word:?} is not in {:?}, of {command:?}", lines[0]);
+    }
+}
+
+#[test]
+fn a_bad_flag_is_refused_by_run_and_check_config_alike() {
+    for (flag, value, code, word) in CASES {
+        for subcommand in ["run", "check-config"] {
+            let place = format!("--{flag}");
+            assert_refused(command(subcommand, flag).arg(format!("--{flag}={value}")), *code, &[&place, word]);
+        }
+    }
+}
+
+#[test]
+fn a_bad_variable_is_named_as_such() {
+    for (flag, value, code, word) in CASES {
+        let variable = format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase());
+        assert_refused(command("check-config", flag).env(&variable, value), *code, &[&variable, word]);
+    }
+}
+
+#[test]
+fn a_bad_line_of_the_file_is_named_with_its_number() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("cpuwarden.yaml");
+    for (flag, value, code, word) in CASES {
+        let is_plain = value.parse::<f64>().is_ok() || ["true", "false"].contains(value);
+        let value = if is_plain { (*value).to_owned() } else { serde_json::to_string(value).unwrap() };
+        fs::write(&file, format!("# one line before\n{}: {value}\n", camel_case(flag))).unwrap();
+        let place = format!("{}:2: {}", file.display(), camel_case(flag));
+        assert_refused(
+            command("check-config", flag).arg(format!("--config={}", file.display())),
+            *code,
+            &[&place, word],
+        );
+    }
+}
+
+fn camel_case(flag: &str) -> String {
+    let mut words = flag.split('-');
+    let first = words.next().unwrap().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+}
+
+#[test]
+fn a_file_that_is_none_is_named() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("c.yaml");
+    let cases = [
+        ("listen: [", ":1"),
+        ("- a\n- b\n", ":1"),
+        ("logFormat: text\nlogFormat: json\n", "logFormat"),
+        ("listne: 127.0.0.1:1\n", ":1: unknown field `listne`"),
+        ("profiles:\n  - name: web\n    colour: red\n", "colour"),
+        ("log: info\nprofiles: [{name: all, selector: {}, qosClass: LSR}]\n", ":2: profiles"),
+        ("sampleInterval: {}\n", "sampleInterval"),
+    ];
+    for (text, word) in cases {
+        fs::write(&file, text).unwrap();
+        let arg = format!("--config={}", file.display());
+        assert_refused(command("check-config", "").arg(&arg), BAD, &[file.to_str().unwrap(), word]);
+    }
+    for path in ["/nosuch/c.yaml", "/proc"] {
+        assert_refused(command("run", "").arg(format!("--config={path}")), BAD, &["--config", path]);
+    }
+}
+
+#[test]
+fn help_is_that_of_the_subcommand() {
+    assert_refused(command("run", "").arg("--no-such"), BAD, &["--no-such", "see cpuwarden run --help"]);
+    assert_refused(Command::new(binary()).args(["advise", "--output=pdf"]), BAD, &["pdf", "cpuwarden advise --help"]);
+    assert_refused(Command::new(binary()).arg("--no-such"), BAD, &["see cpuwarden --help"]);
+    assert_refused(Command::new(binary()).arg("nosuch"), BAD, &["nosuch", "see cpuwarden --help"]);
+}
+
+#[test]
+fn options_of_other_commands_are_checked_too() {
+    for (args, word) in [
+        (&["demo", "--duration=0s"][..], "at least 1s"),
+        (&["demo", "--duration=soon"], "250ms"),
+        (&["demo", "--once=1"], "3"),
+        (&["advise", "--address=here"], "socket address"),
+        (&["advise", "--namespace="], "--namespace"),
+        (&["advise", "--pod="], "--pod"),
+        (&["doctor", "--log=loud"], "info"),
+        (&["topology", "--kubepods=.."], "kubepods.slice"),
+        (&["pins", "--state-dir=$(STATE)"], "STATE"),
+        (&["drain", "--sample-interval=0s"], "100ms"),
+    ] {
+        assert_refused(Command::new(binary()).args(args), BAD, &[word]);
+    }
+}
+
+/// Writes a certificate that is its own CA, with its key.
+fn certificate(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let files = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
+    fs::write(&files.0, certificate.pem()).unwrap();
+    fs::write(&files.1, key.serialize_pem()).unwrap();
+    files
+}
+
+#[test]
+fn tls_files_are_named_with_what_is_wrong_with_them() {
+    let directory = TempDir::new().unwrap();
+    let (good, key) = certificate(directory.path(), "good");
+    let (_, other_key) = certificate(directory.path(), "other");
+    let (empty, noise) = (directory.path().join("empty"), directory.path().join("noise"));
+    fs::write(&empty, "").unwrap();
+    fs::write(&noise, "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n").unwrap();
+    let nosuch = PathBuf::from("/nosuch/tls.crt");
+    for (certificate, key, flag, named, word) in [
+        (&empty, &key, "--tls-cert", &empty, "no certificate in this file"),
+        (&key, &key, "--tls-cert", &key, "no certificate in this file"),
+        (&noise, &key, "--tls-cert", &noise, "not PEM"),
+        (&nosuch, &key, "--tls-cert", &nosuch, "No such file"),
+        (&good, &empty, "--tls-key", &empty, "no private key in this file"),
+        (&good, &good, "--tls-key", &good, "no private key in this file"),
+        (&good, &nosuch, "--tls-key", &nosuch, "No such file"),
+        (&good, &other_key, "--tls-key", &other_key, "not the key of the certificate"),
+    ] {
+        for subcommand in ["run", "check-config"] {
+            let args = [format!("--tls-cert={}", certificate.display()), format!("--tls-key={}", key.display())];
+            let place = format!("{flag}: {}", named.display());
+            assert_refused(command(subcommand, "").args(args), BAD, &[&place, word]);
+        }
+    }
+}
+
+#[test]
+fn what_a_source_needs_is_refused_where_it_lacks() {
+    for (args, words) in [
+        (&["--pod-source=readonly"][..], &["--pod-source", "--kubelet-readonly-url"][..]),
+        (&["--pod-source=kubelet", "--kubelet-url=ftp://a"], &["--kubelet-url", "https://host:port"]),
+        (&["--pod-source=kubelet", "--kubelet-url=https://a/b"], &["--kubelet-url", "https://host:port"]),
+        (&["--pod-source=kubelet", "--kubelet-ca-file=/nosuch"], &["--kubelet-ca-file", "/nosuch"]),
+        (&["--pod-source=none", "--events"], &["--events", "--apiserver-url"]),
+        (
+            &["--pod-source=none", "--events", "--apiserver-url=https://a", "--apiserver-ca-file=/nosuch"],
+            &["--apiserver-ca-file"],
+        ),
+    ] {
+        for subcommand in ["run", "check-config"] {
+            let mut command = Command::new(binary());
+            command.args([subcommand, "--listen=127.0.0.1:0"]).args(args).env_remove("KUBERNETES_SERVICE_HOST");
+            assert_refused(&mut command, BAD, words);
+        }
+    }
+}
