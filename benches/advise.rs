@@ -2,7 +2,8 @@
 //!
 //! - memory of 6 h of one-second windows of 500 containers, each with a quota (the promise: 16 MiB at most)
 //! - a minute of windows of 500 containers through every candidate: idle, bursts, and busy in every period, the latter two
-//!   also by the shape that their work was seen in (the promise: 50 ms a minute)
+//!   also by a usage trace (the promise: 50 ms a minute); bursts that no trace resembles, and bursts in CFS periods of 10 ms,
+//!   of which a window has ten times as many
 //! - a new process to its runtime (the promise: 100 µs), with an executable that is seen for the first time, and one that
 //!   is known: this bench, `sleep`, and what is installed of a JVM, Node.js and Python
 //!
@@ -32,12 +33,15 @@ fn main() {
     };
     // Threads that run at once, of each twelve readings in how many, and CPU time of a window, ms.
     let shaped = |threads: u64, busy: u64, used_ms, periods| (window(used_ms, periods), Some(shape(threads, busy)));
+    let short = (Window { period_ns: 10_000_000, ..window(170, 60) }, Some(shape(2, 1)));
     let cases = [
         ("idle", (window(0, 0), None)),
         ("a burst of 30 ms", (window(30, 2), None)),
         ("busy", (window(1700, 10), None)),
-        ("bursts with their shape", shaped(2, 1, 170, 6)),
-        ("busy with its shape", shaped(2, 10, 1700, 10)),
+        ("bursts with their trace", shaped(2, 1, 170, 6)),
+        ("busy with its trace", shaped(2, 10, 1700, 10)),
+        ("bursts unlike the trace", shaped(2, 1, 1000, 10)),
+        ("bursts in periods of 10 ms", short),
     ];
     for (name, (window, shape)) in cases {
         let mut histories = vec![History::default(); CONTAINERS];

@@ -70,6 +70,8 @@ pub(crate) struct Demand {
     pub(crate) slots: Slots,
     /// The most that comes up in a period, nanoseconds.
     pub(crate) most_ns: f64,
+    /// CPU time of the whole window, nanoseconds.
+    pub(crate) total_ns: f64,
     /// Periods that the kernel would count if nothing were throttled, and the timer stood still before.
     periods: u32,
     pub(crate) arrival: Arrival,
@@ -80,7 +82,8 @@ impl Demand {
     pub(crate) fn new(work_ns: Box<[f64]>, parallelism: f64, slots: Slots) -> Self {
         let most_ns = work_ns.iter().copied().fold(0.0, f64::max);
         let arrival = if slots.is_coarse && most_ns > EPSILON_NS { Arrival::Unknown } else { Arrival::Traced };
-        let mut demand = Self { work_ns, parallelism, slots, most_ns, periods: 0, arrival };
+        let total_ns = work_ns.iter().sum::<f64>() * f64::from(slots.repeats);
+        let mut demand = Self { work_ns, parallelism, slots, most_ns, total_ns, periods: 0, arrival };
         // After a period with work the timer fires once with nothing to do, and stops.
         let is_counted = |slot: &u32| demand.is_active(*slot) || *slot > 0 && demand.is_active(*slot - 1);
         demand.periods = (0..slots.count()).filter(is_counted).count() as u32;
@@ -90,7 +93,7 @@ impl Demand {
     /// No new work.
     pub(crate) fn none(slots: Slots) -> Self {
         let work_ns = Box::default();
-        Self { work_ns, parallelism: 1.0, slots, most_ns: 0.0, periods: 0, arrival: Arrival::Traced }
+        Self { work_ns, parallelism: 1.0, slots, most_ns: 0.0, total_ns: 0.0, periods: 0, arrival: Arrival::Traced }
     }
 
     /// The same in every period.
@@ -117,11 +120,6 @@ impl Demand {
     /// What comes up in one period, nanoseconds.
     pub(crate) fn work_ns(&self, slot: u32) -> f64 {
         self.work_ns.get((slot % self.slots.pattern) as usize).copied().unwrap_or(0.0)
-    }
-
-    /// CPU time of the whole window, nanoseconds.
-    pub(crate) fn total_ns(&self) -> f64 {
-        self.work_ns.iter().sum::<f64>() * f64::from(self.slots.repeats)
     }
 
     /// Whether something comes up in this period.

@@ -22,6 +22,8 @@ const PERIOD_LASTS: u8 = 3;
 #[derive(Debug, Clone)]
 struct Block {
     length_ns: u64,
+    /// Periods of the windows: no counter is higher.
+    slots: u32,
     windows: u16,
     throttled_windows: u16,
     periods: [u16; CANDIDATES],
@@ -34,6 +36,7 @@ impl Block {
     const fn new() -> Self {
         Self {
             length_ns: 0,
+            slots: 0,
             windows: 0,
             throttled_windows: 0,
             periods: [0; CANDIDATES],
@@ -42,11 +45,10 @@ impl Block {
         }
     }
 
-    /// Whether the next window, of this many periods, begins another block.
-    fn is_full(&self, periods: u32) -> bool {
-        let room = u32::from(u16::MAX).saturating_sub(periods.saturating_add(1));
-        let most = self.throttled_at_most.iter().chain(&self.periods).max().copied().unwrap_or(0);
-        self.length_ns >= BLOCK_SECONDS * 1_000_000_000 || self.windows == u16::MAX || u32::from(most) > room
+    /// Whether the next window, of so many periods, begins another block.
+    fn is_full(&self, slots: u32) -> bool {
+        let has_room = self.slots.saturating_add(slots) <= u16::MAX.into() && self.windows < u16::MAX;
+        self.length_ns >= BLOCK_SECONDS * 1_000_000_000 || !has_room
     }
 
     fn add(&mut self, at: usize, count: Count) {
@@ -111,11 +113,12 @@ impl History {
         }
         let window = Window { period_ns: self.period.0, ..*window };
         self.number += 1;
-        let demand = window.demand(&self.traces, self.number);
-        if self.blocks[self.newest].is_full(demand.slots.count()) {
+        let slots = window.slots().count();
+        if self.blocks[self.newest].is_full(slots) {
             self.begin_block();
         }
         let block = &mut self.blocks[self.newest];
+        block.slots = block.slots.saturating_add(slots);
         block.length_ns += window.length_ns;
         block.windows += 1;
         block.throttled_windows += u16::from(window.is_throttled());
@@ -123,7 +126,7 @@ impl History {
             return;
         }
         self.is_at_rest = window.is_idle();
-        let candidates = Candidates(limit_cores);
+        let (candidates, demand) = (Candidates(limit_cores), window.demand(&self.traces, self.number));
         for (at, state) in self.states.iter_mut().enumerate() {
             let Some(bandwidth) = candidates.get(at) else { continue };
             let before = *state;

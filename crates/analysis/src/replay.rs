@@ -136,7 +136,7 @@ fn at_most(bandwidth: Bandwidth, demand: &Demand) -> u32 {
     let slots = demand.slots.count();
     match demand.arrival {
         Arrival::Traced => 0,
-        Arrival::Unknown => slots.min((demand.total_ns() / bandwidth.quota_ns(demand)) as u32),
+        Arrival::Unknown => slots.min((demand.total_ns / bandwidth.quota_ns(demand)) as u32),
         Arrival::Throttled => slots,
     }
 }

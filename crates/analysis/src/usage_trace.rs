@@ -50,6 +50,8 @@ pub struct UsageTrace {
     used_us: Box<[u32]>,
     /// Threads that ran at once.
     parallelism: f64,
+    /// The least and the most CPU time of a second, nanoseconds.
+    second_ns: (f64, f64),
 }
 
 /// The newest traces of one container, at different levels of use: a burst that is rarer than a trace is long is in one
@@ -102,7 +104,10 @@ impl UsageTrace {
             (f64::from(most) * 1e3 / (count as u64 * READ_EVERY_NS) as f64 - tolerance).ceil()
         };
         let parallelism = THREADS_OVER.into_iter().map(threads).fold(1.0, f64::max);
-        Some(Self { used_us, parallelism })
+        let count = (1_000_000_000 / READ_EVERY_NS) as usize;
+        let seconds = used_us.windows(count + 1).map(|part| f64::from(part[count] - part[0]) * 1e3);
+        let second_ns = seconds.fold((f64::MAX, 0.0_f64), |(least, most), used| (least.min(used), most.max(used)));
+        Some(Self { used_us, parallelism, second_ns })
     }
 
     fn demand(&self, work_ns: f64, slots: Slots, number: u64) -> Option<Demand> {
@@ -122,7 +127,7 @@ impl UsageTrace {
     /// Where a part begins that resembles a pattern of this work, and the work of the part, nanoseconds.
     fn part_like(&self, work_ns: f64, slots: Slots, number: u64) -> Option<(f64, f64)> {
         let (length_ns, spare_ns) = (slots.pattern_ns(), self.length_ns() - slots.pattern_ns());
-        if spare_ns < 0.0 {
+        if spare_ns < 0.0 || !self.may_resemble(work_ns, length_ns) {
             return None;
         }
         let shift_ns = slots.length_ns.min(spare_ns / 2.0);
@@ -152,11 +157,15 @@ impl UsageTrace {
         (self.used_us.len() - 1) as f64 * READ_EVERY_NS as f64
     }
 
-    /// The most CPU time of a second, nanoseconds; at least one microsecond.
+    /// The most CPU time of a second, nanoseconds; at least one microsecond, for its logarithm.
     fn busiest_ns(&self) -> f64 {
-        let second = (1_000_000_000 / READ_EVERY_NS) as usize;
-        let most = self.used_us.windows(second + 1).map(|part| part[second] - part[0]).max();
-        f64::from(most.unwrap_or(0).max(1)) * 1e3
+        self.second_ns.1.max(1e3)
+    }
+
+    /// Whether some part of this length can resemble this work, by the seconds in it.
+    fn may_resemble(&self, work_ns: f64, length_ns: f64) -> bool {
+        let (least, most) = (self.second_ns.0 * (length_ns / 1e9).floor(), self.second_ns.1 * (length_ns / 1e9).ceil());
+        least <= work_ns * (1.0 + RESEMBLES) && most >= work_ns * (1.0 - RESEMBLES)
     }
 
     /// CPU time used until a time after the start, both nanoseconds.

@@ -35,6 +35,11 @@ impl Window {
         self.used_ns == 0 && self.throttled_ns == 0
     }
 
+    /// The periods that it holds.
+    pub(crate) fn slots(&self) -> Slots {
+        Slots::of(self.length_ns, self.period_ns)
+    }
+
     /// The demand behind the window. `number` counts the windows; it spreads the phases at which work meets the timer.
     ///
     /// A usage trace that resembles a window without throttling says when its work came up. Else the window's own
@@ -42,7 +47,7 @@ impl Window {
     /// (`do_sched_cfs_period_timer` in kernel/sched/fair.c), so fewer periods than the window holds mean a gap, and one
     /// of them was idle. The work before a gap is taken as one burst.
     pub(crate) fn demand(&self, traces: &UsageTraces, number: u64) -> Demand {
-        let slots = Slots::of(self.length_ns, self.period_ns);
+        let slots = self.slots();
         if self.is_idle() {
             return Demand::none(slots);
         }
