@@ -213,6 +213,7 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
              raise the limit of open files to {DESCRIPTORS_OF_A_FULL_NODE} (LimitNOFILE)"
         );
     }
+    let pinning = crate::pinning::descriptors(config, limit.soft);
     SamplerConfig {
         hierarchy,
         kubepods: config.kubepods.iter().cloned().collect(),
@@ -221,7 +222,8 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
         interval: config.sample_interval,
         cpu_budget_cores: config.cpu_budget,
         reconcile_interval: config.reconcile_interval,
-        descriptors: DescriptorBudget::from_limit(limit.soft).at_most(config.max_open_files),
+        descriptors: DescriptorBudget::from_limit(limit.soft.saturating_sub(pinning))
+            .at_most(config.max_open_files - pinning),
     }
 }
 

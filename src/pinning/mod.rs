@@ -26,6 +26,8 @@ use events::Events;
 pub(crate) use pins::pins;
 pub(crate) use topology::topology;
 
+/// Two for each cgroup of 250 pods with two containers and a sandbox.
+const MOST_DESCRIPTORS: u64 = 2000;
 /// How long a running agent may take to let go.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -55,7 +57,7 @@ pub(crate) fn start(
         match round {
             Round::Waited => {}
             Round::Passed(report) => {
-                say_if_new(&mut standing, &report.standing);
+                say_if_new(&mut standing, &report);
                 export(metrics.pinning(), &report);
                 if let Some(events) = &mut events {
                     events.tell(&report);
@@ -72,8 +74,19 @@ pub(crate) fn start(
     Ok(Some(running.context("cannot start the pinning thread")?))
 }
 
+/// Part of the descriptors that pinning may keep open; the sampler has the rest.
+pub(crate) fn descriptors(config: &Config, soft_limit: u64) -> u64 {
+    match config.pinning.mode {
+        PinningMode::Off => 0,
+        PinningMode::Observe | PinningMode::Enforce => {
+            (soft_limit.min(config.max_open_files) / 4).min(MOST_DESCRIPTORS)
+        }
+    }
+}
+
 fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
     let pinning = &config.pinning;
+    let descriptors = descriptors(config, cgroupfs::raise_descriptor_limit().soft);
     PinnerConfig {
         enforce: pinning.mode == PinningMode::Enforce,
         hierarchy: hierarchy.clone(),
@@ -83,17 +96,24 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
         state_dir: pinning.state_dir.clone(),
         cpu_manager_state: pinning.cpu_manager_state.clone(),
         owner_namespaces: pinning.owner_namespaces.clone(),
+        descriptors: usize::try_from(descriptors).unwrap_or(usize::MAX),
         reserved: pinning.reserved.clone(),
         settings: pinning.settings.clone(),
         profiles: pinning.profiles.clone(),
     }
 }
 
-fn say_if_new(last: &mut Option<Standing>, now: &Standing) {
-    if last.as_ref() != Some(now) {
-        tracing::info!(standing = %now, "pinning");
-        *last = Some(now.clone());
+/// One line when cpusets begin or cease to be written. What is meant to be enforced and is not is a warning.
+fn say_if_new(last: &mut Option<Standing>, report: &Report) {
+    let now = &report.standing;
+    if last.as_ref() == Some(now) {
+        return;
     }
+    match report.stepped_back.keys().any(|(scope, _)| *scope == "node") {
+        true => tracing::warn!(standing = %now, "pinning"),
+        false => tracing::info!(standing = %now, "pinning"),
+    }
+    *last = Some(now.clone());
 }
 
 fn export(metrics: &PinningMetrics, report: &Report) {
@@ -101,6 +121,7 @@ fn export(metrics: &PinningMetrics, report: &Report) {
         Standing::Enforcing => None,
         Standing::Observing(reason) => Some(reason),
     });
+    metrics.set_stepped_back(report.stepped_back.iter().map(|(&(scope, reason), &count)| ([scope, reason], count)));
     if let Some(pools) = &report.pools {
         let named = [
             ("exclusive", &pools.exclusive),

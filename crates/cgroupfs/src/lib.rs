@@ -18,6 +18,6 @@ pub use descriptors::{DescriptorLimit, raise_descriptor_limit};
 pub use error::{Error, Result, is_vanished};
 pub use hierarchy::{Hierarchy, Version};
 pub use kept::KeptFile;
-pub use tasks::{Task, TaskReader, ThreadId, first_pid, has_processes, process_name, runs_only};
-pub use walk::{Directory, inode, locate, subdirectories};
+pub use tasks::{Task, TaskReader, ThreadId, first_pid, has_processes, is_populated, pids, process_name, runs_only};
+pub use walk::{Directory, descendants, inode, locate, subdirectories};
 pub use watch::{TreeEvent, TreeWatch};

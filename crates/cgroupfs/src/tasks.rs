@@ -148,6 +148,30 @@ pub fn has_processes(cgroup: &Path) -> bool {
     std::fs::read(cgroup.join("cgroup.procs")).is_ok_and(|text| !text.is_empty())
 }
 
+/// The processes of a cgroup, not of those below it; none where it cannot be read. One of a PID namespace that this one
+/// does not see is left out.
+#[must_use]
+pub fn pids(cgroup: &Path) -> Vec<u32> {
+    let text = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).filter(|&pid| pid != 0).collect()
+}
+
+/// Cgroups below one that [`is_populated`] looks into on v1.
+const POPULATED_WITHIN: usize = 256;
+
+/// Whether there are processes in the cgroup or below it: v2's `cgroup.events`; on v1, a look into it and into at most
+/// 256 cgroups below it.
+#[must_use]
+pub fn is_populated(cgroup: &Path) -> bool {
+    if has_processes(cgroup) {
+        return true;
+    }
+    match std::fs::read_to_string(cgroup.join("cgroup.events")) {
+        Ok(events) => events.lines().any(|line| line == "populated 1"),
+        Err(_) => crate::descendants(cgroup, POPULATED_WITHIN).iter().any(|below| has_processes(below)),
+    }
+}
+
 /// `/proc/PID/comm`; `None` when the process is gone.
 #[must_use]
 pub fn process_name(proc_root: &Path, pid: u32) -> Option<String> {
@@ -173,6 +197,20 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_cgroup_is_populated_by_processes_below_it() {
+        let root = tempfile::tempdir().unwrap();
+        let nested = root.path().join("nested/deep");
+        fs::create_dir_all(&nested).unwrap();
+        assert!(!is_populated(root.path()));
+        fs::write(nested.join("cgroup.procs"), "1\n").unwrap();
+        assert!(is_populated(root.path()));
+        fs::write(root.path().join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
+        assert!(!is_populated(root.path()), "the kernel's own word");
+        fs::write(root.path().join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+        assert!(is_populated(root.path()));
+    }
 
     #[test]
     fn this_thread_is_found_running_under_any_name() {

@@ -34,6 +34,27 @@ pub fn subdirectories(path: &Path) -> Result<Vec<Directory>> {
     Ok(found)
 }
 
+/// Cgroups below `path`, parents before children, at most `limit` of them; names of any bytes. What vanishes or cannot
+/// be listed meanwhile is left out.
+#[must_use]
+pub fn descendants(path: &Path, limit: usize) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let mut next = 0;
+    list_into(path, limit, &mut found);
+    while next < found.len() && found.len() < limit {
+        let parent = found[next].clone();
+        list_into(&parent, limit, &mut found);
+        next += 1;
+    }
+    found
+}
+
+fn list_into(path: &Path, limit: usize, found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    found.extend(directories.map(|entry| entry.path()).take(limit - found.len()));
+}
+
 /// The inode of a cgroup directory.
 ///
 /// # Errors
@@ -73,6 +94,18 @@ pub fn locate(root: &Path, depth: usize, wanted: impl Fn(&str) -> bool) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descendants_are_bounded_and_parents_come_first() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let root = tempfile::tempdir().unwrap();
+        let odd = root.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+        fs::create_dir_all(odd.join("a/b")).unwrap();
+        let all = descendants(root.path(), 10);
+        assert_eq!(all, [odd.clone(), odd.join("a"), odd.join("a/b")]);
+        assert_eq!(descendants(root.path(), 2), all[..2]);
+        assert_eq!(descendants(&root.path().join("none"), 10), [""; 0].map(PathBuf::from));
+    }
 
     #[test]
     fn hits_are_found_at_any_depth_but_not_below_a_hit() {

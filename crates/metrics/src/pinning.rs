@@ -16,6 +16,7 @@ pub struct PinningMetrics {
     operations: IntCounterVec,
     rejections: IntCounterVec,
     enforcing: Live<IntGaugeVec>,
+    stepped_back: Live<IntGaugeVec>,
     events: IntCounterVec,
 }
 
@@ -33,6 +34,7 @@ impl PinningMetrics {
             operations: count(&catalogue::PIN_OPERATIONS_TOTAL),
             rejections: count(&catalogue::PIN_REJECTIONS_TOTAL),
             enforcing: Live::new(gauge(&catalogue::PINNING_ENFORCING)),
+            stepped_back: Live::new(gauge(&catalogue::PINNING_STEPPED_BACK)),
             events: count(&catalogue::PIN_EVENTS_TOTAL),
         }
     }
@@ -63,6 +65,13 @@ impl PinningMetrics {
     /// A pod was refused.
     pub fn add_rejection(&self, reason: &str) {
         self.rejections.with_label_values(&[reason]).inc();
+    }
+
+    /// Everything that is stepped back from, by scope and reason.
+    pub fn set_stepped_back<'a>(&self, counts: impl Iterator<Item = ([&'a str; 2], usize)>) {
+        let vector = &self.stepped_back.vector;
+        let set = |labels: &[&str], count: usize| vector.with_label_values(labels).set(gauge_value(count));
+        self.stepped_back.keep(counts, set, |labels| vector.remove_label_values(labels));
     }
 
     /// An event was `sent`, `failed` or `dropped`.

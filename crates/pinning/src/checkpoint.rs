@@ -208,6 +208,7 @@ impl Held {
         Current {
             held: self.held.iter().filter_map(|(uid, words)| Some((uid.as_str().into(), holding(words)?))).collect(),
             demoted: self.demoted.iter().map(|uid| uid.as_str().into()).collect(),
+            ..Current::default()
         }
     }
 }
@@ -238,7 +239,8 @@ mod tests {
 
     fn sample() -> Checkpoint {
         let holding = Holding { class: Class::Lsr, cpus: "0-1".parse().unwrap() };
-        let current = Current { held: [("u".into(), holding)].into(), demoted: ["v".into()].into() };
+        let current =
+            Current { held: [("u".into(), holding)].into(), demoted: ["v".into()].into(), ..Current::default() };
         let touched = [("/a".into(), Touched { inode: 7, before: String::new() })].into();
         Checkpoint {
             committed: Held::from(&current),

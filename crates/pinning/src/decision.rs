@@ -2,6 +2,8 @@
 
 use placement::Reason;
 
+use crate::repairs::Cause;
+
 /// A decision and whom it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
@@ -31,6 +33,8 @@ pub enum Verdict {
     Released,
     /// Its wish is not granted.
     Refused(Reason),
+    /// Its cpusets are left alone for a while; what it may have beyond them is given to it.
+    SteppedBack(Cause),
     /// Somebody else had rewritten so many of its cpusets; they are as planned again.
     Repaired(usize),
 }

@@ -125,7 +125,7 @@ fn wait_for_lock(state_dir: &Path, asked: Result<()>, deadline: Instant) -> Resu
 }
 
 fn give_back_here(config: &DrainConfig, mut checkpoint: Checkpoint, scope: Scope) -> Result<Drained> {
-    let mut tree = PodTree::new(&config.hierarchy, config.kubepods.clone())?;
+    let mut tree = PodTree::new(&config.hierarchy, config.kubepods.clone(), 0)?;
     tree.walk(Instant::now());
     let entries = checkpoint.touched.len();
     if let Some(first) = checkpoint.touched.keys().next().cloned()

@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use kernel_text::CpuSet;
-use rustix::io::Errno;
 
 /// Shorthand for this crate's results.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -28,9 +27,6 @@ pub enum Error {
         /// What is effective.
         found: CpuSet,
     },
-    /// A container came into the cgroup, or is only just coming, and keeps it from being written.
-    #[error("a container came into {path} meanwhile", path = .0.display())]
-    Overtaken(PathBuf),
     /// There is nothing to pin: no hierarchy with cpusets, or no pods below it.
     #[error("{0}")]
     NoCpusets(String),
@@ -86,10 +82,5 @@ impl Error {
     #[must_use]
     pub fn is_vanished(&self) -> bool {
         matches!(self, Self::Kernel(error) if error.is_vanished())
-    }
-
-    /// A v1 cpuset cannot become smaller than its children's.
-    pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Self::Kernel(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()))
     }
 }

@@ -1,39 +1,164 @@
-//! How often somebody else undoes what was written, and when that is too often to go on.
+//! What other writers undo and what fails, by pod; when that is too often to go on, and when it is tried again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use placement::Uid;
+
 /// Within this time …
 const WINDOW: Duration = Duration::from_secs(60);
-/// … so many repairs of one cgroup, and so many failed transitions, are borne. A daemon-reload or a kubelet restart
+/// … so many repairs of one cgroup, and so many failed passes of one pod, are borne. A daemon-reload or a kubelet restart
 /// rewrites every cgroup, in as many ticks as it takes, but each of them once.
 const BORNE: usize = 5;
+/// Before the first new attempt; doubled for each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30 * 60);
+/// After an attempt that holds for this long the next pause is the first again.
+const FORGIVEN: Duration = Duration::from_secs(30 * 60);
 
-/// What was contested in the last minute.
+/// Why a pod, or the node, is left alone for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Another writer keeps rewriting its cpusets.
+    Rewritten,
+    /// Its cpusets cannot be written or read.
+    WriteFailed,
+}
+
+/// A pause and the pauses before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pause {
+    pub(crate) cause: Cause,
+    since: Instant,
+    attempt: u32,
+}
+
+/// What was contested or failed in the last minute, and who is left alone because of that.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
-    cgroups: BTreeMap<PathBuf, Times>,
+    pods: BTreeMap<Uid, Trouble>,
+    node: Option<Pause>,
+}
+
+#[derive(Debug, Default)]
+struct Trouble {
+    rewrites: BTreeMap<PathBuf, Times>,
     failures: Times,
+    pause: Option<Pause>,
 }
 
 #[derive(Debug, Default)]
 struct Times(VecDeque<Instant>);
 
-impl Repairs {
-    /// Counts the cgroups that had to be repaired in a tick; true when that is too often for one of them.
-    pub(crate) fn repaired(&mut self, cgroups: Vec<PathBuf>, now: Instant) -> bool {
-        for cgroup in cgroups {
-            self.cgroups.entry(cgroup).or_default().0.push_back(now);
+impl Cause {
+    /// The value of the label `reason`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rewritten => "rewritten",
+            Self::WriteFailed => "write_failed",
         }
-        self.cgroups.retain(|_, times| times.forget(now) > 0);
-        self.cgroups.values().any(|times| times.0.len() > BORNE)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Rewritten => "another writer keeps rewriting the cpusets",
+            Self::WriteFailed => "the cpusets cannot be written",
+        })
+    }
+}
+
+impl Pause {
+    fn after(earlier: Option<Self>, cause: Cause, now: Instant) -> Self {
+        let earlier = earlier.filter(|earlier| now.saturating_duration_since(earlier.until()) < FORGIVEN);
+        Self { cause, since: now, attempt: earlier.map_or(0, |earlier| earlier.attempt.saturating_add(1)) }
     }
 
-    /// Counts a tick in which a write did not hold; true when that is too often.
-    pub(crate) fn failed(&mut self, now: Instant) -> bool {
-        self.failures.0.push_back(now);
-        self.failures.forget(now) > BORNE
+    /// 1, 2, 4 … 30 minutes.
+    fn length(&self) -> Duration {
+        FIRST_PAUSE.saturating_mul(1 << self.attempt.min(8)).min(LONGEST_PAUSE)
+    }
+
+    /// When it is tried again.
+    pub(crate) fn until(&self) -> Instant {
+        self.since + self.length()
+    }
+}
+
+impl fmt::Display for Pause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}; tried again after {} min", self.cause, self.length().as_secs() / 60)
+    }
+}
+
+impl Repairs {
+    /// A cgroup of this pod had to be repaired.
+    pub(crate) fn rewritten(&mut self, uid: &Uid, cgroup: PathBuf, now: Instant) {
+        self.pods.entry(uid.clone()).or_default().rewrites.entry(cgroup).or_default().0.push_back(now);
+    }
+
+    /// A pass in which this pod's cpusets could not be brought about.
+    pub(crate) fn failed(&mut self, uid: &Uid, now: Instant) {
+        self.pods.entry(uid.clone()).or_default().failures.0.push_back(now);
+    }
+
+    /// Steps back from each pod for which that happened too often, or from the node where these are most of its pods.
+    pub(crate) fn judge(&mut self, pods: &BTreeSet<&Uid>, now: Instant) -> Judgement {
+        self.pods.retain(|uid, trouble| pods.contains(uid) && trouble.is_remembered(now));
+        let mut judgement = Judgement::default();
+        for (uid, trouble) in &mut self.pods {
+            if let Some(cause) = trouble.is_too_often(now) {
+                *trouble = Trouble { pause: Some(Pause::after(trouble.pause, cause, now)), ..Trouble::default() };
+                judgement.pods.push((uid.clone(), cause));
+            }
+        }
+        for cause in [Cause::Rewritten, Cause::WriteFailed] {
+            let paused = self.pods.values().filter(|trouble| trouble.paused(now) == Some(cause)).count();
+            if paused > 1 && paused * 2 > pods.len() {
+                let pause = Pause::after(self.node, cause, now);
+                *self = Self { pods: BTreeMap::new(), node: Some(pause) };
+                return Judgement { pods: Vec::new(), node: Some(pause) };
+            }
+        }
+        judgement
+    }
+
+    /// Pods that are left alone now.
+    pub(crate) fn paused(&self, now: Instant) -> BTreeMap<Uid, Cause> {
+        self.pods.iter().filter_map(|(uid, trouble)| Some((uid.clone(), trouble.paused(now)?))).collect()
+    }
+}
+
+/// What is stepped back from, newly.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    pub(crate) pods: Vec<(Uid, Cause)>,
+    pub(crate) node: Option<Pause>,
+}
+
+impl Trouble {
+    fn is_too_often(&mut self, now: Instant) -> Option<Cause> {
+        if self.paused(now).is_some() {
+            return None;
+        }
+        if self.rewrites.values_mut().any(|times| times.forget(now) > BORNE) {
+            return Some(Cause::Rewritten);
+        }
+        (self.failures.forget(now) > BORNE).then_some(Cause::WriteFailed)
+    }
+
+    fn paused(&self, now: Instant) -> Option<Cause> {
+        self.pause.filter(|pause| now < pause.until()).map(|pause| pause.cause)
+    }
+
+    fn is_remembered(&mut self, now: Instant) -> bool {
+        self.rewrites.retain(|_, times| times.forget(now) > 0);
+        let is_recent = self.pause.is_some_and(|pause| now.saturating_duration_since(pause.until()) < FORGIVEN);
+        is_recent || !self.rewrites.is_empty() || self.failures.forget(now) > 0
     }
 }
 
@@ -51,29 +176,80 @@ impl Times {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_few_in_a_minute_are_borne_and_more_are_not() {
-        let start = Instant::now();
-        let at = |second| start + Duration::from_secs(second);
-        let mut repairs = Repairs::default();
-        assert!((0..5).all(|second| !repairs.repaired(vec!["a".into()], at(second))));
-        assert!((0..5).all(|second| !repairs.failed(at(second))));
-        assert!(repairs.repaired(vec!["b".into(), "a".into()], at(5)));
-        assert!(repairs.failed(at(5)));
+    fn uids(count: usize) -> Vec<Uid> {
+        (0..count).map(|n| format!("pod{n}").into()).collect()
+    }
+
+    /// Judges these pods after a rewrite of one cgroup of each of `rewritten` at each of these seconds.
+    fn rewrite(
+        repairs: &mut Repairs,
+        all: &[Uid],
+        rewritten: &[Uid],
+        start: Instant,
+        seconds: std::ops::Range<u64>,
+    ) -> Judgement {
+        let mut last = Judgement::default();
+        for second in seconds {
+            let now = start + Duration::from_secs(second);
+            rewritten.iter().for_each(|uid| repairs.rewritten(uid, "a".into(), now));
+            last = repairs.judge(&all.iter().collect(), now);
+        }
+        last
     }
 
     #[test]
-    fn old_ones_are_forgotten() {
-        let start = Instant::now();
-        let at = |n: u64| start + Duration::from_secs(13 * n);
+    fn a_few_in_a_minute_are_borne_and_more_are_that_pods_alone() {
+        let (start, all) = (Instant::now(), uids(3));
         let mut repairs = Repairs::default();
-        assert!((0..100).all(|n| !repairs.repaired(vec!["a".into()], at(n)) && !repairs.failed(at(n))));
+        assert_eq!(rewrite(&mut repairs, &all, &all[..1], start, 0..5), Judgement::default());
+        let judgement = rewrite(&mut repairs, &all, &all[..1], start, 5..6);
+        assert_eq!(judgement, Judgement { pods: vec![(all[0].clone(), Cause::Rewritten)], node: None });
+        let paused = |second| repairs.paused(start + Duration::from_secs(second)).into_keys().collect::<Vec<_>>();
+        assert_eq!((paused(64), paused(65)), (vec![all[0].clone()], vec![]));
+    }
+
+    #[test]
+    fn most_of_the_pods_are_the_nodes_matter() {
+        let (start, all) = (Instant::now(), uids(3));
+        let judgement = rewrite(&mut Repairs::default(), &all, &all[..2], start, 0..6);
+        assert!(judgement.pods.is_empty() && judgement.node.is_some_and(|pause| pause.cause == Cause::Rewritten));
+    }
+
+    #[test]
+    fn it_is_tried_again_after_1_2_4_and_at_last_30_minutes() {
+        let (all, mut repairs, mut now) = (uids(3), Repairs::default(), Instant::now());
+        let mut minutes = Vec::new();
+        for _ in 0..7 {
+            (0..=BORNE).for_each(|_| repairs.failed(&all[0], now));
+            assert_eq!(repairs.judge(&all.iter().collect(), now).pods.len(), 1);
+            let until = repairs.pods[&all[0]].pause.unwrap().until();
+            minutes.push((until - now).as_secs() / 60);
+            now = until;
+        }
+        assert_eq!(minutes, [1, 2, 4, 8, 16, 30, 30]);
+        now += FORGIVEN;
+        (0..=BORNE).for_each(|_| repairs.failed(&all[0], now));
+        repairs.judge(&all.iter().collect(), now);
+        assert_eq!(repairs.pods[&all[0]].pause.unwrap().until() - now, FIRST_PAUSE, "an old trouble is forgiven");
+    }
+
+    #[test]
+    fn old_ones_are_forgotten_and_so_are_pods_that_are_gone() {
+        let (start, all, mut repairs) = (Instant::now(), uids(2), Repairs::default());
+        for n in 0..100 {
+            let now = start + Duration::from_secs(13 * n);
+            repairs.rewritten(&all[0], "a".into(), now);
+            repairs.failed(&all[0], now);
+            assert_eq!(repairs.judge(&all.iter().collect(), now), Judgement::default());
+        }
+        repairs.judge(&BTreeSet::new(), start);
+        assert!(repairs.pods.is_empty());
     }
 
     #[test]
     fn each_cgroup_once_is_no_rival_however_many_there_are() {
-        let mut repairs = Repairs::default();
-        let now = Instant::now();
-        assert!((0..50).all(|n| !repairs.repaired(vec![format!("pod{n}").into()], now)));
+        let (now, all, mut repairs) = (Instant::now(), uids(1), Repairs::default());
+        (0..50).for_each(|n| repairs.rewritten(&all[0], format!("container{n}").into(), now));
+        assert_eq!(repairs.judge(&all.iter().collect(), now), Judgement::default());
     }
 }

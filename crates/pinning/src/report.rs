@@ -42,6 +42,8 @@ pub enum Operation {
     Repair,
     /// A cpuset was given back.
     Drain,
+    /// A process that the kernel had moved out of an emptied v1 cpuset was moved back.
+    BringBack,
     /// The checkpoint was written.
     Checkpoint,
 }
@@ -57,6 +59,7 @@ impl Operation {
             Self::Release => "release",
             Self::Repair => "repair",
             Self::Drain => "drain",
+            Self::BringBack => "bring_back",
             Self::Checkpoint => "checkpoint",
         }
     }
@@ -107,6 +110,8 @@ pub struct Report {
     pub decisions: Vec<Decision>,
     /// Time since the last pass in which somebody else could run on a pod's own CPUs, by namespace and pod.
     pub overlaps: BTreeMap<(String, String), Duration>,
+    /// What is meant to be enforced and is not, by scope (`node` or `pod`) and reason: how many pods, or 1 for the node.
+    pub stepped_back: BTreeMap<(&'static str, &'static str), usize>,
 }
 
 impl Report {
@@ -120,6 +125,7 @@ impl Report {
             operations: Operations::default(),
             decisions: Vec::new(),
             overlaps: BTreeMap::new(),
+            stepped_back: BTreeMap::new(),
         }
     }
 
@@ -135,7 +141,7 @@ impl Report {
     pub fn refusals(&self) -> impl Iterator<Item = Reason> + '_ {
         self.decisions.iter().filter_map(|decision| match decision.verdict {
             Verdict::Refused(reason) => Some(reason),
-            Verdict::Pinned { .. } | Verdict::Released | Verdict::Repaired(_) => None,
+            Verdict::Pinned { .. } | Verdict::Released | Verdict::Repaired(_) | Verdict::SteppedBack(_) => None,
         })
     }
 }

@@ -22,7 +22,7 @@ pub fn verified(
     sys_root: &Path,
     checkpoint: &Checkpoint,
 ) -> Result<BTreeSet<String>> {
-    let mut tree = PodTree::new(hierarchy, kubepods)?;
+    let mut tree = PodTree::new(hierarchy, kubepods, 0)?;
     tree.walk(Instant::now());
     let view = tree.view(&Machine::read(sys_root)?.possible)?;
     let held = checkpoint.committed.to_current().held;

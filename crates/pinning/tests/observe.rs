@@ -17,7 +17,11 @@ struct Files(tempfile::TempDir);
 
 impl Files {
     fn new() -> Self {
-        let files = Self(tempfile::tempdir().unwrap());
+        Self::in_directory(tempfile::tempdir().unwrap())
+    }
+
+    fn in_directory(directory: tempfile::TempDir) -> Self {
+        let files = Self(directory);
         for cpu in 0..8 {
             let core = cpu / 2 * 2;
             let file = |name: &str, text: String| files.file(&format!("sys/devices/system/cpu/cpu{cpu}/{name}"), &text);
@@ -58,6 +62,10 @@ impl Files {
     }
 
     fn pinner(&self, profiles: Profiles) -> Pinner {
+        Pinner::new(self.config(profiles)).unwrap()
+    }
+
+    fn config(&self, profiles: Profiles) -> PinnerConfig {
         let root = self.path("cgroup");
         let some = || Some(root.clone());
         let hierarchy = Hierarchy {
@@ -68,7 +76,7 @@ impl Files {
             cpuset: some(),
             memory: some(),
         };
-        Pinner::new(PinnerConfig {
+        PinnerConfig {
             enforce: false,
             hierarchy,
             kubepods: Vec::new(),
@@ -77,11 +85,11 @@ impl Files {
             state_dir: self.path("state"),
             cpu_manager_state: self.path("cpu_manager_state"),
             owner_namespaces: vec!["kube-system".to_owned()],
+            descriptors: 1000,
             reserved: CpuSet::new(),
             settings: Settings::default(),
             profiles,
-        })
-        .unwrap()
+        }
     }
 
     /// A pod with a cgroup and, below it, one container's.
@@ -301,4 +309,122 @@ fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
     let _running = pinning::spawn(files.pinner(Profiles::default()), pods, interval, report).unwrap();
     let seen: Vec<&str> = rounds.iter().take(3).collect();
     assert_eq!(seen, ["passed", "panicked", "passed"]);
+}
+
+/// Where its only container's cgroup is.
+fn container(files: &Files, pod: &Pod) -> PathBuf {
+    let number: u64 = pod.name.bytes().map(u64::from).sum();
+    files.path("cgroup/kubepods/burstable").join(format!("pod{}/{number:064x}", pod.uid))
+}
+
+fn share(report: &Report) -> String {
+    report.pools.as_ref().unwrap().share.to_string()
+}
+
+#[test]
+fn a_cgroup_with_a_name_that_is_no_text_is_nobodys_root() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let files = Files::new();
+    let pods = [files.pod("web", "LSE", 2000)];
+    let mut pinner = Pinner::new(PinnerConfig { kubepods: vec!["kubepods".into()], ..files.config(none()) }).unwrap();
+    assert_eq!(share(&pass(&mut pinner, &pods)), "2-7");
+    for above in [container(&files, &pods[0]), container(&files, &pods[0]).parent().unwrap().to_owned()] {
+        let odd = above.join(std::ffi::OsStr::from_bytes(b"\xff"));
+        fs::create_dir(&odd).unwrap();
+        fs::write(odd.join("cpuset.cpus"), "0\n").unwrap();
+        fs::write(odd.join("cpuset.cpus.effective"), "0\n").unwrap();
+        let report = pass(&mut pinner, &pods);
+        assert_eq!((share(&report), pins(&report)), ("2-7".to_owned(), vec!["web LSE 0-1".to_owned()]));
+    }
+}
+
+/// A root of another kubelet, with the CPUs 6-7.
+fn other_root(files: &Files, processes: &str) {
+    for level in ["", "/burstable", "/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-000000000001"] {
+        files.file(&format!("cgroup/old/kubepods{level}/cpuset.cpus"), "\n");
+        files.file(&format!("cgroup/old/kubepods{level}/cpuset.cpus.effective"), "6-7\n");
+        files.file(&format!("cgroup/old/kubepods{level}/cgroup.procs"), "");
+    }
+    files.file("cgroup/old/kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-000000000001/cgroup.procs", processes);
+}
+
+#[test]
+fn a_root_that_another_kubelet_left_behind_is_no_ceiling() {
+    let files = Files::new();
+    let pods = [files.pod("web", "LSE", 2000)];
+    other_root(&files, "");
+    let report = pass(&mut files.pinner(none()), &pods);
+    assert_eq!((share(&report), pins(&report)), ("2-7".to_owned(), vec!["web LSE 0-1".to_owned()]));
+}
+
+#[test]
+fn a_second_root_with_running_pods_is_an_obstacle() {
+    let files = Files::new();
+    let pods = [files.pod("web", "LSE", 2000)];
+    other_root(&files, "1\n");
+    let mut pinner = Pinner::new(PinnerConfig { enforce: true, ..files.config(none()) }).unwrap();
+    let report = pass(&mut pinner, &pods);
+    assert!(
+        matches!(&report.standing, Standing::Observing(why) if why.contains("old/kubepods holds running pods")),
+        "{report:?}"
+    );
+    assert_eq!(report.stepped_back, [(("node", "obstacle"), 1)].into());
+}
+
+#[test]
+fn one_cpuset_that_cannot_be_read_is_its_pods_matter() {
+    let files = Files::new();
+    let pods = [files.pod("bad", "LSE", 2000), files.pod("web", "LSE", 2000)];
+    fs::write(container(&files, &pods[0]).join("cpuset.cpus"), "garbage\n").unwrap();
+    let report = pass(&mut files.pinner(none()), &pods);
+    assert_eq!(pins(&report).last().map(String::as_str), Some("web LSE 2-3"), "{report:?}");
+}
+
+#[test]
+fn cgroups_that_applications_make_are_not_listed_however_many_and_deep() {
+    // Thousands of directories: in memory.
+    let files = Files::in_directory(tempfile::tempdir_in("/dev/shm").unwrap());
+    let pods = [files.pod("deep", "LSE", 2000), files.pod("wide", "LS", 0)];
+    let mut pinner = files.pinner(none());
+    pass(&mut pinner, &pods);
+    let wide = container(&files, &pods[1]);
+    for n in 0..4500 {
+        fs::create_dir_all(wide.join(format!("a{n}/b"))).unwrap();
+        fs::write(wide.join(format!("a{n}/cpuset.cpus")), "\n").unwrap();
+        fs::write(wide.join(format!("a{n}/cpuset.cpus.effective")), "0-7\n").unwrap();
+    }
+    let deep = container(&files, &pods[0]);
+    let depth = (4000 - deep.as_os_str().len()) / 2;
+    fs::create_dir_all(deep.join("x/".repeat(depth))).unwrap();
+    let mut restarted = files.pinner(none());
+    let began = std::time::Instant::now();
+    let reports = [pass(&mut pinner, &pods), pass(&mut restarted, &pods)];
+    println!("two passes with 9000 nested cgroups and a depth of {depth}: {:?}", began.elapsed());
+    assert!(reports.iter().all(|report| pins(report) == ["deep LSE 0-1"]));
+    let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    let nested =
+        open.filter(|path| [&deep, &wide].iter().any(|above| path.starts_with(above) && path.parent() != Some(above)));
+    assert_eq!(nested.count(), 0);
+}
+
+#[test]
+fn descriptors_stay_within_the_budget_and_what_is_beyond_it_is_read_all_the_same() {
+    let files = Files::new();
+    let pods = [files.pod("web", "LSE", 2000), files.pod("batch", "BE", 100)];
+    let mut pinner = Pinner::new(PinnerConfig { descriptors: 4, ..files.config(none()) }).unwrap();
+    for _ in 0..2 {
+        assert_eq!(pins(&pass(&mut pinner, &pods)), ["web LSE 0-1"]);
+        let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+        assert_eq!(open.filter(|path| path.starts_with(files.path("cgroup"))).count(), 4);
+    }
+}
+
+#[test]
+fn the_share_pool_keeps_what_its_pods_request() {
+    let files = Files::new();
+    let mut pods = vec![files.pod("app", "LS", 5500), files.pod("web", "LSE", 3000)];
+    let report = pass(&mut files.pinner(none()), &pods);
+    assert_eq!((pins(&report), report.refusals().collect()), (vec![], vec![Reason::SharePoolFloor]));
+    pods[1] = files.pod("web", "LSE", 2000);
+    assert_eq!(pins(&pass(&mut files.pinner(none()), &pods)), ["web LSE 0-1"]);
 }

@@ -68,6 +68,8 @@ reasons! {
     ExclusiveConflict = "exclusive_conflict",
     /// The kubelet's static CPU manager owns the CPUs, or has given the pod its own.
     KubeletStatic = "kubelet_static",
+    /// Its cpusets could not be written, or another writer kept rewriting them; it is tried again.
+    SteppedBack = "stepped_back",
 }
 
 impl fmt::Display for Reason {

@@ -30,6 +30,7 @@ static RELEASED: Kind = kind("Normal", "CpusReleased", "Release");
 static REFUSED: Kind = kind("Warning", "CpusRefused", "Pin");
 static REPAIRED: Kind = kind("Warning", "CpusetRepaired", "Repair");
 static STEPPED_BACK: Kind = kind("Warning", "PinningSteppedBack", "StepBack");
+static POD_STEPPED_BACK: Kind = kind("Warning", "PodSteppedBack", "StepBack");
 static RESUMED: Kind = kind("Normal", "PinningResumed", "Pin");
 
 /// Bytes of a note.
@@ -47,6 +48,9 @@ impl Message {
             }
             Verdict::Released => (&RELEASED, "shares CPUs with other pods again".to_owned()),
             Verdict::Refused(reason) => (&REFUSED, format!("runs shared: its wish for CPUs is not granted: {reason}")),
+            Verdict::SteppedBack(cause) => {
+                (&POD_STEPPED_BACK, format!("left alone for a while, and not exclusive meanwhile: {cause}"))
+            }
             Verdict::Repaired(1) => (&REPAIRED, "somebody else rewrote its cpuset; it is written again".to_owned()),
             Verdict::Repaired(count) => {
                 (&REPAIRED, format!("somebody else rewrote {count} of its cpusets; they are written again"))

@@ -20,6 +20,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &pinning::PIN_OPERATIONS_TOTAL,
     &pinning::PIN_REJECTIONS_TOTAL,
     &pinning::PINNING_ENFORCING,
+    &pinning::PINNING_STEPPED_BACK,
     &pinning::PIN_EVENTS_TOTAL,
 ];
 

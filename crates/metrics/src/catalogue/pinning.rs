@@ -41,6 +41,14 @@ pub(crate) static PINNING_ENFORCING: Descriptor = gauge(
     "1 where cpusets are written, 0 where they are only planned, with the reason; absent where pinning is off.",
 );
 
+pub(crate) static PINNING_STEPPED_BACK: Descriptor = gauge(
+    "cpuwarden_pinning_stepped_back",
+    &["scope", "reason"],
+    "Where --pinning=enforce does not enforce: the number of pods that are left alone for a while (scope=pod), or 1 for \
+     the node. Reasons: rewritten (another writer keeps rewriting cpusets), write_failed, obstacle (see \
+     cpuwarden_pinning_enforcing), pass_failed, drained (by cpuwarden drain). Absent where everything is enforced.",
+);
+
 pub(crate) static PIN_EVENTS_TOTAL: Descriptor = counter(
     "cpuwarden_pin_events_total",
     &["result"],

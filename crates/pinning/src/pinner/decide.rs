@@ -1,16 +1,20 @@
 //! One pass as a function: the mode and what was read go in; the next mode, the steps and the report come out.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use kernel_text::CpuSet;
-use placement::{Current, Holding, Kubelet, Node, Plan, Pod, Step, Transition, Uid, Version, plan, write_steps};
+use placement::{
+    Current, Holding, Kubelet, Node, Plan, Pod, PodCgroups, Step, Transition, Uid, Version, plan, widen_steps,
+    write_steps,
+};
 
-use super::mode::{Granted, Mode, Why};
+use super::mode::{Granted, Mode};
 use super::record::{Found, Record};
 use super::{PinnerConfig, chain};
 use crate::checkpoint::Touched;
+use crate::repairs::Cause;
 use crate::report::Report;
 use crate::tree::View;
 use crate::{Error, Machine};
@@ -53,65 +57,128 @@ pub(super) struct Work {
     /// Cgroups that an agent without a readable checkpoint has confined.
     pub(super) adopted: Option<BTreeMap<PathBuf, Touched>>,
     /// Cgroups that another writer has changed since they were established, by pod.
-    pub(super) rewritten: Vec<(Uid, Vec<(PathBuf, CpuSet)>)>,
+    pub(super) rewritten: Vec<Rewritten>,
+    /// Pods that are stepped back from, newly.
+    pub(super) stepped_back: Vec<(Uid, Cause)>,
     pub(super) steps: Vec<Step>,
 }
 
+/// Cgroups of a pod that another writer has changed, and the CPUs that they have now.
+pub(super) type Rewritten = (Uid, Vec<(PathBuf, CpuSet)>);
+
 /// One pass. `mode` already faces what is in the way ([`Mode::facing`]).
 pub(super) fn pass(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Option<Work>, Report) {
-    let (planned, adopted) = match planned(inputs) {
+    let (mode, work) = work(mode, inputs);
+    match work {
+        Ok(work) => {
+            let standing = mode.standing();
+            let pools = Some(work.planned.plan.pools.clone());
+            (mode, Some(work), Report { standing, pools, ..Report::idle(String::new()) })
+        }
+        Err(error) => (mode, None, Report::idle(chain(&error))),
+    }
+}
+
+fn work(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Result<Work, Error>) {
+    let (planned, adopted) = match planned(&mode, inputs) {
         Ok(planned) => planned,
-        Err(error) => return (mode, None, Report::idle(chain(&error))),
+        Err(error) => return (mode, Err(error)),
     };
     let rewritten = match &mode {
-        Mode::Enforcing { granted, .. } => rewritten(granted, inputs.view, &planned.plan),
+        Mode::Enforcing { granted, .. } => rewritten(granted, inputs, &planned.plan),
         Mode::Observing { .. } | Mode::SteppedBack { .. } => Vec::new(),
     };
-    let mode = yielding(mode, &rewritten, inputs.now);
-    let steps = match &mode {
-        Mode::Enforcing { .. } => steps(inputs, &planned.plan),
-        Mode::Observing { .. } | Mode::SteppedBack { .. } => Ok(Vec::new()),
-    };
-    let mut report = Report::idle(String::new());
-    report.standing = mode.standing();
-    report.pools = Some(planned.plan.pools.clone());
-    match steps {
-        Ok(steps) => (mode, Some(Work { planned, adopted, rewritten, steps }), report),
-        Err(error) => (mode, None, Report { pools: report.pools, ..Report::idle(chain(&error)) }),
+    let (mode, stepped_back) = yielding(mode, &rewritten, inputs);
+    // Who is stepped back from is planned for otherwise.
+    let work = plan_from(&mode, inputs, planned.from.current).and_then(|planned| {
+        let steps = steps(&mode, inputs, &planned.plan)?;
+        Ok(Work { planned, adopted, rewritten, stepped_back, steps })
+    });
+    (mode, work)
+}
+
+/// Another writer that does not give up, and writes that keep failing, make this one step back.
+fn yielding(mode: Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> (Mode, Vec<(Uid, Cause)>) {
+    let Mode::Enforcing { lock, mut granted } = mode else { return (mode, Vec::new()) };
+    let (view, now) = (inputs.view, inputs.now);
+    for (uid, cgroups) in rewritten {
+        cgroups.iter().for_each(|(path, _)| granted.repairs.rewritten(uid, path.clone(), now));
+    }
+    view.unreadable.keys().for_each(|uid| granted.repairs.failed(uid, now));
+    let judgement = granted.repairs.judge(&view.pods.iter().map(|pod| &pod.uid).collect(), now);
+    match judgement.node {
+        Some(pause) => (Mode::SteppedBack { lock, granted, pause }, Vec::new()),
+        None => (Mode::Enforcing { lock, granted }, judgement.pods),
     }
 }
 
-/// Another writer that does not give up makes this one step back.
-fn yielding(mode: Mode, rewritten: &[(Uid, Vec<(PathBuf, CpuSet)>)], now: Instant) -> Mode {
-    let Mode::Enforcing { lock, mut granted } = mode else { return mode };
-    let cgroups = rewritten.iter().flat_map(|(_, cgroups)| cgroups).map(|(path, _)| path.clone()).collect();
-    if granted.repairs.repaired(cgroups, now) {
-        return Mode::SteppedBack { why: Why::Rewritten };
-    }
-    Mode::Enforcing { lock, granted }
-}
-
-fn steps(inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Error> {
+fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Error> {
     let Inputs { view, record, .. } = inputs;
-    let (hierarchy, held) = (&view.hierarchy, &record.committed.held);
-    Ok(write_steps(&Transition { hierarchy, pods: &view.pods, held, placements: &plan.placements })?)
+    let (granted, placements) = match mode {
+        Mode::Observing { .. } => return Ok(Vec::new()),
+        Mode::Enforcing { granted, .. } => {
+            let paused = granted.repairs.paused(inputs.now);
+            let is_left_alone = |uid: &Uid| paused.contains_key(uid) || view.unreadable.contains_key(uid);
+            let enforced = plan.placements.iter().filter(|(uid, _)| !is_left_alone(uid));
+            (granted, enforced.map(|(uid, placement)| (uid.clone(), placement.clone())).collect())
+        }
+        Mode::SteppedBack { granted, .. } => (granted, BTreeMap::new()),
+    };
+    let held = match mode {
+        // Whoever holds CPUs and is still here keeps them.
+        Mode::SteppedBack { .. } => {
+            let is_over = |uid: &Uid| plan.placements.get(uid).is_none_or(|placement| !placement.class.is_exclusive());
+            record.committed.held.iter().filter(|(uid, _)| is_over(uid)).map(clone).collect()
+        }
+        Mode::Enforcing { .. } | Mode::Observing { .. } => record.committed.held.clone(),
+    };
+    let transition = Transition { hierarchy: &view.hierarchy, pods: &view.pods, held: &held, placements: &placements };
+    let mut steps = write_steps(&transition)?;
+    for pod in view.pods.iter().filter(|pod| !placements.contains_key(&pod.uid)) {
+        if let Some(placement) = plan.placements.get(&pod.uid) {
+            steps.extend(widened(granted, view, pod, &placement.cpus));
+        }
+    }
+    Ok(steps)
+}
+
+/// Gives a pod that is left alone what it may have by now, where nobody else has written since this agent did.
+fn widened(granted: &Granted, view: &View, pod: &PodCgroups, cpus: &CpuSet) -> Vec<Step> {
+    let mut widens: BTreeMap<&Path, &CpuSet> = BTreeMap::new();
+    for cgroup in &pod.cgroups {
+        let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
+        let was = granted.established.get(&cgroup.path);
+        let is_as_written = was.is_some_and(|was| Some(was.inode) == inode && was.cpus == cgroup.effective);
+        // A runtime copies the CPUs of the pod.
+        let parent = cgroup.parent.map(|parent| &pod.cgroups[parent]);
+        let follows = parent.is_some_and(|parent| widens.get(&*parent.path) == Some(&&cgroup.effective));
+        if is_as_written || follows {
+            widens.insert(&cgroup.path, &cgroup.effective);
+        }
+    }
+    widen_steps(&view.hierarchy, pod, cpus, |cgroup| widens.contains_key(&*cgroup.path))
+}
+
+fn clone((uid, holding): (&Uid, &Holding)) -> (Uid, Holding) {
+    (uid.clone(), holding.clone())
 }
 
 /// The plan and, with the first one after a lost checkpoint, what is confined already.
-fn planned(inputs: &Inputs<'_>) -> Result<(Planned, Option<BTreeMap<PathBuf, Touched>>), Error> {
+fn planned(mode: &Mode, inputs: &Inputs<'_>) -> Result<(Planned, Option<BTreeMap<PathBuf, Touched>>), Error> {
     let (view, record) = (inputs.view, inputs.record);
-    let first = plan_from(inputs, record.planned.clone())?;
+    let first = plan_from(mode, inputs, record.planned.clone())?;
     if record.found == Found::Known {
         return Ok((first, None));
     }
     let adopted = adopted(view, &first.plan);
     let is_confined = record.found == Found::Damaged || !adopted.held.is_empty();
     let confined = is_confined.then(|| confined(view, &first.plan));
-    Ok((plan_from(inputs, adopted)?, confined))
+    Ok((plan_from(mode, inputs, adopted)?, confined))
 }
 
-fn plan_from(inputs: &Inputs<'_>, current: Current) -> Result<Planned, Error> {
+fn plan_from(mode: &Mode, inputs: &Inputs<'_>, mut current: Current) -> Result<Planned, Error> {
     let Inputs { claims, kubelet, view, machine, config, .. } = inputs;
+    current.withheld = withheld(mode, inputs);
     let ceiling = view.hierarchy.ceiling.clone();
     let from = PlanInputs { claims: claims.clone(), kubelet: kubelet.clone(), ceiling, current };
     if let Some(last) = inputs.last.filter(|last| last.from == from) {
@@ -131,13 +198,29 @@ fn plan_from(inputs: &Inputs<'_>, current: Current) -> Result<Planned, Error> {
     Ok(Planned { from, plan })
 }
 
+/// Pods for which nothing can be enforced now; while stepped back from the node, all that hold nothing.
+fn withheld(mode: &Mode, inputs: &Inputs<'_>) -> BTreeSet<Uid> {
+    match mode {
+        Mode::Observing { .. } => BTreeSet::new(),
+        Mode::Enforcing { .. } => {
+            let unreadable = inputs.view.unreadable.keys().cloned();
+            mode.paused(inputs.now).into_keys().chain(unreadable).collect()
+        }
+        Mode::SteppedBack { .. } => {
+            let held = &inputs.record.committed.held;
+            inputs.claims.iter().map(|pod| &pod.uid).filter(|uid| !held.contains_key(*uid)).cloned().collect()
+        }
+    }
+}
+
 /// Cgroups that were as planned after the last pass and are not now, with nothing but another writer to explain it.
-fn rewritten(granted: &Granted, view: &View, plan: &Plan) -> Vec<(Uid, Vec<(PathBuf, CpuSet)>)> {
+fn rewritten(granted: &Granted, inputs: &Inputs<'_>, plan: &Plan) -> Vec<Rewritten> {
+    let (view, left_alone) = (inputs.view, granted.repairs.paused(inputs.now));
     if view.hierarchy.ceiling != granted.ceiling {
         return Vec::new();
     }
     let mut rewritten = Vec::new();
-    for pod in &view.pods {
+    for pod in view.pods.iter().filter(|pod| !left_alone.contains_key(&pod.uid)) {
         let Some(placement) = plan.placements.get(&pod.uid) else { continue };
         let ours = pod.cgroups.iter().filter(|cgroup| cgroup.ours && cgroup.effective != placement.cpus);
         let is_rewritten = |path: &PathBuf| {

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cgroupfs::{node, subdirectories};
-use placement::{Cgroup, Class, Hierarchy, Plan, PodCgroups, Reason, Step, Uid, Version};
+use cgroupfs::node;
+use kernel_text::CpuSet;
+use placement::{Cgroup, Class, Current, Hierarchy, Holding, Plan, PodCgroups, Reason, Step, Uid, Version};
 use pods::PodIndex;
 
 use super::decide::Work;
 use super::inputs::{decision, names};
-use super::mode::{Established, Granted, Mode, Why};
-use super::{Pinner, chain};
+use super::mode::{Established, Granted, Mode};
+use super::{Pinner, STRAY_LOOKS, chain};
 use crate::carry_out::carry_out;
 use crate::checkpoint::{Checkpoint, Held, Pin, Rejection, Touched, class_name};
 use crate::claims::has_ended;
@@ -21,13 +22,15 @@ use crate::owner::CpuManagerState;
 use crate::report::{Operation, Report, Standing, Trace};
 use crate::state_dir::DrainWish;
 use crate::tree::View;
-use crate::{Error, Result, drain};
+use crate::{Result, drain, stranded};
 
-/// A younger cgroup's cpuset may still be written by the runtime that made it.
+/// In a younger cgroup the runtime that made it may still be moving processes.
 const SETTLED: Duration = Duration::from_secs(5);
+/// Passes that a grant waits for a pod that does not leave its CPUs.
+const GRANT_WAITS: usize = 5;
 
 impl Pinner {
-    /// Brings the work of a pass about. What fails counts in the mode that follows.
+    /// Brings the work of a pass about. What fails counts against its pod in the next pass.
     pub(super) fn carry_out(
         &mut self,
         view: &View,
@@ -37,33 +40,22 @@ impl Pinner {
         trace: &mut dyn FnMut(Trace<'_>),
     ) {
         self.report_rewritten(work, pods, report);
-        if !matches!(self.mode, Mode::Enforcing { .. }) {
+        report_stepped_back(work, pods, report);
+        if matches!(self.mode, Mode::Observing { .. }) {
             return;
         }
         match self.transition(view, work, pods, report, trace) {
-            Ok(()) => {}
-            // Normal: the next pass sees what there is by then.
-            Err(Error::Overtaken(path)) => {
-                tracing::debug!(path = %path.display(), "a container came while its pod's cpuset was written");
+            Ok(failed) => {
+                let now = Instant::now();
+                if let Some(granted) = self.mode.granted() {
+                    failed.iter().for_each(|uid| granted.repairs.failed(uid, now));
+                }
             }
-            Err(error @ Error::State { .. }) => report.standing = Standing::Observing(chain(&error)),
-            Err(error) => {
-                let error = chain(&error);
-                tracing::warn!(error, "failed to apply a cpuset; will retry");
-                self.count_failure(error);
-                report.standing = self.mode.standing();
-            }
+            Err(error) => report.standing = Standing::Observing(chain(&error)),
         }
     }
 
-    fn count_failure(&mut self, error: String) {
-        if let Mode::Enforcing { granted, .. } = &mut self.mode
-            && granted.repairs.failed(Instant::now())
-        {
-            self.mode = Mode::SteppedBack { why: Why::Failing(error) };
-        }
-    }
-
+    /// Carries the steps out between two checkpoints. The pods for which that failed.
     fn transition(
         &mut self,
         view: &View,
@@ -71,7 +63,7 @@ impl Pinner {
         pods: &PodIndex,
         report: &mut Report,
         trace: &mut dyn FnMut(Trace<'_>),
-    ) -> Result<()> {
+    ) -> Result<BTreeSet<Uid>> {
         let (plan, steps) = (&work.planned.plan, &work.steps);
         let outcome = plan.outcome();
         let best_effort = best_effort(plan);
@@ -79,52 +71,114 @@ impl Pinner {
         let is_recorded = outcome == self.record.committed
             && best_effort == self.record.checkpoint.best_effort
             && rejections == self.record.checkpoint.rejections;
+        self.record.planned = outcome.clone();
+        let mut failed = BTreeSet::new();
         if !steps.is_empty() || !is_recorded {
-            self.record.checkpoint.best_effort = best_effort;
-            self.record.checkpoint.rejections = rejections;
-            self.record.planned = outcome.clone();
-            self.record.checkpoint.intent = Some(Held::from(&outcome));
+            let grants = steps.iter().any(|step| matches!(step, Step::Grant { .. } | Step::Release { .. }));
+            let checkpoint = &mut self.record.checkpoint;
+            checkpoint.best_effort = best_effort;
+            checkpoint.rejections = rejections;
+            checkpoint.intent = grants.then(|| Held::from(&outcome));
             self.touch(view, steps);
             self.save(report)?;
             trace(Trace::Intent(steps));
-            for step in steps {
-                match carry_out(step, self.tree.version()) {
-                    // In what is gone there is nobody to keep off, and nobody to grant to.
-                    Err(_) if !cgroup_of(step).exists() => continue,
-                    Err(error) if error.is_busy() && is_overtaken(view, step) => {
-                        return Err(Error::Overtaken(cgroup_of(step).to_owned()));
-                    }
-                    done => {
-                        report.operations.add(Operation::of(step), done.is_ok());
-                        done?;
-                    }
-                }
-                trace(Trace::Done(step));
-            }
-            self.note_pins(plan, pods, report);
-            self.record.checkpoint.committed = Held::from(&outcome);
+            let carried = self.carry(view, plan, steps, report, trace);
+            self.record.committed = Current { held: carried.held, ..outcome };
+            self.record.checkpoint.committed = Held::from(&self.record.committed);
             self.record.checkpoint.intent = None;
-            self.record.committed = outcome;
+            self.note_pins(plan, pods, report);
             self.save(report)?;
             trace(Trace::Committed);
+            failed = carried.failed.into_keys().collect();
         }
+        let enforced = self.mode.paused(Instant::now());
         if let Mode::Enforcing { granted, .. } = &mut self.mode {
-            granted.establish(view, plan, &self.record.checkpoint.touched);
+            let is_enforced =
+                |uid: &Uid| !failed.contains(uid) && !enforced.contains_key(uid) && !view.unreadable.contains_key(uid);
+            granted.establish(view, plan, &self.record.checkpoint.touched, is_enforced);
         }
-        Ok(())
+        Ok(failed)
     }
 
+    /// Carries the steps out. A pod for which one fails loses its further steps; those of others go on as far as they
+    /// depend on nothing that it was to leave.
+    fn carry(
+        &mut self,
+        view: &View,
+        plan: &Plan,
+        steps: &[Step],
+        report: &mut Report,
+        trace: &mut dyn FnMut(Trace<'_>),
+    ) -> Carried {
+        let version = self.tree.version();
+        let mut carried = Carried { held: self.record.committed.held.clone(), failed: BTreeMap::new() };
+        for step in steps {
+            if carried.must_wait(step, view, plan, version) && !self.has_waited_long(step) {
+                continue;
+            }
+            match carry_out(step, version) {
+                // In what is gone there is nobody to keep off, and nobody to grant to.
+                Err(_) if !cgroup_of(step).exists() => continue,
+                Err(error) => {
+                    report.operations.add(Operation::of(step), false);
+                    let (path, error) = (cgroup_of(step).display(), chain(&error));
+                    tracing::warn!(%path, error, "failed to apply a cpuset; will retry");
+                    carried.failed.insert(uid_of(step).clone(), error);
+                }
+                Ok(()) => {
+                    report.operations.add(Operation::of(step), true);
+                    carried.note(step);
+                    self.note(view, step);
+                    trace(Trace::Done(step));
+                }
+            }
+        }
+        carried
+    }
+
+    /// A grant waits a few passes for a pod that does not leave its CPUs, and not for ever: the overlap is counted.
+    fn has_waited_long(&mut self, step: &Step) -> bool {
+        let (Step::Grant { uid, .. }, Some(granted)) = (step, self.mode.granted()) else { return false };
+        let waited = granted.waits.entry(uid.clone()).or_default();
+        *waited += 1;
+        *waited > GRANT_WAITS
+    }
+
+    /// What a cgroup has been brought to.
+    fn note(&mut self, view: &View, step: &Step) {
+        let touched = &self.record.checkpoint.touched;
+        let Some(granted) = self.mode.granted() else { return };
+        match step {
+            Step::Write { path, effective, .. } => {
+                if let (Some((_, inode)), Some(was)) = (view.seen.get(path), touched.get(path)) {
+                    let (inode, cpus, original) = (*inode, effective.clone(), was.before.clone());
+                    granted.established.insert(path.clone(), Established { inode, cpus, original });
+                }
+            }
+            Step::Grant { uid, .. } => drop(granted.waits.remove(uid)),
+            Step::Verify { .. } | Step::Release { .. } => {}
+        }
+    }
+
+    /// Writes the checkpoint where it differs from what is on disk.
     fn save(&mut self, report: &mut Report) -> Result<()> {
         self.record.checkpoint.boot_id = node::boot_id(&self.config.proc_root);
+        if self.record.saved.as_ref() == Some(&self.record.checkpoint) {
+            return Ok(());
+        }
         let written = self.record.checkpoint.write(&self.config.state_dir, self.tree.mount());
         report.operations.add(Operation::Checkpoint, written.is_ok());
+        self.record.saved = written.is_ok().then(|| self.record.checkpoint.clone());
         written
     }
 
     /// Remembers what the cgroups that are about to be written read now.
     fn touch(&mut self, view: &View, steps: &[Step]) {
         let no_grants = Granted::default();
-        let granted = if let Mode::Enforcing { granted, .. } = &self.mode { granted } else { &no_grants };
+        let granted = match &self.mode {
+            Mode::Enforcing { granted, .. } | Mode::SteppedBack { granted, .. } => granted,
+            Mode::Observing { .. } => &no_grants,
+        };
         let touched = &mut self.record.checkpoint.touched;
         touched.retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
         let written: BTreeSet<&Path> = steps.iter().filter_map(written).collect();
@@ -140,7 +194,8 @@ impl Pinner {
     }
 
     fn note_pins(&mut self, plan: &Plan, pods: &PodIndex, report: &mut Report) {
-        let pins = self.pins(plan, pods);
+        let mut pins = self.pins(plan, pods);
+        pins.retain(|uid, _| self.record.committed.held.contains_key(uid.as_str()));
         let before = std::mem::replace(&mut self.record.checkpoint.pins, pins);
         for (uid, pin) in &self.record.checkpoint.pins {
             if before.get(uid).is_none_or(|old| old.cpus != pin.cpus) {
@@ -172,7 +227,11 @@ impl Pinner {
 
     /// Logs and counts what another writer has changed.
     fn report_rewritten(&self, work: &Work, pods: &PodIndex, report: &mut Report) {
-        for (uid, cgroups) in &work.rewritten {
+        let is_repaired = |uid: &Uid| work.stepped_back.iter().all(|(left, _)| left != uid);
+        if !matches!(self.mode, Mode::Enforcing { .. }) {
+            return;
+        }
+        for (uid, cgroups) in work.rewritten.iter().filter(|(uid, _)| is_repaired(uid)) {
             for (path, found) in cgroups {
                 let meant = work.planned.plan.placements.get(uid).map(|placement| placement.cpus.to_string());
                 let path = path.display();
@@ -180,6 +239,29 @@ impl Pinner {
                 report.operations.add(Operation::Repair, true);
             }
             report.decisions.push(decision(uid, pods, Verdict::Repaired(cgroups.len())));
+        }
+    }
+
+    /// Moves processes back into cpusets that had lost their last CPU. Not of a cgroup that the runtime may still be
+    /// setting up, and only where cpusets are written.
+    pub(super) fn bring_back(&mut self, view: &View, report: &mut Report) {
+        let containers =
+            view.pods.iter().flat_map(|pod| &pod.cgroups).filter(|cgroup| cgroup.ours && cgroup.parent.is_some());
+        if containers.clone().any(|cgroup| cgroup.effective.is_empty()) {
+            self.stray_looks = STRAY_LOOKS;
+        }
+        if matches!(self.mode, Mode::Observing { .. }) || self.stray_looks == 0 {
+            return;
+        }
+        self.stray_looks -= 1;
+        let is_settled = |path: &Path| view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > SETTLED);
+        for cgroup in containers.filter(|cgroup| is_settled(&cgroup.path)) {
+            let moved = stranded::bring_back(&self.config.hierarchy, &cgroup.path);
+            if moved > 0 {
+                let path = cgroup.path.display();
+                tracing::warn!(%path, moved, "moved processes back into a cpuset that had lost its last CPU");
+                (0..moved).for_each(|_| report.operations.add(Operation::BringBack, true));
+            }
         }
     }
 
@@ -212,21 +294,27 @@ impl Pinner {
 }
 
 impl Granted {
-    /// Everything is as planned now.
-    fn establish(&mut self, view: &View, plan: &Plan, touched: &BTreeMap<PathBuf, Touched>) {
+    /// These pods are as planned now.
+    fn establish(
+        &mut self,
+        view: &View,
+        plan: &Plan,
+        touched: &BTreeMap<PathBuf, Touched>,
+        is_enforced: impl Fn(&Uid) -> bool,
+    ) {
         self.ceiling = view.hierarchy.ceiling.clone();
-        let mut established = BTreeMap::new();
-        for pod in &view.pods {
+        self.established.retain(|path, was| view.seen.get(path).is_some_and(|(_, now)| *now == was.inode));
+        self.waits.retain(|uid, _| plan.placements.contains_key(uid));
+        for pod in view.pods.iter().filter(|pod| is_enforced(&pod.uid)) {
             let Some(placement) = plan.placements.get(&pod.uid) else { continue };
             for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours) {
                 if let Some((_, inode)) = view.seen.get(&cgroup.path) {
                     let original = self.original(view, pod, cgroup, touched);
                     let cpus = placement.cpus.clone();
-                    established.insert(cgroup.path.clone(), Established { inode: *inode, cpus, original });
+                    self.established.insert(cgroup.path.clone(), Established { inode: *inode, cpus, original });
                 }
             }
         }
-        self.established = established;
     }
 
     /// What a cgroup read before it was first written here. One that has had its CPUs without a write may have been
@@ -249,6 +337,76 @@ fn rejections(plan: &Plan, pods: &PodIndex) -> BTreeMap<String, Rejection> {
     plan.refusals.iter().map(of).collect()
 }
 
+/// What carrying the steps out has come to.
+struct Carried {
+    /// What is granted.
+    held: BTreeMap<Uid, Holding>,
+    /// Pods for which a step failed, with the error.
+    failed: BTreeMap<Uid, String>,
+}
+
+impl Carried {
+    fn note(&mut self, step: &Step) {
+        match step {
+            Step::Release { uid, cpus } => {
+                if let Some(held) = self.held.get_mut(uid) {
+                    held.cpus = held.cpus.difference(cpus);
+                    if held.cpus.is_empty() {
+                        self.held.remove(uid);
+                    }
+                }
+            }
+            Step::Grant { uid, holding } => drop(self.held.insert(uid.clone(), holding.clone())),
+            Step::Write { .. } | Step::Verify { .. } => {}
+        }
+    }
+
+    /// Whether a step depends on one that failed.
+    fn must_wait(&self, step: &Step, view: &View, plan: &Plan, version: cgroupfs::Version) -> bool {
+        if self.failed.is_empty() {
+            return false;
+        }
+        self.failed.contains_key(uid_of(step))
+            || match step {
+                Step::Write { uid, path, effective, .. } => self.enters_held(uid, path, effective, plan, version),
+                Step::Grant { uid, holding } => self.is_occupied(uid, holding, view, plan, version),
+                Step::Verify { .. } | Step::Release { .. } => false,
+            }
+    }
+
+    /// Whether a pod would come onto CPUs that another still holds, because it could not leave them.
+    fn enters_held(&self, uid: &Uid, path: &Path, cpus: &CpuSet, plan: &Plan, version: cgroupfs::Version) -> bool {
+        let Some(class) = plan.placements.get(uid).map(|placement| placement.class) else { return false };
+        let new = cpus.difference(&effective(path, version));
+        let others = self.held.iter().filter(|(other, held)| *other != uid && !class.may_share_with(held.class));
+        others.into_iter().any(|(_, held)| !held.cpus.is_disjoint(&new))
+    }
+
+    /// Whether a pod that failed is still on these CPUs.
+    fn is_occupied(&self, uid: &Uid, own: &Holding, view: &View, plan: &Plan, version: cgroupfs::Version) -> bool {
+        let may_stay = |other: &Uid| plan.placements.get(other).is_some_and(|p| p.class.may_share_with(own.class));
+        let failed = |pod: &&PodCgroups| pod.uid != *uid && self.failed.contains_key(&pod.uid) && !may_stay(&pod.uid);
+        let cgroups = view.pods.iter().filter(failed).flat_map(|pod| &pod.cgroups);
+        cgroups.into_iter().any(|cgroup| !effective(&cgroup.path, version).is_disjoint(&own.cpus))
+    }
+}
+
+fn effective(path: &Path, version: cgroupfs::Version) -> CpuSet {
+    // In what is gone nobody runs.
+    let read = cgroupfs::cpuset::read(path, version).ok().flatten();
+    read.map(|cpuset| cpuset.effective).unwrap_or_default()
+}
+
+/// Says for whom nothing is enforced for a while.
+fn report_stepped_back(work: &Work, pods: &PodIndex, report: &mut Report) {
+    for (uid, cause) in &work.stepped_back {
+        let decision = decision(uid, pods, Verdict::SteppedBack(*cause));
+        let (namespace, pod) = (&decision.namespace, &decision.pod);
+        tracing::warn!(namespace, pod, %cause, "stepped back from a pod: its cpusets are left alone for a while");
+        report.decisions.push(decision);
+    }
+}
+
 fn best_effort(plan: &Plan) -> BTreeSet<String> {
     let pods = plan.placements.iter().filter(|(_, placement)| placement.class == Class::BestEffort);
     pods.map(|(uid, _)| uid.to_string()).collect()
@@ -261,21 +419,16 @@ fn inherited<'a>(hierarchy: &Hierarchy, pod: &'a PodCgroups, cgroup: &Cgroup) ->
     copied.then_some(&*parent.path)
 }
 
-/// Has a runtime come between the look and the write? v1 refuses to shrink a cpuset below those of its children (EBUSY),
-/// and a new one has all CPUs that its parent had at that moment.
-fn is_overtaken(view: &View, step: &Step) -> bool {
-    let parent = cgroup_of(step);
-    let is_young = |name: String| match view.seen.get(&parent.join(name)) {
-        Some((since, _)) => since.elapsed() < SETTLED,
-        None => true,
-    };
-    subdirectories(parent).is_ok_and(|children| children.into_iter().any(|child| is_young(child.name)))
-}
-
 fn cgroup_of(step: &Step) -> &Path {
     match step {
         Step::Write { path, .. } | Step::Verify { path, .. } => path,
         Step::Release { .. } | Step::Grant { .. } => Path::new(""),
+    }
+}
+
+fn uid_of(step: &Step) -> &Uid {
+    match step {
+        Step::Write { uid, .. } | Step::Verify { uid, .. } | Step::Release { uid, .. } | Step::Grant { uid, .. } => uid,
     }
 }
 

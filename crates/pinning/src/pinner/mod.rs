@@ -32,6 +32,9 @@ const WALK_EVERY: Duration = Duration::from_secs(30);
 /// Between looks for other agents among the processes.
 const OWNERS_EVERY: Duration = Duration::from_secs(30);
 
+/// Passes after hotplug that look for processes outside their cpusets.
+const STRAY_LOOKS: u32 = 10;
+
 /// How to pin.
 #[derive(Debug, Clone)]
 pub struct PinnerConfig {
@@ -51,6 +54,8 @@ pub struct PinnerConfig {
     pub cpu_manager_state: PathBuf,
     /// Namespaces whose pods may be agents that place containers.
     pub owner_namespaces: Vec<String>,
+    /// Descriptors of cpuset files that it may keep open; beyond that, files are opened for each read.
+    pub descriptors: usize,
     /// CPUs that are kept for the host.
     pub reserved: CpuSet,
     /// What the operator set.
@@ -76,6 +81,8 @@ pub struct Pinner {
     refused: BTreeMap<Uid, Reason>,
     walked: Option<Instant>,
     passed: Option<Instant>,
+    /// Passes that still look for processes outside their cpusets: after hotplug the kernel moves them when it comes to.
+    stray_looks: u32,
 }
 
 impl Pinner {
@@ -95,7 +102,7 @@ impl Pinner {
     /// A pinner in the place of one that panicked: a request to drain stays in force.
     pub(crate) fn resume(config: PinnerConfig) -> Result<Self> {
         let machine = Machine::read(&config.sys_root)?;
-        let tree = PodTree::new(&config.hierarchy, config.kubepods.clone())?;
+        let tree = PodTree::new(&config.hierarchy, config.kubepods.clone(), config.descriptors)?;
         let record = Record::read(&config, tree.mount());
         Ok(Self {
             machine,
@@ -109,6 +116,7 @@ impl Pinner {
             refused: BTreeMap::new(),
             walked: None,
             passed: None,
+            stray_looks: 0,
             config,
         })
     }
@@ -137,10 +145,15 @@ impl Pinner {
     /// containers, as pod-resources tells. `trace` is told of each step once it is done.
     pub fn pass(&mut self, pods: &PodIndex, given: &CpuSet, trace: &mut dyn FnMut(Trace<'_>)) -> Report {
         let began = Instant::now();
-        match self.try_pass(pods, given, began, trace) {
+        let mut report = match self.try_pass(pods, given, began, trace) {
             Ok(report) => report,
             Err(error) => self.failed(&error),
+        };
+        report.stepped_back = self.mode.stepped_back(began);
+        if self.config.enforce && report.standing != Standing::Enforcing && report.stepped_back.is_empty() {
+            report.stepped_back.insert(("node", "pass_failed"), 1);
         }
+        report
     }
 
     /// A pass that cannot even look at the node. Where the operator wishes so, the lock is let go all the same, so that
@@ -151,7 +164,7 @@ impl Pinner {
                 tracing::warn!(error = chain(&error), "the checkpoint stays as it was");
             }
             self.record.clear();
-            self.mode = Mode::SteppedBack { why: Why::Drained };
+            self.mode = Mode::Observing { why: Why::Drained, lock: None };
         }
         Report::idle(chain(error))
     }
@@ -164,10 +177,11 @@ impl Pinner {
         trace: &mut dyn FnMut(Trace<'_>),
     ) -> Result<Report> {
         self.refresh(began)?;
+        self.tree.find_home(|uid| pods.pod(uid).is_some());
         let view = self.tree.view(&self.machine.possible)?;
         let drained = self.drain_if_wished(&view, pods);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
-        self.face(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)));
+        self.face(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)), began);
         let claims = self.claims(&view, pods);
         let mode = std::mem::take(&mut self.mode);
         let inputs = Inputs {
@@ -208,6 +222,7 @@ impl Pinner {
         let planned = plan.outcome();
         let overlapping = self.overlapping(view, plan, &planned.held);
         self.carry_out(view, &work, pods, report, trace);
+        self.bring_back(view, report);
         let is_enforcing = report.standing == Standing::Enforcing;
         report.overlaps = match is_enforcing {
             true => self.charge(&overlapping, planned.held.keys(), pods, Instant::now()),
@@ -226,12 +241,14 @@ impl Pinner {
         if node::cpu_list(&self.config.sys_root, "online")? != *self.machine.topology.online() {
             self.machine = Machine::read(&self.config.sys_root)?;
             self.last = None;
+            self.stray_looks = STRAY_LOOKS;
             tracing::info!(online = %self.machine.topology.online(), "CPUs came or went");
         }
         self.tree.drain_events(now);
         if self.tree.must_walk() || self.walked.is_none_or(|at| now.duration_since(at) >= WALK_EVERY) {
             self.tree.walk(now);
             self.walked = Some(now);
+            self.stray_looks = self.stray_looks.max(1);
         }
         Ok(())
     }
@@ -240,12 +257,12 @@ impl Pinner {
     /// it never came to write, who wished so gives back.
     fn drain_if_wished(&mut self, view: &View, pods: &PodIndex) -> Report {
         let mut report = Report::idle(String::new());
-        let is_over = matches!(self.mode, Mode::SteppedBack { .. });
+        let is_over = matches!(self.mode, Mode::Observing { why: Why::Drained, .. });
         if self.config.enforce && !is_over && DrainWish::of(&self.config.state_dir).is_there() {
             if self.mode.has_lock() {
                 self.drain(view, pods, &mut report);
             }
-            self.mode = Mode::SteppedBack { why: Why::Drained };
+            self.mode = Mode::Observing { why: Why::Drained, lock: None };
         }
         report
     }
@@ -255,6 +272,12 @@ impl Pinner {
         if !self.config.enforce {
             return Some(Why::Configured);
         }
+        if let Some(other) = &view.other_root {
+            let other = other.display();
+            return Some(Why::Obstacle(format!(
+                "{other} holds running pods too: name this kubelet's root (--kubepods)"
+            )));
+        }
         // A pool is for pods of every level: all would have to share what one of them is left with.
         let (level, cpus) = view.confined.as_ref()?;
         let level = level.display();
@@ -262,7 +285,7 @@ impl Pinner {
     }
 
     /// Brings the mode in line with what is in the way; takes the lock where that is all that is missing.
-    fn face(&mut self, mut obstacle: Option<Why>) {
+    fn face(&mut self, mut obstacle: Option<Why>, now: Instant) {
         let mut mode = std::mem::take(&mut self.mode);
         if obstacle.is_none() && mode.lacks_lock() {
             match Lock::take(&self.config.state_dir) {
@@ -270,7 +293,7 @@ impl Pinner {
                 Err(error) => obstacle = Some(Why::Obstacle(chain(&error))),
             }
         }
-        self.mode = mode.facing(obstacle);
+        self.mode = mode.facing(obstacle, now);
     }
 }
 

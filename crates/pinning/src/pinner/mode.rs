@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use kernel_text::CpuSet;
+use placement::Uid;
 
-use crate::repairs::Repairs;
+use crate::repairs::{Cause, Pause, Repairs};
 use crate::report::Standing;
 use crate::state_dir::Lock;
 
@@ -17,8 +19,8 @@ pub(super) enum Mode {
     Observing { why: Why, lock: Option<Lock> },
     /// Writes.
     Enforcing { lock: Lock, granted: Granted },
-    /// Has written, and does not write any more.
-    SteppedBack { why: Why },
+    /// Grants nothing new and takes nothing from anybody; what is released is given back. For this time.
+    SteppedBack { lock: Lock, granted: Granted, pause: Pause },
 }
 
 /// Why cpusets are not written.
@@ -30,12 +32,8 @@ pub(super) enum Why {
     Configured,
     /// Another owner of cpusets, or a node that cannot be understood.
     Obstacle(String),
-    /// `cpuwarden drain`.
+    /// `cpuwarden drain`; until the agent is started again.
     Drained,
-    /// Another writer keeps rewriting cpusets.
-    Rewritten,
-    /// Writes fail, with the last error.
-    Failing(String),
 }
 
 /// What holds while this agent enforces.
@@ -45,7 +43,9 @@ pub(super) struct Granted {
     pub(super) established: BTreeMap<PathBuf, Established>,
     /// The ceiling at that time.
     pub(super) ceiling: CpuSet,
-    /// What others undo, and what fails.
+    /// Passes that a grant has waited for a pod that does not leave its CPUs.
+    pub(super) waits: BTreeMap<Uid, usize>,
+    /// What others undo, what fails, and which pods are left alone because of that.
     pub(super) repairs: Repairs,
 }
 
@@ -66,13 +66,18 @@ impl Default for Mode {
 }
 
 impl Mode {
-    /// The mode for a pass with this in the way, or nothing.
-    pub(super) fn facing(self, obstacle: Option<Why>) -> Self {
+    /// The mode for a pass at this time with this in the way, or nothing.
+    pub(super) fn facing(self, obstacle: Option<Why>, now: Instant) -> Self {
         match (self, obstacle) {
-            (stepped_back @ Self::SteppedBack { .. }, _) => stepped_back,
-            (Self::Enforcing { lock, .. }, Some(why)) => Self::Observing { why, lock: Some(lock) },
+            (drained @ Self::Observing { why: Why::Drained, .. }, _) => drained,
+            (Self::Enforcing { lock, .. } | Self::SteppedBack { lock, .. }, Some(why)) => {
+                Self::Observing { why, lock: Some(lock) }
+            }
             (Self::Observing { lock, .. }, Some(why)) => Self::Observing { why, lock },
             (Self::Observing { lock: Some(lock), .. }, None) => Self::Enforcing { lock, granted: Granted::default() },
+            (Self::SteppedBack { lock, granted, pause }, None) if now >= pause.until() => {
+                Self::Enforcing { lock, granted }
+            }
             // Without the lock, `why` says who has it.
             (unchanged, None) => unchanged,
         }
@@ -80,19 +85,51 @@ impl Mode {
 
     /// Whether the lock must be taken before a pass without obstacles.
     pub(super) fn lacks_lock(&self) -> bool {
-        matches!(self, Self::Observing { lock: None, .. })
+        matches!(self, Self::Observing { lock: None, why } if *why != Why::Drained)
     }
 
     /// Whether this agent holds the lock, and so may write.
     pub(super) fn has_lock(&self) -> bool {
-        matches!(self, Self::Enforcing { .. } | Self::Observing { lock: Some(_), .. })
+        !matches!(self, Self::Observing { lock: None, .. })
+    }
+
+    /// What holds, where it writes.
+    pub(super) fn granted(&mut self) -> Option<&mut Granted> {
+        match self {
+            Self::Enforcing { granted, .. } | Self::SteppedBack { granted, .. } => Some(granted),
+            Self::Observing { .. } => None,
+        }
+    }
+
+    /// Pods that are left alone for now.
+    pub(super) fn paused(&self, now: Instant) -> BTreeMap<Uid, Cause> {
+        match self {
+            Self::Enforcing { granted, .. } => granted.repairs.paused(now),
+            Self::Observing { .. } | Self::SteppedBack { .. } => BTreeMap::new(),
+        }
     }
 
     pub(super) fn standing(&self) -> Standing {
         match self {
             Self::Enforcing { .. } => Standing::Enforcing,
-            Self::Observing { why, .. } | Self::SteppedBack { why, .. } => Standing::Observing(why.to_string()),
+            Self::Observing { why, .. } => Standing::Observing(why.to_string()),
+            Self::SteppedBack { pause, .. } => Standing::Observing(format!("stepped back: {pause}")),
         }
+    }
+
+    /// What is stepped back from, as labels `scope` and `reason` with the number of pods, or 1 for the node.
+    pub(super) fn stepped_back(&self, now: Instant) -> BTreeMap<(&'static str, &'static str), usize> {
+        let mut counts = BTreeMap::new();
+        match self {
+            Self::Enforcing { .. } => {
+                self.paused(now).values().for_each(|cause| *counts.entry(("pod", cause.as_str())).or_default() += 1);
+            }
+            Self::SteppedBack { pause, .. } => drop(counts.insert(("node", pause.cause.as_str()), 1)),
+            Self::Observing { why: Why::Configured, .. } => {}
+            Self::Observing { why: Why::Drained, .. } => drop(counts.insert(("node", "drained"), 1)),
+            Self::Observing { .. } => drop(counts.insert(("node", "obstacle"), 1)),
+        }
+        counts
     }
 }
 
@@ -103,8 +140,63 @@ impl fmt::Display for Why {
             Self::Configured => out.write_str("told to observe"),
             Self::Obstacle(what) => out.write_str(what),
             Self::Drained => out.write_str("drained by the operator, until the agent is started again"),
-            Self::Rewritten => out.write_str("somebody else keeps rewriting cpusets that were written here"),
-            Self::Failing(error) => write!(out, "cpusets cannot be brought about: {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn obstacle() -> Option<Why> {
+        Some(Why::Obstacle("koordlet".to_owned()))
+    }
+
+    fn enforcing(directory: &tempfile::TempDir) -> Mode {
+        Mode::Enforcing { lock: Lock::take(directory.path()).unwrap(), granted: Granted::default() }
+    }
+
+    /// Stepped back because of most of the pods.
+    fn stepped_back(directory: &tempfile::TempDir, now: Instant) -> Mode {
+        let Mode::Enforcing { lock, mut granted } = enforcing(directory) else { panic!("it enforces") };
+        let pods: Vec<Uid> = ["a", "b"].map(Uid::from).into();
+        for uid in &pods {
+            (0..6).for_each(|_| granted.repairs.failed(uid, now));
+        }
+        let pause = granted.repairs.judge(&pods.iter().collect::<BTreeSet<_>>(), now).node.unwrap();
+        Mode::SteppedBack { lock, granted, pause }
+    }
+
+    #[test]
+    fn an_obstacle_stops_writes_and_its_end_resumes_them() {
+        let (directory, now) = (tempfile::tempdir().unwrap(), Instant::now());
+        let observing = enforcing(&directory).facing(obstacle(), now);
+        assert_eq!(observing.standing(), Standing::Observing("koordlet".to_owned()));
+        assert_eq!(observing.stepped_back(now), [(("node", "obstacle"), 1)].into());
+        assert!(observing.has_lock(), "what it wrote is its own to give back");
+        assert_eq!(observing.facing(None, now).standing(), Standing::Enforcing);
+    }
+
+    #[test]
+    fn stepping_back_ends_after_its_pause_and_not_before() {
+        let (directory, now) = (tempfile::tempdir().unwrap(), Instant::now());
+        let mode = stepped_back(&directory, now);
+        assert_eq!(mode.stepped_back(now), [(("node", "write_failed"), 1)].into());
+        let mode = mode.facing(None, now + Duration::from_secs(59));
+        assert!(matches!(mode.standing(), Standing::Observing(why) if why.contains("tried again after 1 min")));
+        assert_eq!(mode.facing(None, now + Duration::from_secs(60)).standing(), Standing::Enforcing);
+    }
+
+    #[test]
+    fn without_the_lock_or_after_a_drain_nothing_is_written() {
+        let now = Instant::now();
+        assert!(Mode::default().lacks_lock());
+        assert_ne!(Mode::default().facing(None, now).standing(), Standing::Enforcing);
+        let drained = Mode::Observing { why: Why::Drained, lock: None }.facing(None, now).facing(obstacle(), now);
+        assert!(!drained.lacks_lock() && !drained.has_lock());
+        assert_eq!(drained.stepped_back(now), [(("node", "drained"), 1)].into());
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cgroupfs::has_processes;
+use cgroupfs::is_populated;
 use placement::{Holding, Plan, Uid};
 use pods::PodIndex;
 
@@ -57,7 +57,7 @@ fn since(owner: &Uid, own: &Holding, view: &View, plan: &Plan) -> Option<Instant
     let foreign =
         others.filter(|pod| plan.placements.get(&pod.uid).is_none_or(|other| !other.class.may_share_with(own.class)));
     let cgroups = foreign.flat_map(|pod| &pod.cgroups);
-    let there = cgroups.filter(|cgroup| !cgroup.effective.is_disjoint(&own.cpus) && has_processes(&cgroup.path));
+    let there = cgroups.filter(|cgroup| !cgroup.effective.is_disjoint(&own.cpus) && is_populated(&cgroup.path));
     there.filter_map(|cgroup| Some(seen(&cgroup.path)?.max(born))).min()
 }
 

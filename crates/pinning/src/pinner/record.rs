@@ -11,6 +11,8 @@ use crate::checkpoint::{Checkpoint, Held};
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) checkpoint: Checkpoint,
+    /// The checkpoint as it was written last.
+    pub(super) saved: Option<Checkpoint>,
     /// What is granted.
     pub(super) committed: Current,
     /// What the next plan starts from: what is granted or was about to be; in observation, what would be.
@@ -45,12 +47,13 @@ impl Record {
         checkpoint.relocate(mount);
         let committed = checkpoint.committed.to_current();
         let planned = checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
-        Self { checkpoint, committed, planned, found }
+        Self { checkpoint, saved: None, committed, planned, found }
     }
 
     /// Everything was given back.
     pub(super) fn clear(&mut self) {
         self.checkpoint = Checkpoint::default();
+        self.saved = None;
         self.committed = Current::default();
     }
 }

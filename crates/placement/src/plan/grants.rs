@@ -27,13 +27,16 @@ pub(super) struct Grants<'a> {
     pub(super) granted: BTreeMap<Uid, Grant>,
     pub(super) refusals: BTreeMap<Uid, Reason>,
     pub(super) demoted: BTreeSet<Uid>,
+    /// CPU requests of the pods that share, millicores; of claimants too once they are rejected.
+    requested_millis: u64,
 }
 
 type Claims<'a> = [(&'a Pod, &'a Claim)];
 
 impl<'a> Grants<'a> {
-    pub(super) fn new(node: Node<'a>, usable: &'a CpuSet) -> Self {
-        Self { node, usable, granted: BTreeMap::new(), refusals: BTreeMap::new(), demoted: BTreeSet::new() }
+    pub(super) fn new(node: Node<'a>, usable: &'a CpuSet, requested_millis: u64) -> Self {
+        let (granted, refusals, demoted) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { node, usable, granted, refusals, demoted, requested_millis }
     }
 
     pub(super) fn refuse_all(&mut self, claims: &Claims<'_>, reason: Reason) {
@@ -47,7 +50,8 @@ impl<'a> Grants<'a> {
         self.resize(claims);
         let mut taken = self.taken(None);
         for (pod, claim) in claims {
-            if self.granted.contains_key(&pod.uid) || self.demoted.contains(&pod.uid) {
+            let is_decided = self.granted.contains_key(&pod.uid) || self.demoted.contains(&pod.uid);
+            if is_decided || current.withheld.contains(&pod.uid) {
                 continue;
             }
             // What gave way to the floor or to a resize may find its place again after all.
@@ -56,11 +60,20 @@ impl<'a> Grants<'a> {
                 Some(kept) => self.within_limits(pod, kept.clone()),
                 None => self.fresh(pod, claim, &taken),
             };
-            if let Ok(cpus) = &cpus {
-                taken.add(cpus.clone(), claim.spec.exclusive);
+            match cpus {
+                Ok(cpus) => {
+                    taken.add(cpus.clone(), claim.spec.exclusive);
+                    self.record(pod, claim, Ok(cpus));
+                }
+                Err(reason) => self.reject(pod, claim, reason),
             }
-            self.record(pod, claim, cpus);
         }
+    }
+
+    /// It shares, and the share pool must hold its request too.
+    fn reject(&mut self, pod: &Pod, claim: &Claim, reason: Reason) {
+        self.requested_millis = self.requested_millis.saturating_add(pod.request_millis.unwrap_or(0));
+        self.record(pod, claim, Err(reason));
     }
 
     /// Running exclusive pods keep what is left of their CPUs; where two hold the same one, the newer is demoted.
@@ -68,6 +81,10 @@ impl<'a> Grants<'a> {
         let mut kept = BTreeMap::new();
         let mut all = CpuSet::new();
         for (pod, claim) in claims {
+            if current.withheld.contains(&pod.uid) {
+                self.reject(pod, claim, Reason::SteppedBack);
+                continue;
+            }
             let lost = current.demoted.contains(&pod.uid);
             let cpus = current.held.get(&pod.uid).map(|held| held.cpus.intersection(self.usable)).unwrap_or_default();
             if lost || !cpus.is_disjoint(&all) {
@@ -87,7 +104,7 @@ impl<'a> Grants<'a> {
     fn keep_limits(&mut self, claims: &Claims<'_>) {
         for (pod, claim) in claims.iter().rev() {
             if self.granted.contains_key(&pod.uid)
-                && let Err(reason) = self.limits(pod, 0)
+                && let Err(reason) = self.limits(pod, 0, self.floor())
             {
                 self.granted.remove(&pod.uid);
                 self.record(pod, claim, Err(reason));
@@ -152,13 +169,14 @@ impl<'a> Grants<'a> {
     }
 
     fn within_limits(&self, pod: &Pod, cpus: CpuSet) -> Result<CpuSet, Reason> {
-        self.limits(pod, cpus.len()).map(|()| cpus)
+        let requested = usize::try_from(self.requested_millis.div_ceil(1000)).unwrap_or(usize::MAX);
+        self.limits(pod, cpus.len(), self.floor().max(requested)).map(|()| cpus)
     }
 
-    /// Whether the pod may have so many CPUs more.
-    fn limits(&self, pod: &Pod, more: usize) -> Result<(), Reason> {
+    /// Whether the pod may have so many CPUs more, where the share pool keeps `floor` CPUs.
+    fn limits(&self, pod: &Pod, more: usize, floor: usize) -> Result<(), Reason> {
         self.caps(pod, more)?;
-        if self.leaves_floor(more) { Ok(()) } else { Err(Reason::SharePoolFloor) }
+        if self.leaves(more, floor) { Ok(()) } else { Err(Reason::SharePoolFloor) }
     }
 
     /// What the operator allows a namespace and the node.
@@ -177,10 +195,14 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Would the share pool keep its floor if `more` CPUs were granted?
-    fn leaves_floor(&self, more: usize) -> bool {
+    /// What the operator wants to be left. Running pods give way to this alone: what arrives later moves nobody.
+    fn floor(&self) -> usize {
+        self.node.settings.share_floor.max(1).min(self.usable.len())
+    }
+
+    /// Would the share pool keep `floor` CPUs if `more` CPUs were granted?
+    fn leaves(&self, more: usize, floor: usize) -> bool {
         let granted: usize = self.granted.values().map(|grant| grant.cpus.len()).sum();
-        let floor = self.node.settings.share_floor.max(1).min(self.usable.len());
         granted.saturating_add(more).saturating_add(floor) <= self.usable.len()
     }
 

@@ -45,7 +45,8 @@ pub struct Kubelet {
 /// What the operator sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Least CPUs of the share pool; at least 1 is kept whatever this says.
+    /// Least CPUs of the share pool; at least 1 is kept whatever this says. A new grant also leaves as many as the pods
+    /// of the pool request.
     pub share_floor: usize,
     /// Which NUMA nodes are filled first.
     pub strategy: NumaStrategy,
@@ -64,6 +65,8 @@ pub struct Current {
     pub held: BTreeMap<Uid, Holding>,
     /// Pods that lost a conflict; they stay shared for as long as they live.
     pub demoted: BTreeSet<Uid>,
+    /// Pods that share for now whatever they ask for: nothing can be enforced for them. Not a part of any outcome.
+    pub withheld: BTreeSet<Uid>,
 }
 
 /// The CPUs of one exclusive pod.
@@ -181,6 +184,7 @@ impl Plan {
         Current {
             held: own.map(|(uid, placement)| (uid.clone(), holding(placement))).collect(),
             demoted: self.demoted.clone(),
+            withheld: BTreeSet::new(),
         }
     }
 }
@@ -217,7 +221,9 @@ fn grants<'a>(node: &Node<'a>, usable: &'a CpuSet, wishes: &Wishes<'_>, current:
     let claims = wishes.values().filter_map(|(pod, wish)| Some((*pod, wish.claim.as_ref()?)));
     let mut claims: Vec<(&Pod, &Claim)> = claims.collect();
     claims.sort_by_key(|(pod, _)| (pod.arrival, &pod.uid));
-    let mut grants = Grants::new(*node, usable);
+    let sharers = wishes.values().filter(|(_, wish)| wish.claim.is_none() && wish.shared == Class::Share);
+    let requested_millis = sharers.filter_map(|(pod, _)| pod.request_millis).fold(0, u64::saturating_add);
+    let mut grants = Grants::new(*node, usable, requested_millis);
     let (kubelets, ours): (Vec<_>, Vec<_>) = claims.into_iter().partition(|(pod, _)| node.kubelet.owns(&pod.uid));
     grants.refuse_all(&kubelets, Reason::KubeletStatic);
     grants.settle(&ours, current);

@@ -169,6 +169,37 @@ pub fn drain_steps(
     write_steps(&Transition { hierarchy, pods, held, placements: &placements })
 }
 
+/// The writes that let a pod run on `cpus` too, parents first; no cgroup loses a CPU. Cgroups that `may_widen` does not
+/// take are not written.
+#[must_use]
+pub fn widen_steps(
+    hierarchy: &Hierarchy,
+    pod: &PodCgroups,
+    cpus: &CpuSet,
+    may_widen: impl Fn(&Cgroup) -> bool,
+) -> Vec<Step> {
+    let mut effective: Vec<CpuSet> = Vec::with_capacity(pod.cgroups.len());
+    let mut steps = Vec::new();
+    for cgroup in &pod.cgroups {
+        let above = cgroup.parent.map_or(&hierarchy.ceiling, |parent| &effective[parent]);
+        let now = match hierarchy.version {
+            Version::V1 => cgroup.effective.clone(),
+            Version::V2 => Some(cgroup.configured.intersection(above))
+                .filter(|own| !own.is_empty())
+                .unwrap_or_else(|| above.clone()),
+        };
+        let goal = now.union(&cpus.intersection(above));
+        if goal == now || !may_widen(cgroup) {
+            effective.push(now);
+            continue;
+        }
+        let cpus = if goal == hierarchy.ceiling { hierarchy.full.clone() } else { goal.clone() };
+        steps.push(Step::Write { uid: pod.uid.clone(), path: cgroup.path.clone(), cpus, effective: goal.clone() });
+        effective.push(goal);
+    }
+    steps
+}
+
 fn in_order(pod: &PodCgroups) -> Result<(), StepError> {
     let disordered = |(at, cgroup): &(usize, &Cgroup)| cgroup.parent.is_some_and(|parent| parent >= *at);
     match pod.cgroups.iter().enumerate().find(disordered) {

@@ -92,7 +92,9 @@ impl<'a> Tree<'a> {
         for node in &self.nodes {
             let above = node.parent.map_or(wanted, |parent| &goals[parent]);
             let choice = node.configured.intersection(above);
-            let goal = if node.chosen && !choice.is_empty() { choice } else { above.clone() };
+            // v1 keeps tasks out of an empty cpuset, so nobody runs there before its maker has written it.
+            let is_unused = self.hierarchy.version == Version::V1 && node.configured.is_empty();
+            let goal = if node.chosen && (is_unused || !choice.is_empty()) { choice } else { above.clone() };
             goals.push(goal);
         }
         goals

@@ -161,6 +161,15 @@ proptest! {
         play(world, &events, |world, plan| {
             let floor = world.settings.share_floor.max(1).min(usable(world).len());
             prop_assert!(plan.pools.share.len() >= floor, "{:?} below {}", plan.pools.share, floor);
+            let is_new = |(uid, own): (&placement::Uid, &placement::Placement)| {
+                own.class.is_exclusive() && !world.current.held.contains_key(uid)
+            };
+            if plan.placements.iter().any(is_new) {
+                let sharers = world.pods.iter().filter(|pod| plan.placements[&pod.uid].class == Class::Share);
+                let unclaimed = sharers.filter(|pod| !is_claimant(pod));
+                let millis: u64 = unclaimed.filter_map(|pod| pod.request_millis).sum();
+                prop_assert!(plan.pools.share.len() as u64 * 1000 >= millis, "{:?} for {}m", plan.pools.share, millis);
+            }
             prop_assert!(plan.placements.values().all(|placement| !placement.cpus.is_empty()));
             prop_assert!(!plan.pools.best_effort.is_empty());
             Ok(())

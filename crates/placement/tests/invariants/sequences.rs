@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use placement::{Plan, Step, Version, drain_steps};
+use placement::{Plan, Step, Version, drain_steps, widen_steps};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -172,6 +172,62 @@ proptest! {
             for cgroup in drained.cgroups().iter().flat_map(|pod| &pod.cgroups).filter(|cgroup| cgroup.ours) {
                 prop_assert_eq!(&cgroup.effective, &full);
             }
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn widening_takes_no_cpu_from_any_cgroup_and_is_never_refused(
+        world in any_world(), version in any_version(), events in any_events(), some in any::<bool>(),
+    ) {
+        play(world, version, &events, |stage, _, _| {
+            let mut stage = stage.clone();
+            let hierarchy = stage.hierarchy();
+            for (at, pod) in stage.cgroups().into_iter().enumerate() {
+                let may_widen = |cgroup: &placement::Cgroup| cgroup.ours && (some || at % 2 == 0);
+                for step in widen_steps(&hierarchy, &pod, &hierarchy.ceiling, may_widen) {
+                    let Step::Write { path, cpus, effective, .. } = step else { panic!("{step:?}") };
+                    prop_assert!(stage.kernel.write(&path, &cpus).is_ok(), "{:?} := {:?}", path, cpus);
+                    prop_assert_eq!(stage.kernel.effective(&path), effective);
+                }
+                // On v2 an application's own choice is in force again once its container has those CPUs.
+                for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours || version == Version::V1) {
+                    let now = stage.kernel.effective(&cgroup.path);
+                    prop_assert!(cgroup.effective.is_subset(&now), "{:?} lost of {:?}", cgroup, now);
+                    prop_assert!(!may_widen(cgroup) || now == hierarchy.ceiling);
+                }
+            }
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn a_pod_that_is_left_alone_is_neither_written_nor_in_the_way(
+        world in any_world(), version in any_version(), events in any_events(), n in any::<usize>(),
+    ) {
+        play(world, version, &events, |stage, plan, _| {
+            let mut stage = stage.clone();
+            let Some(left) = stage.world.pods.get(n % stage.world.pods.len().max(1)).map(|pod| pod.uid.clone()) else {
+                return Ok(());
+            };
+            // It is back on everything, and shares whatever it asks for.
+            let everything = stage.hierarchy().ceiling;
+            let pod = stage.cgroups().into_iter().find(|pod| pod.uid == left).expect("it has cgroups");
+            for step in widen_steps(&stage.hierarchy(), &pod, &everything, |cgroup| cgroup.ours) {
+                let Step::Write { path, cpus, .. } = step else { panic!("{step:?}") };
+                prop_assert!(stage.kernel.write(&path, &cpus).is_ok());
+            }
+            stage.world.current = plan.outcome();
+            stage.world.current.withheld = [left.clone()].into();
+            let Some(mut next) = stage.plan() else { return Ok(()) };
+            prop_assert!(!next.placements.get(&left).is_some_and(|placement| placement.class.is_exclusive()));
+            next.placements.remove(&left);
+            for step in stage.steps(&next, &plan.outcome()) {
+                let is_its_own = matches!(&step, Step::Write { uid, .. } | Step::Grant { uid, .. } if *uid == left);
+                prop_assert!(!is_its_own, "{:?}", step);
+                stage.carry_out(&step, &next).map_err(TestCaseError::fail)?;
+            }
+            stage.settled(&next).map_err(TestCaseError::fail)?;
             Ok(())
         })?;
     }

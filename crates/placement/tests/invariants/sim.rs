@@ -41,6 +41,11 @@ impl Kernel {
         self.configured.insert(path, cpus);
     }
 
+    /// As mkdir alone makes it: a v1 cpuset that can run nothing.
+    pub(crate) fn mkdir_unset(&mut self, path: PathBuf) {
+        self.configured.insert(path, CpuSet::new());
+    }
+
     pub(crate) fn rmdir(&mut self, under: &Path) {
         self.configured.retain(|path, _| !path.starts_with(under));
     }

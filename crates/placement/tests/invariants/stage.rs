@@ -51,9 +51,10 @@ impl Stage {
             self.kernel.rmdir(gone);
         }
         for (at, uid) in uids.into_iter().enumerate().filter(|(_, uid)| !dirs.contains(uid)) {
-            for path in [uid.clone(), uid.join("c0"), uid.join("c1"), uid.join("c1/nested")] {
+            for path in [uid.clone(), uid.join("c0"), uid.join("c1"), uid.join("c1/nested"), uid.join("unknown")] {
                 self.kernel.mkdir(path);
             }
+            self.kernel.mkdir_unset(uid.join("unset"));
             // Every other application confines a part of itself; on an empty intersection it could not.
             let own = self.kernel.effective(&uid).iter().take(2).collect();
             if at % 2 == 0 {
@@ -83,7 +84,7 @@ impl Stage {
             parent: paths.iter().position(|above| Some(above.as_path()) == path.parent()),
             configured: self.kernel.configured(path).clone(),
             effective: self.kernel.effective(path),
-            ours: !path.ends_with("nested"),
+            ours: is_ours(path),
         };
         PodCgroups { uid: uid.clone(), cgroups: paths.iter().map(cgroup).collect() }
     }
@@ -145,7 +146,7 @@ impl Stage {
         for (uid, placement) in &plan.placements {
             for path in self.kernel.paths(&dir(uid)) {
                 let effective = self.kernel.effective(&path);
-                let own_choice = path.ends_with("nested") && effective.is_subset(&placement.cpus);
+                let own_choice = !is_ours(&path) && effective.is_subset(&placement.cpus);
                 if effective != placement.cpus && !own_choice {
                     return Err(format!("{}: {effective:?}, planned {:?}", path.display(), placement.cpus));
                 }
@@ -177,6 +178,11 @@ impl Stage {
     pub(crate) fn granted(&self) -> BTreeMap<Uid, Holding> {
         self.granted.clone()
     }
+}
+
+/// Not an application's, and no runtime's that nobody knows.
+pub(crate) fn is_ours(path: &Path) -> bool {
+    !["nested", "unknown", "unset"].iter().any(|name| path.ends_with(name))
 }
 
 fn dir(uid: &Uid) -> PathBuf {

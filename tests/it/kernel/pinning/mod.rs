@@ -13,3 +13,4 @@ mod hotplug;
 mod observe;
 mod rival;
 mod scene;
+mod unknown;

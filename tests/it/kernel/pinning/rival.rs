@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{Operation, Pinner, Report, Standing, Trace, Verdict};
+use pinning::{Cause, Operation, Pinner, Report, Standing, Trace, Verdict};
 use placement::{Class, Step};
 
 use super::scene::{Scene, Wish, all_classes, online};
@@ -52,7 +52,7 @@ fn a_rewrite_of_every_pod_in_turn_is_no_rival() {
 }
 
 #[test]
-fn a_rival_that_does_not_give_up_makes_us_step_back() {
+fn a_pod_whose_cpusets_another_writer_keeps_rewriting_is_left_alone() {
     let scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
@@ -62,11 +62,8 @@ fn a_rival_that_does_not_give_up_makes_us_step_back() {
     }
     rewrite(&scene);
     let report = pass_after_a_rival(&scene, &mut pinner);
-    assert!(
-        matches!(&report.standing, Standing::Observing(reason) if reason.contains("rewriting")),
-        "{}",
-        report.standing
-    );
+    assert_eq!((report.standing, report.stepped_back), (Standing::Enforcing, [(("pod", "rewritten"), 1)].into()));
+    assert!(report.decisions.iter().any(|decision| decision.verdict == Verdict::SteppedBack(Cause::Rewritten)));
     let left = scene.bytes();
     rewrite(&scene);
     let _running = scene.container(0).spawn(&Workload::Spin { threads: 1 });
@@ -74,6 +71,37 @@ fn a_rival_that_does_not_give_up_makes_us_step_back() {
     assert_eq!(report.operations.iter().count(), 0);
     assert!(report.overlaps.values().any(|time| *time > Duration::ZERO), "it still tells who is not alone: {report:?}");
     assert_eq!(scene.bytes(), left, "what the rival wrote stays");
+}
+
+#[test]
+fn stepped_back_from_the_node_what_is_released_is_given_back() {
+    let scene = Scene::new(&all_classes());
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    let rewrite_most = || {
+        for at in (0..scene.pods.len()).filter(|at| *at != 1) {
+            for cgroup in [scene.pods[at].1.clone(), scene.container(at)] {
+                cgroup.write("cpuset", "cpuset.cpus", &online().to_string());
+            }
+        }
+    };
+    let mut report = Report::idle(String::new());
+    for _ in 0..6 {
+        rewrite_most();
+        report = pass_after_a_rival(&scene, &mut pinner);
+    }
+    assert!(
+        matches!(&report.standing, Standing::Observing(why) if why.contains("rewriting") && why.contains("1 min")),
+        "{}",
+        report.standing
+    );
+    assert_eq!(report.stepped_back, [(("node", "rewritten"), 1)].into());
+    assert_ne!(scene.effective(1), online());
+    assert_eq!(pass_after_a_rival(&scene, &mut pinner).operations.iter().count(), 0, "nobody is gone yet");
+    scene.container(2).remove();
+    scene.pods[2].1.remove();
+    pass_after_a_rival(&scene, &mut pinner);
+    assert_eq!(scene.effective(1), online(), "nobody has CPUs that best effort may not use");
 }
 
 #[test]

@@ -172,6 +172,7 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
         state_dir: state.join("state"),
         cpu_manager_state: state.join("cpu_manager_state"),
         owner_namespaces: vec!["kube-system".to_owned()],
+        descriptors: 1000,
         reserved: CpuSet::new(),
         settings: Settings { share_floor: 1, ..Settings::default() },
         profiles: Profiles::default(),
