@@ -65,6 +65,7 @@ struct rq {
 struct cfs_rq {
 	struct rq *rq;
 	struct task_group *tg;
+	unsigned int nr_running; /* read until 6.5 only; later kernels have another name for it */
 	int throttle_count;
 	u64 throttled_clock_pelt_time; /* until 6.5 the only one of these */
 	u64 throttled_clock_self;

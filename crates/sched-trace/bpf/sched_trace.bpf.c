@@ -70,8 +70,9 @@ struct throttle {
 	u64 total;  /* the kernel's cumulative throttled time when last looked at */
 	u64 opened; /* when the throttle began that a task was seen to leave with; 0: none */
 	u64 opened_pelt;
+	u64 queued; /* since when own tasks are known to wait in the throttle that is open; 0: not known (PELT only) */
 	u64 looked;
-	u64 padding[2];
+	u64 padding[1];
 	struct span spans[SPANS]; /* the newest first */
 };
 
@@ -247,9 +248,11 @@ struct level {
 	u64 css;   /* serial number of its cgroup's cpu state */
 	u64 total; /* cumulative time in which it or one above it was throttled; 0: never was */
 	u64 start; /* of the throttle in force, for a run queue that a task is leaving; 0: none is */
-	u64 pelt;  /* the PELT clock */
+	u64 pelt;  /* the PELT clock; 0: the total counts no time without a task, and needs no scaling */
+	u64 tasks; /* that are on it, where the PELT clock is read */
 	u64 now;
 	u64 queued; /* since when the task waits that is coming in */
+	u64 stall_from, stall_left; /* own tasks waited from then on, and for that long at most */
 	u32 id;     /* CPU */
 };
 
@@ -259,6 +262,7 @@ static ALWAYS_INLINE void reset_throttle(struct throttle *throttle, struct level
 	throttle->session = session;
 	throttle->total = level->total;
 	throttle->opened = 0;
+	throttle->queued = 0;
 	throttle->looked = level->now;
 	for (u32 i = 0; i < SPANS; i++) {
 		throttle->spans[i].start = 0;
@@ -350,9 +354,9 @@ static ALWAYS_INLINE u64 take_length(struct throttle *throttle, struct level *le
 
 /*
  * A span begins where the throttle was seen to begin; else with the wait of the task that comes in, which is what
- * started it (a wake-up into a throttled group), or as late as it can have begun.
+ * started it (a wake-up into a throttled group), or as late as it can have begun. Returns where it begins.
  */
-static ALWAYS_INLINE void close_span(u32 slot, struct throttle *throttle, struct level *level, u64 length)
+static ALWAYS_INLINE u64 close_span(u32 slot, struct throttle *throttle, struct level *level, u64 length)
 {
 	u64 start = throttle->opened, end;
 
@@ -361,6 +365,7 @@ static ALWAYS_INLINE void close_span(u32 slot, struct throttle *throttle, struct
 	end = start + length;
 	add_span(slot, start, end < level->now ? end : level->now);
 	throttle->opened = 0;
+	return start;
 }
 
 /* A task leaves a throttled run queue. */
@@ -379,24 +384,39 @@ NOINLINE int open_throttle(struct level *level)
 	if (!throttle->opened) {
 		throttle->opened = level->start;
 		throttle->opened_pelt = level->pelt;
+		throttle->queued = level->tasks ? level->start : 0;
 	}
 	throttle->looked = level->now;
 	return 0;
 }
 
-static ALWAYS_INLINE void count_stall(u32 slot, u64 length)
+/*
+ * Counts a throttle as a stall of the cgroup in `waits`, as far as tasks of its own waited in it; returns how long they
+ * did.
+ */
+static ALWAYS_INLINE u64 count_stall(u32 slot, struct level *level, u64 start, u64 end)
 {
 	struct cgroup_waits *waits = bpf_map_lookup_elem(&cgroups, &slot);
+	u64 length;
 
-	if (!waits)
-		return;
-	waits->stall_ns += length;
-	observe(waits->stalls, stall_bounds, length);
+	if (start < level->stall_from)
+		start = level->stall_from;
+	if (end <= start)
+		return 0;
+	length = end - start;
+	if (length > level->stall_left)
+		length = level->stall_left;
+	level->stall_left -= length;
+	if (waits && length) {
+		waits->stall_ns += length;
+		observe(waits->stalls, stall_bounds, length);
+	}
+	return length;
 }
 
 /*
- * Adds what a run queue further up was throttled since `looked` to the history in `own`, and to the stalls in `waits`;
- * returns how much.
+ * Adds what a run queue further up was throttled since `looked` to the history in `own`, and what own tasks waited of it
+ * to the stalls in `waits`; returns how much of the own run queue's throttled time that explains.
  */
 NOINLINE u64 absorb(struct level *above, u32 own, u64 looked, u32 waits)
 {
@@ -415,9 +435,10 @@ NOINLINE u64 absorb(struct level *above, u32 own, u64 looked, u32 waits)
 		u64 start = from->spans[i].start, end = from->spans[i].end;
 
 		if (end > looked) {
+			u64 stalled = count_stall(waits, above, start, end);
+
 			add_span(own, start, end);
-			count_stall(waits, end - start);
-			absorbed += end - start;
+			absorbed += above->pelt ? end - start : stalled;
 		}
 	}
 	return absorbed;
@@ -448,8 +469,10 @@ static ALWAYS_INLINE void read_level(struct level *level, struct cfs_rq *queue)
 	level->css = queue->tg->css.serial_nr;
 	level->total = throttle_total(queue);
 	level->start = throttle_start(queue, level->now);
-	if (!field_exists(queue->throttled_clock_self_time))
+	if (!field_exists(queue->throttled_clock_self_time)) {
 		level->pelt = queue->rq->clock_pelt - queue->rq->lost_idle_time;
+		level->tasks = queue->nr_running;
+	}
 }
 
 /*
@@ -468,6 +491,19 @@ static NOINLINE int open_throttles(struct task_struct *prev, u32 id, u64 now)
 		open_throttle(&level);
 		entity = entity->parent;
 	}
+	return 0;
+}
+
+/* Adds a throttle by the run queue's own quota to its history and to the stalls. */
+NOINLINE int close_own_span(u32 slot, struct level *level, u64 length, u32 waits)
+{
+	struct throttle *own = bpf_map_lookup_elem(&throttles, &slot);
+	u64 start;
+
+	if (!own || !level)
+		return 0;
+	start = close_span(slot, own, level, length);
+	count_stall(waits, level, start, start + length);
 	return 0;
 }
 
@@ -490,19 +526,23 @@ static NOINLINE u32 close_throttles(struct task_struct *next, u32 id, u64 now, u
 	if (likely(own->total == level.total))
 		return slot;
 	length = take_length(own, &level);
+	/*
+	 * The kernel's total holds only time in which the run queue had tasks, whichever of them came in first. Until 6.5
+	 * it goes on while all of them sleep: what counts there is since when this task, or those that were on the run
+	 * queue when the throttle began, have waited.
+	 */
+	level.stall_left = level.pelt ? ~0ULL : length;
+	level.stall_from = !level.pelt ? 0 : own->queued && own->queued < level.queued ? own->queued : level.queued;
 	for (u32 depth = 0; depth < MAX_DEPTH && entity; depth++) {
-		struct level above = { .now = now, .queued = level.queued, .id = id };
-
-		read_level(&above, entity->cfs_rq);
-		if (above.total)
-			absorbed += absorb(&above, slot, looked, waits);
+		read_level(&level, entity->cfs_rq);
+		if (level.total)
+			absorbed += absorb(&level, slot, looked, waits);
 		entity = entity->parent;
 	}
-	if (length > absorbed) {
-		close_span(slot, own, &level, length - absorbed);
-		count_stall(waits, length - absorbed);
-	}
+	if (length > absorbed)
+		close_own_span(slot, &level, length - absorbed, waits);
 	own->opened = 0;
+	own->queued = 0;
 	return slot;
 }
 

@@ -7,12 +7,17 @@ use aya::programs::ProgramError;
 use aya::sys::SyscallError;
 use aya::{BtfError, EbpfError};
 
+use crate::program::THROTTLE_FIELDS;
+
 /// What kept the program from being loaded or attached.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The kernel does not describe its types.
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF)")]
     NoBtf(#[source] BtfError),
+    /// The kernel's types lack the fields that tell when a run queue is throttled: neighbors would be blamed for it.
+    #[error("the kernel's BTF has no field that tells when a cgroup is throttled: expected {}", THROTTLE_FIELDS.map(|fields| fields.join(" and ")).join(", or "))]
+    NoThrottleFields,
     /// `CAP_BPF` or `CAP_PERFMON` is missing, or a policy forbids BPF.
     #[error("BPF is not permitted: it needs CAP_BPF and CAP_PERFMON")]
     NotPermitted(#[source] io::Error),
@@ -47,6 +52,7 @@ impl StartError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NoBtf(_) => "no_btf",
+            Self::NoThrottleFields => "no_throttle_fields",
             Self::NotPermitted(_) => "not_permitted",
             Self::LockedDown(_) => "locked_down",
             Self::VerifierRefused { .. } => "verifier_refused",
@@ -64,7 +70,7 @@ impl StartError {
             Self::NoBtf(_) => "use a kernel with CONFIG_DEBUG_INFO_BTF, and mount the host's /sys",
             Self::NotPermitted(_) => "add the capabilities BPF and PERFMON, and run as root",
             Self::LockedDown(_) => "boot without lockdown=confidentiality",
-            Self::VerifierRefused { .. } | Self::UnsupportedKernel(_) | Self::Attach(_) => {
+            Self::NoThrottleFields | Self::VerifierRefused { .. } | Self::UnsupportedKernel(_) | Self::Attach(_) => {
                 "use another kernel (6.1, 6.12 and 6.18 are tested)"
             }
             Self::Maps(..) => "give the agent more memory",

@@ -11,7 +11,7 @@ use std::time::Duration;
 use aya::maps::Map;
 use aya::programs::BtfTracePoint;
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Btf, BtfError, Ebpf, EbpfLoader};
 
 use crate::cpus::Cpus;
 use crate::error::StartError;
@@ -23,6 +23,11 @@ use crate::waits::{LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched_trace.bpf.o");
 
 const NAME: &str = "sched_switch";
+
+/// Fields of `struct cfs_rq` from which the program tells throttling: since Linux 6.6, and from 5.19 until 6.5. The helpers
+/// that it calls are older than both.
+pub(crate) const THROTTLE_FIELDS: [[&str; 2]; 2] =
+    [["throttled_clock_self", "throttled_clock_self_time"], ["throttle_count", "throttled_clock_pelt_time"]];
 
 /// Slots of a CPU in each table; powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +113,7 @@ impl Program {
 
     fn load_object(object: &[u8], sys_root: &Path, cpus: &Cpus) -> Result<Self, StartError> {
         let is_locked_down = is_locked_down(sys_root);
-        let btf = Btf::parse_file(sys_root.join("kernel/btf/vmlinux"), aya::Endianness::default());
-        let btf = btf.map_err(StartError::NoBtf)?;
+        let btf = read_btf(&sys_root.join("kernel/btf/vmlinux"))?;
         let slots = Slots::for_cpus(cpus.count);
         let mut ebpf =
             relocate(object, &btf, cpus, slots).map_err(|error| StartError::on_load(error, is_locked_down))?;
@@ -145,6 +149,23 @@ impl Program {
         let program = self.ebpf.program(NAME)?;
         program.info().ok().map(|info| info.run_time())
     }
+}
+
+/// The kernel's description of its types.
+fn read_btf(path: &Path) -> Result<Btf, StartError> {
+    let no_btf = |error| StartError::NoBtf(BtfError::FileError { path: path.to_owned(), error });
+    let bytes = std::fs::read(path).map_err(no_btf)?;
+    let btf = Btf::parse(&bytes, aya::Endianness::default()).map_err(StartError::NoBtf)?;
+    if THROTTLE_FIELDS.iter().any(|fields| fields.iter().all(|field| has_name(&bytes, field))) {
+        Ok(btf)
+    } else {
+        Err(StartError::NoThrottleFields)
+    }
+}
+
+/// Whether the strings of the BTF have this name. No other structure has a field of one of these names.
+fn has_name(btf: &[u8], name: &str) -> bool {
+    memchr::memmem::find(btf, format!("\0{name}\0").as_bytes()).is_some()
 }
 
 /// Fits the object to this kernel and creates its maps.
@@ -223,6 +244,33 @@ mod tests {
         let sys_root = tempfile::tempdir().unwrap();
         let cpus = Cpus { count: 1, online: 1, siblings: Vec::new() };
         assert_eq!(Program::load(sys_root.path(), &cpus).unwrap_err().reason(), "no_btf");
+    }
+
+    /// This kernel's BTF, with other names in place of these.
+    fn sys_root_without(names: &[&str]) -> tempfile::TempDir {
+        let sys_root = tempfile::tempdir().unwrap();
+        let mut btf = std::fs::read("/sys/kernel/btf/vmlinux").unwrap();
+        for name in names {
+            let at = memchr::memmem::find(&btf, format!("\0{name}\0").as_bytes());
+            // One of the two pairs is not this kernel's.
+            if let Some(at) = at {
+                btf[at + 1] = b'x';
+            }
+        }
+        std::fs::create_dir_all(sys_root.path().join("kernel/btf")).unwrap();
+        std::fs::write(sys_root.path().join("kernel/btf/vmlinux"), btf).unwrap();
+        sys_root
+    }
+
+    #[test]
+    fn kernel_types_without_throttle_fields_turn_the_trace_off() {
+        let cpus = Cpus::read(Path::new("/sys")).unwrap();
+        let sys_root = sys_root_without(&["throttled_clock_self_time", "throttled_clock_pelt_time"]);
+        let error = Program::load(sys_root.path(), &cpus).unwrap_err();
+        assert_eq!(error.reason(), "no_throttle_fields", "{error:?}");
+        assert!(error.to_string().ends_with("throttle_count and throttled_clock_pelt_time"), "{error}");
+        let unchanged = sys_root_without(&[]);
+        Program::load(unchanged.path(), &cpus).unwrap_or_else(|error| panic!("{error:?}"));
     }
 
     #[test]

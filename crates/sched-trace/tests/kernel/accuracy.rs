@@ -1,5 +1,8 @@
 //! The causes of waits whose causes are known.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use rustix::process::Signal;
 use sched_trace::Aggressor;
 
@@ -233,6 +236,33 @@ fn kernel_h_wakeups_into_a_throttled_group_are_throttled() {
     let machine_ns = (busy_ns(cpu) - before_ns).saturating_sub(victim.run_ns);
     let others_ns = victim.found.system_ns + victim.found.neighbor_ns;
     assert!(others_ns <= victim.delay_ns / 20 + threads * machine_ns, "machine {machine_ns}, {victim:?}");
+}
+
+/// A pod's quota throttles its idle containers too, but nobody in them waits for it. Of a sidecar that runs a millisecond
+/// now and then, only those throttles are stalls that its one thread waited in.
+#[test]
+fn kernel_i_a_sidecar_stalls_only_while_its_own_threads_wait() {
+    let mut lab = Lab::new();
+    let (pod, cpu) = (lab.pod("victim"), last_cpu());
+    let mut app = lab.container(&pod, "app");
+    let mut sidecar = lab.container(&pod, "sidecar");
+    pod.cgroup.set_quota_ms(20);
+    app.spin(cpu);
+    sidecar.burst(cpu, &[Burst::usec(1_000, 1_100_000)]);
+    let local_before = sidecar.cgroup.local_throttled_ns();
+    let [app, measured] = lab.measure_with([&app, &sidecar], |_| sleep(Duration::from_secs(6)));
+    let local_ns = sidecar.cgroup.local_throttled_ns().zip(local_before).map(|(now, before)| now - before);
+    println!("{app:?}\n{measured:?}\nits run queue was throttled for {local_ns:?} ns");
+    assert_near("the app's stalls", app.found.stalls.sum_ns, app.found.throttled_ns, 0.05);
+    let (found, bursts) = (measured.found, 7);
+    let (stalled_ns, waited_ns) = (found.stalls.sum_ns, found.throttled_ns);
+    let count: u64 = found.stalls.counts.iter().sum();
+    assert!(count <= 3 * bursts, "{count} stalls in {bursts} bursts: {:?}", found.stalls);
+    match local_ns.filter(|local| *local > 0) {
+        Some(local_ns) => assert_near("stalls", stalled_ns, local_ns, 0.05),
+        // The process has two threads more, which may wait beside it for the same throttle.
+        None => assert!((waited_ns / 3..=waited_ns + 5_000_000).contains(&stalled_ns), "{waited_ns}: {found:?}"),
+    }
 }
 
 /// Time in which the CPU was not idle, by its ticks in `/proc/stat`.

@@ -69,6 +69,13 @@ impl Cgroup {
         value("throttled_time ").or_else(|| value("throttled_usec ").map(|usec| usec * 1000)).unwrap()
     }
 
+    /// What quotas have throttled it while it had tasks to run, its own and those further up; `None` before Linux 6.6.
+    pub(crate) fn local_throttled_ns(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.path.join("cpu.stat.local")).ok()?;
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+        value("throttled_time ").or_else(|| value("throttled_usec ").map(|usec| usec * 1000))
+    }
+
     pub(crate) fn inode(&self) -> u64 {
         cgroupfs::inode(&self.path).unwrap()
     }
