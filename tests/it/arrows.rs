@@ -31,7 +31,7 @@ const CRATES: &[Crate] = &[
     pure("placement", &["kernel-text"]),
     io("cgroupfs", &["kernel-text"]),
     io("pods", &[]),
-    io("runtimes", &["analysis"]),
+    io("runtimes", &["analysis", "cgroupfs"]),
     io("sampler", &["cgroupfs", "kernel-text", "pods", "sched-trace"]),
     io("sched-trace", &["cgroupfs"]),
     io("metrics", &["sampler"]),

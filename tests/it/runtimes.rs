@@ -3,6 +3,8 @@
 //! Not among the `kernel` tests: a JVM and Node.js are 200 MB and 100 MB, which the QEMU node's memory would have to hold
 //! as an initramfs, and start for most of a minute on an emulated CPU. Nothing in a kernel's version bears on them.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::process::Command;
 
 use serde_json::Value;
@@ -150,4 +152,46 @@ fn on_path(program: &str) -> std::path::PathBuf {
     let path = std::env::var_os("PATH").unwrap();
     let found = std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.exists());
     found.unwrap_or_else(|| panic!("{program} is not installed"))
+}
+
+/// Moves its own `environ` and `cmdline` to 1 GiB of zeros, which needs no rights and no memory, and waits.
+const HUGE_PROGRAM: &str = r"
+import ctypes, mmap, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
+PR_SET_MM, PR_SET_MM_MAP = 35, 14
+NORESERVE_ANONYMOUS_PRIVATE = 0x4022
+length = 1 << 30
+at = libc.mmap(None, ctypes.c_size_t(length), mmap.PROT_READ, NORESERVE_ANONYMOUS_PRIVATE, -1, 0)
+stat = open('/proc/self/stat').read().rpartition(')')[2].split()
+field = lambda number: int(stat[number - 3])
+code, data, brk = [field(26), field(27)], [field(45), field(46)], [field(47), libc.sbrk(0)]
+layout = code + data + brk + [field(28)] + [at, at + length] * 2
+# struct prctl_mm_map: no auxiliary vector, the same executable.
+layout = struct.pack('11QQIi', *layout, 0, 0, -1)
+if libc.prctl(PR_SET_MM, PR_SET_MM_MAP, layout, ctypes.c_ulong(len(layout)), 0):
+    sys.exit(f'prctl: errno {ctypes.get_errno()}')
+print('moved', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_process_with_a_gigabyte_of_environment_costs_the_agent_no_memory() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let agent = Agent::on(&tree, &["--sample-interval", "200ms"]);
+    let mut command = container(&pod, 1, 100_000).command("python3");
+    command.args(["-c", HUGE_PROGRAM]);
+    let (running, _) = Running::start(command, |line| line == "moved");
+    let environ = File::open(format!("/proc/{}/environ", running.pid())).unwrap();
+    let length = std::io::copy(&mut environ.take(64 << 20), &mut std::io::sink()).unwrap();
+    assert_eq!(length, 64 << 20, "the program has not moved its environment");
+    known(&agent, 1, "python");
+    // Again and again: what is known of an executable does not keep its environment from being read.
+    agent.after_ticks(10);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim();
+    let peak_kib: u64 = peak.strip_suffix(" kB").unwrap().parse().unwrap();
+    println!("the agent's peak is {peak}");
+    assert!(peak_kib < 256 << 10, "the agent's peak is {peak}");
 }

@@ -3,6 +3,7 @@
 //!
 //! Every root is a parameter, so that a directory of recorded files serves as a node. Nothing here knows a pod.
 
+pub mod bounded;
 pub mod control;
 pub mod cpuset;
 mod descriptors;

@@ -2,13 +2,14 @@
 //! grown.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Read;
+use std::io::Read as _;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
 use kernel_text::TaskSchedstat;
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, openat};
+
+use crate::bounded::{self, ENTRIES, FILE_BYTES, PROCS_BYTES};
 
 /// Bytes of directory entries taken at once.
 const ENTRIES_BYTES: usize = 8192;
@@ -50,15 +51,22 @@ impl TaskReader {
         }
     }
 
-    /// Appends every thread of the cgroup and of what is nested in it. What cannot be read, or ends meanwhile, is left
-    /// out; so is what the kernel shows as 0, a process of a PID namespace that this one does not see.
+    /// Appends every thread of the cgroup and of what is nested in it, until there are [`ENTRIES`] of them. What cannot be
+    /// read, or ends meanwhile, is left out; so is what the kernel shows as 0, a process of a PID namespace that this one
+    /// does not see.
     pub fn threads(&mut self, cgroup: &Path, into: &mut Vec<ThreadId>) {
-        self.read_pids(cgroup);
-        for at in 0..self.pids.len() {
-            self.read_tids(self.pids[at], into);
-        }
-        for nested in self.nested(cgroup) {
-            self.threads(&nested, into);
+        let mut unread = vec![cgroup.to_owned()];
+        // As many cgroups as threads: a container may nest them without a process in them.
+        for _ in 0..ENTRIES {
+            let Some(cgroup) = unread.pop() else { return };
+            self.read_pids(&cgroup);
+            for at in 0..self.pids.len() {
+                if into.len() >= ENTRIES {
+                    return;
+                }
+                self.read_tids(self.pids[at], into);
+            }
+            self.nested(&cgroup, &mut unread);
         }
     }
 
@@ -75,7 +83,7 @@ impl TaskReader {
     fn read_file(&mut self, below: std::fmt::Arguments<'_>) -> Option<&[u8]> {
         self.path.clear();
         write!(self.path, "{}/{below}", self.proc_root).ok()?;
-        read(&self.path, &mut self.text)
+        read(&self.path, &mut self.text, FILE_BYTES)
     }
 
     fn read_pids(&mut self, cgroup: &Path) {
@@ -84,50 +92,56 @@ impl TaskReader {
         let Some(cgroup) = cgroup.to_str() else { return };
         self.path.push_str(cgroup);
         self.path.push_str("/cgroup.procs");
-        let text = read(&self.path, &mut self.text).unwrap_or_default();
+        let text = read(&self.path, &mut self.text, PROCS_BYTES).unwrap_or_default();
         self.pids.extend(numbers(text).filter(|&pid| pid != 0));
     }
 
     fn read_tids(&mut self, pid: u32, into: &mut Vec<ThreadId>) {
         self.path.clear();
         let Ok(()) = write!(self.path, "{}/{pid}/task", self.proc_root) else { return };
-        each_entry(&self.path, &mut self.entries, |name, _| into.extend(numbers(name).map(|tid| (pid, tid))));
+        each_entry(&self.path, &mut self.entries, |name, _| {
+            into.extend(numbers(name).map(|tid| (pid, tid)));
+            into.len() < ENTRIES
+        });
     }
 
-    fn nested(&mut self, cgroup: &Path) -> Vec<PathBuf> {
-        let mut nested = Vec::new();
-        let Some(path) = cgroup.to_str() else { return nested };
+    fn nested(&mut self, cgroup: &Path, into: &mut Vec<PathBuf>) {
+        let Some(path) = cgroup.to_str() else { return };
         each_entry(path, &mut self.entries, |name, kind| {
             if kind == FileType::Directory && !matches!(name, b"." | b"..") {
-                nested.extend(std::str::from_utf8(name).ok().map(|name| cgroup.join(name)));
+                into.extend(std::str::from_utf8(name).ok().map(|name| cgroup.join(name)));
             }
+            into.len() < ENTRIES
         });
-        nested
     }
 }
 
-/// The whole file, into a buffer that grows while the file is larger.
-fn read<'a>(path: &str, text: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-    let mut file = File::open(path).ok()?;
+/// The file up to a bound, into a buffer that grows while the file is larger.
+fn read<'a>(path: &str, text: &'a mut Vec<u8>, most: usize) -> Option<&'a [u8]> {
+    let mut file = bounded::open(Path::new(path)).ok()?;
     let mut length = 0;
     loop {
-        match file.read(&mut text[length..]).ok()? {
+        let end = text.len().min(most);
+        match file.read(&mut text[length..end]).ok()? {
             0 => return Some(&text[..length]),
             more => length += more,
         }
         if length == text.len() {
-            text.resize(length * 2, 0);
+            text.resize((length * 2).min(most.max(length)), 0);
         }
     }
 }
 
-fn each_entry(path: &str, buffer: &mut [MaybeUninit<u8>], mut visit: impl FnMut(&[u8], FileType)) {
+/// Visits the entries of a directory until one returns false.
+fn each_entry(path: &str, buffer: &mut [MaybeUninit<u8>], mut visit: impl FnMut(&[u8], FileType) -> bool) {
     let Ok(directory) = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
         return;
     };
     let mut entries = RawDir::new(directory, buffer);
     while let Some(Ok(entry)) = entries.next() {
-        visit(entry.file_name().to_bytes(), entry.file_type());
+        if !visit(entry.file_name().to_bytes(), entry.file_type()) {
+            return;
+        }
     }
 }
 
@@ -138,14 +152,14 @@ fn numbers(text: &[u8]) -> impl Iterator<Item = u32> {
 /// The first process of a cgroup; `None` when it is empty, gone, or in a PID namespace that cannot be seen.
 #[must_use]
 pub fn first_pid(cgroup: &Path) -> Option<u32> {
-    let text = std::fs::read(cgroup.join("cgroup.procs")).ok()?;
+    let text = bounded::read(&cgroup.join("cgroup.procs"), FILE_BYTES).ok()?;
     numbers(&text).find(|&pid| pid != 0)
 }
 
 /// Is there a process in the cgroup itself, seen or unseen? A cgroup that is gone has none.
 #[must_use]
 pub fn has_processes(cgroup: &Path) -> bool {
-    std::fs::read(cgroup.join("cgroup.procs")).is_ok_and(|text| !text.is_empty())
+    bounded::read(&cgroup.join("cgroup.procs"), 1).is_ok_and(|text| !text.is_empty())
 }
 
 /// The processes of a cgroup, not of those below it; none where it cannot be read. One of a PID namespace that this one
@@ -175,8 +189,8 @@ pub fn is_populated(cgroup: &Path) -> bool {
 /// `/proc/PID/comm`; `None` when the process is gone.
 #[must_use]
 pub fn process_name(proc_root: &Path, pid: u32) -> Option<String> {
-    let name = std::fs::read_to_string(proc_root.join(pid.to_string()).join("comm")).ok()?;
-    Some(name.trim_end().to_owned())
+    let name = bounded::read(&proc_root.join(pid.to_string()).join("comm"), FILE_BYTES).ok()?;
+    Some(String::from_utf8(name).ok()?.trim_end().to_owned())
 }
 
 /// Whether one process alone is in the cgroup and this is its program: by its executable where that may be read (it needs
@@ -238,6 +252,23 @@ mod tests {
         let mut threads = Vec::new();
         TaskReader::new(root.path()).threads(root.path(), &mut threads);
         assert_eq!(threads, []);
+    }
+
+    #[test]
+    fn of_many_threads_and_cgroups_only_so_many_are_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let pids: String = (1..=40).map(|pid| format!("{pid}\n")).collect();
+        for pid in 1..=40 {
+            for tid in 0..40 {
+                fs::create_dir_all(root.path().join(format!("{pid}/task/{}", pid * 100 + tid))).unwrap();
+            }
+        }
+        let cgroup = root.path().join("cgroup");
+        fs::create_dir_all(cgroup.join("n/n/n/n")).unwrap();
+        fs::write(cgroup.join("n/n/cgroup.procs"), pids).unwrap();
+        let mut threads = Vec::new();
+        TaskReader::new(root.path()).threads(&cgroup, &mut threads);
+        assert_eq!(threads.len(), ENTRIES);
     }
 
     #[test]

@@ -47,7 +47,10 @@ impl Detector {
         if self.held.len() >= MOST_HELD || self.held.iter().any(|(held, _)| *held == pid) {
             return None;
         }
-        let worker = self.worker.take().or_else(|| Worker::start(self.proc_root.clone()))?;
+        let worker = self.worker.take().or_else(|| {
+            let mut looker = Looker::new(self.proc_root.clone());
+            Worker::start(move |pid, machine| looker.look(pid, machine))
+        })?;
         worker.questions.send((pid, machine)).ok()?;
         match worker.answers.recv_timeout(PATIENCE) {
             Ok(found) => {
@@ -65,18 +68,56 @@ impl Detector {
 
 impl Worker {
     /// `None` where the system has no thread left.
-    fn start(proc_root: PathBuf) -> Option<Self> {
+    fn start(mut look: impl FnMut(u32, Machine) -> Option<Runtime> + Send + 'static) -> Option<Self> {
         let (questions, asked) = channel::<(u32, Machine)>();
         let (answer, answers) = channel();
         let run = move || {
-            let mut looker = Looker::new(proc_root);
             while let Ok((pid, machine)) = asked.recv() {
-                if answer.send(looker.look(pid, machine)).is_err() {
+                if answer.send(look(pid, machine)).is_err() {
                     return;
                 }
             }
         };
         std::thread::Builder::new().name("runtimes".to_owned()).spawn(run).ok()?;
         Some(Self { questions, answers })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A worker that looks into files on a server that is gone, until the guard goes.
+    fn held(gate: &Arc<Mutex<()>>) -> Worker {
+        let gate = Arc::clone(gate);
+        Worker::start(move |_, _| gate.lock().map(|_| Runtime::default()).ok()).expect("a thread")
+    }
+
+    #[test]
+    fn files_that_do_not_answer_hold_up_nobody_else() {
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().expect("nobody has panicked");
+        let mut detector = Detector::new("/proc".into());
+        let (this, machine) = (std::process::id(), Machine::default());
+        detector.worker = Some(held(&gate));
+        assert_eq!(detector.detect(1, machine), None);
+        // It is not asked again while it is held, and others are.
+        for _ in 0..20 {
+            assert_eq!(detector.detect(1, machine), None);
+            assert!(detector.detect(this, machine).is_some());
+        }
+        for pid in 2..=MOST_HELD as u32 {
+            detector.worker = Some(held(&gate));
+            assert_eq!(detector.detect(pid, machine), None);
+        }
+        assert_eq!(detector.detect(this, machine), None, "as many threads as may hang do");
+        drop(closed);
+        let answers = |detector: &mut Detector| {
+            std::thread::sleep(Duration::from_millis(20));
+            detector.detect(this, machine).is_some()
+        };
+        assert!((0..200).any(|_| answers(&mut detector)), "the threads have returned");
     }
 }

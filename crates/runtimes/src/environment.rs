@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use cgroupfs::bounded;
+
 /// The only variables that are read. None of them is a place for a secret.
 pub const ALLOWED: [&str; 16] = [
     "DOTNET_GCHeapHardLimit",
@@ -25,7 +27,7 @@ pub const ALLOWED: [&str; 16] = [
 
 /// The allowed variables of a `/proc/PID/environ`.
 pub(crate) fn allowed(environ: &[u8]) -> BTreeMap<String, String> {
-    let pairs = environ.split(|&byte| byte == 0).filter_map(|pair| {
+    let pairs = bounded::strings(environ, bounded::ENVIRON_BYTES).filter_map(|pair| {
         let (name, value) = std::str::from_utf8(pair).ok()?.split_once('=')?;
         ALLOWED.contains(&name).then(|| (name.to_owned(), value.to_owned()))
     });

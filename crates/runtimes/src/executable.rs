@@ -1,11 +1,11 @@
 //! What an executable is, and in which version, whatever runs it.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use analysis::Language;
+use cgroupfs::bounded;
 
 use crate::elf::{Elf, Pread};
 use crate::go::{self, BuildInfo};
@@ -29,7 +29,7 @@ const MAX_CONSTANT_BYTES: u64 = 512 << 10;
 impl Executable {
     /// `None` when it may not be read.
     pub(crate) fn of(process: &Process) -> Option<Self> {
-        let file = File::open(process.exe()).ok()?;
+        let file = bounded::open(&process.exe()).ok()?;
         let elf = Elf::new(|buffer: &mut [u8], at| file.read_exact_at(buffer, at));
         if let Some(go) = elf.as_ref().and_then(|elf| go::parse(&elf.section(b".go.buildinfo", go::MAX_BYTES)?)) {
             return Some(Self { language: Language::Go, version: go.version.clone(), go });

@@ -1,5 +1,7 @@
 //! Go's build information: the section `.go.buildinfo` of an ELF binary, which `strip` leaves in place.
 
+use cgroupfs::bounded;
+
 use crate::version::plausible;
 
 /// What a Go binary says of itself.
@@ -19,6 +21,8 @@ pub(crate) struct BuildInfo {
 
 /// Bytes of build information that are read at most; large programs have some 30 KB of modules.
 pub(crate) const MAX_BYTES: usize = 128 << 10;
+/// Settings of GODEBUG that turn a container's limit off, or following it.
+const GODEBUG: [&str; 2] = ["containermaxprocs", "updatemaxprocs"];
 const MAGIC: &[u8] = b"\xff Go buildinf:";
 /// Where the version's length stands, in the format with strings in line (debug/buildinfo).
 const INLINE: usize = 32;
@@ -36,7 +40,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     let modules = string(rest).and_then(|(text, _)| text.get(16..text.len().checked_sub(16)?)).unwrap_or_default();
     let modules = String::from_utf8_lossy(modules);
     let after = |prefix: &str| modules.lines().find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
-    let module = after("mod\t").and_then(|line| line.split('\t').next().map(str::to_owned)).or(after("path\t"));
+    let mut module = after("mod\t").and_then(|line| line.split('\t').next().map(str::to_owned)).or(after("path\t"));
+    if let Some(module) = &mut module {
+        bounded::truncate(module, bounded::MODULE_BYTES);
+    }
     let depends = |module: &str| {
         let dependencies = modules.lines().filter_map(|line| line.strip_prefix("dep\t"));
         dependencies.filter_map(|line| line.split('\t').next()).any(|path| path == module)
@@ -44,7 +51,15 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     let automaxprocs = depends("go.uber.org/automaxprocs");
     let automemlimit = depends("github.com/KimMachineGun/automemlimit");
     let godebug = after("build\tDefaultGODEBUG=").unwrap_or_default();
+    let godebug = kept_godebug(&godebug);
     Some(BuildInfo { version, module, automaxprocs, automemlimit, godebug })
+}
+
+/// The settings of a GODEBUG that bear on the number of threads: an old go.mod makes a build list dozens of others.
+pub(crate) fn kept_godebug(text: &str) -> String {
+    let bears =
+        |pair: &&str| pair.split_once('=').is_some_and(|(name, value)| GODEBUG.contains(&name) && value.len() < 8);
+    text.split(',').filter(bears).collect::<Vec<_>>().join(",")
 }
 
 /// A string behind its length as a varint.

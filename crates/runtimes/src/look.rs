@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use analysis::{Language, Runtime};
+use cgroupfs::bounded;
 
 use crate::executable::Executable;
 use crate::parallelism::{Machine, Traits, parallelism};
@@ -90,10 +91,11 @@ fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runti
     let traits = Traits { godebug: &executable.go.godebug, has_tokio };
     // What one worker runs says nothing of how many there are.
     let may_have_workers = matches!(runtime.language, Language::Nodejs | Language::Python);
-    if may_have_workers && process.first_child().is_some() {
-        return runtime;
+    if !(may_have_workers && process.first_child().is_some()) {
+        (runtime.parallelism, runtime.parallelism_source) = parallelism(&runtime, traits, machine).unzip();
     }
-    (runtime.parallelism, runtime.parallelism_source) = parallelism(&runtime, traits, machine).unzip();
+    // What is kept of it; what it amounts to was found in the whole.
+    runtime.settings.values_mut().for_each(|value| bounded::truncate(value, bounded::VALUE_BYTES));
     runtime
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use cgroupfs::bounded;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// A directory of `/proc`.
@@ -15,10 +16,6 @@ pub(crate) struct Process {
     pid: u32,
 }
 
-/// Bytes of `maps` that are read at most, some 600 mappings.
-const MAX_MAPS_BYTES: u64 = 64 << 10;
-/// Bytes of a file that tells a version: `release` of a JDK has 2 KiB.
-const MAX_FILE_BYTES: u64 = 16 << 10;
 /// Tasks whose names are looked at: a pool's threads start with the program.
 const TASKS: usize = 5;
 
@@ -42,21 +39,26 @@ impl Process {
         }
     }
 
-    /// Its initial environment.
+    /// Its initial environment, as far as it is read.
     pub(crate) fn environ(&self) -> Vec<u8> {
-        fs::read(self.directory.join("environ")).unwrap_or_default()
+        self.own("environ", bounded::ENVIRON_BYTES)
+    }
+
+    /// The start of a file of its own directory; empty where it cannot be read.
+    fn own(&self, name: &str, most: usize) -> Vec<u8> {
+        bounded::read(&self.directory.join(name), most).unwrap_or_default()
     }
 
     /// Its command line, after the name of the program.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let line = fs::read(self.directory.join("cmdline")).unwrap_or_default();
-        line.split(|&byte| byte == 0).skip(1).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+        let line = self.own("cmdline", bounded::CMDLINE_BYTES);
+        let words = bounded::strings(&line, bounded::CMDLINE_BYTES).skip(1);
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
     }
 
     /// The path of the first mapped file that `choose` accepts, as the process sees the file system.
     pub(crate) fn mapped<T>(&self, choose: impl Fn(&Path) -> Option<T>) -> Option<T> {
-        let mut maps = Vec::new();
-        File::open(self.directory.join("maps")).ok()?.take(MAX_MAPS_BYTES).read_to_end(&mut maps).ok()?;
+        let maps = self.own("maps", bounded::MAPS_BYTES);
         // Only code: a library's first mapping may be anything, one of them is executable.
         let code = maps.split(|&byte| byte == b'\n').filter(|line| line.get(..64).is_some_and(is_code));
         code.filter_map(|line| line.get(line.iter().position(|&byte| byte == b'/')?..))
@@ -65,14 +67,15 @@ impl Process {
 
     /// Has one of its first threads this name?
     pub(crate) fn has_thread(&self, name: &[u8]) -> bool {
-        let Ok(tasks) = fs::read_dir(self.directory.join("task")) else { return false };
-        tasks.flatten().take(TASKS).any(|task| fs::read(task.path().join("comm")).is_ok_and(|comm| comm == name))
+        let tasks = self.directory.join("task");
+        let read = |task| bounded::read(&tasks.join(task).join("comm"), bounded::FILE_BYTES);
+        bounded::names(&tasks).take(TASKS).any(|task| read(task).is_ok_and(|comm| comm == name))
     }
 
     /// Its first child; `None` where it has none, and on a kernel that does not tell (CONFIG_PROC_CHILDREN).
     pub(crate) fn first_child(&self) -> Option<u32> {
-        let path = self.directory.join(format!("task/{}/children", self.pid));
-        fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
+        let children = self.own(&format!("task/{}/children", self.pid), bounded::FILE_BYTES);
+        std::str::from_utf8(&children).ok()?.split_whitespace().next()?.parse().ok()
     }
 
     /// A regular file that the process sees at this path. Its links lead nowhere but into its own root (openat2, Linux
@@ -84,13 +87,13 @@ impl Process {
         let found = rustix::fs::openat2(&root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
         let found = File::from(found);
         let is_file = found.metadata().is_ok_and(|metadata| metadata.is_file());
-        is_file.then(|| File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).ok())?
+        is_file.then(|| bounded::open(format!("/proc/self/fd/{}", found.as_raw_fd()).as_ref()).ok())?
     }
 
     /// The start of such a file.
     pub(crate) fn read(&self, path: &Path) -> Option<Vec<u8>> {
         let mut text = Vec::new();
-        self.open(path)?.take(MAX_FILE_BYTES).read_to_end(&mut text).ok()?;
+        self.open(path)?.take(bounded::FILE_BYTES as u64).read_to_end(&mut text).ok()?;
         Some(text)
     }
 }

@@ -226,26 +226,73 @@ fn what_is_gone_is_none() {
     assert_eq!(Node::new().detector().detect(7, Machine::default()), None);
 }
 
+/// Whoever runs a container can move the ends of `environ` and `cmdline`, and have children and threads without number.
 #[test]
-fn a_file_that_does_not_answer_holds_up_nobody_else() {
+fn files_without_an_end_cost_no_memory() {
+    const HUGE: u64 = 2 << 30;
     let node = Node::new();
-    node.write("node", b"").process(7, "held").process(8, "node");
-    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    let held = node.file("held");
-    // To open it is to wait for somebody who writes.
-    rustix::fs::mknodat(rustix::fs::CWD, &held, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let mut detector = node.detector();
-    for _ in 0..20 {
-        assert_eq!(detector.detect(7, MACHINE), None);
-        assert_eq!(detector.detect(8, MACHINE).unwrap().language, Language::Nodejs);
+    node.write("java", b"").process(7, "java");
+    for file in ["environ", "cmdline", "maps", "task/7/children", "task/7/comm"] {
+        let path = node.directory.path().join("7").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::File::create(path).unwrap().set_len(HUGE).unwrap();
     }
-    let writer = fs::OpenOptions::new().read(true).write(true).open(&held).unwrap();
-    let found = (0..100).find_map(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        detector.detect(7, MACHINE)
-    });
-    assert_eq!(found.map(|found| found.language), Some(Language::Unknown));
-    drop(writer);
+    let release = node.file("release");
+    fs::File::create(release).unwrap().set_len(HUGE).unwrap();
+    let before = peak_kib();
+    assert_eq!(node.detect().language, Language::Jvm);
+    let grown = peak_kib() - before;
+    assert!(grown < 16 << 10, "{grown} KiB for a process whose files are {HUGE} bytes long");
+}
+
+/// The most memory that this process has had, `VmHWM`.
+fn peak_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("this process is there");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    peak.expect("the kernel tells it")
+}
+
+#[test]
+fn what_the_bound_cuts_in_two_is_no_setting() {
+    let mut environ = vec![b'x'; 128 << 10];
+    environ.splice(..15, *b"GODEBUG=a=b\0yy=");
+    let end = environ.len();
+    environ.splice(end - 18.., *b"\0OMP_NUM_THREADS=1");
+    environ.extend(b"6\0");
+    let found = detect("python3.11", b"", &environ, b"");
+    assert_eq!((found.parallelism, found.settings.get("OMP_NUM_THREADS")), (None, None));
+}
+
+#[test]
+fn what_is_kept_of_a_setting_and_of_a_module_is_short() {
+    let long = "7".repeat(100_000);
+    let environ = format!("NODE_OPTIONS=--title={long}\0");
+    let kept = &detect("node", b"", environ.as_bytes(), b"").settings["NODE_OPTIONS"];
+    assert_eq!((kept.len(), kept.starts_with("--title=777")), (256, true));
+    let line = format!("java\0-Xmx{long}\0-XX:ActiveProcessorCount=3\0Main\0");
+    let found = detect("java", b"", b"", line.as_bytes());
+    assert!(found.settings.values().all(|value| value.len() <= 256), "{:?}", found.settings);
+}
+
+/// A pipe without a writer, where a file of a process or beside its program is expected.
+#[test]
+fn a_pipe_is_neither_read_nor_waited_for() {
+    let node = Node::new();
+    node.write("java", b"").process(7, "java").process(8, "pipe");
+    let pipe = |path: &Path| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    };
+    pipe(&node.file("pipe"));
+    for file in ["environ", "cmdline", "maps", "task/7/children"] {
+        pipe(&node.directory.path().join("7").join(file));
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(node.detect().language, Language::Jvm);
+    assert_eq!(node.detector().detect(8, MACHINE), None);
+    // The detector itself gives a process half a second.
+    assert!(began.elapsed() < std::time::Duration::from_millis(400), "{:?}", began.elapsed());
 }
 
 #[test]

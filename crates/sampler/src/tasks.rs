@@ -15,8 +15,8 @@ use crate::snapshot::ContainerRow;
 
 /// Part of the interval that a tick's threads may take: 0.5 ms at one second, 0.05 % of a core.
 const BUDGET_OF_INTERVAL: u32 = 2000;
-/// Threads of one container that are read; where there are more, the bounds are absent.
-const MOST_THREADS: usize = 1024;
+/// Threads of one container that are read; where there are more, their number and the bounds are absent.
+const MOST_THREADS: usize = cgroupfs::bounded::ENTRIES - 1;
 
 /// The scan over all containers' threads.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl TaskScan {
         threads.clear();
         self.reader.threads(directory, threads);
         self.cost.any_process |= !threads.is_empty();
-        row.threads = (!threads.is_empty()).then_some(threads.len() as u64);
+        row.threads = (1..=MOST_THREADS).contains(&threads.len()).then_some(threads.len() as u64);
         row.first_pid = threads.first().map(|&(pid, _)| pid);
         row.runnable_threads = None;
         if !threads.is_empty() && threads.len() <= MOST_THREADS {

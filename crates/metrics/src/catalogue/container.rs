@@ -206,8 +206,12 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
             out.with([numa_node]).count(Some(bytes));
         }
     }),
-    gauge("cpuwarden_container_threads", &[], "Threads. From /proc/PID/task of the container's processes.")
-        .read(|row, out| out.count(row.threads)),
+    gauge(
+        "cpuwarden_container_threads",
+        &[],
+        "Threads; absent above 1,024. From /proc/PID/task of the container's processes.",
+    )
+    .read(|row, out| out.count(row.threads)),
     gauge(
         "cpuwarden_container_runnable_threads",
         &[],
