@@ -1,6 +1,7 @@
 //! The state directory: who may write cpusets on this node, and whether it was told to take everything back.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -15,7 +16,7 @@ const DRAIN: &str = "drain";
 
 /// While it lives, no other process on this node enforces. The kernel drops it with the process.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "held for its lock")] File);
+pub struct Lock(File);
 
 impl Lock {
     /// Takes the lock, making the directory where there is none.
@@ -32,6 +33,13 @@ impl Lock {
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(path)),
             Err(error) => Err(Error::state("lock", path)(error.into())),
         }
+    }
+
+    /// Whether it is the lock of this directory: one that was removed and made anew has another.
+    pub(crate) fn is_of(&self, state_dir: &Path) -> bool {
+        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let there = fs::metadata(state_dir.join(LOCK)).map(identity).ok();
+        there.is_some() && there == self.0.metadata().map(identity).ok()
     }
 }
 
@@ -90,7 +98,12 @@ mod tests {
         let state = dir.path().join("new");
         let lock = Lock::take(&state).unwrap();
         assert!(matches!(Lock::take(&state), Err(Error::Locked(_))));
-        drop(lock);
+        assert!(lock.is_of(&state));
+        fs::remove_dir_all(&state).unwrap();
+        assert!(!lock.is_of(&state));
+        let again = Lock::take(&state).unwrap();
+        assert!(again.is_of(&state) && !lock.is_of(&state));
+        drop(again);
         Lock::take(&state).unwrap();
     }
 

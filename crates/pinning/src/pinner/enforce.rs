@@ -68,7 +68,8 @@ impl Pinner {
         let outcome = plan.outcome();
         let best_effort = best_effort(plan);
         let rejections = rejections(plan, pods);
-        let is_recorded = outcome == self.record.committed
+        let is_recorded = !self.record.unsaved
+            && outcome == self.record.committed
             && best_effort == self.record.checkpoint.best_effort
             && rejections == self.record.checkpoint.rejections;
         self.record.planned = outcome.clone();
@@ -79,9 +80,13 @@ impl Pinner {
             checkpoint.best_effort = best_effort;
             checkpoint.rejections = rejections;
             checkpoint.intent = grants.then(|| Held::from(&outcome));
+            let needs_no_record = self.needs_no_record(steps);
             self.touch(view, steps);
-            self.save(report)?;
-            trace(Trace::Intent(steps));
+            match self.save(report) {
+                Err(error) if !needs_no_record => return Err(error),
+                // A full disk keeps nobody off CPUs that have become free.
+                Err(_) | Ok(()) => trace(Trace::Intent(steps)),
+            }
             let carried = self.carry(view, plan, steps, report, trace);
             self.record.committed = Current { held: carried.held, ..outcome };
             self.record.checkpoint.committed = Held::from(&self.record.committed);
@@ -163,13 +168,27 @@ impl Pinner {
     /// Writes the checkpoint where it differs from what is on disk.
     fn save(&mut self, report: &mut Report) -> Result<()> {
         self.record.checkpoint.boot_id = node::boot_id(&self.config.proc_root);
-        if self.record.saved.as_ref() == Some(&self.record.checkpoint) {
+        if !self.record.unsaved && self.record.saved.as_ref() == Some(&self.record.checkpoint) {
             return Ok(());
         }
         let written = self.record.checkpoint.write(&self.config.state_dir, self.tree.mount());
         report.operations.add(Operation::Checkpoint, written.is_ok());
-        self.record.saved = written.is_ok().then(|| self.record.checkpoint.clone());
+        self.record.unsaved = written.is_err();
+        if written.is_ok() {
+            self.record.saved = Some(self.record.checkpoint.clone());
+        }
         written
+    }
+
+    /// Whether the steps only release: nobody gets CPUs of its own, and what is written is on disk as written before.
+    fn needs_no_record(&self, steps: &[Step]) -> bool {
+        let is_known =
+            |path: &PathBuf| self.record.saved.as_ref().is_some_and(|saved| saved.touched.contains_key(path));
+        steps.iter().all(|step| match step {
+            Step::Write { path, .. } => is_known(path),
+            Step::Grant { .. } => false,
+            Step::Verify { .. } | Step::Release { .. } => true,
+        })
     }
 
     /// Remembers what the cgroups that are about to be written read now.

@@ -176,6 +176,7 @@ impl Pinner {
         began: Instant,
         trace: &mut dyn FnMut(Trace<'_>),
     ) -> Result<Report> {
+        self.renew_state();
         self.refresh(began)?;
         self.tree.find_home(|uid| pods.pod(uid).is_some());
         let view = self.tree.view(&self.machine.possible)?;
@@ -234,6 +235,17 @@ impl Pinner {
             self.record.planned = planned;
         }
         self.last = Some(work.planned);
+    }
+
+    /// Makes a state directory that was removed anew, so that whoever drains finds the lock taken and the checkpoint.
+    fn renew_state(&mut self) {
+        let state_dir = &self.config.state_dir;
+        let Some(lock) = self.mode.lock().filter(|lock| !lock.is_of(state_dir)) else { return };
+        // Where it cannot be made, the old lock and the checkpoint in memory stay.
+        let Ok(renewed) = Lock::take(state_dir) else { return };
+        *lock = renewed;
+        tracing::warn!(state_dir = %state_dir.display(), "the state directory was removed; it is made anew");
+        self.record.unsaved = self.record.checkpoint.write(state_dir, self.tree.mount()).is_err();
     }
 
     /// Takes in hotplug and cgroups that came and went.

@@ -88,6 +88,14 @@ impl Mode {
         matches!(self, Self::Observing { lock: None, why } if *why != Why::Drained)
     }
 
+    /// The lock, where this agent holds it.
+    pub(super) fn lock(&mut self) -> Option<&mut Lock> {
+        match self {
+            Self::Observing { lock, .. } => lock.as_mut(),
+            Self::Enforcing { lock, .. } | Self::SteppedBack { lock, .. } => Some(lock),
+        }
+    }
+
     /// Whether this agent holds the lock, and so may write.
     pub(super) fn has_lock(&self) -> bool {
         !matches!(self, Self::Observing { lock: None, .. })

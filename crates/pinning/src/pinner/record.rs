@@ -13,6 +13,8 @@ pub(super) struct Record {
     pub(super) checkpoint: Checkpoint,
     /// The checkpoint as it was written last.
     pub(super) saved: Option<Checkpoint>,
+    /// The last attempt to write it has failed.
+    pub(super) unsaved: bool,
     /// What is granted.
     pub(super) committed: Current,
     /// What the next plan starts from: what is granted or was about to be; in observation, what would be.
@@ -47,7 +49,8 @@ impl Record {
         checkpoint.relocate(mount);
         let committed = checkpoint.committed.to_current();
         let planned = checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
-        Self { checkpoint, saved: None, committed, planned, found }
+        let saved = (found == Found::Known).then(|| checkpoint.clone());
+        Self { checkpoint, saved, unsaved: false, committed, planned, found }
     }
 
     /// Everything was given back.

@@ -208,3 +208,44 @@ fn an_orphaned_pod_cgroup_without_processes_gives_its_cpus_back() {
     pinner.pass(&rest, &CpuSet::new(), &mut |_| {});
     assert_eq!((scene.effective(0), scene.effective(1)), (online(), online()));
 }
+
+/// A directory in the place of the file that is written stands for a full disk.
+#[test]
+fn a_full_state_directory_does_not_keep_pods_off_cpus_that_became_free() {
+    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    assert_ne!(scene.effective(0), online());
+    let obstacle = scene.config(true).state_dir.join("pins.json.new");
+    fs::create_dir(&obstacle).unwrap();
+    scene.container(1).remove();
+    scene.pods[1].1.remove();
+    let pass = |pinner: &mut pinning::Pinner| pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {}).standing;
+    for _ in 0..2 {
+        let standing = pass(&mut pinner);
+        assert!(matches!(&standing, Standing::Observing(reason) if reason.contains("pins.json")), "{standing}");
+        assert_eq!(scene.effective(0), online());
+    }
+    let late = scene.tree.pod(crate::support::Qos::Burstable, &super::scene::uid(1));
+    late.child(&super::scene::container_id(1));
+    pass(&mut pinner);
+    assert_eq!(scene.effective(0), online(), "what is not on disk is not granted");
+    fs::remove_dir(&obstacle).unwrap();
+    assert_eq!(pass(&mut pinner), Standing::Enforcing);
+    assert_ne!(scene.effective(0), online());
+}
+
+#[test]
+fn a_state_directory_that_is_removed_beside_an_agent_is_made_anew() {
+    let scene = Scene::new(&all_classes());
+    let before = scene.all_effective();
+    let mut pinner = scene.pinner(true);
+    scene.pass(&mut pinner);
+    let state_dir = scene.config(true).state_dir;
+    fs::remove_dir_all(&state_dir).unwrap();
+    scene.pass(&mut pinner);
+    assert!(pinning::Lock::take(&state_dir).is_err(), "the agent holds the new lock");
+    drop(pinner);
+    said(&drain(&scene, &[]));
+    assert_eq!(scene.all_effective(), before);
+}
