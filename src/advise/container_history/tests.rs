@@ -1,0 +1,194 @@
+use analysis::{Kind, READ_EVERY_NS, READINGS, findings};
+use sampler::snapshot::CfsTotals;
+use sampler::waits::ContainerWaits;
+
+use super::*;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// After ten minutes in which each second gained so much.
+fn after_ten_minutes(gain: &ContainerRow) -> Facts {
+    let mut subject = ContainerHistory::default();
+    let grown = |value: Option<u64>, seconds: u64| value.map(|value| value * seconds);
+    let at = |seconds: u64| ContainerRow {
+        user_ns: grown(gain.user_ns, seconds),
+        throttled_ancestor_ns: grown(gain.throttled_ancestor_ns, seconds),
+        cfs: gain.cfs.map(|cfs| CfsTotals {
+            periods: cfs.periods * seconds,
+            throttled_periods: cfs.throttled_periods * seconds,
+            throttled_ns: cfs.throttled_ns * seconds,
+            ..cfs
+        }),
+        ..gain.clone()
+    };
+    (0..=600).for_each(|seconds| subject.observe(&at(seconds), SECOND_NS, 300));
+    subject.facts(&at(600), "6.12.1")
+}
+
+/// A thread that never rests, throttled for four fifths of the time by a quota above it.
+fn throttled_above() -> ContainerRow {
+    ContainerRow {
+        user_ns: Some(SECOND_NS / 5),
+        throttled_ancestor_ns: Some(SECOND_NS * 4 / 5),
+        limit_cores: Some(0.2),
+        ..ContainerRow::default()
+    }
+}
+
+fn has(facts: &Facts, kind: Kind) -> bool {
+    findings(facts).iter().any(|finding| finding.kind == kind)
+}
+
+#[test]
+fn what_a_pods_quota_denies_is_wanted_and_is_no_limit_of_its_own() {
+    let facts = after_ten_minutes(&throttled_above());
+    assert_eq!((facts.own_limit_cores, facts.throttled_share), (None, None));
+    let limit = facts.cpu.limit.expect("ten minutes suffice");
+    assert!(limit.cores >= 1.0 && limit.is_lower_bound, "{limit:?}");
+    assert!(has(&facts, Kind::ThrottledByAncestor) && !has(&facts, Kind::ThrottledByOwnQuota));
+}
+
+#[test]
+fn no_burst_is_advised_for_a_quota_that_has_not_throttled() {
+    let own = ContainerRow {
+        cfs: Some(CfsTotals { periods: 10, ..CfsTotals::default() }),
+        quota_usec: Some(400_000),
+        period_usec: Some(100_000),
+        ..throttled_above()
+    };
+    let facts = after_ten_minutes(&own);
+    assert_eq!((facts.own_limit_cores, facts.cpu.burst_seconds), (Some(4.0), None));
+}
+
+#[test]
+fn an_idle_container_is_not_throttled_by_what_throttles_its_neighbors() {
+    let facts = after_ten_minutes(&ContainerRow { user_ns: Some(SECOND_NS / 1000), ..throttled_above() });
+    assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
+    assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
+}
+
+/// A thread that is throttled half of its periods for ten minutes, and then has a higher limit for one.
+#[test]
+fn a_raised_limit_is_not_blamed_for_the_throttling_of_the_old_one() {
+    let mut subject = ContainerHistory::default();
+    let at = |seconds: u64, throttled: u64, quota_usec: u64| ContainerRow {
+        user_ns: Some(seconds * SECOND_NS / 5),
+        cfs: Some(CfsTotals { periods: seconds * 10, throttled_periods: throttled, ..CfsTotals::default() }),
+        quota_usec: Some(quota_usec),
+        period_usec: Some(100_000),
+        limit_cores: Some(quota_usec as f64 / 1e5),
+        ..ContainerRow::default()
+    };
+    (0..=600).for_each(|second| subject.observe(&at(second, second * 5, 20_000), SECOND_NS, 300));
+    assert!(has(&subject.facts(&at(600, 3000, 20_000), "6.12.1"), Kind::ThrottledByOwnQuota));
+    (601..=660).for_each(|second| subject.observe(&at(second, 3000, 100_000), SECOND_NS, 300));
+    let facts = subject.facts(&at(660, 3000, 100_000), "6.12.1");
+    assert!(!has(&facts, Kind::ThrottledByOwnQuota), "{facts:?}");
+}
+
+#[test]
+fn a_raised_limit_above_it_is_not_blamed_either() {
+    let mut subject = ContainerHistory::default();
+    let at = |seconds: u64, throttled_seconds: u64, limit: f64| ContainerRow {
+        user_ns: Some(seconds * SECOND_NS / 5),
+        throttled_ancestor_ns: Some(throttled_seconds * SECOND_NS),
+        limit_cores: Some(limit),
+        ..ContainerRow::default()
+    };
+    (0..=600).for_each(|second| subject.observe(&at(second, second, 0.2), SECOND_NS, 300));
+    assert!(has(&subject.facts(&at(600, 600, 0.2), "6.12.1"), Kind::ThrottledByAncestor));
+    (601..=660).for_each(|second| subject.observe(&at(second, 600, 1.0), SECOND_NS, 300));
+    assert!(!has(&subject.facts(&at(660, 600, 1.0), "6.12.1"), Kind::ThrottledByAncestor));
+}
+
+/// Threads that wait for each other, and what the trace says of it.
+fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
+    let row = |seconds: u64| {
+        let waits = neighbor_ns.map(|ns| ContainerWaits { neighbor_ns: ns * seconds, ..ContainerWaits::default() });
+        ContainerRow {
+            user_ns: Some(seconds * SECOND_NS),
+            contention_lower_ns: Some(seconds * SECOND_NS * 3),
+            threads: Some(threads),
+            waits: waits.map(Arc::new),
+            ..ContainerRow::default()
+        }
+    };
+    let mut subject = ContainerHistory::default();
+    (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, 300));
+    has(&subject.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor)
+}
+
+#[test]
+fn threads_that_wait_for_each_other_have_no_noisy_neighbor() {
+    assert!(!crowded(4, None) && crowded(3, None) && crowded(1, None));
+    assert!(!crowded(4, Some(0)) && crowded(4, Some(SECOND_NS / 5)));
+}
+
+/// A thread that waits for others, and whose threads are unknown in one window; the bound grows every ten seconds.
+fn unknown_threads_at(unknown: u64) -> bool {
+    let row = |second: u64| ContainerRow {
+        user_ns: Some(second * SECOND_NS),
+        contention_lower_ns: Some(second / 10 * 10 * SECOND_NS),
+        threads: (second != unknown).then_some(1),
+        ..ContainerRow::default()
+    };
+    let mut history = ContainerHistory::default();
+    (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, 300));
+    has(&history.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor)
+}
+
+#[test]
+fn a_window_with_unknown_threads_does_not_hide_a_noisy_neighbor() {
+    assert!([0, 1, 300, 301, 599].map(unknown_threads_at) == [true; 5]);
+}
+
+/// The trace begins, and later ends: its waits and the bound count from different starts.
+#[test]
+fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
+    let row = |second: u64| {
+        let waits = ContainerWaits { neighbor_ns: 1, ..ContainerWaits::default() };
+        ContainerRow {
+            user_ns: Some(second * SECOND_NS),
+            contention_lower_ns: Some(900 * SECOND_NS),
+            threads: Some(1),
+            waits: (200..400).contains(&second).then(|| Arc::new(waits)),
+            ..ContainerRow::default()
+        }
+    };
+    let mut history = ContainerHistory::default();
+    (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, 300));
+    assert!(!has(&history.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor));
+}
+
+/// A container without a limit, which uses a twentieth of a core.
+fn row(seconds: u64, throttled_ns: u64) -> ContainerRow {
+    let cfs = Some(CfsTotals { throttled_ns, ..CfsTotals::default() });
+    ContainerRow { live: true, user_ns: Some(seconds * SECOND_NS / 20), cfs, ..ContainerRow::default() }
+}
+
+fn trace() -> UsageTrace {
+    let readings: Vec<_> = (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * READ_EVERY_NS / 20)).collect();
+    UsageTrace::from_readings(&readings).unwrap()
+}
+
+/// Whether a trace that is learned after ten windows is used, when the container is throttled in this one.
+fn is_used(throttled_in: Option<u64>) -> bool {
+    let mut subject = ContainerHistory::default();
+    let throttled_ns = |second| if throttled_in.is_some_and(|at| second >= at) { SECOND_NS } else { 0 };
+    for second in 0..20 {
+        if second == 10 {
+            assert_eq!(subject.untraced_for().is_some(), throttled_in != Some(9));
+            subject.learn(trace());
+        }
+        subject.observe(&row(second, throttled_ns(second)), SECOND_NS, 300);
+    }
+    // Windows of 50 ms: under 0.05 cores all ten periods may be throttled, unless a trace says that none is.
+    let (_, count) = subject.history.limits().next().unwrap();
+    count.throttled_at_most < 19 * 10 - 5 * 10
+}
+
+#[test]
+fn a_trace_is_used_when_nothing_was_throttled_before_and_after_it() {
+    assert!(is_used(None));
+    assert_eq!([8, 9, 10, 12].map(|second| is_used(Some(second))), [false; 4]);
+}
