@@ -32,8 +32,9 @@ fn rows_cost_no_allocation() {
 
 #[test]
 fn the_agents_own_metrics_cost_a_bounded_number() {
-    // Thirteen families through the prometheus crate's gather, with one pinned pod: 130 when this was written.
-    assert!(allocations(&snapshots::agent(), 0, NO_CAP, Format::Text) < 200);
+    // The families that go through the prometheus crate's gather, with one series each: 244 when this was written.
+    let count = allocations(&snapshots::agent(), 0, NO_CAP, Format::Text);
+    assert!(count < 300, "{count}");
 }
 
 #[test]
