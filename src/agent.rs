@@ -33,7 +33,7 @@ pub(crate) struct Agent {
     sampling: Running,
     tracing: Tracing,
     /// Ends with the agent; pins stay as they are.
-    _pinning: Option<pinning::Running>,
+    pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
     published: Published,
     pods: Pods,
@@ -118,7 +118,7 @@ impl Agent {
         Ok(Self {
             sampling,
             tracing,
-            _pinning: pinning,
+            pinning,
             advising,
             _arrivals: arrivals,
             checking,
@@ -146,12 +146,16 @@ impl Agent {
         &self.pods
     }
 
-    /// Reads again what can change while the agent runs.
-    pub(crate) fn reload(&self) {
-        tracing::info!("SIGHUP: certificates are read again; tokens are whenever they change");
+    /// Takes over what can change while the agent runs: the certificate and the profiles. Tokens are read again whenever
+    /// their files change.
+    pub(crate) fn reload(&self, config: &Config) {
         if let Some(identity) = &self.identity {
             identity.reload();
         }
+        if let Some(pinning) = &self.pinning {
+            pinning.set_profiles(config.pinning.profiles.clone());
+        }
+        tracing::info!("SIGHUP: certificate and profiles were read again; other options need a restart");
     }
 
     /// Returns when the sampler's thread has ended by itself: it never should.

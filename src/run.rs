@@ -1,10 +1,12 @@
 //! `cpuwarden run` and `cpuwarden check-config`.
 
 use anyhow::Context;
+use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;
 use crate::check::check;
+use crate::cli::{Cli, Command};
 use crate::config::Config;
 use crate::exit::Failure;
 use crate::logging;
@@ -26,7 +28,7 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
             tokio::select! {
                 _ = terminate.recv() => break Ok("SIGTERM"),
                 _ = interrupt.recv() => break Ok("SIGINT"),
-                _ = hangup.recv() => agent.reload(),
+                _ = hangup.recv() => reload(&agent),
                 () = agent.failed() => break Err(anyhow::anyhow!("the sampler's thread ended; its panic is in the log")),
             }
         };
@@ -34,6 +36,20 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
         tracing::info!(signal = outcome?, "ended");
         Ok(())
     })
+}
+
+/// Takes over what has changed in the configuration; one that cannot be meant changes nothing.
+fn reload(agent: &Agent) {
+    match Cli::try_parse().map(|cli| cli.command) {
+        Ok(Command::Run(args)) => match args.resolve() {
+            Ok(config) => agent.reload(&config),
+            Err(failure) => {
+                tracing::warn!(error = %failure, "SIGHUP: the configuration cannot be used; nothing changes")
+            }
+        },
+        // This process was started by these arguments.
+        _ => tracing::warn!("SIGHUP: the configuration cannot be read again; nothing changes"),
+    }
 }
 
 /// The small runtime on which HTTP, the pod sources and signals live; sampling has a thread of its own.

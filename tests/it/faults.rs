@@ -129,6 +129,23 @@ fn a_hangup_ends_nothing() {
 }
 
 #[test]
+fn a_hangup_takes_over_the_profiles_and_no_bad_configuration() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("cpuwarden.yaml");
+    let profiles = |class: &str| format!("profiles: [{{name: a, selector: {{namespaces: [a]}}, qosClass: {class}}}]\n");
+    fs::write(&file, profiles("LSR")).unwrap();
+    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", &format!("--config={}", file.display())]);
+    let hang_up = || kill_process(Pid::from_raw(agent.pid() as i32).unwrap(), Signal::HUP).unwrap();
+    hang_up();
+    eventually("the profiles are read again", || agent.log().contains("profiles were read again"));
+    fs::write(&file, profiles("BEST")).unwrap();
+    hang_up();
+    let place = format!("{}:1", file.display());
+    eventually("the log names the place", || agent.log().contains(&place) && agent.log().contains("nothing changes"));
+    assert_eq!(agent.get("/healthz").0, 200);
+}
+
+#[test]
 fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
     let directory = TempDir::new().unwrap();
     let state = directory.path().join("cpu_manager_state");

@@ -4,10 +4,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
+use placement::Profiles;
 use pods::Pods;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -32,11 +34,22 @@ pub enum Round {
     Panicked,
 }
 
+/// Profiles that the thread is to take over.
+type NewProfiles = Arc<Mutex<Option<Profiles>>>;
+
 /// The running thread; it ends when this is dropped. Pins stay as they are.
 #[derive(Debug)]
 pub struct Running {
     stop: OwnedFd,
+    profiles: NewProfiles,
     thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Lets other profiles speak for pods from the next pass on.
+    pub fn set_profiles(&self, profiles: Profiles) {
+        *self.profiles.lock().unwrap_or_else(PoisonError::into_inner) = Some(profiles);
+    }
 }
 
 impl Drop for Running {
@@ -61,22 +74,31 @@ pub fn spawn(
     mut report: impl FnMut(Round) + Send + 'static,
 ) -> io::Result<Running> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let stopped = stop.try_clone()?;
+    let (stopped, profiles) = (stop.try_clone()?, NewProfiles::default());
+    let node = Node { pods, interval, stop: stopped, profiles: Arc::clone(&profiles) };
     let thread = std::thread::Builder::new()
         .name("pinning".to_owned())
-        .spawn(move || keep_pinning(pinner, &pods, interval, &stopped, &mut report))?;
-    Ok(Running { stop, thread: Some(thread) })
+        .spawn(move || keep_pinning(pinner, &node, &mut report))?;
+    Ok(Running { stop, profiles, thread: Some(thread) })
+}
+
+/// What passes are made with.
+struct Node {
+    pods: Pods,
+    interval: Duration,
+    stop: OwnedFd,
+    profiles: NewProfiles,
 }
 
 /// Passes until it is stopped, with a new pinner after each panic.
-fn keep_pinning(pinner: Pinner, pods: &Pods, interval: Duration, stop: &OwnedFd, report: &mut impl FnMut(Round)) {
+fn keep_pinning(pinner: Pinner, node: &Node, report: &mut impl FnMut(Round)) {
     let config = pinner.config().clone();
     let (mut pinner, mut pause) = (Some(pinner), FIRST_PAUSE);
     loop {
         let began = Instant::now();
         if let Some(pinner) = pinner.take() {
             // The pinner goes with the panic, and its lock with it.
-            let passing = AssertUnwindSafe(|| pass_until_stopped(pinner, pods, interval, stop, report));
+            let passing = AssertUnwindSafe(|| pass_until_stopped(pinner, node, report));
             if catch_unwind(passing).is_ok() {
                 return;
             }
@@ -85,7 +107,7 @@ fn keep_pinning(pinner: Pinner, pods: &Pods, interval: Duration, stop: &OwnedFd,
         if began.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
-        if ready(&[stop.as_fd()], Instant::now() + pause) {
+        if ready(&[node.stop.as_fd()], Instant::now() + pause) {
             return;
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -99,15 +121,14 @@ fn keep_pinning(pinner: Pinner, pods: &Pods, interval: Duration, stop: &OwnedFd,
     }
 }
 
-fn pass_until_stopped(
-    mut pinner: Pinner,
-    pods: &Pods,
-    interval: Duration,
-    stop: &OwnedFd,
-    report: &mut impl FnMut(Round),
-) {
+fn pass_until_stopped(mut pinner: Pinner, node: &Node, report: &mut impl FnMut(Round)) {
+    let Node { pods, interval, stop, profiles } = node;
     loop {
         let began = Instant::now();
+        // They stay there for a pinner that comes after a panic.
+        if let Some(profiles) = profiles.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            pinner.set_profiles(profiles);
+        }
         report(match pods.is_known() {
             true => {
                 let resources = pods.exclusive_cpus();
@@ -118,7 +139,7 @@ fn pass_until_stopped(
             }
             false => Round::Waited,
         });
-        if wait(&pinner, stop, began + interval) {
+        if wait(&pinner, stop, began + *interval) {
             return;
         }
     }

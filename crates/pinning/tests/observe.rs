@@ -183,7 +183,12 @@ fn a_profile_speaks_for_pods_without_a_label() {
     };
     assert_eq!(pins(&pass(&mut files.pinner(none()), std::slice::from_ref(&pod))), [""; 0]);
     let profiles = Profiles::new(vec![profile]).unwrap();
-    assert_eq!(pins(&pass(&mut files.pinner(profiles), &[pod])), ["web LSR 0-1"]);
+    assert_eq!(pins(&pass(&mut files.pinner(profiles.clone()), std::slice::from_ref(&pod))), ["web LSR 0-1"]);
+    // Profiles that change while it runs.
+    let mut pinner = files.pinner(none());
+    assert_eq!(pins(&pass(&mut pinner, std::slice::from_ref(&pod))), [""; 0]);
+    pinner.set_profiles(profiles);
+    assert_eq!(pins(&pass(&mut pinner, std::slice::from_ref(&pod))), ["web LSR 0-1"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod defaults;
 mod docs;
 mod evidence;
 mod prometheus;
+mod reliability;
 mod rules;
 
 use std::path::{Path, PathBuf};

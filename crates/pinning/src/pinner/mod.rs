@@ -121,6 +121,11 @@ impl Pinner {
         })
     }
 
+    /// The operator's profiles from the next pass on.
+    pub fn set_profiles(&mut self, profiles: Profiles) {
+        self.config.profiles = profiles;
+    }
+
     pub(crate) fn config(&self) -> &PinnerConfig {
         &self.config
     }

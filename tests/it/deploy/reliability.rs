@@ -1,0 +1,32 @@
+//! The fault table: each row is held by tests, and each test that it names exists.
+
+use std::path::Path;
+
+use super::read;
+
+/// The rows of the tables: the cells of each.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains("::"));
+    rows.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+#[test]
+fn every_row_of_the_fault_table_is_held_by_tests_that_exist() {
+    let text = read("docs/reliability.md");
+    let rows = rows(&text);
+    assert!(rows.len() > 35, "{} rows", rows.len());
+    for row in &rows {
+        assert_eq!(row.len(), 4, "{row:?}");
+        let tests: Vec<_> = row[3].split('`').filter_map(|name| name.split_once("::")).collect();
+        assert!(!tests.is_empty(), "{row:?}");
+        for (file, test) in tests {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+            let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}, of {row:?}"));
+            assert!(source.contains(&format!("fn {test}(")), "no test {test} in {file}, of {row:?}");
+        }
+    }
+    let rows_without_a_test = text.lines().filter(|line| line.starts_with("| ") && !line.contains("::"));
+    for line in rows_without_a_test {
+        assert!(line.starts_with("| fault |") || line.starts_with("| condition |"), "no test holds {line}");
+    }
+}
