@@ -34,8 +34,8 @@ pub enum Round {
     Panicked,
 }
 
-/// Profiles that the thread is to take over.
-type NewProfiles = Arc<Mutex<Option<Profiles>>>;
+/// Profiles that the thread is to take over, and whether it has not yet.
+type NewProfiles = Arc<Mutex<(bool, Option<Profiles>)>>;
 
 /// The running thread; it ends when this is dropped. Pins stay as they are.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub struct Running {
 impl Running {
     /// Lets other profiles speak for pods from the next pass on.
     pub fn set_profiles(&self, profiles: Profiles) {
-        *self.profiles.lock().unwrap_or_else(PoisonError::into_inner) = Some(profiles);
+        *self.profiles.lock().unwrap_or_else(PoisonError::into_inner) = (true, Some(profiles));
     }
 }
 
@@ -123,11 +123,16 @@ fn keep_pinning(pinner: Pinner, node: &Node, report: &mut impl FnMut(Round)) {
 
 fn pass_until_stopped(mut pinner: Pinner, node: &Node, report: &mut impl FnMut(Round)) {
     let Node { pods, interval, stop, profiles } = node;
+    let mut is_first = true;
     loop {
         let began = Instant::now();
-        // They stay there for a pinner that comes after a panic.
-        if let Some(profiles) = profiles.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-            pinner.set_profiles(profiles);
+        {
+            // They stay there for a pinner that comes after a panic.
+            let mut profiles = profiles.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(new) = profiles.1.clone().filter(|_| is_first || profiles.0) {
+                pinner.set_profiles(new);
+            }
+            (profiles.0, is_first) = (false, false);
         }
         report(match pods.is_known() {
             true => {

@@ -25,8 +25,9 @@ fn every_row_of_the_fault_table_is_held_by_tests_that_exist() {
             assert!(source.contains(&format!("fn {test}(")), "no test {test} in {file}, of {row:?}");
         }
     }
-    let rows_without_a_test = text.lines().filter(|line| line.starts_with("| ") && !line.contains("::"));
-    for line in rows_without_a_test {
-        assert!(line.starts_with("| fault |") || line.starts_with("| condition |"), "no test holds {line}");
-    }
+    // The figures at the end are of no fault.
+    let (faults, _) = text.split_once("## Under floods").unwrap();
+    let held_by_nothing =
+        faults.lines().find(|line| line.starts_with("| ") && !line.starts_with("| fault |") && !line.contains("::"));
+    assert_eq!(held_by_nothing, None);
 }

@@ -124,6 +124,8 @@ impl Pinner {
     /// The operator's profiles from the next pass on.
     pub fn set_profiles(&mut self, profiles: Profiles) {
         self.config.profiles = profiles;
+        // The plan that stands does not depend on them alone.
+        self.last = None;
     }
 
     pub(crate) fn config(&self) -> &PinnerConfig {
