@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pods::path::{CgroupPath, ContainerCgroup, PodCgroup, QosClass, Runtime, kubepods_root};
+use pods::path::{CgroupPath, ContainerCgroup, Partition, PodCgroup, QosClass, Runtime, kubepods_root};
 use serde_json::{Value, json};
 
 use super::workload::Workload;
@@ -81,7 +81,7 @@ impl Pod {
 
     fn pod_cgroup(&self) -> PodCgroup {
         let root = kubepods_root("kubepods").expect("the name of the cgroupfs driver's top");
-        PodCgroup { uid: self.uid().into(), qos: self.qos, root }
+        PodCgroup { uid: self.uid().into(), qos: self.qos, partition: Partition::Default, root }
     }
 
     /// Path of the pod's cgroup below kubepods.

@@ -105,7 +105,7 @@ fn have_answered(pods: &Pods, source: PodSource) -> bool {
 fn locate_tops(hierarchy: &Hierarchy) -> Vec<String> {
     let found = cgroupfs::locate(&hierarchy.cpu, LOCATE_DEPTH, |name| path::kubepods_root(name).is_some());
     let relative = found.iter().flatten().filter_map(|path| path.strip_prefix(&hierarchy.cpu).ok()?.to_str());
-    relative.filter(|path| path::split(path).is_some()).map(str::to_owned).collect()
+    path::choose_tops(relative.map(str::to_owned)).taken
 }
 
 fn containers_below(top: &Path, relative: &str) -> Vec<ContainerCgroup> {
@@ -117,7 +117,9 @@ fn containers_below(top: &Path, relative: &str) -> Vec<ContainerCgroup> {
     paths
         .flat_map(|path| match path::parse(&path) {
             Some(CgroupPath::Container(container)) => vec![container],
-            Some(CgroupPath::Qos { .. } | CgroupPath::Pod(_)) => containers_below(top, &path),
+            Some(CgroupPath::SystemPartition { .. } | CgroupPath::Qos { .. } | CgroupPath::Pod(_)) => {
+                containers_below(top, &path)
+            }
             _ => Vec::new(),
         })
         .collect()

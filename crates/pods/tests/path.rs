@@ -1,7 +1,8 @@
 //! The path grammar: vectors of real and of hand-written nodes, look-alikes, and format ∘ parse = identity.
 
 use pods::path::{
-    CgroupPath, ContainerCgroup, Driver, PodCgroup, QosClass, Root, Runtime, kubepods_root, parse, split,
+    CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime, choose_tops, kubepods_root,
+    parse, split,
 };
 use proptest::prelude::*;
 
@@ -84,6 +85,54 @@ fn what_is_below_a_container_belongs_to_it() {
         };
         assert_eq!((CgroupPath::Container(container).to_string(), &*below), (outer, inner));
     }
+}
+
+/// The names of `test/e2e_node` of Kubernetes 1.37 (node system partition, KEP-5894).
+#[test]
+fn pods_of_the_system_partition_have_their_own_qos_levels() {
+    let slice = "kubepods-system.slice";
+    let cases = [
+        (format!("system/pod{UID}/{ID}"), QosClass::Guaranteed),
+        (format!("system/burstable/pod{UID}/{ID}"), QosClass::Burstable),
+        (format!("system/besteffort/pod{UID}/{ID}"), QosClass::BestEffort),
+        (format!("{slice}/kubepods-system-pod{SLICE_UID}.slice/crio-{ID}.scope"), QosClass::Guaranteed),
+        (
+            format!(
+                "{slice}/kubepods-system-burstable.slice/kubepods-system-burstable-pod{SLICE_UID}.slice/\
+                 cri-containerd-{ID}.scope"
+            ),
+            QosClass::Burstable,
+        ),
+    ];
+    for (path, qos) in cases {
+        let pod = container(&path).pod;
+        assert_eq!((&*pod.uid, pod.qos, pod.partition), (UID, qos, Partition::System), "{path}");
+    }
+    let system = Partition::System;
+    assert!(matches!(parse("system"), Some(CgroupPath::SystemPartition { .. })));
+    assert!(matches!(parse(slice), Some(CgroupPath::SystemPartition { .. })));
+    assert!(matches!(parse("system/burstable"), Some(CgroupPath::Qos { partition, .. }) if partition == system));
+    for other in ["system/system", &format!("{slice}/kubepods-burstable.slice"), &format!("{slice}/burstable")] {
+        assert_eq!(parse(other), None, "{other}");
+    }
+}
+
+#[test]
+fn the_kubelets_top_is_chosen_among_several() {
+    let chosen = |candidates: &[&str]| {
+        let tops = choose_tops(candidates.iter().map(|&path| path.to_owned()));
+        assert_eq!(tops.taken.len() + tops.passed_over.len(), candidates.len());
+        tops.taken.join(" ")
+    };
+    assert_eq!(chosen(&["kubepods", "a/kubepods", "docker/1/kubepods"]), "kubepods");
+    assert_eq!(chosen(&["kubepods", "kubepods.slice"]), "kubepods kubepods.slice");
+    let kind = "kubelet.slice/kubelet-kubepods.slice";
+    assert_eq!(chosen(&[kind, "docker/1/kubepods"]), kind);
+    assert_eq!(chosen(&["a.slice/a-b.slice/a-b-kubepods.slice", "x/kubepods"]), "a.slice/a-b.slice/a-b-kubepods.slice");
+    assert_eq!(chosen(&["kubelet/kubepods", "docker/1/kubepods"]), "kubelet/kubepods");
+    assert_eq!(chosen(&["docker/1/kubelet/kubepods"]), "docker/1/kubelet/kubepods");
+    assert_eq!(chosen(&["docker/1/kubepods", "docker/2/kubepods"]), "");
+    assert_eq!(chosen(&[]), "");
 }
 
 #[test]
@@ -183,10 +232,19 @@ fn any_root() -> impl Strategy<Value = Root> {
     ]
 }
 
+fn any_partition() -> impl Strategy<Value = Partition> {
+    prop::sample::select(vec![Partition::Default, Partition::System])
+}
+
 fn any_pod() -> impl Strategy<Value = PodCgroup> {
     let uid = prop_oneof!["[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", "[0-9a-f]{32}"];
     let qos = prop::sample::select(vec![QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]);
-    (uid, qos, any_root()).prop_map(|(uid, qos, root)| PodCgroup { uid: uid.into(), qos, root })
+    (uid, qos, any_partition(), any_root()).prop_map(|(uid, qos, partition, root)| PodCgroup {
+        uid: uid.into(),
+        qos,
+        partition,
+        root,
+    })
 }
 
 fn any_container() -> impl Strategy<Value = ContainerCgroup> {
@@ -202,7 +260,12 @@ fn any_container() -> impl Strategy<Value = ContainerCgroup> {
 fn any_path() -> impl Strategy<Value = CgroupPath> {
     let levels = prop::sample::select(vec![QosClass::Burstable, QosClass::BestEffort]);
     prop_oneof![
-        (levels, any_root()).prop_map(|(class, root)| CgroupPath::Qos { class, root }),
+        any_root().prop_map(|root| CgroupPath::SystemPartition { root }),
+        (levels, any_partition(), any_root()).prop_map(|(class, partition, root)| CgroupPath::Qos {
+            class,
+            partition,
+            root
+        }),
         any_pod().prop_map(CgroupPath::Pod),
         any_container().prop_map(CgroupPath::Container),
         any_container().prop_map(|monitor| CgroupPath::Conmon(ContainerCgroup { runtime: Runtime::Crio, ..monitor })),
@@ -237,6 +300,8 @@ const PIECES: &[&str] = &[
     "-",
     "burstable",
     "besteffort",
+    "system",
+    "-system",
     ".slice",
     "/",
     "pod",

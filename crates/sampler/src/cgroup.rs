@@ -31,6 +31,8 @@ pub(crate) type CgroupId = usize;
 pub(crate) enum Kind {
     /// The kubelet's top cgroup.
     Root,
+    /// The system partition of a kubelet that has one.
+    Partition,
     /// A QoS level.
     Qos,
     /// A pod.
@@ -54,6 +56,7 @@ impl Kind {
     /// From a path below the kubelet's top cgroup; `None` for what is not the sampler's to watch.
     pub(crate) fn of(path: CgroupPath) -> Option<Self> {
         match path {
+            CgroupPath::SystemPartition { .. } => Some(Self::Partition),
             CgroupPath::Qos { .. } => Some(Self::Qos),
             CgroupPath::Pod(pod) => Some(Self::Pod { uid: pod.uid }),
             CgroupPath::Conmon(_) => Some(Self::Conmon),
@@ -67,19 +70,22 @@ impl Kind {
         }
     }
 
+    pub(crate) const LAST_RANK: u8 = 4;
+
     /// Ancestors come before descendants: a tick goes through the ranks in order.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             Self::Root => 0,
-            Self::Qos => 1,
-            Self::Pod { .. } => 2,
-            Self::Container(_) | Self::Conmon => 3,
+            Self::Partition => 1,
+            Self::Qos => 2,
+            Self::Pod { .. } => 3,
+            Self::Container(_) | Self::Conmon => Self::LAST_RANK,
         }
     }
 
     /// Its sub-directories are cgroups of their own to the sampler.
     pub(crate) fn has_children(&self) -> bool {
-        self.rank() < 3
+        self.rank() < Self::LAST_RANK
     }
 
     pub(crate) fn file_set(&self) -> FileSet {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, Version, subdirectories};
-use pods::path;
+use pods::path::{self, Tops};
 use slab::Slab;
 
 use crate::budget::DescriptorBudget;
@@ -23,6 +23,8 @@ pub(crate) struct Tree {
     pub(crate) hierarchy: Hierarchy,
     /// Tops as the operator named them, below the mount; empty: they are looked for.
     named_tops: Vec<String>,
+    /// The choice among those that were found.
+    tops: Tops,
     pub(crate) cgroups: Slab<Cgroup>,
     by_path: HashMap<Arc<str>, CgroupId>,
     watch: Option<TreeWatch>,
@@ -58,6 +60,7 @@ impl Tree {
         Self {
             hierarchy,
             named_tops,
+            tops: Tops::default(),
             cgroups: Slab::new(),
             by_path: HashMap::new(),
             watch,
@@ -182,7 +185,9 @@ impl Tree {
         if is_empty && !self.told_empty {
             let wanted = if self.named_tops.is_empty() { "kubepods".to_owned() } else { self.named_tops.join(", ") };
             let below = self.hierarchy.cpu.display();
-            tracing::warn!("no cgroup {wanted} below {below}: no container is seen until it is there (--kubepods)");
+            tracing::warn!(
+                "no cgroup {wanted} of this kubelet below {below}: no container is seen until it is there (--kubepods)"
+            );
         }
         self.told_empty = is_empty;
     }
@@ -204,17 +209,19 @@ impl Tree {
         ids.into_iter().for_each(|id| self.open_files(id, errors));
     }
 
-    fn tops(&self) -> Vec<String> {
+    fn tops(&mut self) -> Vec<String> {
         if !self.named_tops.is_empty() {
             return self.named_tops.clone();
         }
-        // Looked for anew each time: after a change of its driver a kubelet leaves the old top beside the new one.
-        let mut tops = locate_tops(&self.hierarchy);
+        // Searched again each time: after a change of its driver a kubelet leaves the old top beside the new one.
         let known = self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind == Kind::Root);
-        tops.extend(known.map(|(_, cgroup)| cgroup.relative.to_string()));
-        tops.sort();
-        tops.dedup();
-        tops
+        let known: Vec<String> = known.map(|(_, cgroup)| cgroup.relative.to_string()).collect();
+        let tops = path::choose_tops(locate_tops(&self.hierarchy).into_iter().chain(known));
+        if tops != self.tops {
+            report_tops(&tops);
+            self.tops.clone_from(&tops);
+        }
+        tops.taken
     }
 
     fn is_top(&self, relative: &str) -> bool {
@@ -366,10 +373,18 @@ impl Tree {
     }
 }
 
-/// The kubelet's top cgroups below the cpu mount, as paths relative to it.
-pub(crate) fn locate_tops(hierarchy: &Hierarchy) -> Vec<String> {
+/// Says which of several cgroups called kubepods are read, where there is a choice.
+fn report_tops(tops: &Tops) {
+    if tops.taken.len() > 1 || !tops.passed_over.is_empty() {
+        let (taken, passed_over) = (tops.taken.join(", "), tops.passed_over.join(", "));
+        tracing::warn!(taken, passed_over, "several cgroups are called kubepods; --kubepods names this kubelet's");
+    }
+}
+
+/// Cgroups called kubepods below the cpu mount, as paths relative to it.
+fn locate_tops(hierarchy: &Hierarchy) -> Vec<String> {
     let is_top = |name: &str| path::kubepods_root(name).is_some();
     let hits = cgroupfs::locate(&hierarchy.cpu, LOCATE_DEPTH, is_top).unwrap_or_default();
     let relative = |hit: &PathBuf| hit.strip_prefix(&hierarchy.cpu).ok()?.to_str().map(str::to_owned);
-    hits.iter().filter_map(relative).filter(|path| path::split(path).is_some()).collect()
+    hits.iter().filter_map(relative).collect()
 }

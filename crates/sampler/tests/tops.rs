@@ -109,13 +109,29 @@ fn a_kubelet_that_changes_its_driver_leaves_the_old_top_and_is_followed_to_the_n
 }
 
 #[test]
-fn a_top_that_comes_where_none_was_is_found_by_the_next_reconciling_walk() {
+fn kubepods_of_another_node_or_program_is_not_read_beside_the_kubelets() {
     let mut node = Node::new(&[]);
     node.start(CGROUPFS, &id(1));
     assert_eq!(node.containers(), 1);
-    node.start(&format!("docker/node/{CGROUPFS}"), &id(2));
+    for (number, place) in (2..).zip(["docker/node", "kubepods-bench", "my.slice", "system.slice/k3s.service", "a"]) {
+        node.start(&format!("{place}/{CGROUPFS}"), &id(number));
+    }
+    node.start(&format!("{CGROUPFS}/{}/{CGROUPFS}", id(1)), &id(9));
     node.now += RECONCILE;
-    assert_eq!(node.containers(), 2);
+    assert_eq!(node.containers(), 1);
+}
+
+#[test]
+fn kubepods_of_a_node_in_a_container_is_read_only_while_it_is_the_only_one() {
+    let mut node = Node::new(&[]);
+    node.start(&format!("docker/one/kubelet/{CGROUPFS}"), &id(1));
+    assert_eq!(node.containers(), 1);
+    node.start(&format!("docker/two/kubelet/{CGROUPFS}"), &id(2));
+    node.now += RECONCILE;
+    assert_eq!(node.containers(), 0, "either may be another node's");
+    remove(&node.path("docker/one"));
+    node.now += RECONCILE;
+    assert_eq!(node.containers(), 1);
 }
 
 #[test]

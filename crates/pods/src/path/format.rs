@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, PodCgroup, QosClass, Root};
+use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, Root};
 
 /// The path relative to the kubelet's top cgroup, exactly as [`super::parse`] took it.
 impl fmt::Display for CgroupPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Qos { class, root } => write_level(f, *class, root),
+            Self::SystemPartition { root } => write_levels(f, root, &[Partition::System.level()]),
+            Self::Qos { class, partition, root } => write_levels(f, root, &[partition.level(), class.level()]),
             Self::Pod(pod) => write_pod(f, pod),
             Self::Container(container) => write_leaf(f, container, container.runtime.prefix()),
             Self::Conmon(container) => write_leaf(f, container, CONMON_PREFIX),
@@ -20,27 +21,28 @@ impl fmt::Display for CgroupPath {
     }
 }
 
-fn write_level(f: &mut fmt::Formatter<'_>, class: QosClass, root: &Root) -> fmt::Result {
-    let level = class.level().unwrap_or_default();
-    match root.driver {
-        Driver::Cgroupfs => f.write_str(level),
-        Driver::Systemd => f.write_str(&root.slice(&["kubepods", level])),
+/// The levels from below the root down to the last of `names`; absent levels have no name.
+fn write_levels(f: &mut fmt::Formatter<'_>, root: &Root, names: &[Option<&str>]) -> fmt::Result {
+    let mut parts = vec!["kubepods"];
+    for name in names.iter().flatten() {
+        if parts.len() > 1 {
+            f.write_str("/")?;
+        }
+        parts.push(name);
+        match root.driver {
+            Driver::Cgroupfs => f.write_str(name)?,
+            Driver::Systemd => f.write_str(&root.slice(&parts))?,
+        }
     }
+    Ok(())
 }
 
 fn write_pod(f: &mut fmt::Formatter<'_>, pod: &PodCgroup) -> fmt::Result {
-    let level = pod.qos.level();
-    if level.is_some() {
-        write_level(f, pod.qos, &pod.root)?;
-        f.write_str("/")?;
-    }
-    match pod.root.driver {
-        Driver::Cgroupfs => write!(f, "pod{}", pod.uid),
-        Driver::Systemd => {
-            let last = format!("pod{}", pod.uid.replace('-', "_"));
-            f.write_str(&pod.root.slice(&["kubepods", level.unwrap_or_default(), &last]))
-        }
-    }
+    let name = match pod.root.driver {
+        Driver::Cgroupfs => format!("pod{}", pod.uid),
+        Driver::Systemd => format!("pod{}", pod.uid.replace('-', "_")),
+    };
+    write_levels(f, &pod.root, &[pod.partition.level(), pod.qos.level(), Some(&name)])
 }
 
 fn write_leaf(f: &mut fmt::Formatter<'_>, container: &ContainerCgroup, prefix: &str) -> fmt::Result {

@@ -11,7 +11,7 @@ mod parse;
 mod root;
 
 pub use parse::parse;
-pub use root::{Root, Split, kubepods_root, split};
+pub use root::{Root, Split, Tops, choose_tops, kubepods_root, split};
 
 /// Who makes the cgroups: decides how their names are spelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,6 +68,27 @@ impl QosClass {
     }
 }
 
+/// The part of the kubelet's tree that a pod is in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Partition {
+    /// Directly below kubepods: every pod of a kubelet without partitions.
+    #[default]
+    Default,
+    /// Below `kubepods/system`: pods of the namespaces that `systemPartition` of the kubelet's configuration lists
+    /// (Kubernetes 1.37, feature gate NodeSystemPartition, KEP-5894). QoS levels repeat below it.
+    System,
+}
+
+impl Partition {
+    /// The partition's part of a cgroup name; `None` for the default one, which has no level of its own.
+    fn level(self) -> Option<&'static str> {
+        match self {
+            Self::Default => None,
+            Self::System => Some("system"),
+        }
+    }
+}
+
 /// The runtime that a container's cgroup name tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Runtime {
@@ -103,6 +124,8 @@ pub struct PodCgroup {
     pub uid: Box<str>,
     /// QoS class, from where the pod sits.
     pub qos: QosClass,
+    /// Part of the tree that it sits in.
+    pub partition: Partition,
     /// Which tree it sits in.
     pub root: Root,
 }
@@ -121,10 +144,17 @@ pub struct ContainerCgroup {
 /// What a path below `kubepods` is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CgroupPath {
+    /// The system partition: QoS levels and pods below it.
+    SystemPartition {
+        /// Which tree it sits in.
+        root: Root,
+    },
     /// A QoS level: Burstable or BestEffort.
     Qos {
         /// Never Guaranteed.
         class: QosClass,
+        /// Part of the tree that it sits in.
+        partition: Partition,
         /// Which tree it sits in.
         root: Root,
     },
@@ -144,10 +174,10 @@ pub enum CgroupPath {
 }
 
 impl CgroupPath {
-    /// The pod, for everything below a QoS level.
+    /// The pod, for a pod and everything below it.
     pub fn pod(&self) -> Option<&PodCgroup> {
         match self {
-            Self::Qos { .. } => None,
+            Self::SystemPartition { .. } | Self::Qos { .. } => None,
             Self::Pod(pod) => Some(pod),
             Self::Container(container) | Self::Conmon(container) | Self::Nested { container, .. } => {
                 Some(&container.pod)

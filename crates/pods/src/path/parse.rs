@@ -1,10 +1,10 @@
 //! Text to [`CgroupPath`].
 
 use super::root::{cgroupfs, systemd};
-use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, PodCgroup, QosClass, Root, Runtime};
+use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime};
 
 /// Reads a path relative to the kubelet's top cgroup, without a leading slash: `burstable/pod<uid>/<id>`,
-/// `kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/crio-<id>.scope`, …
+/// `kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/crio-<id>.scope`, `system/pod<uid>/<id>`, …
 ///
 /// The driver and the slices' prefix follow from the names. `None` for the empty path and for anything that neither
 /// the kubelet nor a known runtime would have named so.
@@ -13,15 +13,21 @@ pub fn parse(relative: &str) -> Option<CgroupPath> {
         return None;
     }
     let mut rest = Components { path: relative };
-    let first = rest.next()?;
-    let (root, qos, pod_component) = match qos_level(first) {
-        Some((root, class)) => {
-            let Some(component) = rest.next() else { return Some(CgroupPath::Qos { class, root }) };
-            (Some(root), class, component)
+    let mut component = rest.next()?;
+    let (mut root, mut partition) = (None, Partition::Default);
+    if let Some(system) = system_partition(component) {
+        let Some(next) = rest.next() else { return Some(CgroupPath::SystemPartition { root: system }) };
+        (root, partition, component) = (Some(system), Partition::System, next);
+    }
+    let mut qos = QosClass::Guaranteed;
+    if let Some((level, class)) = qos_level(component, partition) {
+        if root.is_some_and(|root| root != level) {
+            return None;
         }
-        None => (None, QosClass::Guaranteed, first),
-    };
-    let pod = pod_cgroup(pod_component, qos)?;
+        let Some(next) = rest.next() else { return Some(CgroupPath::Qos { class, partition, root: level }) };
+        (root, qos, component) = (Some(level), class, next);
+    }
+    let pod = pod_cgroup(component, qos, partition)?;
     if root.is_some_and(|root| root != pod.root) {
         return None;
     }
@@ -63,23 +69,38 @@ fn is_container_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn qos_level(component: &str) -> Option<(Root, QosClass)> {
+fn system_partition(component: &str) -> Option<Root> {
+    if component == "system" {
+        return Some(cgroupfs());
+    }
+    partition_root(component.strip_suffix(".slice")?, Partition::System)
+}
+
+/// The tree of a slice's name without suffix, QoS level and pod: `[<prefix>-]kubepods[-<partition>]`.
+fn partition_root(name: &str, partition: Partition) -> Option<Root> {
+    match partition.level() {
+        Some(level) => systemd(name.strip_suffix(level)?.strip_suffix('-')?),
+        None => systemd(name),
+    }
+}
+
+fn qos_level(component: &str, partition: Partition) -> Option<(Root, QosClass)> {
     [QosClass::Burstable, QosClass::BestEffort].into_iter().find_map(|class| {
         let level = class.level()?;
         if component == level {
             return Some((cgroupfs(), class));
         }
         let prefix = component.strip_suffix(".slice")?.strip_suffix(level)?.strip_suffix('-')?;
-        Some((systemd(prefix)?, class))
+        Some((partition_root(prefix, partition)?, class))
     })
 }
 
-fn pod_cgroup(component: &str, qos: QosClass) -> Option<PodCgroup> {
+fn pod_cgroup(component: &str, qos: QosClass, partition: Partition) -> Option<PodCgroup> {
     if let Some(uid) = component.strip_prefix("pod")
         && is_uid(uid)
         && !uid.contains('_')
     {
-        return Some(PodCgroup { uid: uid.into(), qos, root: cgroupfs() });
+        return Some(PodCgroup { uid: uid.into(), qos, partition, root: cgroupfs() });
     }
     // The UID is what stands after the last dash: systemd nests slices at dashes, so the kubelet writes the UID's own
     // dashes as underscores.
@@ -89,7 +110,7 @@ fn pod_cgroup(component: &str, qos: QosClass) -> Option<PodCgroup> {
         Some(level) => parent.strip_suffix(level)?.strip_suffix('-')?,
         None => parent,
     };
-    Some(PodCgroup { uid: uid.replace('_', "-").into(), qos, root: systemd(parent)? })
+    Some(PodCgroup { uid: uid.replace('_', "-").into(), qos, partition, root: partition_root(parent, partition)? })
 }
 
 /// UIDs are UUIDs from the API server, 32 hex digits for a static pod, or what a static manifest's author chose.

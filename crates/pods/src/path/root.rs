@@ -89,6 +89,52 @@ pub fn split(path: &str) -> Option<Split<'_>> {
     None
 }
 
+/// Cgroups called kubepods, told apart into this kubelet's and others'.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tops {
+    /// This kubelet's; more than one only where a kubelet has changed its driver.
+    pub taken: Vec<String>,
+    /// Nested nodes' and other programs', or none of several can be told to be this kubelet's.
+    pub passed_over: Vec<String>,
+}
+
+/// Chooses this kubelet's top cgroups from `candidates`, paths below the mount that end in a kubepods component.
+///
+/// A kubelet makes its tree at the root, or where systemd puts `--cgroup-root`: `kubepods`, `kubepods.slice`,
+/// `kubelet.slice/kubelet-kubepods.slice`. Where there is none of these, the only candidate with the fewest levels above
+/// it is taken: `kubelet/kubepods`, or on the host of a node that is a container `docker/<id>/kubelet/kubepods`. Among
+/// several of those none is taken: each may be another node's, and `--kubepods` names the right one.
+pub fn choose_tops(candidates: impl IntoIterator<Item = String>) -> Tops {
+    let is_kubelets = |path: &String| split(path).is_some_and(|split| split.relative.is_empty());
+    let mut candidates: Vec<String> = candidates.into_iter().filter(is_kubelets).collect();
+    candidates.sort();
+    candidates.dedup();
+    let rank = |path: &String| if is_at_the_root(path) { 0 } else { path.split('/').count() };
+    let lowest = candidates.iter().map(rank).min().unwrap_or_default();
+    let (taken, mut passed_over): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|path| rank(path) == lowest);
+    if lowest == 0 || taken.len() == 1 {
+        return Tops { taken, passed_over };
+    }
+    passed_over.extend(taken);
+    passed_over.sort();
+    Tops { taken: Vec::new(), passed_over }
+}
+
+/// `kubepods`, `kubepods.slice`, or a slice inside exactly the slices that its own name tells.
+fn is_at_the_root(path: &str) -> bool {
+    let (above, component) = path.rsplit_once('/').unwrap_or(("", path));
+    let Some(root) = kubepods_root(component) else { return false };
+    let mut name = String::new();
+    let expected = root.slice_prefix.split('-').filter(|part| !part.is_empty()).map(|part| {
+        if !name.is_empty() {
+            name.push('-');
+        }
+        name.push_str(part);
+        format!("{name}.slice")
+    });
+    expected.collect::<Vec<_>>().join("/") == above
+}
+
 fn fits_parent(root: &Root, parent: &str) -> bool {
     root.slice_prefix.is_empty() || parent.strip_suffix(".slice") == Some(&root.slice_prefix)
 }

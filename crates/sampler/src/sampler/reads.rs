@@ -55,7 +55,7 @@ impl Sampler {
 
     /// Reads those that `wanted` selects, ancestors before descendants.
     pub(super) fn read_ranks(&mut self, wanted: impl Fn(&Cgroup) -> bool) {
-        for rank in 0..=3 {
+        for rank in 0..=Kind::LAST_RANK {
             for id in 0..self.tree.cgroups.capacity() {
                 let is_next = |cgroup: &Cgroup| cgroup.kind.rank() == rank && wanted(cgroup);
                 if !self.tree.cgroups.get(id).is_some_and(is_next) {

@@ -38,7 +38,7 @@ impl Sampler {
 /// What others may know of a cgroup.
 fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> CgroupRow {
     let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
-        (Kind::Root | Kind::Qos, ..) => CgroupKind::Top,
+        (Kind::Root | Kind::Partition | Kind::Qos, ..) => CgroupKind::Top,
         (Kind::Pod { .. }, ..) => CgroupKind::Pod,
         (Kind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
         (_, Naming::Named | Naming::Unmapped, Some(series)) => {
@@ -55,7 +55,7 @@ fn describe(tree: &Tree, errors: &ReadErrors, row: &mut SamplerRow) {
     for (_, cgroup) in &tree.cgroups {
         unkept += u64::from(cgroup.files.any_unkept());
         match (&cgroup.kind, cgroup.naming) {
-            (Kind::Root, _) => {}
+            (Kind::Root | Kind::Partition, _) => {}
             (Kind::Qos, _) => qos += 1,
             (Kind::Pod { .. }, _) => pod += 1,
             (_, Naming::Sandbox) => sandbox += 1,
