@@ -123,7 +123,7 @@ options! {
     /// The kubelet's pod-resources socket [default: /var/lib/kubelet/pod-resources/kubelet.sock]
     #[arg(long, env = "CPUWARDEN_POD_RESOURCES_SOCKET", help_heading = "Pods", value_name = "PATH")]
     pod_resources_socket: PathBuf,
-    /// The kubelet's Pods API socket (Kubernetes 1.37) [default: /var/lib/kubelet/pods-api/pods-api.sock]
+    /// The kubelet's Pods API socket (Kubernetes 1.36 and later) [default: /var/lib/kubelet/pods-api/pods-api.sock]
     #[arg(long, env = "CPUWARDEN_PODS_API_SOCKET", help_heading = "Pods", value_name = "PATH")]
     pods_api_socket: PathBuf,
     /// Time between polls of the kubelet while nothing unknown is seen [default: 30s]

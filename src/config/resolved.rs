@@ -160,6 +160,7 @@ fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Optio
 fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
     let defaults = PodConfig::default();
     let server_name = options.kubelet_server_name.clone();
+    let profiles = options.profiles.iter().flatten();
     Ok(PodConfig {
         source: source(options.pod_source.unwrap_or_default()),
         node_name: options.node_name.clone().or_else(host_name),
@@ -172,7 +173,10 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
             insecure_skip_verify: options.kubelet_insecure_skip_verify.unwrap_or(false),
         },
         readonly_url: options.kubelet_readonly_url.clone(),
+        pods_api_other_socket: defaults.pods_api_other_socket.filter(|_| options.pods_api_socket.is_none()),
         pods_api_socket: options.pods_api_socket.clone().unwrap_or(defaults.pods_api_socket),
+        label_keys: profiles.flat_map(|profile| profile.selector.match_labels.keys().cloned()).collect(),
+        pod_list_limit: defaults.pod_list_limit,
         pod_resources_socket: options.pod_resources_socket.clone().or(defaults.pod_resources_socket),
         apiserver: ApiServerConfig {
             fallback: options.apiserver_fallback.unwrap_or(false),

@@ -166,5 +166,6 @@ impl Sources {
             }
         }
         self.metrics.set_apiserver_requests(self.pods.apiserver_requests());
+        self.metrics.set_pod_lists_cut(self.pods.cut_lists());
     }
 }

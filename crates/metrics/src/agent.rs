@@ -39,6 +39,7 @@ pub struct AgentMetrics {
     subsystem_restarts: IntCounterVec,
     page_renders: IntCounterVec,
     http_connections_cut: IntCounterVec,
+    pod_lists_cut: IntCounter,
     pinning: PinningMetrics,
     advice: AdviceMetrics,
 }
@@ -70,6 +71,7 @@ impl AgentMetrics {
             subsystem_restarts: counters(&agent::SUBSYSTEM_RESTARTS_TOTAL),
             page_renders: counters(&agent::PAGE_RENDERS_TOTAL),
             http_connections_cut: counters(&agent::HTTP_CONNECTIONS_CUT_TOTAL),
+            pod_lists_cut: registered(&registry, IntCounter::with_opts(opts(&agent::POD_LISTS_CUT_TOTAL))),
             pinning: PinningMetrics::new(&registry),
             advice: AdviceMetrics::default(),
             registry,
@@ -121,6 +123,11 @@ impl AgentMetrics {
     /// A connection to the endpoint was cut or rejected.
     pub fn http_connection_cut(&self, reason: &str) {
         self.http_connections_cut.with_label_values(&[reason]).inc();
+    }
+
+    /// So many pod lists were longer than the limit since the start.
+    pub fn set_pod_lists_cut(&self, total: u64) {
+        self.pod_lists_cut.inc_by(total.saturating_sub(self.pod_lists_cut.get()));
     }
 
     /// What pinning counts.

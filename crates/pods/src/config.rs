@@ -1,5 +1,6 @@
 //! What the operator may set about pod sources, and its validation. Reads no pod and opens no connection.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +16,13 @@ pub const KUBELET_SELF_SIGNED: &str = "/var/lib/kubelet/pki/kubelet.crt";
 pub const POD_RESOURCES_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// The socket of the kubelet's Pods API (1.36 behind a gate, on by default since 1.37).
 pub const PODS_API_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
+
+/// Largest pod list that is read. 250 pods are about 5 MB; etcd's limit of 1.5 MiB an object makes 128 MiB of 85 absurd
+/// ones.
+const POD_LIST_LIMIT: usize = 128 << 20;
+
+/// Where KEP-4188 and early 1.36 releases have that socket.
+pub const PODS_API_SOCKET_OF_THE_KEP: &str = "/var/lib/kubelet/pods/kubelet.sock";
 
 /// `--pod-source`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,10 +56,16 @@ pub struct PodConfig {
     pub readonly_url: Option<String>,
     /// Socket of the kubelet's Pods API.
     pub pods_api_socket: PathBuf,
+    /// Used where that socket does not exist and this one does.
+    pub pods_api_other_socket: Option<PathBuf>,
     /// Socket of pod-resources; `None` does without exclusive CPUs.
     pub pod_resources_socket: Option<PathBuf>,
     /// The API server as a source.
     pub apiserver: ApiServerConfig,
+    /// Labels that are kept of each pod, beside those of Koordinator: what the configured profiles select on.
+    pub label_keys: BTreeSet<String>,
+    /// Bytes of a pod list that are read; the pods behind are without names.
+    pub pod_list_limit: usize,
     /// Time between polls while nothing unknown is seen.
     pub poll_interval: Duration,
     /// How long a connection may take to come about.
@@ -111,6 +125,9 @@ impl Default for PodConfig {
             kubelet: KubeletConfig::default(),
             readonly_url: None,
             pods_api_socket: PODS_API_SOCKET.into(),
+            pods_api_other_socket: Some(PODS_API_SOCKET_OF_THE_KEP.into()),
+            label_keys: BTreeSet::new(),
+            pod_list_limit: POD_LIST_LIMIT,
             pod_resources_socket: Some(POD_RESOURCES_SOCKET.into()),
             apiserver: ApiServerConfig::default(),
             poll_interval: Duration::from_secs(30),

@@ -12,8 +12,8 @@ use crate::model::{Container, Pod};
 pub struct PodIndex {
     generation: u64,
     pods: Vec<Arc<Pod>>,
-    /// By UID, and for static pods by hash too; pods that have just left the list included.
-    by_uid: HashMap<Box<str>, Arc<Pod>>,
+    /// By UID, and for static pods by hash too; pods that have left the list included. `None` where two pods claim it.
+    by_uid: HashMap<Box<str>, Option<Arc<Pod>>>,
 }
 
 /// What a container's cgroup is.
@@ -40,14 +40,17 @@ impl PodIndex {
     /// Builds the successor of `previous` from a fresh list. `lingering` are pods that left the list a moment ago: their
     /// cgroups may outlive them, so they can still be found, but they are not among [`Self::pods`].
     pub fn build(previous: &Self, pods: Vec<Arc<Pod>>, lingering: impl IntoIterator<Item = Arc<Pod>>) -> Self {
-        let mut by_uid = HashMap::with_capacity(pods.len() * 2);
+        let mut by_uid = HashMap::<Box<str>, Option<Arc<Pod>>>::with_capacity(pods.len() * 2);
         for pod in &pods {
-            by_uid.insert(pod.uid.clone(), Arc::clone(pod));
+            for key in pod.cgroup_names() {
+                let claim = by_uid.entry(key.into()).or_insert_with(|| Some(Arc::clone(pod)));
+                // Nobody gets a name that two pods claim: one of them is forged.
+                claim.take_if(|other| !Arc::ptr_eq(other, pod));
+            }
         }
-        for pod in pods.iter().cloned().chain(lingering) {
-            let keys = [Some(&pod.uid), pod.static_hash.as_ref()];
-            for key in keys.into_iter().flatten() {
-                by_uid.entry(key.clone()).or_insert_with(|| Arc::clone(&pod));
+        for pod in lingering {
+            for key in pod.cgroup_names() {
+                by_uid.entry(key.into()).or_insert_with(|| Some(Arc::clone(&pod)));
             }
         }
         Self { generation: previous.generation + 1, pods, by_uid }
@@ -64,9 +67,9 @@ impl PodIndex {
         &self.pods
     }
 
-    /// The pod of a UID or of a static pod's hash, as a cgroup path gives it.
+    /// The pod of a UID or of a static pod's hash, as a cgroup path gives it; `None` where two pods claim it.
     pub fn pod(&self, uid_or_hash: &str) -> Option<&Arc<Pod>> {
-        self.by_uid.get(uid_or_hash)
+        self.by_uid.get(uid_or_hash)?.as_ref()
     }
 
     /// The pod of this name.

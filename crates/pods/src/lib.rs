@@ -17,7 +17,7 @@ mod source;
 
 pub use config::{
     ApiServerConfig, ClientCertificate, ConfigError, KUBELET_SELF_SIGNED, KubeletConfig, POD_RESOURCES_SOCKET,
-    PODS_API_SOCKET, PodConfig, PodSource, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
+    PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
 };
 pub use decode::{DecodeError, read_pod_list};
 pub use exclusive::{ContainerName, ExclusiveCpus, PodName};

@@ -14,8 +14,7 @@ pub struct Pod {
     pub name: Box<str>,
     /// `metadata.uid` as this source says it. The kubelet and the API server differ on static pods.
     pub uid: Box<str>,
-    /// Hash of a static pod's manifest: what its cgroup bears in the place of a UID
-    /// (annotation `kubernetes.io/config.mirror`, else `config.hash`).
+    /// Hash of a static pod's manifest: what its cgroup bears in the place of a UID. In the kubelet's list it is the UID.
     pub static_hash: Option<Box<str>>,
     /// `spec.nodeName`.
     pub node: Option<Box<str>>,
@@ -37,6 +36,9 @@ pub struct Pod {
     pub deleting: bool,
     /// `spec.resources`: the pod-level resources of Kubernetes 1.32 and later.
     pub resources: Resources,
+    /// `status.resources`: pod-level resources in force, which lag behind [`Self::resources`] in a resize (1.35 and
+    /// later).
+    pub actual_resources: Option<Resources>,
     /// Where an in-place resize of the pod stands.
     pub resize: Option<Resize>,
     /// Init containers and sidecars, then containers, then ephemeral ones, each in the order of the spec.

@@ -164,6 +164,16 @@ async fn a_token_that_is_missing_is_waited_for() {
     within(pods.known()).await;
 }
 
+/// As `kubectl create secret --from-file` keeps it, and as client-go reads it.
+#[tokio::test]
+async fn a_token_file_may_end_with_a_newline() {
+    let (mut node, server) = cluster().await;
+    let with_newline = node.directory.path().join("with-newline");
+    std::fs::write(&with_newline, format!("{}\r\n", std::fs::read_to_string(server.token_file()).unwrap())).unwrap();
+    node.config.apiserver.token_file = Some(with_newline);
+    until_named(&node.start_known().await, "a").await;
+}
+
 /// The rate limit holds however often the watch breaks.
 #[tokio::test]
 async fn a_watch_that_breaks_again_and_again_does_not_become_a_flood() {

@@ -159,6 +159,17 @@ fn resources_in_force_are_kept_beside_the_desired_ones() {
 }
 
 #[test]
+fn pod_level_resources_in_force_are_kept_beside_the_desired_ones() {
+    let pod = one(r#"{"spec":{"resources":{"limits":{"cpu":"2"}},"containers":[{"name":"a"}]},
+            "status":{"resources":{"limits":{"cpu":"1"},"requests":{"cpu":"500m"}},
+                      "conditions":[{"type":"PodResizeInProgress","status":"True"}]}}"#);
+    assert_eq!(pod.resources.cpu_limit_millis, Some(2000));
+    let actual = pod.actual_resources.unwrap();
+    assert_eq!((actual.cpu_limit_millis, actual.cpu_request_millis), (Some(1000), Some(500)));
+    assert_eq!(pod.resize, Some(Resize::InProgress));
+}
+
+#[test]
 fn an_end_is_final_only_where_the_restart_policy_says_so() {
     let settled_with = |policy: &str, code: i32, extra: &str, own: &str| {
         let pod = one(&format!(

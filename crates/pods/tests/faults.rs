@@ -19,6 +19,13 @@ fn name(pods: &Pods, uid: &str, id: &str) -> Option<String> {
     }
 }
 
+/// The recorded list with this pod alone.
+fn only(name: &str) -> Vec<u8> {
+    let mut list: serde_json::Value = serde_json::from_slice(RECORDED).expect("JSON");
+    list["items"].as_array_mut().expect("a list").retain(|pod| pod["metadata"]["name"] == name);
+    list.to_string().into_bytes()
+}
+
 /// The name that was known before the fault is known still, and the status says since when it is old.
 fn assert_names_live_on(pods: &Pods) {
     assert_eq!(name(pods, UID, ID).as_deref(), Some("throttled/hot"));
@@ -241,6 +248,25 @@ async fn an_empty_list_while_containers_run_is_not_believed() {
     }
 }
 
+/// The kubelet drops a static pod from its list while its containers still end.
+#[tokio::test]
+async fn an_empty_list_after_the_last_static_pod_went_is_no_failure() {
+    let node = node().await;
+    node.stub.set_pods(only("static-one-rig-host"));
+    let pods = node.start_known().await;
+    let uid = pods.index().pods()[0].uid.clone();
+    pods.pod_lives(&uid, true);
+    node.stub.set_pods(r#"{"items":[]}"#);
+    pods.ask("another", ID);
+    let before = status(&pods, SourceName::Kubelet).last_success;
+    within(pods.until(|pods| status(pods, SourceName::Kubelet).last_success != before)).await;
+    assert!(status(&pods, SourceName::Kubelet).up && pods.index().pod(&uid).is_some());
+    pods.withdraw(ID);
+    pods.pod_lives(&uid, false);
+    within(pods.until(|pods| pods.index().pods().is_empty())).await;
+    assert!(status(&pods, SourceName::Kubelet).up);
+}
+
 /// As after a start of agent and kubelet together: cgroups are seen, the kubelet does not list yet.
 #[tokio::test]
 async fn an_empty_list_at_the_start_is_not_believed_while_cgroups_want_names() {
@@ -340,4 +366,40 @@ async fn without_any_authority_the_remedy_is_named() {
     let error = down(&node.start(), SourceName::Kubelet).await;
     // On a machine with a service account or a kubelet of its own, its authority is not the stub's.
     assert!(error.contains("give --kubelet-ca-file") || error.contains("certificate"), "{error}");
+}
+
+/// One author's pod, however large, costs the others no name.
+#[tokio::test]
+async fn a_list_that_is_too_long_loses_the_pods_behind_the_limit_and_is_counted() {
+    let mut node = node().await;
+    let mut list: serde_json::Value = serde_json::from_slice(RECORDED).expect("JSON");
+    let mut huge = list["items"][0].clone();
+    huge["metadata"]["uid"] = "huge".into();
+    huge["metadata"]["annotations"] = serde_json::json!({"x": "y".repeat(1 << 20)});
+    list["items"].as_array_mut().expect("a list").push(huge);
+    node.stub.set_pods(list.to_string());
+    node.config.pod_list_limit = 1 << 20;
+    let pods = node.start_known().await;
+    assert_eq!((pods.index().pods().len(), pods.index().pod("huge")), (7, None));
+    assert_eq!(name(&pods, UID, ID).as_deref(), Some("throttled/hot"));
+    assert!(status(&pods, SourceName::Kubelet).up && pods.cut_lists() > 0);
+}
+
+/// Labels are their authors' to choose: as many as fit into 1.5 MiB.
+#[tokio::test]
+async fn only_the_labels_that_something_selects_on_are_kept() {
+    let mut node = node().await;
+    let mut list: serde_json::Value = serde_json::from_slice(RECORDED).expect("JSON");
+    let labels = serde_json::json!({"tier": "web", "koordinator.sh/qosClass": "LSR", "app": "x", "note": "y"});
+    list["items"][0]["metadata"]["labels"] = labels;
+    list["items"][0]["metadata"]["annotations"] =
+        serde_json::json!({"scheduling.koordinator.sh/resource-spec": "z".repeat(100_000)});
+    let name = list["items"][0]["metadata"]["name"].as_str().expect("a name").to_owned();
+    node.stub.set_pods(list.to_string());
+    node.config.label_keys = ["tier".to_owned()].into();
+    let index = node.start_known().await.index();
+    let pod = index.pods().iter().find(|pod| *pod.name == *name).expect("it is listed");
+    let kept: Vec<_> = pod.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+    assert_eq!(kept, [("koordinator.sh/qosClass", "LSR"), ("tier", "web")]);
+    assert_eq!(pod.pinning.resource_spec.as_ref().map(|text| text.len()), Some(16 << 10));
 }

@@ -46,6 +46,16 @@ async fn node_with_socket(source: PodSource) -> (Node, PodsApiStub) {
     (node, stub)
 }
 
+/// Kubernetes has had the socket in two places.
+#[tokio::test]
+async fn the_socket_is_found_in_either_place() {
+    let (mut node, stub) = node_with_socket(PodSource::PodsApi).await;
+    let there = std::mem::replace(&mut node.config.pods_api_socket, node.directory.path().join("nothing.sock"));
+    node.config.pods_api_other_socket = Some(there);
+    let pods = node.start_known().await;
+    assert_eq!((pods.index().pods().len(), stub.watches_begun()), (7, 1));
+}
+
 fn is_named(pods: &Pods, uid: &str, id: &str) -> bool {
     matches!(pods.index().container(uid, id), Lookup::Named { .. })
 }

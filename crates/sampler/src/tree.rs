@@ -185,9 +185,7 @@ impl Tree {
         if is_empty && !self.told_empty {
             let wanted = if self.named_tops.is_empty() { "kubepods".to_owned() } else { self.named_tops.join(", ") };
             let below = self.hierarchy.cpu.display();
-            tracing::warn!(
-                "no cgroup {wanted} of this kubelet below {below}: no container is seen until it is there (--kubepods)"
-            );
+            tracing::warn!("no cgroup {wanted} below {below}: no container is seen until it is there (--kubepods)");
         }
         self.told_empty = is_empty;
     }

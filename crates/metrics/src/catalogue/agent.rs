@@ -14,6 +14,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &SUBSYSTEM_RESTARTS_TOTAL,
     &PAGE_RENDERS_TOTAL,
     &HTTP_CONNECTIONS_CUT_TOTAL,
+    &POD_LISTS_CUT_TOTAL,
     &pinning::PINNED_CPUS,
     &pinning::POOL_CPUS,
     &pinning::EXCLUSIVE_OVERLAP_SECONDS_TOTAL,
@@ -52,6 +53,12 @@ pub(crate) static POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS: Descriptor = gauge(
     "cpuwarden_pod_source_last_success_timestamp_seconds",
     &["source"],
     "Unix time of the last good answer of this source of pod names; absent before the first.",
+);
+
+pub(crate) static POD_LISTS_CUT_TOTAL: Descriptor = counter(
+    "cpuwarden_pod_lists_cut_total",
+    &[],
+    "Pod lists of the kubelet that were longer than 128 MiB; the pods behind that have no names.",
 );
 
 pub(crate) static APISERVER_REQUESTS_TOTAL: Descriptor = counter(

@@ -94,6 +94,7 @@ fn before_the_first_tick_there_is_only_the_agent() {
                 "cpuwarden_sample_lateness_seconds",
                 "cpuwarden_series_dropped",
                 "cpuwarden_apiserver_requests",
+                "cpuwarden_pod_lists_cut",
             ]
         );
     }

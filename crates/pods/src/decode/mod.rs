@@ -3,6 +3,7 @@
 //! Owns the leniency towards what real kubelets send: `items: null`, pods without status, quantities that do not
 //! parse (absent, not fatal). A list that ends early or is no `PodList` is an error as a whole.
 
+mod keep;
 mod pod;
 mod proto;
 mod wire;
@@ -15,6 +16,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use crate::model::Pod;
 
+pub(crate) use keep::LabelKeys;
 pub(crate) use pod::from_wire;
 pub(crate) use proto::to_wire;
 pub(crate) use wire::WirePod;
@@ -35,53 +37,67 @@ pub enum DecodeError {
 /// # Errors
 /// [`DecodeError`] when the text is anything but one whole list.
 pub fn read_pod_list(reader: impl Read) -> Result<Vec<Arc<Pod>>, DecodeError> {
-    let mut json = serde_json::Deserializer::from_reader(reader);
-    let items = json.deserialize_map(ListVisitor)?;
-    json.end()?;
-    items.ok_or(DecodeError::NotAList)
+    let mut pods = Vec::new();
+    read_pods_into(reader, &LabelKeys::All, &mut pods)?;
+    Ok(pods)
 }
 
-struct ListVisitor;
+/// Reads a `PodList` into `pods`. After an error they are those before the place of the fault.
+pub(crate) fn read_pods_into(reader: impl Read, keep: &LabelKeys, pods: &mut Vec<Arc<Pod>>) -> Result<(), DecodeError> {
+    let mut json = serde_json::Deserializer::from_reader(reader);
+    let has_items = json.deserialize_map(ListVisitor(Items { keep, pods }))?;
+    json.end()?;
+    if has_items { Ok(()) } else { Err(DecodeError::NotAList) }
+}
 
-impl<'de> Visitor<'de> for ListVisitor {
-    type Value = Option<Vec<Arc<Pod>>>;
+struct ListVisitor<'a>(Items<'a>);
+
+impl<'de> Visitor<'de> for ListVisitor<'_> {
+    /// Whether there were items.
+    type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a PodList")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut items = None;
+        let Items { keep, pods } = self.0;
+        let mut has_items = false;
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             if key == "items" {
-                items = Some(map.next_value_seed(Items)?);
+                has_items = true;
+                pods.clear();
+                map.next_value_seed(Items { keep, pods })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        Ok(items)
+        Ok(has_items)
     }
 }
 
-struct Items;
+struct Items<'a> {
+    keep: &'a LabelKeys,
+    pods: &'a mut Vec<Arc<Pod>>,
+}
 
-impl<'de> DeserializeSeed<'de> for Items {
-    type Value = Vec<Arc<Pod>>;
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_option(self)
     }
 }
 
-impl<'de> Visitor<'de> for Items {
-    type Value = Vec<Arc<Pod>>;
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array of pods or null")
     }
 
     fn visit_none<E>(self) -> Result<Self::Value, E> {
-        Ok(Vec::new())
+        Ok(())
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -89,10 +105,9 @@ impl<'de> Visitor<'de> for Items {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut pods = Vec::new();
         while let Some(pod) = seq.next_element::<WirePod>()? {
-            pods.push(Arc::new(from_wire(pod)));
+            self.pods.push(Arc::new(from_wire(pod, self.keep)));
         }
-        Ok(pods)
+        Ok(())
     }
 }

@@ -1,43 +1,63 @@
 //! One API object to one [`Pod`]: joins spec and status by container name and reads the quantities.
 
+use super::keep::{ANNOTATION, IMAGE, LabelKeys, NAME, bounded};
 use super::wire::{
-    Amount, ContainerStatus, Metadata, Spec, SpecContainer, Status, Terminated, WireAmounts, WirePod, WireResources,
+    Amount, Annotations, ContainerStatus, Metadata, OwnerReference, Spec, SpecContainer, Status, Terminated,
+    WireAmounts, WirePod, WireResources,
 };
 use crate::model::{Container, ContainerKind, ContainerState, Owner, Phase, PinningRequest, Pod, Resize, Resources};
 use crate::path::QosClass;
 use crate::quantity::{millicores, whole};
 
-pub(crate) fn from_wire(wire: WirePod) -> Pod {
+pub(crate) fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
     let WirePod { metadata, spec, status } = wire;
     let phase = phase(status.phase.as_deref());
     let deleting = metadata.deletion_timestamp.is_some();
     let owner = owner(&metadata);
+    let static_hash = static_hash(&metadata, spec.node_name.as_deref());
     let containers = containers(&spec, &status, deleting);
-    let label = |key: &str| metadata.labels.get(key).cloned();
+    let name = |text: Box<str>| bounded(text, NAME);
+    let label = |key: &str| metadata.labels.get(key).cloned().map(name);
+    let annotation = |text: Option<Box<str>>| text.map(|text| bounded(text, ANNOTATION));
     let pinning = PinningRequest {
         qos_class: label("koordinator.sh/qosClass"),
         priority_class: label("koordinator.sh/priority-class"),
-        resource_spec: metadata.annotations.resource_spec,
-        resource_status: metadata.annotations.resource_status,
+        resource_spec: annotation(metadata.annotations.resource_spec),
+        resource_status: annotation(metadata.annotations.resource_status),
     };
     Pod {
-        namespace: metadata.namespace,
-        name: metadata.name,
-        uid: metadata.uid,
-        static_hash: metadata.annotations.config_mirror.or(metadata.annotations.config_hash),
-        node: spec.node_name,
+        namespace: name(metadata.namespace),
+        name: name(metadata.name),
+        uid: name(metadata.uid),
+        static_hash,
+        node: spec.node_name.map(name),
         qos_class: status.qos_class.as_deref().and_then(QosClass::from_name),
         priority: spec.priority,
-        priority_class: spec.priority_class_name,
+        priority_class: spec.priority_class_name.map(name),
         pinning,
-        labels: metadata.labels.into_iter().collect(),
+        labels: keep.kept(metadata.labels),
         owner,
         phase,
         deleting,
         resources: resources(&spec.resources),
+        actual_resources: status.resources.as_ref().map(resources),
         resize: resize(&status),
         containers,
     }
+}
+
+/// The hash of a static pod. An annotation alone does not make one, for any pod's author may write it: in the kubelet's
+/// list a static pod's UID is the hash, and in the API server's its mirror is controlled by the node that it is on.
+fn static_hash(metadata: &Metadata, node: Option<&str>) -> Option<Box<str>> {
+    let Annotations { config_hash, config_mirror, .. } = &metadata.annotations;
+    if config_hash.as_deref() == Some(&*metadata.uid) {
+        return config_hash.clone();
+    }
+    let is_of_the_node =
+        |owner: &OwnerReference| owner.controller == Some(true) && &*owner.kind == "Node" && node == Some(&*owner.name);
+    let is_hash = |hash: &str| hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_mirror = metadata.owner_references.iter().any(is_of_the_node);
+    config_mirror.as_ref().filter(|hash| is_mirror && config_hash == config_mirror && is_hash(hash)).cloned()
 }
 
 fn phase(name: Option<&str>) -> Phase {
@@ -61,8 +81,8 @@ fn owner(metadata: &Metadata) -> Option<Owner> {
         .and_then(|hash| reference.name.strip_suffix(&**hash)?.strip_suffix('-'))
         .filter(|name| !name.is_empty());
     Some(match deployment {
-        Some(name) => Owner { kind: "Deployment".into(), name: name.into() },
-        None => Owner { kind: reference.kind.clone(), name: reference.name.clone() },
+        Some(name) => Owner { kind: "Deployment".into(), name: bounded(name.into(), NAME) },
+        None => Owner { kind: bounded(reference.kind.clone(), NAME), name: bounded(reference.name.clone(), NAME) },
     })
 }
 
@@ -140,9 +160,9 @@ fn join(
     rules: RestartRules<'_>,
 ) -> Container {
     let mut container = Container {
-        name: spec.name.clone(),
+        name: bounded(spec.name.clone(), NAME),
         kind,
-        image: spec.image.clone(),
+        image: bounded(spec.image.clone(), IMAGE),
         resources: resources(&spec.resources),
         ..Container::default()
     };
@@ -151,9 +171,10 @@ fn join(
     let present = status.container_id.as_deref().filter(|id| !id.is_empty());
     let present = present.or_else(|| ended.and_then(|ended| ended.container_id.as_deref()));
     let last = status.last_state.terminated.as_ref().and_then(|ended| ended.container_id.as_deref());
-    container.id = present.map(|id| bare_id(id).into());
-    container.last_id = last.map(|id| bare_id(id).into());
-    container.runtime = present.and_then(|id| id.split_once("://")).map(|(runtime, _)| runtime.into());
+    container.id = present.map(|id| bounded(bare_id(id).into(), NAME));
+    container.last_id = last.map(|id| bounded(bare_id(id).into(), NAME));
+    let runtime = present.and_then(|id| id.split_once("://")).map(|(runtime, _)| runtime);
+    container.runtime = runtime.map(|runtime| bounded(runtime.into(), NAME));
     container.actual_resources = status.resources.as_ref().map(resources);
     container.restart_count = status.restart_count.unwrap_or(0);
     container.state = state(status);

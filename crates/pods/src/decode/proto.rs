@@ -94,6 +94,7 @@ fn status(status: core_v1::PodStatus) -> Status {
         phase: some(status.phase),
         qos_class: some(status.qos_class),
         resize: some(status.resize),
+        resources: status.resources.map(|wire| resources(Some(wire))),
         conditions: status.conditions.into_iter().map(condition).collect(),
         init_container_statuses: statuses(status.init_container_statuses),
         container_statuses: statuses(status.container_statuses),
@@ -131,7 +132,7 @@ mod tests {
     use prost::Message;
 
     use super::to_wire;
-    use crate::decode::{from_wire, read_pod_list};
+    use crate::decode::{LabelKeys, from_wire, read_pod_list};
     use crate::grpc::{core_v1, pods_v1alpha1};
 
     const JSON: &[u8] = include_bytes!("../../tests/data/kubelet-1.32-pods.json");
@@ -141,8 +142,11 @@ mod tests {
     #[test]
     fn protobuf_and_json_of_a_pod_say_the_same() {
         let list = pods_v1alpha1::ListPodsResponse::decode(PROTOBUF).unwrap();
-        let pods: Vec<_> =
-            list.pods.into_iter().map(|pod| from_wire(to_wire(core_v1::Pod::decode(pod).unwrap()))).collect();
+        let pods: Vec<_> = list
+            .pods
+            .into_iter()
+            .map(|pod| from_wire(to_wire(core_v1::Pod::decode(pod).unwrap()), &LabelKeys::All))
+            .collect();
         let expected: Vec<_> = read_pod_list(JSON).unwrap().iter().map(|pod| (**pod).clone()).collect();
         assert_eq!(pods.len(), 7);
         assert_eq!(pods, expected);

@@ -120,6 +120,7 @@ pub(crate) struct Status {
     pub(crate) phase: Option<Box<str>>,
     pub(crate) qos_class: Option<Box<str>>,
     pub(crate) resize: Option<Box<str>>,
+    pub(crate) resources: Option<WireResources>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) conditions: Vec<Condition>,
     #[serde(deserialize_with = "nullable")]

@@ -27,6 +27,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::config::{ConfigError, PodConfig, PodSource};
 use crate::exclusive::ExclusiveCpus;
 use crate::index::PodIndex;
+use crate::model::Pod;
 use crate::source::connection::ApiServerConnection;
 use crate::source::http::KubeletHttp;
 use asks::Asks;
@@ -73,14 +74,37 @@ pub(crate) struct Shared {
     statuses: Mutex<Statuses>,
     /// When the request for the latest list began.
     listed_at: Mutex<Option<Instant>>,
-    /// UIDs of the pods whose cgroups are there, as the sampler sees them.
-    live: Mutex<HashSet<Box<str>>>,
+    /// UIDs of the pods whose cgroups are there, as the sampler sees them; `None` where nobody has reported any.
+    live: Mutex<Option<HashSet<Box<str>>>>,
     /// Whether the pods are known; touched at the end of every attempt.
     progress: watch::Sender<bool>,
     apiserver_requests: Arc<AtomicU64>,
 }
 
 impl Shared {
+    /// Nothing is known yet; `is_known` where there is nothing to know.
+    fn new(statuses: Statuses, is_known: bool, apiserver_requests: Arc<AtomicU64>) -> Self {
+        Self {
+            index: ArcSwap::default(),
+            exclusive: ArcSwap::default(),
+            policy: ArcSwapOption::default(),
+            asks: Mutex::default(),
+            asked: Notify::new(),
+            statuses: Mutex::new(statuses),
+            listed_at: Mutex::default(),
+            live: Mutex::default(),
+            progress: watch::Sender::new(is_known),
+            apiserver_requests,
+        }
+    }
+
+    /// Whether some of these pods have a cgroup; where nobody reports cgroups, whether there are any pods.
+    fn any_runs(&self, pods: &[Arc<Pod>]) -> bool {
+        let live = lock(&self.live);
+        live.as_ref()
+            .map_or(!pods.is_empty(), |live| pods.iter().any(|pod| pod.cgroup_names().any(|name| live.contains(name))))
+    }
+
     /// Wakes those who wait for something to have changed. `listed`: the attempt has brought a list.
     fn attempt_ended(&self, listed: bool) {
         self.progress.send_modify(|known| *known |= listed);
@@ -123,18 +147,8 @@ impl PodService {
     ) -> Result<Pods, ConfigError> {
         let apiserver_requests = Arc::default();
         let mut sources = Sources::of(config, &apiserver_requests)?;
-        let shared = Arc::new(Shared {
-            index: ArcSwap::default(),
-            exclusive: ArcSwap::default(),
-            policy: ArcSwapOption::default(),
-            asks: Mutex::default(),
-            asked: Notify::new(),
-            statuses: Mutex::new(Statuses::of(sources.names())),
-            listed_at: Mutex::default(),
-            live: Mutex::default(),
-            progress: watch::Sender::new(!sources.can_name()),
-            apiserver_requests,
-        });
+        let statuses = Statuses::of(sources.names());
+        let shared = Arc::new(Shared::new(statuses, !sources.can_name(), apiserver_requests));
         let stop = CancellationToken::new();
         if let Some(socket) = sources.pod_resources.take() {
             let beat = watch(Task::PodResources);
@@ -211,6 +225,7 @@ impl Pods {
     /// keeps its name, whatever a list says.
     pub fn pod_lives(&self, pod_uid: &str, lives: bool) {
         let mut live = lock(&self.shared.live);
+        let live = live.get_or_insert_default();
         if lives {
             live.insert(pod_uid.into());
         } else {
@@ -246,6 +261,11 @@ impl Pods {
     /// When it is not configured and this is no pod, or its CA cannot be read.
     pub fn apiserver(&self, config: &PodConfig) -> Result<ApiServerConnection, ConfigError> {
         ApiServerConnection::new(config, Arc::clone(&self.shared.apiserver_requests))
+    }
+
+    /// Lists that were longer than the limit, ever; the pods behind it have no names.
+    pub fn cut_lists(&self) -> u64 {
+        lock(&self.shared.statuses).cut_lists()
     }
 
     /// Requests that this process has sent to the API server, ever.

@@ -8,6 +8,7 @@ use super::schedule::{Backoff, Schedule};
 use super::{Shared, lock};
 use crate::model::Pod;
 use crate::source::SourceError;
+use crate::source::body::Listed;
 use crate::source::http::KubeletHttp;
 
 /// The sources that must be asked.
@@ -54,10 +55,19 @@ impl Poller {
 
     async fn first_answer(&mut self, shared: &Shared, begun: Instant) -> Option<Vec<Arc<Pod>>> {
         for (source, backoff) in self.sources.iter_mut().filter(|(_, backoff)| backoff.is_over(begun)) {
-            let listed = source.fetch().await.and_then(|pods| {
-                let pods_run = !shared.index.load().pods().is_empty() || lock(&shared.asks).any();
-                let believed = self.empty.believes(pods.is_empty(), pods_run, begun);
-                if believed { Ok(pods) } else { Err(SourceError::EmptyList) }
+            let listed = source.fetch().await.and_then(|Listed { pods, is_cut }| {
+                if is_cut {
+                    lock(&shared.statuses).list_was_cut(source.name(), pods.len());
+                }
+                let index = shared.index.load_full();
+                let known_run = shared.any_runs(index.pods());
+                if self.empty.believes(pods.is_empty(), known_run || lock(&shared.asks).any(), begun) {
+                    return Ok(pods);
+                }
+                // The kubelet drops a static pod, or one deleted by force, from its list before its containers end.
+                let is_leaving = |pod: &Arc<Pod>| pod.deleting || pod.static_hash.is_some();
+                let all_leave = known_run && index.pods().iter().all(is_leaving);
+                if all_leave { Ok(index.pods().to_vec()) } else { Err(SourceError::EmptyList) }
             });
             match listed {
                 Ok(pods) => {

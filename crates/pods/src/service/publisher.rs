@@ -35,7 +35,8 @@ impl Publisher {
         let lingered = self.lingering.len();
         {
             let live = lock(&shared.live);
-            let is_live = |pod: &Pod| pod.cgroup_names().any(|name| live.contains(name));
+            let is_live =
+                |pod: &Pod| live.as_ref().is_some_and(|live| pod.cgroup_names().any(|name| live.contains(name)));
             self.lingering.retain(|(pod, left)| taken.saturating_duration_since(*left) < LINGER || is_live(pod));
         }
         news |= lingered != self.lingering.len();
@@ -53,5 +54,46 @@ impl Publisher {
         let index = Arc::new(PodIndex::build(previous, pods, lingering));
         shared.index.store(Arc::clone(&index));
         index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::status::Statuses;
+
+    fn pod(uid: &str) -> Arc<Pod> {
+        Arc::new(Pod { uid: uid.into(), name: uid.into(), ..Pod::default() })
+    }
+
+    /// What is known of `live`, whose cgroup is there, and of `gone`, so long after both left the list.
+    fn known_after(seconds: u64) -> [bool; 2] {
+        let shared = Shared::new(Statuses::of([]), false, Arc::default());
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
+        publisher.publish(&shared, vec![pod("live"), pod("gone"), pod("static")], now);
+        *lock(&shared.live) = Some(["live".into(), "static".into()].into());
+        publisher.publish(&shared, vec![pod("static")], now);
+        publisher.publish(&shared, vec![pod("static")], now + Duration::from_secs(seconds));
+        let index = shared.index.load();
+        ["live", "gone"].map(|uid| index.pod(uid).is_some())
+    }
+
+    #[test]
+    fn a_pod_whose_cgroup_lives_keeps_its_name_without_a_time_limit() {
+        assert_eq!(known_after(59), [true, true]);
+        assert_eq!(known_after(60), [true, false]);
+        assert_eq!(known_after(86_400), [true, false]);
+    }
+
+    #[test]
+    fn a_list_that_says_nothing_new_is_still_a_later_list() {
+        let shared = Shared::new(Statuses::of([]), false, Arc::default());
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
+        publisher.publish(&shared, vec![pod("a")], now);
+        let later = now + Duration::from_secs(30);
+        publisher.publish(&shared, vec![pod("a")], later);
+        assert_eq!((shared.index.load().generation(), *lock(&shared.listed_at)), (1, Some(later)));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::config::{ConfigError, PodConfig, PodSource};
+use crate::decode::LabelKeys;
 use crate::source::SourceName;
 use crate::source::apiserver::ApiServer;
 use crate::source::http::KubeletHttp;
@@ -24,7 +25,8 @@ pub(super) struct Sources {
 impl Sources {
     /// Checks the configuration and makes the sources; connects to nothing.
     pub(super) fn of(config: &PodConfig, apiserver_requests: &Arc<AtomicU64>) -> Result<Self, ConfigError> {
-        let pods_api = || PodsApiSocket::new(&config.pods_api_socket, config.request_timeout);
+        let keep = LabelKeys::of(config);
+        let pods_api = || PodsApiSocket::new(config, keep.clone());
         let apiserver = |after| Ok(Some((ApiServer::new(config, Arc::clone(apiserver_requests))?, after)));
         let mut sources = Self::default();
         match config.source {

@@ -31,7 +31,11 @@ impl SourceStatus {
 }
 
 #[derive(Debug)]
-pub(super) struct Statuses(Vec<Entry>);
+pub(super) struct Statuses {
+    entries: Vec<Entry>,
+    /// Lists that were longer than the limit, ever.
+    cut_lists: u64,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -43,11 +47,11 @@ struct Entry {
 impl Statuses {
     pub(super) fn of(sources: impl IntoIterator<Item = SourceName>) -> Self {
         let fresh = |source| Entry { status: SourceStatus::fresh(source), absent: false };
-        Self(sources.into_iter().map(fresh).collect())
+        Self { entries: sources.into_iter().map(fresh).collect(), cut_lists: 0 }
     }
 
     pub(super) fn list(&self, now: SystemTime) -> Vec<SourceStatus> {
-        let present = self.0.iter().filter(|entry| !entry.absent).map(|entry| entry.status.clone());
+        let present = self.entries.iter().filter(|entry| !entry.absent).map(|entry| entry.status.clone());
         present
             .map(|status| match status.source {
                 source if status.up && is_watch(source) => SourceStatus { last_success: Some(now), ..status },
@@ -95,14 +99,29 @@ impl Statuses {
         entry.status.error = None;
     }
 
+    /// Counts a list that was longer than the limit; its first pods are known.
+    pub(super) fn list_was_cut(&mut self, source: SourceName, pods: usize) {
+        if self.cut_lists == 0 {
+            tracing::warn!(
+                source = source.as_str(),
+                pods,
+                "the pod list is too long: pods behind the limit get no names"
+            );
+        }
+        self.cut_lists += 1;
+    }
+
+    pub(super) fn cut_lists(&self) -> u64 {
+        self.cut_lists
+    }
+
     /// Whether a watch delivers every change at once.
     pub(super) fn has_live_watch(&self) -> bool {
-        let watches = self.0.iter().map(|entry| &entry.status);
-        watches.into_iter().any(|status| status.up && is_watch(status.source))
+        self.entries.iter().any(|entry| entry.status.up && is_watch(entry.status.source))
     }
 
     fn find(&mut self, source: SourceName) -> Option<&mut Entry> {
-        self.0.iter_mut().find(|entry| entry.status.source == source)
+        self.entries.iter_mut().find(|entry| entry.status.source == source)
     }
 }
 

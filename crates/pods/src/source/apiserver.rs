@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::connection::ApiServerConnection;
 use super::{SourceError, Updates};
 use crate::config::{ConfigError, PodConfig};
-use crate::decode::{WirePod, from_wire};
+use crate::decode::{LabelKeys, WirePod, from_wire};
 use crate::model::Pod;
 
 /// Time between attempts to make a client while its files cannot be read.
@@ -32,6 +32,7 @@ const FLOCK: Duration = Duration::from_millis(100);
 pub(crate) struct ApiServer {
     connection: ApiServerConnection,
     node: String,
+    keep: LabelKeys,
 }
 
 impl ApiServer {
@@ -39,7 +40,7 @@ impl ApiServer {
     pub(crate) fn new(config: &PodConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
         let missing = ConfigError::Missing { source_name: "apiserver", setting: "--node-name" };
         let connection = ApiServerConnection::new(config, requests)?;
-        Ok(Self { connection, node: config.node_name.clone().ok_or(missing)? })
+        Ok(Self { connection, node: config.node_name.clone().ok_or(missing)?, keep: LabelKeys::of(config) })
     }
 
     /// Watches for ever; sends the whole list after every flock of changes.
@@ -74,7 +75,7 @@ impl ApiServer {
     /// Takes one event; true when the present list has changed.
     async fn take(&self, event: watcher::Result<Event<ApiPod>>, pods: &mut Listing, updates: &Updates) -> bool {
         match event {
-            Ok(event) => pods.apply(event),
+            Ok(event) => pods.apply(event, &self.keep),
             // 410: the watch fell behind the server's history; the watcher lists anew by itself.
             Err(watcher::Error::WatchError(status)) if status.code == 410 => false,
             Err(error) => {
@@ -99,18 +100,18 @@ struct Listing {
 
 impl Listing {
     /// True when the present list has changed: not while a new one comes in.
-    fn apply(&mut self, event: Event<ApiPod>) -> bool {
+    fn apply(&mut self, event: Event<ApiPod>, keep: &LabelKeys) -> bool {
         match event {
             Event::Init => self.next.clear(),
             Event::InitApply(pod) => {
-                self.next.insert(pod.pod.uid.clone(), pod.pod);
+                self.next.insert(pod.pod.uid.clone(), keep.strip(pod.pod));
             }
             Event::InitDone => {
                 self.present = std::mem::take(&mut self.next);
                 return true;
             }
             Event::Apply(pod) => {
-                self.present.insert(pod.pod.uid.clone(), pod.pod);
+                self.present.insert(pod.pod.uid.clone(), keep.strip(pod.pod));
                 return true;
             }
             Event::Delete(pod) => return self.present.remove(&pod.pod.uid).is_some(),
@@ -137,7 +138,7 @@ impl From<WirePod> for ApiPod {
             resource_version: wire.metadata.resource_version.as_deref().and_then(text),
             ..ObjectMeta::default()
         };
-        Self { metadata, pod: Arc::new(from_wire(wire)) }
+        Self { metadata, pod: Arc::new(from_wire(wire, &LabelKeys::All)) }
     }
 }
 

@@ -10,25 +10,52 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 use super::SourceError;
-use crate::decode::read_pod_list;
+use crate::decode::{LabelKeys, read_pods_into};
 use crate::model::Pod;
-
-/// Largest body that is read. 250 pods are about 5 MB; etcd's limit of 1.5 MiB an object makes 128 MiB of 85 absurd ones.
-const BODY_LIMIT: usize = 128 << 20;
 
 /// Chunks in flight. hyper's chunks are at most 512 KiB and usually 8 to 64.
 const CHUNKS_IN_FLIGHT: usize = 2;
 
-/// Reads the pods from a body. The parsing runs on a blocking thread, so that a large list does not hold up others.
-pub(crate) async fn read_pods(url: &str, mut body: Incoming) -> Result<Vec<Arc<Pod>>, SourceError> {
+/// A list of pods as it was read.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) pods: Vec<Arc<Pod>>,
+    /// It was longer than the limit: these are the pods before it.
+    pub(crate) is_cut: bool,
+}
+
+/// Reads the pods from the first `limit` bytes of a body. The parsing runs on a blocking thread, so that a large list does
+/// not hold up others.
+pub(crate) async fn read_pods(
+    url: &str,
+    mut body: Incoming,
+    limit: usize,
+    keep: LabelKeys,
+) -> Result<Listed, SourceError> {
     let (chunks, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
-    let parser = tokio::task::spawn_blocking(move || read_pod_list(ChunkReader { receiver, chunk: Bytes::new() }));
-    let fed = feed(url, &mut body, &chunks).await;
+    let parser = tokio::task::spawn_blocking(move || {
+        let mut pods = Vec::new();
+        let read = read_pods_into(ChunkReader { receiver, chunk: Bytes::new() }, &keep, &mut pods);
+        (read, pods)
+    });
+    let fed = feed(url, &mut body, &chunks, limit).await;
     drop(chunks);
-    let parsed = parser.await.map_err(|panic| transport(url, panic))?;
+    let (read, pods) = parser.await.map_err(|panic| transport(url, panic))?;
     // What ails the connection comes first: a body cut short is then not called bad JSON.
-    fed?;
-    parsed.map_err(|source| SourceError::Decode { url: url.to_owned(), source })
+    let is_cut = fed? == Fed::ToTheLimit;
+    match read {
+        Ok(()) => Ok(Listed { pods, is_cut: false }),
+        Err(_) if is_cut && !pods.is_empty() => Ok(Listed { pods, is_cut }),
+        Err(_) if is_cut => Err(SourceError::TooLarge { url: url.to_owned(), limit }),
+        Err(source) => Err(SourceError::Decode { url: url.to_owned(), source }),
+    }
+}
+
+/// How much of a body the parser was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fed {
+    Whole,
+    ToTheLimit,
 }
 
 /// Largest configuration that is read; real ones are 5 KiB.
@@ -65,20 +92,20 @@ pub(crate) async fn read_refusal(mut body: Incoming) -> String {
     String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-async fn feed(url: &str, body: &mut Incoming, chunks: &mpsc::Sender<Bytes>) -> Result<(), SourceError> {
+async fn feed(url: &str, body: &mut Incoming, chunks: &mpsc::Sender<Bytes>, limit: usize) -> Result<Fed, SourceError> {
     let mut total = 0;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| transport(url, error))?.into_data() else { continue };
         total += data.len();
-        if total > BODY_LIMIT {
-            return Err(SourceError::TooLarge { url: url.to_owned(), limit: BODY_LIMIT });
+        if total > limit {
+            return Ok(Fed::ToTheLimit);
         }
         if chunks.send(data).await.is_err() {
             // The parser has given up; it tells why.
-            return Ok(());
+            return Ok(Fed::Whole);
         }
     }
-    Ok(())
+    Ok(Fed::Whole)
 }
 
 fn transport(url: &str, error: impl std::error::Error + Send + Sync + 'static) -> SourceError {

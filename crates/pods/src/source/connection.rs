@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::Uri;
+use http::header::AUTHORIZATION;
 use hyper_util::rt::TokioExecutor;
 use kube::Client;
-use kube::client::ConfigExt;
 use kube::client::retry::RetryPolicy;
+use kube::client::{AuthError, ConfigExt};
 use tower::ServiceBuilder;
 use tower::buffer::BufferLayer;
 use tower::limit::RateLimitLayer;
 use tower::retry::RetryLayer;
 
+use super::token::TokenFile;
 use crate::config::{ApiServerConfig, ConfigError, PodConfig, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, base_uri};
 
 /// At most this many requests in [`RATE_WINDOW`]: more than the backoff between failures ever makes, but a server that
@@ -87,21 +89,25 @@ impl ApiServerConnection {
         config.root_cert_file = Some(self.ca_file.clone());
         // The file's roots take the place of these. Without any, kube asks for the system's too, and the image has none.
         config.root_cert = Some(Vec::new());
-        config.auth_info.token_file = Some(self.token_file.to_string_lossy().into_owned());
         config.connect_timeout = Some(self.connect_timeout);
         let https = config.rustls_https_connector()?;
+        let mut token = TokenFile::new(&self.token_file);
+        token.read().map_err(|error| kube::Error::Auth(AuthError::ReadTokenFile(error, self.token_file.clone())))?;
         let requests = Arc::clone(&self.requests);
         let retry = RetryPolicy::new(Duration::from_secs(1), Duration::from_secs(60), 10, true)
             .expect("the first delay is shorter than the last");
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
-            .option_layer(config.auth_layer()?)
             .layer(BufferLayer::new(QUEUE))
             .layer(RetryLayer::new(retry))
             .layer(BufferLayer::new(QUEUE))
             .layer(RateLimitLayer::new(rate, RATE_WINDOW))
-            .map_request(move |request| {
+            .map_request(move |mut request: http::Request<kube::client::Body>| {
                 requests.fetch_add(1, Ordering::Relaxed);
+                // kube's own layer sends the file as it is, with the newline at its end.
+                if let Ok(bearer) = token.read() {
+                    request.headers_mut().insert(AUTHORIZATION, bearer);
+                }
                 request
             })
             .map_err(tower::BoxError::from)

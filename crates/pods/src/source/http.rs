@@ -1,11 +1,10 @@
 //! `GET /pods` on the kubelet: its HTTPS port with a token or a client certificate, or its read-only port.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, USER_AGENT};
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper::body::Incoming;
@@ -14,11 +13,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::body::{read_pods, read_policy, read_refusal};
+use super::body::{Listed, read_pods, read_policy, read_refusal};
 use super::tls::{self, Stamp, TlsFiles};
+use super::token::TokenFile;
 use super::{SourceError, SourceName};
 use crate::config::{ConfigError, PodConfig, SERVICE_ACCOUNT_TOKEN, base_uri};
-use crate::model::Pod;
+use crate::decode::LabelKeys;
 
 type Plain = Client<HttpConnector, Empty<Bytes>>;
 type Secure = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
@@ -31,6 +31,8 @@ pub(crate) struct KubeletHttp {
     transport: Transport,
     connect_timeout: Duration,
     request_timeout: Duration,
+    list_limit: usize,
+    keep: LabelKeys,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,7 @@ enum Transport {
 #[derive(Debug)]
 struct Tls {
     files: TlsFiles,
-    token: Token,
+    token: Option<TokenFile>,
     /// Made of the files as they were at this stamp.
     client: Option<(Stamp, Secure)>,
 }
@@ -55,7 +57,7 @@ impl KubeletHttp {
         let host = uri.host().map(|host| host.trim_matches(['[', ']'])).unwrap_or_default();
         let name = kubelet.server_name.as_deref().or(config.node_name.as_deref()).unwrap_or(host);
         let files = TlsFiles::new(kubelet, name)?;
-        let token = Token::new(kubelet.token_file.as_deref(), kubelet.client_certificate.is_some());
+        let token = token_file(kubelet.token_file.as_deref(), kubelet.client_certificate.is_some());
         Ok(Self::new(config, SourceName::Kubelet, &uri, Transport::Tls(Box::new(Tls { files, token, client: None }))))
     }
 
@@ -70,7 +72,8 @@ impl KubeletHttp {
         // Without a trailing slash: the kubelet's authorizer takes both, but older releases redirect `/pods/`.
         let url = format!("{}/pods", base.to_string().trim_end_matches('/'));
         let (connect_timeout, request_timeout) = (config.connect_timeout, config.request_timeout);
-        Self { name, url, transport, connect_timeout, request_timeout }
+        let (list_limit, keep) = (config.pod_list_limit, LabelKeys::of(config));
+        Self { name, url, transport, connect_timeout, request_timeout, list_limit, keep }
     }
 
     /// Which source this is.
@@ -79,7 +82,7 @@ impl KubeletHttp {
     }
 
     /// Fetches the list within the time limit.
-    pub(crate) async fn fetch(&mut self) -> Result<Vec<Arc<Pod>>, SourceError> {
+    pub(crate) async fn fetch(&mut self) -> Result<Listed, SourceError> {
         let limit = self.request_timeout;
         match tokio::time::timeout(limit, self.fetch_unlimited()).await {
             Ok(result) => result,
@@ -87,9 +90,10 @@ impl KubeletHttp {
         }
     }
 
-    async fn fetch_unlimited(&mut self) -> Result<Vec<Arc<Pod>>, SourceError> {
+    async fn fetch_unlimited(&mut self) -> Result<Listed, SourceError> {
         let url = self.url.clone();
-        read_pods(&url, self.answer(&url).await?).await
+        let body = self.answer(&url).await?;
+        read_pods(&url, body, self.list_limit, self.keep.clone()).await
     }
 
     /// The CPU manager's policy as the kubelet's `/configz` tells it (`kubeletconfig.cpuManagerPolicy`).
@@ -129,8 +133,10 @@ impl KubeletHttp {
         match &mut self.transport {
             Transport::Plain(client) => client.request(request).await.map_err(failed),
             Transport::Tls(tls) => {
-                if let Some(bearer) = tls.token.read()? {
-                    request.headers_mut().insert(AUTHORIZATION, bearer);
+                if let Some(token) = &mut tls.token {
+                    let bearer = token.read();
+                    let failed = |source| SourceError::File { path: token.path().to_owned(), source };
+                    request.headers_mut().insert(AUTHORIZATION, bearer.map_err(failed)?);
                 }
                 tls.client(self.connect_timeout)?.request(request).await.map_err(failed)
             }
@@ -139,7 +145,7 @@ impl KubeletHttp {
 
     fn identity(&self) -> Identity {
         match &self.transport {
-            Transport::Tls(tls) if tls.token.path.is_some() => Identity::Token,
+            Transport::Tls(tls) if tls.token.is_some() => Identity::Token,
             Transport::Tls(tls) if tls.files.has_client_certificate() => Identity::Certificate,
             _ => Identity::None,
         }
@@ -148,8 +154,9 @@ impl KubeletHttp {
     /// Whether the token file now holds another token than the one that was just refused.
     fn token_changed(&mut self) -> bool {
         let Transport::Tls(tls) = &mut self.transport else { return false };
-        let refused = tls.token.last.clone();
-        tls.token.read().is_ok_and(|now| now != refused)
+        let Some(token) = &mut tls.token else { return false };
+        let refused = token.last().cloned();
+        token.read().is_ok_and(|now| Some(now) != refused)
     }
 }
 
@@ -174,42 +181,10 @@ fn http_connector(connect_timeout: Duration) -> HttpConnector {
     connector
 }
 
-/// A bearer token in a file that is rotated under our feet.
-#[derive(Debug)]
-struct Token {
-    path: Option<PathBuf>,
-    /// What was read last: a file that is missing for a moment does not make a valid token invalid.
-    last: Option<HeaderValue>,
-}
-
-impl Token {
-    fn new(named: Option<&Path>, has_certificate: bool) -> Self {
-        let default = (!has_certificate).then(|| Path::new(SERVICE_ACCOUNT_TOKEN)).filter(|path| path.exists());
-        Self { path: named.or(default).map(Path::to_owned), last: None }
-    }
-
-    /// The token as the file has it now; `None` where no token is configured.
-    fn read(&mut self) -> Result<Option<HeaderValue>, SourceError> {
-        let Some(path) = &self.path else { return Ok(None) };
-        let failed = |source| SourceError::File { path: path.clone(), source };
-        match std::fs::read_to_string(path).and_then(|text| bearer(&text)) {
-            Ok(token) => self.last = Some(token),
-            Err(error) if self.last.is_none() => return Err(failed(error)),
-            Err(_) => {}
-        }
-        Ok(self.last.clone())
-    }
-}
-
-fn bearer(text: &str) -> std::io::Result<HeaderValue> {
-    let invalid = |what: &'static str| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
-    let token = text.trim();
-    if token.is_empty() {
-        return Err(invalid("the token file is empty"));
-    }
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| invalid("no bearer token"))?;
-    value.set_sensitive(true);
-    Ok(value)
+/// The token file that is named, else the pod's own, unless a client certificate says who asks.
+fn token_file(named: Option<&Path>, has_certificate: bool) -> Option<TokenFile> {
+    let default = (!has_certificate).then(|| Path::new(SERVICE_ACCOUNT_TOKEN)).filter(|path| path.exists());
+    named.or(default).map(TokenFile::new)
 }
 
 /// What a request shows of who asks.

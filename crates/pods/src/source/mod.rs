@@ -7,6 +7,7 @@ pub(crate) mod http;
 pub(crate) mod pod_resources;
 pub(crate) mod pods_api;
 pub(crate) mod tls;
+pub(crate) mod token;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -110,8 +111,8 @@ pub(crate) enum SourceError {
         /// What is wrong with it.
         source: DecodeError,
     },
-    /// The body never ends.
-    #[error("GET {url}: body larger than {limit} bytes")]
+    /// The first pod alone is larger than a list may be.
+    #[error("GET {url}: no whole pod in the first {limit} bytes")]
     TooLarge {
         /// What was asked for.
         url: String,

@@ -6,7 +6,7 @@
 //! 100 events behind; then it is simply begun again.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Streaming;
 
 use super::{SourceError, Updates};
-use crate::decode::{from_wire, to_wire};
+use crate::config::PodConfig;
+use crate::decode::{LabelKeys, from_wire, to_wire};
 use crate::grpc::pods_v1alpha1::pods_client::PodsClient;
 use crate::grpc::pods_v1alpha1::{EventType, WatchPodsEvent, WatchPodsRequest};
 use crate::grpc::{MESSAGE_LIMIT, connect, core_v1, failed};
@@ -30,18 +31,33 @@ const CALL: &str = "WatchPods";
 #[derive(Debug)]
 pub(crate) struct PodsApiSocket {
     socket: PathBuf,
+    /// Where else it may be.
+    other: Option<PathBuf>,
+    keep: LabelKeys,
     timeout: Duration,
 }
 
 impl PodsApiSocket {
     /// `timeout` bounds connecting and the initial list; the watch itself lasts.
-    pub(crate) fn new(socket: &Path, timeout: Duration) -> Self {
-        Self { socket: socket.to_owned(), timeout }
+    pub(crate) fn new(config: &PodConfig, keep: LabelKeys) -> Self {
+        Self {
+            socket: config.pods_api_socket.clone(),
+            other: config.pods_api_other_socket.clone(),
+            keep,
+            timeout: config.request_timeout,
+        }
+    }
+
+    /// The same, with the socket that is there for the only one.
+    fn present(&self) -> Self {
+        let other = self.other.as_ref().filter(|other| !self.socket.exists() && other.exists());
+        let socket = other.unwrap_or(&self.socket).clone();
+        Self { socket, other: None, keep: self.keep.clone(), timeout: self.timeout }
     }
 
     /// Watches until something fails; sends the whole list after every flock of changes.
     pub(crate) async fn watch(&self, updates: &Updates) -> SourceError {
-        match self.try_watch(updates).await {
+        match self.present().try_watch(updates).await {
             Ok(never) => match never {},
             Err(error) => error,
         }
@@ -80,7 +96,7 @@ impl PodsApiSocket {
             return Ok(kind == EventType::InitialSyncComplete);
         }
         let unreadable = |source| SourceError::Protobuf { socket: self.socket.clone(), source };
-        let pod = from_wire(to_wire(core_v1::Pod::decode(event.pod).map_err(unreadable)?));
+        let pod = from_wire(to_wire(core_v1::Pod::decode(event.pod).map_err(unreadable)?), &self.keep);
         if kind == EventType::Deleted {
             pods.remove(&pod.uid);
         } else {

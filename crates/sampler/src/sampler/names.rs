@@ -194,7 +194,7 @@ impl Sampler {
         };
         let surroundings = InTree { tree: &self.tree, proc_root: &self.proc_root, id };
         match naming::name(&self.index, key, circumstances, &surroundings) {
-            Name::Known(known) => self.name_known(id, *known),
+            Name::Known(known) => self.name_known(id, &known),
             Name::Sandbox => self.name_sandbox(id),
             Name::Unmapped(identity) => {
                 self.names.ask(&key.uid, &key.id);
@@ -225,12 +225,12 @@ impl Sampler {
         }
     }
 
-    fn name_known(&mut self, id: CgroupId, known: KnownContainer) {
+    fn name_known(&mut self, id: CgroupId, known: &KnownContainer) {
         if let Kind::Container(key) = &self.tree.cgroups[id].kind {
             self.names.withdraw(&key.id);
         }
         let series = self.place(id, known.identity.clone(), true, Naming::Named);
-        self.describe(series, &known);
+        self.describe(series, known);
     }
 
     /// Takes over what the spec says of the container now. Its name stays as it is.
@@ -256,7 +256,7 @@ impl Sampler {
     fn name_listed(&mut self, id: CgroupId) -> bool {
         let Kind::Container(key) = &self.tree.cgroups[id].kind else { return false };
         let Some(known) = naming::listed(&self.index, key) else { return false };
-        self.name_known(id, known);
+        self.name_known(id, &known);
         self.tree.open_files(id, &mut self.errors);
         true
     }
