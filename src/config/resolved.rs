@@ -161,6 +161,8 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
     let defaults = PodConfig::default();
     let server_name = options.kubelet_server_name.clone();
     let profiles = options.profiles.iter().flatten();
+    let profiles = profiles.flat_map(|profile| profile.selector.match_labels.keys().map(String::as_str));
+    let permissions = options.authorization.iter().flat_map(placement::Authorization::label_keys);
     Ok(PodConfig {
         source: source(options.pod_source.unwrap_or_default()),
         node_name: options.node_name.clone().or_else(host_name),
@@ -175,7 +177,7 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
         readonly_url: options.kubelet_readonly_url.clone(),
         pods_api_other_socket: defaults.pods_api_other_socket.filter(|_| options.pods_api_socket.is_none()),
         pods_api_socket: options.pods_api_socket.clone().unwrap_or(defaults.pods_api_socket),
-        label_keys: profiles.flat_map(|profile| profile.selector.match_labels.keys().cloned()).collect(),
+        label_keys: profiles.chain(permissions).map(str::to_owned).collect(),
         pod_list_limit: defaults.pod_list_limit,
         pod_resources_socket: options.pod_resources_socket.clone().or(defaults.pod_resources_socket),
         apiserver: ApiServerConfig {
@@ -298,6 +300,13 @@ mod tests {
     fn half_a_client_certificate_is_refused() {
         let error = refused(Options { kubelet_client_cert_file: Some("x".into()), ..none() });
         assert!(error.contains("--kubelet-client-key-file"), "{error}");
+    }
+
+    #[test]
+    fn labels_that_permissions_select_by_are_kept() {
+        let yaml = "authorization: {classes: {LSE: [{matchLabels: {tier: web}}]}}";
+        let options = Options { pod_source: Some(PodSourceName::None), ..serde_yaml_ng::from_str(yaml).unwrap() };
+        assert!(pod_config(&options).unwrap().label_keys.contains("tier"));
     }
 
     #[test]
