@@ -22,7 +22,7 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
         .read(|row, out| put(row, out, row.cfs.map(|cfs| cfs.periods))),
     counter("container_cpu_cfs_throttled_periods_total", LABELS, "Throttled periods of the container's own quota.")
         .read(|row, out| put(row, out, row.cfs.map(|cfs| cfs.throttled_periods))),
-    counter("container_cpu_cfs_throttled_seconds_total", LABELS, "CPU time denied by the container's own quota.")
+    counter("container_cpu_cfs_throttled_seconds_total", LABELS, "Time throttled by the container's own quota.")
         .read(|row, out| out.with(labels(row)).seconds(live(row, row.cfs.map(|cfs| cfs.throttled_ns)))),
     gauge("container_spec_cpu_quota", LABELS, "CFS quota, microseconds; absent when unlimited.")
         .read(|row, out| put(row, out, row.quota_usec)),

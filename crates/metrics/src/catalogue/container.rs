@@ -69,11 +69,11 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_throttled_seconds_total",
         &["origin"],
-        "CPU time denied by a quota: the container's own or an ancestor's. Summed over CPUs, so it can grow faster \
-         than wall time; credited when the throttle ends. From cpu.stat (throttled_usec; throttled_time on cgroup \
-         v1); for ancestors from cpu.stat.local (Linux 6.6 and newer), else what their own cpu.stat counts beyond \
-         it. Not comparable \
-         across Linux 6.18, see throttle_accounting of cpuwarden_kernel_info.",
+        "Time that run queues of the container stood behind a closed quota: its own or an ancestor's. A delay, not CPU \
+         time that it would have used. Summed over CPUs, so it can grow faster than wall time; credited when the \
+         throttle ends. From cpu.stat (throttled_usec; throttled_time on cgroup v1); for ancestors from cpu.stat.local \
+         (Linux 6.6 and newer), else what their own cpu.stat counts beyond it. Not comparable across Linux 6.18, see \
+         throttle_accounting of cpuwarden_kernel_info.",
     )
     .read(|row, out| {
         out.with(["own"]).seconds(row.cfs.map(|cfs| cfs.throttled_ns));

@@ -23,7 +23,7 @@ pub(crate) use container::CONTAINER;
 pub(crate) use interference::INTERFERENCE;
 pub(crate) use node::NODE;
 pub(crate) use pod::POD;
-pub use reference::reference;
+pub use reference::{QUERY_ONLY, reference};
 
 use crate::AdviceRow;
 use crate::exposition::samples::Samples;

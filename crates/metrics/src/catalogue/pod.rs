@@ -35,9 +35,9 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
     counter(
         "cpuwarden_pod_throttled_seconds_total",
         &["origin"],
-        "CPU time denied by the pod cgroup's own quota. Summed over CPUs, so it can grow faster than wall time; \
-         credited when the throttle ends. Its containers show the same time as origin=ancestor. From cpu.stat \
-         (throttled_usec; throttled_time on cgroup v1).",
+        "Time that run queues of the pod stood behind the closed quota of the pod's own cgroup. Summed over CPUs, so it \
+         can grow faster than wall time; credited when the throttle ends. Its containers show the same time as \
+         origin=ancestor. From cpu.stat (throttled_usec; throttled_time on cgroup v1).",
     )
     .read(|row, out| out.with(["own"]).seconds(Some(row.cfs.throttled_ns))),
     histogram(

@@ -12,6 +12,21 @@ const SECTIONS: [(Scope, &str); 5] = [
     (Scope::Agent, "Agent"),
 ];
 
+/// Metrics that no dashboard and no rule reads, and what a query of one's own reads them for.
+pub const QUERY_ONLY: &[(&str, &str)] = &[
+    ("cpuwarden_bpf_switches_total", "how busy the scheduler is: the unit in which the trace's cost grows"),
+    ("cpuwarden_container_cfs_burst_periods_total", "how often bursts happen, beside how long they are"),
+    ("cpuwarden_container_cpu_weight", "whether the weight in force is that of the request"),
+    ("cpuwarden_container_cpuset_cpus", "CPUs a container may use, as a number"),
+    ("cpuwarden_container_memory_request_bytes", "memory requested, against the working set"),
+    ("cpuwarden_container_numa_memory_bytes", "memory away from the CPUs that the container runs on"),
+    ("cpuwarden_container_recommended_cpu_burst_seconds", "cpu.max.burst, where the container runtime can set it"),
+    ("cpuwarden_pod_cfs_burst_periods_total", "as for containers"),
+    ("cpuwarden_pod_cfs_periods_total", "the pod's active periods, for the share of them that is throttled"),
+    ("cpuwarden_pod_throttled_window_ratio", "as the heat map of containers, for the pod's own quota"),
+    ("cpuwarden_sched_trace_evicted_histories_total", "why waits are unattributed"),
+];
+
 /// The reference of all metrics: a section a scope, a table row a metric.
 #[must_use]
 pub fn reference() -> String {
@@ -24,6 +39,11 @@ pub fn reference() -> String {
     }
     text.push('\n');
     section(&mut text, Scope::Container, "cAdvisor's names, on `/metrics/cadvisor`", cadvisor::descriptors());
+    text.push_str("\n## Only for queries\n\nEvery other metric is in a panel of the dashboards or in a rule.\n\n");
+    text.push_str("| name | for |\n|---|---|\n");
+    for (name, purpose) in QUERY_ONLY {
+        writeln!(text, "| `{name}` | {purpose} |").expect("a String takes any text");
+    }
     text
 }
 
