@@ -1,4 +1,5 @@
-//! The files of `deploy/` that come from elsewhere: references from the agent, plain manifests from the chart.
+//! The files of `deploy/` that come from elsewhere: references from the agent, plain manifests from the chart, the
+//! dashboard of runbooks from their page.
 //!
 //! A test compares them with what is committed, `cargo xtask generate` writes them.
 
@@ -6,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process::{self, CommandError};
+use crate::runbooks;
 use crate::tools::{self, ToolError};
 use crate::workspace;
 
@@ -27,6 +29,9 @@ pub enum GenerateError {
     /// Helm is not there.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// A page cannot be read.
+    #[error("{}", .0.display())]
+    Page(PathBuf, #[source] std::io::Error),
 }
 
 /// A reference: file, subject of `cpuwarden reference`, head.
@@ -82,10 +87,12 @@ const KUBERNETES: &str = "1.37.0";
 /// All of them, with this agent's binary.
 ///
 /// # Errors
-/// When the agent or helm cannot be run, or fails.
+/// When the agent or helm cannot be run, or fails, or a page cannot be read.
 pub fn all(agent: &Path) -> Result<Vec<Generated>, GenerateError> {
     let deploy = workspace::root().join("deploy");
-    let mut files = Vec::new();
+    let page = deploy.join("docs/runbooks.md");
+    let page = std::fs::read_to_string(&page).map_err(|error| GenerateError::Page(page, error))?;
+    let mut files = vec![Generated { path: deploy.join("dashboards/runbooks.json"), text: runbooks::dashboard(&page) }];
     for (file, subject, head) in REFERENCES {
         let text = output(Command::new(agent).args(["reference", subject]))?;
         files.push(Generated { path: deploy.join(file), text: format!("{head}{text}") });

@@ -9,6 +9,7 @@ pub mod generated;
 pub mod node;
 pub mod prerequisites;
 pub mod process;
+pub mod runbooks;
 pub mod test_run;
 pub mod tools;
 pub mod workspace;

@@ -32,7 +32,7 @@ enum Task {
     Test(TestArgs),
     /// Build the BPF objects from their C sources
     Bpf(BpfArgs),
-    /// Write what deploy/ has from elsewhere: the references of metrics and configuration, the chart's manifests
+    /// Write the generated files of deploy/: references of metrics and configuration, manifests, dashboard of runbooks
     Generate,
     /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
     Node(NodeArgs),
