@@ -23,6 +23,23 @@ pub(super) fn assert_all_known(place: &str, expression: &str) {
     }
 }
 
+/// A metric that nobody shows is one that nobody looks at: it is read by a panel or a rule, or listed with its purpose.
+#[test]
+fn every_metric_is_in_a_panel_a_rule_or_the_list_of_those_only_for_queries() {
+    let panels = super::dashboards::queries().into_iter().map(|query| query.expression);
+    let rules = super::rules::expressions();
+    let text: Vec<String> = panels.chain(rules).collect();
+    let names: BTreeSet<&str> = text.iter().flat_map(|expression| names_in(expression)).collect();
+    let listed = |name: &str| catalogue::QUERY_ONLY.iter().filter(|(only, _)| *only == name).count();
+    for (_, metric) in catalogue::all() {
+        let read = metric.sample_names().any(|name| names.contains(&*name));
+        assert_eq!(listed(metric.name), usize::from(!read), "{}: read by a panel or rule: {read}", metric.name);
+    }
+    for (name, purpose) in catalogue::QUERY_ONLY {
+        assert!(catalogue::all().any(|(_, metric)| metric.name == *name) && !purpose.is_empty(), "{name}");
+    }
+}
+
 /// What the recording rules record.
 fn recorded() -> BTreeSet<String> {
     let text = read("rules/recording.yaml");

@@ -128,6 +128,15 @@ fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
 }
 
 #[test]
+fn waits_are_traced_in_the_profile_trace_and_where_the_configuration_says_so() {
+    let mode = |values: &str| variable(&container(&render(&[&format!("--set={values}")])), "CPUWARDEN_SCHED_TRACE");
+    assert_eq!(mode("profile=observe").as_deref(), Some("off"));
+    assert_eq!(mode("profile=pin").as_deref(), Some("off"));
+    assert_eq!(mode("profile=pin,config.schedTrace=auto").as_deref(), Some("auto"));
+    assert_eq!(mode("profile=trace"), None);
+}
+
+#[test]
 fn pins_outlive_an_agents_pod_unless_it_is_told_to_drain_before_an_uninstall() {
     assert!(container(&render(&["--set=profile=pin"]))["lifecycle"].is_null());
     let drains = container(&render(&["--set=profile=pin,drainOnStop=true"]));
@@ -209,6 +218,8 @@ fn what_is_not_a_value_is_refused_by_its_name() {
         ("--set=endpoint.port=80", "port"),
         ("--set=kubelet.url=http://node:10255", "url"),
         ("--set=endpoint.auth=true", "endpoint.tls.secretName"),
+        ("--set=prometheusRule.burstyWarningNamespaces={Shop}", "burstyWarningNamespaces"),
+        ("--set=prometheusRule.grafanaBaseUrl=https://grafana/", "grafanaBaseUrl"),
         ("--set=config.listen=:9000", "listen"),
         ("--set=config.events=true", "events"),
     ];
@@ -232,13 +243,10 @@ fn without_the_operator_no_object_of_its_kinds_is_made() {
 
 #[test]
 fn rules_and_dashboards_of_the_chart_are_the_files_themselves() {
-    let base = "https://example.com/docs";
-    let text = render(&[OPERATOR, &format!("--set=prometheusRule.runbookBaseUrl={base}")]);
+    let text = render(&[OPERATOR]);
     let objects = documents(&text);
-    let rules: Vec<&Value> = objects.iter().filter(|object| object["kind"] == "PrometheusRule").collect();
-    for (rule, file) in rules.iter().zip(["alerts.yaml", "recording.yaml"]) {
-        let expected = read(&format!("rules/{file}")).replace("runbook_url: ", &format!("runbook_url: {base}/"));
-        assert_eq!(rule["spec"], serde_yaml_ng::from_str::<Value>(&expected).unwrap(), "{file}");
+    for (rule, file) in rules(&text).iter().zip(["alerts.yaml", "recording.yaml"]) {
+        assert_eq!(*rule, serde_yaml_ng::from_str::<Value>(&read(&format!("rules/{file}"))).unwrap(), "{file}");
     }
     let maps = objects.iter().filter(|object| object["metadata"]["labels"]["grafana_dashboard"] == "1");
     let dashboards: Vec<(&str, &str)> = maps.flat_map(data).collect();
@@ -247,6 +255,68 @@ fn rules_and_dashboards_of_the_chart_are_the_files_themselves() {
         let file = name.strip_prefix("cpuwarden-").unwrap();
         assert_eq!(text.trim_end(), read(&format!("dashboards/{file}")).trim_end(), "{file}");
     }
+}
+
+#[test]
+fn the_alerts_links_begin_with_the_bases_that_were_set() {
+    let links = |values: &str| {
+        let rules = rules(&render(&[OPERATOR, &format!("--set={values}")]));
+        let alert = rules[0]["groups"][0]["rules"][0]["annotations"].clone();
+        ["runbook_url", "dashboard_url"].map(|name| alert[name].as_str().unwrap().to_owned())
+    };
+    let grafana = "prometheusRule.grafanaBaseUrl=https://grafana.example.com/g";
+    let docs = "prometheusRule.runbookBaseUrl=https://example.com/docs";
+    let pod = "/d/cpuwarden-pod?var-namespace={{ $labels.namespace }}&var-pod={{ $labels.pod }}\
+               {{ with $labels.cluster }}&var-cluster={{ . }}{{ end }}";
+    let [runbook, published] = ["/d/cpuwarden-runbooks?viewPanel=1#", "/runbooks.md#"];
+    let named = |base: &str, path: &str| format!("{base}{path}cputhrottlingharmful");
+    let in_grafana = "https://grafana.example.com/g";
+    assert_eq!(links("profile=observe"), [named("", runbook), pod.to_owned()]);
+    assert_eq!(links(grafana), [named(in_grafana, runbook), format!("{in_grafana}{pod}")]);
+    assert_eq!(links(docs), [named("https://example.com/docs", published), pod.to_owned()]);
+    let both = links(&format!("{grafana},{docs}"));
+    assert_eq!(both, [named("https://example.com/docs", published), format!("{in_grafana}{pod}")]);
+}
+
+#[test]
+fn bursts_are_a_warning_in_the_namespaces_that_were_chosen() {
+    let rules = rules(&render(&[OPERATOR, "--set=prometheusRule.burstyWarningNamespaces={shop,pay-1}"]));
+    let place = tempfile::tempdir().unwrap();
+    for (at, rule) in rules.iter().enumerate() {
+        fs::write(place.path().join(format!("{at}.yaml")), serde_yaml_ng::to_string(rule).unwrap()).unwrap();
+    }
+    let severities = [("shop", "warning"), ("pay-1", "warning"), ("shop-2", "info"), ("batch", "info")];
+    let series = severities.map(|(namespace, _)| {
+        let labels = format!("{{namespace=\"{namespace}\", pod=\"p\", container=\"c\"}}");
+        format!(
+            "      - {{series: 'cpuwarden_container_cfs_throttled_periods_total{labels}', values: 0+120x40}}
+      - {{series: 'cpuwarden_container_cfs_period_seconds{labels}', values: 0.1x40}}\n"
+        )
+    });
+    let fired = severities.map(|(namespace, severity)| {
+        format!("          - {{labels: '{{namespace=\"{namespace}\", severity=\"{severity}\"}}', value: 1}}\n")
+    });
+    let test = format!(
+        "rule_files: [0.yaml, 1.yaml]
+tests:
+  - interval: 1m
+    input_series:
+{}    promql_expr_test:
+      - expr: count by (namespace, severity) (ALERTS{{alertname=\"CPUThrottlingBursty\", alertstate=\"firing\"}})
+        eval_time: 30m
+        exp_samples:
+{}",
+        series.concat(),
+        fired.concat()
+    );
+    fs::write(place.path().join("test.yaml"), test).unwrap();
+    output_of(Command::new("promtool").args(["test", "rules", "test.yaml"]).current_dir(&place));
+}
+
+/// The rules that the chart makes for the Prometheus operator: alerts, recording rules.
+fn rules(text: &str) -> Vec<Value> {
+    let objects = documents(text).into_iter().filter(|object| object["kind"] == "PrometheusRule");
+    objects.map(|object| object["spec"].clone()).collect()
 }
 
 pub(super) fn render(arguments: &[&str]) -> String {

@@ -53,7 +53,7 @@ pub(super) fn choices() -> Vec<Query> {
 
 #[test]
 fn grafanas_own_types_take_every_dashboard_whole() {
-    let files = DASHBOARDS.map(|name| deploy(&format!("dashboards/{name}.json")));
+    let files = DASHBOARDS.iter().chain(&["runbooks"]).map(|name| deploy(&format!("dashboards/{name}.json")));
     output_of(Command::new(tools::python().unwrap()).arg(deploy("tests/parse_dashboards.py")).args(files));
 }
 
@@ -89,9 +89,12 @@ fn every_dashboard_has_its_variables() {
         assert_eq!((text(&variables[0]["type"]), text(&variables[0]["query"])), ("datasource", "prometheus"), "{name}");
         for variable in &variables[1..] {
             assert_eq!(text(&variable["datasource"]["uid"]), "${datasource}", "{name}: {variable}");
+            // Pod opens on one pod: on all of a fleet it would be unreadable and expensive.
+            let has_all = variable["name"] != "pod";
+            assert!(variable["includeAll"] == has_all && variable["multi"] == true, "{name}: {variable}");
             // A label that is nowhere, such as cluster, must not empty every panel.
-            assert_eq!(text(&variable["allValue"]), ".*", "{name}: {variable}");
-            assert!(variable["includeAll"] == true && variable["multi"] == true, "{name}: {variable}");
+            assert_eq!(text(&variable["allValue"]), if has_all { ".*" } else { "" }, "{name}: {variable}");
+            assert_eq!(text(&variable["current"]["value"]), if has_all { "$__all" } else { "" }, "{name}: {variable}");
             assert_eq!(variable["refresh"], 2, "{name}: with the range of time: {variable}");
         }
     }
@@ -106,6 +109,88 @@ fn every_variable_is_chosen_among_what_the_ones_before_it_leave() {
         for name in before {
             assert!(expression.contains(&format!(r#"{name}=~"${name}""#)), "{place}: {expression}");
         }
+    }
+}
+
+#[test]
+fn every_link_of_a_panel_keeps_the_time_range_and_leads_to_a_dashboard() {
+    let mut count = 0;
+    for (name, panel) in DASHBOARDS.iter().flat_map(|name| panels(name).into_iter().map(move |panel| (name, panel))) {
+        let place = format!("{name}: {}", text(&panel["title"]));
+        for link in links(&panel) {
+            let url = text(&link["url"]);
+            let (uid, query) = url.strip_prefix("/d/cpuwarden-").and_then(|rest| rest.split_once('?')).expect(url);
+            assert!(query.starts_with("${__url_time_range}&${datasource:queryparam}&"), "{place}: {url}");
+            let variables = query.split("&var-").skip(1).map(|rest| rest.split('=').next().unwrap());
+            variables.for_each(|variable| assert!(has_variable(uid, variable), "{place}: {url}"));
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "{count} links");
+}
+
+/// The links of a panel's series or rows.
+fn links(panel: &Value) -> Vec<Value> {
+    let config = &panel["fieldConfig"];
+    let overrides =
+        config["overrides"].as_array().unwrap().iter().flat_map(|one| one["properties"].as_array().unwrap());
+    let of_columns = overrides.filter(|property| property["id"] == "links").map(|property| &property["value"]);
+    let all = of_columns.chain([&config["defaults"]["links"]]);
+    all.filter_map(Value::as_array).flatten().cloned().collect()
+}
+
+/// The link of a table's column.
+fn column_link(panel: &Value, column: &str) -> String {
+    let overrides = panel["fieldConfig"]["overrides"].as_array().unwrap();
+    let of_column = overrides.iter().find(|one| one["matcher"]["options"] == column).expect(column);
+    text(&of_column["properties"][0]["value"][0]["url"]).to_owned()
+}
+
+fn panel(name: &str, title: &str) -> Value {
+    panels(name).into_iter().find(|panel| panel["title"] == title).expect(title)
+}
+
+#[test]
+fn firing_alerts_and_the_worst_containers_lead_to_their_pods() {
+    for title in ["Firing alerts", "Worst containers"] {
+        let panel = panel("fleet", title);
+        let pod = column_link(&panel, "pod");
+        assert!(pod.starts_with("/d/cpuwarden-pod?"), "{pod}");
+        assert!(pod.ends_with("&var-namespace=${__data.fields.namespace}&var-pod=${__data.fields.pod}"), "{pod}");
+        assert!(column_link(&panel, "node").starts_with("/d/cpuwarden-node?"), "{title}");
+    }
+}
+
+#[test]
+fn the_worst_containers_come_first_with_all_that_tells_harm() {
+    let panel = panel("fleet", "Worst containers");
+    assert_eq!(
+        (&panel["options"]["sortBy"][0]["displayName"], &panel["options"]["sortBy"][0]["desc"]),
+        (&"Throttled time".into(), &true.into())
+    );
+    let organize = &panel["transformations"][1]["options"]["renameByName"];
+    let columns: Vec<&str> = organize.as_object().unwrap().values().map(text).collect();
+    for column in [
+        "Throttled time",
+        "Used (cores)",
+        "Limit (cores)",
+        "Limit used",
+        "Recommended limit (cores)",
+        "Worst aggressor",
+    ] {
+        assert!(columns.contains(&column), "{column}: {columns:?}");
+    }
+}
+
+#[test]
+fn steal_is_a_share_of_the_online_cpus() {
+    let steal = "rate(cpuwarden_node_steal_seconds_total{";
+    let queries: Vec<Query> = queries().into_iter().filter(|query| query.expression.contains(steal)).collect();
+    assert!(!queries.is_empty());
+    for Query { place, expression } in queries {
+        let (stolen, online) = expression.split_once(" / ").unwrap_or_else(|| panic!("{place}: {expression}"));
+        assert!(stolen.contains(steal) && online.starts_with("sum by (node) (cpuwarden_node_cpus{"), "{place}");
+        assert!(online.contains(r#"state="online""#), "{place}: {expression}");
     }
 }
 
@@ -196,6 +281,11 @@ fn selectors(expression: &str) -> Vec<(&str, &str, &str)> {
         (before.strip_suffix(name).unwrap(), name, matchers.split('}').next().unwrap())
     };
     expression.match_indices('{').map(|(at, _)| selector(at)).collect()
+}
+
+/// Whether a dashboard can be linked with this variable.
+pub(super) fn has_variable(name: &str, variable: &str) -> bool {
+    variables(name).iter().any(|own| text(&own["name"]) == variable)
 }
 
 /// The variables of a dashboard.

@@ -10,10 +10,13 @@ use super::{catalogue, deploy, output_of, read};
 
 const FILES: [&str; 2] = ["rules/recording.yaml", "rules/alerts.yaml"];
 
+/// promtool's unit tests.
+const TESTS: [&str; 3] = ["alerts.yaml", "throttling.yaml", "recording.yaml"];
+
 #[test]
 fn rules_are_valid_and_fire_as_their_unit_tests_say() {
     output_of(Command::new("promtool").args(["check", "rules"]).args(FILES.map(deploy)));
-    for tests in ["alerts.yaml", "recording.yaml"] {
+    for tests in TESTS {
         output_of(Command::new("promtool").args(["test", "rules", tests]).current_dir(deploy("tests")));
     }
 }
@@ -27,23 +30,46 @@ fn rules_ask_for_nothing_that_the_agent_does_not_expose() {
 
 #[test]
 fn every_alert_is_tested_and_described_and_has_its_section_in_the_runbooks() {
-    let (runbooks, tests) = (read("docs/runbooks.md"), read("tests/alerts.yaml"));
+    let (runbooks, tests) = (read("docs/runbooks.md"), TESTS.map(|file| read(&format!("tests/{file}"))).concat());
     let sections: BTreeSet<&str> = runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let alerts = rules("rules/alerts.yaml");
     assert_eq!(sections, alerts.iter().map(name).collect());
     for alert in &alerts {
         let name = name(alert);
-        let url = alert["annotations"]["runbook_url"].as_str().unwrap();
-        assert_eq!(url, format!("runbooks.md#{}", name.to_lowercase()));
-        assert!(["warning", "info"].contains(&alert["labels"]["severity"].as_str().unwrap()), "{name}");
+        let severity = alert["labels"]["severity"].as_str().unwrap();
+        let is_chosen = severity == r#"{{ if match "^()$" $labels.namespace }}warning{{ else }}info{{ end }}"#;
+        assert!(["warning", "info"].contains(&severity) || is_chosen, "{name}: {severity}");
         assert!(alert["for"].is_string() && alert["annotations"]["summary"].is_string(), "{name}");
-        assert!(
-            tests.contains(&format!("- {{labels: '{{alertname=\"{name}\", ")),
-            "{name} is not seen firing in a test"
-        );
+        let fired = format!("alertname=\"{name}\", ");
+        let expected = tests.lines().filter(|line| line.trim_start().starts_with("- {labels: '"));
+        assert!(expected.into_iter().any(|line| line.contains(&fired)), "{name} is not seen firing in a test");
     }
     for what in ["**Meaning.**", "**Look.**", "**Do.**"] {
         assert_eq!(runbooks.matches(what).count(), alerts.len(), "{what} in each section");
+    }
+}
+
+#[test]
+fn every_alert_links_its_runbook_and_a_dashboard_that_are_shipped() {
+    let runbooks: serde_json::Value = serde_json::from_str(&read("dashboards/runbooks.json")).unwrap();
+    let panels = runbooks["panels"].as_array().unwrap();
+    for alert in rules("rules/alerts.yaml") {
+        let (name, annotations) = (name(&alert), &alert["annotations"]);
+        let url = annotations["runbook_url"].as_str().unwrap();
+        let path = format!("/d/{}?viewPanel=", runbooks["uid"].as_str().unwrap());
+        let (panel, section) = url.strip_prefix(&path).and_then(|rest| rest.split_once('#')).expect(url);
+        assert_eq!(section, name.to_lowercase());
+        let linked = panels.iter().find(|one| one["id"].to_string() == panel).expect(url);
+        assert_eq!(linked["title"], name, "{url}");
+        let url = annotations["dashboard_url"].as_str().unwrap();
+        let uid = url.strip_prefix("/d/cpuwarden-").and_then(|rest| rest.split(['?', '{']).next()).expect(url);
+        let variables = url.split("var-").skip(1).map(|rest| rest.split('=').next().unwrap());
+        for variable in variables {
+            assert!(super::dashboards::has_variable(uid, variable), "{name}: {url}");
+            assert!(url.contains(&format!("$labels.{variable}")), "{name}: {url}");
+        }
+        // Who is measured is linked by every label that says so.
+        assert_eq!(url.contains("$labels.pod"), uid == "pod", "{name}: {url}");
     }
 }
 
@@ -68,6 +94,11 @@ fn the_kubernetes_mixins_expressions_work_on_the_page_of_cadvisors_names() {
     let rules = deploy("tests/kubernetes-mixin.yaml");
     serde_json::to_writer(&file, &json!({"rule_files": [rules], "tests": [test]})).unwrap();
     output_of(Command::new("promtool").args(["test", "rules"]).arg(file.path()));
+}
+
+/// The expressions of all rules.
+pub(super) fn expressions() -> Vec<String> {
+    FILES.into_iter().flat_map(rules).map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect()
 }
 
 fn rules(file: &str) -> Vec<Value> {
