@@ -1,8 +1,9 @@
-//! The table: what changed from one snapshot to the next, a row a container, and one for a pod with a quota of its own.
+//! The table: what changed since the start, a row a container, and one for a pod with a quota of its own.
 //!
 //! Reads snapshots only; knows neither terminal nor stage.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -10,8 +11,9 @@ use sampler::snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
 
 /// What the columns mean.
 pub(super) const LEGEND: &str = "\
-THROTTLED: share of the last second's CFS periods that ran into the quota; PEAK: the highest such second.
-DENIED: CPU-seconds a second that a quota withheld, summed over CPUs, BY the container's own quota or an ancestor's.
+THROTTLED: share of the time in which its own limit throttled it, since the start; PEAK: in the worst second.
+PERIODS: share of its active periods that were throttled; an idle container has few, so this says little about harm.
+SECONDS: throttled seconds a second, summed over CPUs, BY the container's own limit or an ancestor's.
 ";
 
 /// Container column of a row that is a pod.
@@ -30,13 +32,13 @@ pub(super) struct Table {
 /// One row.
 #[derive(Debug, Default)]
 struct Row {
-    seen: Counters,
+    first: Counters,
+    last: Counters,
+    /// Time from `first` to `last`.
+    seconds: f64,
     limit_cores: Option<f64>,
-    rates: Option<Rates>,
-    /// Highest share of throttled periods in a second.
+    /// Highest throttled share of a second.
     peak: Option<f64>,
-    denied_by_own: bool,
-    denied_by_ancestor: bool,
     is_fresh: bool,
 }
 
@@ -45,15 +47,20 @@ struct Row {
 struct Counters {
     usage_ns: Option<u64>,
     cfs: Option<CfsTotals>,
+    /// Length of the periods that `cfs` counts.
+    period_usec: Option<u64>,
     ancestor_ns: Option<u64>,
 }
 
-/// What a second brought.
+/// What some time brought.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rates {
     cores: Option<f64>,
-    /// Share of throttled periods; `None` without a quota of its own.
+    /// Share of the time that was throttled; `None` without a quota of its own.
     throttled: Option<f64>,
+    /// Share of the periods that were throttled; `None` without a quota of its own.
+    periods: Option<f64>,
+    /// Throttled seconds a second, by the quota of the row's own cgroup and by those above it.
     own: f64,
     ancestor: f64,
 }
@@ -76,40 +83,38 @@ impl Table {
     }
 
     fn update(&mut self, key: Key, now: Counters, limit_cores: Option<f64>, seconds: f64) {
-        let is_new = !self.rows.contains_key(&key);
-        let row = self.rows.entry(key).or_default();
-        if !is_new {
-            row.advance(Rates::between(&row.seen, &now, seconds));
-        }
-        row.seen = now;
+        let row = match self.rows.entry(key) {
+            Entry::Vacant(new) => new.insert(Row { first: now, last: now, ..Row::default() }),
+            Entry::Occupied(known) => {
+                let row = known.into_mut();
+                row.advance(now, seconds);
+                row
+            }
+        };
         row.limit_cores = limit_cores;
         row.is_fresh = true;
     }
 }
 
 impl Row {
-    fn advance(&mut self, rates: Rates) {
-        self.peak = rates.throttled.map(|now| self.peak.map_or(now, |peak| peak.max(now)));
-        self.denied_by_own |= rates.own > 0.0;
-        self.denied_by_ancestor |= rates.ancestor > 0.0;
-        self.rates = Some(rates);
+    fn advance(&mut self, now: Counters, seconds: f64) {
+        let second = Rates::between(&self.last, &now, seconds).throttled;
+        self.peak = second.map(|second| self.peak.map_or(second, |peak| peak.max(second)));
+        self.last = now;
+        self.seconds += seconds;
     }
 
-    fn origin(&self) -> &'static str {
-        match (self.denied_by_own, self.denied_by_ancestor) {
-            (true, true) => "own+ancestor",
-            (true, false) => "own",
-            (false, true) => "ancestor",
-            (false, false) => "-",
-        }
+    /// Since the row appeared; nothing before its second snapshot.
+    fn rates(&self) -> Option<Rates> {
+        (self.seconds > 0.0).then(|| Rates::between(&self.first, &self.last, self.seconds))
     }
 
-    fn cells(&self, (namespace, pod, container): &Key) -> [String; 8] {
-        let rates = self.rates.unwrap_or_default();
+    fn cells(&self, (namespace, pod, container): &Key) -> [String; 9] {
+        let found = self.rates();
+        let rates = found.unwrap_or_default();
         let number =
             |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
         let percent = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.0} %", value * 100.0));
-        let denied = self.rates.map(|rates| rates.own + rates.ancestor);
         [
             format!("{namespace}/{pod}"),
             container.clone().unwrap_or_else(|| POD.to_owned()),
@@ -117,8 +122,9 @@ impl Row {
             number(self.limit_cores, 2),
             percent(rates.throttled),
             percent(self.peak),
-            number(denied, 2),
-            self.origin().to_owned(),
+            percent(rates.periods),
+            number(found.map(|rates| rates.own + rates.ancestor), 2),
+            rates.origin().to_owned(),
         ]
     }
 }
@@ -126,18 +132,32 @@ impl Row {
 impl Rates {
     fn between(before: &Counters, now: &Counters, seconds: f64) -> Self {
         let gained = |before: Option<u64>, now: Option<u64>| Some(now?.saturating_sub(before?) as f64);
-        let core_seconds = |before, now| gained(before, now).map(|ns| ns / 1e9 / seconds);
+        let per_second = |before, now| gained(before, now).map(|ns| ns / 1e9 / seconds);
         let cfs = |pick: fn(&CfsTotals) -> u64| (before.cfs.as_ref().map(pick), now.cfs.as_ref().map(pick));
         let (periods_before, periods) = cfs(|cfs| cfs.periods);
         let (throttled_before, throttled) = cfs(|cfs| cfs.throttled_periods);
-        let (denied_before, denied) = cfs(|cfs| cfs.throttled_ns);
-        // No period at all: an idle second, in which nothing was throttled.
-        let share = |(periods, throttled): (f64, f64)| if periods > 0.0 { throttled / periods } else { 0.0 };
+        let (own_before, own) = cfs(|cfs| cfs.throttled_ns);
+        let (periods, throttled) = (gained(periods_before, periods), gained(throttled_before, throttled));
+        // A period that began before the window may end in it.
+        let of_time = |(throttled, usec): (f64, u64)| (throttled * usec as f64 / 1e6 / seconds).min(1.0);
+        // No period at all: it was idle, and nothing was throttled.
+        let of_periods = |(periods, throttled): (f64, f64)| if periods > 0.0 { throttled / periods } else { 0.0 };
         Self {
-            cores: core_seconds(before.usage_ns, now.usage_ns),
-            throttled: gained(periods_before, periods).zip(gained(throttled_before, throttled)).map(share),
-            own: core_seconds(denied_before, denied).unwrap_or(0.0),
-            ancestor: core_seconds(before.ancestor_ns, now.ancestor_ns).unwrap_or(0.0),
+            cores: per_second(before.usage_ns, now.usage_ns),
+            throttled: throttled.zip(now.period_usec).map(of_time),
+            periods: periods.zip(throttled).map(of_periods),
+            own: per_second(own_before, own).unwrap_or(0.0),
+            ancestor: per_second(before.ancestor_ns, now.ancestor_ns).unwrap_or(0.0),
+        }
+    }
+
+    /// By whose limit it was throttled.
+    fn origin(&self) -> &'static str {
+        match (self.own > 0.0, self.ancestor > 0.0) {
+            (true, true) => "own+ancestor",
+            (true, false) => "own",
+            (false, true) => "ancestor",
+            (false, false) => "-",
         }
     }
 }
@@ -148,37 +168,81 @@ fn container_key(row: &ContainerRow) -> Key {
 }
 
 fn container_counters(row: &ContainerRow) -> Counters {
-    Counters { usage_ns: row.usage_ns(), cfs: row.cfs, ancestor_ns: row.throttled_ancestor_ns }
+    let (usage_ns, period_usec) = (row.usage_ns(), row.period_usec);
+    Counters { usage_ns, cfs: row.cfs, period_usec, ancestor_ns: row.throttled_ancestor_ns }
 }
 
 fn pod_key(row: &PodRow) -> Key {
     (row.identity.namespace.clone(), row.identity.pod.clone(), None)
 }
 
-/// A pod's use is that of its containers.
+/// A pod's use is that of its containers, and so is the period: the kubelet sets one for all quotas of a node.
 fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
     let of_pod = |container: &&ContainerRow| {
         container.identity.namespace == row.identity.namespace && container.identity.pod == row.identity.pod
     };
-    let usage_ns = snapshot.containers.iter().filter(of_pod).filter_map(ContainerRow::usage_ns).sum();
-    Counters { usage_ns: Some(usage_ns), cfs: Some(row.cfs), ancestor_ns: None }
+    let containers = || snapshot.containers.iter().filter(of_pod);
+    let usage_ns = containers().filter_map(ContainerRow::usage_ns).sum();
+    let period_usec = containers().find_map(|container| container.limit_period_usec);
+    Counters { usage_ns: Some(usage_ns), cfs: Some(row.cfs), period_usec, ancestor_ns: None }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "DENIED", "BY"].map(str::to_owned);
+        let head = ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
         let rows = self.rows.iter().map(|(key, row)| row.cells(key));
-        let lines: Vec<[String; 8]> = std::iter::once(head).chain(rows).collect();
+        let lines: Vec<[String; 9]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: [usize; 8] = std::array::from_fn(width);
+        let widths: [usize; 9] = std::array::from_fn(width);
         for line in &lines {
             let cells = line.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
                 0 | 1 => format!("{cell:<width$}"),
-                7 => cell.clone(),
+                8 => cell.clone(),
                 _ => format!("{cell:>width$}"),
             });
             writeln!(out, "{}", cells.collect::<Vec<_>>().join("  "))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    fn at(second: u64, periods: u64, throttled_periods: u64) -> NodeSnapshot {
+        let cfs = CfsTotals {
+            periods,
+            throttled_periods,
+            throttled_ns: throttled_periods * 70_000_000,
+            ..CfsTotals::default()
+        };
+        let burst = ContainerRow {
+            live: true,
+            cfs: Some(cfs),
+            period_usec: Some(100_000),
+            user_ns: Some(second * 30_000_000),
+            system_ns: Some(0),
+            limit_cores: Some(0.2),
+            ..ContainerRow::default()
+        };
+        NodeSnapshot {
+            taken: Some(UNIX_EPOCH + Duration::from_secs(second)),
+            containers: vec![burst],
+            ..NodeSnapshot::default()
+        }
+    }
+
+    #[test]
+    fn idle_time_lowers_the_throttled_share_of_the_time_and_not_that_of_the_periods() {
+        let mut table = Table::default();
+        // Three active periods in each of ten seconds, of which one is throttled, and two in the last.
+        (0..10).for_each(|second| table.observe(&at(second, 3 * second, second)));
+        table.observe(&at(10, 30, 11));
+        let row = table.to_string().lines().nth(1).unwrap().replace(" %", "%");
+        let cells: Vec<&str> = row.split_whitespace().skip(1).collect();
+        assert_eq!(cells, ["0.03", "0.20", "11%", "20%", "37%", "0.08", "own"], "{row}");
     }
 }
