@@ -23,6 +23,7 @@ impl Pinned {
     pub(super) fn start() -> Self {
         let tree = RealTree::new();
         let container = tree.pod(Qos::Guaranteed, UID).child(ID);
+        container.set_memory_limit_bytes(256 << 20);
         let mut python = container.command("python3");
         python.args(["-c", &format!("print('{READY}', flush=True); input()")]).env("OMP_NUM_THREADS", "4");
         let (python, _) = Running::start(python, |line| line == READY);

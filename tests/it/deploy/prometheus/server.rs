@@ -21,6 +21,15 @@ pub(super) struct Target {
     pub(super) seconds: u32,
 }
 
+/// What the rules' minutes become, for a test.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// The windows of rates.
+    pub(super) window: &'static str,
+    /// How long a condition must hold.
+    pub(super) hold: &'static str,
+}
+
 /// A running Prometheus with our rules; dropping it kills it.
 pub(super) struct Prometheus {
     child: Child,
@@ -30,10 +39,10 @@ pub(super) struct Prometheus {
 
 impl Prometheus {
     /// Starts it with these targets.
-    pub(super) fn start(agents: &[Target]) -> Self {
+    pub(super) fn start(agents: &[Target], pace: Pace) -> Self {
         let (directory, address) = (tempfile::tempdir().unwrap(), free_address());
         for rules in ["recording.yaml", "alerts.yaml"] {
-            fs::write(directory.path().join(rules), in_seconds(&read(&format!("rules/{rules}")))).unwrap();
+            fs::write(directory.path().join(rules), at_pace(&read(&format!("rules/{rules}")), pace)).unwrap();
         }
         fs::write(directory.path().join("prometheus.yaml"), configuration(agents)).unwrap();
         let mut command = Command::new("prometheus");
@@ -57,12 +66,18 @@ impl Prometheus {
     }
 
     fn values(&self, expression: &str) -> Vec<f64> {
+        self.samples(expression).into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// The series of an expression now: labels and value.
+    pub(super) fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
         let (status, body) =
             get(self.address, &format!("/api/v1/query?query={}", percent_encoded(expression))).unwrap();
         assert_eq!(status, 200, "{expression}: {body}\n{}", log(self.directory.path()));
         let answer: Value = serde_json::from_str(&body).unwrap();
         let series = answer["data"]["result"].as_array().unwrap();
-        series.iter().map(|series| series["value"][1].as_str().unwrap().parse().unwrap()).collect()
+        let sample = |series: &Value| (series["metric"].clone(), series["value"][1].as_str().unwrap().parse().unwrap());
+        series.iter().map(sample).collect()
     }
 }
 
@@ -95,10 +110,12 @@ scrape_configs:
     )
 }
 
-/// The rules with their minutes made seconds: the windows shorter, each alert after 20 seconds.
-fn in_seconds(rules: &str) -> String {
-    let shorter = rules.replace("[5m]", "[20s]").replace("[2m]", "[20s]");
-    let lines = shorter.lines().map(|line| if line.starts_with("        for: ") { "        for: 20s" } else { line });
+/// The rules with shorter windows, and each alert after the same time.
+fn at_pace(rules: &str, Pace { window, hold }: Pace) -> String {
+    let window = format!("[{window}]");
+    let shorter = rules.replace("[5m]", &window).replace("[2m]", &window);
+    let hold = format!("        for: {hold}");
+    let lines = shorter.lines().map(|line| if line.starts_with("        for: ") { &hold } else { line });
     lines.map(|line| format!("{line}\n")).collect()
 }
 
