@@ -25,7 +25,8 @@ fn every_link_leads_somewhere() {
     for (page, text) in pages() {
         for link in after(&text, "](", |char| char != ')').filter(|link| !link.starts_with("http")) {
             let (file, section) = link.split_once('#').unwrap_or((link, ""));
-            let file = Path::new(&page).parent().unwrap().join(file);
+            let own = Path::new(&page);
+            let file = if file.is_empty() { own.to_owned() } else { own.parent().unwrap().join(file) };
             let file = file.to_str().unwrap();
             assert!(deploy(file).exists(), "{page}: {link}");
             assert!(section.is_empty() || sections(&read(file)).any(|name| name == section), "{page}: {link}");
