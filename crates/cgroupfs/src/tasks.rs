@@ -55,19 +55,26 @@ impl TaskReader {
     /// read, or ends meanwhile, is left out; so is what the kernel shows as 0, a process of a PID namespace that this one
     /// does not see.
     pub fn threads(&mut self, cgroup: &Path, into: &mut Vec<ThreadId>) {
-        let mut unread = vec![cgroup.to_owned()];
+        // Stays empty, and so costs no allocation, where nothing is nested.
+        let mut unread = Vec::new();
+        self.threads_of(cgroup, &mut unread, into);
         // As many cgroups as threads: a container may nest them without a process in them.
-        for _ in 0..ENTRIES {
+        for _ in 1..ENTRIES {
             let Some(cgroup) = unread.pop() else { return };
-            self.read_pids(&cgroup);
-            for at in 0..self.pids.len() {
-                if into.len() >= ENTRIES {
-                    return;
-                }
-                self.read_tids(self.pids[at], into);
-            }
-            self.nested(&cgroup, &mut unread);
+            self.threads_of(&cgroup, &mut unread, into);
         }
+    }
+
+    /// Appends the threads of one cgroup to `into` and the cgroups in it to `nested`.
+    fn threads_of(&mut self, cgroup: &Path, nested: &mut Vec<PathBuf>, into: &mut Vec<ThreadId>) {
+        self.read_pids(cgroup);
+        for at in 0..self.pids.len() {
+            if into.len() >= ENTRIES {
+                return;
+            }
+            self.read_tids(self.pids[at], into);
+        }
+        self.nested(cgroup, nested);
     }
 
     /// Reads one thread; `None` when it is gone, or the kernel lacks `CONFIG_SCHED_INFO`.

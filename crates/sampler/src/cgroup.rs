@@ -2,26 +2,19 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use cgroupfs::Version;
-use kernel_text::{Bandwidth, CpuPressure, CpuacctStat};
+use kernel_text::{Bandwidth, CpuPressure, CpuStat, CpuacctStat};
 use pods::path::{CgroupPath, Driver, QosClass};
 
 use crate::budget::DescriptorBudget;
 use crate::counter::{Beyond, CpuSplit, HighWater, Mark};
-use crate::files::{FileId, FileSet, Files};
+use crate::files::{FileSet, Files};
 use crate::naming::Look;
-use crate::reading::{Hot, Wanted, Weight};
+use crate::plan::Activity;
+use crate::reading::{LastUsage, TickReading, Value, Weight};
 use crate::series::SeriesId;
-
-/// Once all its counters have stood still for so many ticks, `cpu.stat` can only move together with the usage: a period
-/// that still runs ends within a second, the longest that the kernel allows, and a throttled cgroup counts each period.
-/// Ticks are 100 ms at least.
-const QUIET_TICKS: u64 = 12;
-
-/// By then a runtime has made a container's cgroup in every hierarchy.
-const COMPLETE_AFTER: Duration = Duration::from_secs(5);
+use crate::timing::TIMING;
 
 /// Handle of a cgroup in the sampler's table.
 pub(crate) type CgroupId = usize;
@@ -29,6 +22,8 @@ pub(crate) type CgroupId = usize;
 /// What a cgroup is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// Above a kubelet's top cgroup, the mount's root included: its quota is the pods' too.
+    Above,
     /// The kubelet's top cgroup.
     Root,
     /// The system partition of a kubelet that has one.
@@ -75,7 +70,7 @@ impl Kind {
     /// Ancestors come before descendants: a tick goes through the ranks in order.
     pub(crate) fn rank(&self) -> u8 {
         match self {
-            Self::Root => 0,
+            Self::Above | Self::Root => 0,
             Self::Partition => 1,
             Self::Qos => 2,
             Self::Pod { .. } => 3,
@@ -121,8 +116,6 @@ pub(crate) struct Cgroup {
     pub(crate) inode: u64,
     pub(crate) kind: Kind,
     pub(crate) parent: Option<CgroupId>,
-    /// The tick in which it was found.
-    pub(crate) born: u64,
     /// The walk that last saw it.
     pub(crate) seen: u64,
     /// When it was found.
@@ -135,23 +128,14 @@ pub(crate) struct Cgroup {
     pub(crate) marks: Marks,
     pub(crate) bandwidth: Option<Bandwidth>,
     pub(crate) weight: Option<Weight>,
-    pub(crate) had_quota: bool,
+    /// What its past says about what to read.
+    pub(crate) activity: Activity,
     /// `cpu.stat` tells of bursts.
     pub(crate) has_burst: bool,
-    /// What quotas on it and above it have denied and allow; what its children inherit.
+    /// What quotas on it and above it have throttled and allow; what its children inherit.
     pub(crate) path: PathQuota,
-    /// What it inherited when it was last read.
-    above: PathQuota,
-    /// A quota has denied something since the tick before the last, or this cgroup is about to go.
-    pub(crate) local_is_due: bool,
     /// All CPU time used in it, where it is read.
     usage_ns: Option<u64>,
-    /// Somebody has written to a setting since it was last read.
-    pub(crate) settings_changed: bool,
-    /// The first of the ticks up to now in which nothing has run in it and no counter has moved.
-    quiet_from: Option<u64>,
-    /// The tick in which its slow files were last read.
-    pub(crate) slow_read: Option<u64>,
     /// v1: tells when its first process ends, the last moment at which its counters can be read.
     pub(crate) exit: Option<OwnedFd>,
     /// The kernel says that it is gone.
@@ -161,8 +145,8 @@ pub(crate) struct Cgroup {
 /// Quotas from the top down to one cgroup, itself included.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct PathQuota {
-    /// CPU-nanoseconds denied by the quotas, their own `cpu.stat` added up.
-    pub(crate) denied_ns: u64,
+    /// Throttled time of the quotas, their own `cpu.stat` added up.
+    pub(crate) throttled_ns: u64,
     /// The lowest of them.
     pub(crate) limit: Option<Limit>,
     /// Some of them has, or had, a quota.
@@ -193,14 +177,7 @@ impl Limit {
 }
 
 impl Cgroup {
-    /// `found` in the tick `born`.
-    pub(crate) fn new(
-        relative: Arc<str>,
-        inode: u64,
-        kind: Kind,
-        parent: Option<CgroupId>,
-        (found, born): (Instant, u64),
-    ) -> Self {
+    pub(crate) fn new(relative: Arc<str>, inode: u64, kind: Kind, parent: Option<CgroupId>, found: Instant) -> Self {
         let naming = if kind == Kind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),
@@ -209,7 +186,6 @@ impl Cgroup {
             inode,
             kind,
             parent,
-            born,
             seen: 0,
             found,
             naming,
@@ -218,15 +194,10 @@ impl Cgroup {
             marks: Marks::default(),
             bandwidth: None,
             weight: None,
-            had_quota: false,
+            activity: Activity::new(),
             has_burst: false,
             path: PathQuota::default(),
-            above: PathQuota::default(),
-            local_is_due: true,
             usage_ns: None,
-            settings_changed: true,
-            quiet_from: None,
-            slow_read: None,
             exit: None,
             vanished: false,
         }
@@ -257,66 +228,46 @@ impl Cgroup {
     /// A container that is so new that a file of its usage may still come: a runtime makes its cgroup in one v1
     /// hierarchy after the other.
     pub(crate) fn awaits_usage(&self) -> bool {
-        let is_young = || self.found.elapsed() < COMPLETE_AFTER;
+        let is_young = || self.found.elapsed() < TIMING.complete_after;
         matches!(self.kind, Kind::Container(_)) && self.is_read() && !self.marks.user.is_known() && is_young()
     }
 
-    /// Nothing has run in it since the tick `read`.
-    pub(crate) fn is_still_since(&self, read: u64) -> bool {
-        self.quiet_from.is_some_and(|from| from <= read)
+    /// All its files were there when it was last read.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.activity.is_complete(self.found, &TIMING)
     }
 
-    /// Its counters can only move together with its usage, and those of all below it.
-    pub(crate) fn is_quiet(&self, tick: u64) -> bool {
-        self.quiet_from.is_some_and(|from| tick - from >= QUIET_TICKS)
-    }
-
-    /// Nothing can have changed in it, where the cgroup above it is quiet and hands this down.
-    pub(crate) fn is_settled(&self, above: PathQuota, tick: u64) -> bool {
-        !self.settings_changed && self.above == above && self.is_quiet(tick)
-    }
-
-    /// What is worth reading of it in this tick.
-    pub(crate) fn wanted(&self, above: PathQuota, version: Version, tick: u64) -> Wanted {
-        let is_container = matches!(self.kind, Kind::Container(_));
-        Wanted {
-            cfs: self.had_quota || self.is_unread(),
-            quiet: self.is_quiet(tick),
-            // It moves when a throttle ends, and then the quota that throttled counts, too. Once more in the tick after:
-            // what is read of a pod and then of its container may be before and after that moment.
-            local: is_container && above.had_quota && (self.local_is_due || self.above.denied_ns != above.denied_ns),
-            usage: version == Version::V2 && self.kind.file_set() != FileSet::Bandwidth,
-            usage_before_ns: self.usage_ns,
-            split_at_ns: self.marks.acct.map(|(_, usage_ns)| usage_ns),
-        }
+    /// The usage that the last readings showed.
+    pub(crate) fn last_usage(&self) -> LastUsage {
+        LastUsage { usage_ns: self.usage_ns, split_at_ns: self.marks.acct.map(|(_, usage_ns)| usage_ns) }
     }
 
     /// Takes the reading of a tick in: the gauges as they are, the counters as what they gained.
-    pub(crate) fn take(&mut self, hot: &Hot, above: PathQuota, tick: u64) -> Gains {
-        // What was not read this time is as it was.
-        self.bandwidth = hot.bandwidth.or(self.bandwidth);
-        self.weight = hot.weight.or(self.weight);
+    pub(crate) fn take(&mut self, reading: &TickReading, above: PathQuota, now: Instant) -> Gains {
+        // What was not read this time, or failed, is as it was.
+        self.bandwidth = reading.bandwidth.read().or(self.bandwidth);
+        self.weight = reading.weight.read().or(self.weight);
         let limit = self.bandwidth.and_then(Limit::of);
-        self.has_burst |= hot.stat.nr_bursts.is_some();
-        self.had_quota |= limit.is_some() || hot.stat.nr_periods.is_some_and(|periods| periods > 0);
-        let mut gains = self.marks.advance(hot);
+        let stat = reading.stat.read().unwrap_or_default();
+        self.has_burst |= stat.nr_bursts.is_some();
+        self.activity.had_quota |= limit.is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
+        let mut gains = self.marks.advance(reading);
         let own_ns = gains.throttled_ns.unwrap_or(0);
-        let gained_ns = match hot.local_throttled_ns {
-            Some(local_ns) => self.marks.advance_local(local_ns),
-            None if self.files.has(FileId::CpuStatLocal) => 0,
-            None => self.marks.advance_ancestor(above, own_ns),
+        let gained_ns = match reading.local_throttled_ns {
+            Value::Read(local_ns) => self.marks.advance_local(local_ns),
+            Value::NotRead | Value::Failed => 0,
+            Value::Absent => self.marks.advance_ancestor(above, own_ns),
         };
         gains.ancestor_ns = above.had_quota.then_some(gained_ns);
-        self.local_is_due = own_ns > 0 || self.above.denied_ns != above.denied_ns;
-        let usage_ns = hot.usage_ns();
+        self.activity.throttle_due = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
+        let usage_ns = reading.usage_ns();
         let has_run = usage_ns.is_none() || usage_ns != std::mem::replace(&mut self.usage_ns, usage_ns);
-        let first_quiet = self.quiet_from.unwrap_or(tick);
-        self.quiet_from = (!has_run && gains.are_none()).then_some(first_quiet);
-        self.above = above;
+        self.activity.note(now, has_run || !gains.are_none());
+        self.activity.above = above;
         self.path = PathQuota {
-            denied_ns: above.denied_ns + self.marks.own_denied_ns,
+            throttled_ns: above.throttled_ns + self.marks.own_throttled_ns,
             limit: Limit::lowest(limit, above.limit),
-            had_quota: above.had_quota || self.had_quota,
+            had_quota: above.had_quota || self.activity.had_quota,
         };
         gains
     }
@@ -342,7 +293,7 @@ pub(crate) struct Marks {
     /// Where the ancestors' own counts stood when this cgroup was last read.
     ancestors: Option<u64>,
     beyond: Beyond,
-    own_denied_ns: u64,
+    own_throttled_ns: u64,
 }
 
 /// What the counters gained since the reading before.
@@ -369,31 +320,33 @@ impl Gains {
 }
 
 impl Marks {
-    fn advance(&mut self, hot: &Hot) -> Gains {
+    fn advance(&mut self, reading: &TickReading) -> Gains {
         let first = !std::mem::replace(&mut self.seen, true);
-        let (user, system) = self.usage(hot);
+        let stat = &reading.stat.read().unwrap_or_default();
+        let (user, system) = self.usage(reading, stat);
         let mut gain = |mark: fn(&mut Self) -> &mut Mark, value: Option<u64>| value.map(|now| mark(self).advance(now));
         let gains = Gains {
             first,
             user_ns: gain(|marks| &mut marks.user, user),
             system_ns: gain(|marks| &mut marks.system, system),
-            periods: gain(|marks| &mut marks.periods, hot.stat.nr_periods),
-            throttled_periods: gain(|marks| &mut marks.throttled_periods, hot.stat.nr_throttled),
-            throttled_ns: gain(|marks| &mut marks.throttled, hot.stat.throttled_ns),
-            burst_periods: gain(|marks| &mut marks.bursts, hot.stat.nr_bursts),
-            burst_ns: gain(|marks| &mut marks.burst, hot.stat.burst_ns),
+            periods: gain(|marks| &mut marks.periods, stat.nr_periods),
+            throttled_periods: gain(|marks| &mut marks.throttled_periods, stat.nr_throttled),
+            throttled_ns: gain(|marks| &mut marks.throttled, stat.throttled_ns),
+            burst_periods: gain(|marks| &mut marks.bursts, stat.nr_bursts),
+            burst_ns: gain(|marks| &mut marks.burst, stat.burst_ns),
             ancestor_ns: None,
         };
-        self.own_denied_ns += gains.throttled_ns.unwrap_or(0);
+        self.own_throttled_ns += gains.throttled_ns.unwrap_or(0);
         gains
     }
 
     /// (user, system) time whose sum is the kernel's usage: v1 counts the parts in ticks, v2 cuts each to microseconds.
-    fn usage(&mut self, hot: &Hot) -> (Option<u64>, Option<u64>) {
-        self.acct = hot.acct.zip(hot.acct_usage_ns).or(self.acct);
+    fn usage(&mut self, reading: &TickReading, stat: &CpuStat) -> (Option<u64>, Option<u64>) {
+        let usage_ns = reading.acct_usage_ns.read();
+        self.acct = reading.acct.read().zip(usage_ns).or(self.acct);
         let acct = self.acct.map(|(acct, _)| acct);
-        let v1 = || Some((hot.acct_usage_ns?, acct?.user_ticks?, acct?.system_ticks?));
-        let v2 = || Some((hot.stat.usage_ns?, hot.stat.user_ns?, hot.stat.system_ns?));
+        let v1 = || Some((usage_ns?, acct?.user_ticks?, acct?.system_ticks?));
+        let v2 = || Some((stat.usage_ns?, stat.user_ns?, stat.system_ns?));
         match v1().or_else(v2) {
             Some((usage_ns, user, system)) => {
                 let (user_ns, system_ns) = self.split.split(usage_ns, user, system);
@@ -403,7 +356,7 @@ impl Marks {
         }
     }
 
-    /// What the ancestors' quotas denied this cgroup: `cpu.stat.local` less its own count.
+    /// What the ancestors' quotas throttled this cgroup: `cpu.stat.local` less its own count.
     fn advance_local(&mut self, local_ns: u64) -> u64 {
         // Not read where it is quiet, and then as it was; nor where it never had a quota: then it counts nothing.
         let own = self.throttled.last().unwrap_or(0);
@@ -413,8 +366,8 @@ impl Marks {
     /// The same where the kernel has no `cpu.stat.local`: what the ancestors' own counts gained while it lived, beyond
     /// what its own count did.
     fn advance_ancestor(&mut self, above: PathQuota, own_gained_ns: u64) -> u64 {
-        let before = self.ancestors.replace(above.denied_ns).unwrap_or(above.denied_ns);
-        self.beyond.advance(own_gained_ns, above.denied_ns - before)
+        let before = self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
+        self.beyond.advance(own_gained_ns, above.throttled_ns - before)
     }
 
     /// What pressure gained: (some, full).
@@ -439,13 +392,14 @@ mod tests {
     fn gained(readings: &[(u64, [u64; 2])]) -> Vec<(u64, u64, bool)> {
         let key =
             ContainerKey { uid: "uid".into(), id: "id".into(), qos: QosClass::Burstable, driver: Driver::Cgroupfs };
-        let mut cgroup = Cgroup::new("kubepods".into(), 1, Kind::Container(key), None, (Instant::now(), 1));
+        let mut cgroup = Cgroup::new("kubepods".into(), 1, Kind::Container(key), None, Instant::now());
         let above = PathQuota::default();
-        let gained = (1..).zip(readings).map(|(tick, &(usage_ns, [user, system]))| {
-            let is_split = cgroup.wanted(above, Version::V1, tick).splits(usage_ns);
+        let gained = readings.iter().map(|&(usage_ns, [user, system])| {
+            let is_split = cgroup.last_usage().splits(usage_ns);
             let acct = CpuacctStat { user_ticks: Some(user), system_ticks: Some(system) };
-            let hot = Hot { acct_usage_ns: Some(usage_ns), acct: is_split.then_some(acct), ..Hot::default() };
-            let gains = cgroup.take(&hot, above, tick);
+            let acct = if is_split { Value::Read(acct) } else { Value::NotRead };
+            let reading = TickReading { acct_usage_ns: Value::Read(usage_ns), acct, ..TickReading::default() };
+            let gains = cgroup.take(&reading, above, Instant::now());
             (gains.user_ns.unwrap(), gains.system_ns.unwrap(), is_split)
         });
         gained.collect()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use cgroupfs::{Hierarchy, KeptFile, Version, is_vanished};
 
 use crate::budget::{DescriptorBudget, Rhythm};
+use crate::reading::Value;
 
 /// A file by what it says, whatever its name on this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +212,7 @@ impl Files {
         self.slots.iter().any(|slot| matches!(slot, Slot::Unkept))
     }
 
-    /// Reads one file; `None` when it is not there, or need not be read.
+    /// Reads one file.
     ///
     /// # Errors
     /// What the kernel says.
@@ -220,22 +221,20 @@ impl Files {
         id: FileId,
         place: Place<'_>,
         buffer: &'a mut Vec<u8>,
-    ) -> Option<io::Result<&'a [u8]>> {
-        if id.is_setting() && !place.settings {
-            return None;
+    ) -> io::Result<Value<&'a [u8]>> {
+        let slot = &self.slots[id as usize];
+        match slot {
+            Slot::Absent => return Ok(Value::Absent),
+            _ if id.is_setting() && !place.settings => return Ok(Value::NotRead),
+            Slot::Kept(file) => return file.read(buffer).map(Value::Read),
+            Slot::Unkept => {}
         }
-        match &self.slots[id as usize] {
-            Slot::Absent => None,
-            Slot::Kept(file) => Some(file.read(buffer)),
-            Slot::Unkept => {
-                let (directory, name) = place.of(id)?;
-                let file = match KeptFile::open(&directory, name) {
-                    Ok(file) => file?,
-                    Err(cgroupfs::Error::Io { source, .. }) => return Some(Err(source)),
-                    Err(_) => return None,
-                };
-                Some(file.read(buffer))
-            }
+        let Some((directory, name)) = place.of(id) else { return Ok(Value::Absent) };
+        match KeptFile::open(&directory, name) {
+            Ok(Some(file)) => file.read(buffer).map(Value::Read),
+            Ok(None) => Ok(Value::Absent),
+            Err(cgroupfs::Error::Io { source, .. }) => Err(source),
+            Err(other) => Err(io::Error::other(other)),
         }
     }
 }

@@ -3,6 +3,39 @@
 use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64, shares_to_weight, weight_to_shares};
 
 use crate::files::{FileId, Files, Place, ReadErrors};
+use crate::plan::{ReadPlan, StatRead};
+
+/// What a read of a file gave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Value<T> {
+    /// This kernel, or this cgroup, has no such file.
+    Absent,
+    /// It was not worth a read: it is as it was.
+    #[default]
+    NotRead,
+    /// The read or the parse failed, and was counted: what it says now is unknown.
+    Failed,
+    Read(T),
+}
+
+impl<T> Value<T> {
+    /// What was read, if it was.
+    pub(crate) fn read(self) -> Option<T> {
+        match self {
+            Self::Read(value) => Some(value),
+            Self::Absent | Self::NotRead | Self::Failed => None,
+        }
+    }
+
+    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Value<U> {
+        match self {
+            Self::Absent => Value::Absent,
+            Self::NotRead => Value::NotRead,
+            Self::Failed => Value::Failed,
+            Self::Read(value) => Value::Read(map(value)),
+        }
+    }
+}
 
 /// Parses the text of a file, counting what fails.
 pub(crate) struct Reader<'a> {
@@ -15,33 +48,40 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads and parses one file; `None` when it is not there, or fails (counted).
-    pub(crate) fn get<T>(&mut self, id: FileId, parse: impl FnOnce(&[u8]) -> Result<T, ParseError>) -> Option<T> {
-        let text = match self.files.read(id, self.place, self.buffer)? {
+    /// Reads and parses one file, counting what fails.
+    pub(crate) fn get<T>(&mut self, id: FileId, parse: impl FnOnce(&[u8]) -> Result<T, ParseError>) -> Value<T> {
+        let text = match self.files.read(id, self.place, self.buffer) {
             Ok(text) => text,
             Err(error) => {
                 self.vanished |= self.errors.count(&error);
-                return None;
+                return Value::Failed;
             }
         };
-        let parsed = parse(text);
-        self.errors.parse += u64::from(parsed.is_err());
-        parsed.ok()
+        match text.map(parse) {
+            Value::Read(Ok(value)) => Value::Read(value),
+            Value::Read(Err(_)) => {
+                self.errors.parse += 1;
+                Value::Failed
+            }
+            Value::Absent => Value::Absent,
+            Value::NotRead => Value::NotRead,
+            Value::Failed => Value::Failed,
+        }
     }
 }
 
 /// What is read at every tick.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Hot {
-    pub(crate) stat: CpuStat,
+pub(crate) struct TickReading {
+    pub(crate) stat: Value<CpuStat>,
     /// Throttled by any quota, the ancestors' included (`cpu.stat.local`).
-    pub(crate) local_throttled_ns: Option<u64>,
+    pub(crate) local_throttled_ns: Value<u64>,
     /// v1: `cpuacct.usage`.
-    pub(crate) acct_usage_ns: Option<u64>,
+    pub(crate) acct_usage_ns: Value<u64>,
     /// v1: `cpuacct.stat`.
-    pub(crate) acct: Option<CpuacctStat>,
-    pub(crate) bandwidth: Option<Bandwidth>,
-    pub(crate) weight: Option<Weight>,
+    pub(crate) acct: Value<CpuacctStat>,
+    pub(crate) bandwidth: Value<Bandwidth>,
+    pub(crate) weight: Value<Weight>,
 }
 
 /// A cgroup's share of contended CPUs, in the unit that its kernel uses.
@@ -71,19 +111,10 @@ impl Weight {
     }
 }
 
-/// What a cgroup's past says about which files are worth a read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
-    /// It has, or had, a quota, or was never read.
-    pub(crate) cfs: bool,
-    /// Nothing of it has counted for a while.
-    pub(crate) quiet: bool,
-    /// What quotas above it have denied it may have grown.
-    pub(crate) local: bool,
-    /// `cpu.stat` also holds the usage: a container or a pod on v2.
-    pub(crate) usage: bool,
-    /// Its usage when it was last read.
-    pub(crate) usage_before_ns: Option<u64>,
+/// The usage that the last readings of a cgroup showed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LastUsage {
+    pub(crate) usage_ns: Option<u64>,
     /// v1: its usage when `cpuacct.stat` was last read.
     pub(crate) split_at_ns: Option<u64>,
 }
@@ -91,52 +122,76 @@ pub(crate) struct Wanted {
 /// The unit of `cpuacct.stat`, USER_HZ: less than that is nothing new to it.
 const CLOCK_TICK_NS: u64 = 10_000_000;
 
-impl Wanted {
-    /// This usage is worth being split anew into user and system time.
-    pub(crate) fn splits(&self, usage_ns: u64) -> bool {
+impl LastUsage {
+    /// This usage is worth being split into user and system time by a fresh reading.
+    pub(crate) fn splits(self, usage_ns: u64) -> bool {
         self.split_at_ns.is_none_or(|at| usage_ns < at || usage_ns - at >= CLOCK_TICK_NS)
     }
 }
 
-impl Hot {
+impl TickReading {
     /// All CPU time that the cgroup and everything in it has used.
     pub(crate) fn usage_ns(&self) -> Option<u64> {
-        self.acct_usage_ns.or(self.stat.usage_ns)
+        self.acct_usage_ns.read().or_else(|| self.stat.read()?.usage_ns)
     }
 
-    /// Reads the hot files. Where there never was a quota `cpu.stat` counts nothing, and is not read for that.
-    pub(crate) fn read(reader: &mut Reader<'_>, wanted: Wanted) -> Self {
+    /// Reads what the plan says.
+    pub(crate) fn read(reader: &mut Reader<'_>, plan: &ReadPlan, last: LastUsage) -> Self {
         let bandwidth = bandwidth(reader);
-        let has_quota = bandwidth.is_some_and(|bandwidth| bandwidth.quota != Quota::Max);
+        let has_quota = bandwidth.read().is_some_and(|bandwidth| bandwidth.quota != Quota::Max);
         // `local` before `stat`: it holds `own`, so a throttle that is credited between the two can only make the
         // ancestors' part smaller, and the next reading mends it.
-        let local = wanted.local.then(|| reader.get(FileId::CpuStatLocal, CpuStat::parse)).flatten();
+        let local = match plan.local || !reader.files.has(FileId::CpuStatLocal) {
+            true => reader.get(FileId::CpuStatLocal, CpuStat::parse),
+            false => Value::NotRead,
+        };
         let usage = reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text));
-        let has_run = usage.is_none_or(|usage| wanted.usage_before_ns != Some(usage));
-        let is_split = usage.is_some_and(|usage| wanted.splits(usage));
-        let stat = wanted.usage || (wanted.cfs || has_quota) && (has_run || !wanted.quiet);
+        let has_run = usage.read().is_none_or(|usage| last.usage_ns != Some(usage));
+        let is_stat_read = match plan.stat {
+            StatRead::Always => true,
+            StatRead::IfRun => has_run,
+            StatRead::IfQuota => has_quota,
+        };
+        let is_split = usage.read().is_some_and(|usage| last.splits(usage));
         Self {
-            local_throttled_ns: local.and_then(|local| local.throttled_ns),
-            stat: stat.then(|| reader.get(FileId::CpuStat, CpuStat::parse)).flatten().unwrap_or_default(),
+            local_throttled_ns: match local.map(|local| local.throttled_ns) {
+                Value::Read(throttled_ns) => throttled_ns.map_or(Value::Absent, Value::Read),
+                Value::Absent => Value::Absent,
+                Value::NotRead => Value::NotRead,
+                Value::Failed => Value::Failed,
+            },
+            stat: if is_stat_read { reader.get(FileId::CpuStat, CpuStat::parse) } else { Value::NotRead },
             acct_usage_ns: usage,
-            acct: is_split.then(|| reader.get(FileId::AcctStat, CpuacctStat::parse)).flatten(),
+            acct: if is_split { reader.get(FileId::AcctStat, CpuacctStat::parse) } else { Value::NotRead },
             bandwidth,
             weight: weight(reader),
         }
     }
 }
 
-fn bandwidth(reader: &mut Reader<'_>) -> Option<Bandwidth> {
-    if let Some(bandwidth) = reader.get(FileId::CpuMax, Bandwidth::parse_v2) {
-        return Some(bandwidth);
+fn bandwidth(reader: &mut Reader<'_>) -> Value<Bandwidth> {
+    match reader.get(FileId::CpuMax, Bandwidth::parse_v2) {
+        Value::Absent => bandwidth_v1(reader),
+        v2 => v2,
     }
-    let quota = reader.get(FileId::CfsQuota, Quota::parse_v1)?;
-    let period_usec = reader.get(FileId::CfsPeriod, |text| parse_u64("cpu.cfs_period_us", text))?;
-    (period_usec > 0).then_some(Bandwidth { quota, period_usec })
 }
 
-fn weight(reader: &mut Reader<'_>) -> Option<Weight> {
+fn bandwidth_v1(reader: &mut Reader<'_>) -> Value<Bandwidth> {
+    let quota = match reader.get(FileId::CfsQuota, Quota::parse_v1) {
+        Value::Read(quota) => quota,
+        other => return other.map(|quota| Bandwidth { quota, period_usec: 0 }),
+    };
+    match reader.get(FileId::CfsPeriod, |text| parse_u64("cpu.cfs_period_us", text)) {
+        // A period of 0 is no text of a kernel's.
+        Value::Read(0) => Value::Failed,
+        period => period.map(|period_usec| Bandwidth { quota, period_usec }),
+    }
+}
+
+fn weight(reader: &mut Reader<'_>) -> Value<Weight> {
     let number = |text: &[u8]| parse_u64("cpu.weight", text);
-    let weight = reader.get(FileId::CpuWeight, number).map(Weight::Weight);
-    weight.or_else(|| reader.get(FileId::CpuShares, number).map(Weight::Shares))
+    match reader.get(FileId::CpuWeight, number) {
+        Value::Absent => reader.get(FileId::CpuShares, number).map(Weight::Shares),
+        v2 => v2.map(Weight::Weight),
+    }
 }

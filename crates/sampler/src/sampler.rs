@@ -23,6 +23,7 @@ use crate::features;
 use crate::files::ReadErrors;
 use crate::governor::Governor;
 use crate::naming::PodNames;
+use crate::plan::Clock;
 use crate::probe::NodeProbe;
 use crate::publish::{Published, Publisher};
 use crate::series::{ContainerSeries, PodSeries, Table};
@@ -33,10 +34,6 @@ use crate::tree::Tree;
 use crate::waits::WaitsSlot;
 use crate::wake::{Cause, Wake};
 use names::ExitedUnnamed;
-
-/// Ticks in which a new cgroup's missing files are looked for again: runtimes make a container's cgroup in one v1
-/// hierarchy after the other.
-const YOUNG_TICKS: u64 = 3;
 
 /// Polling interval while a new cgroup has no name or no usage yet.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
@@ -74,6 +71,7 @@ pub struct Sampler {
     reconcile_interval: Duration,
     tasks: TaskScan,
     tree: Tree,
+    clock: Clock,
     wake: Wake,
     causes: Vec<Cause>,
     probe: NodeProbe,
@@ -113,6 +111,7 @@ impl Sampler {
     pub fn new(config: SamplerConfig, names: Box<dyn PodNames>) -> io::Result<Self> {
         let SamplerConfig { hierarchy, kubepods, proc_root, sys_root, descriptors, .. } = config;
         let probe = NodeProbe::new(&proc_root, &sys_root, &hierarchy);
+        let clock = Clock::new(Instant::now(), hierarchy.version);
         let tree = Tree::new(hierarchy, kubepods, descriptors);
         let wake = Wake::new()?;
         if let Some(watch) = tree.watch() {
@@ -125,6 +124,7 @@ impl Sampler {
             reconcile_interval: config.reconcile_interval,
             tasks: TaskScan::new(&proc_root),
             tree,
+            clock,
             proc_root,
             wake,
             causes: Vec::new(),
@@ -227,6 +227,7 @@ impl Sampler {
         let began = Instant::now();
         self.tree.tick += 1;
         self.tree.now = now;
+        self.clock.advance(now);
         self.attend();
         let due = self.walked.is_none_or(|walked| now.duration_since(walked) >= self.reconcile_interval);
         if due || self.tree.must_walk() {
@@ -241,7 +242,7 @@ impl Sampler {
         self.read_all();
         self.awaits_news |= self.awaits_usage();
         self.read_slow_round();
-        self.scan_tasks(now);
+        self.scan_tasks();
         self.close_windows(now);
         self.govern(now);
         if self.walked == Some(now) || self.features.len() <= 1 {

@@ -10,7 +10,6 @@ use cgroupfs::{TaskReader, ThreadId};
 use crate::cgroup::CgroupId;
 use crate::contention::Delays;
 use crate::series::add;
-use crate::slow::{LATE_ROUNDS, ROUND};
 use crate::snapshot::ContainerRow;
 
 /// Part of the interval that a tick's threads may take: 0.5 ms at one second, 0.05 % of a core.
@@ -22,16 +21,9 @@ const MOST_THREADS: usize = cgroupfs::bounded::ENTRIES - 1;
 #[derive(Debug)]
 pub(crate) struct TaskScan {
     reader: TaskReader,
-    containers: HashMap<CgroupId, Scanned>,
+    containers: HashMap<CgroupId, Delays>,
     threads: Vec<ThreadId>,
     cost: ScanCost,
-}
-
-#[derive(Debug, Default)]
-struct Scanned {
-    delays: Delays,
-    /// When it was last looked at, and in which tick.
-    last: Option<(Instant, u64)>,
 }
 
 /// What the scans have cost since the start.
@@ -74,20 +66,10 @@ impl TaskScan {
         self.containers.remove(&id);
     }
 
-    /// A container is due when its last look is a round ago, or some rounds if it is still since that tick.
-    pub(crate) fn is_due(&self, id: CgroupId, now: Instant, is_still_since: impl Fn(u64) -> bool) -> bool {
-        let last = self.containers.get(&id).and_then(|scanned| scanned.last);
-        last.is_none_or(|(last, tick)| {
-            let round = if is_still_since(tick) { ROUND * LATE_ROUNDS } else { ROUND };
-            now.duration_since(last) >= round
-        })
-    }
-
-    /// Looks at all threads of a container, at this time and in this tick.
-    pub(crate) fn scan(&mut self, id: CgroupId, when: (Instant, u64), directory: &Path, row: &mut ContainerRow) {
+    /// Looks at all threads of a container.
+    pub(crate) fn scan(&mut self, id: CgroupId, directory: &Path, row: &mut ContainerRow) {
         let began = Instant::now();
-        let scanned = self.containers.entry(id).or_default();
-        scanned.last = Some(when);
+        let delays = self.containers.entry(id).or_default();
         let threads = &mut self.threads;
         threads.clear();
         self.reader.threads(directory, threads);
@@ -97,7 +79,7 @@ impl TaskScan {
         row.runnable_threads = None;
         if !threads.is_empty() && threads.len() <= MOST_THREADS {
             let denied_ns = row.cfs.map_or(0, |cfs| cfs.throttled_ns) + row.throttled_ancestor_ns.unwrap_or(0);
-            let mut look = scanned.delays.look();
+            let mut look = delays.look();
             let (mut runnable, mut read) = (0, 0);
             for &mut thread in threads {
                 let Some(task) = self.reader.task(thread) else { continue };

@@ -27,6 +27,8 @@ pub(crate) struct Tree {
     tops: Tops,
     pub(crate) cgroups: Slab<Cgroup>,
     by_path: HashMap<Arc<str>, CgroupId>,
+    /// The cgroups above the tops, ancestors before descendants. They are in no other index.
+    pub(crate) above: Vec<CgroupId>,
     watch: Option<TreeWatch>,
     /// Why there is no inotify, or why some of it is missing.
     pub(crate) watch_error: Option<String>,
@@ -43,7 +45,7 @@ pub(crate) struct Tree {
     walk: u64,
     /// Some directory could not be listed in the present walk, though it is there.
     walk_incomplete: bool,
-    /// Number of the present tick, for [`Cgroup::born`].
+    /// Number of the present tick.
     pub(crate) tick: u64,
     /// The present time, for [`Cgroup::found`].
     pub(crate) now: Instant,
@@ -63,6 +65,7 @@ impl Tree {
             tops: Tops::default(),
             cgroups: Slab::new(),
             by_path: HashMap::new(),
+            above: Vec::new(),
             watch,
             watch_error,
             budget,
@@ -118,8 +121,8 @@ impl Tree {
             TreeEvent::Overflow => self.overflowed = true,
             TreeEvent::Populated(path) => self.populated.extend(self.id_of(&path)),
             TreeEvent::Set(path) => {
-                if let Some(id) = self.id_of(&path) {
-                    self.cgroups[id].settings_changed = true;
+                if let Some(id) = self.id_of(&path).or_else(|| self.above_at(self.relative(&path)?)) {
+                    self.cgroups[id].activity.settings_written = true;
                 }
             }
             TreeEvent::Removed(path) => {
@@ -155,12 +158,14 @@ impl Tree {
     /// Walks the whole tree: adds what is new, removes what is gone, replaces what has another inode.
     pub(crate) fn walk(&mut self, errors: &mut ReadErrors) {
         if std::mem::take(&mut self.overflowed) {
-            self.cgroups.iter_mut().for_each(|(_, cgroup)| cgroup.settings_changed = true);
+            self.cgroups.iter_mut().for_each(|(_, cgroup)| cgroup.activity.settings_written = true);
         }
         self.walk_incomplete = false;
         self.top_appeared = false;
         self.walk += 1;
-        for top in self.tops() {
+        let tops = self.tops();
+        self.drop_above(&tops);
+        for top in tops {
             let Ok(inode) = cgroupfs::inode(&self.absolute(&top)) else { continue };
             match self.by_path.get(top.as_str()).copied() {
                 Some(id) if self.cgroups[id].inode == inode => {
@@ -169,9 +174,9 @@ impl Tree {
                 }
                 Some(id) => {
                     self.remove(id);
-                    self.add(&top, inode, Kind::Root, None, errors);
+                    self.add_top(&top, inode, errors);
                 }
-                None => self.add(&top, inode, Kind::Root, None, errors),
+                None => self.add_top(&top, inode, errors),
             }
         }
         self.drop_unseen();
@@ -269,21 +274,60 @@ impl Tree {
     }
 
     fn top_of(&self, mut id: CgroupId) -> CgroupId {
-        while let Some(parent) = self.cgroups[id].parent {
+        while let Some(parent) = self.cgroups[id].parent.filter(|_| self.cgroups[id].kind != Kind::Root) {
             id = parent;
         }
         id
     }
 
+    fn add_top(&mut self, top: &str, inode: u64, errors: &mut ReadErrors) {
+        let above = self.add_above(top);
+        self.add(top, inode, Kind::Root, above, errors);
+    }
+
+    fn above_at(&self, relative: &str) -> Option<CgroupId> {
+        self.above.iter().copied().find(|&id| *self.cgroups[id].relative == *relative)
+    }
+
+    /// Makes the visible cgroups above a top known, from the mount's root down; gives the lowest.
+    fn add_above(&mut self, top: &str) -> Option<CgroupId> {
+        let mut parent = None;
+        for relative in ancestors(top) {
+            parent = self.above_at(relative).or_else(|| {
+                let path = self.absolute(relative);
+                let inode = cgroupfs::inode(&path).ok()?;
+                let id = self.cgroups.insert(Cgroup::new(relative.into(), inode, Kind::Above, parent, self.now));
+                self.above.push(id);
+                // Writes to its quota; the same mask as for a directory in which a top may come back.
+                let result = self.watch.as_mut().map_or(Ok(()), |watch| watch.watch(&path));
+                self.note_watch(result);
+                Some(id)
+            });
+        }
+        parent
+    }
+
+    /// Forgets what is above no top any more, or was replaced, with the tops below it.
+    fn drop_above(&mut self, tops: &[String]) {
+        for id in self.above.clone() {
+            let Some(cgroup) = self.cgroups.get(id) else { continue };
+            let is_needed = tops.iter().any(|top| ancestors(top).any(|above| above == &*cgroup.relative));
+            let is_same = cgroupfs::inode(&self.absolute(&cgroup.relative)).is_ok_and(|inode| inode == cgroup.inode);
+            if !is_needed || !is_same {
+                self.remove(id);
+            }
+        }
+    }
+
     fn add(&mut self, relative: &str, inode: u64, kind: Kind, parent: Option<CgroupId>, errors: &mut ReadErrors) {
-        let has_children = kind.has_children();
-        let mut cgroup = Cgroup::new(relative.into(), inode, kind, parent, (self.now, self.tick));
+        let (has_children, is_top) = (kind.has_children(), kind == Kind::Root);
+        let mut cgroup = Cgroup::new(relative.into(), inode, kind, parent, self.now);
         cgroup.seen = self.walk;
         let id = self.cgroups.insert(cgroup);
         self.by_path.insert(Arc::clone(&self.cgroups[id].relative), id);
         self.added.push(id);
         self.watch_cgroup(relative, has_children);
-        if parent.is_none() {
+        if is_top {
             self.watch_beside(relative);
         }
         if has_children {
@@ -345,6 +389,11 @@ impl Tree {
             children.into_iter().for_each(|child| self.remove(child));
         }
         let mut cgroup = self.cgroups.remove(id);
+        if cgroup.kind == Kind::Above {
+            // The watch stays: a top may come back below it.
+            self.above.retain(|&above| above != id);
+            return cgroup.close_files(&mut self.budget);
+        }
         self.by_path.remove(&cgroup.relative);
         self.added.retain(|&added| added != id);
         self.populated.retain(|&populated| populated != id);
@@ -369,6 +418,12 @@ impl Tree {
             }
         }
     }
+}
+
+/// What is above a top, from the mount's root down: `""`, `docker`, `docker/0123` for `docker/0123/kubepods`.
+fn ancestors(top: &str) -> impl Iterator<Item = &str> {
+    let parents = top.match_indices('/').map(|(slash, _)| &top[..slash]);
+    std::iter::once("").chain(parents.filter(|parent| !parent.is_empty()))
 }
 
 /// Says which of several cgroups called kubepods are read, where there is a choice.

@@ -6,8 +6,13 @@
 mod support;
 
 use std::fs;
+use std::time::{Duration, Instant};
 
-use support::Node;
+use cgroupfs::Hierarchy;
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use support::{NoNames, Node};
+
+const POD: &str = "kubelet/kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 
 /// Limit in cores and the period of the quota behind it, of each container.
 fn limits(node: &Node) -> Vec<(Option<f64>, Option<u64>)> {
@@ -25,4 +30,56 @@ fn the_period_is_that_of_the_lowest_quota() {
     node.tick();
     let expected = [(0.1, 10_000), (0.1, 10_000), (0.2, 100_000), (0.2, 10_000)];
     assert_eq!(limits(&node), expected.map(|(cores, usec)| (Some(cores), Some(usec))));
+}
+
+/// A node in a container, as kind's are, with a quota on the cgroup above the kubelet's and none on the mount's root.
+fn nested() -> (tempfile::TempDir, Sampler) {
+    let root = tempfile::tempdir().unwrap();
+    let write = |directory: &str, files: &[(&str, &str)]| {
+        fs::create_dir_all(root.path().join(directory)).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(root.path().join(directory).join(name), text).unwrap());
+    };
+    write("", &[("cgroup.controllers", "cpu\n")]);
+    let stat = "usage_usec 9\nuser_usec 9\nsystem_usec 0\nnr_periods 5\nnr_throttled 2\nthrottled_usec";
+    write("docker/0123", &[("cpu.max", "150000 50000\n"), ("cpu.stat", &format!("{stat} 7000\n"))]);
+    write(&format!("docker/0123/{POD}"), &[("cpu.stat", "usage_usec 9\nuser_usec 9\nsystem_usec 0\n")]);
+    let container = format!("docker/0123/{POD}/{:064x}", 1);
+    write(&container, &[("cpu.max", "400000 100000\n"), ("cpu.stat", &format!("{stat} 0\n"))]);
+    let config = SamplerConfig {
+        hierarchy: Hierarchy::detect(root.path()).unwrap(),
+        kubepods: Vec::new(),
+        proc_root: root.path().into(),
+        sys_root: root.path().into(),
+        interval: Duration::from_secs(1),
+        cpu_budget_cores: f64::MAX,
+        reconcile_interval: Duration::from_secs(1_000_000),
+        descriptors: DescriptorBudget::from_limit(4096),
+    };
+    (root, Sampler::new(config, Box::new(NoNames::default())).unwrap())
+}
+
+#[test]
+fn a_quota_above_kubepods_limits_and_throttles_as_an_ancestor() {
+    for local in [None, Some("throttled_usec 7000\n")] {
+        let (root, mut sampler) = nested();
+        let container = root.path().join(format!("docker/0123/{POD}/{:064x}", 1));
+        if let Some(local) = local {
+            fs::write(container.join("cpu.stat.local"), local).unwrap();
+        }
+        let start = Instant::now();
+        let mut row = |second| {
+            sampler.tick(start + Duration::from_secs(second));
+            let latest = sampler.published().latest();
+            let row = &latest.containers[0];
+            (row.limit_cores, row.limit_period_usec, row.throttled_ancestor_ns)
+        };
+        assert_eq!(row(0), (Some(3.0), Some(50_000), Some(7_000_000)), "cpu.stat.local: {local:?}");
+        // The mount's root is visible where the node has a cgroup namespace of its own.
+        fs::write(root.path().join("cpu.max"), "100000 100000\n").unwrap();
+        assert_eq!(row(1), (Some(1.0), Some(100_000), Some(7_000_000)), "a quota that comes later");
+        fs::write(root.path().join("docker/0123/cpu.max"), "25000 50000\n").unwrap();
+        for second in 2..20 {
+            assert_eq!(row(second).0, Some(0.5), "one that is lowered");
+        }
+    }
 }

@@ -78,6 +78,27 @@ fn a_quota_of_the_pod_alone_shows_on_the_container_as_an_ancestors() {
 }
 
 #[test]
+fn a_quota_above_kubepods_shows_on_the_container_as_an_ancestors() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    container.set_quota_usec(80_000, 100_000);
+    let agent = Agent::on(&tree, &[]);
+    agent.after_ticks(1);
+    // After the agent has started: the change is seen at once.
+    tree.above().set_quota_usec(10_000, 50_000);
+    let spinner = container.spawn(&Workload::Spin { threads: 1 });
+    agent.after_ticks(4);
+    drop(spinner);
+    let page = agent.after_ticks(2);
+    let truth = throttled_ns(tree.above());
+    assert!(truth > 1_000_000_000, "{truth}");
+    let value = |name: &str| page.value(&format!("cpuwarden_container_{name}"), &[("container", ID)]);
+    assert_eq!((value("cpu_limit_cores"), value("cfs_period_seconds")), (Some(0.2), Some(0.05)));
+    let of = |origin| page.nanoseconds(THROTTLED_SECONDS, &[("container", ID), ("origin", origin)]);
+    assert_eq!((of("own"), of("ancestor")), (Some(0), Some(truth)));
+}
+
+#[test]
 fn a_pod_removed_mid_run_costs_no_tick_and_leaves_no_series() {
     let tree = RealTree::new();
     let staying = tree.pod(Qos::Burstable, UID).child(ID);

@@ -43,6 +43,11 @@ impl RealTree {
         tree
     }
 
+    /// The cgroup above the kubelet's top cgroup, as the node's own is in kind.
+    pub(crate) fn above(&self) -> &Cgroup {
+        &self.root
+    }
+
     /// The kubelet's top cgroup.
     pub(crate) fn kubepods(&self) -> &Cgroup {
         &self.kubepods

@@ -92,8 +92,8 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
         "cpuwarden_container_cpu_limit_cores",
         &[],
-        "Lowest quota divided by period over the container and its ancestors; absent when unlimited. From cpu.max; \
-         on cgroup v1 from cpu.cfs_quota_us and cpu.cfs_period_us.",
+        "Lowest quota divided by period over the container and all its visible ancestors, those above kubepods \
+         included; absent when unlimited. From cpu.max; on cgroup v1 from cpu.cfs_quota_us and cpu.cfs_period_us.",
     )
     .read(|row, out| out.number(row.limit_cores)),
     gauge("cpuwarden_container_cpu_request_cores", &[], "CPU request, from the pod's spec.")

@@ -1,10 +1,13 @@
 //! What comes and goes: series follow their cgroups.
 
+use std::time::Instant;
+
 use cgroupfs::Version;
 
+use super::Sampler;
 use super::names::ExitedUnnamed;
-use super::{Sampler, YOUNG_TICKS};
 use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
+use crate::timing::TIMING;
 
 impl Sampler {
     /// Finds the first process of containers that have none yet: on v1 nothing else tells of a container's end while
@@ -13,11 +16,9 @@ impl Sampler {
         if self.tree.hierarchy.version == Version::V2 {
             return;
         }
-        let tick = self.tree.tick;
         for (id, cgroup) in &mut self.tree.cgroups {
-            let young = tick < cgroup.born + YOUNG_TICKS;
             if cgroup.exit.is_some()
-                || !(young || walked)
+                || cgroup.is_complete() && !walked
                 || !cgroup.is_read()
                 || !matches!(cgroup.kind, Kind::Container(_))
             {
@@ -69,8 +70,9 @@ impl Sampler {
         }
         let Kind::Container(key) = &cgroup.kind else { return };
         self.probe.kernel.cgroup_driver = key.driver.as_str();
-        let (parent, born) = (cgroup.parent, cgroup.born);
-        if parent.is_some_and(|parent| self.tree.cgroups[parent].born == born) {
+        let (parent, found) = (cgroup.parent, cgroup.found);
+        let since = |start: Instant| found.saturating_duration_since(start);
+        if parent.is_some_and(|parent| since(self.tree.cgroups[parent].found) < TIMING.started_together) {
             self.tree.cgroups[id].marks.inherit_history();
         }
         self.name(id, self.tree.now);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Sampler, YOUNG_TICKS};
+use super::Sampler;
 use crate::cgroup::{Cgroup, CgroupId, ContainerKey, Kind, Marks, Naming};
 use crate::naming::{self, Circumstances, KnownContainer, Limits, Name, Surroundings};
 use crate::series::{SeriesId, Track};
@@ -112,7 +112,7 @@ impl Sampler {
                 }
                 _ => {}
             }
-            if self.tree.tick < self.tree.cgroups[id].born + YOUNG_TICKS {
+            if !self.tree.cgroups[id].is_complete() {
                 self.tree.open_files(id, &mut self.errors);
             }
         }
@@ -286,7 +286,7 @@ impl Sampler {
         };
         if cgroup.series.replace(series) != Some(series) {
             // Gauges are not taken along.
-            cgroup.slow_read = None;
+            cgroup.activity.slow_read = None;
         }
         // A cgroup of the same id takes over what its predecessor left without a name.
         self.exited.retain(|gone| gone.series != series);

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Sampler, YOUNG_TICKS};
+use super::Sampler;
 use crate::cgroup::{Cgroup, CgroupId, Gains, Kind, PathQuota};
 use crate::files::Place;
-use crate::reading::{Hot, Reader, Weight};
+use crate::plan::{ReadPlan, Watched, read_plan};
+use crate::reading::{Reader, TickReading, Weight};
 use crate::series::Track;
+use crate::timing;
 
 /// A process is charged for its last microseconds after its end was told; a runtime takes longer to remove the cgroup.
 const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
@@ -22,9 +24,9 @@ impl Sampler {
 
     /// Reads a cgroup that may be about to go, now and once more.
     pub(super) fn read_twice(&mut self, id: CgroupId) {
-        self.tree.cgroups[id].local_is_due = true;
+        self.tree.cgroups[id].activity.throttle_due = true;
         self.read(id);
-        self.tree.cgroups[id].local_is_due = true;
+        self.tree.cgroups[id].activity.throttle_due = true;
         self.again.push((Instant::now() + LAST_MICROSECONDS, id));
     }
 
@@ -55,48 +57,62 @@ impl Sampler {
 
     /// Reads those that `wanted` selects, ancestors before descendants.
     pub(super) fn read_ranks(&mut self, wanted: impl Fn(&Cgroup) -> bool) {
+        for at in 0..self.tree.above.len() {
+            self.read(self.tree.above[at]);
+        }
         for rank in 0..=Kind::LAST_RANK {
             for id in 0..self.tree.cgroups.capacity() {
-                let is_next = |cgroup: &Cgroup| cgroup.kind.rank() == rank && wanted(cgroup);
+                let is_next =
+                    |cgroup: &Cgroup| cgroup.kind.rank() == rank && cgroup.kind != Kind::Above && wanted(cgroup);
                 if !self.tree.cgroups.get(id).is_some_and(is_next) {
                     continue;
                 }
-                match self.is_settled(id) {
-                    true => self.count_container(id, &Gains::default()),
-                    false => self.read(id),
+                let plan = self.plan(id);
+                match plan.counters {
+                    true => self.read_as(id, &plan),
+                    false => self.count_container(id, &Gains::default()),
                 }
             }
         }
     }
 
-    /// A container that need not be read: its pod's usage holds its own, and stands.
-    fn is_settled(&self, id: CgroupId) -> bool {
+    /// What to read of a cgroup now.
+    pub(super) fn plan(&self, id: CgroupId) -> ReadPlan {
         let cgroup = &self.tree.cgroups[id];
-        let Some(pod) = cgroup.parent.filter(|_| matches!(cgroup.kind, Kind::Container(_))) else { return false };
-        let (pod, tick) = (&self.tree.cgroups[pod], self.tree.tick);
-        let may_be = self.tree.tells_settings() && !self.is_late_turn(id);
-        may_be && pod.is_quiet(tick) && cgroup.is_settled(pod.path, tick)
+        let parent = cgroup.parent.map(|parent| &self.tree.cgroups[parent]);
+        let watched = Watched {
+            files: cgroup.kind.file_set(),
+            phase: timing::phase(id),
+            found: cgroup.found,
+            activity: &cgroup.activity,
+            above: parent.map_or_else(PathQuota::default, |parent| parent.path),
+            parent: parent.map(|parent| &parent.activity),
+        };
+        read_plan(&watched, &self.clock.at(self.tree.now, self.tree.tells_settings()))
     }
 
     /// Reads one cgroup's counters into its series.
     pub(super) fn read(&mut self, id: CgroupId) {
-        let (is_turn, tells_settings) = (self.is_late_turn(id), self.tree.tells_settings());
-        let above = self.tree.cgroups[id].parent.map_or(PathQuota::default(), |parent| self.tree.cgroups[parent].path);
+        self.read_as(id, &self.plan(id));
+    }
+
+    fn read_as(&mut self, id: CgroupId, plan: &ReadPlan) {
+        let parent = self.tree.cgroups[id].parent;
+        let above = parent.map_or_else(PathQuota::default, |parent| self.tree.cgroups[parent].path);
         let cgroup = &mut self.tree.cgroups[id];
         if !cgroup.is_read() {
             return;
         }
-        let is_young = self.tree.tick < cgroup.born + YOUNG_TICKS;
-        let settings = std::mem::take(&mut cgroup.settings_changed) || is_young || is_turn || !tells_settings;
-        let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings };
+        cgroup.activity.settings_written &= !plan.settings;
+        let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings: plan.settings };
         let (buffer, errors) = (&mut self.buffer, &mut self.errors);
         let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
-        let hot = Hot::read(&mut reader, cgroup.wanted(above, self.tree.hierarchy.version, self.tree.tick));
+        let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
         if reader.vanished {
             cgroup.vanished = true;
             return;
         }
-        let gains = cgroup.take(&hot, above, self.tree.tick);
+        let gains = cgroup.take(&reading, above, self.tree.now);
         match cgroup.kind {
             Kind::Pod { .. } => self.count_pod(id, &gains),
             Kind::Container(_) => self.count_container(id, &gains),
@@ -105,7 +121,7 @@ impl Sampler {
     }
 
     pub(super) fn count_pod(&mut self, id: CgroupId, gains: &Gains) {
-        if !self.tree.cgroups[id].had_quota {
+        if !self.tree.cgroups[id].activity.had_quota {
             return;
         }
         if self.tree.cgroups[id].series.is_none() {
@@ -122,7 +138,7 @@ impl Sampler {
         let cgroup = &self.tree.cgroups[id];
         let Some(series) = cgroup.series else { return };
         let series = self.containers.get_mut(series);
-        series.gain(gains, cgroup.had_quota);
+        series.gain(gains, cgroup.activity.had_quota);
         let row = series.row_mut();
         row.limit_cores = cgroup.path.limit.map(|limit| limit.cores);
         row.limit_period_usec = cgroup.path.limit.map(|limit| limit.period_usec);

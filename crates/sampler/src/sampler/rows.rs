@@ -24,7 +24,8 @@ impl Sampler {
             snapshot.waits = waits.latest();
             snapshot.waits.join(&mut snapshot.containers);
             snapshot.cgroups.clear();
-            snapshot.cgroups.extend(tree.cgroups.iter().map(|(_, cgroup)| cgroup_row(cgroup, containers)));
+            let cgroups = tree.cgroups.iter().map(|(_, cgroup)| cgroup).filter(|cgroup| cgroup.kind != Kind::Above);
+            snapshot.cgroups.extend(cgroups.map(|cgroup| cgroup_row(cgroup, containers)));
             pods.publish(&mut snapshot.pods);
             probe.publish(&mut snapshot.node, features, buffer);
             describe(tree, errors, &mut snapshot.sampler);
@@ -38,7 +39,7 @@ impl Sampler {
 /// What others may know of a cgroup.
 fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> CgroupRow {
     let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
-        (Kind::Root | Kind::Partition | Kind::Qos, ..) => CgroupKind::Top,
+        (Kind::Above | Kind::Root | Kind::Partition | Kind::Qos, ..) => CgroupKind::Top,
         (Kind::Pod { .. }, ..) => CgroupKind::Pod,
         (Kind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
         (_, Naming::Named | Naming::Unmapped, Some(series)) => {
@@ -55,7 +56,7 @@ fn describe(tree: &Tree, errors: &ReadErrors, row: &mut SamplerRow) {
     for (_, cgroup) in &tree.cgroups {
         unkept += u64::from(cgroup.files.any_unkept());
         match (&cgroup.kind, cgroup.naming) {
-            (Kind::Root | Kind::Partition, _) => {}
+            (Kind::Above | Kind::Root | Kind::Partition, _) => {}
             (Kind::Qos, _) => qos += 1,
             (Kind::Pod { .. }, _) => pod += 1,
             (_, Naming::Sandbox) => sandbox += 1,

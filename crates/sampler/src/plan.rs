@@ -1,0 +1,276 @@
+//! What is read of a cgroup in a tick: decided here and nowhere else. Pure.
+
+use std::time::Instant;
+
+use cgroupfs::Version;
+
+use crate::cgroup::PathQuota;
+use crate::files::FileSet;
+use crate::timing::{Phase, TIMING, Timing, Turn};
+
+/// What is known of a cgroup's past.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Activity {
+    /// When its counters were last read.
+    pub(crate) counters_read: Option<Instant>,
+    /// A reading after which nothing has run in it and no counter has moved, up to the last reading.
+    idle_since: Option<Instant>,
+    /// When its slow files were last read.
+    pub(crate) slow_read: Option<Instant>,
+    /// When its threads were last read.
+    pub(crate) threads_read: Option<Instant>,
+    /// Somebody has written to a setting since it was last read.
+    pub(crate) settings_written: bool,
+    /// It has, or had, a quota.
+    pub(crate) had_quota: bool,
+    /// A quota has throttled it since the reading before the last, or it is about to go.
+    pub(crate) throttle_due: bool,
+    /// What it inherited when it was last read.
+    pub(crate) above: PathQuota,
+}
+
+impl Activity {
+    /// Of a cgroup that was never read.
+    pub(crate) fn new() -> Self {
+        Self {
+            counters_read: None,
+            idle_since: None,
+            slow_read: None,
+            threads_read: None,
+            settings_written: true,
+            had_quota: false,
+            throttle_due: true,
+            above: PathQuota::default(),
+        }
+    }
+
+    /// Notes a reading of its counters, and whether one had moved since the last.
+    pub(crate) fn note(&mut self, now: Instant, has_moved: bool) {
+        let unmoved = self.counters_read.filter(|_| !has_moved);
+        self.idle_since = unmoved.map(|read| self.idle_since.unwrap_or(read));
+        self.counters_read = Some(now);
+    }
+
+    /// The one definition of idle.
+    pub(crate) fn is_idle(&self, now: Instant, timing: &Timing) -> bool {
+        self.idle_since.is_some_and(|since| now.saturating_duration_since(since) >= timing.idle_after)
+    }
+
+    /// Nothing has run in it since this earlier look.
+    fn has_been_idle_since(&self, look: Instant) -> bool {
+        self.idle_since.is_some_and(|since| since < look)
+    }
+
+    /// It was read when all its files must have been there.
+    pub(crate) fn is_complete(&self, found: Instant, timing: &Timing) -> bool {
+        self.counters_read.is_some_and(|read| read.saturating_duration_since(found) >= timing.complete_after)
+    }
+}
+
+/// A cgroup as far as the plan goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watched<'a> {
+    pub(crate) files: FileSet,
+    pub(crate) phase: Phase,
+    pub(crate) found: Instant,
+    pub(crate) activity: &'a Activity,
+    /// What it inherits now.
+    pub(crate) above: PathQuota,
+    /// Of the cgroup above it.
+    pub(crate) parent: Option<&'a Activity>,
+}
+
+/// The tick, as far as the plan goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    pub(crate) now: Instant,
+    pub(crate) timing: Timing,
+    pub(crate) version: Version,
+    /// inotify reports every write to a setting.
+    pub(crate) sees_settings: bool,
+    started: Instant,
+    round: Turn,
+    idle_round: Turn,
+}
+
+impl Clock {
+    pub(crate) fn new(now: Instant, version: Version) -> Self {
+        let turn = Turn::default();
+        Self { now, timing: TIMING, version, sees_settings: true, started: now, round: turn, idle_round: turn }
+    }
+
+    /// The same tick at a moment after its beginning.
+    pub(crate) fn at(&self, now: Instant, sees_settings: bool) -> Self {
+        Self { now, sees_settings, ..*self }
+    }
+
+    /// Goes on to the tick at `now`.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        self.now = now;
+        self.round.advance(self.started, now, self.timing.round);
+        self.idle_round.advance(self.started, now, self.timing.idle_round);
+    }
+}
+
+/// When `cpu.stat` is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatRead {
+    Always,
+    /// Where something has run since the last reading.
+    IfRun,
+    /// Where a quota shows up.
+    IfQuota,
+}
+
+/// What is read of one cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadPlan {
+    /// Its counters; where not, they are as they were.
+    pub(crate) counters: bool,
+    /// Quota, period and weight.
+    pub(crate) settings: bool,
+    pub(crate) stat: StatRead,
+    /// `cpu.stat.local`: what quotas above it have throttled may have grown.
+    pub(crate) local: bool,
+    /// Memory, pressure and effective CPUs.
+    pub(crate) slow: bool,
+    pub(crate) threads: bool,
+}
+
+/// What to read of this cgroup now.
+pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
+    let Watched { files, phase, found, activity, above, parent } = *cgroup;
+    let Clock { now, timing, .. } = clock;
+    let is_container = files == FileSet::Container;
+    let is_recheck = clock.idle_round.contains(phase);
+    let settings =
+        activity.settings_written || is_recheck || !clock.sees_settings || !activity.is_complete(found, timing);
+    let is_idle = activity.is_idle(*now, timing);
+    // The pod's usage holds its containers', and what the pod hands down is all that its quota can do to them.
+    let is_settled = is_idle && parent.is_some_and(|pod| pod.is_idle(*now, timing)) && activity.above == above;
+    let stat = match (clock.version, files) {
+        // It holds the usage, too.
+        (Version::V2, FileSet::Pod | FileSet::Container) => StatRead::Always,
+        _ if !activity.had_quota && activity.counters_read.is_some() => StatRead::IfQuota,
+        _ if is_idle => StatRead::IfRun,
+        _ => StatRead::Always,
+    };
+    let has_throttled_above = activity.above.throttled_ns != above.throttled_ns;
+    let is_due = |read: Option<Instant>| {
+        let is_long = |read| activity.has_been_idle_since(read);
+        read.is_none_or(|read| {
+            let round = if is_long(read) { timing.idle_round } else { timing.round };
+            now.saturating_duration_since(read) >= round
+        })
+    };
+    let has_turn = |read| if activity.has_been_idle_since(read) { is_recheck } else { clock.round.contains(phase) };
+    ReadPlan {
+        counters: !(is_container && is_settled) || settings,
+        settings,
+        stat,
+        // It moves when a throttle ends, and then the quota that throttled counts, too. Once more in the tick after:
+        // what is read of a pod and then of its container may be before and after that moment.
+        local: is_container && above.had_quota && (activity.throttle_due || has_throttled_above),
+        slow: is_container && activity.slow_read.is_none_or(has_turn),
+        threads: is_container && is_due(activity.threads_read),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const EVERYTHING: ReadPlan =
+        ReadPlan { counters: true, settings: true, stat: StatRead::Always, local: false, slow: true, threads: true };
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// A cgroup that was read each second up to `now`, and in which nothing has moved for the last `idle` of them.
+    fn read_each_second(start: Instant, now: u64, idle: u64) -> Activity {
+        let mut activity = Activity { settings_written: false, throttle_due: false, ..Activity::new() };
+        for second in 0..now {
+            activity.note(start + seconds(second), second + idle < now);
+        }
+        activity.slow_read = Some(start + seconds(now - 1));
+        activity.threads_read = activity.slow_read;
+        activity
+    }
+
+    /// The plan in a tick in which it is nobody's turn, and its parent has been idle for so long.
+    fn plan(version: Version, files: FileSet, activity: &Activity, parent_idle: u64) -> ReadPlan {
+        let start = Instant::now();
+        let offset = seconds(100);
+        let mut clock = Clock::new(start, version);
+        // A tick of no length in which no phase lies.
+        clock.advance(start + offset);
+        clock.advance(start + offset);
+        let now = start + offset;
+        let parent = read_each_second(now - seconds(30), 30, parent_idle);
+        let watched = Watched {
+            files,
+            phase: 0,
+            found: now - seconds(30),
+            activity,
+            above: PathQuota::default(),
+            parent: Some(&parent),
+        };
+        read_plan(&watched, &clock)
+    }
+
+    fn container(idle: u64) -> Activity {
+        let activity = read_each_second(Instant::now() + seconds(70), 30, idle);
+        Activity { had_quota: true, ..activity }
+    }
+
+    #[test]
+    fn what_is_read_follows_from_activity() {
+        use FileSet::{Bandwidth, Container, Pod};
+        use StatRead::{Always, IfQuota, IfRun};
+        let nothing =
+            ReadPlan { counters: false, settings: false, stat: IfRun, local: false, slow: false, threads: false };
+        let counters = ReadPlan { counters: true, ..nothing };
+        let (busy, idle) = (container(0), container(5));
+        let unlimited = |activity| Activity { had_quota: false, ..activity };
+        let written = Activity { settings_written: true, ..idle };
+        let inherits = Activity { above: PathQuota { throttled_ns: 1, ..PathQuota::default() }, ..idle };
+        let (v1, v2) = (Version::V1, Version::V2);
+        let cases = [
+            ("a running container", v1, Container, busy, 0, ReadPlan { stat: Always, ..counters }),
+            ("its pod runs", v1, Container, idle, 0, counters),
+            ("both are idle", v1, Container, idle, 5, nothing),
+            ("on v2 cpu.stat holds the usage", v2, Container, idle, 0, ReadPlan { stat: Always, ..counters }),
+            ("without a quota", v1, Container, unlimited(busy), 0, ReadPlan { stat: IfQuota, ..counters }),
+            ("a setting was written", v1, Container, written, 5, ReadPlan { settings: true, ..counters }),
+            ("a quota above has throttled", v1, Container, inherits, 5, counters),
+            ("a pod is always read", v1, Pod, idle, 5, counters),
+            ("and so is what is above it", v2, Bandwidth, unlimited(idle), 5, ReadPlan { stat: IfQuota, ..counters }),
+        ];
+        for (case, version, files, activity, parent_idle, expected) in cases {
+            assert_eq!(plan(version, files, &activity, parent_idle), expected, "{case}");
+        }
+        assert_eq!(plan(v1, Container, &Activity::new(), 5), EVERYTHING, "what is new");
+    }
+
+    #[test]
+    fn idle_is_a_time_at_any_interval() {
+        let start = Instant::now();
+        for millis in [100, 250, 1000, 1500, 60_000] {
+            let mut activity = Activity::new();
+            let interval = Duration::from_millis(millis);
+            activity.note(start, true);
+            let mut now = start;
+            while now < start + TIMING.idle_after {
+                assert!(!activity.is_idle(now, &TIMING), "every {millis} ms, after {:?}", now - start);
+                now += interval;
+                activity.note(now, false);
+            }
+            assert!(activity.is_idle(now, &TIMING), "every {millis} ms");
+            activity.note(now + interval, true);
+            assert!(!activity.is_idle(now + interval * 2, &TIMING));
+        }
+    }
+}
