@@ -44,7 +44,7 @@ fn reload(agent: &Agent) {
         Ok(Command::Run(args)) => match args.resolve() {
             Ok(config) => agent.reload(&config),
             Err(failure) => {
-                tracing::warn!(error = %failure, "SIGHUP: the configuration cannot be used; nothing changes")
+                tracing::warn!(error = %failure, "SIGHUP: the configuration cannot be used; nothing changes");
             }
         },
         // This process was started by these arguments.
