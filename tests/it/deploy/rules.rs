@@ -59,7 +59,7 @@ fn every_alert_links_its_runbook_and_a_dashboard_that_are_shipped() {
         let path = format!("/d/{}?viewPanel=", runbooks["uid"].as_str().unwrap());
         let (panel, section) = url.strip_prefix(&path).and_then(|rest| rest.split_once('#')).expect(url);
         assert_eq!(section, name.to_lowercase());
-        let linked = panels.iter().find(|one| one["id"].to_string() == panel).expect(url);
+        let linked = panels.iter().find(|one| one["id"].as_u64().is_some_and(|id| id.to_string() == panel)).expect(url);
         assert_eq!(linked["title"], name, "{url}");
         let url = annotations["dashboard_url"].as_str().unwrap();
         let uid = url.strip_prefix("/d/cpuwarden-").and_then(|rest| rest.split(['?', '{']).next()).expect(url);
