@@ -8,6 +8,7 @@ use axum::body::Bytes;
 use metrics::{AgentMetrics, Exposition, Format};
 use pods::{Pods, SourceName};
 use sampler::Published;
+use sampler::snapshot::NodeSnapshot;
 use tokio::sync::Mutex;
 
 use crate::advise::Advisor;
@@ -61,7 +62,9 @@ struct Rendered {
     max_series: usize,
     /// `None` while it renders, and after a rendering that panicked.
     exposition: Option<Box<Exposition>>,
-    sequence: u64,
+    /// What the pages are of. Held, so that its place in memory is not used again; a tick publishes more than one where
+    /// a container gets its name before the next.
+    snapshot: Option<Arc<NodeSnapshot>>,
     at: Instant,
     pages: Vec<Rendering>,
 }
@@ -76,7 +79,7 @@ struct Rendering {
 
 impl Pages {
     pub(crate) fn new(sources: Sources, max_series: usize, interval: Duration) -> Self {
-        let rendered = Rendered { max_series, exposition: None, sequence: 0, at: Instant::now(), pages: Vec::new() };
+        let rendered = Rendered { max_series, exposition: None, snapshot: None, at: Instant::now(), pages: Vec::new() };
         Self { sources, stale_after: STALE_AFTER.max(2 * interval), rendered: Mutex::new(rendered) }
     }
 
@@ -87,10 +90,11 @@ impl Pages {
     pub(crate) async fn get(&self, kind: PageKind, format: Format, gzip: bool) -> anyhow::Result<Bytes> {
         // Whoever comes while a page is rendered waits for it and shares it.
         let mut rendered = self.rendered.lock().await;
-        let sequence = self.sources.published.latest().sequence;
-        if rendered.sequence != sequence || rendered.at.elapsed() > self.stale_after {
+        let latest = self.sources.published.latest();
+        let is_same = rendered.snapshot.as_ref().is_some_and(|snapshot| Arc::ptr_eq(snapshot, &latest));
+        if !is_same || rendered.at.elapsed() > self.stale_after {
             rendered.pages.clear();
-            (rendered.sequence, rendered.at) = (sequence, Instant::now());
+            (rendered.snapshot, rendered.at) = (Some(latest), Instant::now());
         }
         let is_it = |page: &Rendering| page.kind == kind && page.format == format;
         let at = match rendered.pages.iter().position(is_it) {
