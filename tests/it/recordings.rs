@@ -43,6 +43,8 @@ impl Node {
     fn start(recording: Recording) -> Self {
         let kubelet = Kubelet::start(fs::read(recording.path.join("pods.json")).unwrap());
         let mut flags = kubelet.flags();
+        // Not every recording has it, and the agent refuses a root that is not there.
+        fs::create_dir_all(recording.path.join("sys")).unwrap();
         flags.extend([
             format!("--cgroup-root={}", recording.path.join("cgroup-t0").display()),
             format!("--proc-root={}", recording.path.join("proc").display()),
