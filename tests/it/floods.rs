@@ -55,7 +55,8 @@ fn probes_are_answered_while_thousands_of_idle_and_half_sent_connections_stand()
     assert_eq!(agent.get("/healthz"), (200, "ok\n".to_owned()));
     println!("/healthz beside 2,100 connections: {:?}", began.elapsed());
     assert!(descriptors(&agent) < before + 150, "{} descriptors, {before} before", descriptors(&agent));
-    assert!(cut(&agent.metrics(), "waiting") >= 1_900.0);
+    // A page shows what was cut before its snapshot: the first one after the flood may be older than the flood.
+    eventually("connections that were cut are counted", || cut(&agent.metrics(), "waiting") >= 1_900.0);
 }
 
 #[test]
