@@ -137,7 +137,7 @@ impl Connections {
         }
     }
 
-    /// Cuts whoever takes too long to read a page.
+    /// Closes connections whose client takes too long to read a page.
     pub(super) fn sweep(&mut self, now: Instant) -> Vec<Reason> {
         let is_slow =
             |open: &Open| open.sending.is_some_and(|sending| now.saturating_duration_since(sending.since) > SEND_TIME);

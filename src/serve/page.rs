@@ -88,7 +88,7 @@ impl Pages {
     /// # Errors
     /// The rendering panicked, or the advice cannot be written.
     pub(crate) async fn get(&self, kind: PageKind, format: Format, gzip: bool) -> anyhow::Result<Bytes> {
-        // Whoever comes while a page is rendered waits for it and shares it.
+        // A request that comes while a page is rendered waits for that page.
         let mut rendered = self.rendered.lock().await;
         let latest = self.sources.published.latest();
         let is_same = rendered.snapshot.as_ref().is_some_and(|snapshot| Arc::ptr_eq(snapshot, &latest));

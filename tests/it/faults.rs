@@ -164,7 +164,7 @@ fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
     };
     eventually("a first pass", || !reasons().is_empty());
     assert_eq!(agent.get("/healthz").0, 200);
-    // Whoever opens it waits for a writer.
+    // Opening it blocks until there is a writer.
     let fifo = directory.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
     fs::rename(&fifo, &state).unwrap();

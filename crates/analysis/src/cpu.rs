@@ -65,7 +65,7 @@ impl CpuAdvice {
         }
     }
 
-    /// What is not advised yet, and from when on; `None` once a day was watched.
+    /// Advice that is not given yet, and when it will be; `None` after a day of history.
     #[must_use]
     pub fn not_enough_history(&self, limits_after_seconds: u64) -> Option<String> {
         let watched = self.watched_seconds;

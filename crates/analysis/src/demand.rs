@@ -1,4 +1,4 @@
-//! What a window would have run without a quota, period by period.
+//! The work of a window as it would have run without a quota, period by period.
 
 use crate::window::DEFAULT_PERIOD_NS;
 
@@ -19,7 +19,7 @@ const LONGEST_PATTERN_NS: u64 = 1_600_000_000;
 pub(crate) struct Slots {
     /// Periods of the pattern.
     pub(crate) pattern: u32,
-    /// How often the window repeats it.
+    /// Number of repetitions in the window.
     pub(crate) repeats: u32,
     /// Length of one period, nanoseconds.
     pub(crate) length_ns: f64,
@@ -49,7 +49,7 @@ impl Slots {
     }
 }
 
-/// How well it is known when a window's work came up.
+/// How precisely the arrival times of a window's work are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// A usage trace resembles the window, or there was no work.

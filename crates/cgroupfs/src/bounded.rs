@@ -1,4 +1,4 @@
-//! Bounds on what is read from a container, all of them: whoever runs a container decides how long its files are.
+//! Bounds on what is read from a container, all of them: a container's owner decides how long its files are.
 //!
 //! A process moves the ends of its own `environ` and `cmdline` (`PR_SET_MM_MAP`) and makes them gigabytes, has as many
 //! threads and children as its pod may, and puts pipes and devices where files are expected. Reads stop at a bound, opens
@@ -68,7 +68,7 @@ pub fn strings(bytes: &[u8], most: usize) -> impl Iterator<Item = &[u8]> {
     whole.split(|&byte| byte == 0)
 }
 
-/// Cuts a string that is kept to at most so many bytes.
+/// Truncates a string to at most `most` bytes.
 pub fn truncate(text: &mut String, most: usize) {
     text.truncate(text.floor_char_boundary(most));
     text.shrink_to_fit();

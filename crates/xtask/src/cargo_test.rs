@@ -46,7 +46,7 @@ pub fn run(mut command: Command, out: &mut dyn Write) -> Result<(ExitStatus, Sum
     drop(command);
     let mut summary = Follower::default();
     let status = follow(&mut child, &lines(reader), |line| {
-        // Whoever reads the output may be gone; the tests are run all the same.
+        // The reader of the output may be gone; the tests still run.
         let _ = out.write_all(line);
         summary.follow(String::from_utf8_lossy(line).trim_end());
     });

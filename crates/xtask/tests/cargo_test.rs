@@ -22,7 +22,7 @@ fn crate_with_failing_tests() -> TempDir {
     write("Cargo.lock", "version = 4\n[[package]]\nname = \"probe\"\nversion = \"0.0.0\"\n");
     write("tests/a.rs", "#[test] fn fails() { panic!() }\n#[test] fn passes() {}\n");
     write("tests/b.rs", "#[test] fn aborts() { std::process::abort() }\n");
-    write("tests/c.rs", "#[test] fn passes_too() {}\n#[test] #[ignore] fn is_skipped() {}\n");
+    write("tests/c.rs", "#[test] fn passes_too() {}\n#[test] #[ignore = \"to be counted\"] fn is_skipped() {}\n");
     directory
 }
 
