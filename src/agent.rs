@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
+use kernel_text::WeightRule;
 use metrics::{AgentMetrics, Build};
 use pods::{PodService, Pods};
 use sampler::{DescriptorBudget, Published, Running, Sampler, SamplerConfig};
@@ -14,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::advise::{self, Advisor, ArrivalSampler, sample_arrivals};
 use crate::check::{Checked, check};
-use crate::config::{Config, chain};
+use crate::config::{Config, WeightRuleName, chain};
 use crate::exit::Failure;
 use crate::serve::{self, Access, Auth, Identity, Pages, Parts, Serving, Sources};
 use crate::trace::{Tracing, Wiring};
@@ -228,6 +229,10 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
         reconcile_interval: config.reconcile_interval,
         descriptors: DescriptorBudget::from_limit(limit.soft.saturating_sub(pinning))
             .at_most(config.max_open_files - pinning),
+        weight_rule: match config.weight_rule {
+            WeightRuleName::Linear => WeightRule::Linear,
+            WeightRuleName::Quadratic => WeightRule::Quadratic,
+        },
     }
 }
 

@@ -9,7 +9,7 @@ mod values;
 
 use std::path::Path;
 
-pub(crate) use options::{LogFormat, Options, PinningMode, PodSourceName, SchedTraceMode};
+pub(crate) use options::{LogFormat, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName};
 pub(crate) use pinning::PinningConfig;
 pub(crate) use resolved::{Config, TlsFiles, chain};
 pub(crate) use said::{Said, camel_case};

@@ -84,6 +84,11 @@ options! {
     /// How long a container is watched before a limit is advised, at least 10s [default: 5m]
     #[arg(long, env = "CPUWARDEN_ADVICE_AFTER", help_heading = "Sampling", value_name = "TIME")]
     advice_after: Span,
+    /// On cgroup v1, the rule that turns a container's cpu.shares into the weight that its runtime would have written on
+    /// v2. Nodes that still run v1 have older runtimes as a rule, so linear is the default. On v2 the rule is read off
+    /// the containers whose CPU request is known, and this one is in force until one shows it [default: linear]
+    #[arg(long, env = "CPUWARDEN_WEIGHT_RULE", help_heading = "Sampling", value_name = "RULE")]
+    weight_rule: WeightRuleName,
 
     /// Trace who makes whom wait, by an eBPF program on every context switch [default: auto]
     #[arg(long, env = "CPUWARDEN_SCHED_TRACE", help_heading = "Waits", value_name = "MODE")]
@@ -211,6 +216,17 @@ pub(crate) enum PodSourceName {
     ApiServer,
     /// None: cgroups carry what their path tells
     None,
+}
+
+/// `--weight-rule`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WeightRuleName {
+    /// runc up to 1.3.1 and crun up to 1.22: 1024 shares are weight 39
+    #[default]
+    Linear,
+    /// runc from 1.3.2 and crun from 1.23: 1024 shares are weight 100
+    Quadratic,
 }
 
 /// `--sched-trace`.

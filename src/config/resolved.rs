@@ -7,7 +7,7 @@ use std::time::Duration;
 use pods::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 
 use super::values::{check_texts, check_values};
-use super::{LogFormat, Options, PinningConfig, PodSourceName, SchedTraceMode, Span};
+use super::{LogFormat, Options, PinningConfig, PodSourceName, SchedTraceMode, Span, WeightRuleName};
 use crate::exit::Failure;
 use crate::logging::LogFilter;
 
@@ -41,6 +41,7 @@ pub(crate) struct Config {
     pub(crate) cpu_budget: f64,
     pub(crate) max_open_files: u64,
     pub(crate) advice_after: Duration,
+    pub(crate) weight_rule: WeightRuleName,
     pub(crate) sched_trace: SchedTraceMode,
     pub(crate) sched_trace_budget: f64,
     pub(crate) pods: PodConfig,
@@ -86,6 +87,7 @@ impl Config {
             cpu_budget: options.cpu_budget.unwrap_or(CPU_BUDGET),
             max_open_files: options.max_open_files.unwrap_or(MAX_OPEN_FILES),
             advice_after: span(options.advice_after, ADVICE_AFTER),
+            weight_rule: options.weight_rule.unwrap_or_default(),
             sched_trace: options.sched_trace.unwrap_or_default(),
             sched_trace_budget: options.sched_trace_budget.unwrap_or(SCHED_TRACE_BUDGET),
             pods,
@@ -119,6 +121,7 @@ impl Config {
             cpu_budget: Some(self.cpu_budget),
             max_open_files: Some(self.max_open_files),
             advice_after: Some(Span(self.advice_after)),
+            weight_rule: Some(self.weight_rule),
             sched_trace: Some(self.sched_trace),
             sched_trace_budget: Some(self.sched_trace_budget),
             pod_source: Some(source_name(self.pods.source)),

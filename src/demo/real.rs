@@ -5,6 +5,7 @@ use cgroupfs::Version;
 use cgroups_rs::CgroupPid;
 use cgroups_rs::fs::Cgroup;
 use cgroups_rs::fs::cpu::CpuController;
+use kernel_text::{WeightRule, request_shares};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::plan::{self, Limit, PERIOD_USEC, Pod};
@@ -87,12 +88,12 @@ fn highest_weight(version: Version) -> u64 {
     }
 }
 
-/// What the kubelet makes of a CPU request: shares; on v2 a weight, by runc's rule (`ConvertCPUSharesToCgroupV2Value`).
+/// What a CPU request becomes: shares; on v2 a weight.
 fn weight(request_milli: u64, version: Version) -> u64 {
-    let shares = (request_milli * 1024 / 1000).max(2);
+    let shares = request_shares(request_milli);
     match version {
         Version::V1 => shares,
-        Version::V2 => 1 + (shares - 2) * 9999 / 262_142,
+        Version::V2 => WeightRule::default().weight(shares),
     }
 }
 

@@ -11,6 +11,7 @@ mod memory;
 mod pressure;
 mod quota;
 mod schedstat;
+mod weight;
 
 pub use cpu_list::{CpuSet, MAX_CPUS};
 pub use cpu_stat::{CpuStat, CpuacctStat};
@@ -18,5 +19,6 @@ pub use error::{ParseError, Result};
 pub use flat::{flat_keyed, parse_i64, parse_u64};
 pub use memory::{NumaStat, limit_bytes, v1_total_inactive_file, v2_inactive_file};
 pub use pressure::CpuPressure;
-pub use quota::{Bandwidth, Quota, shares_to_weight, weight_to_shares};
+pub use quota::{Bandwidth, Quota};
 pub use schedstat::TaskSchedstat;
+pub use weight::{WeightRule, request_shares};

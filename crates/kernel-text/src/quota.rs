@@ -1,4 +1,4 @@
-//! CFS bandwidth (`cpu.max`, `cpu.cfs_quota_us`) and weights (`cpu.weight`, `cpu.shares`).
+//! CFS bandwidth: `cpu.max`, `cpu.cfs_quota_us`.
 
 use crate::flat::digits;
 use crate::{ParseError, Result, parse_i64};
@@ -74,20 +74,6 @@ impl Bandwidth {
     }
 }
 
-/// A v2 weight as v1 shares, as cAdvisor shows it: linear, `2 + (weight − 1) × 262142 ÷ 9999`.
-#[must_use]
-pub fn weight_to_shares(weight: u64) -> u64 {
-    2 + (weight.clamp(1, 10_000) - 1) * 262_142 / 9999
-}
-
-/// v1 shares (2 to 262144) as a v2 weight (1 to 10000), by the conversion of the OCI runtimes up to runc 1.2 and crun
-/// 1.22: linear, `1 + (shares − 2) × 9999 ÷ 262142`. Shares below 2 count as 2, as they do in the kernel.
-#[must_use]
-pub fn shares_to_weight(shares: u64) -> u64 {
-    let shares = shares.clamp(2, 262_144);
-    1 + (shares - 2) * 9999 / 262_142
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,20 +98,5 @@ mod tests {
             assert!(Bandwidth::parse_v2(text).is_err(), "{text:?}");
         }
         assert!(Quota::parse_v1(b"max").is_err());
-    }
-
-    #[test]
-    fn the_kubelets_shares_give_the_runtimes_weights() {
-        // runc libcontainer/cgroups ConvertCPUSharesToCgroupV2Value: its own table.
-        for (shares, weight) in [(2, 1), (1024, 39), (262_144, 10_000), (0, 1), (1_000_000, 10_000)] {
-            assert_eq!(shares_to_weight(shares), weight);
-        }
-    }
-
-    #[test]
-    fn a_weight_gives_the_shares_that_cadvisor_shows() {
-        for (weight, shares) in [(1, 2), (39, 998), (10_000, 262_144), (0, 2)] {
-            assert_eq!(weight_to_shares(weight), shares);
-        }
     }
 }

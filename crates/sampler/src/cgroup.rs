@@ -12,8 +12,9 @@ use crate::counter::{Beyond, CpuSplit, HighWater, Mark};
 use crate::files::{FileSet, Files};
 use crate::naming::Look;
 use crate::plan::Activity;
-use crate::reading::{LastUsage, TickReading, Value, Weight};
+use crate::reading::{LastUsage, TickReading, Value};
 use crate::series::SeriesId;
+use crate::snapshot::CpuWeight;
 use crate::timing::TIMING;
 
 /// Handle of a cgroup in the sampler's table.
@@ -127,7 +128,7 @@ pub(crate) struct Cgroup {
     pub(crate) files: Files,
     pub(crate) marks: Marks,
     pub(crate) bandwidth: Option<Bandwidth>,
-    pub(crate) weight: Option<Weight>,
+    pub(crate) weight: Option<CpuWeight>,
     /// What its past says about what to read.
     pub(crate) activity: Activity,
     /// `cpu.stat` tells of bursts.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, KeptFile, node};
-use kernel_text::{CpuPressure, parse_u64};
+use kernel_text::{CpuPressure, WeightRule, parse_u64};
 
 use crate::snapshot::{CpuPlace, FeatureState, KernelInfo, NodeRow, SamplerRow};
 
@@ -33,6 +33,7 @@ impl NodeProbe {
             psi: psi.as_str(),
             btf: node::has_btf(sys_root),
             release,
+            weight_rule: WeightRule::default(),
         };
         let mut probe = Self {
             sys_root: sys_root.to_owned(),

@@ -1,9 +1,10 @@
 //! One cgroup's files, read and parsed: what is read at every tick.
 
-use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64, shares_to_weight, weight_to_shares};
+use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64};
 
 use crate::files::{FileId, Files, Place, ReadErrors};
 use crate::plan::{ReadPlan, StatRead};
+use crate::snapshot::CpuWeight;
 
 /// What a read of a file gave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,34 +82,7 @@ pub(crate) struct TickReading {
     /// v1: `cpuacct.stat`.
     pub(crate) acct: Value<CpuacctStat>,
     pub(crate) bandwidth: Value<Bandwidth>,
-    pub(crate) weight: Value<Weight>,
-}
-
-/// A cgroup's share of contended CPUs, in the unit that its kernel uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Weight {
-    /// v2, 1 to 10000.
-    Weight(u64),
-    /// v1, 2 to 262144.
-    Shares(u64),
-}
-
-impl Weight {
-    /// On v1 by the runtimes' rule.
-    pub(crate) fn weight(self) -> u64 {
-        match self {
-            Self::Weight(weight) => weight,
-            Self::Shares(shares) => shares_to_weight(shares),
-        }
-    }
-
-    /// On v2 by cAdvisor's rule.
-    pub(crate) fn shares(self) -> u64 {
-        match self {
-            Self::Weight(weight) => weight_to_shares(weight),
-            Self::Shares(shares) => shares,
-        }
-    }
+    pub(crate) weight: Value<CpuWeight>,
 }
 
 /// The usage that the last readings of a cgroup showed.
@@ -188,10 +162,10 @@ fn bandwidth_v1(reader: &mut Reader<'_>) -> Value<Bandwidth> {
     }
 }
 
-fn weight(reader: &mut Reader<'_>) -> Value<Weight> {
+fn weight(reader: &mut Reader<'_>) -> Value<CpuWeight> {
     let number = |text: &[u8]| parse_u64("cpu.weight", text);
     match reader.get(FileId::CpuWeight, number) {
-        Value::Absent => reader.get(FileId::CpuShares, number).map(Weight::Shares),
-        v2 => v2.map(Weight::Weight),
+        Value::Absent => reader.get(FileId::CpuShares, number).map(CpuWeight::Shares),
+        v2 => v2.map(CpuWeight::Weight),
     }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
 use cgroupfs::node::own_thread_cpu_ns;
+use kernel_text::WeightRule;
 use pods::PodIndex;
 
 use crate::budget::DescriptorBudget;
@@ -60,6 +61,8 @@ pub struct SamplerConfig {
     pub reconcile_interval: Duration,
     /// Descriptors that may be kept.
     pub descriptors: DescriptorBudget,
+    /// Rule that turns v1 shares into a weight; on v2, in force until a container shows its runtime's.
+    pub weight_rule: WeightRule,
 }
 
 /// The sampler's state. It lives on one thread; consumers read what it has [`Published`].
@@ -101,6 +104,8 @@ pub struct Sampler {
     read_at: Option<Instant>,
     features: Vec<FeatureState>,
     waits: WaitsSlot,
+    /// A container has shown the rule between shares and weights.
+    is_weight_rule_shown: bool,
 }
 
 impl Sampler {
@@ -109,8 +114,9 @@ impl Sampler {
     /// # Errors
     /// No epoll instance is to be had.
     pub fn new(config: SamplerConfig, names: Box<dyn PodNames>) -> io::Result<Self> {
-        let SamplerConfig { hierarchy, kubepods, proc_root, sys_root, descriptors, .. } = config;
-        let probe = NodeProbe::new(&proc_root, &sys_root, &hierarchy);
+        let SamplerConfig { hierarchy, kubepods, proc_root, sys_root, descriptors, weight_rule, .. } = config;
+        let mut probe = NodeProbe::new(&proc_root, &sys_root, &hierarchy);
+        probe.kernel.weight_rule = weight_rule;
         let clock = Clock::new(Instant::now(), hierarchy.version);
         let tree = Tree::new(hierarchy, kubepods, descriptors);
         let wake = Wake::new()?;
@@ -148,6 +154,7 @@ impl Sampler {
             read_at: None,
             features: Vec::new(),
             waits: WaitsSlot::default(),
+            is_weight_rule_shown: false,
         })
     }
 
@@ -248,6 +255,9 @@ impl Sampler {
         if self.walked == Some(now) || self.features.len() <= 1 {
             self.tell_features();
         }
+        if self.walked == Some(now) || !self.is_weight_rule_shown {
+            self.follow_weight_rule();
+        }
         self.publish();
     }
 
@@ -268,6 +278,17 @@ impl Sampler {
         let (interval, used_cores) = (change.interval, format!("{:.4}", change.used_cores));
         tracing::warn!(?interval, used_cores, "the sample interval follows the cost of sampling");
         self.tell_features();
+    }
+
+    /// Takes the rule between shares and weights from the containers whose request is known: after an upgrade of the
+    /// runtime, older containers still have the older rule's weight, so the majority decides.
+    fn follow_weight_rule(&mut self) {
+        let shown = self.containers.iter_mut().filter_map(|series| series.row.shown_weight_rule());
+        let balance: i64 = shown.map(|rule| if rule == WeightRule::Linear { 1 } else { -1 }).sum();
+        if balance != 0 {
+            self.is_weight_rule_shown = true;
+            self.probe.kernel.weight_rule = if balance > 0 { WeightRule::Linear } else { WeightRule::Quadratic };
+        }
     }
 
     fn tell_features(&mut self) {

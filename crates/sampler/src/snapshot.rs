@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+pub use kernel_text::WeightRule;
+use kernel_text::request_shares;
 use pods::model::ContainerKind;
 
 use crate::waits::{ContainerWaits, NodeWaits};
@@ -132,10 +134,10 @@ pub struct ContainerRow {
     pub limit_period_usec: Option<u64>,
     /// CPU request of the pod spec, cores.
     pub request_cores: Option<f64>,
-    /// cgroup v2 weight; on v1, shares turned into a weight by the runtime's rule.
-    pub weight: Option<f64>,
-    /// v1 shares; on v2, the weight turned into shares by cAdvisor's rule.
-    pub shares: Option<u64>,
+    /// Share of contended CPUs, as the kernel has it.
+    pub weight: Option<CpuWeight>,
+    /// The node's rule between the two units of that share.
+    pub weight_rule: WeightRule,
     /// Quota of the container's own cgroup, microseconds a period; `None` when unlimited.
     pub quota_usec: Option<u64>,
     /// CFS period of the container's own cgroup, microseconds.
@@ -191,6 +193,49 @@ impl ContainerRow {
     pub fn usage_ns(&self) -> Option<u64> {
         Some(self.user_ns? + self.system_ns?)
     }
+
+    /// cgroup v2 weight; on v1, shares turned into it by the node's rule.
+    #[must_use]
+    pub fn v2_weight(&self) -> Option<u64> {
+        Some(match self.weight? {
+            CpuWeight::Weight(weight) => weight,
+            CpuWeight::Shares(shares) => self.weight_rule.weight(shares),
+        })
+    }
+
+    /// v1 shares; on v2 those of the pod's request where a runtime turns them into this weight, else by the node's rule.
+    #[must_use]
+    pub fn v1_shares(&self) -> Option<u64> {
+        let weight = match self.weight? {
+            CpuWeight::Weight(weight) => weight,
+            CpuWeight::Shares(shares) => return Some(shares),
+        };
+        let is_requested = |shares: &u64| WeightRule::ALL.iter().any(|rule| rule.weight(*shares) == weight);
+        Some(self.requested_shares().filter(is_requested).unwrap_or_else(|| self.weight_rule.shares(weight)))
+    }
+
+    /// Shares that the kubelet asks for; `None` while the pod is unknown.
+    fn requested_shares(&self) -> Option<u64> {
+        let millis = (self.request_cores.unwrap_or_default() * 1000.0).round() as u64;
+        self.spec.map(|_| request_shares(millis))
+    }
+
+    /// The rule by which the container's runtime wrote the weight; `None` where it does not show.
+    pub(crate) fn shown_weight_rule(&self) -> Option<WeightRule> {
+        match self.weight? {
+            CpuWeight::Weight(weight) => WeightRule::between(self.requested_shares()?, weight),
+            CpuWeight::Shares(_) => None,
+        }
+    }
+}
+
+/// A cgroup's share of contended CPUs, in the unit of its kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuWeight {
+    /// v2, 1 to 10000.
+    Weight(u64),
+    /// v1, 2 to 262144.
+    Shares(u64),
 }
 
 /// One of the kubelet's cgroups.
@@ -288,6 +333,8 @@ pub struct KernelInfo {
     pub psi: &'static str,
     /// `/sys/kernel/btf/vmlinux` exists.
     pub btf: bool,
+    /// Rule between shares and weights: on v1 as configured, on v2 as the containers show it.
+    pub weight_rule: WeightRule,
 }
 
 /// One optional feature.

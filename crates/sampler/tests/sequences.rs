@@ -222,6 +222,7 @@ proptest! {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::from_secs(1_000_000),
             descriptors: DescriptorBudget::from_limit(4096),
+            weight_rule: sampler::snapshot::WeightRule::default(),
         };
         let mut sampler = Sampler::new(config, Box::new(names.clone())).unwrap();
         let published = sampler.published();

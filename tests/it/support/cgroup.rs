@@ -119,7 +119,7 @@ impl Cgroup {
     pub(crate) fn set_weight(&self, number: u64) -> u64 {
         let file = if LAYOUT.is_v2 { "cpu.weight" } else { "cpu.shares" };
         self.write("cpu", file, &number.to_string());
-        if LAYOUT.is_v2 { number } else { kernel_text::shares_to_weight(number) }
+        if LAYOUT.is_v2 { number } else { kernel_text::WeightRule::default().weight(number) }
     }
 
     /// The most that `cpu.weight` and `cpu.shares` take.

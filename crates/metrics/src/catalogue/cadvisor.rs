@@ -28,8 +28,13 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
         .read(|row, out| put(row, out, row.quota_usec)),
     gauge("container_spec_cpu_period", LABELS, "CFS period, microseconds.")
         .read(|row, out| put(row, out, row.period_usec)),
-    gauge("container_spec_cpu_shares", LABELS, "CPU shares; on cgroup v2 the weight turned into shares.")
-        .read(|row, out| put(row, out, row.shares)),
+    gauge(
+        "container_spec_cpu_shares",
+        LABELS,
+        "CPU shares; on cgroup v2 those of the pod's CPU request, or where that is unknown or not in force, the weight \
+         turned into shares by the rule in weight_rule of cpuwarden_kernel_info (cAdvisor's own rule is linear).",
+    )
+    .read(|row, out| put(row, out, row.v1_shares())),
     counter("container_pressure_cpu_waiting_seconds_total", LABELS, "PSI some of cpu.pressure, cgroup v2.")
         .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_waiting_ns))),
     counter("container_pressure_cpu_stalled_seconds_total", LABELS, "PSI full of cpu.pressure, cgroup v2.")

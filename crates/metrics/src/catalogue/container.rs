@@ -101,10 +101,10 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
         "cpuwarden_container_cpu_weight",
         &[],
-        "cgroup v2 weight, 1 to 10000, from cpu.weight; on cgroup v1 cpu.shares turned into it by the container \
-         runtimes' rule (runc 1.3 and newer).",
+        "Weight of cgroup v2, 1 to 10000, from cpu.weight; on cgroup v1 cpu.shares turned into it by the rule in \
+         weight_rule of cpuwarden_kernel_info, which --weight-rule sets.",
     )
-    .read(|row, out| out.number(row.weight)),
+    .read(|row, out| out.count(row.v2_weight())),
     counter(
         "cpuwarden_container_pressure_cpu_waiting_seconds_total",
         &[],

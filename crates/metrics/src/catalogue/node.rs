@@ -39,21 +39,25 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     .read(|snapshot, out| out.seconds(snapshot.node.pressure_waiting_ns)),
     gauge(
         "cpuwarden_kernel_info",
-        &["release", "cgroup_version", "cgroup_driver", "throttle_accounting", "psi", "btf"],
+        &["release", "cgroup_version", "cgroup_driver", "throttle_accounting", "psi", "btf", "weight_rule"],
         "Always 1, the kernel and its cgroups: why some series are absent. throttle_accounting is task from Linux \
-         6.18 on (a task is throttled on its return to user space), cfs_rq before.",
+         6.18 on (a task is throttled on its return to user space), cfs_rq before. weight_rule is how container \
+         runtimes turn CPU shares into a weight: linear up to runc 1.3.1 and crun 1.22 (1024 shares are weight 39), \
+         quadratic from runc 1.3.2 and crun 1.23 (weight 100); on cgroup v2 it is read off the containers whose \
+         request is known, on v1 it is the option --weight-rule.",
     )
     .read(|snapshot, out| {
         let kernel = &snapshot.node.kernel;
         if !kernel.release.is_empty() {
             let btf = if kernel.btf { "true" } else { "false" };
-            let labels: [&str; 6] = [
+            let labels: [&str; 7] = [
                 &kernel.release,
                 kernel.cgroup_version,
                 kernel.cgroup_driver,
                 kernel.throttle_accounting,
                 kernel.psi,
                 btf,
+                kernel.weight_rule.as_str(),
             ];
             out.with(labels).count(Some(1));
         }

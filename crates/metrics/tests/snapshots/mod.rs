@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use metrics::{AdviceRow, AgentMetrics, Build};
 use sampler::labels;
 use sampler::snapshot::{
-    CfsTotals, ContainerIdentity, ContainerRow, CpuPlace, CpusetRow, FeatureState, KernelInfo, NodeRow, NodeSnapshot,
-    PodIdentity, PodRow, SamplerRow, WINDOW_BUCKETS, WindowHistogram,
+    CfsTotals, ContainerIdentity, ContainerRow, CpuPlace, CpuWeight, CpusetRow, FeatureState, KernelInfo, NodeRow,
+    NodeSnapshot, PodIdentity, PodRow, SamplerRow, WINDOW_BUCKETS, WeightRule, WindowHistogram,
 };
 use sampler::waits::{ContainerWaits, Histogram, InterferenceRow, Losses, Mode, NodeWaits, SmtShares, TraceRow};
 
@@ -144,8 +144,8 @@ fn container(n: usize) -> ContainerRow {
         limit_cores: Some(0.25),
         limit_period_usec: Some(100_000),
         request_cores: Some(0.1),
-        weight: Some(17.0),
-        shares: Some(410),
+        weight: Some(CpuWeight::Weight(17)),
+        weight_rule: WeightRule::Quadratic,
         quota_usec: Some(25_000),
         period_usec: Some(100_000),
         cgroup: Some("/kubepods.slice/kubepods-burstable.slice/cri-containerd-4f1f.scope".into()),
@@ -226,6 +226,7 @@ fn node_row() -> NodeRow {
             throttle_accounting: "cfs_rq",
             psi: "on",
             btf: true,
+            weight_rule: WeightRule::Quadratic,
         },
         features: vec![
             FeatureState { feature: "pressure", enabled: true, reason: String::new() },

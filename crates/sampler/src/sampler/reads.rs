@@ -7,7 +7,7 @@ use super::Sampler;
 use crate::cgroup::{Cgroup, CgroupId, Gains, Kind, PathQuota};
 use crate::files::Place;
 use crate::plan::{ReadPlan, Watched, read_plan};
-use crate::reading::{Reader, TickReading, Weight};
+use crate::reading::{Reader, TickReading};
 use crate::series::Track;
 use crate::timing;
 
@@ -142,8 +142,7 @@ impl Sampler {
         let row = series.row_mut();
         row.limit_cores = cgroup.path.limit.map(|limit| limit.cores);
         row.limit_period_usec = cgroup.path.limit.map(|limit| limit.period_usec);
-        row.weight = cgroup.weight.map(|weight| weight.weight() as f64);
-        row.shares = cgroup.weight.map(Weight::shares);
+        row.weight = cgroup.weight;
         row.period_usec = cgroup.bandwidth.map(|bandwidth| bandwidth.period_usec);
         row.quota_usec = cgroup.bandwidth.and_then(|bandwidth| bandwidth.quota.usec());
         if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.absolute)) {

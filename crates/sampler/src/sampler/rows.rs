@@ -21,6 +21,7 @@ impl Sampler {
             snapshot.read_at = read_at;
             snapshot.interval = interval;
             containers.publish(&mut snapshot.containers);
+            snapshot.containers.iter_mut().for_each(|row| row.weight_rule = probe.kernel.weight_rule);
             snapshot.waits = waits.latest();
             snapshot.waits.join(&mut snapshot.containers);
             snapshot.cgroups.clear();

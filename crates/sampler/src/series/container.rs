@@ -82,7 +82,6 @@ impl Track for ContainerSeries {
         row.limit_period_usec = None;
         row.request_cores = None;
         row.weight = None;
-        row.shares = None;
         row.quota_usec = None;
         row.period_usec = None;
         row.cpuset = None;

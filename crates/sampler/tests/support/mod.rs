@@ -97,6 +97,7 @@ impl Node {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::from_secs(1_000_000),
             descriptors,
+            weight_rule: sampler::snapshot::WeightRule::default(),
         };
         let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         let (published, now) = (sampler.published(), Instant::now());
