@@ -66,3 +66,15 @@ fn check_cpus(config: &Config) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// `cpuwarden copy-certificate`: for an init container, which must not keep the agent from starting where the kubelet has
+/// no such file.
+///
+/// # Errors
+/// The file is no certificate, or holds a key; or the target cannot be written.
+pub(crate) fn copy_certificate(from: &Path, to: &Path) -> Result<(), Failure> {
+    let is_copied = pods::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
+    let outcome = if is_copied { "copied" } else { "does not exist, or may not be read: nothing is copied" };
+    crate::output::show(&format!("{}: {outcome}\n", from.display()));
+    Ok(())
+}

@@ -48,6 +48,9 @@ pub(crate) enum Command {
     Pins(Box<JsonArgs>),
     /// Give all CPUs back to every pod; a running agent then goes on without pinning
     Drain(Box<DrainArgs>),
+    /// Copy the kubelet's certificate, and no key, to where the agent may read it: the chart's init container
+    #[command(hide = true)]
+    CopyCertificate { from: PathBuf, to: PathBuf },
     /// Print the reference of metrics or of configuration, for deploy/docs
     #[command(hide = true)]
     Reference { subject: Subject },
@@ -135,6 +138,15 @@ pub(crate) struct AdviseArgs {
     /// Where the agent listens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
     pub(crate) address: std::net::SocketAddr,
+    /// Ask over HTTPS: PEM file of the agent's certificate, or of its CA [default in the agent's pod: its own]
+    #[arg(long, env = "CPUWARDEN_TLS_CERT", value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Name that a certificate from a CA must bear [default: the address]
+    #[arg(long, value_name = "NAME", requires = "tls_cert")]
+    pub(crate) server_name: Option<String>,
+    /// File with a bearer token; sent over HTTPS only [default: the service account's, where there is one]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

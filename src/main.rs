@@ -62,6 +62,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Topology(args) => pinning::topology(*args)?,
         Command::Pins(args) => pinning::pins(*args)?,
         Command::Drain(args) => pinning::drain(*args)?,
+        Command::CopyCertificate { from, to } => check::copy_certificate(&from, &to)?,
         Command::Reference { subject } => output::show(&reference::reference(subject)),
         Command::DemoWorkload { workload } => demo::run_workload(workload)?,
     }

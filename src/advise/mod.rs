@@ -42,7 +42,7 @@ pub(crate) enum Output {
 /// # Errors
 /// No agent answers at the address, or what answers is none.
 pub(crate) fn advise(args: &AdviseArgs) -> Result<(), Failure> {
-    let mut report: Report = client::get(args.address, "/api/v1/advice")?;
+    let mut report: Report = client::get(&client::Endpoint::of(args)?, "/api/v1/advice")?;
     let is_wanted = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
     report.containers.retain(|row| is_wanted(&args.namespace, &row.namespace) && is_wanted(&args.pod, &row.pod));
     crate::output::show(&render::render(&report, args.output)?);

@@ -103,9 +103,14 @@ options! {
     /// The kubelet's HTTPS port [default: https://127.0.0.1:10250]
     #[arg(long, env = "CPUWARDEN_KUBELET_URL", help_heading = "Pods", value_name = "URL")]
     kubelet_url: String,
-    /// PEM file of the CA that signed the kubelet's certificate [default: the service account's, else the kubelet's own]
+    /// PEM file of the CA that signed the kubelet's certificate [default: the service account's]
     #[arg(long, env = "CPUWARDEN_KUBELET_CA_FILE", help_heading = "Pods", value_name = "FILE")]
     kubelet_ca_file: PathBuf,
+    /// PEM file of the certificate that the kubelet serves with: accepted as it is, read again when it changes, and it
+    /// need not exist [default, without --kubelet-ca-file: /var/lib/kubelet/pki/kubelet.crt and
+    /// /var/lib/rancher/k3s/agent/serving-kubelet.crt]
+    #[arg(long, env = "CPUWARDEN_KUBELET_HOST_CERTIFICATE", help_heading = "Pods", value_name = "FILE")]
+    kubelet_host_certificate: PathBuf,
     /// File with the bearer token, read again when it changes [default: the service account's]
     #[arg(long, env = "CPUWARDEN_KUBELET_TOKEN_FILE", help_heading = "Pods", value_name = "FILE")]
     kubelet_token_file: PathBuf,
@@ -115,10 +120,10 @@ options! {
     /// PEM file of the client certificate's key
     #[arg(long, env = "CPUWARDEN_KUBELET_CLIENT_KEY_FILE", help_heading = "Pods", value_name = "FILE")]
     kubelet_client_key_file: PathBuf,
-    /// Name that the kubelet's certificate must bear; it usually names no IP address [default: the node's name]
+    /// Name that a certificate from a CA must bear [default: the node's name or the host of --kubelet-url]
     #[arg(long, env = "CPUWARDEN_KUBELET_SERVER_NAME", help_heading = "Pods", value_name = "NAME")]
     kubelet_server_name: String,
-    /// Take any certificate: whoever holds the port can then read the token and invent pods
+    /// Do not verify the kubelet's certificate (insecure: an impostor can steal the token and forge the pod list)
     #[arg(long, env = "CPUWARDEN_KUBELET_INSECURE_SKIP_VERIFY", help_heading = "Pods", value_name = "BOOL",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     kubelet_insecure_skip_verify: bool,

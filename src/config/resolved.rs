@@ -127,6 +127,7 @@ impl Config {
             pod_source: Some(source_name(self.pods.source)),
             kubelet_url: Some(kubelet.url.clone()),
             kubelet_ca_file: kubelet.ca_file.clone(),
+            kubelet_host_certificate: kubelet.host_certificate.clone(),
             kubelet_token_file: kubelet.token_file.clone(),
             kubelet_client_cert_file: certificate.map(|files| files.certificate_file.clone()),
             kubelet_client_key_file: certificate.map(|files| files.key_file.clone()),
@@ -172,6 +173,7 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
         kubelet: KubeletConfig {
             url: options.kubelet_url.clone().unwrap_or(defaults.kubelet.url),
             ca_file: options.kubelet_ca_file.clone(),
+            host_certificate: options.kubelet_host_certificate.clone(),
             token_file: options.kubelet_token_file.clone(),
             client_certificate: client_certificate(options)?,
             server_name,

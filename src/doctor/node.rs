@@ -20,8 +20,11 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         all.extend(controllers(cgroups));
         all.extend(processes(cgroups));
     }
-    all.extend([psi(examination), btf(examination), capabilities()]);
-    all.extend(waits(examination));
+    all.push(psi(examination));
+    if examination.config.sched_trace != SchedTraceMode::Off {
+        all.extend([btf(examination), capabilities()]);
+        all.extend(waits(examination));
+    }
     all.push(descriptors(examination));
     all.extend(inotify(examination));
     all
@@ -145,7 +148,7 @@ fn judge_capabilities(effective: u64) -> Finding {
 fn waits(examination: &Examination) -> Option<Finding> {
     let config = &examination.config;
     let cgroups = examination.cgroups.as_ref().ok()?;
-    if config.sched_trace == SchedTraceMode::Off || !cgroups.hierarchy.is_the_kernels() {
+    if !cgroups.hierarchy.is_the_kernels() {
         return None;
     }
     let options = Options { sys_root: config.sys_root.clone(), budget: config.sched_trace_budget };

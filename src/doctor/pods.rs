@@ -46,10 +46,20 @@ fn source(status: &SourceStatus, config: &PodConfig, named: bool) -> Finding {
     // What does not keep names away is optional.
     let is_optional = named || status.source == SourceName::PodResources;
     let finding = if is_optional { Finding::lacking(check, error) } else { Finding::broken(check, error) };
-    match remedy(status.source, error) {
+    match remedy(status, error) {
         Some(remedy) => finding.remedy(remedy),
         None => finding,
     }
+}
+
+/// The remedy of the cause, unless the error ends with one.
+fn remedy(status: &SourceStatus, error: &str) -> Option<&'static str> {
+    if status.source == SourceName::PodResources {
+        return Some("mount the kubelet's socket, and run as root to open it");
+    }
+    let remedy = status.cause?.remedy();
+    let has_its_own = ["--", ": 401 ", remedy].iter().any(|mark| error.contains(mark));
+    (!has_its_own).then_some(remedy)
 }
 
 fn place(source: SourceName, config: &PodConfig) -> String {
@@ -78,25 +88,6 @@ fn right(status: &SourceStatus, config: &PodConfig) -> String {
     };
     let unverified = if kubelet.insecure_skip_verify { ", its certificate is not verified" } else { "" };
     format!("; authorized by {shown}{unverified}")
-}
-
-/// For errors that do not end with their own: those that name a flag, or the right that is missing.
-fn remedy(source: SourceName, error: &str) -> Option<&'static str> {
-    let has_its_own = ["--", ": 401 ", ": 403 "].iter().any(|mark| error.contains(mark));
-    if has_its_own {
-        return None;
-    }
-    match source {
-        SourceName::Kubelet if error.contains("certificate") => {
-            Some("give the CA that signed it with --kubelet-ca-file, the name that it bears with --kubelet-server-name")
-        }
-        SourceName::Kubelet => Some("is the kubelet running, and reachable from here? --kubelet-url names its port"),
-        SourceName::ReadOnly => Some("is the read-only port on (readOnlyPort)? --kubelet-readonly-url names it"),
-        SourceName::PodsApi | SourceName::PodResources => {
-            Some("mount the kubelet's socket, and run as root to open it")
-        }
-        SourceName::ApiServer => Some("grant get, list and watch on pods; --apiserver-url names it"),
-    }
 }
 
 fn names(examination: &Examination, cgroups: &Cgroups) -> Finding {

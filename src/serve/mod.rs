@@ -37,12 +37,13 @@ pub(crate) struct Access {
 /// Everything that is served. The probes have places of their own and are open to everybody.
 pub(crate) fn router(sources: Sources, pages: Pages, access: Access) -> Router {
     let probes = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(sources);
-    Router::new().route("/", get(index)).merge(guarded(access).with_state(Arc::new(pages))).merge(probes)
+    Router::new().merge(guarded(access).with_state(Arc::new(pages))).merge(probes)
 }
 
-/// The pages that tell of pods, behind a guard where there is one.
+/// All but the probes, behind a guard where there is one.
 fn guarded(Access { cadvisor, auth }: Access) -> Router<Arc<Pages>> {
-    let mut pages = Router::new().route("/metrics", get(metrics)).route("/api/v1/advice", get(advice));
+    let mut pages = Router::new().route("/", get(index)).route("/metrics", get(metrics));
+    pages = pages.route("/api/v1/advice", get(advice));
     if cadvisor {
         pages = pages.route("/metrics/cadvisor", get(cadvisor_metrics));
     }
@@ -112,11 +113,12 @@ async fn readyz(State(sources): State<Sources>) -> Response {
     if sources.published.latest().sequence == 0 {
         return probe(StatusCode::SERVICE_UNAVAILABLE, "no sample taken yet\n".to_owned());
     }
-    if !sources.pods.is_known() {
-        // Why is in the log: addresses and tokens' errors are not for everybody.
-        return probe(StatusCode::SERVICE_UNAVAILABLE, "pods not known yet\n".to_owned());
+    // Addresses and tokens' errors are not for everybody: those are in the log.
+    match sources.pods.names_missing() {
+        Some(cause) => probe(StatusCode::OK, format!("ready, without names: {}\n", cause.remedy())),
+        None if sources.pods.is_known() => probe(StatusCode::OK, "ready\n".to_owned()),
+        None => probe(StatusCode::SERVICE_UNAVAILABLE, "pods not known yet\n".to_owned()),
     }
-    probe(StatusCode::OK, "ready\n".to_owned())
 }
 
 /// A probe's connection is not kept: its place is for the next one.

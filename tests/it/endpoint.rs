@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_stub::apiserver::ApiServerStub;
 use rcgen::{CertificateParams, KeyPair};
@@ -90,6 +91,47 @@ fn who_may_read_the_metrics_is_asked_once_and_counted() {
 }
 
 #[test]
+fn every_path_but_the_probes_needs_a_token_and_advise_sends_one() {
+    let node = Node::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(ApiServerStub::start(node.directory.path())).unwrap();
+    server.admit(PROMETHEUS, "system:serviceaccount:team:owner", &["/api/v1/advice", "/"]);
+    let agent = node.agent(&[
+        "--metrics-auth".to_owned(),
+        format!("--apiserver-url={}", server.url()),
+        format!("--apiserver-ca-file={}", server.ca_file().display()),
+        format!("--apiserver-token-file={}", server.token_file().display()),
+    ]);
+    for path in ["/", "/metrics", "/api/v1/advice"] {
+        assert_eq!(node.get(&agent, path, None).unwrap().0, 401, "{path}");
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_ne!(node.get(&agent, path, None).unwrap().0, 401, "{path}");
+    }
+    assert_eq!(node.get(&agent, "/", Some(PROMETHEUS)).unwrap().0, 200);
+    let advise = |more: &[String]| {
+        let mut command = Command::new(binary());
+        command.args(["advise", "--output=json", &format!("--address={}", agent.address())]).args(more);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    fs::write(node.file("reader"), format!("{PROMETHEUS}\n")).unwrap();
+    let (ca, token) = (format!("--tls-cert={}", node.file("ca.crt")), format!("--token-file={}", node.file("reader")));
+    let (code, text) = advise(&[ca.clone(), token.clone()]);
+    assert!(code == Some(0) && text.contains("\"containers\""), "{code:?}: {text}");
+    let (code, text) = advise(&[]);
+    assert!(code == Some(69) && text.contains("--tls-cert"), "{code:?}: {text}");
+    let (code, text) = advise(&[ca]);
+    assert!(code == Some(69) && text.contains("--token-file"), "{code:?}: {text}");
+    // Another certificate is not the agent's, and gets no token.
+    fs::create_dir(node.file("other")).unwrap();
+    make_certificate(Path::new(&node.file("other")));
+    let other = format!("--tls-cert={}", node.file("other/ca.crt"));
+    let (code, text) = advise(&[other, token]);
+    assert!(code == Some(69) && text.contains("certificate"), "{code:?}: {text}");
+}
+
+#[test]
 fn nobody_new_gets_in_while_the_api_server_is_away() {
     let node = Node::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -111,6 +153,25 @@ fn readyz_says_nothing_of_addresses_or_errors() {
         agent.get("/readyz").1 != "no sample taken yet\n" && agent.log().contains("pod source is down")
     });
     assert_eq!(agent.get("/readyz"), (503, "pods not known yet\n".to_owned()));
+}
+
+#[test]
+fn without_names_for_a_minute_the_agent_is_ready_and_degraded() {
+    let agent = Agent::start(&["--pod-source=kubelet", "--kubelet-url=https://127.0.0.1:1", "--sched-trace=off"]);
+    assert_eq!(agent.get("/readyz").0, 503);
+    std::thread::sleep(Duration::from_secs(45));
+    assert_eq!(agent.get("/readyz").0, 503);
+    eventually("readiness", || agent.get("/readyz").0 == 200);
+    let (_, body) = agent.get("/readyz");
+    assert!(body.contains("config.podSource=apiserver") && !body.contains("127.0.0.1"), "{body}");
+    let is_off = || {
+        let page = agent.get("/metrics").1;
+        let line = page.lines().find(|line| line.contains("feature=\"pod_names\"")).unwrap_or_default().to_owned();
+        line.contains("config.podSource=apiserver") && line.ends_with(" 0")
+    };
+    eventually("the feature is off, with the remedy", is_off);
+    let warnings = || agent.log().lines().filter(|line| line.contains("pods have no names")).count();
+    eventually("the log has it, once", || warnings() == 1);
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl ApiServerStub {
         let authority = Authority::new("127.0.0.1")?;
         let tls = authority.issue(CertificateKind::Valid)?;
         let cluster = Mutex::new(Cluster { version: 100, ..Cluster::default() });
-        let state = Arc::new(State { tls, log: Log::default(), cluster });
+        let state = Arc::new(State { tls: tls.tls, log: Log::default(), cluster });
         let stop = CancellationToken::new();
         let port = Port::open(ApiServer(Arc::clone(&state)), stop.clone()).await?;
         let stub = Self { state, port, directory: directory.to_owned(), _stop: stop.drop_guard() };

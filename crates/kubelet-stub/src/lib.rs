@@ -132,6 +132,11 @@ impl KubeletStub {
         self.directory.join("ca.crt")
     }
 
+    /// Where [`KubeletStub::write_host_certificate`] writes.
+    pub fn host_certificate(&self) -> PathBuf {
+        self.directory.join("kubelet.crt")
+    }
+
     /// File with the token that the stub accepts.
     pub fn token_file(&self) -> PathBuf {
         self.directory.join("token")
@@ -210,6 +215,15 @@ impl KubeletStub {
     /// When the directory cannot be written.
     pub fn write_ca(&self) -> Result<(), StubError> {
         replace(&self.ca_file(), self.state.ca_pem().as_bytes())
+    }
+
+    /// Writes the certificate that is presented now and that of its CA, as a kubelet writes `kubelet.crt` where it signs
+    /// its own certificate.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn write_host_certificate(&self) -> Result<(), StubError> {
+        replace(&self.host_certificate(), self.state.certificate.load().as_bytes())
     }
 
     /// Closes the ports and every connection: connecting is refused from now on.

@@ -26,6 +26,15 @@ pub enum CertificateKind {
     Expired,
     /// Another node's name.
     OtherName,
+    /// No name, only the address 127.0.0.1.
+    AddressOnly,
+}
+
+/// A server certificate as it is presented.
+pub(crate) struct Issued {
+    pub(crate) tls: Arc<ServerConfig>,
+    /// The certificate and then its CA's, as in the kubelet's `kubelet.crt`.
+    pub(crate) pem: String,
 }
 
 /// A CA of one node.
@@ -56,19 +65,24 @@ impl Authority {
     }
 
     /// Makes a server certificate and the TLS configuration that presents it.
-    pub(crate) fn issue(&self, kind: CertificateKind) -> Result<Arc<ServerConfig>, StubError> {
+    pub(crate) fn issue(&self, kind: CertificateKind) -> Result<Issued, StubError> {
         let name = match kind {
             CertificateKind::OtherName => format!("not-{}", self.node_name),
+            CertificateKind::AddressOnly => "127.0.0.1".to_owned(),
             _ => self.node_name.clone(),
         };
         let mut params = params(vec![name.clone()], ExtendedKeyUsagePurpose::ServerAuth, &name)?;
         match kind {
             CertificateKind::NotYetValid => params.not_before = rcgen::date_time_ymd(3000, 1, 1),
             CertificateKind::Expired => params.not_after = rcgen::date_time_ymd(2001, 1, 1),
-            CertificateKind::Valid | CertificateKind::NewAuthority | CertificateKind::OtherName => {}
+            CertificateKind::Valid
+            | CertificateKind::NewAuthority
+            | CertificateKind::OtherName
+            | CertificateKind::AddressOnly => {}
         }
         let (certificate, key) = self.sign(&params, &name)?;
-        self.server_config(&certificate, &key)
+        let pem = format!("{}{}", certificate.pem(), self.pem);
+        Ok(Issued { tls: self.server_config(&certificate, &key)?, pem })
     }
 
     /// Makes a client certificate; PEM of it and of its key.

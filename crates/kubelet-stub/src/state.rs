@@ -11,7 +11,7 @@ use rustls::ServerConfig;
 use crate::StubError;
 use crate::fault::Fault;
 use crate::log::Log;
-use crate::pki::{Authority, CertificateKind};
+use crate::pki::{Authority, CertificateKind, Issued};
 
 /// A subresource of `nodes` on which the token's holder has the verb `get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) grants: ArcSwap<Vec<Grant>>,
     pub(crate) fine_grained: AtomicBool,
     pub(crate) tls: ArcSwap<ServerConfig>,
+    /// PEM of what `tls` presents.
+    pub(crate) certificate: ArcSwap<String>,
     pub(crate) log: Log,
     /// Where to write a new token before the next request is authenticated.
     pub(crate) rotate_into: Mutex<Option<PathBuf>>,
@@ -42,14 +44,15 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(node_name: String, authority: Authority, tls: Arc<ServerConfig>, pods: Bytes) -> Self {
+    pub(crate) fn new(node_name: String, authority: Authority, issued: Issued, pods: Bytes) -> Self {
         Self {
             node_name,
             pods: ArcSwap::from_pointee(pods),
             fault: ArcSwap::from_pointee(None),
             grants: ArcSwap::from_pointee(vec![Grant::PODS, Grant::METRICS, Grant("healthz"), Grant("configz")]),
             fine_grained: AtomicBool::new(true),
-            tls: ArcSwap::new(tls),
+            tls: ArcSwap::new(issued.tls),
+            certificate: ArcSwap::from_pointee(issued.pem),
             log: Log::default(),
             rotate_into: Mutex::default(),
             authority: Mutex::new(authority),
@@ -85,7 +88,9 @@ impl State {
         if kind == CertificateKind::NewAuthority {
             *authority = Authority::new(&self.node_name)?;
         }
-        self.tls.store(authority.issue(kind)?);
+        let issued = authority.issue(kind)?;
+        self.tls.store(issued.tls);
+        self.certificate.store(Arc::new(issued.pem));
         Ok(())
     }
 

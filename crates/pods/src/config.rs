@@ -10,8 +10,10 @@ use http::Uri;
 pub const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 /// Where kubelets mount a pod's token.
 pub const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// The kubelet's own certificate with its self-made CA, where no serving certificate is issued by the cluster.
-pub const KUBELET_SELF_SIGNED: &str = "/var/lib/kubelet/pki/kubelet.crt";
+/// Files that kubelets serve from where the cluster issues no certificate: the kubelet's own, and k3s's. Neither holds a
+/// key.
+pub const HOST_CERTIFICATES: [&str; 2] =
+    ["/var/lib/kubelet/pki/kubelet.crt", "/var/lib/rancher/k3s/agent/serving-kubelet.crt"];
 /// The kubelet's pod-resources socket.
 pub const POD_RESOURCES_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// The socket of the kubelet's Pods API (1.36 behind a gate, on by default since 1.37).
@@ -80,13 +82,16 @@ pub struct KubeletConfig {
     /// `https://host:port`.
     pub url: String,
     /// PEM file of the authorities that may have signed the kubelet's certificate. `None`: the pod's service-account
-    /// CA, else the kubelet's self-signed one, whichever exists when it is needed.
+    /// CA, where it exists.
     pub ca_file: Option<PathBuf>,
+    /// PEM file of the certificate that the kubelet serves with, which is accepted as it is. It need not exist. `None`:
+    /// [`HOST_CERTIFICATES`], unless `ca_file` is named.
+    pub host_certificate: Option<PathBuf>,
     /// File with a bearer token. `None`: the pod's service-account token where there is one.
     pub token_file: Option<PathBuf>,
     /// Client certificate and key, PEM files, instead of a token.
     pub client_certificate: Option<ClientCertificate>,
-    /// The name that the kubelet's certificate must bear. `None`: the node's name, else the URL's host.
+    /// The name that a certificate from an authority must bear. `None`: the node's name or the URL's host.
     pub server_name: Option<String>,
     /// Take any certificate: whoever sits on the port can then read the token and invent pods.
     pub insecure_skip_verify: bool,
@@ -148,6 +153,7 @@ impl Default for KubeletConfig {
         Self {
             url: "https://127.0.0.1:10250".to_owned(),
             ca_file: None,
+            host_certificate: None,
             token_file: None,
             client_certificate: None,
             server_name: None,
@@ -188,6 +194,22 @@ pub enum ConfigError {
         path: PathBuf,
         /// What was looked for.
         what: &'static str,
+    },
+    /// A file that must hold a certificate alone.
+    #[error("{setting}: {} holds a private key; name the file with the certificate alone", path.display())]
+    HoldsKey {
+        /// The flag.
+        setting: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// Certificate and key do not fit, or the like.
     #[error("{setting}: not usable for TLS")]

@@ -4,6 +4,7 @@
 //! [`PodIndex`], pure values), and the service that learns them from the kubelet ([`PodService`], the only IO). Nothing
 //! here opens cgroupfs, and nothing writes anywhere.
 
+mod cause;
 mod config;
 mod decode;
 mod exclusive;
@@ -15,8 +16,9 @@ pub mod quantity;
 mod service;
 mod source;
 
+pub use cause::Cause;
 pub use config::{
-    ApiServerConfig, ClientCertificate, ConfigError, KUBELET_SELF_SIGNED, KubeletConfig, POD_RESOURCES_SOCKET,
+    ApiServerConfig, ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, POD_RESOURCES_SOCKET,
     PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
 };
 pub use decode::{DecodeError, read_pod_list};
@@ -25,3 +27,4 @@ pub use index::{Lookup, PodIndex};
 pub use service::{Beat, PodService, Pods, SourceStatus, Task};
 pub use source::SourceName;
 pub use source::connection::ApiServerConnection;
+pub use source::trust::{client_config, copy_certificate};

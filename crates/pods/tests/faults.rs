@@ -228,7 +228,9 @@ async fn a_missing_right_is_named_with_its_rule() {
     let coarse = |pods: &Pods| status(pods, SourceName::Kubelet).error.is_some_and(|error| error.contains("1.33"));
     within(pods.until(coarse)).await;
     let coarse = status(&pods, SourceName::Kubelet).error.unwrap();
-    assert!(coarse.contains("nodes/proxy, which also lets its holder read logs and run commands"), "{coarse}");
+    for value in ["config.podSource=apiserver", "kubelet.readOnlyPort=10255", "rbac.nodesProxy=true"] {
+        assert!(coarse.contains(value), "{value}: {coarse}");
+    }
 
     node.stub.set_grants(&[Grant::PROXY]);
     within(pods.known()).await;
@@ -332,7 +334,7 @@ async fn a_new_authority_is_trusted_once_its_file_is_there() {
     let pods = node.start_known().await;
     node.stub.rotate_certificate(CertificateKind::NewAuthority).unwrap();
     let error = down(&pods, SourceName::Kubelet).await;
-    assert!(error.contains("certificate") && error.contains("--kubelet-ca-file"), "{error}");
+    assert!(error.contains("certificate") && error.contains("kubelet.hostCertificate"), "{error}");
     assert_names_live_on(&pods);
     node.stub.write_ca().unwrap();
     assert_recovers(&node, &pods).await;

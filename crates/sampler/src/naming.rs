@@ -44,6 +44,10 @@ pub trait PodNames: Send {
     fn withdraw(&self, _container_id: &str) {}
     /// The cgroup of this pod is there, or has gone.
     fn pod_lives(&self, _pod_uid: &str, _lives: bool) {}
+    /// Why no source of names answers, empty while one does; `None` where names are not wanted.
+    fn missing(&self) -> Option<&'static str> {
+        None
+    }
     /// Some source has answered or is still being asked for the first time: a name may come soon.
     fn may_answer(&self) -> bool;
 }
@@ -67,6 +71,10 @@ impl PodNames for Pods {
 
     fn pod_lives(&self, pod_uid: &str, lives: bool) {
         Self::pod_lives(self, pod_uid, lives);
+    }
+
+    fn missing(&self) -> Option<&'static str> {
+        self.has_source().then(|| self.names_missing().map_or("", pods::Cause::reason))
     }
 
     fn may_answer(&self) -> bool {

@@ -103,6 +103,8 @@ pub struct Sampler {
     /// When the last tick read the counters.
     read_at: Option<Instant>,
     features: Vec<FeatureState>,
+    /// Of the feature `pod_names`, as [`PodNames::missing`] said last.
+    names_missing: Option<&'static str>,
     waits: WaitsSlot,
     /// A container has shown the rule between shares and weights.
     is_weight_rule_shown: bool,
@@ -153,6 +155,7 @@ impl Sampler {
             window_began: None,
             read_at: None,
             features: Vec::new(),
+            names_missing: None,
             waits: WaitsSlot::default(),
             is_weight_rule_shown: false,
         })
@@ -252,7 +255,9 @@ impl Sampler {
         self.scan_tasks();
         self.close_windows(now);
         self.govern(now);
-        if self.walked == Some(now) || self.features.len() <= 1 {
+        let missing = self.names.missing();
+        if self.walked == Some(now) || self.features.len() <= 1 || missing != self.names_missing {
+            self.names_missing = missing;
             self.tell_features();
         }
         if self.walked == Some(now) || !self.is_weight_rule_shown {
@@ -294,6 +299,7 @@ impl Sampler {
     fn tell_features(&mut self) {
         self.features = features::states(&self.tree, &self.probe.kernel);
         self.features.push(features::state("sample_interval", self.governor.reason()));
+        self.features.extend(self.names_missing.map(|reason| features::state("pod_names", reason.to_owned())));
         let unkept = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.files.any_unkept()).count();
         let reason = match unkept {
             0 => String::new(),

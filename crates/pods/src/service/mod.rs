@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::cause::Cause;
 use crate::config::{ConfigError, PodConfig, PodSource};
 use crate::exclusive::ExclusiveCpus;
 use crate::index::PodIndex;
@@ -37,6 +38,9 @@ use sources::Sources;
 pub use status::SourceStatus;
 use status::Statuses;
 use supervisor::Supervisor;
+
+/// How long pods may be without names before the agent goes on without.
+const NAMES_AFTER: Duration = Duration::from_secs(60);
 
 /// Called by a task of the service once a round, with the time in which the next one is due. It is dropped when the task
 /// ends.
@@ -72,6 +76,7 @@ pub(crate) struct Shared {
     asks: Mutex<Asks>,
     asked: Notify,
     statuses: Mutex<Statuses>,
+    started: Instant,
     /// When the request for the latest list began.
     listed_at: Mutex<Option<Instant>>,
     /// UIDs of the pods whose cgroups are there, as the sampler sees them; `None` where nobody has reported any.
@@ -91,6 +96,7 @@ impl Shared {
             asks: Mutex::default(),
             asked: Notify::new(),
             statuses: Mutex::new(statuses),
+            started: Instant::now(),
             listed_at: Mutex::default(),
             live: Mutex::default(),
             progress: watch::Sender::new(is_known),
@@ -103,6 +109,13 @@ impl Shared {
         let live = lock(&self.live);
         live.as_ref()
             .map_or(!pods.is_empty(), |live| pods.iter().any(|pod| pod.cgroup_names().any(|name| live.contains(name))))
+    }
+
+    /// Why no source of names has answered for [`NAMES_AFTER`].
+    fn names_missing(&self, now: Instant) -> Option<Cause> {
+        let since = lock(&self.listed_at).unwrap_or(self.started);
+        let cause = lock(&self.statuses).why_no_names()?;
+        (now.saturating_duration_since(since) >= NAMES_AFTER).then_some(cause)
     }
 
     /// Wakes those who wait for something to have changed. `listed`: the attempt has brought a list.
@@ -244,6 +257,16 @@ impl Pods {
         *self.shared.progress.borrow()
     }
 
+    /// Why pods get no names: no source has answered for a minute. `None` while one answers, or where there is none.
+    pub fn names_missing(&self) -> Option<Cause> {
+        self.shared.names_missing(Instant::now())
+    }
+
+    /// Whether names are wanted.
+    pub fn has_source(&self) -> bool {
+        lock(&self.shared.statuses).has_naming()
+    }
+
     /// Waits until the pods are known ([`Pods::is_known`]).
     pub async fn known(&self) {
         self.until(Self::is_known).await;
@@ -277,4 +300,33 @@ impl Pods {
 /// Locks and goes on after a panic elsewhere: everything behind these locks is valid between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{SourceError, SourceName};
+
+    #[test]
+    fn names_are_missing_once_no_source_has_answered_for_a_minute() {
+        let shared = Shared::new(Statuses::of([SourceName::Kubelet, SourceName::PodResources]), false, Arc::default());
+        let (begin, minute) = (shared.started, NAMES_AFTER);
+        assert_eq!(shared.names_missing(begin + minute - Duration::from_millis(1)), None);
+        assert_eq!(shared.names_missing(begin + minute), Some(Cause::Unreachable));
+        let refused = SourceError::Forbidden { url: String::new(), answer: String::new(), remedy: "" };
+        lock(&shared.statuses).failed(SourceName::Kubelet, &refused);
+        assert_eq!(shared.names_missing(begin + minute), Some(Cause::Forbidden));
+        lock(&shared.statuses).succeeded(SourceName::PodResources, 0, SystemTime::now());
+        assert_eq!(shared.names_missing(begin + minute), Some(Cause::Forbidden), "exclusive CPUs are no names");
+        *lock(&shared.listed_at) = Some(begin + minute);
+        assert_eq!(shared.names_missing(begin + minute * 2 - Duration::from_millis(1)), None);
+        lock(&shared.statuses).succeeded(SourceName::Kubelet, 1, SystemTime::now());
+        assert_eq!(shared.names_missing(begin + minute * 9), None);
+    }
+
+    #[test]
+    fn without_a_source_no_names_are_missing() {
+        let shared = Shared::new(Statuses::of([]), true, Arc::default());
+        assert_eq!(shared.names_missing(shared.started + NAMES_AFTER * 2), None);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use crate::cause::Cause;
 use crate::source::{SourceError, SourceName, chain};
 
 /// The state of one source.
@@ -15,13 +16,15 @@ pub struct SourceStatus {
     pub last_success: Option<SystemTime>,
     /// Why the last attempt failed, causes included; `None` while up and before the first attempt.
     pub error: Option<String>,
+    /// The kind of that failure.
+    pub cause: Option<Cause>,
     /// Pods in its last good list; of pod-resources, containers with exclusive CPUs.
     pub pods: usize,
 }
 
 impl SourceStatus {
     fn fresh(source: SourceName) -> Self {
-        Self { source, up: false, last_success: None, error: None, pods: 0 }
+        Self { source, up: false, last_success: None, error: None, cause: None, pods: 0 }
     }
 
     /// Whether it has ever succeeded.
@@ -66,7 +69,7 @@ impl Statuses {
             tracing::info!(source = source.as_str(), pods, "pod source is back");
         }
         entry.absent = false;
-        entry.status = SourceStatus { source, up: true, last_success: Some(now), error: None, pods };
+        entry.status = SourceStatus { source, up: true, last_success: Some(now), error: None, cause: None, pods };
     }
 
     /// Logs a failure once until it changes.
@@ -79,6 +82,7 @@ impl Statuses {
         entry.absent = false;
         entry.status.up = false;
         entry.status.error = Some(text);
+        entry.status.cause = Some(error.cause());
     }
 
     /// Notes that the node does not offer this source.
@@ -96,7 +100,7 @@ impl Statuses {
     pub(super) fn stood_down(&mut self, source: SourceName) {
         let Some(entry) = self.find(source) else { return };
         entry.status.up = false;
-        entry.status.error = None;
+        (entry.status.error, entry.status.cause) = (None, None);
     }
 
     /// Counts a list that was longer than the limit; its first pods are known.
@@ -118,6 +122,23 @@ impl Statuses {
     /// Whether a watch delivers every change at once.
     pub(super) fn has_live_watch(&self) -> bool {
         self.entries.iter().any(|entry| entry.status.up && is_watch(entry.status.source))
+    }
+
+    /// Why no source of names answers, by the best of them that has failed; `None` while one answers.
+    pub(super) fn why_no_names(&self) -> Option<Cause> {
+        if !self.has_naming() || self.naming().any(|status| status.up) {
+            return None;
+        }
+        Some(self.naming().find_map(|status| status.cause).unwrap_or(Cause::Unreachable))
+    }
+
+    /// Whether any source names pods.
+    pub(super) fn has_naming(&self) -> bool {
+        self.naming().next().is_some()
+    }
+
+    fn naming(&self) -> impl Iterator<Item = &SourceStatus> {
+        self.entries.iter().map(|entry| &entry.status).filter(|status| status.source != SourceName::PodResources)
     }
 
     fn find(&mut self, source: SourceName) -> Option<&mut Entry> {

@@ -14,6 +14,7 @@ use super::publisher::Publisher;
 use super::schedule::{Backoff, jittered};
 use super::sources::Sources;
 use super::{Beat, Shared, lock};
+use crate::cause::Cause;
 use crate::source::apiserver::ApiServer;
 use crate::source::pods_api::PodsApiSocket;
 use crate::source::{SourceError, SourceName, Update, Updates};
@@ -43,6 +44,8 @@ pub(super) struct Supervisor {
     poller: Poller,
     publisher: Publisher,
     pods_api: Delivery,
+    /// Why pods have no names, as it was logged.
+    missing: Option<Cause>,
     /// `--pod-source=pods-api`: a missing socket is then a failure.
     pods_api_alone: bool,
     apiserver: Option<Fallback>,
@@ -71,6 +74,7 @@ impl Supervisor {
             poller: Poller::new(sources.polled, interval),
             publisher: Publisher::default(),
             pods_api: Delivery::Down,
+            missing: None,
             apiserver: sources.apiserver.map(|(server, after)| Fallback::new(server, after)),
             updates,
             sender,
@@ -88,6 +92,7 @@ impl Supervisor {
     pub(super) async fn run(mut self, beat: Beat) {
         loop {
             beat(ROUND);
+            self.warn_if_names_are_missing();
             let never = Instant::now() + NEVER;
             let poll_due = self.poll_due().unwrap_or(never);
             let fallback_due = self.apiserver.as_ref().and_then(Fallback::due).unwrap_or(never);
@@ -99,6 +104,15 @@ impl Supervisor {
                 () = sleep(ROUND) => {}
             }
         }
+    }
+
+    /// Logs once that the agent goes on without names, and the remedy.
+    fn warn_if_names_are_missing(&mut self) {
+        let missing = self.shared.names_missing(Instant::now());
+        if let (Some(cause), None) = (missing, self.missing) {
+            tracing::warn!(reason = cause.reason(), "pods have no names: series carry UIDs and ids");
+        }
+        self.missing = missing;
     }
 
     fn poll_due(&self) -> Option<Instant> {

@@ -17,6 +17,7 @@ use super::body::{Listed, read_pods, read_policy, read_refusal};
 use super::tls::{self, Stamp, TlsFiles};
 use super::token::TokenFile;
 use super::{SourceError, SourceName};
+use crate::cause::Cause;
 use crate::config::{ConfigError, PodConfig, SERVICE_ACCOUNT_TOKEN, base_uri};
 use crate::decode::LabelKeys;
 
@@ -55,8 +56,12 @@ impl KubeletHttp {
         let kubelet = &config.kubelet;
         let uri = base_uri("--kubelet-url", &kubelet.url, "https")?;
         let host = uri.host().map(|host| host.trim_matches(['[', ']'])).unwrap_or_default();
-        let name = kubelet.server_name.as_deref().or(config.node_name.as_deref()).unwrap_or(host);
-        let files = TlsFiles::new(kubelet, name)?;
+        let names = match (kubelet.server_name.as_deref(), config.node_name.as_deref()) {
+            (Some(name), _) => vec![name],
+            (None, Some(node)) => vec![node, host],
+            (None, None) => vec![host],
+        };
+        let files = TlsFiles::new(kubelet, &names)?;
         let token = token_file(kubelet.token_file.as_deref(), kubelet.client_certificate.is_some());
         Ok(Self::new(config, SourceName::Kubelet, &uri, Transport::Tls(Box::new(Tls { files, token, client: None }))))
     }
@@ -230,8 +235,6 @@ fn missing_rule(answer: &str) -> &'static str {
     if tried.split(|c: char| !c.is_ascii_alphanumeric()).any(|name| name == "pods") {
         "grant the agent's service account verb get on resource nodes/pods"
     } else {
-        "grant the agent's service account verb get on resource nodes/pods (kubelet 1.33 and later); an older kubelet \
-         knows only nodes/proxy, which also lets its holder read logs and run commands in every container of the node: \
-         prefer the read-only port or --pod-source=apiserver where that is too much"
+        Cause::Forbidden.remedy()
     }
 }

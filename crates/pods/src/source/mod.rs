@@ -8,6 +8,7 @@ pub(crate) mod pod_resources;
 pub(crate) mod pods_api;
 pub(crate) mod tls;
 pub(crate) mod token;
+pub(crate) mod trust;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::cause::Cause;
 use crate::decode::DecodeError;
 use crate::model::Pod;
 
@@ -133,7 +135,7 @@ pub(crate) enum SourceError {
         source: std::io::Error,
     },
     /// No authority to verify the kubelet's certificate with.
-    #[error("no CA to verify the kubelet with: give --kubelet-ca-file (looked for {looked_for})")]
+    #[error("nothing to verify the kubelet's certificate with (looked for {looked_for}): {}", Cause::Certificate.remedy())]
     NoTrust {
         /// Files that do not exist.
         looked_for: String,
@@ -183,6 +185,22 @@ pub(crate) enum SourceError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl SourceError {
+    /// The kind of failure.
+    pub(crate) fn cause(&self) -> Cause {
+        match self {
+            Self::Certificate { .. } | Self::NoTrust { .. } => Cause::Certificate,
+            Self::Unauthorized { .. } => Cause::Unauthorized,
+            Self::Forbidden { .. } => Cause::Forbidden,
+            Self::Transport { .. } | Self::Timeout { .. } | Self::Absent { .. } | Self::Grpc { .. } => {
+                Cause::Unreachable
+            }
+            Self::ApiServer { .. } => Cause::ApiServer,
+            _ => Cause::Other,
+        }
+    }
 }
 
 /// What a watch has to say.

@@ -2,7 +2,8 @@
 //! of them.
 //!
 //! The kubelet's own certificate is `CN=<node>@<epoch>` with the node's name as its only subject alternative name, no IP
-//! address: the name to verify is therefore a setting of its own and not the host of the URL.
+//! address; one that the cluster issues bears the name and the addresses. So the node's name is accepted as well as the
+//! host of the URL.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,16 +11,15 @@ use std::sync::Arc;
 
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::SourceError;
-use crate::config::{
-    ClientCertificate, ConfigError, KUBELET_SELF_SIGNED, KubeletConfig, SERVICE_ACCOUNT_CA, read_named,
-};
+use super::trust::{KubeletCertificate, Trust, read_own};
+use crate::cause::Cause;
+use crate::config::{ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, SERVICE_ACCOUNT_CA, read_named};
 
 const CA_SETTING: &str = "--kubelet-ca-file";
 const CERTIFICATE_SETTING: &str = "--kubelet-client-cert-file";
@@ -29,8 +29,11 @@ const KEY_SETTING: &str = "--kubelet-client-key-file";
 #[derive(Debug, Clone)]
 pub(crate) struct TlsFiles {
     ca_file: Option<PathBuf>,
+    /// Files of the certificates that the kubelet serves with; those that exist count.
+    host_certificates: Vec<PathBuf>,
     client: Option<ClientCertificate>,
-    server_name: ServerName<'static>,
+    /// Any of them will do; the first is sent.
+    server_names: Vec<ServerName<'static>>,
     skip_verify: bool,
 }
 
@@ -41,17 +44,20 @@ pub(crate) struct Stamp(Vec<(PathBuf, u64, i64, i64)>);
 
 impl TlsFiles {
     /// Checks what can be checked without the kubelet: the files that the operator named must be readable and fit.
-    pub(crate) fn new(config: &KubeletConfig, server_name: &str) -> Result<Self, ConfigError> {
-        let name = ServerName::try_from(server_name.to_owned())
-            .map_err(|_| ConfigError::ServerName { name: server_name.to_owned() })?;
+    pub(crate) fn new(config: &KubeletConfig, server_names: &[&str]) -> Result<Self, ConfigError> {
+        let name = |name: &&str| {
+            ServerName::try_from((*name).to_owned()).map_err(|_| ConfigError::ServerName { name: (*name).to_owned() })
+        };
         let files = Self {
             ca_file: config.ca_file.clone(),
+            host_certificates: host_certificates(config),
             client: config.client_certificate.clone(),
-            server_name: name,
+            server_names: server_names.iter().map(name).collect::<Result<_, _>>()?,
             skip_verify: config.insecure_skip_verify,
         };
-        if let Some(path) = files.ca_file.as_deref().filter(|_| !files.skip_verify) {
-            read_roots(path)?;
+        if !files.skip_verify {
+            files.ca_file.as_deref().map(read_roots).transpose()?;
+            config.host_certificate.as_deref().map(read_own).transpose()?;
         }
         if let Some(client) = &files.client {
             read_identity(client)?;
@@ -67,7 +73,8 @@ impl TlsFiles {
     /// The present state of the files in use.
     pub(crate) fn stamp(&self) -> Stamp {
         let client = self.client.iter().flat_map(|client| [&*client.certificate_file, &*client.key_file]);
-        let files = self.ca_file().into_iter().chain(client);
+        let own = self.host_certificates.iter().map(PathBuf::as_path);
+        let files = self.ca_file().into_iter().chain(own).chain(client);
         Stamp(files.filter_map(file_stamp).collect())
     }
 
@@ -76,14 +83,8 @@ impl TlsFiles {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|source| ConfigError::Tls { setting: CA_SETTING, source })?;
-        let builder = if self.skip_verify {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider())))
-        } else {
-            let path = self.ca_file().ok_or_else(|| SourceError::NoTrust {
-                looked_for: format!("{SERVICE_ACCOUNT_CA}, {KUBELET_SELF_SIGNED}"),
-            })?;
-            builder.with_root_certificates(read_roots(path)?)
-        };
+        let verifier = KubeletCertificate { trust: self.trust()?, provider: provider() };
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let config = match &self.client {
             None => builder.with_no_client_auth(),
             Some(client) => {
@@ -96,18 +97,44 @@ impl TlsFiles {
         Ok(hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(config)
             .https_only()
-            .with_server_name_resolver(FixedServerNameResolver::new(self.server_name.clone()))
+            .with_server_name_resolver(FixedServerNameResolver::new(self.server_names[0].clone()))
             .enable_http1()
             .wrap_connector(http))
+    }
+
+    /// Reads what the kubelet's certificate is checked against.
+    fn trust(&self) -> Result<Trust, SourceError> {
+        if self.skip_verify {
+            return Ok(Trust::Any);
+        }
+        let own = self.host_certificates.iter().filter_map(|path| read_own(path).transpose());
+        let own = own.collect::<Result<Vec<_>, _>>()?;
+        let roots = self.ca_file().map(read_roots).transpose()?;
+        if own.is_empty() && roots.is_none() {
+            let files = self.host_certificates.iter().map(|path| path.display().to_string());
+            let looked_for = std::iter::once(SERVICE_ACCOUNT_CA.to_owned()).chain(files).collect::<Vec<_>>();
+            return Err(SourceError::NoTrust { looked_for: looked_for.join(", ") });
+        }
+        let authorities = roots.map(|roots| Trust::authorities(roots, provider())).transpose();
+        let authorities = authorities.map_err(|source| ConfigError::Tls { setting: CA_SETTING, source })?;
+        Ok(Trust::Verified { own, authorities, names: self.server_names.clone() })
     }
 
     fn ca_file(&self) -> Option<&Path> {
         if self.skip_verify {
             return None;
         }
-        self.ca_file
-            .as_deref()
-            .or_else(|| [SERVICE_ACCOUNT_CA, KUBELET_SELF_SIGNED].into_iter().map(Path::new).find(|path| path.exists()))
+        let default = Path::new(SERVICE_ACCOUNT_CA);
+        self.ca_file.as_deref().or_else(|| default.exists().then_some(default))
+    }
+}
+
+/// The file that is named; else, where no authority is named, the usual ones.
+fn host_certificates(config: &KubeletConfig) -> Vec<PathBuf> {
+    match (&config.host_certificate, &config.ca_file) {
+        (Some(named), _) => vec![named.clone()],
+        (None, Some(_)) => Vec::new(),
+        (None, None) => HOST_CERTIFICATES.iter().map(PathBuf::from).collect(),
     }
 }
 
@@ -157,10 +184,7 @@ pub(super) fn certificate_remedy(error: &(dyn std::error::Error + 'static)) -> O
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "check the clocks of this node and of what signed it"
         }
-        _ => {
-            "give --kubelet-ca-file as the authority that signed it: the cluster's CA where kubelets use \
-             serverTLSBootstrap, else the kubelet's own, /var/lib/kubelet/pki/kubelet.crt"
-        }
+        _ => Cause::Certificate.remedy(),
     })
 }
 
@@ -172,54 +196,5 @@ fn rejected_certificate<'a>(error: &'a (dyn std::error::Error + 'static)) -> Opt
     match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
         Some(inner) => rejected_certificate(inner),
         None => rejected_certificate(error.source()?),
-    }
-}
-
-/// `--kubelet-insecure-skip-verify`: believes any certificate, but still that its holder has the key.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -1,0 +1,75 @@
+//! Kinds of failure of a pod source, each with its remedy. They say nothing of addresses or of what was answered, so that
+//! everybody may read them.
+
+/// Why a source does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The kubelet's certificate is not accepted.
+    Certificate,
+    /// 401.
+    Unauthorized,
+    /// 403.
+    Forbidden,
+    /// No connection, or no answer.
+    Unreachable,
+    /// The API server does not answer, or not with pods.
+    ApiServer,
+    /// Something else; the log has it.
+    Other,
+}
+
+impl Cause {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Certificate, Self::Unauthorized, Self::Forbidden, Self::Unreachable, Self::ApiServer, Self::Other];
+
+    /// The cause and its remedy, in the values of the chart; flags only where no value does it.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Certificate => {
+                "the kubelet's certificate is not accepted: set kubelet.hostCertificate to the file that the kubelet \
+                 serves from, and restart the agent's pod if that file is a new one; or config.podSource=apiserver"
+            }
+            Self::Unauthorized => {
+                "the kubelet rejects the token: switch its webhook authentication on (authentication.webhook.enabled), \
+                 or set config.podSource=apiserver"
+            }
+            Self::Forbidden => {
+                "the kubelet forbids the pod list: set rbac.create=true; kubelets before 1.33 need \
+                 config.podSource=apiserver, kubelet.readOnlyPort=10255 or rbac.nodesProxy=true"
+            }
+            Self::Unreachable => {
+                "no pod source answers: let the agent reach the kubelet's port (kubelet.url, --kubelet-url), or set \
+                 config.podSource=apiserver"
+            }
+            Self::ApiServer => {
+                "the API server does not list the pods: let the agent reach it, and set rbac.create=true for the right \
+                 to list pods"
+            }
+            Self::Other => {
+                "the pod list cannot be used: see in the agent's log what answers at the kubelet's port (kubelet.url, \
+                 --kubelet-url), or set config.podSource=apiserver"
+            }
+        }
+    }
+
+    /// The remedy alone.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        self.reason().split_once(": ").map_or("", |(_, remedy)| remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_a_remedy_in_the_values_of_the_chart() {
+        let values = ["kubelet.", "config.podSource=apiserver", "rbac.create=true"];
+        for cause in Cause::ALL {
+            assert!(values.iter().any(|value| cause.remedy().contains(value)), "{cause:?}: {}", cause.remedy());
+        }
+    }
+}
