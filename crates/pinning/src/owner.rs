@@ -2,7 +2,9 @@
 //! only observes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::FileTypeExt as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use kernel_text::CpuSet;
@@ -46,7 +48,14 @@ impl CpuManagerState {
     /// Why it cannot be read, in one line that names it.
     pub fn read(path: &Path) -> Result<Self, String> {
         let place = path.display();
-        let text = std::fs::read(path).map_err(|error| format!("{place} cannot be read: {error}"))?;
+        let failed = |error| format!("{place} cannot be read: {error}");
+        let mut file = File::open(path).map_err(failed)?;
+        // The kubelet replaces the file; a volume of the file alone goes on showing the one that was there before.
+        if file.metadata().map_err(failed)?.nlink() == 0 {
+            return Err(format!("{place} was replaced by the kubelet; restart the agent's pod to see the new one"));
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
         serde_json::from_slice(&text).map_err(|error| format!("{place}: {error}"))
     }
 
@@ -210,6 +219,20 @@ fn is_socket(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_state_file_that_the_kubelet_has_replaced_is_not_believed() {
+        use std::os::fd::AsRawFd as _;
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("cpu_manager_state");
+        std::fs::write(&path, r#"{"policyName":"none"}"#).unwrap();
+        assert_eq!(CpuManagerState::read(&path).unwrap().policy_name, "none");
+        // As a volume of the file shows it: the same inode, which has no name any more.
+        let mounted = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let error = CpuManagerState::read(Path::new(&format!("/proc/self/fd/{}", mounted.as_raw_fd()))).unwrap_err();
+        assert!(error.contains("replaced") && error.contains("restart the agent's pod"), "{error}");
+    }
 
     fn kubelet(json: &str) -> Result<Kubelet, String> {
         let dir = tempfile::tempdir().unwrap();
