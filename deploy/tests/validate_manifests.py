@@ -1,6 +1,6 @@
 """Checks manifests against the strict schemas of Kubernetes minors: validate_manifests.py FILE MINOR...
 
-Kinds of the Prometheus operator are checked against the schemas in schemas/. Ends with 1 and the place at the first error.
+Kinds of the Prometheus operator and of OpenShift are checked against the schemas in schemas/. Ends with 1 and the place at the first error.
 """
 
 import json
@@ -15,7 +15,7 @@ SCHEMAS = pathlib.Path(__file__).parent / "schemas"
 
 
 def check(document, minors):
-    if document["apiVersion"].startswith("monitoring.coreos.com/"):
+    if document["apiVersion"].startswith(("monitoring.coreos.com/", "security.openshift.io/")):
         jsonschema.validate(document, json.loads((SCHEMAS / f"{document['kind']}.json").read_text()))
         return
     for minor in minors:

@@ -55,7 +55,7 @@ is an error.
 
 /// A manifest: file and helm's arguments beyond the chart.
 const MANIFESTS: [(&str, &[&str]); 4] = [
-    ("manifests/observe.yaml", &["--set=profile=observe"]),
+    ("manifests/monitor.yaml", &["--set=profile=monitor"]),
     ("manifests/trace.yaml", &["--set=profile=trace"]),
     ("manifests/pin.yaml", &["--set=profile=pin"]),
     ("manifests/prometheus-operator.yaml", OPERATOR),
@@ -80,6 +80,9 @@ metadata:
   labels:
     pod-security.kubernetes.io/enforce: privileged
 ";
+
+/// What stands in the manifests for the image, which everybody builds for themselves.
+const IMAGE: &str = "--set=image.repository=registry.example.com/cpuwarden";
 
 /// The newest Kubernetes minor that is supported: helm built by `go install` takes itself for an ancient one.
 const KUBERNETES: &str = "1.37.0";
@@ -119,7 +122,7 @@ pub fn render(arguments: &[&str]) -> Result<String, GenerateError> {
 /// When helm is not to be had, or refuses the values.
 pub fn render_release(name: &str, arguments: &[&str]) -> Result<String, GenerateError> {
     let mut helm = helm("template")?;
-    helm.args(arguments).arg(name).arg(chart());
+    helm.arg(IMAGE).args(arguments).arg(name).arg(chart());
     Ok(output(&mut helm)?)
 }
 

@@ -13,6 +13,7 @@ use crate::support::binary;
 
 /// Oldest and newest supported minor of Kubernetes.
 const MINORS: [&str; 2] = ["1.27", "1.37"];
+pub(super) const PROFILES: [&str; 3] = ["monitor", "trace", "pin"];
 
 #[test]
 fn the_chart_lints() {
@@ -29,20 +30,28 @@ fn what_is_generated_is_up_to_date() {
 
 #[test]
 fn manifests_are_valid_on_the_oldest_and_the_newest_kubernetes() {
-    let place = tempfile::tempdir().unwrap();
-    for profile in ["observe", "trace", "pin"] {
-        let file = place.path().join(profile).with_extension("yaml");
-        fs::write(&file, render(&[&format!("--set=profile={profile}"), OPERATOR, EVERYTHING])).unwrap();
-        let checked = validated(&file);
+    for profile in PROFILES {
+        let checked = valid_on_every_minor(&[&format!("--set=profile={profile}"), OPERATOR, EVERYTHING]);
         for kind in ["DaemonSet", "NetworkPolicy", "PodMonitor", "PrometheusRule", "ConfigMap"] {
             assert!(checked.contains(&format!("{kind}/cpuwarden")), "{checked}");
         }
     }
 }
 
-fn validated(file: &Path) -> String {
+/// Renders the chart for each of [`MINORS`] and checks it against that version's schemas; the objects.
+pub(super) fn valid_on_every_minor(arguments: &[&str]) -> String {
+    let place = tempfile::tempdir().unwrap();
+    let checked = MINORS.map(|minor| {
+        let file = place.path().join("release.yaml");
+        fs::write(&file, render(&[&[&*format!("--kube-version={minor}.0")], arguments].concat())).unwrap();
+        validated(&file, minor)
+    });
+    checked.concat()
+}
+
+fn validated(file: &Path, minor: &str) -> String {
     let mut python = Command::new(tools::python().unwrap());
-    output_of(python.arg(deploy("tests/validate_manifests.py")).arg(file).args(MINORS))
+    output_of(python.arg(deploy("tests/validate_manifests.py")).arg(file).arg(minor))
 }
 
 #[test]
@@ -55,7 +64,7 @@ fn names_of_digits_or_of_the_greatest_length_are_valid() {
         let file = place.path().join("release.yaml");
         let arguments = [&[&*namespace, "--set=profile=pin"], &values[..]].concat();
         fs::write(&file, generated::render_release(name, &arguments).unwrap()).unwrap();
-        assert!(validated(&file).contains("DaemonSet/"), "{name}");
+        assert!(validated(&file, MINORS[1]).contains("DaemonSet/"), "{name}");
     }
 }
 
@@ -69,7 +78,7 @@ fn a_mode_that_yaml_takes_for_a_boolean_is_the_mode_that_was_written() {
     let map = documents(&text).into_iter().find(|object| object["kind"] == "ConfigMap").unwrap();
     assert_eq!(data(&map)[0].1.trim(), "pinning: \"off\"\nschedTrace: \"on\"");
     let text = render(&["--set=profile=pin"]);
-    assert_eq!(variable(&container(&text), "CPUWARDEN_PINNING").as_deref(), Some("enforce"));
+    assert_eq!(variable(&container(&text), "CPUWARDEN_PINNING").as_deref(), Some("observe"));
 }
 
 #[test]
@@ -95,17 +104,17 @@ fn the_network_policy_lets_out_to_every_port_that_the_agent_is_told_of() {
 }
 
 /// The value of a variable of the agent's environment.
-fn variable(agent: &Value, name: &str) -> Option<String> {
+pub(super) fn variable(agent: &Value, name: &str) -> Option<String> {
     let variables = agent["env"].as_sequence().unwrap().iter();
     variables.filter(|variable| variable["name"] == name).find_map(|v| v["value"].as_str().map(str::to_owned))
 }
 
-const OPERATOR: &str = "--api-versions=monitoring.coreos.com/v1";
+pub(super) const OPERATOR: &str = "--api-versions=monitoring.coreos.com/v1";
 const EVERYTHING: &str = "--set=events=true,drainOnStop=true,endpoint.auth=true,endpoint.tls.secretName=tls,cadvisorMetrics=true,rbac.nodesProxy=true,\
 config.apiserverFallback=true,podMonitor.authorization.credentials.name=token,podMonitor.authorization.credentials.key=t";
 
 #[test]
-fn observe_runs_as_nobody_without_capabilities_and_can_write_nothing() {
+fn monitor_runs_as_nobody_without_capabilities_and_can_write_nothing() {
     let agent = container(&render(&[]));
     let security = &agent["securityContext"];
     assert_eq!((security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()), (Some(true), Some(65532)));
@@ -122,7 +131,7 @@ fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
     let agent = container(&render(&["--set=profile=trace"]));
     assert_eq!(added_capabilities(&agent), ["BPF", "PERFMON"]);
     assert_eq!(writable(&agent), [""; 0]);
-    let agent = container(&render(&["--set=profile=pin"]));
+    let agent = container(&render(&["--set=profile=pin,config.pinning=enforce"]));
     assert!(agent["securityContext"]["capabilities"]["add"].is_null());
     assert_eq!(writable(&agent), ["/host/cgroup", "/var/lib/cpuwarden"]);
 }
@@ -130,7 +139,7 @@ fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
 #[test]
 fn waits_are_traced_in_the_profile_trace_and_where_the_configuration_says_so() {
     let mode = |values: &str| variable(&container(&render(&[&format!("--set={values}")])), "CPUWARDEN_SCHED_TRACE");
-    assert_eq!(mode("profile=observe").as_deref(), Some("off"));
+    assert_eq!(mode("profile=monitor").as_deref(), Some("off"));
     assert_eq!(mode("profile=pin").as_deref(), Some("off"));
     assert_eq!(mode("profile=pin,config.schedTrace=auto").as_deref(), Some("auto"));
     assert_eq!(mode("profile=trace"), None);
@@ -161,7 +170,7 @@ fn events_and_the_right_to_make_them_come_only_with_pinning_and_on_request() {
 
 #[test]
 fn runtimes_are_told_by_a_root_that_may_look_at_processes_and_only_when_asked_for() {
-    for (profile, before) in [("observe", &[][..]), ("trace", &["BPF", "PERFMON"]), ("pin", &[])] {
+    for (profile, before) in [("monitor", &[][..]), ("trace", &["BPF", "PERFMON"]), ("pin", &[])] {
         let agent = container(&render(&[&format!("--set=profile={profile},runtimes=true")]));
         assert_eq!(added_capabilities(&agent), [before, &["SYS_PTRACE"]].concat(), "{profile}");
         let security = &agent["securityContext"];
@@ -178,7 +187,7 @@ fn added_capabilities(agent: &Value) -> Vec<String> {
 fn of_the_hosts_namespaces_a_profile_shares_that_of_processes_and_only_where_it_may() {
     let shared = |pod: &Value| ["hostPID", "hostNetwork", "hostIPC"].map(|field| pod[field].as_bool().unwrap_or(false));
     assert_eq!(shared(&pod(&render(&["--set=hostPID=false"]))), [false; 3]);
-    for profile in ["observe", "trace", "pin"] {
+    for profile in PROFILES {
         let pod = pod(&render(&[&format!("--set=profile={profile}")]));
         assert_eq!(shared(&pod), [true, false, false], "{profile}");
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"].as_str(), Some("RuntimeDefault"));
@@ -271,7 +280,7 @@ fn the_alerts_links_begin_with_the_bases_that_were_set() {
     let [runbook, published] = ["/d/cpuwarden-runbooks?viewPanel=1#", "/runbooks.md#"];
     let named = |base: &str, path: &str| format!("{base}{path}cputhrottlingharmful");
     let in_grafana = "https://grafana.example.com/g";
-    assert_eq!(links("profile=observe"), [named("", runbook), pod.to_owned()]);
+    assert_eq!(links("profile=monitor"), [named("", runbook), pod.to_owned()]);
     assert_eq!(links(grafana), [named(in_grafana, runbook), format!("{in_grafana}{pod}")]);
     assert_eq!(links(docs), [named("https://example.com/docs", published), pod.to_owned()]);
     let both = links(&format!("{grafana},{docs}"));
@@ -336,7 +345,7 @@ pub(super) fn pod(text: &str) -> Value {
     objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap()["spec"]["template"]["spec"].clone()
 }
 
-fn container(text: &str) -> Value {
+pub(super) fn container(text: &str) -> Value {
     pod(text)["containers"][0].clone()
 }
 
@@ -350,7 +359,7 @@ fn data(map: &Value) -> Vec<(&str, &str)> {
 }
 
 /// Where a container may write.
-fn writable(container: &Value) -> Vec<&str> {
+pub(super) fn writable(container: &Value) -> Vec<&str> {
     let mounts = container["volumeMounts"].as_sequence().unwrap().iter();
     mounts.filter(|mount| mount["readOnly"] != true).map(|mount| mount["mountPath"].as_str().unwrap()).collect()
 }

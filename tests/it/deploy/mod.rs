@@ -6,9 +6,12 @@ mod dashboards;
 mod defaults;
 mod docs;
 mod evidence;
+mod notes;
+mod platforms;
 mod prometheus;
 mod reliability;
 mod rules;
+mod values;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,6 @@
 {{- define "cpuwarden.fullname" -}}
-{{- ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) | trunc 50 | trimSuffix "-" }}
+{{- $default := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) }}
+{{- .Values.fullnameOverride | default $default | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "cpuwarden.serviceAccount" -}}
@@ -22,6 +23,17 @@ labels: {{- include "cpuwarden.labels" . | nindent 2 }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "cpuwarden.image" -}}
+{{- if not .Values.image.repository }}
+{{- fail "image.repository is not set, and there is no public image: build one (docker build -t REGISTRY/cpuwarden:VERSION .), push it to a registry that the nodes can pull from, and add --set image.repository=REGISTRY/cpuwarden" }}
+{{- end }}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}
+{{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{- /* The agent's configuration. To Helm an unquoted off or on is a boolean; to the agent it is a mode. */}}
@@ -31,6 +43,17 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if kindIs "bool" (get $config $key) }}{{ $_ := set $config $key (ternary "on" "off" (get $config $key)) }}{{ end }}
 {{- end }}
 {{- toYaml $config }}
+{{- end }}
+
+{{- /* The mode of pinning: off outside of the profile pin, which begins by observing. */}}
+{{- define "cpuwarden.pinning" -}}
+{{- $said := (include "cpuwarden.config" . | fromYaml).pinning }}
+{{- if eq .Values.profile "pin" }}{{ $said | default "observe" }}{{ else }}{{ $said | default "off" }}{{ end }}
+{{- end }}
+
+{{- /* Whether cpusets are written, if only as the pod ends: "true" or nothing. */}}
+{{- define "cpuwarden.writes" -}}
+{{- if and (eq .Values.profile "pin") (or .Values.drainOnStop (eq (include "cpuwarden.pinning" .) "enforce")) }}true{{ end }}
 {{- end }}
 
 {{- /* The port of a URL, or what its scheme implies. */}}
@@ -43,12 +66,44 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if and .Values.events (eq .Values.profile "pin") }}true{{ end }}
 {{- end }}
 
+{{- /* Whether the agent lists pods at the API server: "true" or nothing. */}}
+{{- define "cpuwarden.listsPods" -}}
+{{- if or .Values.config.apiserverFallback (eq (.Values.config.podSource | default "") "apiserver") }}true{{ end }}
+{{- end }}
+
 {{- /* Whether the agent talks to the API server: "true" or nothing. */}}
 {{- define "cpuwarden.asksApiserver" -}}
-{{- if or .Values.endpoint.auth (include "cpuwarden.makesEvents" .) .Values.config.apiserverFallback (eq (.Values.config.podSource | default "") "apiserver") }}true{{ end }}
+{{- if or .Values.endpoint.auth (include "cpuwarden.makesEvents" .) (include "cpuwarden.listsPods" .) }}true{{ end }}
 {{- end }}
 
 {{- /* An auto value: "true" or nothing. */}}
 {{- define "cpuwarden.isOn" -}}
 {{- if eq (toString .value) "auto" }}{{ if .root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}true{{ end }}{{ else if .value }}true{{ end }}
+{{- end }}
+
+{{- /* Whether a PodMonitor is made: "true" or nothing. With a ServiceMonitor each agent would be scraped twice. */}}
+{{- define "cpuwarden.hasPodMonitor" -}}
+{{- if and .Values.enabled (not .Values.serviceMonitor.enabled) }}{{ include "cpuwarden.isOn" (dict "value" .Values.podMonitor.enabled "root" .) }}{{ end }}
+{{- end }}
+
+{{- /* Whether the cluster is older than this: "true" or nothing. */}}
+{{- define "cpuwarden.olderThan" -}}
+{{- if semverCompare (printf "<%s-0" .version) .root.Capabilities.KubeVersion.Version }}true{{ end }}
+{{- end }}
+
+{{- /* Capabilities that are added. */}}
+{{- define "cpuwarden.capabilities" -}}
+{{- $trace := ternary (list "BPF" "PERFMON") list (eq .Values.profile "trace") }}
+{{- concat $trace (ternary (list "SYS_PTRACE") list .Values.runtimes) | join ", " }}
+{{- end }}
+
+{{- /* An IPv6 address in brackets. */}}
+{{- define "cpuwarden.bracketed" -}}
+{{- if and (contains ":" .) (not (hasPrefix "[" .)) }}[{{ . }}]{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{- /* The kubelet's read-only port at the host of kubelet.url. */}}
+{{- define "cpuwarden.readOnlyUrl" -}}
+{{- $host := regexReplaceAll "^https://(.*?)(:[0-9]+)?/?$" .Values.kubelet.url "${1}" }}
+{{- printf "http://%s:%v" $host .Values.kubelet.readOnlyPort }}
 {{- end }}

@@ -3,6 +3,7 @@
 
 mod demo;
 mod emulated;
+mod labels;
 mod loads;
 mod pinned;
 mod server;

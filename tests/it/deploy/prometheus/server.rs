@@ -40,11 +40,16 @@ pub(super) struct Prometheus {
 impl Prometheus {
     /// Starts it with these targets.
     pub(super) fn start(agents: &[Target], pace: Pace) -> Self {
+        Self::configured(&configuration(agents), pace)
+    }
+
+    /// Starts it with this configuration.
+    pub(super) fn configured(configuration: &str, pace: Pace) -> Self {
         let (directory, address) = (tempfile::tempdir().unwrap(), free_address());
         for rules in ["recording.yaml", "alerts.yaml"] {
             fs::write(directory.path().join(rules), at_pace(&read(&format!("rules/{rules}")), pace)).unwrap();
         }
-        fs::write(directory.path().join("prometheus.yaml"), configuration(agents)).unwrap();
+        fs::write(directory.path().join("prometheus.yaml"), configuration).unwrap();
         let mut command = Command::new("prometheus");
         command.arg("--config.file=prometheus.yaml").arg("--storage.tsdb.path=data").arg("--log.level=warn");
         command.arg(format!("--web.listen-address={address}")).current_dir(directory.path()).stdin(Stdio::null());

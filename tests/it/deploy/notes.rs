@@ -1,0 +1,89 @@
+//! What helm prints after an install, rendered by helm itself as a template of a copy of the chart.
+
+use std::fs;
+use std::process::Command;
+
+use pods::Cause;
+use serde_yaml_ng::Value;
+use xtask::tools;
+
+use super::{deploy, output_of, read};
+
+/// The notes of an install with these values on this Kubernetes.
+fn notes(kubernetes: &str, arguments: &[&str]) -> String {
+    let place = tempfile::tempdir().unwrap();
+    let chart = place.path().join("cpuwarden");
+    output_of(Command::new("cp").arg("-rL").arg(deploy("chart/cpuwarden")).arg(&chart));
+    let text = fs::read_to_string(chart.join("templates/NOTES.txt")).unwrap();
+    let template =
+        format!("{{{{- define \"notes\" -}}}}\n{text}{{{{- end }}}}\nnotes: {{{{ include \"notes\" . | toJson }}}}\n");
+    fs::write(chart.join("templates/notes.yaml"), template).unwrap();
+    let mut helm = Command::new(tools::helm().unwrap());
+    helm.args(["template", "cpuwarden", "--namespace=cpuwarden", "--show-only=templates/notes.yaml"]);
+    helm.args(["--set=image.repository=r/c", &format!("--kube-version={kubernetes}")]).args(arguments).arg(&chart);
+    let rendered: Value = serde_yaml_ng::from_str(&output_of(&mut helm)).unwrap();
+    // Lines are broken anywhere.
+    let words: Vec<&str> = rendered["notes"].as_str().unwrap().split_whitespace().collect();
+    words.join(" ")
+}
+
+#[test]
+fn kubelets_before_1_33_are_named_with_three_remedies_until_one_is_chosen() {
+    let names = |text: &str| text.contains("Its kubelets give the pod list to holders of nodes/proxy only");
+    let old = notes("1.32.4", &[]);
+    assert!(names(&old), "{old}");
+    for value in ["config.podSource=apiserver", "kubelet.readOnlyPort=10255", "rbac.nodesProxy=true"] {
+        assert!(old.contains(&format!("--set {value} ")), "{value}: {old}");
+        assert!(!names(&notes("1.32.4", &[&format!("--set={value}")])), "{value} was chosen");
+        assert!(Cause::Forbidden.remedy().contains(value), "doctor and the log name {value} too");
+    }
+    assert!(!names(&notes("1.33.0", &[])));
+    assert!(!names(&notes("v1.33.0-gke.100", &[])), "a provider's version");
+}
+
+/// The remedy is one, wherever it is read.
+#[test]
+fn notes_runbook_and_troubleshooting_name_the_remedies_of_the_agent() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (runbook, troubleshooting) = (words(&read("docs/runbooks.md")), words(&read("docs/troubleshooting.md")));
+    for cause in Cause::ALL {
+        for (page, text) in [("runbooks.md", &runbook), ("troubleshooting.md", &troubleshooting)] {
+            assert!(text.replace('`', "").contains(cause.remedy()), "{page} lacks: {}", cause.remedy());
+        }
+    }
+    let notes = notes("1.37.0", &[]);
+    assert!(notes.contains(&Cause::Certificate.remedy().replace("; or", "; or")), "{notes}");
+}
+
+#[test]
+fn the_labels_that_kube_prometheus_stack_selects_are_printed_until_some_are_set() {
+    let line = "--set podMonitor.labels.release=kube-prometheus-stack";
+    let on = "--set=podMonitor.enabled=true,prometheusRule.enabled=true";
+    assert!(notes("1.37.0", &[on]).contains(line));
+    assert!(!notes("1.37.0", &[on, "--set=podMonitor.labels.release=mine"]).contains(line));
+    assert!(notes("1.37.0", &["--set=podMonitor.enabled=false"]).contains("No PodMonitor was made"));
+    assert!(!notes("1.37.0", &["--set=serviceMonitor.enabled=true"]).contains("No PodMonitor was made"));
+}
+
+#[test]
+fn the_namespaces_labels_are_printed_unless_the_release_makes_it() {
+    let line = "kubectl label --overwrite namespace cpuwarden";
+    let label = "pod-security.kubernetes.io/enforce=privileged";
+    let printed = notes("1.37.0", &["--set=platform=openshift"]);
+    assert!(printed.contains(line) && printed.contains(label), "{printed}");
+    assert!(printed.contains("security.openshift.io/scc.podSecurityLabelSync=false"), "{printed}");
+    assert!(!notes("1.37.0", &["--set=namespace.create=true"]).contains(line));
+}
+
+#[test]
+fn what_weakens_an_install_is_a_warning() {
+    for (value, words) in [
+        ("kubelet.tlsVerify=false", "WARNING: kubelet.tlsVerify is off"),
+        ("rbac.nodesProxy=true", "WARNING: rbac.nodesProxy is on"),
+    ] {
+        assert!(notes("1.37.0", &[&format!("--set={value}")]).contains(words), "{value}");
+        assert!(!notes("1.37.0", &[]).contains(words), "{value}");
+    }
+    assert!(notes("1.37.0", &["--set=profile=pin"]).contains("Pinning observes"));
+    assert!(notes("1.37.0", &["--set=enabled=false"]).contains("nothing was made"));
+}

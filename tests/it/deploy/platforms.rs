@@ -1,0 +1,177 @@
+//! What each platform needs is rendered by helm, valid, and described on the page of platforms.
+
+use serde_yaml_ng::Value;
+
+use super::chart::{OPERATOR, PROFILES, container, documents, pod, render, valid_on_every_minor, variable};
+use super::read;
+
+const PLATFORMS: [&str; 7] = ["gke", "eks", "aks", "openshift", "talos", "k3s", "kind"];
+
+fn on(platform: &str, more: &[&str]) -> String {
+    render(&[&[&*format!("--set=platform={platform}")], more].concat())
+}
+
+fn object(text: &str, kind: &str) -> Option<Value> {
+    documents(text).into_iter().find(|object| object["kind"] == kind)
+}
+
+#[test]
+fn every_platform_is_valid_in_every_profile_on_the_oldest_and_the_newest_kubernetes() {
+    for platform in PLATFORMS {
+        for profile in PROFILES {
+            let values = format!("--set=platform={platform},profile={profile},namespace.create=true");
+            let checked = valid_on_every_minor(&[&values, OPERATOR, "--set=dashboards.enabled=false"]);
+            assert!(checked.contains("DaemonSet/cpuwarden") && checked.contains("Namespace/cpuwarden"), "{checked}");
+        }
+    }
+}
+
+#[test]
+fn every_platform_has_its_row_with_what_was_run_here() {
+    let page = read("docs/platforms.md");
+    let schema: serde_json::Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
+    let accepted: Vec<&str> = schema["properties"]["platform"]["enum"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    assert_eq!(accepted, [&[""], &PLATFORMS[..]].concat());
+    let header = page.lines().find(|line| line.starts_with("| platform |")).unwrap();
+    assert!(header.contains("run here") && header.contains("from documentation"), "{header}");
+    for platform in PLATFORMS {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{platform}` |"))).expect(platform);
+        assert!(row.split(" | ").all(|cell| !cell.trim().is_empty()), "{row}");
+    }
+}
+
+#[test]
+fn the_priority_class_is_admitted_by_a_quota_where_the_platform_limits_it() {
+    let quota = |platform: &str, more: &[&str]| object(&on(platform, more), "ResourceQuota");
+    let made = quota("gke", &[]).unwrap();
+    let scope = &made["spec"]["scopeSelector"]["matchExpressions"][0];
+    assert_eq!(
+        (scope["scopeName"].as_str(), scope["values"][0].as_str()),
+        (Some("PriorityClass"), Some("system-node-critical"))
+    );
+    assert!(made["spec"]["hard"]["pods"].is_string());
+    assert!(quota("gke", &["--namespace=kube-system"]).is_none(), "no limit holds there");
+    assert!(quota("gke", &["--set=priorityClassName=high"]).is_none());
+    assert!(quota("gke", &["--set=resourceQuota.enabled=false"]).is_none());
+    assert!(quota("eks", &[]).is_none() && quota("eks", &["--set=resourceQuota.enabled=true"]).is_some());
+}
+
+#[test]
+fn openshift_admits_what_each_profile_uses_and_nothing_more() {
+    for (profile, capabilities) in [("monitor", &[][..]), ("trace", &["BPF", "PERFMON"]), ("pin", &[])] {
+        let text = on("openshift", &[&format!("--set=profile={profile}")]);
+        let scc = object(&text, "SecurityContextConstraints").unwrap();
+        let allowed: Vec<&str> =
+            scc["allowedCapabilities"].as_sequence().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(allowed, capabilities, "{profile}");
+        assert_eq!(scc["users"][0].as_str(), Some("system:serviceaccount:cpuwarden:cpuwarden"));
+        assert_eq!((scc["allowHostPID"].as_bool(), scc["allowHostNetwork"].as_bool()), (Some(true), Some(false)));
+        assert_eq!(scc["allowPrivilegedContainer"].as_bool(), Some(false));
+        assert_eq!(pod(&text)["securityContext"]["seLinuxOptions"]["type"].as_str(), Some("spc_t"));
+        // Each volume of the pod is of an admitted kind.
+        let kinds: Vec<&str> =
+            scc["volumes"].as_sequence().unwrap().iter().map(|kind| kind.as_str().unwrap()).collect();
+        for volume in pod(&text)["volumes"].as_sequence().unwrap() {
+            assert!(kinds.iter().any(|kind| !volume[*kind].is_null()), "{volume:?}");
+        }
+    }
+    assert!(object(&on("gke", &[]), "SecurityContextConstraints").is_none());
+    assert!(pod(&render(&[]))["securityContext"]["seLinuxOptions"].is_null());
+}
+
+#[test]
+fn no_agent_is_made_for_nodes_without_a_kubelet() {
+    let excluded = |platform: &str, more: &[&str]| {
+        let terms = pod(&on(platform, more))["affinity"]["nodeAffinity"].clone();
+        let terms = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0].clone();
+        let rules = terms["matchExpressions"].as_sequence().cloned().unwrap_or_default();
+        let of =
+            |rule: &Value| format!("{} {} {}", text(&rule["key"]), text(&rule["operator"]), text(&rule["values"][0]));
+        rules.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(excluded("eks", &[]), ["eks.amazonaws.com/compute-type NotIn fargate"]);
+    assert!(excluded("aks", &[]).contains(&"type NotIn virtual-kubelet".to_owned()));
+    assert!(excluded("gke", &[]).is_empty());
+    assert!(excluded("eks", &["--set=affinity.podAffinity.a=b"]).is_empty(), "what was set goes before");
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+#[test]
+fn the_cgroup_volume_is_read_only_through_and_through_where_the_cluster_can() {
+    let mount = |arguments: &[&str]| {
+        let mounts = container(&render(arguments))["volumeMounts"].as_sequence().unwrap().clone();
+        let mount = mounts.into_iter().find(|mount| mount["name"] == "cgroup").unwrap();
+        ["recursiveReadOnly", "mountPropagation"].map(|field| mount[field].as_str().map(str::to_owned))
+    };
+    let [recursive, host, none] =
+        [Some("IfPossible"), Some("HostToContainer"), Some("None")].map(|it| it.map(str::to_owned));
+    assert_eq!(mount(&[]), [recursive, None]);
+    assert_eq!(mount(&["--kube-version=1.30.9"]), [None, host.clone()]);
+    let enforce = "--set=profile=pin,config.pinning=enforce";
+    assert_eq!(mount(&[enforce]), [None, host.clone()]);
+    assert_eq!(mount(&[enforce, "--set=platform=kind"]), [None, none.clone()]);
+    assert_eq!(mount(&["--kube-version=1.30.9", "--set=platform=k3s"]), [None, none]);
+    assert_eq!(mount(&["--set=mountPropagation=HostToContainer"]), [None, host]);
+}
+
+#[test]
+fn a_namespace_of_the_release_admits_the_pods_and_outlives_it() {
+    assert!(object(&on("talos", &[]), "Namespace").is_none());
+    let made = object(&on("talos", &["--set=namespace.create=true,namespace.labels.team=sre"]), "Namespace").unwrap();
+    let labels = &made["metadata"]["labels"];
+    assert_eq!(labels["pod-security.kubernetes.io/enforce"].as_str(), Some("privileged"));
+    assert_eq!(labels["team"].as_str(), Some("sre"));
+    assert_eq!(made["metadata"]["annotations"]["helm.sh/resource-policy"].as_str(), Some("keep"));
+}
+
+/// The kubelet's keys are beside its certificate.
+#[test]
+fn the_agent_sees_the_kubelets_certificate_and_never_its_directory() {
+    for platform in [&[""], &PLATFORMS[..]].concat() {
+        for profile in PROFILES {
+            let text = on(platform, &[&format!("--set=profile={profile}")]);
+            let (agent, copier) = (container(&text), pod(&text)["initContainers"][0].clone());
+            let file = match platform {
+                "k3s" => "/host/pki/serving-kubelet.crt",
+                _ => "/host/pki/kubelet.crt",
+            };
+            assert_eq!(
+                (copier["args"][0].as_str(), copier["args"][1].as_str()),
+                (Some("copy-certificate"), Some(file))
+            );
+            let mounts = |container: &Value| container["volumeMounts"].as_sequence().unwrap().clone();
+            assert!(mounts(&agent).iter().all(|mount| mount["name"] != "kubelet-pki"), "{platform} {profile}");
+            let pki = mounts(&copier).into_iter().find(|mount| mount["name"] == "kubelet-pki").unwrap();
+            assert_eq!(pki["readOnly"].as_bool(), Some(true));
+            // The keys are root's alone.
+            let security = &copier["securityContext"];
+            assert_eq!((security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()), (Some(true), Some(65532)));
+            assert!(security["capabilities"]["drop"][0] == "ALL" && security["capabilities"]["add"].is_null());
+            let volumes = pod(&text)["volumes"].as_sequence().unwrap().clone();
+            let directory = volumes.into_iter().find(|volume| volume["name"] == "kubelet-pki").unwrap();
+            // Absence is fine, and no file is created in its place.
+            assert_eq!(directory["hostPath"]["type"].as_str(), Some("DirectoryOrCreate"));
+            let named = variable(&agent, "CPUWARDEN_KUBELET_HOST_CERTIFICATE");
+            assert_eq!(named.as_deref(), Some("/etc/cpuwarden-kubelet/kubelet.crt"));
+        }
+    }
+}
+
+#[test]
+fn no_certificate_is_copied_where_none_is_used() {
+    for value in
+        ["kubelet.hostCertificate=", "kubelet.tlsVerify=false", "config.podSource=apiserver", "config.podSource=none"]
+    {
+        let text = render(&[&format!("--set={value}")]);
+        assert!(pod(&text)["initContainers"].is_null() && !text.contains("kubelet-pki"), "{value}");
+        assert_eq!(variable(&container(&text), "CPUWARDEN_KUBELET_HOST_CERTIFICATE"), None, "{value}");
+    }
+}

@@ -1,0 +1,223 @@
+//! Values of the chart: what each does, and that the rest is refused.
+
+use std::fs;
+use std::process::Command;
+
+use serde_yaml_ng::Value;
+use xtask::generated;
+
+use super::chart::{OPERATOR, container, documents, pod, render, valid_on_every_minor, variable, writable};
+use super::{output_of, read};
+
+fn object(text: &str, kind: &str) -> Option<Value> {
+    documents(text).into_iter().find(|object| object["kind"] == kind)
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    generated::render(arguments).map(drop).expect_err(&arguments.concat()).to_string()
+}
+
+#[test]
+fn an_image_that_was_not_named_is_refused_with_what_to_do() {
+    let text = refusal(&["--set=image.repository="]);
+    assert!(text.contains("image.repository is not set") && text.contains("docker build"), "{text}");
+}
+
+#[test]
+fn an_image_may_have_a_registry_and_a_digest() {
+    let image = |values: &str| container(&render(&[&format!("--set={values}")]))["image"].as_str().unwrap().to_owned();
+    assert_eq!(image("image.registry=ghcr.io/a,image.repository=b"), "ghcr.io/a/b:0.1.0");
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    assert_eq!(image(&format!("image.repository=b,image.tag=x,image.digest={digest}")), format!("b@{digest}"));
+    assert!(refusal(&["--set=image.digest=sha256:short"]).contains("digest"));
+}
+
+#[test]
+fn a_chart_that_is_switched_off_makes_nothing() {
+    let text = render(&["--set=enabled=false,namespace.create=true,image.repository=", OPERATOR]);
+    assert_eq!(documents(&text), [Value::Null; 0]);
+}
+
+#[test]
+fn what_is_extra_is_added_and_valid() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("values.yaml");
+    let values = "
+extraEnv: [{name: CPUWARDEN_LOG, value: debug}]
+extraVolumes: [{name: ca, configMap: {name: ca}}]
+extraVolumeMounts: [{name: ca, mountPath: /ca, readOnly: true}]
+hostNetwork: true
+podSecurityContext: {supplementalGroups: [7]}
+probes: {startup: {failureThreshold: 30, periodSeconds: 2}, liveness: {timeoutSeconds: 9}}
+updateStrategy: {type: OnDelete}
+fullnameOverride: warden
+commonLabels: {team: sre}
+kubelet: {caConfigMap: {name: kubelet-ca}, readOnlyPort: 10255, tlsVerify: false}
+podMonitor: {metricRelabelings: [{action: labeldrop, regex: cpu}], scrapeTimeout: 9s, sampleLimit: 60000}
+";
+    fs::write(&file, values).unwrap();
+    let values = format!("--values={}", file.display());
+    let checked = valid_on_every_minor(&[&values, OPERATOR]);
+    assert!(checked.contains("DaemonSet/warden") && checked.contains("PodMonitor/warden"), "{checked}");
+    let text = render(&[&values, OPERATOR]);
+    let (pod, agent) = (pod(&text), container(&text));
+    assert_eq!(variable(&agent, "CPUWARDEN_LOG").as_deref(), Some("debug"));
+    let has = |list: &Value, name: &str| list.as_sequence().unwrap().iter().any(|item| item["name"] == name);
+    assert!(has(&pod["volumes"], "ca") && has(&agent["volumeMounts"], "ca"));
+    assert_eq!(
+        (pod["hostNetwork"].as_bool(), pod["dnsPolicy"].as_str()),
+        (Some(true), Some("ClusterFirstWithHostNet"))
+    );
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"].as_str(), Some("RuntimeDefault"));
+    assert_eq!(pod["securityContext"]["supplementalGroups"][0].as_u64(), Some(7));
+    assert_eq!(agent["startupProbe"]["failureThreshold"].as_u64(), Some(30));
+    assert_eq!(agent["livenessProbe"]["timeoutSeconds"].as_u64(), Some(9));
+    let set = object(&text, "DaemonSet").unwrap();
+    assert_eq!(set["spec"]["updateStrategy"]["type"].as_str(), Some("OnDelete"));
+    assert_eq!(
+        variable(&agent, "CPUWARDEN_KUBELET_CA_FILE").as_deref(),
+        Some("/etc/cpuwarden-kubelet-ca/ca-bundle.crt")
+    );
+    assert_eq!(variable(&agent, "CPUWARDEN_KUBELET_INSECURE_SKIP_VERIFY").as_deref(), Some("true"));
+    assert_eq!(variable(&agent, "CPUWARDEN_KUBELET_READONLY_URL").as_deref(), Some("http://$(NODE_IP):10255"));
+    for made in documents(&text) {
+        assert_eq!(made["metadata"]["labels"]["team"].as_str(), Some("sre"), "{}", made["kind"].as_str().unwrap());
+    }
+    let monitor = object(&text, "PodMonitor").unwrap();
+    assert_eq!(monitor["spec"]["sampleLimit"].as_u64(), Some(60_000));
+    let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
+    assert_eq!(endpoint["scrapeTimeout"].as_str(), Some("9s"));
+    assert_eq!(endpoint["metricRelabelings"][0]["regex"].as_str(), Some("cpu"));
+}
+
+#[test]
+fn the_read_only_port_is_that_of_the_kubelets_host() {
+    let at = |values: &str| {
+        let agent = container(&render(&[&format!("--set=kubelet.readOnlyPort=10255,{values}")]));
+        variable(&agent, "CPUWARDEN_KUBELET_READONLY_URL").unwrap()
+    };
+    assert_eq!(at("kubelet.url=https://[$(NODE_IP)]:10250"), "http://[$(NODE_IP)]:10255");
+    assert_eq!(at("kubelet.url=https://$(NODE_IP)"), "http://$(NODE_IP):10255");
+    assert!(render(&["--set=kubelet.readOnlyPort=10255"]).contains("{port: 10255"), "the NetworkPolicy lets it out");
+}
+
+#[test]
+fn probes_wait_for_seconds() {
+    let agent = container(&render(&[]));
+    for probe in ["livenessProbe", "readinessProbe"] {
+        assert!(agent[probe]["timeoutSeconds"].as_u64().unwrap() >= 3, "{probe}");
+    }
+}
+
+#[test]
+fn a_service_monitor_takes_the_place_of_the_pod_monitor() {
+    let values = "--set=serviceMonitor.enabled=true,serviceMonitor.labels.release=kps,cadvisorMetrics=true";
+    let checked = valid_on_every_minor(&[values, OPERATOR]);
+    assert!(checked.contains("Service/cpuwarden") && checked.contains("ServiceMonitor/cpuwarden"), "{checked}");
+    let text = render(&[values, OPERATOR]);
+    assert!(object(&text, "PodMonitor").is_none(), "each agent would be scraped twice");
+    let (service, monitor) = (object(&text, "Service").unwrap(), object(&text, "ServiceMonitor").unwrap());
+    assert_eq!(service["spec"]["clusterIP"].as_str(), Some("None"));
+    let by_pod = object(&render(&[OPERATOR, "--set=cadvisorMetrics=true"]), "PodMonitor").unwrap();
+    assert_eq!(monitor["spec"]["endpoints"], by_pod["spec"]["podMetricsEndpoints"]);
+    assert_eq!(monitor["metadata"]["labels"]["release"].as_str(), Some("kps"));
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_mapping().unwrap();
+    assert!(selected.iter().all(|(label, value)| service["metadata"]["labels"][label] == *value));
+}
+
+fn alerts(text: &str) -> Vec<(String, String)> {
+    let rules = documents(text).into_iter().filter(|object| object["kind"] == "PrometheusRule");
+    let groups = rules.flat_map(|object| object["spec"]["groups"].as_sequence().unwrap().clone());
+    let rules = groups.flat_map(|group| group["rules"].as_sequence().unwrap().clone());
+    let said = |rule: Value| Some((rule["alert"].as_str()?.to_owned(), rule["expr"].as_str()?.to_owned()));
+    rules.filter_map(said).collect()
+}
+
+#[test]
+fn an_alert_that_is_disabled_is_gone_and_all_others_are_as_they_were() {
+    let all = alerts(&render(&[OPERATOR]));
+    let left = alerts(&render(&[OPERATOR, "--set=prometheusRule.disabled.NodeCPUSteal=true"]));
+    assert_eq!(left, all.iter().filter(|(name, _)| name != "NodeCPUSteal").cloned().collect::<Vec<_>>());
+    assert_eq!(alerts(&render(&[OPERATOR, "--set=prometheusRule.disabled.NodeCPUSteal=false"])), all);
+    assert!(refusal(&["--set=prometheusRule.disabled.NodeSteal=true"]).contains("NodeSteal"));
+    let schema: serde_json::Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
+    let known = schema["properties"]["prometheusRule"]["properties"]["disabled"]["properties"].as_object().unwrap();
+    assert!(all.iter().all(|(name, _)| known.contains_key(name)) && known.len() == all.len());
+}
+
+#[test]
+fn every_threshold_changes_the_rules_and_they_stay_valid() {
+    let schema: serde_json::Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
+    let known = schema["properties"]["prometheusRule"]["properties"]["thresholds"]["properties"].as_object().unwrap();
+    let all = alerts(&render(&[OPERATOR]));
+    for threshold in known.keys() {
+        let text = render(&[OPERATOR, &format!("--set=prometheusRule.thresholds.{threshold}=0.625")]);
+        let changed = alerts(&text);
+        let differ = changed.iter().zip(&all).filter(|(now, before)| now != before).count();
+        assert!(differ > 0 && changed.iter().any(|(_, expression)| expression.contains("0.625")), "{threshold}");
+        let place = tempfile::tempdir().unwrap();
+        for (number, rules) in documents(&text).iter().filter(|object| object["kind"] == "PrometheusRule").enumerate() {
+            let file = place.path().join(format!("{number}.yaml"));
+            fs::write(&file, serde_yaml_ng::to_string(&rules["spec"]).unwrap()).unwrap();
+            output_of(Command::new("promtool").args(["check", "rules"]).arg(&file));
+        }
+    }
+    assert!(refusal(&["--set=prometheusRule.thresholds.steal=1"]).contains("steal"));
+}
+
+#[test]
+fn pin_observes_and_can_write_nothing_until_it_is_to_enforce() {
+    let agent = container(&render(&["--set=profile=pin"]));
+    assert_eq!(variable(&agent, "CPUWARDEN_PINNING").as_deref(), Some("observe"));
+    assert_eq!(writable(&agent), [""; 0]);
+    let drains = container(&render(&["--set=profile=pin,drainOnStop=true"]));
+    assert_eq!(writable(&drains), ["/host/cgroup", "/var/lib/cpuwarden"], "it may have enforced before");
+}
+
+#[test]
+fn before_1_33_pinning_reads_the_kubelets_policy_from_its_file() {
+    let mounts = |arguments: &[&str]| {
+        let text = render(&[&["--set=profile=pin,config.podSource=apiserver"], arguments].concat());
+        let volumes = pod(&text)["volumes"].as_sequence().unwrap().clone();
+        volumes
+            .into_iter()
+            .find(|volume| volume["name"] == "cpu-manager-state")
+            .map(|volume| volume["hostPath"].clone())
+    };
+    let state = mounts(&["--kube-version=1.32.0"]).unwrap();
+    assert_eq!(
+        (state["path"].as_str(), state["type"].as_str()),
+        (Some("/var/lib/kubelet/cpu_manager_state"), Some("File"))
+    );
+    assert!(mounts(&["--kube-version=1.33.0"]).is_none(), "/configz has it");
+}
+
+#[test]
+fn readers_may_be_granted_every_guarded_path() {
+    let text = render(&["--set=endpoint.auth=true,endpoint.tls.secretName=tls"]);
+    let reader = documents(&text).into_iter().find(|object| {
+        object["kind"] == "ClusterRole"
+            && object["metadata"]["name"].as_str().is_some_and(|name| name.ends_with("-reader"))
+    });
+    let paths = reader.unwrap()["rules"][0]["nonResourceURLs"].as_sequence().unwrap().clone();
+    let paths: Vec<&str> = paths.iter().map(|path| path.as_str().unwrap()).collect();
+    assert_eq!(paths, ["/metrics", "/metrics/cadvisor", "/api/v1/advice", "/"]);
+}
+
+#[test]
+fn keys_and_typos_are_refused_by_their_name() {
+    for (argument, place) in [
+        ("--set=kubelet.hostCertificate=/var/lib/kubelet/pki/kubelet.key", "hostCertificate"),
+        ("--set=kubelet.hostCertificate=/var/lib/kubelet/pki/kubelet-server-current.pem", "hostCertificate"),
+        ("--set=kubelet.hostCert=x", "hostCert"),
+        ("--set=platform=minikube", "platform"),
+        ("--set=profile=observe", "profile"),
+        ("--set=probes.liveness.timeout=3", "timeout"),
+        ("--set=podMonitor.relabelings=x", "relabelings"),
+        ("--set=extraEnvs=x", "extraEnvs"),
+        ("--set=mountPropagation=Bidirectional", "mountPropagation"),
+    ] {
+        let text = refusal(&[argument]);
+        assert!(text.contains(place), "{argument}: {text}");
+    }
+}
