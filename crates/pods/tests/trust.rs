@@ -14,7 +14,7 @@ async fn self_signed() -> Node {
     let mut node = node().await;
     // An authority that has not signed it: the cluster's.
     let cluster = support::node().await;
-    fs::copy(cluster.stub.ca_file(), node.directory.path().join("cluster.crt")).unwrap();
+    fs::copy(cluster.stub.ca_file(), node.directory.path().join("cluster.crt")).expect("a copy of the CA");
     node.config.kubelet.ca_file = Some(node.directory.path().join("cluster.crt"));
     node.config.kubelet.host_certificate = Some(node.stub.host_certificate());
     node
