@@ -73,7 +73,7 @@ pub(super) fn batches() -> Vec<Batch> {
             6_100,
             [Shape {
                 period: Duration::from_millis(10),
-                ..shape("150 ms every 610 ms, in periods of 10 ms", [burst(1, 150, 610)], &[0.3, 1.25])
+                ..shape("150 ms every 610 ms, in periods of 10 ms", [burst(1, 150, 610)], &[0.3, 0.5, 1.25])
             }],
         ),
         batch(3_000, [shape("two threads, 2 ms each every 10 ms", [burst(2, 2, 10)], &[0.3, 0.5])]),

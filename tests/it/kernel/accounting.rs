@@ -147,8 +147,7 @@ fn a_storm_of_containers_leaves_nothing_behind() {
         (descriptors, of("cpuwarden_container_"), of("cpuwarden_pod_cfs"))
     };
     let before = resources(&agent);
-    let resident = |page: &Exposition| page.value("cpuwarden_process_resident_memory_bytes", &[]).unwrap();
-    let mut halfway = 0.0;
+    let mut halfway = 0;
     let (seconds, rate) = churn();
     for second in 0..seconds {
         let began = std::time::Instant::now();
@@ -157,14 +156,20 @@ fn a_storm_of_containers_leaves_nothing_behind() {
         made.iter().for_each(Cgroup::remove);
         storm.remove();
         if second == seconds / 2 {
-            halfway = resident(&agent.metrics());
+            halfway = anonymous_kib(&agent);
         }
         std::thread::sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));
     }
-    assert_eq!(resources(&agent), before, "descriptors and series");
+    // The last cgroups may be under way in the agent still; a leak stays.
+    eventually("descriptors and series as before the storm", || {
+        let now = resources(&agent);
+        println!("descriptors, container series, pod series: {now:?}, {before:?} before the storm");
+        now == before
+    });
     let page = agent.metrics();
-    let grown = resident(&page) - halfway;
-    assert!(grown < 1024.0 * 1024.0, "{grown} bytes more than halfway");
+    let now = anonymous_kib(&agent);
+    println!("anonymous memory: {now} KiB, {halfway} KiB halfway");
+    assert!(now < halfway + 1024, "anonymous memory grew from {halfway} to {now} KiB");
     let errors = |reason| page.value("cpuwarden_read_errors_total", &[("reason", reason)]);
     assert_eq!((errors("io"), errors("parse")), (Some(0.0), Some(0.0)));
     let lateness = "cpuwarden_sample_lateness_seconds";
@@ -172,6 +177,13 @@ fn a_storm_of_containers_leaves_nothing_behind() {
     let timely = page.value(&format!("{lateness}_bucket"), &[("le", "0.05")]).unwrap();
     println!("{timely} of {all} ticks began within 50 ms of their time");
     drop(pod);
+}
+
+/// Resident anonymous memory of the agent, KiB. Pages of the program file come in whenever code runs for the first time.
+fn anonymous_kib(agent: &Agent) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// (seconds, containers a second). `CPUWARDEN_CHURN_SECONDS` shortens the storm, as on an emulated CPU.
