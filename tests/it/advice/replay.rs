@@ -73,7 +73,8 @@ fn measured(batch: &Batch) -> Vec<Row> {
         let (rows, waited) = run(batch);
         println!("waited for a CPU {waited:.2} of what they ran:\n{}", table(&rows));
         // Short bursts alone cannot say whether they were disturbed: their quotient is 0 / 0.
-        if !(waited <= UNDISTURBED) && rows.iter().any(Row::is_off) {
+        let was_disturbed = waited.is_nan() || waited > UNDISTURBED;
+        if was_disturbed && rows.iter().any(Row::is_off) {
             continue;
         }
         if pooled.is_empty() {
