@@ -100,12 +100,32 @@ pub fn all(agent: &Path) -> Result<Vec<Generated>, GenerateError> {
         let text = output(Command::new(agent).args(["reference", subject]))?;
         files.push(Generated { path: deploy.join(file), text: format!("{head}{text}") });
     }
-    for (file, arguments) in MANIFESTS {
-        let text = render(&[&["--set=dashboards.enabled=false"], arguments].concat())?;
-        let namespace = if arguments == OPERATOR { "" } else { NAMESPACE };
-        files.push(Generated { path: deploy.join(file), text: format!("{MANIFEST_HEAD}{namespace}{text}") });
-    }
+    files.extend(manifests(&[])?);
     Ok(files)
+}
+
+/// The plain manifests, with more arguments for helm.
+///
+/// # Errors
+/// When helm is not there, or refuses the values.
+pub fn manifests(more: &[&str]) -> Result<Vec<Generated>, GenerateError> {
+    let deploy = workspace::root().join("deploy");
+    let manifest = |(file, arguments): (&str, &[&str])| {
+        let text = render(&[&["--set=dashboards.enabled=false"], arguments, more].concat())?;
+        let namespace = if arguments == OPERATOR { "" } else { NAMESPACE };
+        Ok(Generated { path: deploy.join(file), text: format!("{MANIFEST_HEAD}{namespace}{text}") })
+    };
+    MANIFESTS.into_iter().map(manifest).collect()
+}
+
+/// Packs the chart into a folder, as `helm install` and a chart repository take it.
+///
+/// # Errors
+/// When helm is not there, or fails.
+pub fn package_chart(folder: &Path) -> Result<(), GenerateError> {
+    let mut helm = Command::new(tools::helm()?);
+    process::output_of(helm.args(["package", "--destination"]).arg(folder).arg(chart()))?;
+    Ok(())
 }
 
 /// The chart as helm renders it into the namespace `cpuwarden`.

@@ -9,8 +9,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
 use xtask::generated;
+use xtask::image;
 use xtask::node::{CpuTopology, Ending, Forward, GuestFile, KernelSeries, Node, OutputFile};
 use xtask::process::error_chain;
+use xtask::release;
 use xtask::test_run::{self, STEPS, Step};
 
 /// Exit code of `node` when the guest was killed after its time, as of timeout(1).
@@ -34,6 +36,10 @@ enum Task {
     Bpf(BpfArgs),
     /// Write the generated files of deploy/: references of metrics and configuration, manifests, dashboard of runbooks
     Generate,
+    /// Build the container image (OCI archive) and its bill of materials, without Docker
+    Image(ImageArgs),
+    /// Put image, bills of materials, chart, manifests and checksums of a release in one folder
+    Release(ReleaseArgs),
     /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
     Node(NodeArgs),
 }
@@ -53,6 +59,34 @@ struct BpfArgs {
     /// Write nothing; fail when a checked-in object differs from a rebuild
     #[arg(long)]
     check: bool,
+}
+
+#[derive(Args)]
+struct ImageArgs {
+    /// Folder of what is made
+    #[arg(long, default_value = "target/image/out")]
+    output: PathBuf,
+    /// Cargo profile: release, or dev for a try
+    #[arg(long, default_value = "release")]
+    profile: String,
+    /// Build twice, from two folders, and fail where the two images differ
+    #[arg(long)]
+    verify: bool,
+    /// Copy the image to this registry and repository afterwards, with the credentials of `skopeo login`
+    #[arg(long, value_name = "REGISTRY/REPOSITORY")]
+    push: Option<String>,
+    /// Push without TLS, or without checking its certificate
+    #[arg(long, requires = "push")]
+    insecure: bool,
+}
+
+#[derive(Args)]
+struct ReleaseArgs {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Registry and repository that the manifests name
+    #[arg(long, value_name = "REGISTRY/REPOSITORY")]
+    repository: String,
 }
 
 #[derive(Args)]
@@ -93,6 +127,8 @@ fn main() -> ExitCode {
         Task::Test(args) => run_tests(&args),
         Task::Bpf(args) => build_bpf(&args),
         Task::Generate => generate(),
+        Task::Image(args) => make_image(args, |options| Ok(image::make(options)?)),
+        Task::Release(args) => make_image(args.image, |options| Ok(release::make(options, &args.repository)?)),
         Task::Node(args) => run_node(args),
     };
     done.unwrap_or_else(|error| {
@@ -117,6 +153,20 @@ fn generate() -> Result<ExitCode, Box<dyn Error>> {
     for file in generated::all(&generated::build_agent()?)? {
         std::fs::write(&file.path, file.text)?;
         println!("{}", file.path.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make_image(
+    args: ImageArgs,
+    make: impl FnOnce(&image::Options) -> Result<image::Image, Box<dyn Error>>,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let made = make(&image::Options { output: args.output, profile: args.profile, verify: args.verify })?;
+    println!("{}", made.archive.display());
+    made.bills.iter().for_each(|bill| println!("{}", bill.display()));
+    println!("{}", made.digest);
+    if let Some(repository) = args.push {
+        image::push(&made.archive, &repository, args.insecure)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -15,8 +15,19 @@ pub struct Prerequisite {
     pub provider: Provider,
     /// What it is needed for.
     pub purpose: &'static str,
-    /// The QEMU node cannot run without it.
-    pub node: bool,
+    /// The task that cannot do without it. `cargo xtask test` needs all.
+    pub task: Task,
+}
+
+/// A task with tools of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// `cargo xtask test` alone.
+    Test,
+    /// The QEMU node.
+    Node,
+    /// `cargo xtask image`.
+    Image,
 }
 
 /// Where a tool comes from.
@@ -31,7 +42,11 @@ pub enum Provider {
 use Provider::{Package, RustComponent};
 
 const fn node_tool(probe: &'static [&'static str], package: &'static str, purpose: &'static str) -> Prerequisite {
-    Prerequisite { probe, provider: Package(package), purpose, node: true }
+    Prerequisite { probe, provider: Package(package), purpose, task: Task::Node }
+}
+
+const fn image_tool(probe: &'static [&'static str], package: &'static str, purpose: &'static str) -> Prerequisite {
+    Prerequisite { probe, provider: Package(package), purpose, task: Task::Image }
 }
 
 /// Everything that `cargo xtask test` needs.
@@ -40,73 +55,73 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         probe: &["cargo", "fmt", "--version"],
         provider: RustComponent("rustfmt"),
         purpose: "checks the format",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["cargo", "clippy", "--version"],
         provider: RustComponent("clippy"),
         purpose: "checks the lints",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["cc", "--version"],
         provider: Package("gcc"),
         purpose: "links, and compiles the cryptography of TLS",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["test", "-e", "/usr/include/stdlib.h"],
         provider: Package("libc6-dev"),
         purpose: "links, and compiles the cryptography of TLS",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["promtool", "--version"],
         provider: Package("prometheus"),
         purpose: "checks the exposition and the alerts, and scrapes the agent",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["python3", "-c", "import ensurepip, venv"],
         provider: Package("python3-venv"),
         purpose: "installs helm and the schemas of Kubernetes and Grafana",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["test", "-e", "/etc/ssl/certs/ca-certificates.crt"],
         provider: Package("ca-certificates"),
         purpose: "installs helm",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["java", "-version"],
         provider: Package("openjdk-17-jre-headless"),
         purpose: "is a runtime to be told",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["node", "--version"],
         provider: Package("nodejs"),
         purpose: "is a runtime to be told",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["clang-14", "--version"],
         provider: Package("clang-14"),
         purpose: "rebuilds the BPF objects",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["llvm-strip-14", "--version"],
         provider: Package("llvm-14"),
         purpose: "strips the BPF objects",
-        node: false,
+        task: Task::Test,
     },
     Prerequisite {
         probe: &["go", "version"],
         provider: Package("golang-go"),
         purpose: "builds the program that advice is tried on",
-        node: false,
+        task: Task::Test,
     },
     node_tool(&["qemu-system-x86_64", "--version"], "qemu-system-x86", "is the machine of the QEMU node"),
     node_tool(&["cpio", "--version"], "cpio", "packs the QEMU node's files"),
@@ -115,6 +130,22 @@ pub const PREREQUISITES: &[Prerequisite] = &[
     node_tool(&["setpriv", "--version"], "util-linux", "ends the QEMU node with its test"),
     node_tool(&["dpkg-deb", "--version"], "dpkg", "unpacks the kernel"),
     node_tool(&["apt-get", "--version"], "apt", "fetches the kernel"),
+    image_tool(&["git", "--version"], "git", "knows the image's revision"),
+    image_tool(&["aarch64-linux-gnu-gcc", "--version"], "gcc-aarch64-linux-gnu", "links the image for arm64"),
+    image_tool(&["test", "-e", "/usr/aarch64-linux-gnu/lib/libc.a"], "libc6-dev-arm64-cross", "is linked for arm64"),
+    image_tool(&["skopeo", "--version"], "skopeo", "copies the image to a registry"),
+    Prerequisite {
+        probe: &["qemu-aarch64-static", "--version"],
+        provider: Package("qemu-user-static"),
+        purpose: "runs the image's program for arm64",
+        task: Task::Test,
+    },
+    Prerequisite {
+        probe: &["docker-registry", "--version"],
+        provider: Package("docker-registry"),
+        purpose: "is the registry that the image is pushed to",
+        task: Task::Test,
+    },
 ];
 
 /// Tools that are not there.
@@ -223,7 +254,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_its_remedy() {
-        let missing = Missing(PREREQUISITES.iter().filter(|tool| tool.node || tool.probe[0] == "cargo").collect());
+        let missing =
+            Missing(PREREQUISITES.iter().filter(|tool| tool.task == Task::Node || tool.probe[0] == "cargo").collect());
         let text = missing.to_string();
         assert!(text.contains("\n  qemu-system-x86_64, which is the machine of the QEMU node"), "{text}");
         assert!(text.contains("\nremedy: apt-get install qemu-system-x86 cpio busybox-static"), "{text}");

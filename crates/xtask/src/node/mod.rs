@@ -24,7 +24,7 @@ pub use guest_options::{Forward, GuestFile, OutputFile};
 pub use kernel::{Kernel, KernelSeries, obtain_kernel};
 pub use machine::CpuTopology;
 
-use crate::prerequisites::{self, Missing};
+use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
 
 /// What to boot and how long to wait for it.
@@ -195,7 +195,7 @@ impl Node {
     /// # Errors
     /// When the guest could not be prepared or started.
     pub fn start(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Guest, NodeError> {
-        prerequisites::check(|tool| tool.node)?;
+        prerequisites::check(|tool| tool.task == Task::Node)?;
         let kernel = obtain_kernel(self.kernel)?;
         let work = tempfile::Builder::new().prefix("cpuwarden-node-").tempdir().map_err(NodeError::io("/tmp"))?;
         let program = initramfs::GuestProgram::locate(program)?;

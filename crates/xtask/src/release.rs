@@ -1,0 +1,64 @@
+//! `cargo xtask release`: everything of a release in one folder: image, bills of materials, chart, manifests, checksums.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::generated::{self, GenerateError};
+use crate::image::{self, Image, ImageError, Options};
+
+/// Name of the file with the SHA-256 of all others, as `sha256sum --check` reads it.
+pub const CHECKSUMS: &str = "SHA256SUMS";
+
+/// A release cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// The image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The chart or the manifests.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+}
+
+/// Makes the image as `options` say, then chart, manifests and checksums in the same folder. The manifests name the image
+/// as `repository` (`registry/name`) with its digest.
+///
+/// # Errors
+/// Whatever cannot be built, rendered or written.
+pub fn make(options: &Options, repository: &str) -> Result<Image, ReleaseError> {
+    let image = image::make(options)?;
+    complete(&options.output, repository, &image.digest)?;
+    Ok(image)
+}
+
+/// Adds chart, manifests and checksums to a folder that has the image.
+///
+/// # Errors
+/// Helm fails, or a file cannot be read or written.
+pub fn complete(folder: &Path, repository: &str, digest: &str) -> Result<(), ReleaseError> {
+    generated::package_chart(folder)?;
+    for manifest in generated::manifests(&[
+        &format!("--set=image.repository={repository}"),
+        &format!("--set=image.digest={digest}"),
+    ])? {
+        let name = manifest.path.file_name().unwrap_or_default();
+        image::write(&folder.join(name), manifest.text.as_bytes())?;
+    }
+    image::write(&folder.join(CHECKSUMS), checksums(folder)?.as_bytes())?;
+    Ok(())
+}
+
+fn checksums(folder: &Path) -> Result<String, ImageError> {
+    let failed = |error| ImageError::io(folder, error);
+    let files = fs::read_dir(folder).map_err(failed)?.map(|entry| Ok(entry?.path()));
+    let mut files = files.collect::<std::io::Result<Vec<PathBuf>>>().map_err(failed)?;
+    files.sort();
+    let mut text = String::new();
+    for file in files.iter().filter(|file| !file.ends_with(CHECKSUMS)) {
+        let bytes = fs::read(file).map_err(|error| ImageError::io(file, error))?;
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let _ = writeln!(text, "{}  {name}", image::digest_of(&bytes).trim_start_matches("sha256:"));
+    }
+    Ok(text)
+}

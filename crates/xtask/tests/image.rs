@@ -1,0 +1,238 @@
+//! The image: built for both platforms, run under emulation, pushed to a real registry.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use xtask::image::{self, Archive, Build, Content, Image, Options, PLATFORMS, Platform, Source};
+use xtask::{release, workspace};
+
+fn source() -> Source {
+    let created = "2026-01-02T03:04:05Z".to_owned();
+    Source { root: workspace::root().to_owned(), revision: "abc".into(), epoch: 1_767_323_045, created }
+}
+
+fn packed(program: &[u8]) -> Archive {
+    let files = vec![("cpuwarden".to_owned(), 0o755, program.to_vec())];
+    let contents = PLATFORMS.map(|platform| Content { platform, files: files.clone() });
+    image::pack(&source(), "0.1.0", &contents).unwrap()
+}
+
+/// Bytes of each file of a tar archive, with mode, owner and time.
+fn entries(tar: &[u8]) -> BTreeMap<String, (u32, u64, u64, Vec<u8>)> {
+    let mut archive = tar::Archive::new(tar);
+    let entry = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+        let mut entry = entry.unwrap();
+        let header = entry.header();
+        let (mode, uid, mtime) = (header.mode().unwrap(), header.uid().unwrap(), header.mtime().unwrap());
+        let name = entry.path().unwrap().display().to_string();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        (name, (mode, uid, mtime, bytes))
+    };
+    archive.entries().unwrap().map(entry).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The blobs of an archive by digest; each must be what its name says.
+struct Layout(BTreeMap<String, Vec<u8>>, Value);
+
+impl Layout {
+    fn of(archive: &[u8]) -> Self {
+        let mut files = entries(archive);
+        assert_eq!(files.remove("oci-layout").unwrap().3, br#"{"imageLayoutVersion":"1.0.0"}"#);
+        let index = serde_json::from_slice(&files.remove("index.json").unwrap().3).unwrap();
+        let blob = |(name, (.., bytes)): (String, (u32, u64, u64, Vec<u8>))| {
+            let digest = name.strip_prefix("blobs/sha256/").unwrap().to_owned();
+            assert_eq!(sha256(&bytes), digest);
+            (format!("sha256:{digest}"), bytes)
+        };
+        Self(files.into_iter().map(blob).collect(), index)
+    }
+
+    fn blob(&self, descriptor: &Value) -> &[u8] {
+        let bytes = &self.0[descriptor["digest"].as_str().unwrap()];
+        assert_eq!(descriptor["size"].as_u64().unwrap(), bytes.len() as u64);
+        bytes
+    }
+
+    fn json(&self, descriptor: &Value) -> Value {
+        serde_json::from_slice(self.blob(descriptor)).unwrap()
+    }
+
+    /// Configuration and uncompressed layer of a platform.
+    fn image(&self, platform: Platform) -> (Value, Vec<u8>) {
+        let index = self.json(&self.1["manifests"][0]);
+        let manifests = index["manifests"].as_array().unwrap();
+        let is_wanted = |manifest: &&Value| manifest["platform"]["architecture"] == platform.architecture();
+        let manifest = self.json(manifests.iter().find(is_wanted).unwrap());
+        let mut layer = Vec::new();
+        GzDecoder::new(self.blob(&manifest["layers"][0])).read_to_end(&mut layer).unwrap();
+        (self.json(&manifest["config"]), layer)
+    }
+}
+
+#[test]
+fn the_archive_is_an_oci_layout_and_the_same_for_the_same_program() {
+    let archive = packed(b"program");
+    assert_eq!(archive.bytes, packed(b"program").bytes);
+    assert_ne!(archive.digest, packed(b"another").digest);
+    let layout = Layout::of(&archive.bytes);
+    assert_eq!(layout.1["manifests"][0]["digest"], archive.digest);
+    for platform in PLATFORMS {
+        let (config, layer) = layout.image(platform);
+        assert_eq!(config["architecture"], platform.architecture());
+        assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", sha256(&layer)));
+        assert_eq!(entries(&layer)["cpuwarden"], (0o755, 0, source().epoch, b"program".to_vec()));
+    }
+}
+
+#[test]
+fn the_dockerfile_makes_an_image_of_the_same_configuration() {
+    let dockerfile = fs::read_to_string(workspace::root().join("Dockerfile")).unwrap();
+    let value = |instruction: &str| {
+        let line = dockerfile.lines().rev().find_map(|line| line.strip_prefix(instruction)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {instruction}")).to_owned()
+    };
+    let (config, _) = Layout::of(&packed(b"program").bytes).image(Platform::Amd64);
+    let config = &config["config"];
+    assert_eq!(config["User"], value("USER"));
+    assert_eq!(config["Entrypoint"], serde_json::from_str::<Value>(&value("ENTRYPOINT")).unwrap());
+    assert_eq!(config["Cmd"], serde_json::from_str::<Value>(&value("CMD")).unwrap());
+    assert!(config["ExposedPorts"][format!("{}/tcp", value("EXPOSE"))].is_object());
+    for (name, text) in config["Labels"].as_object().unwrap() {
+        let fixed = ["title", "description", "licenses"].iter().any(|end| name.ends_with(end));
+        assert!(!fixed || dockerfile.contains(&format!("{name}={text}")), "{name}={text}");
+    }
+}
+
+/// The real thing, in the `dev` profile: it compiles the agent for both platforms, and once more for arm64.
+#[test]
+fn both_platforms_are_static_and_run_and_a_second_build_is_the_same() {
+    let folder = TempDir::new().unwrap();
+    let options = Options { output: folder.path().to_owned(), profile: "dev".into(), verify: false };
+    let image = image::make(&options).unwrap();
+    image.programs.iter().for_each(|(platform, program)| runs(*platform, program));
+    let elsewhere = TempDir::new().unwrap();
+    let copy = Source::checkout().unwrap().copy_to(&elsewhere.path().join("source")).unwrap();
+    let target_dir = elsewhere.path().join("target");
+    let again = Build { source: &copy, target_dir: &target_dir, profile: "dev" }.program(Platform::Arm64).unwrap();
+    let first = &image.programs.iter().find(|(platform, _)| *platform == Platform::Arm64).unwrap().1;
+    assert!(fs::read(first).unwrap() == fs::read(again).unwrap(), "two builds from two folders differ");
+    has_bills(&image);
+    let layout = Layout::of(&fs::read(&image.archive).unwrap());
+    for (platform, program) in &image.programs {
+        assert_eq!(entries(&layout.image(*platform).1)["cpuwarden"].3, fs::read(program).unwrap());
+    }
+
+    let registry = Registry::start();
+    let repository = format!("127.0.0.1:{}/team/cpuwarden", registry.port);
+    image::push(&image.archive, &repository, true).unwrap();
+    assert_eq!(registry.digest(&repository), image.digest);
+
+    release::complete(folder.path(), &repository, &image.digest).unwrap();
+    let mut sha256sum = Command::new("sha256sum");
+    let checked = succeeded(sha256sum.args(["--check", "--strict", release::CHECKSUMS]).current_dir(&folder));
+    for name in ["cpuwarden-0.1.0.oci.tar", "cpuwarden-0.1.0.tgz", "cpuwarden-0.1.0-arm64.cdx.json", "trace.yaml"] {
+        assert!(checked.contains(&format!("{name}: OK")), "{checked}");
+    }
+    let manifest = fs::read_to_string(folder.path().join("trace.yaml")).unwrap();
+    assert!(manifest.contains(&format!("image: \"{repository}@{}\"", image.digest)), "{manifest}");
+}
+
+/// A program without an interpreter or paths of this machine, which runs on its platform.
+fn runs(platform: Platform, program: &Path) {
+    let bytes = fs::read(program).unwrap();
+    let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+    assert!(!contains(b"/ld-linux"), "{platform} is not static");
+    assert!(!contains(workspace::root().as_os_str().as_encoded_bytes()), "{platform} holds the path of the checkout");
+    let run = |arguments: &[&str]| {
+        let mut command = match platform {
+            Platform::Amd64 => Command::new(program),
+            Platform::Arm64 => Command::new("qemu-aarch64-static"),
+        };
+        if platform == Platform::Arm64 {
+            command.arg(program);
+        }
+        succeeded(command.args(arguments))
+    };
+    assert!(run(&["--version"]).starts_with("cpuwarden 0.1.0"));
+    assert!(run(&["reference", "metrics"]).contains("cpuwarden_container_throttled_seconds_total"));
+}
+
+fn has_bills(image: &Image) {
+    for bill in &image.bills {
+        let bill: Value = serde_json::from_slice(&fs::read(bill).unwrap()).unwrap();
+        let components = bill["components"].as_array().unwrap();
+        let kube = components.iter().find(|component| component["name"] == "kube").unwrap();
+        assert_eq!(kube["hashes"][0]["content"].as_str().unwrap().len(), 64);
+        assert!(!components.iter().any(|component| component["name"] == "proptest"), "a dependency of tests alone");
+    }
+}
+
+fn succeeded(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{stderr}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Debian's docker-registry on a free port of loopback, until it is dropped.
+struct Registry {
+    process: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Registry {
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let storage = folder.path().join("storage");
+        let config = folder.path().join("config.yml");
+        let text = format!(
+            "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
+             http: {{addr: \"127.0.0.1:{port}\"}}\n",
+            storage.display()
+        );
+        fs::write(&config, text).unwrap();
+        let mut command = Command::new("docker-registry");
+        let mut process =
+            command.arg("serve").arg(config).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("listening on") {
+            line.clear();
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "the registry ended");
+        }
+        // What it says later is read too: a full pipe would stop it.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self { process, port, _folder: folder }
+    }
+
+    /// Digest of the image that a tag names.
+    fn digest(&self, repository: &str) -> String {
+        let mut skopeo = Command::new("skopeo");
+        skopeo.args(["inspect", "--raw", "--tls-verify=false", &format!("docker://{repository}:0.1.0")]);
+        format!("sha256:{}", sha256(succeeded(&mut skopeo).as_bytes()))
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
