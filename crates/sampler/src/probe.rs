@@ -16,6 +16,8 @@ pub(crate) struct NodeProbe {
     stat: Option<KeptFile>,
     pressure: Option<KeptFile>,
     statm: Option<KeptFile>,
+    /// The most that the kernel has shown: it lets steal step back where a hypervisor corrects itself.
+    steal_ns: u64,
     page_bytes: u64,
     pub(crate) kernel: KernelInfo,
     row: NodeRow,
@@ -40,6 +42,7 @@ impl NodeProbe {
             stat: kept(proc_root, "stat"),
             pressure: kept(&proc_root.join("pressure"), "cpu").filter(|_| psi == node::Psi::On),
             statm: kept(Path::new("/proc/self"), "statm"),
+            steal_ns: 0,
             page_bytes: rustix::param::page_size() as u64,
             kernel,
             row: NodeRow::default(),
@@ -62,7 +65,10 @@ impl NodeProbe {
     pub(crate) fn publish(&mut self, into: &mut NodeRow, features: &[FeatureState], buffer: &mut Vec<u8>) {
         into.cpus.clone_from(&self.row.cpus);
         into.cpu_info.clone_from(&self.row.cpu_info);
-        into.steal_ns = read(self.stat.as_ref(), buffer, steal_ns);
+        into.steal_ns = read(self.stat.as_ref(), buffer, steal_ns).map(|now| {
+            self.steal_ns = self.steal_ns.max(now);
+            self.steal_ns
+        });
         into.pressure_waiting_ns = read(self.pressure.as_ref(), buffer, |text| CpuPressure::parse(text).ok()?.some_ns);
         if into.kernel != self.kernel {
             into.kernel = self.kernel.clone();
@@ -120,6 +126,24 @@ mod tests {
         assert_eq!(steal_ns(b"cpu  1 2 3 4 5 6 7 250 0 0\ncpu0 9 9 9 9 9 9 9 9 9 9\n"), Some(2_500_000_000));
         assert_eq!(steal_ns(b"cpu  1 2 3\n"), None);
         assert_eq!(steal_ns(b""), None);
+    }
+
+    #[test]
+    fn steal_never_steps_back() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
+        let steal = |ticks: u64| {
+            std::fs::write(root.path().join("stat"), format!("cpu  1 2 3 4 5 6 7 {ticks} 0 0\n")).unwrap();
+        };
+        steal(250);
+        let mut probe = NodeProbe::new(root.path(), root.path(), &Hierarchy::detect(root.path()).unwrap());
+        let mut row = NodeRow::default();
+        let shown = [250, 249, 0, 250, 251].map(|ticks| {
+            steal(ticks);
+            probe.publish(&mut row, &[], &mut Vec::new());
+            row.steal_ns.unwrap() / TICK_NS
+        });
+        assert_eq!(shown, [250, 250, 250, 250, 251]);
     }
 
     #[test]
