@@ -2,7 +2,7 @@
 //! grown.
 
 use std::fmt::Write as _;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use kernel_text::TaskSchedstat;
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, openat};
 
 use crate::bounded::{self, ENTRIES, FILE_BYTES, PROCS_BYTES};
+use crate::is_vanished;
 
 /// Bytes of directory entries taken at once.
 const ENTRIES_BYTES: usize = 8192;
@@ -51,86 +52,108 @@ impl TaskReader {
         }
     }
 
-    /// Appends every thread of the cgroup and of what is nested in it, until there are [`ENTRIES`] of them. What cannot be
-    /// read, or ends meanwhile, is left out; so is what the kernel shows as 0, a process of a PID namespace that this one
-    /// does not see.
-    pub fn threads(&mut self, cgroup: &Path, into: &mut Vec<ThreadId>) {
+    /// Appends every thread of the cgroup and of what is nested in it, until there are [`ENTRIES`] of them. What ends
+    /// meanwhile, or may not be read, is left out; so is what the kernel shows as 0, a process of a PID namespace that
+    /// this one does not see.
+    ///
+    /// # Errors
+    /// Something that is there could not be read, such as for want of a descriptor: the list is incomplete.
+    pub fn threads(&mut self, cgroup: &Path, into: &mut Vec<ThreadId>) -> io::Result<()> {
         // Stays empty, and so costs no allocation, where nothing is nested.
         let mut unread = Vec::new();
-        self.threads_of(cgroup, &mut unread, into);
+        self.threads_of(cgroup, &mut unread, into)?;
         // As many cgroups as threads: a container may nest them without a process in them.
         for _ in 1..ENTRIES {
-            let Some(cgroup) = unread.pop() else { return };
-            self.threads_of(&cgroup, &mut unread, into);
+            let Some(cgroup) = unread.pop() else { break };
+            self.threads_of(&cgroup, &mut unread, into)?;
         }
+        Ok(())
     }
 
     /// Appends the threads of one cgroup to `into` and the cgroups in it to `nested`.
-    fn threads_of(&mut self, cgroup: &Path, nested: &mut Vec<PathBuf>, into: &mut Vec<ThreadId>) {
-        self.read_pids(cgroup);
+    fn threads_of(&mut self, cgroup: &Path, nested: &mut Vec<PathBuf>, into: &mut Vec<ThreadId>) -> io::Result<()> {
+        self.read_pids(cgroup)?;
         for at in 0..self.pids.len() {
             if into.len() >= ENTRIES {
-                return;
+                return Ok(());
             }
-            self.read_tids(self.pids[at], into);
+            self.read_tids(self.pids[at], into)?;
         }
-        self.nested(cgroup, nested);
+        self.nested(cgroup, nested)
     }
 
-    /// Reads one thread; `None` when it is gone, or the kernel lacks `CONFIG_SCHED_INFO`.
-    #[must_use]
-    pub fn task(&mut self, (pid, tid): ThreadId) -> Option<Task> {
-        let schedstat = TaskSchedstat::parse(self.read_file(format_args!("{pid}/task/{tid}/schedstat"))?).ok()?;
+    /// Reads one thread; `None` when it is gone or may not be read, or the kernel lacks `CONFIG_SCHED_INFO`.
+    ///
+    /// # Errors
+    /// It is there and could not be read.
+    pub fn task(&mut self, (pid, tid): ThreadId) -> io::Result<Option<Task>> {
+        let Some(text) = self.read_file(format_args!("{pid}/task/{tid}/schedstat"))? else { return Ok(None) };
+        let Ok(schedstat) = TaskSchedstat::parse(text) else { return Ok(None) };
         let stat = self.read_file(format_args!("{pid}/task/{tid}/stat"))?;
         // PID (NAME) STATE …, and a name may hold any byte.
-        let after_name = stat.iter().rposition(|&byte| byte == b')')?;
-        Some(Task { tid, schedstat, runnable: stat.get(after_name + 2) == Some(&b'R') })
+        let state = stat.and_then(|stat| stat.get(stat.iter().rposition(|&byte| byte == b')')? + 2));
+        Ok(stat.map(|_| Task { tid, schedstat, runnable: state == Some(&b'R') }))
     }
 
-    fn read_file(&mut self, below: std::fmt::Arguments<'_>) -> Option<&[u8]> {
+    fn read_file(&mut self, below: std::fmt::Arguments<'_>) -> io::Result<Option<&[u8]>> {
         self.path.clear();
-        write!(self.path, "{}/{below}", self.proc_root).ok()?;
+        write!(self.path, "{}/{below}", self.proc_root).map_err(io::Error::other)?;
         read(&self.path, &mut self.text, FILE_BYTES)
     }
 
-    fn read_pids(&mut self, cgroup: &Path) {
+    fn read_pids(&mut self, cgroup: &Path) -> io::Result<()> {
         self.pids.clear();
         self.path.clear();
-        let Some(cgroup) = cgroup.to_str() else { return };
+        let Some(cgroup) = cgroup.to_str() else { return Ok(()) };
         self.path.push_str(cgroup);
         self.path.push_str("/cgroup.procs");
-        let text = read(&self.path, &mut self.text, PROCS_BYTES).unwrap_or_default();
+        let text = read(&self.path, &mut self.text, PROCS_BYTES)?.unwrap_or_default();
         self.pids.extend(numbers(text).filter(|&pid| pid != 0));
+        Ok(())
     }
 
-    fn read_tids(&mut self, pid: u32, into: &mut Vec<ThreadId>) {
+    fn read_tids(&mut self, pid: u32, into: &mut Vec<ThreadId>) -> io::Result<()> {
         self.path.clear();
-        let Ok(()) = write!(self.path, "{}/{pid}/task", self.proc_root) else { return };
+        write!(self.path, "{}/{pid}/task", self.proc_root).map_err(io::Error::other)?;
         each_entry(&self.path, &mut self.entries, |name, _| {
             into.extend(numbers(name).map(|tid| (pid, tid)));
             into.len() < ENTRIES
-        });
+        })
     }
 
-    fn nested(&mut self, cgroup: &Path, into: &mut Vec<PathBuf>) {
-        let Some(path) = cgroup.to_str() else { return };
+    fn nested(&mut self, cgroup: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
+        let Some(path) = cgroup.to_str() else { return Ok(()) };
         each_entry(path, &mut self.entries, |name, kind| {
             if kind == FileType::Directory && !matches!(name, b"." | b"..") {
                 into.extend(std::str::from_utf8(name).ok().map(|name| cgroup.join(name)));
             }
             into.len() < ENTRIES
-        });
+        })
     }
 }
 
-/// The file up to a bound, into a buffer that grows while the file is larger.
-fn read<'a>(path: &str, text: &'a mut Vec<u8>, most: usize) -> Option<&'a [u8]> {
-    let mut file = bounded::open(Path::new(path)).ok()?;
+/// Whether nothing else can be expected: it is gone, may not be read, or is the `cgroup.procs` of a threaded cgroup,
+/// whose processes are listed above it.
+fn is_unreadable(error: &io::Error) -> bool {
+    is_vanished(error) || matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
+}
+
+/// The file up to a bound, into a buffer that grows while the file is larger; `None` when it is gone or may not be read.
+fn read<'a>(path: &str, text: &'a mut Vec<u8>, most: usize) -> io::Result<Option<&'a [u8]>> {
+    match read_length(path, text, most) {
+        Ok(length) => Ok(Some(&text[..length])),
+        Err(error) if is_unreadable(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_length(path: &str, text: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    let mut file = bounded::open(Path::new(path))?;
     let mut length = 0;
     loop {
         let end = text.len().min(most);
-        match file.read(&mut text[length..end]).ok()? {
-            0 => return Some(&text[..length]),
+        match file.read(&mut text[length..end])? {
+            0 => return Ok(length),
             more => length += more,
         }
         if length == text.len() {
@@ -139,17 +162,28 @@ fn read<'a>(path: &str, text: &'a mut Vec<u8>, most: usize) -> Option<&'a [u8]> 
     }
 }
 
-/// Visits the entries of a directory until one returns false.
-fn each_entry(path: &str, buffer: &mut [MaybeUninit<u8>], mut visit: impl FnMut(&[u8], FileType) -> bool) {
-    let Ok(directory) = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
-        return;
-    };
+/// Visits the entries of a directory until one returns false; none where it is gone or may not be listed.
+fn each_entry(
+    path: &str,
+    buffer: &mut [MaybeUninit<u8>],
+    visit: impl FnMut(&[u8], FileType) -> bool,
+) -> io::Result<()> {
+    match list(path, buffer, visit) {
+        Err(error) if !is_unreadable(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn list(path: &str, buffer: &mut [MaybeUninit<u8>], mut visit: impl FnMut(&[u8], FileType) -> bool) -> io::Result<()> {
+    let directory = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut entries = RawDir::new(directory, buffer);
-    while let Some(Ok(entry)) = entries.next() {
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
         if !visit(entry.file_name().to_bytes(), entry.file_type()) {
-            return;
+            break;
         }
     }
+    Ok(())
 }
 
 fn numbers(text: &[u8]) -> impl Iterator<Item = u32> {
@@ -242,23 +276,43 @@ mod tests {
         fs::write(nested.join("cgroup.procs"), format!("0\n{pid}\n")).unwrap();
         let mut reader = TaskReader::new(Path::new("/proc"));
         let mut threads = Vec::new();
-        reader.threads(root.path(), &mut threads);
+        reader.threads(root.path(), &mut threads).unwrap();
         let tid = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
         assert!(threads.contains(&(pid, tid)), "{threads:?}");
-        let task = reader.task((pid, tid)).unwrap();
+        let task = reader.task((pid, tid)).unwrap().unwrap();
         assert!(task.runnable && task.tid == tid, "{task:?}");
     }
 
     #[test]
     fn what_is_gone_is_none_and_zero_is_no_process() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(TaskReader::new(root.path()).task((1, 1)), None);
+        assert_eq!(TaskReader::new(root.path()).task((1, 1)).unwrap(), None);
         fs::write(root.path().join("cgroup.procs"), "0\n0\n42\n").unwrap();
         assert_eq!(first_pid(root.path()), Some(42));
         assert!(has_processes(root.path()) && !has_processes(&root.path().join("gone")));
         let mut threads = Vec::new();
-        TaskReader::new(root.path()).threads(root.path(), &mut threads);
+        TaskReader::new(root.path()).threads(root.path(), &mut threads).unwrap();
         assert_eq!(threads, []);
+    }
+
+    #[test]
+    fn what_is_there_and_cannot_be_read_is_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        let task = root.path().join("42/task");
+        fs::create_dir_all(task.join("43")).unwrap();
+        std::os::unix::fs::symlink("schedstat", task.join("43/schedstat")).unwrap();
+        let mut reader = TaskReader::new(root.path());
+        assert!(reader.task((42, 43)).is_err());
+        fs::write(root.path().join("cgroup.procs"), "42\n").unwrap();
+        let mut threads = Vec::new();
+        reader.threads(root.path(), &mut threads).unwrap();
+        assert_eq!(threads, [(42, 43)]);
+        fs::remove_dir_all(&task).unwrap();
+        std::os::unix::fs::symlink("task", &task).unwrap();
+        assert!(reader.threads(root.path(), &mut threads).is_err(), "a list of threads");
+        fs::remove_file(root.path().join("cgroup.procs")).unwrap();
+        std::os::unix::fs::symlink("cgroup.procs", root.path().join("cgroup.procs")).unwrap();
+        assert!(reader.threads(root.path(), &mut threads).is_err(), "a list of processes");
     }
 
     #[test]
@@ -274,7 +328,7 @@ mod tests {
         fs::create_dir_all(cgroup.join("n/n/n/n")).unwrap();
         fs::write(cgroup.join("n/n/cgroup.procs"), pids).unwrap();
         let mut threads = Vec::new();
-        TaskReader::new(root.path()).threads(&cgroup, &mut threads);
+        TaskReader::new(root.path()).threads(&cgroup, &mut threads).unwrap();
         assert_eq!(threads.len(), ENTRIES);
     }
 
@@ -284,7 +338,7 @@ mod tests {
         let text: String = (1..=3000).map(|pid| format!("{pid}\n")).collect();
         fs::write(root.path().join("cgroup.procs"), text).unwrap();
         let mut reader = TaskReader::new(root.path());
-        reader.read_pids(root.path());
+        reader.read_pids(root.path()).unwrap();
         assert!(reader.pids.iter().copied().eq(1..=3000));
     }
 }

@@ -8,6 +8,7 @@ use kernel_text::{Bandwidth, CpuPressure, CpuStat, CpuacctStat};
 use pods::path::{CgroupPath, Driver, QosClass};
 
 use crate::budget::DescriptorBudget;
+use crate::contention::ThrottledTime;
 use crate::counter::{Beyond, CpuSplit, HighWater, Mark};
 use crate::files::{FileSet, Files};
 use crate::naming::Look;
@@ -254,11 +255,7 @@ impl Cgroup {
         self.activity.had_quota |= limit.is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
         let mut gains = self.marks.advance(reading);
         let own_ns = gains.throttled_ns.unwrap_or(0);
-        let gained_ns = match reading.local_throttled_ns {
-            Value::Read(local_ns) => self.marks.advance_local(local_ns),
-            Value::NotRead | Value::Failed => 0,
-            Value::Absent => self.marks.advance_ancestor(above, own_ns),
-        };
+        let gained_ns = self.marks.advance_above(reading.local_throttled_ns, above, own_ns);
         gains.ancestor_ns = above.had_quota.then_some(gained_ns);
         self.activity.throttle_due = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
         let usage_ns = reading.usage_ns();
@@ -295,6 +292,8 @@ pub(crate) struct Marks {
     ancestors: Option<u64>,
     beyond: Beyond,
     own_throttled_ns: u64,
+    /// By its own quota and its ancestors'.
+    pub(crate) throttled_time: ThrottledTime,
 }
 
 /// What the counters gained since the reading before.
@@ -364,11 +363,25 @@ impl Marks {
         self.local.advance(local_ns.saturating_sub(own))
     }
 
-    /// The same where the kernel has no `cpu.stat.local`: what the ancestors' own counts gained while it lived, beyond
-    /// what its own count did.
-    fn advance_ancestor(&mut self, above: PathQuota, own_gained_ns: u64) -> u64 {
-        let before = self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
-        self.beyond.advance(own_gained_ns, above.throttled_ns - before)
+    /// What the ancestors' quotas throttled. Where the kernel has no `cpu.stat.local`, that is what their own counts
+    /// gained while this cgroup lived, beyond what its own count did.
+    fn advance_above(&mut self, local_ns: Value<u64>, above: PathQuota, own_ns: u64) -> u64 {
+        // The least and the most that this cgroup waited for ancestors' quotas.
+        let (gained_ns, least_ns, most_ns) = match local_ns {
+            Value::Read(local_ns) => {
+                let gained_ns = self.advance_local(local_ns);
+                (gained_ns, gained_ns, gained_ns)
+            }
+            Value::NotRead | Value::Failed => (0, 0, 0),
+            Value::Absent => {
+                let before = self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
+                let all_ns = above.throttled_ns - before;
+                // Not beyond its own: the two need not have run out at the same time.
+                (self.beyond.advance(own_ns, all_ns), 0, all_ns)
+            }
+        };
+        self.throttled_time.add(own_ns + least_ns, own_ns + most_ns);
+        gained_ns
     }
 
     /// What pressure gained: (some, full).

@@ -5,15 +5,35 @@
 //! the k delays grows by t, and the throttled time by t alone. So of a delay D and a throttled time T in an interval,
 //! with n threads that waited at all, throttling was at least T (each throttled CPU had a waiting thread) and at most
 //! n × T (all of them waited on each throttled CPU). Contention is between D − n × T and D − T.
+//!
+//! T itself is a range where the kernel counts the throttling of an ancestor only on the ancestor: none of it need have
+//! been this container's ([`ThrottledTime`]).
 
 use std::collections::HashMap;
+
+/// Time for which quotas throttled a container since it was found, summed over CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ThrottledTime {
+    /// Threads of the container certainly waited on each throttled CPU.
+    pub(crate) least_ns: u64,
+    /// They waited no longer than this.
+    pub(crate) most_ns: u64,
+}
+
+impl ThrottledTime {
+    /// Adds time of which at least `least_ns` and at most `most_ns` was the container's.
+    pub(crate) fn add(&mut self, least_ns: u64, most_ns: u64) {
+        self.least_ns += least_ns;
+        self.most_ns += most_ns;
+    }
+}
 
 /// The last delays of a container's threads.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     threads: HashMap<u32, Seen>,
     round: u64,
-    denied_ns: u64,
+    throttled: ThrottledTime,
     began: bool,
 }
 
@@ -62,17 +82,19 @@ impl Look<'_> {
         self.waiting += u64::from(gained > 0);
     }
 
-    /// Ends the look: the container's quotas, its own and its ancestors', have denied `denied_ns` in all by now. `None`
-    /// at the first look, which only tells where the counters stand.
-    pub(crate) fn end(self, denied_ns: u64) -> Option<Contention> {
+    /// Ends the look, at which the container has been throttled for this long. `None` at the first look, which only
+    /// shows where the counters stand.
+    pub(crate) fn end(self, throttled: ThrottledTime) -> Option<Contention> {
         let round = self.delays.round;
         self.delays.threads.retain(|_, seen| seen.round == round);
-        let denied = denied_ns.saturating_sub(std::mem::replace(&mut self.delays.denied_ns, denied_ns));
+        let before = std::mem::replace(&mut self.delays.throttled, throttled);
+        let least = throttled.least_ns.saturating_sub(before.least_ns);
+        let most = throttled.most_ns.saturating_sub(before.most_ns);
         let began = std::mem::replace(&mut self.delays.began, true);
         began.then(|| Contention {
             delay_ns: self.gained_ns,
-            lower_ns: self.gained_ns.saturating_sub(denied.saturating_mul(self.waiting.max(1))),
-            upper_ns: self.gained_ns.saturating_sub(denied),
+            lower_ns: self.gained_ns.saturating_sub(most.saturating_mul(self.waiting.max(1))),
+            upper_ns: self.gained_ns.saturating_sub(least),
         })
     }
 }
@@ -83,10 +105,16 @@ mod tests {
 
     use super::*;
 
-    fn look(delays: &mut Delays, threads: &[(u32, u64)], denied_ns: u64) -> Option<Contention> {
+    /// A look at which the container's own quota has throttled it for `own_ns`.
+    fn look(delays: &mut Delays, threads: &[(u32, u64)], own_ns: u64) -> Option<Contention> {
+        look_below(delays, threads, own_ns, 0)
+    }
+
+    /// A look at which ancestors' quotas have throttled it for up to `above_ns` besides.
+    fn look_below(delays: &mut Delays, threads: &[(u32, u64)], own_ns: u64, above_ns: u64) -> Option<Contention> {
         let mut look = delays.look();
         threads.iter().for_each(|&(tid, delay)| look.thread(tid, delay));
-        look.end(denied_ns)
+        look.end(ThrottledTime { least_ns: own_ns, most_ns: own_ns + above_ns })
     }
 
     #[test]
@@ -113,6 +141,14 @@ mod tests {
     }
 
     #[test]
+    fn throttling_that_may_be_another_containers_lowers_only_the_lower_bound() {
+        let mut delays = Delays::default();
+        look_below(&mut delays, &[(1, 0)], 0, 0);
+        let found = look_below(&mut delays, &[(1, 900)], 300, 500).unwrap();
+        assert_eq!(found, Contention { delay_ns: 900, lower_ns: 100, upper_ns: 600 });
+    }
+
+    #[test]
     fn threads_that_come_and_go_are_counted_once() {
         let mut delays = Delays::default();
         look(&mut delays, &[(1, 100)], 0);
@@ -124,11 +160,15 @@ mod tests {
     proptest! {
         #[test]
         fn the_lower_bound_is_never_above_the_upper(
-            looks in proptest::collection::vec((proptest::collection::vec((0u32..5, 0u64..1000), 0..6), 0u64..2000), 1..20)
+            looks in proptest::collection::vec(
+                (proptest::collection::vec((0u32..5, 0u64..1000), 0..6), 0u64..1000, 0u64..1000),
+                1..20,
+            )
         ) {
-            let mut delays = Delays::default();
-            for (threads, denied) in looks {
-                if let Some(found) = look(&mut delays, &threads, denied) {
+            let (mut delays, mut own, mut above) = (Delays::default(), 0, 0);
+            for (threads, own_gained, above_gained) in looks {
+                (own, above) = (own + own_gained, above + above_gained);
+                if let Some(found) = look_below(&mut delays, &threads, own, above) {
                     prop_assert!(found.lower_ns <= found.upper_ns, "{:?}", found);
                 }
             }

@@ -2,13 +2,14 @@
 //! taken in turns within a budget of time a tick, and its cost is exported.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cgroupfs::{TaskReader, ThreadId};
+use cgroupfs::{Task, TaskReader, ThreadId};
 
 use crate::cgroup::CgroupId;
-use crate::contention::Delays;
+use crate::contention::{Delays, ThrottledTime};
 use crate::series::add;
 use crate::snapshot::ContainerRow;
 
@@ -23,6 +24,7 @@ pub(crate) struct TaskScan {
     reader: TaskReader,
     containers: HashMap<CgroupId, Delays>,
     threads: Vec<ThreadId>,
+    tasks: Vec<Task>,
     cost: ScanCost,
 }
 
@@ -55,7 +57,8 @@ impl Turn {
 impl TaskScan {
     pub(crate) fn new(proc_root: &Path) -> Self {
         let reader = TaskReader::new(proc_root);
-        Self { reader, containers: HashMap::new(), threads: Vec::new(), cost: ScanCost::default() }
+        let (containers, cost) = (HashMap::new(), ScanCost::default());
+        Self { reader, containers, threads: Vec::new(), tasks: Vec::new(), cost }
     }
 
     pub(crate) fn cost(&self) -> ScanCost {
@@ -66,39 +69,58 @@ impl TaskScan {
         self.containers.remove(&id);
     }
 
-    /// Looks at all threads of a container.
-    pub(crate) fn scan(&mut self, id: CgroupId, directory: &Path, row: &mut ContainerRow) {
+    /// Looks at all threads of a container, which has been throttled for this long by now.
+    ///
+    /// # Errors
+    /// Something could not be read though it is there. The look is discarded, and the next one counts what it missed:
+    /// a thread that is left out of one look would be taken for a new one at the next.
+    pub(crate) fn scan(
+        &mut self,
+        id: CgroupId,
+        directory: &Path,
+        throttled: ThrottledTime,
+        row: &mut ContainerRow,
+    ) -> io::Result<()> {
         let began = Instant::now();
-        let delays = self.containers.entry(id).or_default();
-        let threads = &mut self.threads;
-        threads.clear();
-        self.reader.threads(directory, threads);
-        self.cost.any_process |= !threads.is_empty();
+        let result = self.read(directory);
+        if result.is_ok() {
+            self.apply(id, throttled, row);
+        }
+        self.cost.time += began.elapsed();
+        result
+    }
+
+    /// Lists a container's threads and reads them, unless there are too many.
+    fn read(&mut self, directory: &Path) -> io::Result<()> {
+        self.threads.clear();
+        self.tasks.clear();
+        self.reader.threads(directory, &mut self.threads)?;
+        self.cost.any_process |= !self.threads.is_empty();
+        if self.threads.len() <= MOST_THREADS {
+            for &thread in &self.threads {
+                self.tasks.extend(self.reader.task(thread)?);
+            }
+        }
+        self.cost.threads += self.tasks.len() as u64;
+        Ok(())
+    }
+
+    /// Brings a row up to date with what was read.
+    fn apply(&mut self, id: CgroupId, throttled: ThrottledTime, row: &mut ContainerRow) {
+        let Self { containers, threads, tasks, .. } = self;
         row.threads = (1..=MOST_THREADS).contains(&threads.len()).then_some(threads.len() as u64);
         row.first_pid = threads.first().map(|&(pid, _)| pid);
         row.runnable_threads = None;
-        if !threads.is_empty() && threads.len() <= MOST_THREADS {
-            let denied_ns = row.cfs.map_or(0, |cfs| cfs.throttled_ns) + row.throttled_ancestor_ns.unwrap_or(0);
-            let mut look = delays.look();
-            let (mut runnable, mut read) = (0, 0);
-            for &mut thread in threads {
-                let Some(task) = self.reader.task(thread) else { continue };
-                look.thread(task.tid, task.schedstat.run_delay_ns);
-                runnable += u64::from(task.runnable);
-                read += 1;
-            }
-            let contention = look.end(denied_ns);
-            row.runnable_threads = (read > 0).then_some(runnable);
-            if read > 0 {
-                // From the first look on: what was waited before is history.
-                add(&mut row.run_delay_ns, Some(contention.map_or(0, |contention| contention.delay_ns)));
-            }
-            if let Some(contention) = contention.filter(|_| read > 0) {
-                add(&mut row.contention_lower_ns, Some(contention.lower_ns));
-                add(&mut row.contention_upper_ns, Some(contention.upper_ns));
-            }
-            self.cost.threads += read;
+        if tasks.is_empty() {
+            return;
         }
-        self.cost.time += began.elapsed();
+        row.runnable_threads = Some(tasks.iter().filter(|task| task.runnable).count() as u64);
+        let mut look = containers.entry(id).or_default().look();
+        tasks.iter().for_each(|task| look.thread(task.tid, task.schedstat.run_delay_ns));
+        let contention = look.end(throttled);
+        // From the first look on: what was waited before is history.
+        add(&mut row.run_delay_ns, Some(contention.map_or(0, |contention| contention.delay_ns)));
+        add(&mut row.contention_lower_ns, contention.map(|contention| contention.lower_ns));
+        add(&mut row.contention_upper_ns, contention.map(|contention| contention.upper_ns));
     }
 }

@@ -123,8 +123,9 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "cpuwarden_container_contention_wait_seconds_total",
         &["bound"],
         "Thread time on a run queue less throttling, as a lower and an upper bound: the kernel does not say which \
-         wait was which. Summed over threads, so it can grow faster than wall time. From /proc/PID/task/TID/schedstat \
-         and cpu.stat.",
+         wait was which. Where the kernel has no cpu.stat.local (before Linux 6.6), upper includes throttling by \
+         ancestors' quotas. Summed over threads, so it can grow faster than wall time. From \
+         /proc/PID/task/TID/schedstat, cpu.stat and cpu.stat.local.",
     )
     .read(|row, out| {
         out.with(["lower"]).seconds(row.contention_lower_ns);

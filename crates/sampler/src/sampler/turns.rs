@@ -34,7 +34,11 @@ impl Sampler {
             self.path.clear();
             self.path.push(&self.tree.hierarchy.cpu);
             self.path.push(&*cgroup.relative);
-            self.tasks.scan(id, &self.path, self.containers.get_mut(series).row_mut());
+            let throttled = cgroup.marks.throttled_time;
+            let row = self.containers.get_mut(series).row_mut();
+            if let Err(error) = self.tasks.scan(id, &self.path, throttled, row) {
+                self.errors.count(&error);
+            }
             self.next_scan = id + 1;
             if turn.is_over() {
                 return;

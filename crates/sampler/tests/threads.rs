@@ -1,0 +1,215 @@
+//! Run-queue delay of threads: what of it is contention, and what a failed look costs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cgroupfs::Hierarchy;
+use sampler::snapshot::ContainerRow;
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use support::NoNames;
+use tempfile::TempDir;
+
+const POD: &str = "kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0005";
+const APP: u32 = 1;
+const SIDECAR: u32 = 2;
+const MS: u64 = 1_000_000;
+
+/// A v2 or v1 node with a pod of two containers, and a `/proc` in which each has one process of two threads.
+struct Node {
+    root: TempDir,
+    sampler: Sampler,
+    now: Instant,
+    is_v2: bool,
+}
+
+impl Node {
+    fn new(is_v2: bool) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let cgroups = root.path().join("cgroup");
+        let hierarchy = if is_v2 { "." } else { "cpu" };
+        fs::create_dir_all(cgroups.join(hierarchy).join(POD)).unwrap();
+        if is_v2 {
+            fs::write(cgroups.join("cgroup.controllers"), "cpu\n").unwrap();
+        }
+        let config = SamplerConfig {
+            hierarchy: Hierarchy::detect(&cgroups).unwrap(),
+            kubepods: vec!["kubepods".to_owned()],
+            proc_root: root.path().join("proc"),
+            sys_root: root.path().into(),
+            interval: Duration::from_secs(1),
+            cpu_budget_cores: f64::MAX,
+            reconcile_interval: Duration::from_secs(1_000_000),
+            descriptors: DescriptorBudget::from_limit(4096),
+        };
+        let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
+        let node = Self { root, sampler, now: Instant::now(), is_v2 };
+        node.set_quota(&node.pod());
+        node.throttle(&node.pod(), 0);
+        for number in [APP, SIDECAR] {
+            fs::create_dir(node.container(number)).unwrap();
+            fs::write(node.container(number).join("cgroup.procs"), format!("{}\n", pid(number))).unwrap();
+            node.throttle(&node.container(number), 0);
+            (0..2).for_each(|thread| node.wait(number, thread, 0));
+        }
+        node
+    }
+
+    fn pod(&self) -> PathBuf {
+        self.root.path().join("cgroup").join(if self.is_v2 { "." } else { "cpu" }).join(POD)
+    }
+
+    fn container(&self, number: u32) -> PathBuf {
+        self.pod().join(format!("{number:064x}"))
+    }
+
+    fn set_quota(&self, cgroup: &std::path::Path) {
+        if self.is_v2 {
+            fs::write(cgroup.join("cpu.max"), "20000 100000\n").unwrap();
+        } else {
+            fs::write(cgroup.join("cpu.cfs_quota_us"), "20000\n").unwrap();
+            fs::write(cgroup.join("cpu.cfs_period_us"), "100000\n").unwrap();
+        }
+    }
+
+    /// Sets the throttled time that the cgroup's own quota counts.
+    fn throttle(&self, cgroup: &std::path::Path, millis: u64) {
+        let stat = match self.is_v2 {
+            true => format!(
+                "usage_usec {0}\nuser_usec {0}\nsystem_usec 0\nnr_periods {0}\nnr_throttled {0}\nthrottled_usec {1}\n",
+                millis,
+                millis * 1000
+            ),
+            false => format!("nr_periods {0}\nnr_throttled {0}\nthrottled_time {1}\n", millis, millis * MS),
+        };
+        fs::write(cgroup.join("cpu.stat"), stat).unwrap();
+    }
+
+    fn task(&self, number: u32, thread: u32) -> PathBuf {
+        self.root.path().join(format!("proc/{0}/task/{1}", pid(number), pid(number) + thread))
+    }
+
+    /// Sets the run-queue delay of one of a container's threads.
+    fn wait(&self, number: u32, thread: u32, millis: u64) {
+        let task = self.task(number, thread);
+        fs::create_dir_all(&task).unwrap();
+        fs::write(task.join("schedstat"), format!("1 {} 1\n", millis * MS)).unwrap();
+        fs::write(task.join("stat"), format!("{} (a) S 1\n", pid(number) + thread)).unwrap();
+    }
+
+    /// Ticks until the threads of each container, idle ones included, have been looked at once more.
+    fn look(&mut self) {
+        for _ in 0..65 {
+            self.now += Duration::from_secs(1);
+            self.sampler.tick(self.now);
+        }
+    }
+
+    fn row(&self, number: u32) -> ContainerRow {
+        self.sampler.published().latest().containers[number as usize - 1].clone()
+    }
+
+    /// Contention in milliseconds: (lower, upper).
+    fn bounds(&self, number: u32) -> (u64, u64) {
+        let row = self.row(number);
+        (row.contention_lower_ns.unwrap() / MS, row.contention_upper_ns.unwrap() / MS)
+    }
+}
+
+fn pid(container: u32) -> u32 {
+    container * 100
+}
+
+#[test]
+fn upper_bound_holds_for_a_sidecar_that_waits_beside_its_pods_quota() {
+    for is_v2 in [true, false] {
+        let mut node = Node::new(is_v2);
+        node.look();
+        // The quota throttles the app for 5 s; the sidecar waits for 0.3 s because another pod runs.
+        node.throttle(&node.pod(), 5000);
+        node.wait(APP, 0, 5000);
+        node.wait(SIDECAR, 0, 300);
+        node.look();
+        assert_eq!(node.bounds(SIDECAR), (0, 300), "v2: {is_v2}");
+        assert_eq!(node.bounds(APP), (0, 5000), "v2: {is_v2}: which of the two the quota held back is not known");
+    }
+}
+
+#[test]
+fn own_throttling_is_in_neither_bound_and_ancestors_may_add_to_it() {
+    for is_v2 in [true, false] {
+        let mut node = Node::new(is_v2);
+        node.set_quota(&node.container(APP));
+        node.look();
+        // Its own quota throttles the app for 0.4 s and, at other times, the pod's for 0.6 s.
+        node.throttle(&node.container(APP), 400);
+        node.throttle(&node.pod(), 600);
+        node.wait(APP, 0, 1000);
+        node.look();
+        assert_eq!(node.bounds(APP), (0, 600), "v2: {is_v2}");
+        node.wait(APP, 0, 1500);
+        node.look();
+        assert_eq!(node.bounds(APP), (500, 1100), "v2: {is_v2}: no throttling in this interval");
+    }
+}
+
+#[test]
+fn both_bounds_are_exact_where_the_kernel_counts_what_each_cgroup_was_throttled() {
+    let mut node = Node::new(true);
+    let set_local = |node: &Node, number, millis: u64| {
+        let text = format!("throttled_usec {}\n", millis * 1000);
+        fs::write(node.container(number).join("cpu.stat.local"), text).unwrap();
+    };
+    [APP, SIDECAR].into_iter().for_each(|number| set_local(&node, number, 0));
+    node.look();
+    node.throttle(&node.pod(), 5000);
+    set_local(&node, APP, 5000);
+    node.wait(APP, 0, 5200);
+    node.wait(SIDECAR, 0, 300);
+    node.look();
+    assert_eq!((node.bounds(APP), node.bounds(SIDECAR)), ((200, 200), (300, 300)));
+}
+
+#[test]
+fn failed_look_at_threads_counts_nothing_twice_and_loses_nothing() {
+    let mut node = Node::new(true);
+    node.wait(APP, 0, 7000);
+    node.wait(APP, 1, 4000);
+    node.look();
+    assert_eq!(node.row(APP).run_delay_ns, Some(0), "what came before the first look is history");
+    // An error which says neither that the thread has gone nor that it may not be read.
+    let schedstat = node.task(APP, 1).join("schedstat");
+    let broken = node.task(APP, 1).join("broken");
+    fs::rename(&schedstat, &broken).unwrap();
+    symlink("schedstat", &schedstat).unwrap();
+    node.wait(APP, 0, 7100);
+    node.look();
+    assert_eq!(node.row(APP).run_delay_ns, Some(0), "the whole look is discarded");
+    let errors = node.sampler.published().latest().sampler.read_errors.clone();
+    assert!(errors.iter().any(|&(reason, count)| reason == "io" && count > 0), "{errors:?}");
+    fs::rename(&broken, &schedstat).unwrap();
+    node.wait(APP, 1, 4050);
+    node.look();
+    assert_eq!(node.row(APP).run_delay_ns, Some(150 * MS), "both threads, since the look before");
+    assert_eq!((node.bounds(APP), node.row(APP).threads), ((150, 150), Some(2)));
+}
+
+#[test]
+fn thread_that_ends_or_may_not_be_read_fails_no_look() {
+    let mut node = Node::new(true);
+    node.look();
+    fs::remove_file(node.task(APP, 1).join("schedstat")).unwrap();
+    node.wait(APP, 0, 60);
+    node.look();
+    assert_eq!(node.bounds(APP), (60, 60));
+    fs::remove_dir_all(node.task(APP, 1)).unwrap();
+    node.wait(APP, 0, 90);
+    node.look();
+    assert_eq!((node.bounds(APP), node.row(APP).threads), ((90, 90), Some(1)));
+}
