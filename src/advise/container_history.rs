@@ -70,7 +70,7 @@ impl Marks {
     fn of(row: &ContainerRow) -> Self {
         let cfs = row.cfs.unwrap_or_default();
         Self {
-            used_ns: row.user_ns.unwrap_or(0) + row.system_ns.unwrap_or(0),
+            used_ns: row.usage_ns.unwrap_or(0),
             throttled_ns: cfs.throttled_ns,
             periods: cfs.periods,
             throttled: cfs.throttled_periods,

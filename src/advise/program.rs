@@ -35,7 +35,7 @@ impl Program {
         let cpus = row.cpuset.as_ref().map(|cpuset| cpuset.count);
         let machine = Machine { cpus, limit_cores, first_limit_cores };
         self.is_due |= self.windows.is_power_of_two() || self.windows.is_multiple_of(LOOK_EVERY);
-        let used_ns = row.usage_ns();
+        let used_ns = row.usage_ns;
         let has_run = used_ns.is_none() || used_ns != self.used_ns;
         if self.is_due && has_run || machine != self.machine {
             (self.machine, self.used_ns, self.is_due) = (machine, used_ns, false);
@@ -122,7 +122,7 @@ mod tests {
     fn what_has_not_run_is_not_looked_at_and_once_it_has_it_is_at_once() {
         let root = tempfile::tempdir().unwrap();
         let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
-        let used = |user_ns| ContainerRow { user_ns: Some(user_ns), system_ns: Some(1), ..row(7, 2) };
+        let used = |usage_ns| ContainerRow { usage_ns: Some(usage_ns), ..row(7, 2) };
         exec(root.path(), 7, "sh");
         program.follow(&used(5), &mut detector);
         // As no process could: without a nanosecond of CPU time.

@@ -168,7 +168,7 @@ fn container_key(row: &ContainerRow) -> Key {
 }
 
 fn container_counters(row: &ContainerRow) -> Counters {
-    let (usage_ns, period_usec) = (row.usage_ns(), row.period_usec);
+    let (usage_ns, period_usec) = (row.usage_ns, row.period_usec);
     Counters { usage_ns, cfs: row.cfs, period_usec, ancestor_ns: row.throttled_ancestor_ns }
 }
 
@@ -182,7 +182,7 @@ fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
         container.identity.namespace == row.identity.namespace && container.identity.pod == row.identity.pod
     };
     let containers = || snapshot.containers.iter().filter(of_pod);
-    let usage_ns = containers().filter_map(ContainerRow::usage_ns).sum();
+    let usage_ns = containers().filter_map(|row| row.usage_ns).sum();
     let period_usec = containers().find_map(|container| container.limit_period_usec);
     Counters { usage_ns: Some(usage_ns), cfs: Some(row.cfs), period_usec, ancestor_ns: None }
 }
@@ -223,8 +223,7 @@ mod tests {
             live: true,
             cfs: Some(cfs),
             period_usec: Some(100_000),
-            user_ns: Some(second * 30_000_000),
-            system_ns: Some(0),
+            usage_ns: Some(second * 30_000_000),
             limit_cores: Some(0.2),
             ..ContainerRow::default()
         };

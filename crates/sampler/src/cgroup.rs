@@ -4,12 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kernel_text::{Bandwidth, CpuPressure, CpuStat, CpuacctStat};
+use kernel_text::{Bandwidth, CpuPressure};
 use pods::path::{CgroupPath, Driver, QosClass};
 
 use crate::budget::DescriptorBudget;
 use crate::contention::ThrottledTime;
-use crate::counter::{Beyond, CpuSplit, HighWater, Mark};
+use crate::counter::{Beyond, HighWater, Mark};
 use crate::files::{FileSet, Files};
 use crate::naming::Look;
 use crate::plan::Activity;
@@ -136,8 +136,6 @@ pub(crate) struct Cgroup {
     pub(crate) has_burst: bool,
     /// What quotas on it and above it have throttled and allow; what its children inherit.
     pub(crate) path: PathQuota,
-    /// All CPU time used in it, where it is read.
-    usage_ns: Option<u64>,
     /// v1: tells when its first process ends, the last moment at which its counters can be read.
     pub(crate) exit: Option<OwnedFd>,
     /// The kernel says that it is gone.
@@ -199,7 +197,6 @@ impl Cgroup {
             activity: Activity::new(),
             has_burst: false,
             path: PathQuota::default(),
-            usage_ns: None,
             exit: None,
             vanished: false,
         }
@@ -241,7 +238,7 @@ impl Cgroup {
 
     /// The usage that the last readings showed.
     pub(crate) fn last_usage(&self) -> LastUsage {
-        LastUsage { usage_ns: self.usage_ns, split_at_ns: self.marks.acct.map(|(_, usage_ns)| usage_ns) }
+        LastUsage { usage_ns: self.marks.usage.last(), modes_due_ns: self.marks.modes_due_ns }
     }
 
     /// Takes the reading of a tick in: the gauges as they are, the counters as what they gained.
@@ -253,13 +250,13 @@ impl Cgroup {
         let stat = reading.stat.read().unwrap_or_default();
         self.has_burst |= stat.nr_bursts.is_some();
         self.activity.had_quota |= limit.is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
+        let usage_ns = reading.usage_ns();
+        let has_run = usage_ns.is_none() || usage_ns != self.marks.usage.last();
         let mut gains = self.marks.advance(reading);
         let own_ns = gains.throttled_ns.unwrap_or(0);
         let gained_ns = self.marks.advance_above(reading.local_throttled_ns, above, own_ns);
         gains.ancestor_ns = above.had_quota.then_some(gained_ns);
         self.activity.throttle_due = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
-        let usage_ns = reading.usage_ns();
-        let has_run = usage_ns.is_none() || usage_ns != std::mem::replace(&mut self.usage_ns, usage_ns);
         self.activity.note(now, has_run || !gains.are_none());
         self.activity.above = above;
         self.path = PathQuota {
@@ -275,11 +272,11 @@ impl Cgroup {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Marks {
     seen: bool,
-    /// v1: the last `cpuacct.stat`, with the usage at which it was read.
-    acct: Option<(CpuacctStat, u64)>,
-    split: CpuSplit,
-    user: Mark,
-    system: Mark,
+    usage: Mark,
+    user: HighWater,
+    system: HighWater,
+    /// v1: [`LastUsage::modes_due_ns`].
+    modes_due_ns: Option<u64>,
     periods: Mark,
     throttled_periods: Mark,
     throttled: Mark,
@@ -301,6 +298,7 @@ pub(crate) struct Marks {
 pub(crate) struct Gains {
     /// The first reading of this cgroup: the gains are its history.
     pub(crate) first: bool,
+    pub(crate) usage_ns: Option<u64>,
     pub(crate) user_ns: Option<u64>,
     pub(crate) system_ns: Option<u64>,
     pub(crate) periods: Option<u64>,
@@ -323,12 +321,13 @@ impl Marks {
     fn advance(&mut self, reading: &TickReading) -> Gains {
         let first = !std::mem::replace(&mut self.seen, true);
         let stat = &reading.stat.read().unwrap_or_default();
-        let (user, system) = self.usage(reading, stat);
+        let (user_ns, system_ns) = self.advance_modes(reading);
         let mut gain = |mark: fn(&mut Self) -> &mut Mark, value: Option<u64>| value.map(|now| mark(self).advance(now));
         let gains = Gains {
             first,
-            user_ns: gain(|marks| &mut marks.user, user),
-            system_ns: gain(|marks| &mut marks.system, system),
+            usage_ns: gain(|marks| &mut marks.usage, reading.usage_ns()),
+            user_ns,
+            system_ns,
             periods: gain(|marks| &mut marks.periods, stat.nr_periods),
             throttled_periods: gain(|marks| &mut marks.throttled_periods, stat.nr_throttled),
             throttled_ns: gain(|marks| &mut marks.throttled, stat.throttled_ns),
@@ -340,20 +339,16 @@ impl Marks {
         gains
     }
 
-    /// (user, system) time whose sum is the kernel's usage: v1 counts the parts in ticks, v2 cuts each to microseconds.
-    fn usage(&mut self, reading: &TickReading, stat: &CpuStat) -> (Option<u64>, Option<u64>) {
-        let usage_ns = reading.acct_usage_ns.read();
-        self.acct = reading.acct.read().zip(usage_ns).or(self.acct);
-        let acct = self.acct.map(|(acct, _)| acct);
-        let v1 = || Some((usage_ns?, acct?.user_ticks?, acct?.system_ticks?));
-        let v2 = || Some((stat.usage_ns?, stat.user_ns?, stat.system_ns?));
-        match v1().or_else(v2) {
-            Some((usage_ns, user, system)) => {
-                let (user_ns, system_ns) = self.split.split(usage_ns, user, system);
-                (Some(user_ns), Some(system_ns))
-            }
-            None => (None, None),
+    /// What user and system time gained. They begin again with the usage; alone, they are held where they step back.
+    fn advance_modes(&mut self, reading: &TickReading) -> (Option<u64>, Option<u64>) {
+        let usage_ns = reading.usage_ns();
+        if usage_ns.zip(self.usage.last()).is_some_and(|(now, last)| now < last) {
+            (self.user, self.system) = (HighWater::default(), HighWater::default());
         }
+        let modes = reading.modes();
+        self.modes_due_ns = usage_ns.zip(reading.acct.read()).map(|(now, acct)| acct.due_ns(now)).or(self.modes_due_ns);
+        let user_ns = modes.user_ns.map(|ns| self.user.advance(ns));
+        (user_ns, modes.system_ns.map(|ns| self.system.advance(ns)))
     }
 
     /// What the ancestors' quotas throttled this cgroup: `cpu.stat.local` less its own count.
@@ -393,43 +388,5 @@ impl Marks {
     /// The ancestors' history is this cgroup's too: both were found at the same time.
     pub(crate) fn inherit_history(&mut self) {
         self.ancestors = Some(0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    /// (user, system) gained by a v1 container at each usage, and whether `cpuacct.stat` was read for it.
-    fn gained(readings: &[(u64, [u64; 2])]) -> Vec<(u64, u64, bool)> {
-        let key =
-            ContainerKey { uid: "uid".into(), id: "id".into(), qos: QosClass::Burstable, driver: Driver::Cgroupfs };
-        let mut cgroup = Cgroup::new("kubepods".into(), 1, Kind::Container(key), None, Instant::now());
-        let above = PathQuota::default();
-        let gained = readings.iter().map(|&(usage_ns, [user, system])| {
-            let is_split = cgroup.last_usage().splits(usage_ns);
-            let acct = CpuacctStat { user_ticks: Some(user), system_ticks: Some(system) };
-            let acct = if is_split { Value::Read(acct) } else { Value::NotRead };
-            let reading = TickReading { acct_usage_ns: Value::Read(usage_ns), acct, ..TickReading::default() };
-            let gains = cgroup.take(&reading, above, Instant::now());
-            (gains.user_ns.unwrap(), gains.system_ns.unwrap(), is_split)
-        });
-        gained.collect()
-    }
-
-    #[test]
-    fn usage_is_split_anew_once_a_clock_tick_has_run_and_as_before_until_then() {
-        let readings = [(40 * MS, [3, 1]), (44 * MS, [3, 1]), (49 * MS, [3, 1]), (60 * MS, [3, 3]), (60 * MS, [3, 3])];
-        let expected =
-            [(30 * MS, 10 * MS, true), (3 * MS, MS, false), (3_750_000, 1_250_000, false), (0, 11 * MS, true)];
-        assert_eq!(gained(&readings)[..4], expected);
-        assert_eq!(gained(&readings)[4], (0, 0, false));
-    }
-
-    #[test]
-    fn a_cgroup_made_anew_is_split_at_once() {
-        assert_eq!(gained(&[(40 * MS, [3, 1]), (2 * MS, [0, 1])])[1], (0, 2 * MS, true));
     }
 }

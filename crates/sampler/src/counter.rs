@@ -5,11 +5,6 @@
 pub(crate) struct Mark(Option<u64>);
 
 impl Mark {
-    /// It was read before.
-    pub(crate) fn is_known(self) -> bool {
-        self.0.is_some()
-    }
-
     /// The value that was read last.
     pub(crate) fn last(self) -> Option<u64> {
         self.0
@@ -25,15 +20,20 @@ impl Mark {
     }
 }
 
-/// A value that is exact in the long run but may be read a little ahead: only its new maxima count.
+/// A counter that may be read a little ahead of another, or that its kernel lets step back: only its new maxima count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct HighWater(u64);
+pub(crate) struct HighWater(Option<u64>);
 
 impl HighWater {
+    /// It was read before.
+    pub(crate) fn is_known(self) -> bool {
+        self.0.is_some()
+    }
+
     pub(crate) fn advance(&mut self, now: u64) -> u64 {
-        let gained = now.saturating_sub(self.0);
-        self.0 = self.0.max(now);
-        gained
+        let highest = self.0.unwrap_or(0);
+        self.0 = Some(highest.max(now));
+        now.saturating_sub(highest)
     }
 }
 
@@ -56,36 +56,6 @@ impl Beyond {
         let both_ns = own_ns.min(ancestors_ns);
         self.own_ns = (own_ns - both_ns).min(SLIP_NS);
         ancestors_ns - both_ns
-    }
-}
-
-/// Exact usage, split in the proportion of user and system time so that the parts add up to it and never go back: what
-/// the kernel itself does where it counts in nanoseconds (kernel/sched/cputime.c `cputime_adjust`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CpuSplit {
-    user_ns: u64,
-    system_ns: u64,
-}
-
-impl CpuSplit {
-    /// The usage that was split last.
-    pub(crate) fn usage_ns(&self) -> u64 {
-        self.user_ns + self.system_ns
-    }
-
-    /// (user, system) nanoseconds; their sum is `usage_ns`.
-    pub(crate) fn split(&mut self, usage_ns: u64, user: u64, system: u64) -> (u64, u64) {
-        if usage_ns < self.usage_ns() {
-            *self = Self::default();
-        }
-        let whole = u128::from(user) + u128::from(system);
-        let wanted = match whole {
-            0 => 0,
-            _ => u64::try_from(u128::from(usage_ns) * u128::from(system) / whole).unwrap_or(usage_ns),
-        };
-        self.system_ns = wanted.clamp(self.system_ns, usage_ns - self.user_ns);
-        self.user_ns = usage_ns - self.system_ns;
-        (self.user_ns, self.system_ns)
     }
 }
 
@@ -133,23 +103,6 @@ mod tests {
         }
 
         #[test]
-        fn the_parts_of_usage_add_up_and_never_go_back(
-            steps in proptest::collection::vec((0u64..2_000_000_000, 0u64..200, 0u64..200), 1..40)
-        ) {
-            let (mut split, mut usage, mut user, mut system) = (CpuSplit::default(), 0, 0, 0);
-            let mut last = (0, 0);
-            for (ns, user_ticks, system_ticks) in steps {
-                usage += ns;
-                user += user_ticks;
-                system += system_ticks;
-                let now = split.split(usage, user, system);
-                prop_assert_eq!(now.0 + now.1, usage);
-                prop_assert!(now.0 >= last.0 && now.1 >= last.1, "{:?} after {:?}", now, last);
-                last = now;
-            }
-        }
-
-        #[test]
         fn a_high_water_mark_gains_its_maximum(values in proptest::collection::vec(0u64..1000, 1..50)) {
             let mut mark = HighWater::default();
             let gained: u64 = values.iter().map(|&value| mark.advance(value)).sum();
@@ -170,12 +123,5 @@ mod tests {
         let mut beyond = Beyond::default();
         assert_eq!(beyond.advance(100 * SLIP_NS, 0), 0);
         assert_eq!(beyond.advance(0, 3 * SLIP_NS), 2 * SLIP_NS);
-    }
-
-    #[test]
-    fn a_usage_that_went_back_is_split_anew() {
-        let mut split = CpuSplit::default();
-        assert_eq!(split.split(1000, 1, 1), (500, 500));
-        assert_eq!(split.split(100, 0, 1), (0, 100));
     }
 }

@@ -80,7 +80,7 @@ pub(crate) struct TickReading {
     /// v1: `cpuacct.usage`.
     pub(crate) acct_usage_ns: Value<u64>,
     /// v1: `cpuacct.stat`.
-    pub(crate) acct: Value<CpuacctStat>,
+    pub(crate) acct: Value<Modes>,
     pub(crate) bandwidth: Value<Bandwidth>,
     pub(crate) weight: Value<CpuWeight>,
 }
@@ -89,17 +89,44 @@ pub(crate) struct TickReading {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LastUsage {
     pub(crate) usage_ns: Option<u64>,
-    /// v1: its usage when `cpuacct.stat` was last read.
-    pub(crate) split_at_ns: Option<u64>,
+    /// v1: the usage from which on `cpuacct.stat` says more than when it was last read.
+    pub(crate) modes_due_ns: Option<u64>,
 }
 
-/// The unit of `cpuacct.stat`, USER_HZ: less than that is nothing new to it.
+impl LastUsage {
+    /// Whether user and system time are to be read again at this usage.
+    fn modes_are_due(self, usage_ns: u64) -> bool {
+        let went_back = self.usage_ns.is_some_and(|last| usage_ns < last);
+        went_back || self.modes_due_ns.is_none_or(|due| usage_ns >= due)
+    }
+}
+
+/// The unit of `cpuacct.stat`, USER_HZ.
 const CLOCK_TICK_NS: u64 = 10_000_000;
 
-impl LastUsage {
-    /// This usage is worth being split into user and system time by a fresh reading.
-    pub(crate) fn splits(self, usage_ns: u64) -> bool {
-        self.split_at_ns.is_none_or(|at| usage_ns < at || usage_ns - at >= CLOCK_TICK_NS)
+/// User and system time of a cgroup, nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Modes {
+    pub(crate) user_ns: Option<u64>,
+    pub(crate) system_ns: Option<u64>,
+}
+
+impl Modes {
+    /// From `cpuacct.stat`.
+    fn of_ticks(acct: CpuacctStat) -> Self {
+        let nanoseconds = |ticks: Option<u64>| ticks?.checked_mul(CLOCK_TICK_NS);
+        Self { user_ns: nanoseconds(acct.user_ticks), system_ns: nanoseconds(acct.system_ticks) }
+    }
+
+    /// The usage from which on `cpuacct.stat` says more, where it says this at `usage_ns`: each mode is cut to whole
+    /// ticks, so together they are less than two short. Before Linux 5.17, where the kernel samples them at its clock
+    /// ticks, they may be further off on either side.
+    pub(crate) fn due_ns(self, usage_ns: u64) -> u64 {
+        let shown_ns = self.user_ns.unwrap_or(0).saturating_add(self.system_ns.unwrap_or(0));
+        match shown_ns.saturating_add(2 * CLOCK_TICK_NS) {
+            due_ns if due_ns > usage_ns => due_ns.min(usage_ns + 2 * CLOCK_TICK_NS),
+            _ => usage_ns + CLOCK_TICK_NS,
+        }
     }
 }
 
@@ -107,6 +134,19 @@ impl TickReading {
     /// All CPU time that the cgroup and everything in it has used.
     pub(crate) fn usage_ns(&self) -> Option<u64> {
         self.acct_usage_ns.read().or_else(|| self.stat.read()?.usage_ns)
+    }
+
+    /// How much of it was in user and in kernel mode: the kernel's own counters, which it never lets step back. They may
+    /// sum to less than the usage, because each is cut to its unit. Parts that always summed to it would have to be held
+    /// up by what was shown before, and fall when the agent restarts.
+    pub(crate) fn modes(&self) -> Modes {
+        self.acct
+            .read()
+            .or_else(|| {
+                let stat = self.stat.read()?;
+                Some(Modes { user_ns: stat.user_ns, system_ns: stat.system_ns })
+            })
+            .unwrap_or_default()
     }
 
     /// Reads what the plan says.
@@ -126,7 +166,7 @@ impl TickReading {
             StatRead::IfRun => has_run,
             StatRead::IfQuota => has_quota,
         };
-        let is_split = usage.read().is_some_and(|usage| last.splits(usage));
+        let are_modes_due = usage.read().is_some_and(|usage| last.modes_are_due(usage));
         Self {
             local_throttled_ns: match local.map(|local| local.throttled_ns) {
                 Value::Read(throttled_ns) => throttled_ns.map_or(Value::Absent, Value::Read),
@@ -136,7 +176,10 @@ impl TickReading {
             },
             stat: if is_stat_read { reader.get(FileId::CpuStat, CpuStat::parse) } else { Value::NotRead },
             acct_usage_ns: usage,
-            acct: if is_split { reader.get(FileId::AcctStat, CpuacctStat::parse) } else { Value::NotRead },
+            acct: match are_modes_due {
+                true => reader.get(FileId::AcctStat, CpuacctStat::parse).map(Modes::of_ticks),
+                false => Value::NotRead,
+            },
             bandwidth,
             weight: weight(reader),
         }

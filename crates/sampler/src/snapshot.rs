@@ -118,9 +118,11 @@ pub struct ContainerRow {
     pub identity: Arc<ContainerIdentity>,
     /// A cgroup of this container exists now. When false, the counters stand still and the gauges are `None`.
     pub live: bool,
-    /// CPU time in user mode, nanoseconds.
+    /// CPU time, nanoseconds: exact, where the modes are cut to the kernel's units.
+    pub usage_ns: Option<u64>,
+    /// CPU time in user mode, nanoseconds; on v1 in steps of 10 ms, on v2 of a microsecond.
     pub user_ns: Option<u64>,
-    /// CPU time in kernel mode, nanoseconds.
+    /// CPU time in kernel mode, nanoseconds, in the same steps.
     pub system_ns: Option<u64>,
     /// CFS counters of the container's own cgroup; `None` where it never had a quota.
     pub cfs: Option<CfsTotals>,
@@ -188,12 +190,6 @@ pub struct SpecRow {
 }
 
 impl ContainerRow {
-    /// CPU time, nanoseconds.
-    #[must_use]
-    pub fn usage_ns(&self) -> Option<u64> {
-        Some(self.user_ns? + self.system_ns?)
-    }
-
     /// cgroup v2 weight; on v1, shares turned into it by the node's rule.
     #[must_use]
     pub fn v2_weight(&self) -> Option<u64> {

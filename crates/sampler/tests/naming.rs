@@ -155,7 +155,7 @@ impl Node {
             let identity = &row.identity;
             let container =
                 if identity.container.len() == 64 { &identity.container[60..] } else { &identity.container };
-            (format!("{}/{}/{container}", identity.namespace, identity.pod), row.usage_ns().unwrap() / 1_000_000)
+            (format!("{}/{}/{container}", identity.namespace, identity.pod), row.usage_ns.unwrap() / 1_000_000)
         });
         rows.collect()
     }

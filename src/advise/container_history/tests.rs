@@ -11,7 +11,7 @@ fn after_ten_minutes(gain: &ContainerRow) -> Facts {
     let mut subject = ContainerHistory::default();
     let grown = |value: Option<u64>, seconds: u64| value.map(|value| value * seconds);
     let at = |seconds: u64| ContainerRow {
-        user_ns: grown(gain.user_ns, seconds),
+        usage_ns: grown(gain.usage_ns, seconds),
         throttled_ancestor_ns: grown(gain.throttled_ancestor_ns, seconds),
         cfs: gain.cfs.map(|cfs| CfsTotals {
             periods: cfs.periods * seconds,
@@ -28,7 +28,7 @@ fn after_ten_minutes(gain: &ContainerRow) -> Facts {
 /// A thread that never rests, throttled for four fifths of the time by a quota above it.
 fn throttled_above() -> ContainerRow {
     ContainerRow {
-        user_ns: Some(SECOND_NS / 5),
+        usage_ns: Some(SECOND_NS / 5),
         throttled_ancestor_ns: Some(SECOND_NS * 4 / 5),
         limit_cores: Some(0.2),
         ..ContainerRow::default()
@@ -62,7 +62,7 @@ fn no_burst_is_advised_for_a_quota_that_has_not_throttled() {
 
 #[test]
 fn an_idle_container_is_not_throttled_by_what_throttles_its_neighbors() {
-    let facts = after_ten_minutes(&ContainerRow { user_ns: Some(SECOND_NS / 1000), ..throttled_above() });
+    let facts = after_ten_minutes(&ContainerRow { usage_ns: Some(SECOND_NS / 1000), ..throttled_above() });
     assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
     assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
 }
@@ -72,7 +72,7 @@ fn an_idle_container_is_not_throttled_by_what_throttles_its_neighbors() {
 fn a_raised_limit_is_not_blamed_for_the_throttling_of_the_old_one() {
     let mut subject = ContainerHistory::default();
     let at = |seconds: u64, throttled: u64, quota_usec: u64| ContainerRow {
-        user_ns: Some(seconds * SECOND_NS / 5),
+        usage_ns: Some(seconds * SECOND_NS / 5),
         cfs: Some(CfsTotals { periods: seconds * 10, throttled_periods: throttled, ..CfsTotals::default() }),
         quota_usec: Some(quota_usec),
         period_usec: Some(100_000),
@@ -90,7 +90,7 @@ fn a_raised_limit_is_not_blamed_for_the_throttling_of_the_old_one() {
 fn a_raised_limit_above_it_is_not_blamed_either() {
     let mut subject = ContainerHistory::default();
     let at = |seconds: u64, throttled_seconds: u64, limit: f64| ContainerRow {
-        user_ns: Some(seconds * SECOND_NS / 5),
+        usage_ns: Some(seconds * SECOND_NS / 5),
         throttled_ancestor_ns: Some(throttled_seconds * SECOND_NS),
         limit_cores: Some(limit),
         ..ContainerRow::default()
@@ -106,7 +106,7 @@ fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
     let row = |seconds: u64| {
         let waits = neighbor_ns.map(|ns| ContainerWaits { neighbor_ns: ns * seconds, ..ContainerWaits::default() });
         ContainerRow {
-            user_ns: Some(seconds * SECOND_NS),
+            usage_ns: Some(seconds * SECOND_NS),
             contention_lower_ns: Some(seconds * SECOND_NS * 3),
             threads: Some(threads),
             waits: waits.map(Arc::new),
@@ -127,7 +127,7 @@ fn threads_that_wait_for_each_other_have_no_noisy_neighbor() {
 /// A thread that waits for others, and whose threads are unknown in one window; the bound grows every ten seconds.
 fn unknown_threads_at(unknown: u64) -> bool {
     let row = |second: u64| ContainerRow {
-        user_ns: Some(second * SECOND_NS),
+        usage_ns: Some(second * SECOND_NS),
         contention_lower_ns: Some(second / 10 * 10 * SECOND_NS),
         threads: (second != unknown).then_some(1),
         ..ContainerRow::default()
@@ -148,7 +148,7 @@ fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
     let row = |second: u64| {
         let waits = ContainerWaits { neighbor_ns: 1, ..ContainerWaits::default() };
         ContainerRow {
-            user_ns: Some(second * SECOND_NS),
+            usage_ns: Some(second * SECOND_NS),
             contention_lower_ns: Some(900 * SECOND_NS),
             threads: Some(1),
             waits: (200..400).contains(&second).then(|| Arc::new(waits)),
@@ -163,7 +163,7 @@ fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
 /// A container without a limit, which uses a twentieth of a core.
 fn row(seconds: u64, throttled_ns: u64) -> ContainerRow {
     let cfs = Some(CfsTotals { throttled_ns, ..CfsTotals::default() });
-    ContainerRow { live: true, user_ns: Some(seconds * SECOND_NS / 20), cfs, ..ContainerRow::default() }
+    ContainerRow { live: true, usage_ns: Some(seconds * SECOND_NS / 20), cfs, ..ContainerRow::default() }
 }
 
 fn trace() -> UsageTrace {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::support::{Agent, Cgroup, Exposition, Qos, RealTree, Workload, eventually};
+use crate::support::{Agent, Cgroup, Exposition, Qos, RealTree, Running, Workload, eventually};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0004";
 const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
@@ -64,7 +64,8 @@ fn what_runs_after_a_rest_is_counted_as_the_kernel_counts_it() {
             };
             let usage = |mode| value("cpu_usage_seconds_total", ("mode", mode));
             let (counted, kernel) = (usage("user") + usage("system"), container.usage_ns() as f64 / 1e9);
-            assert!((counted - kernel).abs() < 2e-6, "{counted} s of {kernel} s");
+            let cut = 2.0 * Cgroup::mode_unit_ns() as f64 / 1e9;
+            assert!(counted <= kernel + 1e-9 && kernel - counted < cut, "{counted} s of {kernel} s");
             let (all, stat) = (("container", id.as_str()), container.cpu_stat());
             assert_eq!(value("cfs_periods_total", all), stat["nr_periods"] as f64);
             assert_eq!(value("cfs_throttled_periods_total", all), stat["nr_throttled"] as f64);
@@ -90,6 +91,29 @@ fn throttled_seconds(stat: &BTreeMap<String, u64>) -> f64 {
         Some(usec) => *usec as f64 / 1e6,
         None => stat["throttled_time"] as f64 / 1e9,
     }
+}
+
+#[test]
+fn user_and_system_time_do_not_fall_when_the_agent_restarts() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    let mut command = container.command("sh");
+    // Both modes at first, then one alone: what the other shows can only stand or fall.
+    command.args(["-c", "dd if=/dev/zero of=/dev/null bs=1 count=1000000; echo running; while :; do :; done"]);
+    let (_spinner, _) = Running::start(command, |line| line == "running");
+    let modes = |page: &Exposition| {
+        let name = "cpuwarden_container_cpu_usage_seconds_total";
+        ["user", "system"].map(|mode| page.nanoseconds(name, &[("container", ID), ("mode", mode)]).unwrap())
+    };
+    let mut before = [0; 2];
+    for restart in 0..12 {
+        let agent = Agent::on(&tree, &["--sample-interval", "100ms"]);
+        let first = modes(&agent.after_ticks(1));
+        assert!(first[0] >= before[0] && first[1] >= before[1], "{before:?}, then {first:?} at restart {restart}");
+        before = modes(&agent.after_ticks(3));
+        assert!(before[0] >= first[0] && before[1] >= first[1], "{first:?}, then {before:?}");
+    }
+    assert!(before.into_iter().all(|ns| ns > 100_000_000), "{before:?}: the load was to use both modes");
 }
 
 #[test]

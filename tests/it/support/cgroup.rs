@@ -146,6 +146,11 @@ impl Cgroup {
         self.read("cpuacct", "cpuacct.usage").trim().parse().unwrap()
     }
 
+    /// The unit of its user and system time, nanoseconds: each is cut to it.
+    pub(crate) fn mode_unit_ns() -> u64 {
+        if LAYOUT.is_v2 { 1000 } else { 10_000_000 }
+    }
+
     /// The text of a file of the controller.
     pub(crate) fn read(&self, controller: &str, file: &str) -> String {
         let path = self.dir(controller).join(file);

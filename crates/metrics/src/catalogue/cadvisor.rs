@@ -16,7 +16,7 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
     )
     .read(|row, out| {
         let [id, name, image] = labels(row);
-        out.with([id, name, image, Label::Text("total")]).seconds(live(row, row.usage_ns()));
+        out.with([id, name, image, Label::Text("total")]).seconds(live(row, row.usage_ns));
     }),
     counter("container_cpu_cfs_periods_total", LABELS, "Enforcement periods of the container's own quota.")
         .read(|row, out| put(row, out, row.cfs.map(|cfs| cfs.periods))),

@@ -24,7 +24,8 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_cpu_usage_seconds_total",
         &["mode"],
-        "CPU time used, by mode. From cpu.stat (user_usec, system_usec); on cgroup v1 from cpuacct.",
+        "CPU time used, by mode. From cpu.stat (user_usec, system_usec); on cgroup v1 from cpuacct.stat in steps of \
+         10 ms, so that the modes may sum to up to 20 ms less than the usage.",
     )
     .read(|row, out| {
         out.with(["user"]).seconds(row.user_ns);

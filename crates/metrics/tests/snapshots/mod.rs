@@ -90,6 +90,7 @@ pub(crate) fn maximal() -> NodeSnapshot {
     let mut snapshot = node(1);
     snapshot.containers.push(ContainerRow {
         identity: identity("shop", "cart-1", "gone"),
+        usage_ns: Some(3_250_000_000),
         user_ns: Some(3_000_000_000),
         system_ns: Some(250_000_000),
         ..ContainerRow::default()
@@ -136,6 +137,7 @@ fn container(n: usize) -> ContainerRow {
     ContainerRow {
         identity: identity("shop", &pod, if n.is_multiple_of(2) { "app" } else { "proxy" }),
         live: true,
+        usage_ns: Some(85_234_567_891 + seed * 998),
         user_ns: Some(81_234_567_891 + seed * 997),
         system_ns: Some(4_000_000_000 + seed),
         cfs: Some(cfs(seed)),

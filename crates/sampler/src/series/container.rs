@@ -19,6 +19,7 @@ impl ContainerSeries {
     /// Adds what a cgroup's counters gained.
     pub(crate) fn gain(&mut self, gains: &Gains, had_quota: bool) {
         let row = &mut self.row;
+        add(&mut row.usage_ns, gains.usage_ns);
         add(&mut row.user_ns, gains.user_ns);
         add(&mut row.system_ns, gains.system_ns);
         add(&mut row.throttled_ancestor_ns, gains.ancestor_ns);
@@ -57,6 +58,7 @@ impl Track for ContainerSeries {
 
     fn merge(&mut self, other: &Self) {
         let (row, other) = (&mut self.row, &other.row);
+        add(&mut row.usage_ns, other.usage_ns);
         add(&mut row.user_ns, other.user_ns);
         add(&mut row.system_ns, other.system_ns);
         add(&mut row.throttled_ancestor_ns, other.throttled_ancestor_ns);
