@@ -16,6 +16,9 @@ use sampler::{DescriptorBudget, PodNames, Published, Sampler, SamplerConfig};
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
 
+/// Containers of a pod that may exit before they are listed without losing their names.
+const MOST_UNLISTED: u32 = 8;
+
 /// What can happen between two ticks.
 #[derive(Debug, Clone)]
 enum Step {
@@ -81,6 +84,8 @@ struct World {
     root: PathBuf,
     pod: PathBuf,
     ids: u32,
+    /// How many of them the kubelet has listed.
+    listed: u32,
     live: Option<(String, Counters)>,
     /// What all containers ever counted.
     truth: Counters,
@@ -95,7 +100,7 @@ impl World {
         let pod = root.join(format!("kubepods/burstable/pod{UID}"));
         fs::create_dir_all(&pod).unwrap();
         fs::write(pod.join("cpu.max"), "40000 100000\n").unwrap();
-        let world = Self { root: root.to_owned(), pod, ids: 0, live: None, truth: Counters::default() };
+        let world = Self { root: root.to_owned(), pod, ids: 0, listed: 0, live: None, truth: Counters::default() };
         world.write_pod();
         world
     }
@@ -182,9 +187,18 @@ impl World {
                 }
             }
             Step::Stop => drop(self.stop()),
-            Step::Name => names.list(self.ids),
+            Step::Name => self.list(names),
             Step::Rest(_) => {}
         }
+        // Of more containers that exit unlisted, the oldest lose their names.
+        if self.ids - self.listed > MOST_UNLISTED {
+            self.list(names);
+        }
+    }
+
+    fn list(&mut self, names: &Names) {
+        names.list(self.ids);
+        self.listed = self.ids;
     }
 }
 
