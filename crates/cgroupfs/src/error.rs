@@ -72,6 +72,12 @@ impl Error {
         }
     }
 
+    /// True when the error says that this process may not do that.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// True when the error says that the cgroup or process is gone, which is normal.
     #[must_use]
     pub fn is_vanished(&self) -> bool {

@@ -140,6 +140,8 @@ pub(crate) struct Cgroup {
     pub(crate) exit: Option<OwnedFd>,
     /// The kernel says that it is gone.
     pub(crate) vanished: bool,
+    /// inotify reports what happens to it.
+    pub(crate) is_watched: bool,
 }
 
 /// Quotas from the top down to one cgroup, itself included.
@@ -199,6 +201,7 @@ impl Cgroup {
             path: PathQuota::default(),
             exit: None,
             vanished: false,
+            is_watched: false,
         }
     }
 

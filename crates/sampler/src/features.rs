@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// The state of every feature that can be told by now. What only a container's files show is left out before the first
 /// container.
 pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
-    let mut states = vec![state("inotify", tree.watch_error.clone().unwrap_or_default())];
+    let mut states = vec![state("inotify", tree.watches.error().unwrap_or_default().to_owned())];
     let mut containers = tree.cgroups.iter().filter(|(_, cgroup)| matches!(cgroup.kind, Kind::Container(_)));
     let Some((_, sample)) = containers.find(|(_, cgroup)| cgroup.is_read() && cgroup.files.has(FileId::CpuStat)) else {
         return states;

@@ -128,7 +128,7 @@ enum Slot {
     #[default]
     Absent,
     Kept(KeptFile),
-    /// There, but descriptors ran out: opened at every read.
+    /// There, but descriptors ran out, the agent's own or the process's: opened at every read.
     Unkept,
 }
 
@@ -146,16 +146,18 @@ impl Files {
     }
 
     /// Opens what is there and not yet open. A runtime makes a cgroup in one v1 hierarchy after the other, so this is
-    /// called again while a cgroup is young.
+    /// called again while a cgroup is young. What cannot be opened now, such as for want of a descriptor, is not taken
+    /// for absent: it is opened at every read until it can be kept.
     ///
     /// # Errors
-    /// A file that is there and may not be opened.
+    /// The first file that is there and could not be opened. The others are open all the same.
     pub(crate) fn open(
         &mut self,
         hierarchy: &Hierarchy,
         relative: &str,
         budget: &mut DescriptorBudget,
     ) -> cgroupfs::Result<()> {
+        let mut result = Ok(());
         for (id, rhythm, controller, name) in entries(hierarchy.version, self.set) {
             let slot = &mut self.slots[*id as usize];
             let Some(mount) = mount(hierarchy, *controller) else { continue };
@@ -171,17 +173,23 @@ impl Files {
             if budget.take(*rhythm) {
                 match KeptFile::open(&directory, name) {
                     Ok(Some(file)) => *slot = Slot::Kept(file),
-                    Ok(None) => budget.give_back(1),
+                    Ok(None) => {
+                        budget.give_back(1);
+                        *slot = Slot::Absent;
+                    }
                     Err(error) => {
                         budget.give_back(1);
-                        return Err(error);
+                        if !error.is_vanished() && !error.is_denied() {
+                            *slot = Slot::Unkept;
+                        }
+                        result = result.and(Err(error));
                     }
                 }
             } else if directory.join(name).exists() {
                 *slot = Slot::Unkept;
             }
         }
-        Ok(())
+        result
     }
 
     /// Closes what is not kept any more; gives how many descriptors that were.

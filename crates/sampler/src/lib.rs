@@ -26,6 +26,7 @@ mod timing;
 mod tree;
 pub mod waits;
 mod wake;
+mod watches;
 
 pub use budget::DescriptorBudget;
 pub use naming::PodNames;

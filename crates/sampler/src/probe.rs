@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, KeptFile, node};
-use kernel_text::{CpuPressure, WeightRule, parse_u64};
+use kernel_text::{CpuPressure, CpuSet, WeightRule, parse_u64};
 
 use crate::snapshot::{CpuPlace, FeatureState, KernelInfo, NodeRow, SamplerRow};
 
@@ -12,6 +12,7 @@ const TICK_NS: u64 = 10_000_000;
 
 /// Kept files of the node and what does not change.
 pub(crate) struct NodeProbe {
+    proc_root: PathBuf,
     sys_root: PathBuf,
     stat: Option<KeptFile>,
     pressure: Option<KeptFile>,
@@ -25,40 +26,67 @@ pub(crate) struct NodeProbe {
 
 impl NodeProbe {
     pub(crate) fn new(proc_root: &Path, sys_root: &Path, hierarchy: &Hierarchy) -> Self {
-        let kept = |directory: &Path, name: &str| KeptFile::open(directory, name).ok().flatten();
-        let psi = node::psi(proc_root);
         let release = node::kernel_release(proc_root);
         let kernel = KernelInfo {
             cgroup_version: hierarchy.version_name(),
             cgroup_driver: "unknown",
             throttle_accounting: throttle_accounting(&release),
-            psi: psi.as_str(),
+            psi: node::Psi::Absent.as_str(),
             btf: node::has_btf(sys_root),
             release,
             weight_rule: WeightRule::default(),
         };
         let mut probe = Self {
+            proc_root: proc_root.to_owned(),
             sys_root: sys_root.to_owned(),
-            stat: kept(proc_root, "stat"),
-            pressure: kept(&proc_root.join("pressure"), "cpu").filter(|_| psi == node::Psi::On),
-            statm: kept(Path::new("/proc/self"), "statm"),
+            stat: None,
+            pressure: None,
+            statm: None,
             steal_ns: 0,
             page_bytes: rustix::param::page_size() as u64,
             kernel,
             row: NodeRow::default(),
         };
+        probe.open_missing();
         probe.read_topology();
         probe
     }
 
-    /// Reads CPUs and their places again; they change with hotplug.
+    /// Opens what is not open: there may have been no descriptor for it before.
+    pub(crate) fn open_missing(&mut self) {
+        let open = |file: &mut Option<KeptFile>, directory: &Path, name| {
+            if file.is_none() {
+                *file = KeptFile::open(directory, name).ok().flatten();
+            }
+        };
+        open(&mut self.stat, &self.proc_root, "stat");
+        open(&mut self.statm, Path::new("/proc/self"), "statm");
+        if self.pressure.is_none() {
+            let psi = node::psi(&self.proc_root);
+            self.kernel.psi = psi.as_str();
+            if psi == node::Psi::On {
+                open(&mut self.pressure, &self.proc_root.join("pressure"), "cpu");
+            }
+        }
+    }
+
+    /// Reads CPUs and their places again; they change with hotplug. Where a list cannot be read, all is as it was.
     pub(crate) fn read_topology(&mut self) {
-        let list = |name| node::cpu_list(&self.sys_root, name).ok();
-        let states = ["online", "offline", "possible", "present", "isolated", "nohz_full"];
-        let counted = states.into_iter().filter_map(|state| Some((state, list(state)?.len() as u32)));
-        self.row.cpus = counted.collect();
-        let places = list("online").map(|online| node::cpu_places(&self.sys_root, &online)).unwrap_or_default();
+        let Ok(lists) = self.cpu_lists() else { return };
+        let online = lists.iter().find(|(state, _)| *state == "online");
+        let places = online.map(|(_, online)| node::cpu_places(&self.sys_root, online)).unwrap_or_default();
         self.row.cpu_info = places.into_iter().map(place).collect();
+        self.row.cpus = lists.into_iter().map(|(state, list)| (state, list.len() as u32)).collect();
+    }
+
+    /// CPUs by state, without the states that this kernel does not know or prints in another form.
+    fn cpu_lists(&self) -> cgroupfs::Result<Vec<(&'static str, CpuSet)>> {
+        let states = ["online", "offline", "possible", "present", "isolated", "nohz_full"];
+        let lists = states.into_iter().map(|state| match node::cpu_list(&self.sys_root, state) {
+            Err(error) if error.is_vanished() || error.raw_os_error().is_none() => Ok(None),
+            list => list.map(|list| Some((state, list))),
+        });
+        lists.filter_map(Result::transpose).collect()
     }
 
     /// Writes the node's row into `into`.

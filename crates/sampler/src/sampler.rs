@@ -94,6 +94,8 @@ pub struct Sampler {
     /// Containers that exited before they had a name.
     exited: Vec<ExitedUnnamed>,
     walked: Option<Instant>,
+    /// When what had failed was last tried again.
+    reconciled: Option<Instant>,
     /// Where the scan of threads goes on.
     next_scan: usize,
     /// Cgroups to be read once more, and when.
@@ -117,13 +119,14 @@ impl Sampler {
     /// No epoll instance is to be had.
     pub fn new(config: SamplerConfig, names: Box<dyn PodNames>) -> io::Result<Self> {
         let SamplerConfig { hierarchy, kubepods, proc_root, sys_root, descriptors, weight_rule, .. } = config;
+        // First what it cannot do without.
+        let wake = Wake::new()?;
         let mut probe = NodeProbe::new(&proc_root, &sys_root, &hierarchy);
         probe.kernel.weight_rule = weight_rule;
         let clock = Clock::new(Instant::now(), hierarchy.version);
         let tree = Tree::new(hierarchy, kubepods, descriptors);
-        let wake = Wake::new()?;
-        if let Some(watch) = tree.watch() {
-            wake.on_tree(watch.as_fd())?;
+        if let Some(inotify) = tree.watches.as_fd() {
+            wake.on_tree(inotify)?;
         }
         Ok(Self {
             names,
@@ -149,6 +152,7 @@ impl Sampler {
             next_look: None,
             exited: Vec::new(),
             walked: None,
+            reconciled: None,
             next_scan: 0,
             again: Vec::new(),
             path: PathBuf::new(),
@@ -239,7 +243,10 @@ impl Sampler {
         self.tree.now = now;
         self.clock.advance(now);
         self.attend();
-        let due = self.walked.is_none_or(|walked| now.duration_since(walked) >= self.reconcile_interval);
+        let due = self.reconciled.is_none_or(|last| now.duration_since(last) >= self.reconcile_interval);
+        if due {
+            self.try_again(now);
+        }
         if due || self.tree.must_walk() {
             self.tree.walk(&mut self.errors);
             self.walked = Some(now);
@@ -264,6 +271,18 @@ impl Sampler {
             self.follow_weight_rule();
         }
         self.publish();
+    }
+
+    /// Tries again what has failed for want of descriptors or of inotify. The walk that follows opens files.
+    fn try_again(&mut self, now: Instant) {
+        self.reconciled = Some(now);
+        self.probe.open_missing();
+        if !self.tree.restore_watches() {
+            return;
+        }
+        if let Some(Err(error)) = self.tree.watches.as_fd().map(|inotify| self.wake.on_tree(inotify)) {
+            self.tree.watches.give_up(format!("inotify cannot be waited for: {error}"));
+        }
     }
 
     fn close_windows(&mut self, now: Instant) {

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, Version, subdirectories};
+use cgroupfs::{Hierarchy, TreeEvent, subdirectories};
 use pods::path::{self, Tops};
 use slab::Slab;
 
 use crate::budget::DescriptorBudget;
 use crate::cgroup::{Cgroup, CgroupId, Kind};
 use crate::files::{self, FileSet, ReadErrors};
+use crate::watches::Watches;
 
 /// How deep the kubelet's top cgroup may be: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
 const LOCATE_DEPTH: usize = 5;
@@ -29,9 +30,7 @@ pub(crate) struct Tree {
     by_path: HashMap<Arc<str>, CgroupId>,
     /// The cgroups above the tops, ancestors before descendants. They are in no other index.
     pub(crate) above: Vec<CgroupId>,
-    watch: Option<TreeWatch>,
-    /// Why there is no inotify, or why some of it is missing.
-    pub(crate) watch_error: Option<String>,
+    pub(crate) watches: Watches,
     budget: DescriptorBudget,
     /// Not yet seen by the sampler.
     pub(crate) added: Vec<CgroupId>,
@@ -55,10 +54,6 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn new(hierarchy: Hierarchy, named_tops: Vec<String>, budget: DescriptorBudget) -> Self {
-        let (watch, watch_error) = match TreeWatch::new() {
-            Ok(watch) => (Some(watch), None),
-            Err(error) => (None, Some(format!("no inotify instance: {error}; raise fs.inotify.max_user_instances"))),
-        };
         Self {
             hierarchy,
             named_tops,
@@ -66,8 +61,7 @@ impl Tree {
             cgroups: Slab::new(),
             by_path: HashMap::new(),
             above: Vec::new(),
-            watch,
-            watch_error,
+            watches: Watches::new(),
             budget,
             added: Vec::new(),
             removed: Vec::new(),
@@ -82,18 +76,38 @@ impl Tree {
         }
     }
 
-    pub(crate) fn watch(&self) -> Option<&TreeWatch> {
-        self.watch.as_ref()
-    }
-
     /// Without inotify, or after its queue overflowed, only a walk finds what is new.
     pub(crate) fn must_walk(&self) -> bool {
-        self.watch_error.is_some() || self.overflowed || self.top_appeared || self.by_path.is_empty()
+        !self.reports_settings() || self.overflowed || self.top_appeared || self.by_path.is_empty()
     }
 
-    /// Every write to a setting is told.
-    pub(crate) fn tells_settings(&self) -> bool {
-        self.watch_error.is_none()
+    /// Every write to a setting is reported.
+    pub(crate) fn reports_settings(&self) -> bool {
+        self.watches.error().is_none()
+    }
+
+    /// Tries again to watch what is not watched; to be followed by a walk, which finds what was made meanwhile. True when
+    /// there is a new inotify instance.
+    pub(crate) fn restore_watches(&mut self) -> bool {
+        if self.reports_settings() {
+            return false;
+        }
+        let is_new = self.watches.try_again();
+        let ids: Vec<CgroupId> = self.cgroups.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            if is_new || !self.cgroups[id].is_watched {
+                self.watch(id);
+                // Nobody has reported writes until now.
+                self.cgroups[id].activity.settings_written = true;
+            }
+        }
+        is_new
+    }
+
+    fn watch(&mut self, id: CgroupId) {
+        let path = self.absolute(&self.cgroups[id].relative);
+        let cgroup = &mut self.cgroups[id];
+        cgroup.is_watched = self.watches.watch(&path, &cgroup.kind, self.hierarchy.version);
     }
 
     fn absolute(&self, relative: &str) -> PathBuf {
@@ -102,12 +116,8 @@ impl Tree {
 
     /// Takes in what inotify has told since the last time, without blocking.
     pub(crate) fn drain_events(&mut self, errors: &mut ReadErrors) {
-        let Some(mut watch) = self.watch.take() else { return };
         let mut events = Vec::new();
-        if let Err(error) = watch.drain(|event| events.push(event)) {
-            self.watch_error = Some(format!("inotify cannot be read: {error}"));
-        }
-        self.watch = Some(watch);
+        self.watches.drain(&mut events);
         for event in events {
             self.event(event, errors);
         }
@@ -299,8 +309,7 @@ impl Tree {
                 let id = self.cgroups.insert(Cgroup::new(relative.into(), inode, Kind::Above, parent, self.now));
                 self.above.push(id);
                 // Writes to its quota; the same mask as for a directory in which a top may come back.
-                let result = self.watch.as_mut().map_or(Ok(()), |watch| watch.watch(&path));
-                self.note_watch(result);
+                self.watch(id);
                 Some(id)
             });
         }
@@ -320,46 +329,16 @@ impl Tree {
     }
 
     fn add(&mut self, relative: &str, inode: u64, kind: Kind, parent: Option<CgroupId>, errors: &mut ReadErrors) {
-        let (has_children, is_top) = (kind.has_children(), kind == Kind::Root);
+        let has_children = kind.has_children();
         let mut cgroup = Cgroup::new(relative.into(), inode, kind, parent, self.now);
         cgroup.seen = self.walk;
         let id = self.cgroups.insert(cgroup);
         self.by_path.insert(Arc::clone(&self.cgroups[id].relative), id);
         self.added.push(id);
-        self.watch_cgroup(relative, has_children);
-        if is_top {
-            self.watch_beside(relative);
-        }
+        self.watch(id);
         if has_children {
             // After the watch: what was made before it is found here, what is made after it is reported.
             self.scan(id, errors);
-        }
-    }
-
-    fn watch_cgroup(&mut self, relative: &str, has_children: bool) {
-        let path = self.absolute(relative);
-        let Some(watch) = &mut self.watch else { return };
-        let result = match (has_children, self.hierarchy.version) {
-            (true, _) => watch.watch(&path),
-            (false, Version::V1) => watch.watch_leaf(&path),
-            (false, Version::V2) => watch.watch_leaf(&path).and_then(|()| watch.watch_population(&path)),
-        };
-        self.note_watch(result);
-    }
-
-    /// Watches the directory that a top is in: there it goes, and comes back.
-    fn watch_beside(&mut self, top: &str) {
-        let path = self.absolute(top);
-        let (Some(watch), Some(parent)) = (&mut self.watch, path.parent()) else { return };
-        let result = watch.watch(parent);
-        self.note_watch(result);
-    }
-
-    fn note_watch(&mut self, result: cgroupfs::Result<()>) {
-        if let Err(error) = result
-            && !error.is_vanished()
-        {
-            self.watch_error = Some(format!("{error}; raise fs.inotify.max_user_watches"));
         }
     }
 
@@ -399,9 +378,7 @@ impl Tree {
         self.populated.retain(|&populated| populated != id);
         cgroup.close_files(&mut self.budget);
         let path = self.absolute(&cgroup.relative);
-        if let Some(watch) = &mut self.watch {
-            watch.forget(&path);
-        }
+        self.watches.forget(&path);
         self.removed.push((id, cgroup));
     }
 

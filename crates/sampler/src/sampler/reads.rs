@@ -88,7 +88,7 @@ impl Sampler {
             above: parent.map_or_else(PathQuota::default, |parent| parent.path),
             parent: parent.map(|parent| &parent.activity),
         };
-        read_plan(&watched, &self.clock.at(self.tree.now, self.tree.tells_settings()))
+        read_plan(&watched, &self.clock.at(self.tree.now, self.tree.reports_settings()))
     }
 
     /// Reads one cgroup's counters into its series.

@@ -77,6 +77,16 @@ impl Node {
 
     /// The same, with so many descriptors and such ticks.
     pub(crate) fn with(pods: usize, descriptors: DescriptorBudget, interval: Duration) -> Self {
+        Self::start(Self::make_root(pods), descriptors, interval)
+    }
+
+    /// A sampler that looks once a second at what [`Self::make_root`] made.
+    pub(crate) fn on(root: TempDir) -> Self {
+        Self::start(root, DescriptorBudget::from_limit(4096), Duration::from_secs(1))
+    }
+
+    /// The cgroups of so many pods of two containers.
+    pub(crate) fn make_root(pods: usize) -> TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu cpuset memory\n").unwrap();
         make_cgroup(&root.path().join("kubepods"));
@@ -88,6 +98,10 @@ impl Node {
                 fs::write(path.join("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();
             }
         }
+        root
+    }
+
+    fn start(root: TempDir, descriptors: DescriptorBudget, interval: Duration) -> Self {
         let config = SamplerConfig {
             hierarchy: Hierarchy::detect(root.path()).unwrap(),
             kubepods: Vec::new(),

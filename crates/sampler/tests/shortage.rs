@@ -1,0 +1,135 @@
+//! A shortage of descriptors or of inotify ends, and the next reconcile watches and reads everything again.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::symlink;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::Node;
+
+/// More than the interval between reconciles.
+const RECONCILE: Duration = Duration::from_secs(1_000_001);
+
+/// The limit of open files is the process's: one test at a time.
+static LIMIT: Mutex<()> = Mutex::new(());
+
+/// A lowered limit of open files; dropping it gives back the old one.
+struct Shortage {
+    before: Rlimit,
+}
+
+impl Shortage {
+    /// Only so many more files can be opened.
+    fn of(left: u64) -> Self {
+        let before = getrlimit(Resource::Nofile);
+        // The lowest number that is free is the next to be given.
+        let lowest = File::open("/dev/null").unwrap().as_raw_fd();
+        let current = Some(u64::try_from(lowest).unwrap() + left);
+        setrlimit(Resource::Nofile, Rlimit { current, ..before }).unwrap();
+        Self { before }
+    }
+}
+
+impl Drop for Shortage {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.before).unwrap();
+    }
+}
+
+/// Kernel files that this process holds open below the node's directory.
+fn kept(node: &Node) -> usize {
+    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    links.filter(|target| target.starts_with(node.root())).count()
+}
+
+fn rows(node: &Node) -> String {
+    let latest = node.latest();
+    let row = |row: &sampler::snapshot::ContainerRow| {
+        let cfs = row.cfs.map(|cfs| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns));
+        let memory = (row.memory_working_set_bytes, &row.numa_memory, row.pressure_waiting_ns);
+        format!("{:?} {cfs:?} {:?} {memory:?} {:?}", row.user_ns, row.throttled_ancestor_ns, row.limit_cores)
+    };
+    latest.containers.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// Why the feature is not in force; empty when it is.
+fn lack(node: &Node, feature: &str) -> String {
+    let latest = node.latest();
+    let state = latest.node.features.iter().find(|state| state.feature == feature);
+    state.unwrap().reason.clone()
+}
+
+/// Two ticks, a run of the second container, and the tick of a reconcile, with so many descriptors for the first two.
+fn after_a_reconcile(descriptors: u64) -> (String, usize, Node) {
+    let mut node = Node::new(2);
+    let shortage = Shortage::of(descriptors);
+    node.tick();
+    drop(shortage);
+    node.run_unseen(1);
+    let shortage = Shortage::of(if descriptors < 100 { 0 } else { descriptors });
+    node.tick();
+    drop(shortage);
+    node.tick_late(RECONCILE);
+    (rows(&node), kept(&node), node)
+}
+
+#[test]
+fn descriptors_that_ran_out_are_there_again_at_the_next_reconcile_and_nothing_is_counted_twice() {
+    let _turn = LIMIT.lock();
+    let (plenty, all, _) = after_a_reconcile(1000);
+    assert!(all > 40, "{all} files are kept");
+    for left in [1, 2, 3, 7, 20] {
+        let (rows, kept, node) = after_a_reconcile(left);
+        assert_eq!(rows, plenty, "{left} descriptors");
+        assert_eq!((kept, lack(&node, "kept_descriptors")), (all, String::new()), "{left} descriptors");
+    }
+}
+
+#[test]
+fn what_could_not_be_watched_is_watched_from_the_next_reconcile_on() {
+    let _turn = LIMIT.lock();
+    let mut node = Node::new(1);
+    let events = node.container(0).join("cgroup.events");
+    symlink("cgroup.events", &events).unwrap();
+    node.tick();
+    assert!(lack(&node, "inotify").contains("cgroup.events"), "{}", lack(&node, "inotify"));
+    fs::remove_file(&events).unwrap();
+    fs::write(&events, "populated 1\n").unwrap();
+    node.tick();
+    assert_ne!(lack(&node, "inotify"), "", "only a reconcile tries again");
+    node.tick_late(RECONCILE);
+    assert_eq!(lack(&node, "inotify"), "");
+}
+
+#[test]
+fn without_an_inotify_instance_at_first_there_is_one_from_the_next_reconcile_on() {
+    let _turn = LIMIT.lock();
+    let root = Node::make_root(1);
+    // The sampler's epoll instance takes the only descriptor.
+    let shortage = Shortage::of(1);
+    let mut node = Node::on(root);
+    drop(shortage);
+    let inotify = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap();
+        links.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).any(|to| to.ends_with("anon_inode:inotify"))
+    };
+    assert!(!inotify());
+    node.tick();
+    assert!(inotify());
+    assert_eq!(lack(&node, "inotify"), "");
+    assert!(node.latest().node.steal_ns.is_some(), "/proc/stat");
+    // Writes are reported, and so is a new container.
+    (0..30).for_each(|_| node.tick());
+    fs::write(node.container(0).join("cpu.max"), "10000 100000\n").unwrap();
+    fs::create_dir(node.container(0).with_file_name(format!("{:064x}", 9))).unwrap();
+    node.tick();
+    assert_eq!(node.latest().containers[0].limit_cores, Some(0.1));
+    assert_eq!(node.latest().containers.len(), 3);
+}
