@@ -259,7 +259,11 @@ impl Cgroup {
         let own_ns = gains.throttled_ns.unwrap_or(0);
         let gained_ns = self.marks.advance_above(reading.local_throttled_ns, above, own_ns);
         gains.ancestor_ns = above.had_quota.then_some(gained_ns);
-        self.activity.throttle_due = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
+        let has_throttled = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
+        // What has failed is still to be read.
+        self.activity.throttle_due = has_throttled || matches!(reading.local_throttled_ns, Value::Failed);
+        self.activity.settings_written |=
+            matches!(reading.bandwidth, Value::Failed) || matches!(reading.weight, Value::Failed);
         self.activity.note(now, has_run || !gains.are_none());
         self.activity.above = above;
         self.path = PathQuota {
