@@ -6,6 +6,7 @@
 
 pub mod bpf;
 pub mod cargo_test;
+pub mod deny;
 pub mod generated;
 pub mod image;
 pub mod node;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
+use xtask::deny::{self, Advisories};
 use xtask::generated;
 use xtask::image;
 use xtask::node::{CpuTopology, Ending, Forward, GuestFile, KernelSeries, Node, OutputFile};
@@ -32,6 +33,8 @@ struct Cli {
 enum Task {
     /// Run all checks and tests; as root, install first what they need
     Test(TestArgs),
+    /// Check licenses, sources and known vulnerabilities of all dependencies
+    Deny(DenyArgs),
     /// Build the BPF objects from their C sources
     Bpf(BpfArgs),
     /// Write the generated files of deploy/: references of metrics and configuration, manifests, dashboard of runbooks
@@ -52,6 +55,13 @@ struct TestArgs {
     /// Arguments for cargo test, such as `-p metrics` or `-- a_test`
     #[arg(last = true)]
     cargo_test_args: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct DenyArgs {
+    /// Fail where the database of advisories cannot be fetched
+    #[arg(long)]
+    require_advisories: bool,
 }
 
 #[derive(Args)]
@@ -125,6 +135,7 @@ struct NodeArgs {
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Test(args) => run_tests(&args),
+        Task::Deny(args) => check_dependencies(&args),
         Task::Bpf(args) => build_bpf(&args),
         Task::Generate => generate(),
         Task::Image(args) => make_image(args, |options| Ok(image::make(options)?)),
@@ -140,6 +151,12 @@ fn main() -> ExitCode {
 fn run_tests(args: &TestArgs) -> Result<ExitCode, Box<dyn Error>> {
     let steps = if args.only.is_empty() { &STEPS[..] } else { &args.only };
     test_run::run(steps, &args.cargo_test_args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_dependencies(args: &DenyArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let advisories = if args.require_advisories { Advisories::Required } else { Advisories::IfReachable };
+    println!("{}", deny::run(advisories)?);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
 
 use crate::cargo_test;
+use crate::deny::{self, Advisories, DenyError};
 use crate::prerequisites::{self, Missing};
 use crate::process::{self, CommandError};
 use crate::workspace;
@@ -16,12 +17,16 @@ pub enum Step {
     Fmt,
     /// `cargo clippy`, warnings are errors.
     Clippy,
+    /// `cargo clippy` of what the image has in it: without the features that are on by default.
+    Image,
+    /// `cargo xtask deny`.
+    Deny,
     /// `cargo test`.
     Test,
 }
 
 /// The steps in their order: what is quick to fail comes first.
-pub const STEPS: [Step; 3] = [Step::Fmt, Step::Clippy, Step::Test];
+pub const STEPS: [Step; 5] = [Step::Fmt, Step::Clippy, Step::Image, Step::Deny, Step::Test];
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +37,9 @@ pub enum TestRunError {
     /// A step, or the installation of a tool, failed.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// A dependency may not be used.
+    #[error(transparent)]
+    Deny(#[from] DenyError),
     /// Tests failed; they are listed on standard output.
     #[error("cargo test: {0}")]
     Tests(ExitStatus),
@@ -43,24 +51,29 @@ pub enum TestRunError {
 /// At the first step that fails, or when a prerequisite is missing and cannot be installed.
 pub fn run(steps: &[Step], test_args: &[OsString]) -> Result<(), TestRunError> {
     ensure_prerequisites()?;
+    // Repeated at the end, where it is seen.
+    let mut advisories = String::new();
     for step in STEPS.iter().filter(|step| steps.contains(step)) {
         let mut command = step.command();
         if *step == Step::Test {
             command.args(test_args);
         }
         eprintln!("==> {}", process::command_line(&command));
-        if *step == Step::Test {
-            run_tests(command)?;
-        } else {
-            process::run(&mut command)?;
+        match step {
+            Step::Deny => {
+                advisories = format!("{}\n", deny::run(Advisories::IfReachable)?);
+                eprint!("{advisories}");
+            }
+            Step::Test => run_tests(command, &advisories)?,
+            _ => process::run(&mut command)?,
         }
     }
     Ok(())
 }
 
-fn run_tests(command: Command) -> Result<(), TestRunError> {
+fn run_tests(command: Command, advisories: &str) -> Result<(), TestRunError> {
     let (status, summary) = cargo_test::run(command, &mut std::io::stdout())?;
-    println!("\n{}", summary.describe());
+    println!("\n{advisories}{}", summary.describe());
     if status.success() && summary.is_success() { Ok(()) } else { Err(TestRunError::Tests(status)) }
 }
 
@@ -87,6 +100,10 @@ impl Step {
         match self {
             Self::Fmt => &["fmt", "--all", "--check"],
             Self::Clippy => &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
+            Self::Image => {
+                &["clippy", "--locked", "--workspace", "--all-targets", "--no-default-features", "--", "-D", "warnings"]
+            }
+            Self::Deny => &["xtask", "deny"],
             Self::Test => &["test", "--locked", "--workspace", "--no-fail-fast"],
         }
     }

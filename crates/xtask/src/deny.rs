@@ -1,0 +1,135 @@
+//! `cargo xtask deny`: licenses, sources, banned crates and known vulnerabilities of every dependency, by cargo-deny with
+//! `.cargo/deny.toml`.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::{self, CommandError};
+use crate::tools::{self, ToolError};
+use crate::workspace;
+
+/// Checks that need nothing but the lock file and the crates themselves.
+const LOCAL: [&str; 3] = ["bans", "licenses", "sources"];
+
+/// Whether the database of advisories may be out of reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advisories {
+    /// Then they are not checked, and the outcome says so.
+    IfReachable,
+    /// Then the check fails.
+    Required,
+}
+
+/// What became of the advisories, once everything else has passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// No dependency has one.
+    Checked,
+    /// The database could not be fetched.
+    NotChecked {
+        /// The last line that the fetch wrote.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checked => out.write_str("advisories: checked"),
+            Self::NotChecked { reason } => {
+                write!(out, "advisories: not checked (database not reachable: {reason})")
+            }
+        }
+    }
+}
+
+/// Why the check failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DenyError {
+    /// cargo-deny is not there.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// cargo-deny found something, or could not be started.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The database is required and could not be fetched.
+    #[error("advisories: the database cannot be fetched: {0}")]
+    Unreachable(String),
+}
+
+/// Installs cargo-deny where it is missing, and checks the workspace.
+///
+/// # Errors
+/// When something is found, or a required database cannot be fetched.
+pub fn run(advisories: Advisories) -> Result<Outcome, DenyError> {
+    check(&tools::cargo_deny()?, advisories)
+}
+
+fn check(cargo_deny: &Path, advisories: Advisories) -> Result<Outcome, DenyError> {
+    let with = |arguments: &[&str]| {
+        let mut command = Command::new(cargo_deny);
+        command.current_dir(workspace::root()).arg("--locked").args(arguments);
+        // Cargo gives its own variables to what it starts; cargo-deny asks cargo anew.
+        command.env_remove("CARGO_MANIFEST_DIR");
+        command
+    };
+    process::run(with(&["check"]).args(LOCAL.map(OsStr::new)))?;
+    match (process::output_of(&mut with(&["fetch", "db"])), advisories) {
+        (Ok(_), _) => {
+            process::run(&mut with(&["check", "advisories"]))?;
+            Ok(Outcome::Checked)
+        }
+        (Err(error), Advisories::IfReachable) => Ok(Outcome::NotChecked { reason: last_line(&error) }),
+        (Err(error), Advisories::Required) => Err(DenyError::Unreachable(last_line(&error))),
+    }
+}
+
+fn last_line(error: &CommandError) -> String {
+    let text = process::error_chain(error);
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::Advisories::{IfReachable, Required};
+    use super::*;
+    use crate::prerequisites::write_executable;
+
+    /// A program in cargo-deny's place, which fails for these arguments.
+    fn cargo_deny(fails_for: &str) -> (TempDir, std::path::PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cargo-deny");
+        let script = format!("#!/bin/sh\ncase \"$*\" in {fails_for}) echo 'first\nno such host' >&2; exit 1;; esac\n");
+        write_executable(&path, &script).unwrap();
+        (directory, path)
+    }
+
+    #[test]
+    fn a_reachable_database_is_checked() {
+        let (_directory, program) = cargo_deny("none");
+        for advisories in [IfReachable, Required] {
+            assert_eq!(check(&program, advisories).unwrap().to_string(), "advisories: checked");
+        }
+    }
+
+    #[test]
+    fn an_unreachable_database_is_never_called_checked() {
+        let (_directory, program) = cargo_deny("*fetch*");
+        let outcome = check(&program, IfReachable).unwrap();
+        assert_eq!(outcome.to_string(), "advisories: not checked (database not reachable: no such host)");
+        let error = check(&program, Required).unwrap_err().to_string();
+        assert_eq!(error, "advisories: the database cannot be fetched: no such host");
+    }
+
+    #[test]
+    fn what_is_found_fails_the_check() {
+        for part in ["*bans*", "*licenses*", "*sources*", "*'check advisories'"] {
+            let (_directory, program) = cargo_deny(part);
+            assert!(check(&program, IfReachable).is_err(), "{part}");
+        }
+    }
+}
