@@ -36,6 +36,7 @@ const CRATES: &[Crate] = &[
     io("sched-trace", &["cgroupfs"]),
     io("metrics", &["sampler"]),
     io("pinning", &["cgroupfs", "kernel-text", "placement", "pods"]),
+    io("corpus", &[]),
     io("kubelet-stub", &[]),
     io("xtask", &[]),
     io(

@@ -24,9 +24,12 @@ pub fn parse_i64(file: &'static str, text: &[u8]) -> Result<i64> {
         [b'-', rest @ ..] => (true, rest),
         _ => (false, text),
     };
-    let magnitude = digits(rest).and_then(|value| i64::try_from(value).ok());
-    match magnitude {
-        Some(value) => Ok(if negative { -value } else { value }),
+    let value = digits(rest).and_then(|magnitude| match negative {
+        true => 0_i64.checked_sub_unsigned(magnitude),
+        false => i64::try_from(magnitude).ok(),
+    });
+    match value {
+        Some(value) => Ok(value),
         None if text.is_empty() => Err(ParseError::Empty { file }),
         None => Err(ParseError::unexpected(file, text)),
     }

@@ -111,12 +111,16 @@ impl Checkpoint {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::state("read", path)(error)),
         };
-        let damaged = |reason: &str| Error::Checkpoint { path: path.clone(), reason: reason.to_owned() };
-        let (head, body) = text.split_once('\n').ok_or_else(|| damaged("it has one line only"))?;
+        Self::parse(&text).map(Some).map_err(|reason| Error::Checkpoint { path, reason })
+    }
+
+    /// Parses the text of a checkpoint's file; the error says what is wrong with it.
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let (head, body) = text.split_once('\n').ok_or("it has one line only")?;
         if head != header(body) {
-            return Err(damaged("its checksum does not match"));
+            return Err("its checksum does not match".to_owned());
         }
-        serde_json::from_str(body).map(Some).map_err(|error| damaged(&error.to_string()))
+        serde_json::from_str(body).map_err(|error| error.to_string())
     }
 
     /// As [`Checkpoint::read`]; `None` for one of another boot too, which cgroups do not outlive.
@@ -337,5 +341,23 @@ mod tests {
         fs::write(dir.path().join(FILE), format!("{}\n{body}", header(body))).unwrap();
         let read = Checkpoint::read(dir.path()).unwrap().unwrap();
         assert_eq!(read.touched[Path::new("/a")], Touched { inode: 7, before: "0-1".to_owned() });
+    }
+
+    #[test]
+    fn any_text_is_a_checkpoint_or_an_error_and_reads_back_as_written() {
+        corpus::run(env!("CARGO_MANIFEST_DIR"), "checkpoint", &[b"\"0-8191\"", b"null", b"{}", b"[]"], |bytes| {
+            let Ok(body) = std::str::from_utf8(bytes) else { return };
+            assert!(Checkpoint::parse(body).is_err(), "without a checksum");
+            let text = format!("{}\n{body}", header(body));
+            // A CPU list of ten bytes is a set of a kilobyte.
+            let parse = || Checkpoint::parse(&text).map(|read| (read.committed.to_current(), read));
+            let Ok((current, read)) = corpus::within((64 << 10) + 256 * text.len(), parse) else { return };
+            assert_eq!(Held::from(&current).to_current(), current);
+            let written = serde_json::to_string(&read).unwrap();
+            assert_eq!(Checkpoint::parse(&format!("{}\n{written}", header(&written))).unwrap(), read);
+            let cut = &text[..text.floor_char_boundary(text.len() - 1)];
+            assert!(Checkpoint::parse(cut).is_err(), "cut");
+            assert!(Checkpoint::parse(&format!("{text} ")).is_err(), "another text of the same meaning");
+        });
     }
 }

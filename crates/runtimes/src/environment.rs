@@ -29,9 +29,14 @@ pub const ALLOWED: [&str; 16] = [
 pub(crate) fn allowed(environ: &[u8]) -> BTreeMap<String, String> {
     let pairs = bounded::strings(environ, bounded::ENVIRON_BYTES).filter_map(|pair| {
         let (name, value) = std::str::from_utf8(pair).ok()?.split_once('=')?;
-        ALLOWED.contains(&name).then(|| (name.to_owned(), value.to_owned()))
+        ALLOWED.contains(&name).then_some((name, value))
     });
-    pairs.collect()
+    let mut kept = BTreeMap::new();
+    // Not collected: that holds every repetition of a name at once.
+    for (name, value) in pairs {
+        kept.insert(name.to_owned(), value.to_owned());
+    }
+    kept
 }
 
 #[cfg(test)]

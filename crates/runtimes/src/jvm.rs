@@ -66,7 +66,7 @@ pub(crate) fn version(process: &Process, file: &Path) -> Option<String> {
     homes.filter_map(|home| process.read(&home.join("release"))).find_map(|text| of_release(&text))
 }
 
-fn of_release(text: &[u8]) -> Option<String> {
+pub(crate) fn of_release(text: &[u8]) -> Option<String> {
     let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"JAVA_VERSION="))?;
     version::plausible(line.trim_ascii().strip_prefix(b"\"")?.strip_suffix(b"\"")?)
 }

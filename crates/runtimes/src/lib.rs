@@ -14,6 +14,8 @@ mod go;
 mod jvm;
 mod look;
 mod parallelism;
+#[cfg(test)]
+mod parsers;
 mod process;
 mod version;
 

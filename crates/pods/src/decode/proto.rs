@@ -151,4 +151,21 @@ mod tests {
         assert_eq!(pods.len(), 7);
         assert_eq!(pods, expected);
     }
+
+    #[test]
+    fn any_bytes_are_a_pod_or_an_error_and_a_pod_reads_back_as_written() {
+        let read = |pod: core_v1::Pod| from_wire(to_wire(pod), &LabelKeys::All);
+        corpus::run(env!("CARGO_MANIFEST_DIR"), "pod_proto", &[b"\x0a\x00", b"\x12\x02\x12\x00", b"cpu"], |bytes| {
+            // An empty message is two bytes, and a few hundred as a container.
+            let limit = (64 << 10) + 1024 * bytes.len();
+            let Ok(wire) = corpus::within(limit, || core_v1::Pod::decode(bytes)) else { return };
+            let written = wire.encode_to_vec();
+            assert_eq!(core_v1::Pod::decode(&written[..]).expect("it was just encoded"), wire);
+            let pod = corpus::within(limit, || read(wire));
+            assert!([&pod.name, &pod.namespace, &pod.uid].iter().all(|text| text.len() <= 256));
+            assert!(
+                pod.containers.iter().all(|container| container.name.len() <= 256 && container.image.len() <= 1024)
+            );
+        });
+    }
 }

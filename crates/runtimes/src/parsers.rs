@@ -1,0 +1,188 @@
+//! Properties of the parsers of what containers hold, over a corpus and mutations of it: no panic, little memory, nothing
+//! that is not in the input, and what is understood is what a plainer parser, or an independent one, understands.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use cgroupfs::bounded;
+use corpus::within;
+use memchr::memmem;
+use object::read::elf::{ElfFile64, FileHeader as _};
+use object::{LittleEndian, Object as _, ObjectSection as _};
+
+use crate::elf::{Elf, Pread};
+use crate::environment::{ALLOWED, allowed};
+use crate::go::{self, BuildInfo};
+use crate::jvm;
+use crate::process::Process;
+
+fn check(parser: &str, tokens: &[&[u8]], property: impl Fn(&[u8])) {
+    corpus::run(env!("CARGO_MANIFEST_DIR"), parser, tokens, property);
+}
+
+fn elf(bytes: &[u8]) -> Option<Elf<impl Pread>> {
+    Elf::new(move |buffer: &mut [u8], at: u64| {
+        let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..buffer.len()));
+        from.map(|from| buffer.copy_from_slice(from)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    })
+}
+
+const SECTIONS: [&str; 3] = [".comment", ".go.buildinfo", ".rodata"];
+const MARK: &[u8] = b"https://nodejs.org/download/release/v";
+/// Section headers and names at their bounds, a section, a chunk of another.
+const ELF_BYTES: usize = 512 << 10;
+
+/// The content of a section by another parser; `None` where there is not exactly one of this name with content.
+fn section<'a>(file: &ElfFile64<'a, LittleEndian>, name: &str) -> Option<&'a [u8]> {
+    let mut named = file.sections().filter(|section| section.name() == Ok(name));
+    let section = named.next().filter(|_| named.next().is_none())?;
+    // One without bytes in the file says where they would be; another way to count sections is not read.
+    section.file_range()?;
+    let is_plain = file.elf_header().e_shnum(LittleEndian) > 0;
+    section.data().ok().filter(|data| is_plain && !data.is_empty())
+}
+
+#[test]
+fn sections_of_elf_files_are_those_that_another_parser_finds() {
+    let tokens: Vec<&[u8]> = SECTIONS.iter().map(|name| name.as_bytes()).chain([MARK]).collect();
+    check("elf", &tokens, |bytes| {
+        let Some(elf) = within(ELF_BYTES, || elf(bytes)) else { return };
+        let other = ElfFile64::<LittleEndian>::parse(bytes).ok();
+        for name in SECTIONS {
+            let found = within(ELF_BYTES, || elf.section(name.as_bytes(), 64));
+            assert!(found.as_ref().is_none_or(|found| found.len() <= 64 && memmem::find(bytes, found).is_some()));
+            // The first header has no name in any file that a linker wrote; in a mutated one it may get one.
+            let is_unnamed = elf.section(b"", 0).is_some();
+            if let (Some(found), Some(expected), true) =
+                (found, other.as_ref().and_then(|it| section(it, name)), is_unnamed)
+            {
+                assert!(expected.starts_with(&found) || is_first_named(bytes, name), "{name}");
+            }
+        }
+        let behind = within(ELF_BYTES, || elf.behind(b".rodata", MARK, 1 << 20));
+        let is_there = |behind: &Vec<u8>| memmem::find(bytes, &[MARK, behind].concat()).is_some();
+        assert!(behind.as_ref().is_none_or(|behind| behind.len() <= 48 && is_there(behind)));
+    });
+}
+
+/// Whether the first section header, which other parsers pass over, has this name.
+fn is_first_named(bytes: &[u8], name: &str) -> bool {
+    let u64_at = |at: usize| bytes.get(at..at + 8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    let header = u64_at(0x28).and_then(|at| usize::try_from(at).ok());
+    let first = header.and_then(|at| bytes.get(at..at.checked_add(4)?));
+    first.is_none_or(|word| word != [0; 4]) || name.is_empty()
+}
+
+#[test]
+fn both_kinds_of_elf_files_of_the_corpus_are_understood() {
+    for file in ["linked", "object"] {
+        let path = format!("{}/tests/corpus/elf/{file}", env!("CARGO_MANIFEST_DIR"));
+        let bytes = fs::read(path).expect("it is in the corpus");
+        let elf = elf(&bytes).expect("an ELF file");
+        let info = go::parse(&elf.section(b".go.buildinfo", go::MAX_BYTES).expect("of Go")).expect("of Go 1.18");
+        assert_eq!((info.version.as_deref(), info.module.as_deref()), (Some("go1.25.1"), Some("example.org/shop")));
+        assert!(
+            elf.section(b".comment", 4096).is_some_and(|text| memmem::find(&text, b"rustc version 1.95.0").is_some())
+        );
+        assert!(elf.behind(b".rodata", MARK, 1 << 20).is_some_and(|text| text.starts_with(b"20.20.2/")));
+    }
+}
+
+/// A section with build information, as the linker of Go 1.18 and later writes it.
+fn buildinfo(info: &BuildInfo) -> Vec<u8> {
+    let depends =
+        |does: bool, module: &str| if does { format!("dep\t{module}\tv1.0.0\th1:x\n") } else { String::new() };
+    let modules = [
+        depends(info.automaxprocs, "go.uber.org/automaxprocs"),
+        depends(info.automemlimit, "github.com/KimMachineGun/automemlimit"),
+        format!("build\tDefaultGODEBUG={}\n", info.godebug),
+        info.module.as_ref().map_or(String::new(), |module| format!("path\t{module}")),
+    ];
+    let modules = [&[b'<'; 16][..], modules.concat().as_bytes(), &[b'>'; 16]].concat();
+    let version = info.version.as_deref().unwrap_or_default();
+    let mut bytes = [&b"\xff Go buildinf:\x08\x02"[..], &[0; 16]].concat();
+    for text in [version.as_bytes(), &modules] {
+        let mut length = text.len();
+        while length > 0x7f {
+            bytes.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        bytes.push(length as u8);
+        bytes.extend_from_slice(text);
+    }
+    bytes
+}
+
+#[test]
+fn build_information_of_go_reads_back_as_written() {
+    let tokens: [&[u8]; 5] =
+        [b"path\t", b"mod\t", b"dep\tgo.uber.org/automaxprocs\t", b"build\tDefaultGODEBUG=", b"go1.9"];
+    check("go_buildinfo", &tokens, |bytes| {
+        // The text is decoded, which can make three bytes of one, and lines of it are kept.
+        let Some(info) = within(4096 + 16 * bytes.len(), || go::parse(bytes)) else { return };
+        assert_eq!(go::parse(&buildinfo(&info)), Some(info.clone()));
+        assert!(info.version.is_none_or(|version| version.starts_with("go") && version.len() <= 40));
+        assert!(info.module.is_none_or(|module| module.len() <= bounded::MODULE_BYTES));
+        assert!(info.godebug.split(',').filter(|pair| !pair.is_empty()).all(|pair| pair.contains("maxprocs=")));
+    });
+}
+
+#[test]
+fn only_allowed_variables_are_kept_and_each_is_in_the_environment() {
+    let tokens: Vec<&[u8]> = ALLOWED.iter().map(|name| name.as_bytes()).collect();
+    check("environ", &tokens, |bytes| {
+        let kept = within(4096 + 4 * bytes.len(), || allowed(bytes));
+        let mut expected = BTreeMap::new();
+        // What the bound has cut is left out.
+        let whole = if bytes.len() < bounded::ENVIRON_BYTES {
+            bytes
+        } else {
+            &bytes[..memchr::memrchr(0, bytes).map_or(0, |last| last + 1)]
+        };
+        for pair in whole.split(|&byte| byte == 0) {
+            let Some((name, value)) = std::str::from_utf8(pair).ok().and_then(|pair| pair.split_once('=')) else {
+                continue;
+            };
+            if ALLOWED.contains(&name) {
+                expected.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        assert_eq!(kept, expected);
+        let written: String = kept.iter().map(|(name, value)| format!("{name}={value}\0")).collect();
+        assert_eq!(allowed(written.as_bytes()), kept);
+    });
+}
+
+#[test]
+fn flags_of_a_jvm_are_words_before_its_main_class() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::create_dir(directory.path().join("1")).expect("a directory");
+    let process = Process::new(directory.path(), 1);
+    check("cmdline", &[b"-Xmx", b"-cp", b"-jar", b"@", b"-XX:MaxRAMPercentage="], |bytes| {
+        fs::write(directory.path().join("1/cmdline"), bytes).expect("written");
+        let words = within(8192 + 64 * bytes.len(), || process.arguments());
+        assert!(words.iter().map(String::len).sum::<usize>() <= 3 * bounded::CMDLINE_BYTES);
+        let mut settings = BTreeMap::new();
+        within(4096 + 4 * bytes.len(), || jvm::flags(jvm::options(&words), &mut settings));
+        for (name, value) in settings {
+            let flag = |word: &String| word.starts_with(['-', '@']) && word.ends_with(&value);
+            assert!(words.iter().any(flag), "{name}={value}");
+        }
+    });
+}
+
+#[test]
+fn the_version_of_a_jvm_is_one_line_of_its_release_file() {
+    check("jvm_release", &[b"JAVA_VERSION=", b"JAVA_VERSION=\"21\"\n", b"\""], |bytes| {
+        let version = within(4096, || jvm::of_release(bytes));
+        let line = bytes.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"JAVA_VERSION="));
+        let text = line.and_then(|line| std::str::from_utf8(line.trim_ascii()).ok()).unwrap_or_default();
+        let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let is_one = |text: &&str| {
+            let is_part = |char: char| char.is_ascii_alphanumeric() || ".-+_~".contains(char);
+            text.len() <= 40 && text.contains(|char: char| char.is_ascii_digit()) && text.chars().all(is_part)
+        };
+        assert_eq!(version.as_deref(), quoted.filter(is_one));
+    });
+}
