@@ -1,9 +1,12 @@
-# syntax=docker/dockerfile:1
-# One static binary, in an image with nothing else.
+# One static binary, in an image with nothing else: no base image, and no `demo` in it.
 #
 #   docker build --build-arg REVISION="$(git rev-parse HEAD)" -t cpuwarden .
+#
+# For builds by hand; releases are built without Docker (cargo xtask image). BUILDER is an image with Rust 1.95 and a C
+# compiler. The tag that it defaults to may move: give IMAGE@sha256:DIGEST where that matters.
 
-FROM rust:1.95-bookworm AS build
+ARG BUILDER=docker.io/library/rust:1.95-bookworm
+FROM ${BUILDER} AS build
 ARG TARGET=x86_64-unknown-linux-gnu
 ARG REVISION=unknown
 WORKDIR /src
@@ -13,7 +16,7 @@ ENV RUSTFLAGS="-C target-feature=+crt-static" CPUWARDEN_REVISION="$REVISION"
 # The registry and the dependencies stay in the builder's cache: a change of ours compiles only what is ours.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --release --target "$TARGET" --package cpuwarden \
+    cargo build --locked --release --target "$TARGET" --package cpuwarden --no-default-features \
     && cp "target/$TARGET/release/cpuwarden" /cpuwarden
 
 FROM scratch

@@ -6,6 +6,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, Options, Said, Span};
+#[cfg(feature = "demo")]
 use crate::demo::Workload;
 use crate::exit::Failure;
 use crate::reference::Subject;
@@ -33,6 +34,7 @@ cannot count or cannot name what it counts; 64 bad flags or configuration.";
 pub(crate) enum Command {
     /// Run the agent
     Run(Box<RunArgs>),
+    #[cfg(feature = "demo")]
     /// Show the main job on this machine: a kubepods tree with real workloads, the agent, and a live table
     Demo(DemoArgs),
     /// Tell owners what to change: limits, requests, parallelism, memory; asks a running agent
@@ -54,6 +56,7 @@ pub(crate) enum Command {
     /// Print the reference of metrics or of configuration, for deploy/docs
     #[command(hide = true)]
     Reference { subject: Subject },
+    #[cfg(feature = "demo")]
     /// What runs in a container of the demo
     #[command(hide = true)]
     DemoWorkload {
@@ -149,6 +152,7 @@ pub(crate) struct AdviseArgs {
     pub(crate) token_file: Option<PathBuf>,
 }
 
+#[cfg(feature = "demo")]
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// End after this time [default: at Ctrl-C; after 10s where standard output is no terminal]
@@ -164,6 +168,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// A time in which something can be seen.
+#[cfg(feature = "demo")]
 fn at_least_a_second(text: &str) -> Result<Span, String> {
     let span: Span = text.parse()?;
     if span.0 < std::time::Duration::from_secs(1) { Err("too short; give at least 1s".to_owned()) } else { Ok(span) }

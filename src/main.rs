@@ -5,6 +5,7 @@ mod agent;
 mod check;
 mod cli;
 mod config;
+#[cfg(feature = "demo")]
 mod demo;
 mod doctor;
 mod exit;
@@ -56,6 +57,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(args) => args.within(run::run)?,
         Command::CheckConfig(args) => args.within(run::check_config)?,
+        #[cfg(feature = "demo")]
         Command::Demo(args) => demo::demo(&args)?,
         Command::Advise(args) => advise::advise(&args)?,
         Command::Doctor(args) => return doctor::doctor(*args),
@@ -64,6 +66,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Drain(args) => pinning::drain(*args)?,
         Command::CopyCertificate { from, to } => check::copy_certificate(&from, &to)?,
         Command::Reference { subject } => output::show(&reference::reference(subject)),
+        #[cfg(feature = "demo")]
         Command::DemoWorkload { workload } => demo::run_workload(workload)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -62,7 +62,7 @@ mod tests {
         let text = configuration();
         for line in text.lines().filter(|line| line.starts_with("| `--")) {
             let key = line.split('`').nth(5).unwrap();
-            let error = serde_yaml_ng::from_str::<Options>(&format!("{key}: []\n")).unwrap_err().to_string();
+            let error = serde_saphyr::from_str::<Options>(&format!("{key}: []\n")).unwrap_err().to_string();
             assert!(!error.contains("unknown field"), "{line}: {error}");
         }
         assert!(text.contains("| `--sample-interval` | `CPUWARDEN_SAMPLE_INTERVAL` | `sampleInterval` | "), "{text}");

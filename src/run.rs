@@ -64,7 +64,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// As those of [`run`] before it begins.
 pub(crate) fn check_config(config: &Config) -> Result<(), Failure> {
     check(config)?;
-    let text = serde_yaml_ng::to_string(&config.to_options()).context("cannot print the configuration")?;
+    let text = serde_saphyr::to_string(&config.to_options()).context("cannot print the configuration")?;
     output::show(&text);
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(super) fn render(report: &Report, output: Output) -> Result<String, Failure>
     Ok(match output {
         Output::Table => table(report),
         Output::Json => serde_json::to_string_pretty(report).context("cannot print the advice")? + "\n",
-        Output::Yaml => serde_yaml_ng::to_string(report).context("cannot print the advice")?,
+        Output::Yaml => serde_saphyr::to_string(report).context("cannot print the advice")?,
         Output::Patch => patches(report).context("cannot print the patches")?,
     })
 }
@@ -61,13 +61,13 @@ fn line(finding: &Finding) -> String {
 
 /// One document a pod that has something to patch, under a comment that says which: of a file with several documents
 /// kubectl takes the first.
-fn patches(report: &Report) -> Result<String, serde_yaml_ng::Error> {
+fn patches(report: &Report) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = String::new();
     for pod in report.containers.chunk_by(|a, b| (&a.namespace, &a.pod) == (&b.namespace, &b.pod)) {
         let patches = pod.iter().flat_map(|row| &row.findings).filter_map(|finding| finding.patch.as_ref());
         let Some(patch) = analysis::merged(patches) else { continue };
         let (namespace, name) = (&pod[0].namespace, &pod[0].pod);
-        let _ = write!(text, "---\n# {namespace}/{name}\n{}", serde_yaml_ng::to_string(&patch)?);
+        let _ = write!(text, "---\n# {namespace}/{name}\n{}", serde_saphyr::to_string(&patch)?);
     }
     Ok(text)
 }
@@ -121,7 +121,7 @@ mod tests {
         let documents: Vec<_> = text.split("---\n").skip(1).collect();
         let heads: Vec<_> = documents.iter().filter_map(|document| document.lines().next()).collect();
         assert_eq!(heads, ["# bank/cart", "# shop/cart"]);
-        let patch: Value = serde_yaml_ng::from_str(documents[1]).unwrap();
+        let patch: Value = serde_saphyr::from_str(documents[1]).unwrap();
         let containers = patch["spec"]["template"]["spec"]["containers"].as_array().unwrap();
         assert_eq!(containers.iter().map(|one| &one["name"]).collect::<Vec<_>>(), ["app", "proxy"]);
     }

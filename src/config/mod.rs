@@ -29,7 +29,7 @@ pub(crate) fn read_file(path: Option<&Path>) -> Result<(Options, String), Failur
     if text.trim().is_empty() {
         return Ok((Options::default(), text));
     }
-    let options = serde_yaml_ng::from_str(&text).map_err(|error| values::file_error(path, &text, &error))?;
+    let options = serde_saphyr::from_str(&text).map_err(|error| values::file_error(path, &text, &error))?;
     Ok((options, text))
 }
 

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     fn resolve(yaml: &str) -> Result<PinningConfig, String> {
-        PinningConfig::resolve(&serde_yaml_ng::from_str(yaml).unwrap()).map_err(|failure| failure.to_string())
+        PinningConfig::resolve(&serde_saphyr::from_str(yaml).unwrap()).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         let yaml = "authorization: {classes: {LSE: [{namespaces: [trading]}]}, maxExclusiveCpus: 8}";
         let config = resolve(yaml).unwrap();
         assert_eq!(config.settings.authorization.max_exclusive_cpus, Some(8));
-        let text = serde_yaml_ng::to_string(&config.to_options()).unwrap();
+        let text = serde_saphyr::to_string(&config.to_options()).unwrap();
         assert_eq!(resolve(&text).unwrap().settings, config.settings, "{text}");
         let error = resolve("authorization: {classes: {LS: []}}").unwrap_err();
         assert!(error.contains("authorization") && error.contains("LSE"), "{error}");

@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn what_is_in_force_reads_back_as_itself() {
         let config = Config::resolve(none()).unwrap();
-        let text = serde_yaml_ng::to_string(&config.to_options()).unwrap();
-        let again = Config::resolve(serde_yaml_ng::from_str(&text).unwrap()).unwrap();
+        let text = serde_saphyr::to_string(&config.to_options()).unwrap();
+        let again = Config::resolve(serde_saphyr::from_str(&text).unwrap()).unwrap();
         assert_eq!(again.to_options(), config.to_options());
     }
 
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn labels_that_permissions_select_by_are_kept() {
         let yaml = "authorization: {classes: {LSE: [{matchLabels: {tier: web}}]}}";
-        let options = Options { pod_source: Some(PodSourceName::None), ..serde_yaml_ng::from_str(yaml).unwrap() };
+        let options = Options { pod_source: Some(PodSourceName::None), ..serde_saphyr::from_str(yaml).unwrap() };
         assert!(pod_config(&options).unwrap().label_keys.contains("tier"));
     }
 

@@ -112,13 +112,20 @@ fn check_names(config: &Config) -> Result<(), String> {
 }
 
 /// An error in the file, with its place as in a compiler's message.
-pub(super) fn file_error(path: &Path, text: &str, error: &serde_yaml_ng::Error) -> Failure {
-    let said = error.to_string();
+pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -> Failure {
+    let said = error.without_snippet().to_string();
     let message = said.split(" at line ").next().unwrap_or(&said);
-    let Some(line) = error.location().map(|place| place.line()) else {
+    let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
+    let Some(line) = error.location().and_then(|place| usize::try_from(place.line()).ok()) else {
         return Failure::config(format!("{}: {message}; correct the file", path.display()));
     };
     let place = format!("{}:{line}", path.display());
+    let value = text.lines().nth(line.saturating_sub(1)).and_then(|line| Some(line.split_once(':')?.1.trim()));
+    // A number that is none is named only by its type.
+    let message = match value.filter(|value| message.starts_with("invalid ") && !message.contains(value)) {
+        Some(value) => format!("{message}: {value}"),
+        None => message.to_owned(),
+    };
     match keys(text).into_iter().find(|(_, at)| *at == line) {
         Some((key, _)) if !message.starts_with(&key) && !message.starts_with("unknown field") => {
             Failure::config(format!("{place}: {key}: {message}; correct the file"))

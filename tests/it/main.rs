@@ -20,4 +20,5 @@ mod kernel;
 mod node;
 mod recordings;
 mod runtimes;
+mod supply_chain;
 mod support;

@@ -84,7 +84,7 @@ fn assert_formats_agree(node: &Node) {
         rows.map(|row| (row["namespace"].clone(), row["pod"].clone(), row["container"].clone())).collect()
     };
     let json: Value = serde_json::from_str(&node.advise("json", &[])).unwrap();
-    let yaml: Value = serde_yaml_ng::from_str(&node.advise("yaml", &[])).unwrap();
+    let yaml: Value = serde_saphyr::from_str(&node.advise("yaml", &[])).unwrap();
     assert_eq!((told(&json).len(), told(&json)), (2, told(&yaml)));
     let kind = |report: &Value| report["containers"][0]["findings"][0]["kind"].clone();
     assert_eq!((kind(&json), kind(&yaml)), ("throttled-by-own-quota".into(), "throttled-by-own-quota".into()));
@@ -115,7 +115,7 @@ fn assert_filters_keep_their_own(node: &Node) {
 fn assert_a_patch_is_one(node: &Node) {
     let text = node.advise("patch", &["--namespace", "shop"]);
     assert!(text.starts_with("---\n# shop/cart\n"), "{text}");
-    let patch: Value = serde_yaml_ng::from_str(&text).unwrap();
+    let patch: Value = serde_saphyr::from_str(&text).unwrap();
     let typed: Deployment = serde_json::from_value(patch.clone()).unwrap();
     let back = serde_json::to_value(&typed).unwrap();
     let spec = "/spec/template/spec";

@@ -220,7 +220,7 @@ fn patches(agent: &Agent) -> BTreeMap<String, Value> {
     let text = String::from_utf8(output.stdout).unwrap();
     let documents = text.split("---\n").filter(|document| !document.is_empty());
     let containers = documents.flat_map(|document| {
-        let patch: Value = serde_yaml_ng::from_str(document).unwrap();
+        let patch: Value = serde_saphyr::from_str(document).unwrap();
         patch["spec"]["template"]["spec"]["containers"].as_array().unwrap().clone()
     });
     containers.map(|container| (container["name"].as_str().unwrap().to_owned(), container)).collect()

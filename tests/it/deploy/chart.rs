@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_yaml_ng::{Deserializer, Value};
+use serde_json::Value;
 use xtask::{generated, tools};
 
 use super::{deploy, output_of, read};
@@ -94,8 +94,8 @@ fn the_network_policy_lets_out_to_every_port_that_the_agent_is_told_of() {
     let ports = |values: &str| {
         let objects = documents(&render(&[&format!("--set={values}")]));
         let policy = objects.into_iter().find(|object| object["kind"] == "NetworkPolicy").unwrap();
-        let rules = policy["spec"]["egress"].as_sequence().unwrap().clone();
-        let ports = rules.iter().flat_map(|rule| rule["ports"].as_sequence().unwrap().clone());
+        let rules = policy["spec"]["egress"].as_array().unwrap().clone();
+        let ports = rules.iter().flat_map(|rule| rule["ports"].as_array().unwrap().clone());
         ports.map(|port| port["port"].as_u64().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(ports("kubelet.url=https://[fd00::1]"), [443]);
@@ -105,7 +105,7 @@ fn the_network_policy_lets_out_to_every_port_that_the_agent_is_told_of() {
 
 /// The value of a variable of the agent's environment.
 pub(super) fn variable(agent: &Value, name: &str) -> Option<String> {
-    let variables = agent["env"].as_sequence().unwrap().iter();
+    let variables = agent["env"].as_array().unwrap().iter();
     variables.filter(|variable| variable["name"] == name).find_map(|v| v["value"].as_str().map(str::to_owned))
 }
 
@@ -157,10 +157,10 @@ fn pins_outlive_an_agents_pod_unless_it_is_told_to_drain_before_an_uninstall() {
 fn events_and_the_right_to_make_them_come_only_with_pinning_and_on_request() {
     let granted = |arguments: &[&str]| {
         let text = render(arguments);
-        let tells = container(&text)["env"].as_sequence().unwrap().iter().any(|v| v["name"] == "CPUWARDEN_EVENTS");
+        let tells = container(&text)["env"].as_array().unwrap().iter().any(|v| v["name"] == "CPUWARDEN_EVENTS");
         let role = documents(&text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
-        let rule = role["rules"].as_sequence().unwrap().iter().find(|rule| rule["resources"][0] == "events").cloned();
-        (tells, rule.map(|rule| serde_yaml_ng::to_string(&rule).unwrap()), text.contains("port: 6443"))
+        let rule = role["rules"].as_array().unwrap().iter().find(|rule| rule["resources"][0] == "events").cloned();
+        (tells, rule.map(|rule| serde_saphyr::to_string(&rule).unwrap()), text.contains("port: 6443"))
     };
     assert_eq!(granted(&["--set=profile=pin"]), (false, None, false));
     assert_eq!(granted(&["--set=events=true"]), (false, None, false));
@@ -179,7 +179,7 @@ fn runtimes_are_told_by_a_root_that_may_look_at_processes_and_only_when_asked_fo
 }
 
 fn added_capabilities(agent: &Value) -> Vec<String> {
-    let added = agent["securityContext"]["capabilities"]["add"].as_sequence().unwrap();
+    let added = agent["securityContext"]["capabilities"]["add"].as_array().unwrap();
     added.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
@@ -198,7 +198,7 @@ fn of_the_hosts_namespaces_a_profile_shares_that_of_processes_and_only_where_it_
 fn the_agent_may_ask_for_pods_of_the_kubelet_and_for_nothing_else() {
     let resources = |text: &str| {
         let role = documents(text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
-        let rules = role["rules"].as_sequence().unwrap().clone();
+        let rules = role["rules"].as_array().unwrap().clone();
         rules.iter().map(|rule| rule["resources"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(resources(&render(&[])), ["nodes/pods"]);
@@ -210,8 +210,7 @@ fn the_agent_may_ask_for_pods_of_the_kubelet_and_for_nothing_else() {
 fn every_variable_of_the_manifests_is_an_option_of_the_agent() {
     let reference = output_of(Command::new(binary()).args(["reference", "configuration"]));
     let agent = container(&render(&["--set=profile=pin", EVERYTHING]));
-    let names =
-        agent["env"].as_sequence().unwrap().iter().map(|variable| variable["name"].as_str().unwrap().to_owned());
+    let names = agent["env"].as_array().unwrap().iter().map(|variable| variable["name"].as_str().unwrap().to_owned());
     for name in names.filter(|name| name.starts_with("CPUWARDEN_") && name != "CPUWARDEN_CONFIG") {
         assert!(reference.contains(&format!("`{name}`")), "{name} is no option");
     }
@@ -255,7 +254,7 @@ fn rules_and_dashboards_of_the_chart_are_the_files_themselves() {
     let text = render(&[OPERATOR]);
     let objects = documents(&text);
     for (rule, file) in rules(&text).iter().zip(["alerts.yaml", "recording.yaml"]) {
-        assert_eq!(*rule, serde_yaml_ng::from_str::<Value>(&read(&format!("rules/{file}"))).unwrap(), "{file}");
+        assert_eq!(*rule, serde_saphyr::from_str::<Value>(&read(&format!("rules/{file}"))).unwrap(), "{file}");
     }
     let maps = objects.iter().filter(|object| object["metadata"]["labels"]["grafana_dashboard"] == "1");
     let dashboards: Vec<(&str, &str)> = maps.flat_map(data).collect();
@@ -292,7 +291,7 @@ fn bursts_are_a_warning_in_the_namespaces_that_were_chosen() {
     let rules = rules(&render(&[OPERATOR, "--set=prometheusRule.burstyWarningNamespaces={shop,pay-1}"]));
     let place = tempfile::tempdir().unwrap();
     for (at, rule) in rules.iter().enumerate() {
-        fs::write(place.path().join(format!("{at}.yaml")), serde_yaml_ng::to_string(rule).unwrap()).unwrap();
+        fs::write(place.path().join(format!("{at}.yaml")), serde_saphyr::to_string(rule).unwrap()).unwrap();
     }
     let severities = [("shop", "warning"), ("pay-1", "warning"), ("shop-2", "info"), ("batch", "info")];
     let series = severities.map(|(namespace, _)| {
@@ -333,11 +332,8 @@ pub(super) fn render(arguments: &[&str]) -> String {
 }
 
 pub(super) fn documents(text: &str) -> Vec<Value> {
-    use serde::Deserialize as _;
-    Deserializer::from_str(text)
-        .map(|document| Value::deserialize(document).unwrap())
-        .filter(|o| !o.is_null())
-        .collect()
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    documents.into_iter().filter(|document| !document.is_null()).collect()
 }
 
 pub(super) fn pod(text: &str) -> Value {
@@ -350,16 +346,11 @@ pub(super) fn container(text: &str) -> Value {
 }
 
 fn data(map: &Value) -> Vec<(&str, &str)> {
-    map["data"]
-        .as_mapping()
-        .unwrap()
-        .iter()
-        .map(|(name, text)| (name.as_str().unwrap(), text.as_str().unwrap()))
-        .collect()
+    map["data"].as_object().unwrap().iter().map(|(name, text)| (name.as_str(), text.as_str().unwrap())).collect()
 }
 
 /// Where a container may write.
 pub(super) fn writable(container: &Value) -> Vec<&str> {
-    let mounts = container["volumeMounts"].as_sequence().unwrap().iter();
+    let mounts = container["volumeMounts"].as_array().unwrap().iter();
     mounts.filter(|mount| mount["readOnly"] != true).map(|mount| mount["mountPath"].as_str().unwrap()).collect()
 }

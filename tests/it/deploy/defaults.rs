@@ -1,6 +1,6 @@
 //! What the chart does where nobody has said otherwise: on every node, first to stay, small, and with few to talk to.
 
-use serde_yaml_ng::Value;
+use serde_json::Value;
 
 use super::chart::{documents, pod, render};
 
@@ -11,7 +11,7 @@ fn object(text: &str, kind: &str) -> Value {
 #[test]
 fn an_agent_is_on_every_node_and_the_last_to_be_evicted() {
     let pod = pod(&render(&[]));
-    let tolerations = pod["tolerations"].as_sequence().unwrap();
+    let tolerations = pod["tolerations"].as_array().unwrap();
     assert!(tolerations.len() == 1 && tolerations[0]["operator"] == "Exists" && tolerations[0]["key"].is_null());
     assert_eq!(pod["priorityClassName"].as_str(), Some("system-node-critical"));
 }
@@ -34,8 +34,8 @@ fn a_tenth_of_the_agents_is_replaced_at_a_time() {
 #[test]
 fn an_agent_talks_to_its_kubelet_and_to_the_api_server_only_where_it_must() {
     let ports = |arguments: &[&str]| {
-        let rules = object(&render(arguments), "NetworkPolicy")["spec"]["egress"].as_sequence().unwrap().clone();
-        let of = |rule: &Value| rule["ports"].as_sequence().unwrap().clone();
+        let rules = object(&render(arguments), "NetworkPolicy")["spec"]["egress"].as_array().unwrap().clone();
+        let of = |rule: &Value| rule["ports"].as_array().unwrap().clone();
         rules.iter().flat_map(of).map(|port| port["port"].as_u64().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(ports(&[]), [10250]);
@@ -66,7 +66,7 @@ fn a_scrape_has_the_labels_that_rules_and_the_mixin_select() {
     let spec = object(&text, "PodMonitor")["spec"].clone();
     assert_eq!(spec["jobLabel"].as_str(), Some("app.kubernetes.io/name"));
     assert_eq!(pod_label(&text, "app.kubernetes.io/name").as_deref(), Some("cpuwarden"), "the job of the alerts");
-    let endpoints = spec["podMetricsEndpoints"].as_sequence().unwrap();
+    let endpoints = spec["podMetricsEndpoints"].as_array().unwrap();
     let paths: Vec<_> = endpoints.iter().map(|endpoint| endpoint["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["/metrics", "/metrics/cadvisor"]);
     for endpoint in endpoints {
@@ -83,6 +83,6 @@ fn pod_label(text: &str, name: &str) -> Option<String> {
 }
 
 fn relabeled(endpoint: &Value, label: &str) -> Value {
-    let rules = endpoint["relabelings"].as_sequence().unwrap();
+    let rules = endpoint["relabelings"].as_array().unwrap();
     rules.iter().find(|rule| rule["targetLabel"] == label).unwrap_or_else(|| panic!("no {label}: {rules:?}")).clone()
 }

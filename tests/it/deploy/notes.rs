@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use pods::Cause;
-use serde_yaml_ng::Value;
+use serde_json::Value;
 use xtask::tools;
 
 use super::{deploy, output_of, read};
@@ -21,7 +21,7 @@ fn notes(kubernetes: &str, arguments: &[&str]) -> String {
     let mut helm = Command::new(tools::helm().unwrap());
     helm.args(["template", "cpuwarden", "--namespace=cpuwarden", "--show-only=templates/notes.yaml"]);
     helm.args(["--set=image.repository=r/c", &format!("--kube-version={kubernetes}")]).args(arguments).arg(&chart);
-    let rendered: Value = serde_yaml_ng::from_str(&output_of(&mut helm)).unwrap();
+    let rendered: Value = serde_saphyr::from_str(&output_of(&mut helm)).unwrap();
     // Lines are broken anywhere.
     let words: Vec<&str> = rendered["notes"].as_str().unwrap().split_whitespace().collect();
     words.join(" ")

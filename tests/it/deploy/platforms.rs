@@ -1,6 +1,6 @@
 //! What each platform needs is rendered by helm, valid, and described on the page of platforms.
 
-use serde_yaml_ng::Value;
+use serde_json::Value;
 
 use super::chart::{OPERATOR, PROFILES, container, documents, pod, render, valid_on_every_minor, variable};
 use super::read;
@@ -67,16 +67,15 @@ fn openshift_admits_what_each_profile_uses_and_nothing_more() {
         let text = on("openshift", &[&format!("--set=profile={profile}")]);
         let scc = object(&text, "SecurityContextConstraints").unwrap();
         let allowed: Vec<&str> =
-            scc["allowedCapabilities"].as_sequence().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+            scc["allowedCapabilities"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
         assert_eq!(allowed, capabilities, "{profile}");
         assert_eq!(scc["users"][0].as_str(), Some("system:serviceaccount:cpuwarden:cpuwarden"));
         assert_eq!((scc["allowHostPID"].as_bool(), scc["allowHostNetwork"].as_bool()), (Some(true), Some(false)));
         assert_eq!(scc["allowPrivilegedContainer"].as_bool(), Some(false));
         assert_eq!(pod(&text)["securityContext"]["seLinuxOptions"]["type"].as_str(), Some("spc_t"));
         // Each volume of the pod is of an admitted kind.
-        let kinds: Vec<&str> =
-            scc["volumes"].as_sequence().unwrap().iter().map(|kind| kind.as_str().unwrap()).collect();
-        for volume in pod(&text)["volumes"].as_sequence().unwrap() {
+        let kinds: Vec<&str> = scc["volumes"].as_array().unwrap().iter().map(|kind| kind.as_str().unwrap()).collect();
+        for volume in pod(&text)["volumes"].as_array().unwrap() {
             assert!(kinds.iter().any(|kind| !volume[*kind].is_null()), "{volume:?}");
         }
     }
@@ -89,7 +88,7 @@ fn no_agent_is_made_for_nodes_without_a_kubelet() {
     let excluded = |platform: &str, more: &[&str]| {
         let terms = pod(&on(platform, more))["affinity"]["nodeAffinity"].clone();
         let terms = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0].clone();
-        let rules = terms["matchExpressions"].as_sequence().cloned().unwrap_or_default();
+        let rules = terms["matchExpressions"].as_array().cloned().unwrap_or_default();
         let of =
             |rule: &Value| format!("{} {} {}", text(&rule["key"]), text(&rule["operator"]), text(&rule["values"][0]));
         rules.iter().map(of).collect::<Vec<_>>()
@@ -107,7 +106,7 @@ fn text(value: &Value) -> &str {
 #[test]
 fn the_cgroup_volume_is_read_only_through_and_through_where_the_cluster_can() {
     let mount = |arguments: &[&str]| {
-        let mounts = container(&render(arguments))["volumeMounts"].as_sequence().unwrap().clone();
+        let mounts = container(&render(arguments))["volumeMounts"].as_array().unwrap().clone();
         let mount = mounts.into_iter().find(|mount| mount["name"] == "cgroup").unwrap();
         ["recursiveReadOnly", "mountPropagation"].map(|field| mount[field].as_str().map(str::to_owned))
     };
@@ -147,7 +146,7 @@ fn the_agent_sees_the_kubelets_certificate_and_never_its_directory() {
                 (copier["args"][0].as_str(), copier["args"][1].as_str()),
                 (Some("copy-certificate"), Some(file))
             );
-            let mounts = |container: &Value| container["volumeMounts"].as_sequence().unwrap().clone();
+            let mounts = |container: &Value| container["volumeMounts"].as_array().unwrap().clone();
             assert!(mounts(&agent).iter().all(|mount| mount["name"] != "kubelet-pki"), "{platform} {profile}");
             let pki = mounts(&copier).into_iter().find(|mount| mount["name"] == "kubelet-pki").unwrap();
             assert_eq!(pki["readOnly"].as_bool(), Some(true));
@@ -155,7 +154,7 @@ fn the_agent_sees_the_kubelets_certificate_and_never_its_directory() {
             let security = &copier["securityContext"];
             assert_eq!((security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()), (Some(true), Some(65532)));
             assert!(security["capabilities"]["drop"][0] == "ALL" && security["capabilities"]["add"].is_null());
-            let volumes = pod(&text)["volumes"].as_sequence().unwrap().clone();
+            let volumes = pod(&text)["volumes"].as_array().unwrap().clone();
             let directory = volumes.into_iter().find(|volume| volume["name"] == "kubelet-pki").unwrap();
             // Absence is fine, and no file is created in its place.
             assert_eq!(directory["hostPath"]["type"].as_str(), Some("DirectoryOrCreate"));

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use serde_json::json;
-use serde_yaml_ng::Value;
+use serde_json::{Value, json};
 
 use super::{catalogue, deploy, output_of, read};
 
@@ -51,7 +50,7 @@ fn every_alert_is_tested_and_described_and_has_its_section_in_the_runbooks() {
 
 #[test]
 fn every_alert_links_its_runbook_and_a_dashboard_that_are_shipped() {
-    let runbooks: serde_json::Value = serde_json::from_str(&read("dashboards/runbooks.json")).unwrap();
+    let runbooks: Value = serde_json::from_str(&read("dashboards/runbooks.json")).unwrap();
     let panels = runbooks["panels"].as_array().unwrap();
     for alert in rules("rules/alerts.yaml") {
         let (name, annotations) = (name(&alert), &alert["annotations"]);
@@ -102,9 +101,9 @@ pub(super) fn expressions() -> Vec<String> {
 }
 
 fn rules(file: &str) -> Vec<Value> {
-    let rules: Value = serde_yaml_ng::from_str(&read(file)).unwrap();
-    let groups = rules["groups"].as_sequence().unwrap().iter();
-    groups.flat_map(|group| group["rules"].as_sequence().unwrap().clone()).collect()
+    let rules: Value = serde_saphyr::from_str(&read(file)).unwrap();
+    let groups = rules["groups"].as_array().unwrap().iter();
+    groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
 fn name(rule: &Value) -> &str {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use serde_yaml_ng::Value;
+use serde_json::Value;
 use xtask::generated;
 
 use super::chart::{OPERATOR, container, documents, pod, render, valid_on_every_minor, variable, writable};
@@ -62,7 +62,7 @@ podMonitor: {metricRelabelings: [{action: labeldrop, regex: cpu}], scrapeTimeout
     let text = render(&[&values, OPERATOR]);
     let (pod, agent) = (pod(&text), container(&text));
     assert_eq!(variable(&agent, "CPUWARDEN_LOG").as_deref(), Some("debug"));
-    let has = |list: &Value, name: &str| list.as_sequence().unwrap().iter().any(|item| item["name"] == name);
+    let has = |list: &Value, name: &str| list.as_array().unwrap().iter().any(|item| item["name"] == name);
     assert!(has(&pod["volumes"], "ca") && has(&agent["volumeMounts"], "ca"));
     assert_eq!(
         (pod["hostNetwork"].as_bool(), pod["dnsPolicy"].as_str()),
@@ -121,14 +121,14 @@ fn a_service_monitor_takes_the_place_of_the_pod_monitor() {
     let by_pod = object(&render(&[OPERATOR, "--set=cadvisorMetrics=true"]), "PodMonitor").unwrap();
     assert_eq!(monitor["spec"]["endpoints"], by_pod["spec"]["podMetricsEndpoints"]);
     assert_eq!(monitor["metadata"]["labels"]["release"].as_str(), Some("kps"));
-    let selected = monitor["spec"]["selector"]["matchLabels"].as_mapping().unwrap();
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
     assert!(selected.iter().all(|(label, value)| service["metadata"]["labels"][label] == *value));
 }
 
 fn alerts(text: &str) -> Vec<(String, String)> {
     let rules = documents(text).into_iter().filter(|object| object["kind"] == "PrometheusRule");
-    let groups = rules.flat_map(|object| object["spec"]["groups"].as_sequence().unwrap().clone());
-    let rules = groups.flat_map(|group| group["rules"].as_sequence().unwrap().clone());
+    let groups = rules.flat_map(|object| object["spec"]["groups"].as_array().unwrap().clone());
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap().clone());
     let said = |rule: Value| Some((rule["alert"].as_str()?.to_owned(), rule["expr"].as_str()?.to_owned()));
     rules.filter_map(said).collect()
 }
@@ -158,7 +158,7 @@ fn every_threshold_changes_the_rules_and_they_stay_valid() {
         let place = tempfile::tempdir().unwrap();
         for (number, rules) in documents(&text).iter().filter(|object| object["kind"] == "PrometheusRule").enumerate() {
             let file = place.path().join(format!("{number}.yaml"));
-            fs::write(&file, serde_yaml_ng::to_string(&rules["spec"]).unwrap()).unwrap();
+            fs::write(&file, serde_saphyr::to_string(&rules["spec"]).unwrap()).unwrap();
             output_of(Command::new("promtool").args(["check", "rules"]).arg(&file));
         }
     }
@@ -178,7 +178,7 @@ fn pin_observes_and_can_write_nothing_until_it_is_to_enforce() {
 fn before_1_33_pinning_reads_the_kubelets_policy_from_its_file() {
     let mounts = |arguments: &[&str]| {
         let text = render(&[&["--set=profile=pin,config.podSource=apiserver"], arguments].concat());
-        let volumes = pod(&text)["volumes"].as_sequence().unwrap().clone();
+        let volumes = pod(&text)["volumes"].as_array().unwrap().clone();
         volumes
             .into_iter()
             .find(|volume| volume["name"] == "cpu-manager-state")
@@ -199,7 +199,7 @@ fn readers_may_be_granted_every_guarded_path() {
         object["kind"] == "ClusterRole"
             && object["metadata"]["name"].as_str().is_some_and(|name| name.ends_with("-reader"))
     });
-    let paths = reader.unwrap()["rules"][0]["nonResourceURLs"].as_sequence().unwrap().clone();
+    let paths = reader.unwrap()["rules"][0]["nonResourceURLs"].as_array().unwrap().clone();
     let paths: Vec<&str> = paths.iter().map(|path| path.as_str().unwrap()).collect();
     assert_eq!(paths, ["/metrics", "/metrics/cadvisor", "/api/v1/advice", "/"]);
 }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn read(yaml: &str) -> Authorization {
-        serde_yaml_ng::from_str(yaml).unwrap()
+        serde_saphyr::from_str(yaml).unwrap()
     }
 
     fn of(namespace: &str) -> Pod {
@@ -169,8 +169,8 @@ mod tests {
         for yaml in ["classes: {LSE: [{namespaces: ['']}]}", "requiredExclusive: [{matchLabels: {'': x}}]"] {
             assert!(matches!(read(yaml).check(), Err(AuthorizationError::SelectsNothing(_))), "{yaml}");
         }
-        assert!(serde_yaml_ng::from_str::<Authorization>("classes: {lse: []}").is_err());
-        assert!(serde_yaml_ng::from_str::<Authorization>("maxCpus: 3").is_err());
+        assert!(serde_saphyr::from_str::<Authorization>("classes: {lse: []}").is_err());
+        assert!(serde_saphyr::from_str::<Authorization>("maxCpus: 3").is_err());
         let everybody = read("requiredExclusive: [{}]");
         assert_eq!((everybody.check(), everybody.label_keys().count()), (Ok(()), 0));
     }

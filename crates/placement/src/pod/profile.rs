@@ -126,7 +126,7 @@ mod tests {
 ";
 
     fn read(yaml: &str) -> Result<Profiles, ProfileError> {
-        Profiles::new(serde_yaml_ng::from_str(yaml).unwrap())
+        Profiles::new(serde_saphyr::from_str(yaml).unwrap())
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
             "[{name: a, selector: {namespaces: [a]}, qosClass: lsr}]",
             "[{name: a, selector: {namespaces: [a]}, class: LSR}]",
         ] {
-            assert!(serde_yaml_ng::from_str::<Vec<Profile>>(yaml).is_err(), "{yaml}");
+            assert!(serde_saphyr::from_str::<Vec<Profile>>(yaml).is_err(), "{yaml}");
         }
     }
 }

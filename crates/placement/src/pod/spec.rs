@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn a_configuration_round_trips_and_knows_every_key() {
         let yaml = "requiredCPUBindPolicy: SpreadByPCPUs\npreferredCPUExclusivePolicy: PCPULevel\n";
-        let spec: ResourceSpec = serde_yaml_ng::from_str(yaml).unwrap();
-        assert_eq!(serde_yaml_ng::to_string(&spec).unwrap(), yaml);
-        let error = serde_yaml_ng::from_str::<ResourceSpec>("requiredCPUBindPolcy: FullPCPUs").unwrap_err();
+        let spec: ResourceSpec = serde_saphyr::from_str(yaml).unwrap();
+        assert_eq!(serde_saphyr::to_string(&spec).unwrap(), yaml);
+        let error = serde_saphyr::from_str::<ResourceSpec>("requiredCPUBindPolcy: FullPCPUs").unwrap_err();
         assert!(error.to_string().contains("requiredCPUBindPolcy"), "{error}");
     }
 }

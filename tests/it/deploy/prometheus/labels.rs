@@ -56,7 +56,7 @@ fn documented(number: usize) -> Value {
     let page = read("docs/prometheus.md");
     let section = page.split("## Where honorLabels is overridden").nth(1).unwrap().split("\n## ").next().unwrap();
     let block = section.split("```yaml").nth(number + 1).unwrap().split("```").next().unwrap();
-    let values: Value = serde_yaml_ng::from_str(block).unwrap();
+    let values: Value = serde_saphyr::from_str(block).unwrap();
     let text = values["podMonitor"]["metricRelabelings"].to_string();
     let own = text.replace("sourceLabels", "source_labels").replace("targetLabel", "target_label");
     serde_json::from_str(&own).unwrap()
