@@ -29,7 +29,7 @@ fn every_platform_is_valid_in_every_profile_on_the_oldest_and_the_newest_kuberne
 #[test]
 fn every_platform_has_its_row_with_what_was_run_here() {
     let page = read("docs/platforms.md");
-    let schema: serde_json::Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
     let accepted: Vec<&str> = schema["properties"]["platform"]["enum"]
         .as_array()
         .unwrap()

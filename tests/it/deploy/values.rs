@@ -140,14 +140,14 @@ fn an_alert_that_is_disabled_is_gone_and_all_others_are_as_they_were() {
     assert_eq!(left, all.iter().filter(|(name, _)| name != "NodeCPUSteal").cloned().collect::<Vec<_>>());
     assert_eq!(alerts(&render(&[OPERATOR, "--set=prometheusRule.disabled.NodeCPUSteal=false"])), all);
     assert!(refusal(&["--set=prometheusRule.disabled.NodeSteal=true"]).contains("NodeSteal"));
-    let schema: serde_json::Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
     let known = schema["properties"]["prometheusRule"]["properties"]["disabled"]["properties"].as_object().unwrap();
     assert!(all.iter().all(|(name, _)| known.contains_key(name)) && known.len() == all.len());
 }
 
 #[test]
 fn every_threshold_changes_the_rules_and_they_stay_valid() {
-    let schema: serde_json::Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
     let known = schema["properties"]["prometheusRule"]["properties"]["thresholds"]["properties"].as_object().unwrap();
     let all = alerts(&render(&[OPERATOR]));
     for threshold in known.keys() {
