@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit, subdirectories};
 use pods::path::{self, CgroupPath, ContainerCgroup};
-use pods::{Lookup, PodIndex, PodService, PodSource, Pods, SourceName, SourceStatus};
+use pods::{ExclusiveCpus, Lookup, PodIndex, PodService, PodSource, Pods, SourceName, SourceStatus};
 use sampler::Sampler;
 use sampler::snapshot::NodeSnapshot;
 
@@ -29,6 +29,8 @@ pub(super) struct Examination {
     /// The pod sources that were asked.
     pub(super) sources: Vec<SourceStatus>,
     pub(super) index: Arc<PodIndex>,
+    /// What the kubelet and its drivers have given to containers, by pod-resources.
+    pub(super) resources: Arc<ExclusiveCpus>,
     /// What only a hierarchy can tell.
     pub(super) cgroups: Result<Cgroups, cgroupfs::Error>,
 }
@@ -59,7 +61,8 @@ impl Examination {
             Ok(hierarchy) => Ok(Cgroups::look(&config, hierarchy, &pods).await?),
             Err(error) => Err(error),
         };
-        Ok(Self { descriptors, sources: pods.status(), index: pods.index(), cgroups, config })
+        let (sources, index, resources) = (pods.status(), pods.index(), pods.exclusive_cpus());
+        Ok(Self { descriptors, sources, index, resources, cgroups, config })
     }
 
     /// The snapshot, where there is a hierarchy.

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pinning::{CpuManagerState, OwnerSearch, other_agents};
-use pods::ExclusiveCpus;
+use pinning::{CpuManagerState, OwnerSearch, connected_plugins, other_agents};
 
 use super::examination::Examination;
 use super::finding::Finding;
@@ -17,7 +16,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         kubelet_root: pinning.cpu_manager_state.parent().unwrap_or(Path::new("/")),
         namespaces: &pinning.owner_namespaces,
     };
-    let agents = other_agents(&search, &examination.index, &ExclusiveCpus::default());
+    let agents = other_agents(&search, &examination.index, &examination.resources);
     owners.extend(agents.into_iter().map(|name| format!("{name} runs here")));
     if !owners.is_empty() {
         let finding =
@@ -28,7 +27,9 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         Ok(_) => "none but the kubelet with its policy none".to_owned(),
         Err(path) => format!("none seen; {} is not there to tell the kubelet's policy", path.display()),
     };
-    vec![Finding::good("cpuset-owners", found)]
+    let plugins = connected_plugins(search.proc_root).filter(|count| *count > 0);
+    let plugins = plugins.map(|count| format!("; {count} NRI plugins are connected, no known CPU policy among them"));
+    vec![Finding::good("cpuset-owners", found + &plugins.unwrap_or_default())]
 }
 
 /// The kubelet as an owner, where its CPU manager gives CPUs away; the file's path where it cannot be read.

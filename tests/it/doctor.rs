@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
 
+use kubelet_stub::grpc::PodResourcesStub;
+use kubelet_stub::grpc::podresources_v1::{ClaimResource, ContainerResources, DynamicResource, PodResources};
 use kubelet_stub::{CertificateKind, Fault, Grant, KubeletStub, StubConfig};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -17,8 +19,8 @@ use crate::support::binary;
 struct Node {
     recording: &'static Recording,
     kubelet: KubeletStub,
-    _directory: TempDir,
-    _runtime: tokio::runtime::Runtime,
+    directory: TempDir,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Node {
@@ -30,7 +32,7 @@ impl Node {
             pods: fs::read(recording.path.join("pods.json")).unwrap().into(),
             read_only_port: false,
         }));
-        Self { recording, kubelet: kubelet.unwrap(), _directory: directory, _runtime: runtime }
+        Self { recording, kubelet: kubelet.unwrap(), directory, runtime }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -212,10 +214,37 @@ fn another_agent_that_places_containers_is_found_by_its_process() {
     node.examine().assert("cpuset-owners", "good", &["policy none"]);
     let proc = TempDir::new().unwrap();
     fs::create_dir(proc.path().join("4194000")).unwrap();
-    let numbers = "1 ".repeat(48);
-    fs::write(proc.path().join("4194000/stat"), format!("4194000 (koordlet) S {numbers}\n")).unwrap();
+    fs::write(proc.path().join("4194000/comm"), "koordlet\n").unwrap();
     let report = Report::of(&with(node.options(), "--proc-root", proc.path().display()));
     report.assert("cpuset-owners", "lacking", &["koordlet runs here"]);
+}
+
+#[test]
+fn a_driver_of_cpu_claims_is_found_by_pod_resources() {
+    let node = Node::new(&RECORDING);
+    let socket = node.directory.path().join("pod-resources.sock");
+    let _inside = node.runtime.enter();
+    let stub = PodResourcesStub::start(&socket).unwrap();
+    let claim = ClaimResource { driver_name: "dra.cpu".into(), ..ClaimResource::default() };
+    let claimed = DynamicResource { claim_resources: vec![claim], ..DynamicResource::default() };
+    let container = ContainerResources { name: "main".into(), dynamic_resources: vec![claimed], ..Default::default() };
+    stub.set(&[], vec![PodResources { name: "web".into(), containers: vec![container], ..PodResources::default() }]);
+    let mut options = node.options();
+    options.push(format!("--pod-resources-socket={}", socket.display()));
+    let report = Report::of(&options);
+    report.assert("cpuset-owners", "lacking", &["the DRA driver dra.cpu (claims of 1 containers) runs here"]);
+    stub.set(&[], Vec::new());
+    Report::of(&options).assert("cpuset-owners", "good", &["policy none"]);
+}
+
+#[test]
+fn connected_nri_plugins_are_counted() {
+    let (node, proc) = (Node::new(&RECORDING), TempDir::new().unwrap());
+    fs::create_dir_all(proc.path().join("1/net")).unwrap();
+    let sockets = "0: 3 0 0 1 03 11 /run/nri/nri.sock\n1: 3 0 10000 1 01 12 /run/nri/nri.sock\n2: 3 0 0 1 03 13\n";
+    fs::write(proc.path().join("1/net/unix"), sockets).unwrap();
+    let report = Report::of(&with(node.options(), "--proc-root", proc.path().display()));
+    report.assert("cpuset-owners", "good", &["1 NRI plugins are connected"]);
 }
 
 #[test]

@@ -18,6 +18,12 @@ pub const ENVIRON_BYTES: usize = 128 << 10;
 pub const CMDLINE_BYTES: usize = 64 << 10;
 /// Bytes of `/proc/PID/maps`, some 600 mappings.
 pub const MAPS_BYTES: usize = 64 << 10;
+/// Bytes of `/proc/PID/cgroup`: a line for each v1 hierarchy, and paths are as long as a container makes them.
+pub const CGROUP_BYTES: usize = 64 << 10;
+/// Bytes of `/proc/PID/mountinfo`, some 2,000 mounts.
+pub const MOUNTS_BYTES: usize = 256 << 10;
+/// Bytes of `/proc/PID/net/unix`, some 12,000 sockets.
+pub const UNIX_SOCKETS_BYTES: usize = 1 << 20;
 /// Bytes of every other file of a process, and of files beside its program: `release` of a JDK has 2 KiB.
 pub const FILE_BYTES: usize = 16 << 10;
 /// Bytes of `cgroup.procs`: 30,000 processes or more.

@@ -25,7 +25,7 @@ pub use claims::{claim, has_ended};
 pub use decision::{Decision, Verdict};
 pub use drain::{DrainConfig, Drained, Outcome, Scope, drain};
 pub use error::{Error, Result};
-pub use owner::{CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, other_agents};
+pub use owner::{CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, connected_plugins, other_agents};
 pub use pinner::{Pinner, PinnerConfig};
 pub use repairs::Cause;
 pub use report::{Operation, Operations, Report, Standing, Trace};

@@ -1,6 +1,6 @@
 //! CPUs that the kubelet has given to containers for themselves (static CPU manager), as pod-resources tells.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// The kubelet's exclusive CPUs at one moment. Empty under the CPU manager policy `none`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,8 +11,9 @@ pub struct ExclusiveCpus {
     pub containers: HashMap<ContainerName, Vec<u32>>,
     /// By namespace and pod: CPUs of the pod as a whole (pod-level resources), those of its containers included.
     pub pods: HashMap<PodName, Vec<u32>>,
-    /// Drivers of dynamic resource allocation that have given devices to containers, such as `dra.cpu`.
-    pub drivers: BTreeSet<Box<str>>,
+    /// Drivers of dynamic resource allocation that have given devices to containers, such as `dra.cpu`, with the number of
+    /// those containers.
+    pub drivers: BTreeMap<Box<str>, usize>,
 }
 
 /// Namespace and name.

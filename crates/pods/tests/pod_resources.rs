@@ -61,13 +61,15 @@ async fn exclusive_cpus_are_known_by_container_and_sorted() {
 #[tokio::test]
 async fn drivers_that_have_allocated_devices_are_known() {
     let (node, stub) = node_with_socket().await;
-    let mut claimed = pod("claimed", &[("main", &[])]);
-    let claim = ClaimResource { driver_name: "dra.cpu".into(), ..ClaimResource::default() };
-    claimed.containers[0].dynamic_resources =
-        vec![DynamicResource { claim_resources: vec![claim], ..DynamicResource::default() }];
+    let mut claimed = pod("claimed", &[("main", &[]), ("helper", &[]), ("shared", &[])]);
+    let claim = || ClaimResource { driver_name: "dra.cpu".into(), ..ClaimResource::default() };
+    for container in &mut claimed.containers[..2] {
+        container.dynamic_resources =
+            vec![DynamicResource { claim_resources: vec![claim(), claim()], ..DynamicResource::default() }];
+    }
     stub.set(&[], vec![claimed]);
     let pods = node.start();
-    within(pods.until(|pods| pods.exclusive_cpus().drivers.contains("dra.cpu"))).await;
+    within(pods.until(|pods| pods.exclusive_cpus().drivers.get("dra.cpu") == Some(&2))).await;
     assert_eq!(pods.exclusive_cpus().holders().count(), 0);
 }
 

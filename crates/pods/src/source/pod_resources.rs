@@ -1,5 +1,6 @@
 //! The kubelet's pod-resources socket, v1: which CPUs it has given away.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,10 +62,12 @@ fn add(found: &mut ExclusiveCpus, pod: PodResources) {
     if !pod.cpu_ids.is_empty() {
         found.pods.insert((namespace.clone(), name.clone()), cpus(&pod.cpu_ids));
     }
-    let claims = pod.containers.iter().flat_map(|container| &container.dynamic_resources);
-    found
-        .drivers
-        .extend(claims.flat_map(|claim| &claim.claim_resources).map(|claim| claim.driver_name.as_str().into()));
+    for container in &pod.containers {
+        let claims = container.dynamic_resources.iter().flat_map(|claim| &claim.claim_resources);
+        for driver in claims.map(|claim| &*claim.driver_name).collect::<BTreeSet<&str>>() {
+            *found.drivers.entry(driver.into()).or_default() += 1;
+        }
+    }
     for container in pod.containers.into_iter().filter(|container| !container.cpu_ids.is_empty()) {
         let key = (namespace.clone(), name.clone(), container.name.into());
         found.containers.insert(key, cpus(&container.cpu_ids));

@@ -1,0 +1,159 @@
+//! Who else places containers on this node's CPUs. Two that do overwrite each other, so beside another owner pinning
+//! only observes.
+
+mod agents;
+mod nri;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use kernel_text::CpuSet;
+use placement::{Kubelet, Uid};
+use serde::Deserialize;
+
+pub use agents::{OwnerSearch, other_agents};
+pub use nri::connected_plugins;
+
+/// Where the kubelet keeps the state of its CPU manager.
+pub const CPU_MANAGER_STATE: &str = "/var/lib/kubelet/cpu_manager_state";
+
+/// Namespaces whose pods may be agents that place containers, unless the operator names others.
+pub const OWNER_NAMESPACES: [&str; 2] = ["kube-system", "koordinator-system"];
+
+/// `cpu_manager_state` in the kubelet's root directory (`pkg/kubelet/cm/cpumanager/state`).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CpuManagerState {
+    /// `none` or `static`.
+    pub policy_name: String,
+    /// By pod UID and container name: a CPU list.
+    #[serde(default)]
+    pub entries: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl CpuManagerState {
+    /// Reads the kubelet's file.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in one line that names it.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let place = path.display();
+        let failed = |error| format!("{place} cannot be read: {error}");
+        let mut file = File::open(path).map_err(failed)?;
+        // The kubelet replaces the file; a volume of the file alone goes on showing the one that was there before.
+        if file.metadata().map_err(failed)?.nlink() == 0 {
+            return Err(format!("{place} was replaced by the kubelet; restart the agent's pod to see the new one"));
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
+        serde_json::from_slice(&text).map_err(|error| format!("{place}: {error}"))
+    }
+
+    /// Containers with CPUs of their own.
+    #[must_use]
+    pub fn containers(&self) -> usize {
+        self.entries.values().map(BTreeMap::len).sum()
+    }
+
+    /// What the kubelet gave to containers for themselves, whatever its policy is said to be. A list that cannot be read
+    /// keeps its pod among them.
+    pub(crate) fn exclusive(&self) -> KubeletsOwn {
+        let lists = self.entries.values().flat_map(BTreeMap::values).filter_map(|list| list.parse::<CpuSet>().ok());
+        KubeletsOwn {
+            pods: self
+                .entries
+                .iter()
+                .filter(|(_, lists)| !lists.is_empty())
+                .map(|(uid, _)| Uid::from(&**uid))
+                .collect(),
+            cpus: lists.fold(CpuSet::new(), |all, cpus| all.union(&cpus)),
+        }
+    }
+
+    /// Whether the policy gives CPUs away.
+    ///
+    /// # Errors
+    /// A policy that is neither `none` nor `static`.
+    pub(crate) fn is_static(policy: &str) -> Result<bool, String> {
+        match policy {
+            "none" => Ok(false),
+            "static" => Ok(true),
+            other => Err(format!("the kubelet's CPU manager policy {other:?} is not known")),
+        }
+    }
+
+    /// What the planner must know of the kubelet.
+    ///
+    /// # Errors
+    /// A policy that is neither `none` nor `static`, or CPUs that are no list.
+    pub fn kubelet(&self) -> Result<Kubelet, String> {
+        for list in self.entries.values().flat_map(BTreeMap::values) {
+            list.parse::<CpuSet>().map_err(|error| format!("cpu_manager_state: {error}"))?;
+        }
+        let KubeletsOwn { pods, cpus } = self.exclusive();
+        Ok(Kubelet { static_policy: Self::is_static(&self.policy_name)?, exclusive: cpus, pods })
+    }
+}
+
+/// Pods to which the kubelet gave CPUs for themselves. Their cgroups are never written here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KubeletsOwn {
+    /// The pods.
+    pub(crate) pods: BTreeSet<Uid>,
+    /// Their CPUs.
+    pub(crate) cpus: CpuSet,
+}
+
+impl KubeletsOwn {
+    /// Whether the kubelet gave nothing away.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.cpus.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_file_that_the_kubelet_has_replaced_is_not_believed() {
+        use std::os::fd::AsRawFd as _;
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("cpu_manager_state");
+        std::fs::write(&path, r#"{"policyName":"none"}"#).unwrap();
+        assert_eq!(CpuManagerState::read(&path).unwrap().policy_name, "none");
+        // As a volume of the file shows it: the same inode, which has no name any more.
+        let mounted = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let error = CpuManagerState::read(Path::new(&format!("/proc/self/fd/{}", mounted.as_raw_fd()))).unwrap_err();
+        assert!(error.contains("replaced") && error.contains("restart the agent's pod"), "{error}");
+    }
+
+    fn kubelet(json: &str) -> Result<Kubelet, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cpu_manager_state");
+        std::fs::write(&path, json).unwrap();
+        CpuManagerState::read(&path)?.kubelet()
+    }
+
+    #[test]
+    fn the_policy_and_what_it_gave_away_are_read_from_the_kubelets_file() {
+        // kubelet 1.32, policies none and static.
+        let none = kubelet(r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#).unwrap();
+        assert_eq!(none, Kubelet::default());
+        let json = r#"{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"a":"2","b":"4-5"}},"checksum":1}"#;
+        let exclusive = "2,4-5".parse().unwrap();
+        assert_eq!(kubelet(json).unwrap(), Kubelet { static_policy: true, exclusive, pods: ["u".into()].into() });
+    }
+
+    #[test]
+    fn what_is_unknown_is_an_error_and_not_the_policy_none() {
+        assert!(kubelet(r#"{"policyName":"dynamic"}"#).unwrap_err().contains("dynamic"));
+        assert!(kubelet(r#"{"policyName":"static","entries":{"u":{"a":"x"}}}"#).is_err());
+        assert!(kubelet("").is_err());
+        assert!(CpuManagerState::read(Path::new("/nowhere/state")).unwrap_err().contains("/nowhere/state"));
+    }
+}
