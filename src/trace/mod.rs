@@ -7,6 +7,7 @@ mod owners;
 mod poller;
 mod report;
 
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use tokio::sync::oneshot;
 use crate::config::{Config, SchedTraceMode, chain};
 use crate::exit::Failure;
 use crate::watchdog::{Beat, Part, Watchdog, keep_running};
-use poller::Poller;
+use poller::{Poller, Program};
 
 /// Its name in `cpuwarden_feature_enabled`.
 const FEATURE: &str = "sched_trace";
@@ -59,26 +60,40 @@ impl Tracing {
             return Ok(Self { _stop: mpsc::channel().0 });
         }
         let options = Options { sys_root: config.sys_root.clone(), budget: config.sched_trace_budget };
-        let (stop, stopped) = mpsc::channel();
-        let (started, outcome) = oneshot::channel();
         let must_run = config.sched_trace == SchedTraceMode::On;
-        let beat = wiring.watchdog.watch(Part::SchedTrace, INTERVAL);
-        let run = move || run(&options, &wiring, must_run, started, beat, &stopped);
-        let thread = std::thread::Builder::new().name("sched-trace".to_owned());
-        thread.spawn(run).context("cannot start the trace's thread")?;
+        let hierarchy = wiring.hierarchy.clone();
+        let (tracing, outcome) = Self::spawn(wiring, must_run, move || try_start(&options, &hierarchy))
+            .context("cannot start the trace's thread")?;
         if must_run && let Ok(Err(why)) = outcome.await {
             return Err(Failure::unavailable(format!("--sched-trace=on: {why}; or use --sched-trace=auto")));
         }
-        Ok(Self { _stop: stop })
+        Ok(tracing)
+    }
+
+    /// Starts the thread, which loads the program by `start`, and says what came of it.
+    fn spawn<P: Program>(
+        wiring: Wiring,
+        must_run: bool,
+        start: impl FnMut() -> Result<P, NotTraced> + Send + 'static,
+    ) -> io::Result<(Self, oneshot::Receiver<Outcome>)> {
+        let (stop, stopped) = mpsc::channel();
+        let (started, outcome) = oneshot::channel();
+        let beat = wiring.watchdog.watch(Part::SchedTrace, INTERVAL);
+        let run = move || run(start, &wiring, must_run, started, beat, &stopped);
+        std::thread::Builder::new().name("sched-trace".to_owned()).spawn(run)?;
+        Ok((Self { _stop: stop }, outcome))
     }
 }
 
+/// Whether the program was loaded the first time; if not, why.
+type Outcome = Result<(), String>;
+
 /// Loads the program and polls it until the other end of `stopped` is gone; does both again after a panic.
-fn run(
-    options: &Options,
+fn run<P: Program>(
+    mut start: impl FnMut() -> Result<P, NotTraced>,
     wiring: &Wiring,
     must_run: bool,
-    started: oneshot::Sender<Result<(), String>>,
+    started: oneshot::Sender<Outcome>,
     beat: Beat,
     stopped: &mpsc::Receiver<()>,
 ) {
@@ -87,7 +102,7 @@ fn run(
         wiring.metrics.subsystem_restarted(Part::SchedTrace.as_str());
         wiring.slot.put(not_in_force("restarting: its thread has panicked".to_owned()));
     };
-    keep_running(stopped, panicked, || match load(options, wiring, must_run, started.take()) {
+    keep_running(stopped, panicked, || match load(&mut start, wiring, must_run, started.take()) {
         Some(trace) => {
             let Some(beat) = &beat else { return };
             Poller::new(trace, wiring.clone()).run(beat, stopped);
@@ -101,19 +116,19 @@ fn run(
 }
 
 /// Loads the program, and says what came of it: to whoever waits for it, and as a feature.
-fn load(
-    options: &Options,
+fn load<P>(
+    start: impl FnOnce() -> Result<P, NotTraced>,
     wiring: &Wiring,
     must_run: bool,
-    started: Option<oneshot::Sender<Result<(), String>>>,
-) -> Option<SchedTrace> {
+    started: Option<oneshot::Sender<Outcome>>,
+) -> Option<P> {
     let say = |outcome| {
         if let Some(started) = started {
             // Nobody waits with `auto`.
             let _ = started.send(outcome);
         }
     };
-    let (why, reason) = match try_start(options, &wiring.hierarchy) {
+    let (why, reason) = match start() {
         Ok(trace) => {
             say(Ok(()));
             tracing::info!("waits are traced, by an eBPF program on every context switch");
@@ -154,3 +169,6 @@ pub(crate) fn not_in_force(reason: String) -> NodeWaits {
     let feature = FeatureState { feature: FEATURE, enabled: false, reason };
     NodeWaits { feature: Some(feature), ..NodeWaits::default() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,21 +5,33 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
 use sampler::snapshot::NodeSnapshot;
-use sched_trace::{ContainerId, RunDelay, SchedTrace};
+use sched_trace::{ContainerId, Owners, RunDelay, SchedTrace, WaitReport};
 
 use super::owners::NodeOwners;
 use super::{INTERVAL, Wiring, report};
 use crate::watchdog::Beat;
 
-pub(super) struct Poller {
-    trace: SchedTrace,
+/// A program that counts waits, once it is loaded.
+pub(super) trait Program {
+    /// As [`SchedTrace::poll`].
+    fn poll(&mut self, now: Instant, owners: &mut dyn Owners, delays: &[RunDelay]) -> &WaitReport;
+}
+
+impl Program for SchedTrace {
+    fn poll(&mut self, now: Instant, owners: &mut dyn Owners, delays: &[RunDelay]) -> &WaitReport {
+        Self::poll(self, now, owners, delays)
+    }
+}
+
+pub(super) struct Poller<P> {
+    trace: P,
     wiring: Wiring,
     owners: NodeOwners,
     delays: Delays,
 }
 
-impl Poller {
-    pub(super) fn new(trace: SchedTrace, wiring: Wiring) -> Self {
+impl<P: Program> Poller<P> {
+    pub(super) fn new(trace: P, wiring: Wiring) -> Self {
         let owners = NodeOwners::new(wiring.hierarchy.cpu.clone());
         Self { trace, wiring, owners, delays: Delays::default() }
     }
