@@ -51,9 +51,8 @@ fn probes_are_answered_while_thousands_of_idle_and_half_sent_connections_stand()
     let before = descriptors(&agent);
     let halves = ["", "GET /metrics HTTP/1.1\r\nHost: a\r\n", "G"];
     let _connections: Vec<TcpStream> = (0..2_100).map(|number| sent(&agent, halves[number % 3])).collect();
-    let began = Instant::now();
     assert_eq!(agent.get("/healthz"), (200, "ok\n".to_owned()));
-    println!("/healthz beside 2,100 connections: {:?}", began.elapsed());
+    print_probes("beside 2,100 connections", &probe_times(&agent, 100));
     assert!(descriptors(&agent) < before + 150, "{} descriptors, {before} before", descriptors(&agent));
     // A page shows what was cut before its snapshot: the first one after the flood may be older than the flood.
     eventually("connections that were cut are counted", || cut(&agent.metrics(), "waiting") >= 1_900.0);
@@ -138,24 +137,10 @@ fn a_flood_of_scrapes_slows_no_sampling_and_renders_each_page_once() {
     let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);
     // The governor watches for ten seconds before it decides.
     let idle = agent.after_ticks(60);
-    let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-    let flooded = std::thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let is_page = http::get(agent.address(), "/metrics").is_ok_and(|(status, _)| status == 200);
-                    answered.fetch_add(u64::from(is_page), Ordering::Relaxed);
-                }
-            });
-        }
-        let page = agent.after_ticks(120);
-        stop.store(true, Ordering::Relaxed);
-        page
-    });
+    let (flooded, answered) = scraped(&agent, 6, || agent.after_ticks(120));
     let ((late_idle, ticks_idle), (late, ticks)) = (late_ticks(&idle), late_ticks(&flooded));
     let (late_flooded, ticks_flooded) = (late - late_idle, ticks - ticks_idle);
     println!("late ticks: {late_idle} of {ticks_idle} idle, {late_flooded} of {ticks_flooded} under a flood");
-    let answered = answered.into_inner();
     assert!(answered > ticks_flooded as u64 * 5, "{answered} pages in {ticks_flooded} ticks are no flood");
     let share = |late: f64, ticks: f64| late / ticks;
     assert!(share(late_flooded, ticks_flooded) <= share(late_idle, ticks_idle) + 0.05, "the flood makes ticks late");
@@ -163,4 +148,90 @@ fn a_flood_of_scrapes_slows_no_sampling_and_renders_each_page_once() {
     assert_eq!(interval, Some(1.0), "the interval follows the flood");
     let renders = flooded.value("cpuwarden_page_renders_total", &[("page", "metrics")]).unwrap();
     assert!(renders <= ticks + 2.0, "{renders} renderings in {ticks} ticks");
+}
+
+/// Answer times of probes, the shortest first.
+fn probe_times(agent: &Agent, count: usize) -> Vec<Duration> {
+    let probe = |_| {
+        let began = Instant::now();
+        assert_eq!(agent.get("/healthz").0, 200);
+        began.elapsed()
+    };
+    let mut times: Vec<Duration> = (0..count).map(probe).collect();
+    times.sort();
+    times
+}
+
+fn print_probes(condition: &str, times: &[Duration]) {
+    let (median, last) = (times[times.len() / 2], times.len() - 1);
+    println!(
+        "{} probes {condition}: median {median:?}, p99 {:?}, maximum {:?}",
+        last + 1,
+        times[last * 99 / 100],
+        times[last]
+    );
+}
+
+/// Prints between which buckets the 99th of a hundred ticks was late, from one page to a later one.
+fn print_lateness(condition: &str, before: &Exposition, after: &Exposition) {
+    let name = "cpuwarden_sample_lateness_seconds_bucket";
+    let buckets = |page: &Exposition| -> Vec<(String, f64)> {
+        page.with_prefix(name).map(|sample| (sample.label("le").to_owned(), sample.value)).collect()
+    };
+    let gained: Vec<(String, f64)> =
+        buckets(before).into_iter().zip(buckets(after)).map(|((le, old), (_, new))| (le, new - old)).collect();
+    let ticks = gained.last().unwrap().1;
+    let p99 = gained.iter().find(|(_, count)| *count >= ticks * 0.99).unwrap();
+    println!("{ticks} ticks {condition}: p99 of lateness at most {} s, by bucket {gained:?}", p99.0);
+}
+
+/// Scrapes from so many clients until a page is there; returns that and the number of pages that were read.
+fn scraped(agent: &Agent, clients: usize, until: impl FnOnce() -> Exposition) -> (Exposition, u64) {
+    let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let page = std::thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let is_page = http::get(agent.address(), "/metrics").is_ok_and(|(status, _)| status == 200);
+                    answered.fetch_add(u64::from(is_page), Ordering::Relaxed);
+                }
+            });
+        }
+        let page = until();
+        stop.store(true, Ordering::Relaxed);
+        page
+    });
+    (page, answered.into_inner())
+}
+
+/// The page after a minute of ticks that are 200 ms apart.
+fn a_minute(agent: &Agent) -> Exposition {
+    (0..2).for_each(|_| drop(agent.after_ticks(100)));
+    agent.after_ticks(100)
+}
+
+/// The figures of deploy/docs/reliability.md, with a release build: see there for the command.
+#[test]
+#[ignore = "takes three minutes, to print figures"]
+fn figures_beside_idle() {
+    let _turn = turn();
+    raise_descriptor_limit();
+    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);
+    // The governor watches for ten seconds before it decides.
+    let start = agent.after_ticks(60);
+    let idle = a_minute(&agent);
+    print_lateness("in an idle minute", &start, &idle);
+    let (flooded, answered) = scraped(&agent, 6, || a_minute(&agent));
+    print_lateness("in a minute of six clients that scrape", &idle, &flooded);
+    let interval = flooded.value("cpuwarden_feature_enabled", &[("feature", "sample_interval"), ("reason", "")]);
+    println!("{answered} pages were read; the interval is as configured: {}", interval == Some(1.0));
+    assert_eq!(interval, Some(1.0), "the interval follows the flood");
+    let resident = resident_bytes(&agent);
+    print_probes("of an idle agent", &probe_times(&agent, 500));
+    let halves = ["", "GET /metrics HTTP/1.1\r\nHost: a\r\n", "G"];
+    let connections: Vec<TcpStream> = (0..2_100).map(|number| sent(&agent, halves[number % 3])).collect();
+    let beside = probe_times(&agent, 500);
+    print_probes("beside 2,100 connections", &beside);
+    drop(connections);
+    println!("resident KiB before and after them: {:?}", [resident, resident_bytes(&agent)].map(|bytes| bytes >> 10));
 }
