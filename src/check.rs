@@ -23,10 +23,8 @@ pub(crate) struct Checked {
 /// # Errors
 /// The option that cannot work here, and the remedy.
 pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
-    directory("--proc-root", &config.proc_root)?;
-    directory("--sys-root", &config.sys_root)?;
-    let no_hierarchy = |error| Failure::node(format!("--cgroup-root: {}", chain(&error)));
-    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(no_hierarchy)?;
+    check_machine(config)?;
+    let hierarchy = hierarchy(config)?;
     let identity = config.tls.clone().map(Identity::load).transpose()?;
     for (flag, is_wanted) in [("--metrics-auth", config.metrics_auth), ("--events", config.pinning.events)] {
         if is_wanted {
@@ -37,8 +35,31 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
             PodService::validate_apiserver(&config.pods).map_err(|error| Failure::config(needs(error)))?;
         }
     }
-    check_cpus(config)?;
     Ok(Checked { hierarchy, identity })
+}
+
+/// Checks what is said of the machine: its directories and its CPUs.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
+    directory("--proc-root", &config.proc_root)?;
+    directory("--sys-root", &config.sys_root)?;
+    let state_dir = &config.pinning.state_dir;
+    if state_dir.metadata().is_ok_and(|found| !found.is_dir()) {
+        let text = format!("--state-dir: {}: Not a directory; name that of the agent", state_dir.display());
+        return Err(Failure::config(text));
+    }
+    check_cpus(config)
+}
+
+/// The cgroup hierarchy.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn hierarchy(config: &Config) -> Result<Hierarchy, Failure> {
+    let no_hierarchy = |error| Failure::node(format!("--cgroup-root: {}", chain(&error)));
+    Hierarchy::detect(&config.cgroup_root).map_err(no_hierarchy)
 }
 
 fn directory(flag: &str, path: &Path) -> Result<(), Failure> {

@@ -12,9 +12,10 @@ use std::time::Duration;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use metrics::{AgentMetrics, PinningMetrics};
-use pinning::{DrainConfig, Outcome, Pinner, PinnerConfig, Report, Round, Running, Scope, Standing};
+use pinning::{DrainConfig, Error, NodeConfig, Outcome, Pinner, PinnerConfig, Report, Round, Running, Scope, Standing};
 use pods::Pods;
 
+use crate::check::check_machine;
 use crate::cli::DrainArgs;
 use crate::config::{Config, PinningMode, chain};
 use crate::exit::Failure;
@@ -45,7 +46,11 @@ pub(crate) fn start(
     if config.pinning.mode == PinningMode::Off {
         return Ok(None);
     }
-    pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current())
+    let watch = || -> pods::Beat {
+        let beat = watchdog.watch(Part::CpuManagerPolicy, config.pods.poll_interval);
+        Box::new(move |every| beat.beat(every))
+    };
+    pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current(), watch)
         .map_err(|error| Failure::config(chain(&error)))?;
     let pinner = Pinner::new(pinner_config(config, hierarchy)).map_err(|error| Failure::node(chain(&error)))?;
     let mut events = Events::start(config, pods, metrics, watchdog)?;
@@ -84,17 +89,23 @@ pub(crate) fn descriptors(config: &Config, soft_limit: u64) -> u64 {
     }
 }
 
+fn node_config(config: &Config, hierarchy: Hierarchy) -> NodeConfig {
+    NodeConfig {
+        hierarchy,
+        kubepods: config.kubepods.iter().cloned().collect(),
+        proc_root: config.proc_root.clone(),
+        sys_root: config.sys_root.clone(),
+        state_dir: config.pinning.state_dir.clone(),
+        cpu_manager_state: config.pinning.cpu_manager_state.clone(),
+    }
+}
+
 fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
     let pinning = &config.pinning;
     let descriptors = descriptors(config, cgroupfs::raise_descriptor_limit().soft);
     PinnerConfig {
         enforce: pinning.mode == PinningMode::Enforce,
-        hierarchy: hierarchy.clone(),
-        kubepods: config.kubepods.iter().cloned().collect(),
-        proc_root: config.proc_root.clone(),
-        sys_root: config.sys_root.clone(),
-        state_dir: pinning.state_dir.clone(),
-        cpu_manager_state: pinning.cpu_manager_state.clone(),
+        node: node_config(config, hierarchy.clone()),
         owner_namespaces: pinning.owner_namespaces.clone(),
         descriptors: usize::try_from(descriptors).unwrap_or(usize::MAX),
         reserved: pinning.reserved.clone(),
@@ -150,21 +161,33 @@ fn export(metrics: &PinningMetrics, report: &Report) {
 /// What could not be given back.
 pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
     let scope = if args.every_pod { Scope::EveryPod } else { Scope::Touched };
-    let config = args.run.resolve()?;
-    crate::logging::install(&config.log, config.log_format);
-    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
-    let drain = DrainConfig {
-        hierarchy,
-        kubepods: config.kubepods.iter().cloned().collect(),
-        proc_root: config.proc_root,
-        sys_root: config.sys_root,
-        state_dir: config.pinning.state_dir,
-        cpu_manager_state: config.pinning.cpu_manager_state,
-        scope,
-    };
-    let outcome = pinning::drain(&drain, PATIENCE).map_err(|error| Failure::unavailable(chain(&error)))?;
-    output::show(&told(outcome, &drain.state_dir)?);
-    Ok(())
+    args.run.within(|config| {
+        crate::logging::install(&config.log, config.log_format);
+        check_machine(config)?;
+        let drain = DrainConfig { node: node_config(config, crate::check::hierarchy(config)?), scope };
+        let outcome = pinning::drain(&drain, PATIENCE).map_err(|error| failure(&error))?;
+        output::show(&told(outcome, &drain.node.state_dir)?);
+        Ok(())
+    })
+}
+
+/// The failure of a command, with the option that it comes from and the remedy.
+fn failure(error: &Error) -> Failure {
+    let text = chain(error);
+    match error {
+        Error::State { .. } => {
+            Failure::unavailable(format!("--state-dir: {text}; name the agent's directory, and run as root"))
+        }
+        Error::Checkpoint { .. } => Failure::unavailable(format!("--state-dir: {text}; cpuwarden drain --every-pod")),
+        Error::Locked(_) => Failure::unavailable(format!("--state-dir: {text}; see the log of the agent")),
+        // The text ends with the remedy.
+        Error::Unmatched { .. } => Failure::unavailable(format!("--cgroup-root: {text}")),
+        Error::NoCpusets(_) => {
+            Failure::node(format!("--cgroup-root: {text}; mount the host's, or name the root with --kubepods"))
+        }
+        Error::Topology(_) => Failure::node(format!("--sys-root: {text}; mount the host's /sys")),
+        Error::Kernel(_) | Error::NotEffective { .. } | Error::Steps(_) => Failure::node(text),
+    }
 }
 
 fn told(outcome: Outcome, state_dir: &Path) -> Result<String, Failure> {

@@ -1,13 +1,13 @@
 //! `cpuwarden pins`: who has CPUs of its own, whether the kernel agrees, and whose request was rejected.
 
 use anyhow::Context;
-use cgroupfs::Hierarchy;
 use pinning::{Checkpoint, Pin, Rejection};
 use serde::Serialize;
 
-use super::table;
+use super::{failure, node_config, table};
+use crate::check::{self, check_machine};
 use crate::cli::JsonArgs;
-use crate::config::{Config, chain};
+use crate::config::Config;
 use crate::exit::Failure;
 use crate::output;
 
@@ -30,30 +30,36 @@ enum Row {
 /// # Errors
 /// A state directory or a hierarchy that cannot be read.
 pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
-    let config = args.run.resolve()?;
-    let rows = rows(&config)?;
-    if args.json {
-        output::show(&(serde_json::to_string_pretty(&rows).context("cannot print the pins")? + "\n"));
-    } else {
-        output::show(&text(&rows));
-    }
-    Ok(())
+    args.run.within(|config| {
+        let rows = rows(config)?;
+        output::show(&match (args.json, &rows) {
+            (true, rows) => {
+                let rows = rows.as_deref().unwrap_or_default();
+                serde_json::to_string_pretty(rows).context("cannot print the pins")? + "\n"
+            }
+            (false, Some(rows)) => text(rows),
+            (false, None) => {
+                let state_dir = config.pinning.state_dir.display();
+                format!("no pod on this node has CPUs of its own: no checkpoint of this boot in {state_dir}\n")
+            }
+        });
+        Ok(())
+    })
 }
 
-fn rows(config: &Config) -> Result<Vec<Row>, Failure> {
-    let checkpoint = Checkpoint::of_this_boot(&config.pinning.state_dir, &config.proc_root)
-        .map_err(|error| Failure::unavailable(chain(&error)))?;
-    let Some(checkpoint) = checkpoint else { return Ok(Vec::new()) };
+/// The pins and the rejections; `None` without a checkpoint of this boot.
+fn rows(config: &Config) -> Result<Option<Vec<Row>>, Failure> {
+    check_machine(config)?;
+    let node = node_config(config, check::hierarchy(config)?);
+    let checkpoint = Checkpoint::of_this_boot(&node.state_dir, &node.proc_root).map_err(|error| failure(&error))?;
+    let Some(checkpoint) = checkpoint else { return Ok(None) };
     let rejected: Vec<Row> = checkpoint.rejections.values().cloned().map(Row::Rejected).collect();
     if checkpoint.pins.is_empty() {
-        return Ok(rejected);
+        return Ok(Some(rejected));
     }
-    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| Failure::node(chain(&error)))?;
-    let kubepods = config.kubepods.iter().cloned().collect();
-    let verified = pinning::verified(&hierarchy, kubepods, &config.sys_root, &checkpoint);
-    let verified = verified.map_err(|error| Failure::node(chain(&error)))?;
+    let verified = pinning::verified(&node, &checkpoint).map_err(|error| failure(&error))?;
     let pinned = |(uid, pin): (String, Pin)| Row::Pinned { verified: verified.contains(&uid), pin };
-    Ok(checkpoint.pins.into_iter().map(pinned).chain(rejected).collect())
+    Ok(Some(checkpoint.pins.into_iter().map(pinned).chain(rejected).collect()))
 }
 
 fn text(rows: &[Row]) -> String {

@@ -8,7 +8,8 @@ use pinning::{Checkpoint, CpuManagerState, Machine};
 use placement::{CoreKind, Cpu};
 use serde::Serialize;
 
-use super::table;
+use super::{failure, table};
+use crate::check::check_machine;
 use crate::cli::JsonArgs;
 use crate::config::{Config, chain};
 use crate::exit::Failure;
@@ -48,10 +49,12 @@ struct ShownCpu {
 /// # Errors
 /// A node that does not tell its CPUs.
 pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
-    let config = args.run.resolve()?;
-    let machine = Machine::read(&config.sys_root).map_err(|error| Failure::node(chain(&error)))?;
-    let owners = owners(&config, &machine)?;
-    let shown = shown(&machine, &owners);
+    let shown = args.run.within(|config| {
+        check_machine(config)?;
+        let no_cpus = |error| Failure::node(format!("--sys-root: {}; mount the host's /sys", chain(&error)));
+        let machine = Machine::read(&config.sys_root).map_err(no_cpus)?;
+        Ok(shown(&machine, &owners(config, &machine)?))
+    })?;
     if args.json {
         output::show(&(serde_json::to_string_pretty(&shown).context("cannot print the topology")? + "\n"));
     } else {
@@ -62,8 +65,8 @@ pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
 
 /// Who has CPUs for himself.
 fn owners(config: &Config, machine: &Machine) -> Result<Vec<(String, CpuSet)>, Failure> {
-    let checkpoint = Checkpoint::of_this_boot(&config.pinning.state_dir, &config.proc_root)
-        .map_err(|error| Failure::unavailable(chain(&error)))?;
+    let checkpoint =
+        Checkpoint::of_this_boot(&config.pinning.state_dir, &config.proc_root).map_err(|error| failure(&error))?;
     let pins = checkpoint.into_iter().flat_map(|checkpoint| checkpoint.pins.into_values());
     let pin =
         |pin: pinning::Pin| Some((format!("{}/{} ({})", pin.namespace, pin.pod, pin.cpu_qos), pin.cpus.parse().ok()?));

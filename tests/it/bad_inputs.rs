@@ -82,6 +82,7 @@ const CASES: &[(&str, &str, i32, &str)] = &[
     ("best-effort-cpus", "0", BAD, "at least 1"),
     ("numa-strategy", "best", BAD, "best"),
     ("state-dir", "$(STATE)", BAD, "STATE"),
+    ("state-dir", "/etc/hostname", BAD, "Not a directory"),
     ("log", "", BAD, "is empty"),
     ("kubepods", "", BAD, "is empty"),
     ("node-name", " ", BAD, "is empty"),
@@ -215,6 +216,44 @@ fn options_of_other_commands_are_checked_too() {
     ] {
         assert_refused(Command::new(binary()).args(args), BAD, &[word]);
     }
+}
+
+/// Flag, value, exit code, and a word of the message, for commands that look at a node's pins.
+const PIN_CASES: &[(&str, &str, i32, &str)] = &[
+    ("proc-root", "/nosuch", BAD, "No such file"),
+    ("sys-root", "/nosuch", BAD, "mount the node's"),
+    ("cgroup-root", "/nosuch", NO_HIERARCHY, "no cgroup hierarchy"),
+    ("reserved-cpus", "8191", BAD, "no CPU 8191"),
+    ("state-dir", "/etc/hostname", BAD, "Not a directory"),
+    ("kubepods", "../..", BAD, "kubepods.slice"),
+    ("sample-interval", "1ms", BAD, "100ms"),
+];
+
+#[test]
+fn commands_that_look_at_pins_name_the_place_of_what_they_cannot_use() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("cpuwarden.yaml");
+    for subcommand in ["pins", "topology", "drain"] {
+        // The CPUs and their owners are known without cgroups.
+        let cases = PIN_CASES.iter().filter(|(flag, ..)| (subcommand, *flag) != ("topology", "cgroup-root"));
+        for (flag, value, code, word) in cases {
+            let said = |place: &str, command: &mut Command| assert_refused(command, *code, &[place, word]);
+            let bare = || command(subcommand, flag);
+            said(&format!("--{flag}: "), bare().arg(format!("--{flag}={value}")));
+            let variable = format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase());
+            said(&format!("{variable}: "), bare().env(&variable, value));
+            fs::write(&file, format!("# one line before\n{}: {value:?}\n", camel_case(flag))).unwrap();
+            let place = format!("{}:2: {}: ", file.display(), camel_case(flag));
+            said(&place, bare().arg(format!("--config={}", file.display())));
+        }
+    }
+}
+
+#[test]
+fn a_node_without_a_checkpoint_is_said_with_the_directory() {
+    let output = Command::new(binary()).args(["pins", "--state-dir=/nosuch"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("no checkpoint of this boot in /nosuch"), "{text}");
 }
 
 /// Writes a certificate that is its own CA, with its key.

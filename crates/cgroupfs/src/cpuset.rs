@@ -69,6 +69,19 @@ pub fn read(directory: &Path, version: Version) -> Result<Option<Cpuset>> {
     CpusetFiles::open(directory, version)?.map(|files| files.read(&mut Vec::new())).transpose()
 }
 
+/// Reads what a cgroup asks for, and nothing else; `None` where it has no cpuset controller.
+///
+/// # Errors
+/// As [`CpusetFiles::open`] and [`CpusetFiles::read`].
+pub fn configured(directory: &Path) -> Result<Option<CpuSet>> {
+    let Some(file) = KeptFile::open(directory, CPUS)? else { return Ok(None) };
+    let path = || directory.join(CPUS);
+    let mut buffer = Vec::new();
+    let text = file.read(&mut buffer).map_err(|source| Error::io("read", &path())(source))?;
+    let cpus = CpuSet::parse(&String::from_utf8_lossy(text)).map_err(|source| Error::Parse { path: path(), source })?;
+    Ok(Some(cpus))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

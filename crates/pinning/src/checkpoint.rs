@@ -13,6 +13,7 @@ use cgroupfs::node;
 use placement::{Class, Current, Holding};
 use serde::{Deserialize, Serialize};
 
+use crate::nested::Narrowed;
 use crate::{Error, Result};
 
 /// Name within the state directory.
@@ -35,6 +36,9 @@ pub struct Checkpoint {
     /// Cgroups that were written, and what they read before. On disk by the path below the mount, because another
     /// process may see the hierarchy elsewhere; [`Checkpoint::relocate`] makes these paths whole again.
     pub touched: BTreeMap<PathBuf, Touched>,
+    /// Cpusets below v1 containers that were narrowed; keyed as `touched`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub narrowed: BTreeMap<PathBuf, Narrowed>,
     /// Pods of the best-effort pool, which may run on what LSR pods have, by UID.
     pub best_effort: BTreeSet<String>,
     /// Names and dates of what is granted, by UID, for people.
@@ -140,7 +144,8 @@ impl Checkpoint {
     pub fn write(&self, state_dir: &Path, mount: &Path) -> Result<()> {
         let key = |path: &PathBuf| path.strip_prefix(mount).unwrap_or(path).to_owned();
         let touched = self.touched.iter().map(|(path, was)| (key(path), was.clone())).collect();
-        let body = serde_json::to_string(&Self { touched, ..self.clone() })
+        let narrowed = self.narrowed.iter().map(|(path, was)| (key(path), was.clone())).collect();
+        let body = serde_json::to_string(&Self { touched, narrowed, ..self.clone() })
             .map_err(|error| Error::state("write", state_dir.join(FILE))(error.into()))?;
         let (path, temporary) = (state_dir.join(FILE), state_dir.join(format!("{FILE}.new")));
         let text = format!("{}\n{body}", header(&body));
@@ -155,14 +160,17 @@ impl Checkpoint {
     }
 
     /// Finds the cgroups that were written below this mount, whatever mount path they were written under (version 0.1
-    /// kept whole paths): the longest end of the key that is a cgroup here with the same inode. Returns how many were
-    /// found; what is not found keeps its key.
+    /// kept whole paths): the longest end of the key that is a cgroup here with the same inode. Returns how many of
+    /// `touched` were found; what is not found keeps its key.
     pub(crate) fn relocate(&mut self, mount: &Path) -> usize {
+        let place = |key: &PathBuf, inode| below(mount, key, inode).map(|path| mount.join(path));
+        let narrowed = std::mem::take(&mut self.narrowed).into_iter();
+        self.narrowed = narrowed.map(|(key, was)| (place(&key, was.inode).unwrap_or(key), was)).collect();
         let mut found = 0;
-        let mut locate = |(key, was): (PathBuf, Touched)| match below(mount, &key, was.inode) {
+        let mut locate = |(key, was): (PathBuf, Touched)| match place(&key, was.inode) {
             Some(path) => {
                 found += 1;
-                (mount.join(path), was)
+                (path, was)
             }
             None => (key, was),
         };

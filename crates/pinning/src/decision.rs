@@ -34,7 +34,12 @@ pub enum Verdict {
     /// Its wish is not granted.
     Refused(Reason),
     /// Its cpusets are left alone for a while; what it may have beyond them is given to it.
-    SteppedBack(Cause),
+    SteppedBack {
+        /// Why.
+        cause: Cause,
+        /// Minutes until it is tried again.
+        minutes: u64,
+    },
     /// Somebody else had rewritten so many of its cpusets; they are as planned again.
     Repaired(usize),
 }

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cgroupfs::{Hierarchy, Version, control, cpuset, node};
+use cgroupfs::{Version, control, cpuset, node};
 use kernel_text::CpuSet;
 use placement::{Holding, PodCgroups, Uid, drain_steps};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::carry_out::carry_out;
+use crate::carry_out::{carry_out, write_v1};
 use crate::checkpoint::Checkpoint;
+use crate::nested::{self, NarrowedCpusets};
 use crate::owner::{CpuManagerState, KubeletsOwn};
-use crate::pinner::chain;
+use crate::pinner::{NodeConfig, chain};
 use crate::state_dir::{DrainWish, Lock};
 use crate::tree::{PodTree, View};
 use crate::{Error, Result};
@@ -22,18 +23,8 @@ use crate::{Error, Result};
 /// What [`drain`] works on.
 #[derive(Debug, Clone)]
 pub struct DrainConfig {
-    /// The cgroup mounts.
-    pub hierarchy: Hierarchy,
-    /// The kubelet's top cgroups below the mount; empty: looked for.
-    pub kubepods: Vec<String>,
-    /// The node's `/proc`.
-    pub proc_root: PathBuf,
-    /// The node's `/sys`.
-    pub sys_root: PathBuf,
-    /// Checkpoint, lock and drain wish.
-    pub state_dir: PathBuf,
-    /// The kubelet's `cpu_manager_state`.
-    pub cpu_manager_state: PathBuf,
+    /// The places of the node.
+    pub node: NodeConfig,
     /// Which pods are widened.
     pub scope: Scope,
 }
@@ -73,12 +64,12 @@ pub enum Outcome {
 /// No cpusets here, a checkpoint of other cgroups than there are here, or an agent that cannot be asked or does not let go
 /// within `patience`.
 pub fn drain(config: &DrainConfig, patience: Duration) -> Result<Outcome> {
-    let state_dir = &config.state_dir;
+    let state_dir = &config.node.state_dir;
     let wish = DrainWish::of(state_dir);
     let asked = fs::create_dir_all(state_dir).map_err(Error::state("make", state_dir)).and_then(|()| wish.say());
     let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + patience)?;
     let found = match Checkpoint::read(state_dir) {
-        Ok(found) => found.filter(|checkpoint| !is_of_another_boot(checkpoint, &config.proc_root)).map(Some),
+        Ok(found) => found.filter(|checkpoint| !is_of_another_boot(checkpoint, &config.node.proc_root)).map(Some),
         Err(error) => {
             tracing::warn!(error = chain(&error), "every pod's cpuset is widened");
             Some(None)
@@ -125,21 +116,22 @@ fn wait_for_lock(state_dir: &Path, asked: Result<()>, deadline: Instant) -> Resu
 }
 
 fn give_back_here(config: &DrainConfig, mut checkpoint: Checkpoint, scope: Scope) -> Result<Drained> {
-    let mut tree = PodTree::new(&config.hierarchy, config.kubepods.clone(), 0)?;
+    let mut tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), 0)?;
     tree.walk(Instant::now());
     let entries = checkpoint.touched.len();
     if let Some(first) = checkpoint.touched.keys().next().cloned()
         && checkpoint.relocate(tree.mount()) == 0
         && scope == Scope::Touched
     {
-        let (checkpoint, mount) = (Checkpoint::path(&config.state_dir), tree.mount().to_owned());
+        let (checkpoint, mount) = (Checkpoint::path(&config.node.state_dir), tree.mount().to_owned());
         return Err(Error::Unmatched { checkpoint, entries, first, mount });
     }
-    let view = tree.view(&node::cpu_list(&config.sys_root, "possible")?)?;
-    let kubelets = CpuManagerState::read(&config.cpu_manager_state).map(|state| state.exclusive()).unwrap_or_default();
+    let view = tree.view(&node::cpu_list(&config.node.sys_root, "possible")?)?;
+    let kubelets =
+        CpuManagerState::read(&config.node.cpu_manager_state).map(|state| state.exclusive()).unwrap_or_default();
     let drained = give_back(&tree, &view, &checkpoint, scope, &kubelets);
     if drained.errors.is_empty()
-        && let Err(error) = Checkpoint::remove(&config.state_dir)
+        && let Err(error) = Checkpoint::remove(&config.node.state_dir)
     {
         tracing::warn!(error = chain(&error), "the checkpoint stays");
     }
@@ -163,10 +155,12 @@ pub(crate) fn give_back(
         scope == Scope::EveryPod || pod.cgroups.iter().any(|cgroup| was_touched(checkpoint, &cgroup.path))
     };
     let pods: Vec<PodCgroups> = others.into_iter().filter(|pod| is_touched(pod)).cloned().collect();
+    let mut narrowed = checkpoint.narrowed.clone();
     match drain_steps(&hierarchy, &pods, &held) {
         Ok(steps) => {
             for step in &steps {
-                drained.count(carry_out(step, version).map(|()| matches!(step, placement::Step::Write { .. })));
+                let done = carry_out(step, version, &mut narrowed);
+                drained.count(done.map(|()| matches!(step, placement::Step::Write { .. })));
             }
         }
         Err(error) => drained.errors.push(error.to_string()),
@@ -174,9 +168,12 @@ pub(crate) fn give_back(
     let is_kubelets = |path: &Path| own.iter().any(|pod| pod.cgroups.iter().any(|cgroup| cgroup.path == path));
     for (path, was) in checkpoint.touched.iter().rev() {
         if was_touched(checkpoint, path) && !is_kubelets(path) {
-            drained.count(restore(path, &still_there(&was.before, &hierarchy, &kubelets.cpus), version));
+            let before = still_there(&was.before, &hierarchy, &kubelets.cpus);
+            drained.count(restore(path, &before, version, &mut narrowed));
         }
     }
+    // Those whose container had grown without them.
+    drained.written += nested::give_back(&narrowed);
     drained
 }
 
@@ -209,10 +206,15 @@ fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet
 
 /// What was asked for before. Kernels that do not empty the cpuset of a cgroup with processes (ENOSPC, `validate_change` in
 /// kernel/cgroup/cpuset.c) leave the full mask in an empty set's place, which has the same effect.
-fn restore(path: &Path, before: &str, version: Version) -> Result<bool> {
+fn restore(path: &Path, before: &str, version: Version, narrowed: &mut NarrowedCpusets) -> Result<bool> {
     let now = cpuset::read(path, version)?.map(|cpuset| cpuset.configured.to_string());
     if now.as_deref().is_none_or(|now| now == before) {
         return Ok(false);
+    }
+    if let (Version::V1, Ok(cpus)) = (version, before.parse::<CpuSet>())
+        && !cpus.is_empty()
+    {
+        return write_v1(path, &cpus, narrowed).map(|()| true);
     }
     match control::write(&path.join(cpuset::CPUS), if before.is_empty() { "\n" } else { before }) {
         Err(error) if before.is_empty() && error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => Ok(false),

@@ -83,6 +83,11 @@ impl Pause {
         FIRST_PAUSE.saturating_mul(1 << self.attempt.min(8)).min(LONGEST_PAUSE)
     }
 
+    /// [`Pause::length`] in minutes.
+    pub(crate) fn minutes(&self) -> u64 {
+        self.length().as_secs() / 60
+    }
+
     /// When it is tried again.
     pub(crate) fn until(&self) -> Instant {
         self.since + self.length()
@@ -91,7 +96,7 @@ impl Pause {
 
 impl fmt::Display for Pause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}; tried again after {} min", self.cause, self.length().as_secs() / 60)
+        write!(out, "{}; tried again after {} min", self.cause, self.minutes())
     }
 }
 
@@ -112,8 +117,9 @@ impl Repairs {
         let mut judgement = Judgement::default();
         for (uid, trouble) in &mut self.pods {
             if let Some(cause) = trouble.is_too_often(now) {
-                *trouble = Trouble { pause: Some(Pause::after(trouble.pause, cause, now)), ..Trouble::default() };
-                judgement.pods.push((uid.clone(), cause));
+                let pause = Pause::after(trouble.pause, cause, now);
+                *trouble = Trouble { pause: Some(pause), ..Trouble::default() };
+                judgement.pods.push((uid.clone(), pause));
             }
         }
         for cause in [Cause::Rewritten, Cause::WriteFailed] {
@@ -136,7 +142,7 @@ impl Repairs {
 /// What is stepped back from, newly.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Judgement {
-    pub(crate) pods: Vec<(Uid, Cause)>,
+    pub(crate) pods: Vec<(Uid, Pause)>,
     pub(crate) node: Option<Pause>,
 }
 
@@ -203,7 +209,8 @@ mod tests {
         let mut repairs = Repairs::default();
         assert_eq!(rewrite(&mut repairs, &all, &all[..1], start, 0..5), Judgement::default());
         let judgement = rewrite(&mut repairs, &all, &all[..1], start, 5..6);
-        assert_eq!(judgement, Judgement { pods: vec![(all[0].clone(), Cause::Rewritten)], node: None });
+        let pods: Vec<_> = judgement.pods.iter().map(|(uid, pause)| (uid.clone(), pause.cause)).collect();
+        assert_eq!((pods, judgement.node), (vec![(all[0].clone(), Cause::Rewritten)], None));
         let paused = |second| repairs.paused(start + Duration::from_secs(second)).into_keys().collect::<Vec<_>>();
         assert_eq!((paused(64), paused(65)), (vec![all[0].clone()], vec![]));
     }

@@ -141,7 +141,7 @@ impl Report {
     pub fn refusals(&self) -> impl Iterator<Item = Reason> + '_ {
         self.decisions.iter().filter_map(|decision| match decision.verdict {
             Verdict::Refused(reason) => Some(reason),
-            Verdict::Pinned { .. } | Verdict::Released | Verdict::Repaired(_) | Verdict::SteppedBack(_) => None,
+            Verdict::Pinned { .. } | Verdict::Released | Verdict::Repaired(_) | Verdict::SteppedBack { .. } => None,
         })
     }
 }

@@ -1,30 +1,23 @@
 //! Whether the kernel agrees with what the checkpoint says.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Instant;
 
-use cgroupfs::Hierarchy;
 use placement::{Class, Holding, PodCgroups, Uid};
 
 use crate::checkpoint::Checkpoint;
 use crate::tree::{PodTree, View};
-use crate::{Machine, Result};
+use crate::{Machine, NodeConfig, Result};
 
 /// The UIDs of the pods whose grants hold: each of their cgroups has just these CPUs, and no other pod has one of them,
 /// but for best-effort pods on an LSR pod's.
 ///
 /// # Errors
 /// No cpusets here.
-pub fn verified(
-    hierarchy: &Hierarchy,
-    kubepods: Vec<String>,
-    sys_root: &Path,
-    checkpoint: &Checkpoint,
-) -> Result<BTreeSet<String>> {
-    let mut tree = PodTree::new(hierarchy, kubepods, 0)?;
+pub fn verified(node: &NodeConfig, checkpoint: &Checkpoint) -> Result<BTreeSet<String>> {
+    let mut tree = PodTree::new(&node.hierarchy, node.kubepods.clone(), 0)?;
     tree.walk(Instant::now());
-    let view = tree.view(&Machine::read(sys_root)?.possible)?;
+    let view = tree.view(&Machine::read(&node.sys_root)?.possible)?;
     let held = checkpoint.committed.to_current().held;
     Ok(held
         .iter()

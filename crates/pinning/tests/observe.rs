@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, Version};
 use kernel_text::CpuSet;
-use pinning::{Pinner, PinnerConfig, Report, Round, Standing};
+use pinning::{NodeConfig, Pinner, PinnerConfig, Report, Round, Standing};
 use placement::{Profile, Profiles, Reason, Settings};
 use pods::model::{Container, ContainerState, Phase, Pod, Resources};
 use pods::{ExclusiveCpus, PodIndex};
@@ -78,12 +78,14 @@ impl Files {
         };
         PinnerConfig {
             enforce: false,
-            hierarchy,
-            kubepods: Vec::new(),
-            proc_root: self.path("proc"),
-            sys_root: self.path("sys"),
-            state_dir: self.path("state"),
-            cpu_manager_state: self.path("cpu_manager_state"),
+            node: NodeConfig {
+                hierarchy,
+                kubepods: Vec::new(),
+                proc_root: self.path("proc"),
+                sys_root: self.path("sys"),
+                state_dir: self.path("state"),
+                cpu_manager_state: self.path("cpu_manager_state"),
+            },
             owner_namespaces: vec!["kube-system".to_owned()],
             descriptors: 1000,
             reserved: CpuSet::new(),
@@ -331,7 +333,9 @@ fn a_cgroup_with_a_name_that_is_no_text_is_nobodys_root() {
     use std::os::unix::ffi::OsStrExt as _;
     let files = Files::new();
     let pods = [files.pod("web", "LSE", 2000)];
-    let mut pinner = Pinner::new(PinnerConfig { kubepods: vec!["kubepods".into()], ..files.config(none()) }).unwrap();
+    let mut config = files.config(none());
+    config.node.kubepods = vec!["kubepods".into()];
+    let mut pinner = Pinner::new(config).unwrap();
     assert_eq!(share(&pass(&mut pinner, &pods)), "2-7");
     for above in [container(&files, &pods[0]), container(&files, &pods[0]).parent().unwrap().to_owned()] {
         let odd = above.join(std::ffi::OsStr::from_bytes(b"\xff"));

@@ -191,7 +191,7 @@ async fn the_cpu_manager_policy_is_the_kubelets_own_word() {
     let node = node().await;
     let pods = node.start_known().await;
     assert_eq!(pods.cpu_manager_policy(), None);
-    pods.ask_cpu_manager_policy(&node.config, &Handle::current()).unwrap();
+    pods.ask_cpu_manager_policy(&node.config, &Handle::current(), unwatched).unwrap();
     within(async {
         while pods.cpu_manager_policy().is_none() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -201,12 +201,37 @@ async fn the_cpu_manager_policy_is_the_kubelets_own_word() {
     assert_eq!(pods.cpu_manager_policy().as_deref(), Some("none"));
 }
 
+/// A beat that nobody listens to.
+fn unwatched() -> pods::Beat {
+    Box::new(|_| {})
+}
+
+#[tokio::test]
+async fn the_task_that_asks_for_the_policy_beats_each_round_also_where_nobody_answers() {
+    let mut node = node().await;
+    node.config.poll_interval = std::time::Duration::from_millis(20);
+    let pods = node.start_known().await;
+    let (beats, mut beaten) = tokio::sync::mpsc::unbounded_channel();
+    let watch = || -> pods::Beat { Box::new(move |every| beats.send(every).unwrap_or_default()) };
+    pods.ask_cpu_manager_policy(&node.config, &Handle::current(), watch).unwrap();
+    for _ in 0..3 {
+        assert_eq!(within(beaten.recv()).await, Some(node.config.poll_interval));
+    }
+    node.stub.set_fault(Some(kubelet_stub::Fault::Status(500)));
+    for _ in 0..5 {
+        assert!(within(beaten.recv()).await.is_some());
+    }
+    drop(pods);
+    // The task ends with the service, and its beat with it.
+    within(async { while beaten.recv().await.is_some() {} }).await;
+}
+
 #[tokio::test]
 async fn a_policy_that_the_kubelet_does_not_confirm_ages_out() {
     let mut node = node().await;
     node.config.poll_interval = std::time::Duration::from_millis(50);
     let pods = node.start_known().await;
-    pods.ask_cpu_manager_policy(&node.config, &Handle::current()).unwrap();
+    pods.ask_cpu_manager_policy(&node.config, &Handle::current(), unwatched).unwrap();
     let until = async |is_known: bool| {
         within(async {
             while pods.cpu_manager_policy().is_some() != is_known {

@@ -48,8 +48,8 @@ impl Message {
             }
             Verdict::Released => (&RELEASED, "shares CPUs with other pods again".to_owned()),
             Verdict::Refused(reason) => (&REFUSED, format!("runs shared: its wish for CPUs is not granted: {reason}")),
-            Verdict::SteppedBack(cause) => {
-                (&POD_STEPPED_BACK, format!("left alone for a while, and not exclusive meanwhile: {cause}"))
+            Verdict::SteppedBack { cause, minutes } => {
+                (&POD_STEPPED_BACK, format!("left alone for {minutes} min, and not exclusive meanwhile: {cause}"))
             }
             Verdict::Repaired(1) => (&REPAIRED, "somebody else rewrote its cpuset; it is written again".to_owned()),
             Verdict::Repaired(count) => {

@@ -14,7 +14,7 @@ use super::mode::{Granted, Mode};
 use super::record::{Found, Record};
 use super::{PinnerConfig, chain};
 use crate::checkpoint::Touched;
-use crate::repairs::Cause;
+use crate::repairs::Pause;
 use crate::report::Report;
 use crate::tree::View;
 use crate::{Error, Machine};
@@ -59,7 +59,7 @@ pub(super) struct Work {
     /// Cgroups that another writer has changed since they were established, by pod.
     pub(super) rewritten: Vec<Rewritten>,
     /// Pods that are stepped back from, newly.
-    pub(super) stepped_back: Vec<(Uid, Cause)>,
+    pub(super) stepped_back: Vec<(Uid, Pause)>,
     pub(super) steps: Vec<Step>,
 }
 
@@ -98,7 +98,7 @@ fn work(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Result<Work, Error>) {
 }
 
 /// Another writer that does not give up, and writes that keep failing, make this one step back.
-fn yielding(mode: Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> (Mode, Vec<(Uid, Cause)>) {
+fn yielding(mode: Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> (Mode, Vec<(Uid, Pause)>) {
     let Mode::Enforcing { lock, mut granted } = mode else { return (mode, Vec::new()) };
     let (view, now) = (inputs.view, inputs.now);
     for (uid, cgroups) in rewritten {

@@ -22,7 +22,7 @@ use crate::owner::CpuManagerState;
 use crate::report::{Operation, Report, Standing, Trace};
 use crate::state_dir::DrainWish;
 use crate::tree::View;
-use crate::{Result, drain, stranded};
+use crate::{Result, drain, nested, stranded};
 
 /// In a younger cgroup the runtime that made it may still be moving processes.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -121,7 +121,7 @@ impl Pinner {
             if carried.must_wait(step, view, plan, version) && !self.has_waited_long(step) {
                 continue;
             }
-            match carry_out(step, version) {
+            match carry_out(step, version, &mut self.record.checkpoint.narrowed) {
                 // In what is gone there is nobody to keep off, and nobody to grant to.
                 Err(_) if !cgroup_of(step).exists() => continue,
                 Err(error) => {
@@ -167,11 +167,11 @@ impl Pinner {
 
     /// Writes the checkpoint where it differs from what is on disk.
     fn save(&mut self, report: &mut Report) -> Result<()> {
-        self.record.checkpoint.boot_id = node::boot_id(&self.config.proc_root);
+        self.record.checkpoint.boot_id = node::boot_id(&self.config.node.proc_root);
         if !self.record.unsaved && self.record.saved.as_ref() == Some(&self.record.checkpoint) {
             return Ok(());
         }
-        let written = self.record.checkpoint.write(&self.config.state_dir, self.tree.mount());
+        let written = self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount());
         report.operations.add(Operation::Checkpoint, written.is_ok());
         self.record.unsaved = written.is_err();
         if written.is_ok() {
@@ -191,16 +191,22 @@ impl Pinner {
         })
     }
 
-    /// Remembers what the cgroups that are about to be written read now.
+    /// Remembers what the cgroups that are about to be written read now, and what will be narrowed below them.
     fn touch(&mut self, view: &View, steps: &[Step]) {
         let no_grants = Granted::default();
         let granted = match &self.mode {
             Mode::Enforcing { granted, .. } | Mode::SteppedBack { granted, .. } => granted,
             Mode::Observing { .. } => &no_grants,
         };
-        let touched = &mut self.record.checkpoint.touched;
+        let Checkpoint { touched, narrowed, .. } = &mut self.record.checkpoint;
         touched.retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
-        let written: BTreeSet<&Path> = steps.iter().filter_map(written).collect();
+        narrowed.retain(|path, was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode));
+        if view.hierarchy.version == Version::V1 {
+            for (path, cpus) in steps.iter().filter_map(write) {
+                nested::foresee(path, cpus, narrowed);
+            }
+        }
+        let written: BTreeSet<&Path> = steps.iter().filter_map(write).map(|(path, _)| path).collect();
         for pod in &view.pods {
             for cgroup in pod.cgroups.iter().filter(|cgroup| written.contains(&*cgroup.path)) {
                 let Some((_, inode)) = view.seen.get(&cgroup.path) else { continue };
@@ -275,7 +281,7 @@ impl Pinner {
         self.stray_looks -= 1;
         let is_settled = |path: &Path| view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > SETTLED);
         for cgroup in containers.filter(|cgroup| is_settled(&cgroup.path)) {
-            let moved = stranded::bring_back(&self.config.hierarchy, &cgroup.path);
+            let moved = stranded::bring_back(&self.config.node.hierarchy, &cgroup.path);
             if moved > 0 {
                 let path = cgroup.path.display();
                 tracing::warn!(%path, moved, "moved processes back into a cpuset that had lost its last CPU");
@@ -286,7 +292,7 @@ impl Pinner {
 
     /// Takes everything back, as `cpuwarden drain` wished.
     pub(super) fn drain(&mut self, view: &View, pods: &PodIndex, report: &mut Report) {
-        let kubelets = CpuManagerState::read(&self.config.cpu_manager_state).map(|state| state.exclusive());
+        let kubelets = CpuManagerState::read(&self.config.node.cpu_manager_state).map(|state| state.exclusive());
         let mut kubelets = kubelets.unwrap_or_default();
         kubelets.pods.extend(self.holders(pods));
         let checkpoint = &self.record.checkpoint;
@@ -303,11 +309,11 @@ impl Pinner {
             Decision { uid, namespace, pod, verdict: Verdict::Released }
         }));
         if drained.errors.is_empty()
-            && let Err(error) = Checkpoint::remove(&self.config.state_dir)
+            && let Err(error) = Checkpoint::remove(&self.config.node.state_dir)
         {
             tracing::error!(error = chain(&error), "the checkpoint stays");
         }
-        DrainWish::of(&self.config.state_dir).answer(&drained);
+        DrainWish::of(&self.config.node.state_dir).answer(&drained);
         self.record.clear();
     }
 }
@@ -418,10 +424,11 @@ fn effective(path: &Path, version: cgroupfs::Version) -> CpuSet {
 
 /// Says for whom nothing is enforced for a while.
 fn report_stepped_back(work: &Work, pods: &PodIndex, report: &mut Report) {
-    for (uid, cause) in &work.stepped_back {
-        let decision = decision(uid, pods, Verdict::SteppedBack(*cause));
+    for (uid, pause) in &work.stepped_back {
+        let (cause, minutes) = (pause.cause, pause.minutes());
+        let decision = decision(uid, pods, Verdict::SteppedBack { cause, minutes });
         let (namespace, pod) = (&decision.namespace, &decision.pod);
-        tracing::warn!(namespace, pod, %cause, "stepped back from a pod: its cpusets are left alone for a while");
+        tracing::warn!(namespace, pod, %cause, minutes, "stepped back from a pod: its cpusets are left alone for a while");
         report.decisions.push(decision);
     }
 }
@@ -451,9 +458,10 @@ fn uid_of(step: &Step) -> &Uid {
     }
 }
 
-fn written(step: &Step) -> Option<&Path> {
+/// The cgroup that a step writes, and the CPUs.
+fn write(step: &Step) -> Option<(&Path, &CpuSet)> {
     match step {
-        Step::Write { path, .. } => Some(path),
+        Step::Write { path, cpus, .. } => Some((path, cpus)),
         Step::Verify { .. } | Step::Release { .. } | Step::Grant { .. } => None,
     }
 }

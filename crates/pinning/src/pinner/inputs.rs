@@ -21,15 +21,15 @@ impl Pinner {
     pub(super) fn kubelet(&mut self, pods: &PodIndex, given: &CpuSet, now: Instant) -> (Kubelet, Option<String>) {
         if self.owners.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= OWNERS_EVERY) {
             let search = OwnerSearch {
-                proc_root: &self.config.proc_root,
-                kubelet_root: self.config.cpu_manager_state.parent().unwrap_or(Path::new("/")),
+                proc_root: &self.config.node.proc_root,
+                kubelet_root: self.config.node.cpu_manager_state.parent().unwrap_or(Path::new("/")),
                 namespaces: &self.config.owner_namespaces,
             };
             self.owners = Some((now, other_agents(&search, pods, &self.resources)));
         }
         let others = self.owners.as_ref().map(|(_, names)| names.join(", ")).filter(|names| !names.is_empty());
         let others = others.map(|names| format!("{names} places containers on this node too"));
-        let file = CpuManagerState::read(&self.config.cpu_manager_state);
+        let file = CpuManagerState::read(&self.config.node.cpu_manager_state);
         let mut own = file.as_ref().map(CpuManagerState::exclusive).unwrap_or_default();
         own.cpus = own.cpus.union(given);
         own.pods.extend(self.holders(pods));

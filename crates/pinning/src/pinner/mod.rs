@@ -35,23 +35,30 @@ const OWNERS_EVERY: Duration = Duration::from_secs(30);
 /// Passes after hotplug that look for processes outside their cpusets.
 const STRAY_LOOKS: u32 = 10;
 
-/// How to pin.
+/// Where the node's cgroups and files are.
 #[derive(Debug, Clone)]
-pub struct PinnerConfig {
-    /// Write, and not only plan.
-    pub enforce: bool,
+pub struct NodeConfig {
     /// The cgroup mounts.
     pub hierarchy: Hierarchy,
-    /// The kubelet's top cgroups below the mount; empty: looked for.
+    /// The kubelet's root cgroups below the mount; empty: looked for.
     pub kubepods: Vec<String>,
     /// The node's `/proc`.
     pub proc_root: PathBuf,
     /// The node's `/sys`.
     pub sys_root: PathBuf,
-    /// Checkpoint, lock and drain wish.
+    /// Checkpoint, lock and the request to drain.
     pub state_dir: PathBuf,
     /// The kubelet's `cpu_manager_state`.
     pub cpu_manager_state: PathBuf,
+}
+
+/// How to pin.
+#[derive(Debug, Clone)]
+pub struct PinnerConfig {
+    /// Write, and not only plan.
+    pub enforce: bool,
+    /// The places of the node.
+    pub node: NodeConfig,
     /// Namespaces whose pods may be agents that place containers.
     pub owner_namespaces: Vec<String>,
     /// Descriptors of cpuset files that it may keep open; beyond that, files are opened for each read.
@@ -94,15 +101,15 @@ impl Pinner {
         let pinner = Self::resume(config)?;
         if pinner.config.enforce {
             // Who starts an agent wants it to pin, whatever was drained before.
-            DrainWish::of(&pinner.config.state_dir).take_back();
+            DrainWish::of(&pinner.config.node.state_dir).take_back();
         }
         Ok(pinner)
     }
 
     /// A pinner in the place of one that panicked: a request to drain stays in force.
     pub(crate) fn resume(config: PinnerConfig) -> Result<Self> {
-        let machine = Machine::read(&config.sys_root)?;
-        let tree = PodTree::new(&config.hierarchy, config.kubepods.clone(), config.descriptors)?;
+        let machine = Machine::read(&config.node.sys_root)?;
+        let tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), config.descriptors)?;
         let record = Record::read(&config, tree.mount());
         Ok(Self {
             machine,
@@ -166,8 +173,8 @@ impl Pinner {
     /// A pass that cannot even look at the node. Where the operator wishes so, the lock is let go all the same, so that
     /// `cpuwarden drain` gives back itself what is written down.
     fn failed(&mut self, error: &Error) -> Report {
-        if self.mode.has_lock() && DrainWish::of(&self.config.state_dir).is_there() {
-            if let Err(error) = self.record.checkpoint.write(&self.config.state_dir, self.tree.mount()) {
+        if self.mode.has_lock() && DrainWish::of(&self.config.node.state_dir).is_there() {
+            if let Err(error) = self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount()) {
                 tracing::warn!(error = chain(&error), "the checkpoint stays as it was");
             }
             self.record.clear();
@@ -246,7 +253,7 @@ impl Pinner {
 
     /// Makes a state directory that was removed anew, so that whoever drains finds the lock taken and the checkpoint.
     fn renew_state(&mut self) {
-        let state_dir = &self.config.state_dir;
+        let state_dir = &self.config.node.state_dir;
         let Some(lock) = self.mode.lock().filter(|lock| !lock.is_of(state_dir)) else { return };
         // Where it cannot be made, the old lock and the checkpoint in memory stay.
         let Ok(renewed) = Lock::take(state_dir) else { return };
@@ -257,8 +264,8 @@ impl Pinner {
 
     /// Takes in hotplug and cgroups that came and went.
     fn refresh(&mut self, now: Instant) -> Result<()> {
-        if node::cpu_list(&self.config.sys_root, "online")? != *self.machine.topology.online() {
-            self.machine = Machine::read(&self.config.sys_root)?;
+        if node::cpu_list(&self.config.node.sys_root, "online")? != *self.machine.topology.online() {
+            self.machine = Machine::read(&self.config.node.sys_root)?;
             self.last = None;
             self.stray_looks = STRAY_LOOKS;
             tracing::info!(online = %self.machine.topology.online(), "CPUs came or went");
@@ -277,7 +284,7 @@ impl Pinner {
     fn drain_if_wished(&mut self, view: &View, pods: &PodIndex) -> Report {
         let mut report = Report::idle(String::new());
         let is_over = matches!(self.mode, Mode::Observing { why: Why::Drained, .. });
-        if self.config.enforce && !is_over && DrainWish::of(&self.config.state_dir).is_there() {
+        if self.config.enforce && !is_over && DrainWish::of(&self.config.node.state_dir).is_there() {
             if self.mode.has_lock() {
                 self.drain(view, pods, &mut report);
             }
@@ -307,7 +314,7 @@ impl Pinner {
     fn face(&mut self, mut obstacle: Option<Why>, now: Instant) {
         let mut mode = std::mem::take(&mut self.mode);
         if obstacle.is_none() && mode.lacks_lock() {
-            match Lock::take(&self.config.state_dir) {
+            match Lock::take(&self.config.node.state_dir) {
                 Ok(lock) => mode = Mode::Observing { why: Why::NotStarted, lock: Some(lock) },
                 Err(error) => obstacle = Some(Why::Obstacle(chain(&error))),
             }

@@ -37,7 +37,7 @@ pub(super) enum Found {
 impl Record {
     /// Reads the checkpoint of this boot, of cgroups below `mount`.
     pub(super) fn read(config: &PinnerConfig, mount: &Path) -> Self {
-        let (mut checkpoint, found) = match Checkpoint::of_this_boot(&config.state_dir, &config.proc_root) {
+        let (mut checkpoint, found) = match Checkpoint::of_this_boot(&config.node.state_dir, &config.node.proc_root) {
             Ok(Some(checkpoint)) => (checkpoint, Found::Known),
             Ok(None) => (Checkpoint::default(), Found::Missing),
             Err(error) => {

@@ -191,17 +191,23 @@ impl Pods {
         self.shared.exclusive.load_full()
     }
 
-    /// Asks the kubelet's `/configz` for its CPU manager policy from now on (needs `nodes/configz`).
+    /// Asks the kubelet's `/configz` for its CPU manager policy from now on (needs `nodes/configz`). `watch` is called
+    /// once where a task is started for that.
     ///
     /// # Errors
     /// As [`PodService::validate`].
-    pub fn ask_cpu_manager_policy(&self, config: &PodConfig, runtime: &Handle) -> Result<(), ConfigError> {
+    pub fn ask_cpu_manager_policy(
+        &self,
+        config: &PodConfig,
+        runtime: &Handle,
+        watch: impl FnOnce() -> Beat,
+    ) -> Result<(), ConfigError> {
         let kubelet = match (config.source, &config.readonly_url) {
             (PodSource::None, _) => return Ok(()),
             (PodSource::ReadOnly, Some(url)) => KubeletHttp::read_only(config, url)?,
             _ => KubeletHttp::secure(config)?,
         };
-        runtime.spawn(keep_policy(Arc::downgrade(&self.shared), kubelet, config.poll_interval));
+        runtime.spawn(keep_policy(Arc::downgrade(&self.shared), kubelet, config.poll_interval, watch()));
         Ok(())
     }
 

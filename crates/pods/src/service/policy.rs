@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::Shared;
 use super::schedule::jittered;
+use super::{Beat, Shared};
 use crate::source::chain;
 use crate::source::http::KubeletHttp;
 
@@ -15,9 +15,10 @@ use crate::source::http::KubeletHttp;
 const BELIEVED_FOR: u32 = 2;
 
 /// Asks until the service is gone.
-pub(super) async fn keep_policy(shared: Weak<Shared>, mut kubelet: KubeletHttp, interval: Duration) {
+pub(super) async fn keep_policy(shared: Weak<Shared>, mut kubelet: KubeletHttp, interval: Duration, beat: Beat) {
     let mut failures = 0_u32;
     loop {
+        beat(interval);
         match kubelet.cpu_manager_policy().await {
             Ok(policy) => {
                 let Some(shared) = shared.upgrade() else { return };

@@ -51,11 +51,11 @@ pub(super) fn list(scene: &Scene) -> Value {
 pub(super) fn options(scene: &Scene, kubelet: SocketAddr) -> Vec<String> {
     let config = scene.config(true);
     vec![
-        format!("--kubepods={}", config.kubepods[0]),
+        format!("--kubepods={}", config.node.kubepods[0]),
         "--pod-source=readonly".to_owned(),
         format!("--kubelet-readonly-url=http://{kubelet}"),
-        format!("--cpu-manager-state={}", config.cpu_manager_state.display()),
-        format!("--state-dir={}", config.state_dir.display()),
+        format!("--cpu-manager-state={}", config.node.cpu_manager_state.display()),
+        format!("--state-dir={}", config.node.state_dir.display()),
         "--share-floor=1".to_owned(),
     ]
 }

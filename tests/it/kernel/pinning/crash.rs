@@ -83,6 +83,6 @@ fn give_back(scene: &Scene) {
     let config = scene.drain_config();
     pinning::drain(&config, Duration::ZERO).unwrap();
     // A fresh node: nothing is known of these pods, and nobody has run on CPUs of its own.
-    std::fs::remove_dir_all(config.state_dir).unwrap();
+    std::fs::remove_dir_all(config.node.state_dir).unwrap();
     assert!((0..scene.pods.len()).all(|at| scene.effective(at) == online()), "{:?}", scene.all_effective());
 }

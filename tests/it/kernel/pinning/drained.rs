@@ -15,15 +15,15 @@ use super::scene::{Scene, Wish, all_classes, online};
 use crate::support::{Agent, Workload, eventually};
 
 fn drain(scene: &Scene, more: &[&str]) -> Output {
-    drain_in(scene, &scene.config(true).state_dir, more)
+    drain_in(scene, &scene.config(true).node.state_dir, more)
 }
 
 fn drain_in(scene: &Scene, state_dir: &Path, more: &[&str]) -> Output {
     let config = scene.config(true);
     let options = [
-        format!("--kubepods={}", config.kubepods[0]),
+        format!("--kubepods={}", config.node.kubepods[0]),
         "--pod-source=none".to_owned(),
-        format!("--cpu-manager-state={}", config.cpu_manager_state.display()),
+        format!("--cpu-manager-state={}", config.node.cpu_manager_state.display()),
         format!("--state-dir={}", state_dir.display()),
     ];
     command("drain", &options, more)
@@ -44,7 +44,7 @@ fn sealed(body: &str) -> String {
 
 /// Rewrites the checkpoint's keys of cgroups.
 fn rekey(scene: &Scene, change: impl Fn(&str, &mut Value) -> String) {
-    let path = scene.config(true).state_dir.join("pins.json");
+    let path = scene.config(true).node.state_dir.join("pins.json");
     let text = fs::read_to_string(&path).unwrap();
     let mut body: Value = serde_json::from_str(text.split_once('\n').unwrap().1).unwrap();
     let touched = std::mem::take(body["touched"].as_object_mut().unwrap());
@@ -123,7 +123,7 @@ fn a_drain_that_matches_no_cgroup_fails_and_deletes_nothing() {
     scene.pass(&mut scene.pinner(true));
     let confined = scene.bytes();
     rekey(&scene, |path, _| path.replace("cpuwarden-it", "elsewhere"));
-    let checkpoint = scene.config(true).state_dir.join("pins.json");
+    let checkpoint = scene.config(true).node.state_dir.join("pins.json");
     let text = fs::read_to_string(&checkpoint).unwrap();
     let told = error(&drain(&scene, &[]));
     assert!(told.contains("--cgroup-root") && told.contains("elsewhere"), "{told}");
@@ -151,15 +151,15 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
     let sys = scene.state.path().join("sys");
     symlink("/sys", &sys).unwrap();
     let mut config = scene.config(true);
-    config.sys_root = sys.clone();
+    config.node.sys_root = sys.clone();
     let mut pinner = pinning::Pinner::new(config).unwrap();
     scene.pass(&mut pinner);
     fs::remove_file(&sys).unwrap();
-    DrainWish::of(&scene.config(true).state_dir).say().unwrap();
+    DrainWish::of(&scene.config(true).node.state_dir).say().unwrap();
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert!(matches!(&report.standing, Standing::Observing(_)), "{report:?}");
     if scene.all_effective() != before {
-        assert!(pinning::Lock::take(&scene.config(true).state_dir).is_ok(), "the agent holds its lock");
+        assert!(pinning::Lock::take(&scene.config(true).node.state_dir).is_ok(), "the agent holds its lock");
         said(&drain(&scene, &[]));
     }
     assert_eq!(scene.all_effective(), before);
@@ -173,7 +173,7 @@ fn every_pod_can_be_released_without_any_state() {
     let scene = Scene::new(&all_classes());
     let before = scene.all_effective();
     scene.pass(&mut scene.pinner(true));
-    fs::remove_dir_all(scene.config(true).state_dir).unwrap();
+    fs::remove_dir_all(scene.config(true).node.state_dir).unwrap();
     let told = said(&drain(&scene, &[]));
     assert!(told.contains("--every-pod"), "{told}");
     assert_ne!(scene.all_effective(), before);
@@ -216,7 +216,7 @@ fn a_full_state_directory_does_not_keep_pods_off_cpus_that_became_free() {
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     assert_ne!(scene.effective(0), online());
-    let obstacle = scene.config(true).state_dir.join("pins.json.new");
+    let obstacle = scene.config(true).node.state_dir.join("pins.json.new");
     fs::create_dir(&obstacle).unwrap();
     scene.container(1).remove();
     scene.pods[1].1.remove();
@@ -241,7 +241,7 @@ fn a_state_directory_that_is_removed_beside_an_agent_is_made_anew() {
     let before = scene.all_effective();
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
-    let state_dir = scene.config(true).state_dir;
+    let state_dir = scene.config(true).node.state_dir;
     fs::remove_dir_all(&state_dir).unwrap();
     scene.pass(&mut pinner);
     assert!(pinning::Lock::take(&state_dir).is_err(), "the agent holds the new lock");

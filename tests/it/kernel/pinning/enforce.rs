@@ -87,7 +87,7 @@ fn without_its_checkpoint_running_pods_keep_what_their_cpusets_show() {
     for cgroup in [&container, &pod] {
         cgroup.write("cpuset", "cpuset.cpus", &cpus.to_string());
     }
-    fs::write(scene.config(true).state_dir.join("pins.json"), "torn").unwrap();
+    fs::write(scene.config(true).node.state_dir.join("pins.json"), "torn").unwrap();
     scene.pass(&mut scene.pinner(true));
     assert_eq!(scene.effective(2), cpus);
     assert!(scene.effective(0).is_disjoint(&cpus));
@@ -157,7 +157,7 @@ fn draining_gives_back_what_was_there() {
     let drained = drain();
     assert!(matches!(&drained, Outcome::Here(it) if it.written > 0 && it.errors.is_empty()), "{drained:?}");
     assert_eq!((scene.bytes(), scene.all_effective()), (before, effective_before));
-    assert_eq!(Checkpoint::read(&config.state_dir).unwrap(), None);
+    assert_eq!(Checkpoint::read(&config.node.state_dir).unwrap(), None);
     assert_eq!(drain(), Outcome::Nothing);
 }
 
@@ -182,7 +182,7 @@ fn draining_pods_that_run_gives_back_every_byte_that_the_kernel_takes() {
     let drained = pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
     assert!(matches!(&drained, Outcome::Here(it) if it.errors.is_empty()), "{drained:?}");
     assert_eq!(scene.all_effective(), effective_before);
-    let full = cgroupfs::node::cpu_list(&config.sys_root, "possible").unwrap().to_string();
+    let full = cgroupfs::node::cpu_list(&config.node.sys_root, "possible").unwrap().to_string();
     for (path, now) in scene.bytes() {
         let was = &before[&path];
         let stands_for_empty = was == "\n" && now.trim_end() == full && !takes_empty;

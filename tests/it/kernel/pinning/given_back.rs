@@ -20,7 +20,8 @@ fn what_the_kubelet_has_confined_is_not_ours_to_give_back() {
     let scene = Scene::new(&all_classes());
     let cpus = online().first().unwrap().to_string();
     scene.container(1).write("cpuset", "cpuset.cpus", &cpus);
-    fs::write(scene.config(true).cpu_manager_state, r#"{"policyName":"static","entries":{"u":{"c":"0"}}}"#).unwrap();
+    fs::write(scene.config(true).node.cpu_manager_state, r#"{"policyName":"static","entries":{"u":{"c":"0"}}}"#)
+        .unwrap();
     let before = scene.bytes();
     scene.pass(&mut scene.pinner(true));
     assert_eq!((drain(&scene), scene.bytes()), (Outcome::Nothing, before));
@@ -32,7 +33,7 @@ fn a_drain_gives_back_what_was_confined_before_the_checkpoint_was_lost() {
         let scene = Scene::new(&all_classes());
         let before = scene.all_effective();
         scene.pass(&mut scene.pinner(true));
-        lose(scene.config(true).state_dir.join("pins.json")).unwrap();
+        lose(scene.config(true).node.state_dir.join("pins.json")).unwrap();
         scene.pass(&mut scene.pinner(true));
         assert_ne!(scene.all_effective(), before);
         drain(&scene);
@@ -46,10 +47,10 @@ fn an_agent_that_may_not_write_any_more_gives_back_all_the_same_when_told() {
     let before = scene.all_effective();
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
-    fs::remove_file(scene.config(true).cpu_manager_state).unwrap();
+    fs::remove_file(scene.config(true).node.cpu_manager_state).unwrap();
     let report = scene.pass(&mut pinner);
     assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is not known")));
-    DrainWish::of(&scene.config(true).state_dir).say().unwrap();
+    DrainWish::of(&scene.config(true).node.state_dir).say().unwrap();
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("drained")));
     assert_eq!(scene.all_effective(), before);

@@ -10,6 +10,7 @@ mod enforce;
 mod events;
 mod given_back;
 mod hotplug;
+mod nested;
 mod observe;
 mod rival;
 mod scene;

@@ -39,7 +39,7 @@ fn observing_plans_and_opens_nothing_for_writing() {
         assert_eq!(report.operations.iter().count(), 0);
     }
     assert_eq!((writes(&mut watch), scene.bytes()), (0, before));
-    assert!(!scene.config(false).state_dir.exists());
+    assert!(!scene.config(false).node.state_dir.exists());
     // The watch does see what enforcing writes.
     scene.pass(&mut scene.pinner(true));
     assert!(writes(&mut watch) > 0);
@@ -49,7 +49,7 @@ fn observing_plans_and_opens_nothing_for_writing() {
 fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
     let scene = Scene::new(&all_classes());
     let (before, mut watch) = (scene.bytes(), watch(&scene));
-    let state = scene.config(true).cpu_manager_state;
+    let state = scene.config(true).node.cpu_manager_state;
     fs::write(&state, r#"{"policyName":"static","entries":{"u":{"c":"1"}}}"#).unwrap();
     let report = scene.pass(&mut scene.pinner(true));
     assert!(report.pins.is_empty());

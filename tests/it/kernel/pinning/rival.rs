@@ -63,7 +63,12 @@ fn a_pod_whose_cpusets_another_writer_keeps_rewriting_is_left_alone() {
     rewrite(&scene);
     let report = pass_after_a_rival(&scene, &mut pinner);
     assert_eq!((report.standing, report.stepped_back), (Standing::Enforcing, [(("pod", "rewritten"), 1)].into()));
-    assert!(report.decisions.iter().any(|decision| decision.verdict == Verdict::SteppedBack(Cause::Rewritten)));
+    assert!(
+        report
+            .decisions
+            .iter()
+            .any(|decision| decision.verdict == Verdict::SteppedBack { cause: Cause::Rewritten, minutes: 1 })
+    );
     let left = scene.bytes();
     rewrite(&scene);
     let _running = scene.container(0).spawn(&Workload::Spin { threads: 1 });

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kernel_text::CpuSet;
-use pinning::{Checkpoint, DrainConfig, Pinner, PinnerConfig, Report, Scope, Trace};
+use pinning::{Checkpoint, DrainConfig, NodeConfig, Pinner, PinnerConfig, Report, Scope, Trace};
 use placement::{Class, Holding, Profiles, Settings, Step, Uid};
 use pods::PodIndex;
 use pods::model::{Container, Phase, Pod, Resources};
@@ -79,10 +79,7 @@ impl Scene {
     }
 
     pub(super) fn drain_config(&self) -> DrainConfig {
-        let PinnerConfig { hierarchy, kubepods, proc_root, sys_root, state_dir, cpu_manager_state, .. } =
-            self.config(true);
-        let scope = Scope::Touched;
-        DrainConfig { hierarchy, kubepods, proc_root, sys_root, state_dir, cpu_manager_state, scope }
+        DrainConfig { node: self.config(true).node, scope: Scope::Touched }
     }
 
     pub(super) fn pinner(&self, enforce: bool) -> Pinner {
@@ -128,7 +125,7 @@ struct Granted(BTreeMap<Uid, Holding>);
 impl Granted {
     fn before(scene: &Scene) -> Self {
         // No checkpoint, or one that a test has torn: nothing is known to be granted.
-        let checkpoint = Checkpoint::read(&scene.config(true).state_dir).ok().flatten();
+        let checkpoint = Checkpoint::read(&scene.config(true).node.state_dir).ok().flatten();
         Self(checkpoint.map(|checkpoint| checkpoint.committed.to_current().held).unwrap_or_default())
     }
 
@@ -165,12 +162,14 @@ pub(super) fn effective(cgroup: &Cgroup) -> CpuSet {
 pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConfig {
     PinnerConfig {
         enforce,
-        hierarchy: cgroupfs::Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap(),
-        kubepods: vec![kubepods.to_str().unwrap().to_owned()],
-        proc_root: "/proc".into(),
-        sys_root: "/sys".into(),
-        state_dir: state.join("state"),
-        cpu_manager_state: state.join("cpu_manager_state"),
+        node: NodeConfig {
+            hierarchy: cgroupfs::Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap(),
+            kubepods: vec![kubepods.to_str().unwrap().to_owned()],
+            proc_root: "/proc".into(),
+            sys_root: "/sys".into(),
+            state_dir: state.join("state"),
+            cpu_manager_state: state.join("cpu_manager_state"),
+        },
         owner_namespaces: vec!["kube-system".to_owned()],
         descriptors: 1000,
         reserved: CpuSet::new(),

@@ -1,0 +1,250 @@
+//! Cpusets below a v1 container that its application, or a runtime that is not known here, has made. The kernel refuses a
+//! container smaller than what is below it (EBUSY), and nothing below grows with it. What has to be narrowed is
+//! remembered, so that it gets back what its application chose.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cgroupfs::{control, cpuset};
+use kernel_text::CpuSet;
+use serde::{Deserialize, Serialize};
+
+/// Nested cgroups of a container that are read, written and remembered. A container in which more have CPUs of their own
+/// cannot be narrowed: that is its pod's error.
+const KEPT: usize = 256;
+
+/// A nested cpuset that was narrowed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Narrowed {
+    /// With the path it is the cgroup's identity.
+    pub inode: u64,
+    /// `cpuset.cpus` as its application chose it.
+    pub chosen: String,
+    /// `cpuset.cpus` as written here. One that reads otherwise has been set again by its application.
+    pub written: String,
+}
+
+/// Nested cpusets that were narrowed, by path.
+pub(crate) type NarrowedCpusets = BTreeMap<PathBuf, Narrowed>;
+
+/// A nested cpuset, and what it is to be.
+#[derive(Debug)]
+struct Fit {
+    path: PathBuf,
+    inode: u64,
+    now: CpuSet,
+    /// What its application chose, where that is not what it has.
+    chosen: Option<CpuSet>,
+    goal: CpuSet,
+}
+
+/// What is below a container, parents before children.
+#[derive(Debug, Default)]
+struct Fits {
+    all: Vec<Fit>,
+    /// There are more with CPUs of their own than are looked into.
+    is_cut: bool,
+}
+
+/// Remembers what a write of these CPUs into the container will narrow, before it is done.
+pub(crate) fn foresee(container: &Path, cpus: &CpuSet, narrowed: &mut NarrowedCpusets) {
+    let Ok(before) = configured(container) else { return };
+    if !before.is_subset(cpus) {
+        let fits = Fits::find(container, &before, cpus, narrowed);
+        fits.all.iter().filter(|_| !fits.is_cut).for_each(|fit| fit.remember(narrowed));
+    }
+}
+
+/// Takes what is below a container within `cpus`, and returns how many cpusets were written: none where there are more
+/// than are looked into. What cannot be written shows when the container itself is.
+pub(crate) fn narrow(container: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &mut NarrowedCpusets) -> usize {
+    let fits = Fits::find(container, before, cpus, narrowed);
+    if fits.is_cut { 0 } else { fits.apply(narrowed) }
+}
+
+/// Lets what is below a container grow with it.
+pub(crate) fn follow(container: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &mut NarrowedCpusets) {
+    Fits::find(container, before, cpus, narrowed).apply(narrowed);
+}
+
+/// Gives back what applications chose, as far as the cgroups above have it, and returns how many got it back.
+pub(crate) fn give_back(narrowed: &NarrowedCpusets) -> usize {
+    let give_back_one = |(path, was): (&PathBuf, &Narrowed)| {
+        let now = configured(path).ok().filter(|now| was.is_as_written(path, now))?;
+        let above = configured(path.parent()?).ok()?;
+        let goal = Some(was.chosen.parse::<CpuSet>().ok()?.intersection(&above)).filter(|goal| !goal.is_empty())?;
+        write(path, &now.union(&goal)).ok()?;
+        // Those that followed it follow it back.
+        Fits::find(path, &now, &goal, narrowed).apply(&mut NarrowedCpusets::new());
+        (goal != now).then(|| write(path, &goal).ok())?
+    };
+    narrowed.iter().filter_map(give_back_one).count()
+}
+
+impl Narrowed {
+    fn is_as_written(&self, path: &Path, now: &CpuSet) -> bool {
+        self.written == now.to_string() && cgroupfs::inode(path).is_ok_and(|inode| inode == self.inode)
+    }
+}
+
+impl Fit {
+    fn remember(&self, narrowed: &mut NarrowedCpusets) {
+        match self.chosen.as_ref().filter(|chosen| **chosen != self.goal) {
+            Some(chosen) => {
+                let (chosen, written) = (chosen.to_string(), self.goal.to_string());
+                narrowed.insert(self.path.clone(), Narrowed { inode: self.inode, chosen, written });
+            }
+            None => drop(narrowed.remove(&self.path)),
+        }
+    }
+}
+
+impl Fits {
+    /// What is below a container that goes from `before` to `cpus`.
+    fn find(container: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &NarrowedCpusets) -> Self {
+        let mut fits = Self::default();
+        fits.add_children(container, before, cpus, narrowed);
+        let mut next = 0;
+        while let Some(Fit { path, now, goal, .. }) = fits.all.get(next).filter(|_| !fits.is_cut) {
+            let (path, now, goal) = (path.clone(), now.clone(), goal.clone());
+            fits.add_children(&path, &now, &goal, narrowed);
+            next += 1;
+        }
+        fits
+    }
+
+    fn add_children(&mut self, parent: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &NarrowedCpusets) {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        let children = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for path in children.map(|entry| entry.path()).take(KEPT + 1) {
+            // One without CPUs of its own keeps nobody, and so nothing below it does.
+            let Some(now) = configured(&path).ok().filter(|now| !now.is_empty()) else { continue };
+            let Ok(inode) = cgroupfs::inode(&path) else { continue };
+            if self.all.len() == KEPT {
+                self.is_cut = true;
+                return;
+            }
+            let known = narrowed.get(&path).filter(|was| was.inode == inode && was.written == now.to_string());
+            let chosen =
+                known.and_then(|was| was.chosen.parse().ok()).or_else(|| (now != *before).then(|| now.clone()));
+            let goal = fitted(chosen.as_ref(), cpus);
+            self.all.push(Fit { path, inode, now, chosen, goal });
+        }
+    }
+
+    /// Writes what differs, and returns how many were written: parents first what they have and are to have, then
+    /// children first what they are to have.
+    fn apply(&self, narrowed: &mut NarrowedCpusets) -> usize {
+        let grown = self.all.iter().filter(|fit| !fit.goal.is_subset(&fit.now));
+        let grown = grown.filter(|fit| write(&fit.path, &fit.now.union(&fit.goal)).is_ok()).count();
+        let mut shrunk = 0;
+        for fit in self.all.iter().rev() {
+            if !fit.now.is_subset(&fit.goal) {
+                if write(&fit.path, &fit.goal).is_err() {
+                    continue;
+                }
+                shrunk += 1;
+            }
+            fit.remember(narrowed);
+        }
+        grown + shrunk
+    }
+}
+
+/// CPUs for a nested cpuset below one that has `above`: what its application chose, as far as that is there. One that
+/// chose nothing has all that its parent has.
+fn fitted(chosen: Option<&CpuSet>, above: &CpuSet) -> CpuSet {
+    let rest = chosen.map(|chosen| chosen.intersection(above)).filter(|rest| !rest.is_empty());
+    rest.unwrap_or_else(|| above.clone())
+}
+
+/// `cpuset.cpus` alone; empty where there is none.
+pub(crate) fn configured(path: &Path) -> cgroupfs::Result<CpuSet> {
+    cpuset::configured(path).map(Option::unwrap_or_default)
+}
+
+fn write(path: &Path, cpus: &CpuSet) -> cgroupfs::Result<()> {
+    control::write(&path.join(cpuset::CPUS), &cpus.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A container of plain files with `0-7`, and cpusets below it. All lists have three characters: unlike a cgroup's, a
+    /// plain file keeps the end of what is longer.
+    fn container(nested: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, cpus) in [("", "0-7")].iter().chain(nested) {
+            let path = directory.path().join(path);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join(cpuset::CPUS), cpus).unwrap();
+        }
+        directory
+    }
+
+    fn set(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    fn read(container: &tempfile::TempDir, nested: &[&str]) -> Vec<String> {
+        nested.iter().map(|path| configured(&container.path().join(path)).unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn what_was_narrowed_grows_back_to_what_was_chosen() {
+        let container = container(&[("all", "0-7"), ("some", "0-3"), ("some/deep", "0-1"), ("other", "6-7")]);
+        let nested = ["all", "some", "some/deep", "other"];
+        let mut narrowed = NarrowedCpusets::new();
+        foresee(container.path(), &set("2-5"), &mut narrowed);
+        assert_eq!(narrowed.len(), 3, "{narrowed:?}");
+        assert!(narrow(container.path(), &set("0-7"), &set("2-5"), &mut narrowed) >= 4);
+        assert_eq!(read(&container, &nested), ["2-5", "2-3", "2-3", "2-5"]);
+        follow(container.path(), &set("2-5"), &set("2-7"), &mut narrowed);
+        assert_eq!(read(&container, &nested), ["2-7", "2-3", "2-3", "6-7"]);
+        follow(container.path(), &set("2-7"), &set("0-7"), &mut narrowed);
+        assert_eq!(read(&container, &nested), ["0-7", "0-3", "0-1", "6-7"]);
+        assert!(narrowed.is_empty(), "{narrowed:?}");
+    }
+
+    #[test]
+    fn what_an_application_has_set_again_stays() {
+        let container = container(&[("app", "0-1")]);
+        let mut narrowed = NarrowedCpusets::new();
+        narrow(container.path(), &set("0-7"), &set("2-7"), &mut narrowed);
+        assert_eq!(read(&container, &["app"]), ["2-7"]);
+        fs::write(container.path().join("app/cpuset.cpus"), "4-5").unwrap();
+        assert_eq!(give_back(&narrowed), 0);
+        follow(container.path(), &set("2-7"), &set("0-7"), &mut narrowed);
+        assert_eq!((read(&container, &["app"]), narrowed.len()), (vec!["4-5".to_owned()], 0));
+    }
+
+    #[test]
+    fn what_a_container_that_grew_without_it_had_is_given_back() {
+        let container = container(&[("app", "0-1"), ("app/deep", "0-1")]);
+        let mut narrowed = NarrowedCpusets::new();
+        narrow(container.path(), &set("0-7"), &set("2-7"), &mut narrowed);
+        assert_eq!(read(&container, &["app", "app/deep"]), ["2-7", "2-7"]);
+        assert_eq!(
+            (give_back(&narrowed), read(&container, &["app", "app/deep"])),
+            (1, vec!["0-1".into(), "0-1".into()])
+        );
+        assert_eq!(give_back(&narrowed), 0);
+    }
+
+    #[test]
+    fn more_than_are_looked_into_are_not_narrowed_by_half() {
+        let names: Vec<String> = (0..=KEPT).map(|n| format!("a{n}")).collect();
+        let nested: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "0-1")).collect();
+        let mut narrowed = NarrowedCpusets::new();
+        let mut narrow = |nested| {
+            let container = container(nested);
+            let written = narrow(container.path(), &set("0-7"), &set("2-7"), &mut narrowed);
+            (written, narrowed.len())
+        };
+        assert_eq!(narrow(&nested), (0, 0));
+        assert_eq!(narrow(&nested[1..]).1, KEPT);
+    }
+}
