@@ -125,6 +125,16 @@ fn help_groups_the_flags_and_tells_the_exit_codes() {
 }
 
 #[test]
+fn a_certificate_is_copied_where_there_is_one_and_a_key_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let absent = cpuwarden(&["copy-certificate", &path("kubelet.crt"), &path("copy")], &[]);
+    assert!(absent.status.success() && !place.path().join("copy").exists(), "the agent starts all the same");
+    fs::write(path("kubelet.crt"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    assert_refused(&["copy-certificate", &path("kubelet.crt"), &path("copy")], 64, &["kubelet.crt", "private key"]);
+}
+
+#[test]
 fn a_reader_that_has_left_is_no_error() {
     for args in [&["topology"][..], &["check-config", "--pod-source=none"], &["reference", "metrics"]] {
         let (reader, writer) = rustix::pipe::pipe().unwrap();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fixtures::{Recording, recording};
-use crate::support::binary;
+use crate::support::{Agent, binary, eventually};
 
 /// A recorded node and a kubelet that answers as its own did.
 struct Node {
@@ -124,6 +124,20 @@ fn what_is_optional_and_missing_comes_with_its_remedy_and_exit_code_1() {
     // The recording has processes, without their threads.
     report.assert("processes", "lacking", &["hostPID", "--proc-root"]);
     report.assert("cpuset-owners", "lacking", &["CPU manager policy static, 4 containers on exclusive CPUs"]);
+}
+
+#[test]
+fn without_the_trace_the_doctor_and_the_log_say_nothing_of_ebpf() {
+    let node = Node::new(&STATIC_POLICY);
+    let report = Report::of(&[&node.options()[..], &["--sched-trace=off".to_owned()]].concat());
+    for check in ["btf", "capabilities", "waits"] {
+        let found = report.json["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
+        assert_eq!(found, None);
+    }
+    let agent = Agent::start(&[&node.options()[..], &["--sched-trace=off".to_owned()]].concat());
+    eventually("a sample", || agent.get("/readyz").0 == 200);
+    let log = agent.log().to_lowercase();
+    assert!(!["bpf", "btf", "perfmon"].iter().any(|word| log.contains(word)), "{log}");
 }
 
 #[test]

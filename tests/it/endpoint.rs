@@ -198,6 +198,18 @@ fn what_cannot_be_secure_is_refused_at_the_start() {
 }
 
 #[test]
+fn every_path_of_the_readme_is_served() {
+    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--cadvisor-metrics"]);
+    let readme = include_str!("../../README.md");
+    let paths: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("| `/")?.split('`').next()).collect();
+    let served: Vec<&&str> = paths.iter().filter(|path| !path.contains("proc") && !path.contains("sys")).collect();
+    assert!(served.len() == 5, "{served:?}");
+    for path in served {
+        assert_ne!(agent.get(&format!("/{path}")).0, 404, "{path}");
+    }
+}
+
+#[test]
 fn cadvisors_names_are_served_only_where_they_are_asked_for() {
     let agent = Agent::start(&["--pod-source=none"]);
     assert_eq!(agent.get("/metrics/cadvisor").0, 404);

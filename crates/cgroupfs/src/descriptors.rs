@@ -1,4 +1,4 @@
-//! The limit of open files.
+//! Open files of this process, and their limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -19,4 +19,22 @@ pub fn raise_descriptor_limit() -> DescriptorLimit {
         return DescriptorLimit { soft: limit.maximum.unwrap_or(u64::MAX) };
     }
     DescriptorLimit { soft: limit.current.unwrap_or(u64::MAX) }
+}
+
+/// Descriptors of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Open now; `None` where `/proc/self/fd` cannot be read.
+    pub open: Option<u64>,
+    /// The limit in force; `None` where there is none.
+    pub limit: Option<u64>,
+}
+
+/// Counts the open descriptors.
+#[must_use]
+pub fn open_descriptors() -> Descriptors {
+    // The directory's size is their number since Linux 6.2, and 0 before.
+    let size = std::fs::metadata("/proc/self/fd").map(|found| found.len()).ok().filter(|&size| size > 0);
+    let listed = || Some(std::fs::read_dir("/proc/self/fd").ok()?.count() as u64);
+    Descriptors { open: size.or_else(listed), limit: getrlimit(Resource::Nofile).current }
 }

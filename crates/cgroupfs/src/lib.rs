@@ -15,7 +15,7 @@ mod tasks;
 mod walk;
 mod watch;
 
-pub use descriptors::{DescriptorLimit, raise_descriptor_limit};
+pub use descriptors::{DescriptorLimit, Descriptors, open_descriptors, raise_descriptor_limit};
 pub use error::{Error, Result, is_vanished};
 pub use hierarchy::{Hierarchy, Version};
 pub use kept::KeptFile;

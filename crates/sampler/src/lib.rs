@@ -12,6 +12,7 @@ mod files;
 mod governor;
 pub mod labels;
 mod naming;
+mod own_process;
 mod plan;
 mod probe;
 mod publish;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use cgroupfs::{Hierarchy, KeptFile, node};
 use kernel_text::{CpuPressure, CpuSet, WeightRule, parse_u64};
 
+use crate::own_process::OwnProcess;
 use crate::snapshot::{CpuPlace, FeatureState, KernelInfo, NodeRow, SamplerRow};
 
 /// Nanoseconds of one tick of `/proc/stat` (`USER_HZ` is 100).
@@ -16,10 +17,9 @@ pub(crate) struct NodeProbe {
     sys_root: PathBuf,
     stat: Option<KeptFile>,
     pressure: Option<KeptFile>,
-    statm: Option<KeptFile>,
     /// The most that the kernel has shown: it lets steal step back where a hypervisor corrects itself.
     steal_ns: u64,
-    page_bytes: u64,
+    process: OwnProcess,
     pub(crate) kernel: KernelInfo,
     row: NodeRow,
 }
@@ -41,9 +41,8 @@ impl NodeProbe {
             sys_root: sys_root.to_owned(),
             stat: None,
             pressure: None,
-            statm: None,
             steal_ns: 0,
-            page_bytes: rustix::param::page_size() as u64,
+            process: OwnProcess::new(),
             kernel,
             row: NodeRow::default(),
         };
@@ -60,7 +59,7 @@ impl NodeProbe {
             }
         };
         open(&mut self.stat, &self.proc_root, "stat");
-        open(&mut self.statm, Path::new("/proc/self"), "statm");
+        self.process.open_missing();
         if self.pressure.is_none() {
             let psi = node::psi(&self.proc_root);
             self.kernel.psi = psi.as_str();
@@ -70,8 +69,14 @@ impl NodeProbe {
         }
     }
 
+    /// Reads again what changes seldom.
+    pub(crate) fn read_slow(&mut self) {
+        self.read_topology();
+        self.process.count_descriptors();
+    }
+
     /// Reads CPUs and their places again; they change with hotplug. Where a list cannot be read, all is as it was.
-    pub(crate) fn read_topology(&mut self) {
+    fn read_topology(&mut self) {
         let Ok(lists) = self.cpu_lists() else { return };
         let online = lists.iter().find(|(state, _)| *state == "online");
         let places = online.map(|(_, online)| node::cpu_places(&self.sys_root, online)).unwrap_or_default();
@@ -108,11 +113,7 @@ impl NodeProbe {
 
     /// Writes what this process has cost into `into`.
     pub(crate) fn publish_own_cost(&self, into: &mut SamplerRow, buffer: &mut Vec<u8>) {
-        into.process_cpu_ns = Some(node::own_cpu_ns());
-        into.process_resident_bytes = read(self.statm.as_ref(), buffer, |text| {
-            let pages = parse_u64("statm", text.split(|&byte| byte == b' ').nth(1)?).ok()?;
-            Some(pages * self.page_bytes)
-        });
+        into.process = self.process.read(buffer);
     }
 }
 

@@ -250,7 +250,7 @@ impl Sampler {
         if due || self.tree.must_walk() {
             self.tree.walk(&mut self.errors);
             self.walked = Some(now);
-            self.probe.read_topology();
+            self.probe.read_slow();
             self.settle();
         }
         self.rename(now);

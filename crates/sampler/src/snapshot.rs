@@ -359,8 +359,23 @@ pub struct SamplerRow {
     pub task_scan_ns: Option<u64>,
     /// Threads that were read since the start.
     pub task_scan_threads: Option<u64>,
-    /// CPU time of the agent's own process, user and system, nanoseconds.
-    pub process_cpu_ns: Option<u64>,
-    /// Resident memory of the agent's own process, bytes.
-    pub process_resident_bytes: Option<u64>,
+    /// What the agent's own process uses.
+    pub process: ProcessRow,
+}
+
+/// What the agent's own process uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ProcessRow {
+    /// CPU time, user and system, nanoseconds.
+    pub cpu_ns: Option<u64>,
+    /// Resident memory, bytes.
+    pub resident_bytes: Option<u64>,
+    /// Virtual memory, bytes.
+    pub virtual_bytes: Option<u64>,
+    /// Open file descriptors, at the last walk.
+    pub open_fds: Option<u64>,
+    /// Limit of open file descriptors.
+    pub max_fds: Option<u64>,
+    /// Start of the process, seconds since the epoch.
+    pub start_time_seconds: Option<f64>,
 }

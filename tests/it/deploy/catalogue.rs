@@ -6,12 +6,23 @@ use metrics::catalogue;
 
 use super::read;
 
+/// What every client library calls so.
+const PROCESS: [&str; 6] = [
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_virtual_memory_bytes",
+];
+
 /// The names in an expression that begin with the product's, those of recording rules included (`pod:cpuwarden_…`), each
 /// as often as it is there.
 pub(super) fn names_in(expression: &str) -> Vec<&str> {
     let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == ':';
     let words = expression.split(|char| !is_part(char));
-    words.filter(|word| word.starts_with("cpuwarden_") || word.contains(":cpuwarden_")).collect()
+    let is_ours = |word: &&str| word.starts_with("cpuwarden_") || word.contains(":cpuwarden_");
+    words.filter(|word| is_ours(word) || PROCESS.contains(word)).collect()
 }
 
 /// Panics, with the place, at a metric that neither the agent nor a recording rule has.
@@ -44,6 +55,15 @@ fn every_metric_is_in_a_panel_a_rule_or_the_list_of_those_only_for_queries() {
 fn recorded() -> BTreeSet<String> {
     let text = read("rules/recording.yaml");
     text.lines().filter_map(|line| Some(line.trim().strip_prefix("- record: ")?.to_owned())).collect()
+}
+
+#[test]
+fn the_agents_process_is_reported_as_by_every_client_library() {
+    let own: Vec<&str> =
+        catalogue::all().map(|(_, metric)| metric.name).filter(|name| name.contains("process_")).collect();
+    let mut sorted = own.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, PROCESS);
 }
 
 #[test]

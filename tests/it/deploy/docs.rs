@@ -34,6 +34,15 @@ fn every_link_leads_somewhere() {
     }
 }
 
+#[test]
+fn every_page_is_in_the_index() {
+    let index = read("docs/README.md");
+    for entry in std::fs::read_dir(deploy("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(name == "README.md" || index.contains(&format!("]({name})")), "{name} is not in docs/README.md");
+    }
+}
+
 /// A page's headings as a link names them.
 fn sections(text: &str) -> impl Iterator<Item = String> {
     let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches(['#', ' ']));

@@ -160,10 +160,19 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     .read(|snapshot, out| out.seconds(snapshot.sampler.task_scan_ns)),
     counter("cpuwarden_task_scan_threads_total", &[], "Threads of containers that were read.")
         .read(|snapshot, out| out.count(snapshot.sampler.task_scan_threads)),
-    counter("cpuwarden_process_cpu_seconds_total", &[], "CPU time of the agent's own process, user and system.")
-        .read(|snapshot, out| out.seconds(snapshot.sampler.process_cpu_ns)),
-    gauge("cpuwarden_process_resident_memory_bytes", &[], "Resident memory of the agent's own process.")
-        .read(|snapshot, out| out.count(snapshot.sampler.process_resident_bytes)),
+    // Under the names that every client library has.
+    counter("process_cpu_seconds_total", &[], "CPU time of the agent's own process, user and system.")
+        .read(|snapshot, out| out.seconds(snapshot.sampler.process.cpu_ns)),
+    gauge("process_resident_memory_bytes", &[], "Resident memory of the agent's own process.")
+        .read(|snapshot, out| out.count(snapshot.sampler.process.resident_bytes)),
+    gauge("process_virtual_memory_bytes", &[], "Virtual memory of the agent's own process.")
+        .read(|snapshot, out| out.count(snapshot.sampler.process.virtual_bytes)),
+    gauge("process_open_fds", &[], "Open file descriptors of the agent's own process, counted every half a minute.")
+        .read(|snapshot, out| out.count(snapshot.sampler.process.open_fds)),
+    gauge("process_max_fds", &[], "Limit of open file descriptors of the agent's own process.")
+        .read(|snapshot, out| out.count(snapshot.sampler.process.max_fds)),
+    gauge("process_start_time_seconds", &[], "Start of the agent's own process since the Unix epoch.")
+        .read(|snapshot, out| out.number(snapshot.sampler.process.start_time_seconds)),
 ];
 
 fn unix_seconds(time: SystemTime) -> Option<f64> {

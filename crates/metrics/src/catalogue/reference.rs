@@ -25,6 +25,10 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
     ("cpuwarden_pod_cfs_periods_total", "the pod's active periods, for the share of them that is throttled"),
     ("cpuwarden_pod_throttled_window_ratio", "as the heat map of containers, for the pod's own quota"),
     ("cpuwarden_sched_trace_evicted_histories_total", "why waits are unattributed"),
+    ("process_max_fds", "whether open file descriptors reach their limit"),
+    ("process_open_fds", "leaks of file descriptors"),
+    ("process_start_time_seconds", "when the agent was restarted: changes(process_start_time_seconds[1h])"),
+    ("process_virtual_memory_bytes", "as in every exporter; the resident memory is what counts"),
 ];
 
 /// The reference of all metrics: a section a scope, a table row a metric.

@@ -45,6 +45,8 @@ fn names_keep_the_rules_of_prometheus() {
             Scope::Container => "cpuwarden_container_",
             Scope::Pod => "cpuwarden_pod_",
             Scope::Interference => "cpuwarden_interference_",
+            // Named as in every client library.
+            Scope::Node if name.starts_with("process_") => "process_",
             Scope::Node | Scope::Agent => "cpuwarden_",
         };
         assert!(name.starts_with(prefix), "{name}");

@@ -9,7 +9,7 @@ use metrics::{AdviceRow, AgentMetrics, Build};
 use sampler::labels;
 use sampler::snapshot::{
     CfsTotals, ContainerIdentity, ContainerRow, CpuPlace, CpuWeight, CpusetRow, FeatureState, KernelInfo, NodeRow,
-    NodeSnapshot, PodIdentity, PodRow, SamplerRow, WINDOW_BUCKETS, WeightRule, WindowHistogram,
+    NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow, WINDOW_BUCKETS, WeightRule, WindowHistogram,
 };
 use sampler::waits::{ContainerWaits, Histogram, InterferenceRow, Losses, Mode, NodeWaits, SmtShares, TraceRow};
 
@@ -78,8 +78,14 @@ pub(crate) fn node(containers: usize) -> NodeSnapshot {
             unkept_cgroups: 0,
             task_scan_ns: Some(1_500_000),
             task_scan_threads: Some(42),
-            process_cpu_ns: Some(12_340_000_000),
-            process_resident_bytes: Some(12_582_912),
+            process: ProcessRow {
+                cpu_ns: Some(12_340_000_000),
+                resident_bytes: Some(12_582_912),
+                virtual_bytes: Some(1_258_291_200),
+                open_fds: Some(512),
+                max_fds: Some(1_048_576),
+                start_time_seconds: Some(1_700_000_000.25),
+            },
         },
     }
 }
