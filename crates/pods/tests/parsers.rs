@@ -54,7 +54,7 @@ fn paths_of_cgroups_read_back_as_written() {
         let Ok(text) = std::str::from_utf8(text) else { return };
         let Some(parsed) = within(4096 + 16 * text.len(), || path::parse(text)) else { return };
         let written = CgroupPath::to_string(&parsed);
-        assert_eq!(path::parse(&written).as_ref(), Some(&parsed), "{text:?} is written as {written:?}");
+        assert_eq!(written, text);
     });
 }
 
