@@ -26,6 +26,8 @@ pub enum TreeEvent {
     Populated(PathBuf),
     /// Somebody wrote to a `cpu.*` file of this cgroup: quota, period, weight or shares.
     Set(PathBuf),
+    /// Somebody moved a process or a thread into this cgroup.
+    Attached(PathBuf),
     /// The kernel's queue overflowed: events are lost, walk the tree.
     Overflow,
 }
@@ -160,8 +162,11 @@ fn translate(
     }
     let name = name?;
     if !mask.contains(EventMask::ISDIR) {
-        let is_set = mask.contains(EventMask::MODIFY) && name.as_encoded_bytes().starts_with(b"cpu.");
-        return is_set.then(|| TreeEvent::Set(directory.clone()));
+        return match name.as_encoded_bytes() {
+            _ if !mask.contains(EventMask::MODIFY) => None,
+            b"cgroup.procs" | b"tasks" => Some(TreeEvent::Attached(directory.clone())),
+            name => name.starts_with(b"cpu.").then(|| TreeEvent::Set(directory.clone())),
+        };
     }
     let path = directory.join(name);
     if mask.intersects(EventMask::CREATE | EventMask::MOVED_TO) {
@@ -219,15 +224,16 @@ mod tests {
     }
 
     #[test]
-    fn a_write_to_a_setting_names_the_cgroup_and_other_files_are_silent() {
+    fn a_write_to_a_setting_or_of_a_process_names_the_cgroup_and_other_files_are_silent() {
         let root = tempfile::tempdir().unwrap();
-        let files = ["cpu.max", "cgroup.procs", "cpuset.cpus"].map(|name| root.path().join(name));
+        let files = ["cpu.max", "cpuset.cpus", "cgroup.procs", "tasks"].map(|name| root.path().join(name));
         files.iter().for_each(|file| fs::write(file, "").unwrap());
         let mut watch = TreeWatch::new().unwrap();
         watch.watch_leaf(root.path()).unwrap();
         files.iter().for_each(|file| fs::write(file, "1").unwrap());
         let mut events = events(&mut watch);
         events.dedup();
-        assert_eq!(events, [TreeEvent::Set(root.path().to_owned())]);
+        let path = || root.path().to_owned();
+        assert_eq!(events, [TreeEvent::Set(path()), TreeEvent::Attached(path())]);
     }
 }

@@ -113,7 +113,7 @@ impl PodTree {
         for event in events {
             match event {
                 TreeEvent::Overflow => self.overflowed = true,
-                TreeEvent::Populated(_) | TreeEvent::Set(_) => {}
+                TreeEvent::Populated(_) | TreeEvent::Set(_) | TreeEvent::Attached(_) => {}
                 TreeEvent::Removed(path) => self.removed(&path),
                 TreeEvent::Appeared(path) => self.appeared(&path, now),
             }

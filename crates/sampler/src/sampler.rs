@@ -234,6 +234,9 @@ impl Sampler {
                 self.read_twice(id);
             }
         }
+        for id in std::mem::take(&mut self.tree.attached) {
+            self.watch_exit(id);
+        }
     }
 
     /// One tick at `now`.

@@ -37,6 +37,8 @@ pub(crate) struct Tree {
     pub(crate) removed: Vec<(CgroupId, Cgroup)>,
     /// Filled or emptied since the last look (v2).
     pub(crate) populated: Vec<CgroupId>,
+    /// Processes were moved into these since the last look.
+    pub(crate) attached: Vec<CgroupId>,
     overflowed: bool,
     /// A top has appeared beside one that is known.
     top_appeared: bool,
@@ -66,6 +68,7 @@ impl Tree {
             added: Vec::new(),
             removed: Vec::new(),
             populated: Vec::new(),
+            attached: Vec::new(),
             overflowed: false,
             top_appeared: false,
             walk: 0,
@@ -130,6 +133,7 @@ impl Tree {
         match event {
             TreeEvent::Overflow => self.overflowed = true,
             TreeEvent::Populated(path) => self.populated.extend(self.id_of(&path)),
+            TreeEvent::Attached(path) => self.attached.extend(self.id_of(&path)),
             TreeEvent::Set(path) => {
                 if let Some(id) = self.id_of(&path).or_else(|| self.above_at(self.relative(&path)?)) {
                     self.cgroups[id].activity.settings_written = true;
@@ -376,6 +380,7 @@ impl Tree {
         self.by_path.remove(&cgroup.relative);
         self.added.retain(|&added| added != id);
         self.populated.retain(|&populated| populated != id);
+        self.attached.retain(|&attached| attached != id);
         cgroup.close_files(&mut self.budget);
         let path = self.absolute(&cgroup.relative);
         self.watches.forget(&path);

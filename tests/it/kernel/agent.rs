@@ -167,6 +167,25 @@ fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
 }
 
 #[test]
+fn a_container_that_starts_and_dies_between_two_ticks_leaves_its_whole_count_behind() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let agent = Agent::on(&tree, &["--sample-interval", "12s"]);
+    let before = agent.after_ticks(1).ticks();
+    let container = pod.child(ID);
+    let spinner = container.spawn(&Workload::Spin { threads: 1 });
+    std::thread::sleep(Duration::from_millis(500));
+    drop(spinner);
+    // A runtime takes some milliseconds from the exit to the rmdir.
+    std::thread::sleep(Duration::from_millis(50));
+    let usage = container.usage_ns();
+    container.remove();
+    assert_eq!(agent.metrics().ticks(), before, "this machine is too slow: a tick came between");
+    assert!(usage > 100_000_000, "{usage}");
+    assert_modes_are_of(&agent.after_ticks(1), ID, usage);
+}
+
+#[test]
 fn a_limit_and_a_weight_show_in_the_tick_after_they_are_set() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);

@@ -10,20 +10,24 @@ use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
 use crate::timing::TIMING;
 
 impl Sampler {
-    /// Finds the first process of containers that have none yet: on v1 nothing else tells of a container's end while
-    /// its counters can still be read. On v2 `cgroup.events` does.
+    /// Finds the first process of containers in which none was found: it came before the watch, or with a fork.
     pub(super) fn watch_exits(&mut self, walked: bool) {
         if self.tree.hierarchy.version == Version::V2 {
             return;
         }
-        for (id, cgroup) in &mut self.tree.cgroups {
-            if cgroup.exit.is_some()
-                || cgroup.is_complete() && !walked
-                || !cgroup.is_read()
-                || !matches!(cgroup.kind, Kind::Container(_))
-            {
-                continue;
+        for id in 0..self.tree.cgroups.capacity() {
+            if self.tree.cgroups.get(id).is_some_and(|cgroup| walked || !cgroup.is_complete()) {
+                self.watch_exit(id);
             }
+        }
+    }
+
+    /// Waits for the end of a container's first process: on v1 nothing else reports a container's end while its counters
+    /// can still be read. On v2 `cgroup.events` does.
+    pub(super) fn watch_exit(&mut self, id: CgroupId) {
+        let Some(cgroup) = self.tree.cgroups.get_mut(id) else { return };
+        let is_wanted = self.tree.hierarchy.version == Version::V1 && cgroup.exit.is_none() && cgroup.is_read();
+        if is_wanted && matches!(cgroup.kind, Kind::Container(_)) {
             let pid = cgroupfs::first_pid(&self.tree.hierarchy.cpu.join(&*cgroup.relative));
             cgroup.exit = pid.and_then(|pid| self.wake.on_exit(id, pid).ok());
         }
@@ -76,6 +80,7 @@ impl Sampler {
             self.tree.cgroups[id].marks.inherit_history();
         }
         self.name(id, self.tree.now);
+        self.watch_exit(id);
         self.awaits_news = true;
         self.next_look = Some(self.tree.now);
     }
