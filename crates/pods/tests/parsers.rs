@@ -48,14 +48,17 @@ fn a_list_that_ends_early_is_an_error() {
 
 #[test]
 fn paths_of_cgroups_read_back_as_written() {
+    let understood = std::cell::Cell::new(0);
     let tokens: [&[u8]; 8] =
         [b"kubepods", b"/", b".slice", b".scope", b"-pod", b"cri-containerd-", b"system", b"kubepods-besteffort.slice"];
     check("cgroup_path", &tokens, |text| {
         let Ok(text) = std::str::from_utf8(text) else { return };
         let Some(parsed) = within(4096 + 16 * text.len(), || path::parse(text)) else { return };
+        understood.set(understood.get() + 1);
         let written = CgroupPath::to_string(&parsed);
         assert_eq!(written, text);
     });
+    assert!(understood.get() >= 8, "the corpus has paths of no kubelet");
 }
 
 /// A decimal number with a suffix, by floating point; `None` beyond what that can say.
