@@ -150,7 +150,14 @@ fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
     let directory = TempDir::new().unwrap();
     let state = directory.path().join("cpu_manager_state");
     fs::write(&state, r#"{"policyName":"none"}"#).unwrap();
+    // Without a kubepods cgroup a pass ends before it reads that file.
+    let kubepods = directory.path().join("cgroup/kubepods");
+    fs::create_dir_all(&kubepods).unwrap();
+    fs::write(directory.path().join("cgroup/cgroup.controllers"), "cpu cpuset memory\n").unwrap();
+    fs::write(kubepods.join("cpuset.cpus"), "\n").unwrap();
+    fs::write(kubepods.join("cpuset.cpus.effective"), "0-1\n").unwrap();
     let agent = Agent::start(&[
+        format!("--cgroup-root={}", directory.path().join("cgroup").display()),
         "--pod-source=none".to_owned(),
         "--sched-trace=off".to_owned(),
         "--pinning=observe".to_owned(),
