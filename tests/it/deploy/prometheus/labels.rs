@@ -34,7 +34,7 @@ fn serve_page() -> SocketAddr {
 
 /// A Prometheus that scrapes the page as a PodMonitor has it, but overrides `honorLabels`.
 fn overridden(relabelings: &Value) -> Prometheus {
-    let labels = "cluster: test, node: n, namespace: cpuwarden, pod: cpuwarden-x";
+    let labels = "cluster: test, node: n, namespace: cpuwarden, pod: cpuwarden-x, container: cpuwarden";
     let address = serve_page();
     let configuration = format!(
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}
@@ -92,7 +92,7 @@ fn measured() -> Vec<String> {
 #[test]
 fn labels_that_are_replaced_raise_an_alert() {
     let prometheus = overridden(&Value::Array(Vec::new()));
-    assert!(names(&prometheus, USAGE).iter().all(|name| name.starts_with("cpuwarden cpuwarden-x ")));
+    assert!(names(&prometheus, USAGE).iter().all(|name| name.starts_with("cpuwarden cpuwarden-x cpuwarden")));
     eventually("the alert fires", || fires(&prometheus));
 }
 
@@ -102,7 +102,7 @@ fn the_documented_relabelings_give_all_names_back() {
     assert_eq!(names(&prometheus, USAGE), measured());
     assert_eq!(prometheus.count(r#"{exported_pod!=""}"#), 0);
     // The agent's own series stay the agent's.
-    assert_eq!(names(&prometheus, "cpuwarden_build_info"), ["cpuwarden cpuwarden-x -"]);
+    assert_eq!(names(&prometheus, "cpuwarden_build_info"), ["cpuwarden cpuwarden-x cpuwarden"]);
     let recorded = "container:cpuwarden_cpu_usage_cores:rate5m";
     eventually("the recording rules have them", || prometheus.count(recorded) > 0);
     assert!(names(&prometheus, recorded).iter().all(|name| measured().contains(name)));
