@@ -1,11 +1,11 @@
-//! What advice costs. Cases:
+//! Cost of the advice. Cases:
 //!
-//! - memory of 6 h of one-second windows of 500 containers, each with a quota (the promise: 16 MiB at most)
-//! - a minute of windows of 500 containers through every candidate: idle, bursts, and busy in every period, the latter two
-//!   also by a usage trace (the promise: 50 ms a minute); bursts that no trace resembles, and bursts in CFS periods of 10 ms,
-//!   of which a window has ten times as many
-//! - a new process to its runtime (the promise: 100 µs), with an executable that is seen for the first time, and one that
-//!   is known: this bench, `sleep`, and what is installed of a JVM, Node.js and Python
+//! - memory of 6 h of one-second windows of 500 containers, each with a quota (target: at most 16 MiB)
+//! - one minute of windows of 500 containers through every candidate: idle, bursts, and busy in every period; the
+//!   latter two also with a usage trace (target: 50 ms per minute); bursts that no trace resembles; and bursts in CFS
+//!   periods of 10 ms, of which a window has ten times as many
+//! - detection of a new process's runtime (target: 100 µs), with an executable seen for the first time and a known one:
+//!   this bench, `sleep`, and the installed ones of a JVM, Node.js and Python
 //!
 //! `cargo bench --bench advise`
 
@@ -31,7 +31,7 @@ fn main() {
         length_ns: 1_000_000_000,
         ..Window::default()
     };
-    // Threads that run at once, of each twelve readings in how many, and CPU time of a window, ms.
+    // Number of parallel threads, busy readings out of each twelve, and CPU time of a window, ms.
     let shaped = |threads: u64, busy: u64, used_ms, periods| (window(used_ms, periods), Some(shape(threads, busy)));
     let short = (Window { period_ns: 10_000_000, ..window(170, 60) }, Some(shape(2, 1)));
     let cases = [
@@ -59,7 +59,7 @@ fn main() {
     }
 }
 
-/// Two seconds of so many threads that run in the first `busy` of each twelve readings.
+/// A two-second trace of `threads` threads that run in the first `busy` of each twelve readings.
 fn shape(threads: u64, busy: u64) -> UsageTrace {
     let mut used_ns = 0;
     let readings: Vec<_> = (0..READINGS as u64)
@@ -80,7 +80,7 @@ const PROGRAMS: [&[&str]; 4] = [
 ];
 
 const DETECTIONS: usize = 1001;
-/// More than any of them takes to load its libraries.
+/// Longer than any of them takes to load its libraries.
 const START: Duration = Duration::from_secs(2);
 
 struct Program {
@@ -111,7 +111,7 @@ fn detection(name: &str, pid: u32) {
         let mut times: Vec<_> = (0..DETECTIONS)
             .map(|_| {
                 let mut fresh = Detector::new("/proc".into());
-                // Of nobody: only its thread is there then.
+                // A PID that does not exist: this only starts the detector's thread.
                 fresh.detect(u32::MAX, machine);
                 let detector = if is_first { &mut fresh } else { &mut known };
                 let began = Instant::now();

@@ -1,7 +1,7 @@
-//! What a page of metrics costs. Cases:
+//! Cost of a page of metrics. Cases:
 //!
 //! - 200, 1,000 and 5,000 cgroups, text and OpenMetrics, into a reused buffer
-//! - 15,000 series: the page, only its rows, beside the prometheus crate on the same series (gather and TextEncoder,
+//! - 15,000 series: the whole page, only its rows, and the prometheus crate on the same series (gather and TextEncoder,
 //!   and TextEncoder alone), with ratios
 //! - the same page compressed with gzip level 1 into a reused buffer
 //!
@@ -90,7 +90,7 @@ fn series(page: &str) -> usize {
     page.lines().filter(|line| !line.starts_with('#')).count()
 }
 
-/// A registry of the prometheus crate that holds the page's series.
+/// A registry of the prometheus crate with the same series as the page.
 fn same_series(page: &str) -> Registry {
     let registry = Registry::new();
     for (scope, descriptor) in catalogue::all() {
@@ -134,7 +134,7 @@ fn samples<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     page.lines().filter(move |line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
 }
 
-/// A label's value. No label here ends in another's name, and no value needs an escape.
+/// Value of a label. No label name here is a suffix of another, and no value contains an escape.
 fn label<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let (_, value) = line.split_once(&format!("{name}=\""))?;
     value.split('"').next()

@@ -1,13 +1,15 @@
-//! What the agent costs on a full node: 250 pods of two containers on real cgroups, all with quotas as the kubelet sets
-//! them, one sample a second, advice included, the trace off. Needs root and writable cgroups.
+//! Cost of the agent on a full node: 250 pods of two containers on real cgroups, all with quotas as the kubelet sets
+//! them, one sample per second, advice on, trace off. Needs root and writable cgroups.
 //!
-//! Cases, of 60 seconds each, 75 after the agent's start, when the threads of every container were looked at:
-//! - `still`: nothing runs in the containers (the promise: 0.5 % of a core);
-//! - `light`: each container's process runs for 50 µs twice a second.
+//! Cases of 60 seconds each. Each starts 75 seconds after the agent, when the threads of every container have been
+//! scanned:
+//! - `still`: nothing runs in the containers (target: 0.5 % of a core);
+//! - `light`: each container's process runs for 50 µs twice per second.
 //!
-//! Printed: the CPU time of the agent's own cgroup; beside it, for the half minute after its end, that of a thread which
-//! only reads each container's usage once a second (`cpuacct.usage`; `cpu.stat` on v2) by kept descriptors; the ratio of
-//! the two; the resident memory, and what the agent's cgroup is charged for, kernel memory included.
+//! Printed: the CPU time of the agent's own cgroup; for comparison, over the 30 seconds after the agent's exit, that of
+//! a thread which only reads each container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2) through open
+//! descriptors; the ratio of the two; the resident memory; and the memory charged to the agent's cgroup, kernel memory
+//! included.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -29,7 +31,7 @@ const MEASURED: Duration = Duration::from_secs(60);
 const BARE: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Said to this bench when it is to be a container's process.
+/// Argument that makes this bench run as a container's process.
 const LIGHT: &str = "run-lightly";
 
 fn main() {
@@ -85,7 +87,7 @@ fn measure(name: &str, program: impl Fn() -> Command) {
 fn containers(tree: &RealTree, pod: usize) -> [Cgroup; 2] {
     let uid = format!("{pod:08x}-0000-4000-8000-000000000000");
     let pod_cgroup = tree.pod(Qos::Burstable, &uid);
-    // The sum of its containers', as the kubelet sets it.
+    // The sum of its containers' quotas, as the kubelet sets it.
     pod_cgroup.set_quota_usec(40_000, 100_000);
     [0, 1].map(|container| {
         let cgroup = pod_cgroup.child(&format!("{:064x}", 2 * pod + container));
@@ -94,7 +96,7 @@ fn containers(tree: &RealTree, pod: usize) -> [Cgroup; 2] {
     })
 }
 
-/// A process in a cgroup, which ends with this.
+/// A process in a cgroup, killed on drop.
 struct Process(Child);
 
 impl Process {
@@ -125,7 +127,7 @@ fn charged_mib(cgroup: &Cgroup) -> f64 {
     text.trim().parse::<f64>().unwrap() / f64::from(1 << 20)
 }
 
-/// Share of a core that reading each container's usage takes, once a second.
+/// Share of a core that it takes to read each container's usage once per second.
 fn bare_share(containers: &[Cgroup]) -> f64 {
     let files: Vec<_> = containers.iter().map(usage_file).collect();
     let mut buffer = Vec::new();

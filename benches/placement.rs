@@ -1,11 +1,11 @@
-//! What a plan costs on a large node: 256 CPUs (2 sockets × 4 NUMA nodes × 16 cores × 2 threads). Cases:
+//! Cost of a plan on a large node: 256 CPUs (2 sockets × 4 NUMA nodes × 16 cores × 2 threads). Cases:
 //!
 //! - 100 exclusive pods that all arrive at once, each with a bind policy and every third with an exclusive one
-//! - the same node a tick later: all of them run and keep what they have
-//! - one more pod beside 99 that run
+//! - the same node one tick later: all of them run and keep their CPUs
+//! - one more pod beside 99 running ones
 //! - the write steps of the first plan, for 250 pods of 3 cgroups each, on cgroup v1 and v2
 //!
-//! The promise is a whole plan in less than 5 ms. `cargo bench --bench placement`
+//! Target: a whole plan in less than 5 ms. `cargo bench --bench placement`
 
 mod support;
 

@@ -1,8 +1,8 @@
-//! From the `mkdir` of a container's cgroup to its named series on `/metrics`: 200 starts, one after the other at odd
-//! times, the release binary at its default interval beside a kubelet's endpoint that lists a container when its
-//! cgroup is there. Needs root and writable cgroups.
+//! Latency from the `mkdir` of a container's cgroup to its named series on `/metrics`: 200 starts, one after another at
+//! irregular times. Runs the release binary at its default interval beside a kubelet stub that lists a container once
+//! its cgroup exists. Needs root and writable cgroups.
 //!
-//! Printed: p50, p99 and the longest. A kubelet's own relist (about a second) comes on top of it on a node.
+//! Printed: p50, p99 and maximum. On a real node a kubelet's own relist (about a second) adds to this.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use support::{Agent, Kubelet, Qos, RealTree, pod_list, running_pod};
 
 const STARTS: usize = 200;
-/// A container that has not appeared by then never will.
+/// A container that has not appeared within this time counts as lost.
 const LOST: Duration = Duration::from_secs(30);
 
 fn main() {
@@ -27,7 +27,7 @@ fn main() {
     let mut pods = Vec::new();
     let mut took: Vec<Duration> = (0..STARTS)
         .map(|number| {
-            // Odd, so that the starts fall into every part of a second.
+            // Irregular, so that the starts are spread over every part of a second.
             std::thread::sleep(Duration::from_millis(137 + (number as u64 * 97) % 211));
             let uid = format!("{number:08x}-0000-4000-8000-000000000000");
             let (name, id) = (format!("start-{number}"), format!("{number:064x}"));

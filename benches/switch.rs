@@ -1,13 +1,14 @@
-//! What a context switch costs with a program on `sched_switch`. Needs root, and for the first group `perf bench` (package
+//! Cost of a context switch with a program on `sched_switch`. Needs root, and for the first group `perf bench` (package
 //! linux-perf).
 //!
-//! Groups, each on one CPU and in a cgroup below the top, where tasks are accounted:
-//! - `perf bench sched pipe`: two processes that pass a byte to and fro, two switches an operation;
-//! - `a ring of 24 cgroups`: 24 processes, each in a cgroup of its own, pass a byte around to this one; the kernel's own
-//!   counts of their CPU time and switches, for a woken member preempts the one that woke it now and then.
+//! Groups, each on one CPU and in a cgroup below the root, where tasks are accounted:
+//! - `perf bench sched pipe`: two processes that pass a byte back and forth, two switches per operation;
+//! - `a ring of 24 cgroups`: 24 processes, each in its own cgroup, pass a byte around and back to this process. CPU
+//!   time and switches are the kernel's own counts, since a woken member sometimes preempts the one that woke it.
 //!
-//! Cases of each, in turn, round after round: no program; `empty.bpf.c`, the price of the hook; ours, loaded and read as
-//! the agent does. Printed: the median nanoseconds a switch of each, and the medians of the differences within each round.
+//! Cases of each, in turn, round after round: no program; `empty.bpf.c`, the cost of the hook alone; our program,
+//! loaded and polled as the agent does. Printed: the median nanoseconds per switch of each, and the medians of the
+//! differences within each round.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
@@ -23,12 +24,12 @@ use sched_trace::{ContainerId, Options, Owner, Owners, PodId, SchedTrace};
 
 static EMPTY: &[u8] = aya::include_bytes_aligned!("../crates/sched-trace/bpf/empty.bpf.o");
 
-/// Short and many: what else the machine does then falls on a few of them, and the median does not see it.
+/// Many short rounds: other load on the machine hits only a few of them, and the median ignores those.
 const ROUNDS: usize = 75;
 const PIPE_OPERATIONS: u32 = 30_000;
 const MEMBERS: u32 = 24;
 const LAPS: u32 = 1_000;
-/// The argument that makes this binary a member of a ring.
+/// Argument that makes this binary a member of a ring.
 const MEMBER: &str = "--ring-member";
 
 fn main() {
@@ -46,7 +47,7 @@ fn main() {
     compare(&format!("a ring of {MEMBERS} cgroups"), || ring.run(LAPS));
 }
 
-/// Something attached to `sched_switch`, or nothing.
+/// The program attached to `sched_switch`, if any.
 enum Attached {
     None,
     Empty { _ebpf: Ebpf },
@@ -83,7 +84,7 @@ fn attach_empty() -> Ebpf {
     ebpf
 }
 
-/// Nobody's cgroups: the roll-up is no part of a switch.
+/// Maps no cgroup to a container: the roll-up is not part of a context switch.
 struct Strangers;
 
 impl Owners for Strangers {
@@ -100,7 +101,7 @@ impl Owners for Strangers {
     }
 }
 
-/// Runs the three cases in turn; `run` gives nanoseconds a switch.
+/// Runs the three cases in turn; `run` returns nanoseconds per switch.
 fn compare(name: &str, mut run: impl FnMut() -> f64) {
     let mut rounds = Vec::new();
     for round in 0..ROUNDS {
@@ -131,7 +132,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Nanoseconds a switch, of two an operation.
+/// Nanoseconds per switch; one operation is two switches.
 fn perf_bench(operations: u32) -> Result<f64, String> {
     let mut perf = Command::new("perf");
     perf.args(["bench", "-f", "simple", "sched", "pipe", "-l", &operations.to_string()]);
@@ -141,7 +142,7 @@ fn perf_bench(operations: u32) -> Result<f64, String> {
     Ok(seconds * 1e9 / f64::from(operations) / 2.0)
 }
 
-/// Processes that pass a byte from each to the next, the last one to this process.
+/// Processes that each pass a byte to the next, and the last one back to this process.
 struct Ring {
     members: Vec<Child>,
     first: PipeWriter,
@@ -164,7 +165,7 @@ impl Ring {
         Self { members, first, last: reader }
     }
 
-    /// Nanoseconds a switch.
+    /// Nanoseconds per switch.
     fn run(&mut self, laps: u32) -> f64 {
         let before = self.used();
         for _ in 0..laps {
@@ -184,7 +185,7 @@ impl Ring {
     }
 }
 
-/// CPU time of processes, and the switches to them, from `/proc/PID/schedstat`.
+/// CPU time of processes and number of switches to them, from `/proc/PID/schedstat`.
 #[derive(Default)]
 struct Used {
     nanoseconds: u64,
@@ -209,14 +210,14 @@ impl Drop for Ring {
     }
 }
 
-/// A member of a ring: until its standard input ends.
+/// Body of a ring's member: passes bytes on until its standard input ends.
 fn pass_tokens() {
     let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
     let mut token = [0];
     while input.read_exact(&mut token).is_ok() && output.write_all(&token).and_then(|()| output.flush()).is_ok() {}
 }
 
-/// A cgroup that comes before everything else on the machine, with this process in it and room for others beside it.
+/// A cgroup with the maximum CPU weight. Holds a child cgroup with this process, and those of the ring's members.
 struct Cgroups {
     mount: PathBuf,
     top: PathBuf,
@@ -253,7 +254,7 @@ impl Drop for Cgroups {
     fn drop(&mut self) {
         write(&self.mount.join("cgroup.procs"), &std::process::id().to_string());
         for entry in fs::read_dir(&self.top).into_iter().flatten().flatten() {
-            // Files of a cgroup go with it.
+            // Removing a cgroup removes its files.
             let _ = fs::remove_dir(entry.path());
         }
         let _ = fs::remove_dir(&self.top);

@@ -1,17 +1,17 @@
-//! What one tick costs on real cgroups of this machine, beside the bare preads of the same files. Needs root.
+//! Cost of one tick on real cgroups of this machine, compared with bare preads of the same files. Needs root.
 //!
-//! At 200, 1,000, 5,000 and 6,600 container cgroups, two a pod and both with quotas as the kubelet sets them (with the
-//! pods 10,000 cgroups in the last):
-//! - `bare`: one `pread` of every file that a tick reads where something has run everywhere, nothing parsed: all
-//!   counters of containers and pods, and of one cgroup in ten the settings and the slow files; of 400 containers where
-//!   there are more, to leave descriptors to the sampler;
+//! At 200, 1,000, 5,000 and 6,600 container cgroups, two per pod and both with quotas as the kubelet sets them (10,000
+//! cgroups in the last case, pods included):
+//! - `bare`: one `pread` of every file that a tick reads when something has run everywhere, without parsing: all
+//!   counters of containers and pods, and the settings and slow files of one cgroup in ten. Reads at most 400
+//!   containers, to leave descriptors to the sampler;
 //! - `running`: the sampler's whole tick: events, names, reads, counting, settings and slow files in turn, publishing.
-//!   Before each of them, and before `bare`, a process goes through all containers and runs for a moment in each. Up to
+//!   Before each of them, and before `bare`, a process moves through all containers and runs briefly in each. Up to
 //!   1,000 containers;
-//! - `still`: the same where nothing runs: of what cannot have changed the tick reads nothing.
+//! - `still`: the same when nothing runs: the tick skips every file that cannot have changed.
 //!
-//! Printed: nanoseconds a container cgroup, the ratio to `bare` in the same rounds, allocations of a steady tick, and
-//! the resident memory that a container has cost.
+//! Printed: nanoseconds per container cgroup, the ratio to `bare` in the same rounds, allocations of a steady tick, and
+//! the resident memory per container.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -30,7 +30,7 @@ use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
 
 use support::{Case, interleaved};
 
-/// Nobody knows a name: the series carry what the path tells, which costs a tick the same.
+/// A pod index without names: the series carry the labels from the path, which costs a tick the same.
 struct NoNames(Arc<PodIndex>);
 
 impl PodNames for NoNames {
@@ -78,7 +78,7 @@ impl Tree {
         fs::write(directory.join(file), text).expect("the cpu controller takes a quota");
     }
 
-    /// Paths of the containers below a mount.
+    /// Paths of the containers, relative to a mount.
     fn containers(&self) -> Vec<String> {
         let level = format!("{}/kubepods/burstable", self.top);
         let below = |path: &str| cgroupfs::subdirectories(&self.hierarchy.cpu.join(path)).expect("list");
@@ -104,7 +104,7 @@ impl Tree {
     }
 }
 
-/// On v2 a cgroup has a controller's files only where its parent hands the controller on.
+/// On v2 a cgroup has a controller's files only if its parent enables the controller.
 fn enable_controllers(mount: &Path, path: &str) {
     let mut directory = mount.to_owned();
     for component in Path::new(path) {
@@ -130,13 +130,13 @@ fn remove(directory: &Path) {
     }
 }
 
-/// The files that a tick reads: the counters of every tick, and what is read in turn, settings and slow files.
+/// The files that a tick reads: the counters of every tick, and the settings and slow files that are read in turn.
 struct Bare {
     hot: Vec<KeptFile>,
     in_turn: Vec<KeptFile>,
 }
 
-/// Containers whose files the bare case reads: enough to be out of the caches, few enough to leave descriptors.
+/// Number of containers whose files the bare case reads: enough to exceed the caches, few enough to leave descriptors.
 const BARE_CONTAINERS: usize = 400;
 
 /// Files by mount and name.
@@ -147,7 +147,7 @@ impl Bare {
         let Hierarchy { cpu, cpuacct, memory, version, .. } = &tree.hierarchy;
         let acct = cpuacct.as_ref().unwrap_or(cpu);
         let memory = memory.as_ref().unwrap_or(cpu);
-        // No cpuacct.stat and no cpu.stat.local: those are read once 10 ms have run, and something was denied.
+        // No cpuacct.stat and no cpu.stat.local: those are read only after 10 ms of CPU time, and after throttling.
         let stat = (cpu, "cpu.stat");
         let (settings, of_pod, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
             Version::V1 => (
@@ -196,7 +196,7 @@ impl Bare {
         bare
     }
 
-    /// What one tick reads: the counters, and a tenth of the rest.
+    /// Reads the files of one tick: all counters, and a tenth of the rest.
     fn read(&self, turn: usize, buffer: &mut Vec<u8>) {
         let tenth = self.in_turn.len() / 10;
         let in_turn = self.in_turn.iter().cycle().skip(turn % 10 * tenth).take(tenth);
@@ -210,10 +210,10 @@ fn open_all(relative: &str, wanted: &[(&PathBuf, &str)], into: &mut Vec<KeptFile
     into.extend(wanted.iter().filter_map(|(mount, name)| KeptFile::open(&mount.join(relative), name).expect("open")));
 }
 
-/// Said to this bench when it is to go through the cgroups.
+/// Argument that makes this bench the visiting process.
 const VISIT: &str = "visit";
 
-/// A process that runs for a moment in each of many cgroups whenever it is told to.
+/// A process that runs briefly in each of many cgroups on request.
 struct Visitor(Child);
 
 impl Visitor {
@@ -234,13 +234,13 @@ impl Visitor {
         visitor
     }
 
-    /// Once through all of them.
+    /// Visits every cgroup once.
     fn visit(&mut self) {
         self.0.stdin.as_mut().expect("piped").write_all(b"\n").expect("it listens");
         self.0.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it answers");
     }
 
-    /// What the process does: paths of `cgroup.procs`, an empty line, and a line for each round.
+    /// Body of the visiting process. Its input: paths of `cgroup.procs`, an empty line, then one line per round.
     fn run() {
         let mut lines = std::io::stdin().lines().map(|line| line.expect("text"));
         let open = |path: String| fs::File::options().write(true).open(path).expect("a cgroup of the bench");
@@ -282,8 +282,8 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
         weight_rule: sampler::snapshot::WeightRule::default(),
     };
     let mut sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).expect("epoll");
-    // A steady state: young cgroups are looked at more closely, every slow file was read once, and what is still has
-    // been so for a while.
+    // Reach a steady state: new cgroups are read more often, every slow file has been read once, and idle cgroups have
+    // been idle for a while.
     let mut now = Instant::now();
     for _ in 0..20 {
         sampler.tick(now);

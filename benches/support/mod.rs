@@ -1,14 +1,14 @@
-//! A plain harness for a shared, noisy machine: the cases of a group run in turn, round after round, so that a busy
-//! neighbour slows all of them, and a ratio is the median of the ratios within each round. Prints; decides nothing.
+//! A simple harness for a shared, noisy machine. The cases of a group run in turn, round after round, so that a busy
+//! neighbor slows all of them; a ratio is the median of the ratios within each round. It only prints.
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
 use std::time::{Duration, Instant};
 
-/// Rounds of a group; odd, so that a median is one of the measurements.
+/// Rounds of a group. Odd, so that the median is one of the measurements.
 const ROUNDS: usize = 41;
 
-/// Runs of a case within one round together take about this long, or one run where that is longer.
+/// Target duration of a case's runs within one round; a longer case runs once.
 const ROUND: Duration = Duration::from_millis(5);
 
 /// One thing to measure.
@@ -24,7 +24,7 @@ impl<'a> Case<'a> {
         Self { name: name.into(), prepare: None, run: Box::new(run) }
     }
 
-    /// The same after something else each time, which is not measured.
+    /// Adds a preparation before each run, which is not measured.
     pub(crate) fn after(self, prepare: impl FnMut() + 'a) -> Self {
         Self { prepare: Some(Box::new(prepare)), ..self }
     }
@@ -36,39 +36,40 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What one case took, round by round.
+/// Measurement of one case, round by round.
 pub(crate) struct Measurement {
     /// Name of the case.
     pub(crate) name: String,
     /// Heap allocations of one run, after the first one warmed it up.
     pub(crate) allocations: u64,
-    /// Nanoseconds a run, one value a round.
+    /// Nanoseconds per run, one value per round.
     rounds: Vec<f64>,
 }
 
 impl Measurement {
-    /// Median over the rounds, nanoseconds a run.
+    /// Median over the rounds, nanoseconds per run.
     pub(crate) fn median_ns(&self) -> f64 {
         median(self.rounds.clone())
     }
 
-    /// Least of the rounds, nanoseconds a run: what it costs when nobody disturbs.
+    /// Minimum over the rounds, nanoseconds per run: the cost without interference.
     pub(crate) fn min_ns(&self) -> f64 {
         self.rounds.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// How many times `other` this took: the median of the ratios within each round.
+    /// Ratio of this to `other`: the median of the ratios within each round.
     pub(crate) fn ratio_to(&self, other: &Self) -> f64 {
         median(self.rounds.iter().zip(&other.rounds).map(|(this, other)| this / other).collect())
     }
 }
 
-/// Measures the cases in turn, round after round, and gives them in their order.
+/// Measures the cases in turn, round after round, and returns the measurements in the order of the cases.
 pub(crate) fn interleaved(mut cases: Vec<Case<'_>>) -> Vec<Measurement> {
     let mut measurements: Vec<_> = cases.iter_mut().map(warmed_up).collect();
     for round in 0..ROUNDS {
         for turn in 0..cases.len() {
-            // Every case runs after every other one equally often: none always finds the caches as the same one left them.
+            // Rotates the order, so that each case runs after every other one equally often: none always finds the same
+            // caches.
             let at = (round + turn) % cases.len();
             let (runs, measurement) = &mut measurements[at];
             cases[at].prepare();
@@ -82,7 +83,7 @@ pub(crate) fn interleaved(mut cases: Vec<Case<'_>>) -> Vec<Measurement> {
     measurements.into_iter().map(|(_, measurement)| measurement).collect()
 }
 
-/// Runs the case until its buffers have grown, counts its allocations, and finds how many runs make a round.
+/// Runs the case until its buffers have grown, counts its allocations, and computes the number of runs per round.
 fn warmed_up(case: &mut Case<'_>) -> (u32, Measurement) {
     case.prepare();
     (case.run)();
@@ -95,7 +96,7 @@ fn warmed_up(case: &mut Case<'_>) -> (u32, Measurement) {
     (runs, Measurement { name: case.name.clone(), allocations: counted.count_total, rounds: Vec::new() })
 }
 
-/// One line a measurement: median, minimum, median a unit of work, allocations.
+/// Prints one line per measurement: median, minimum, median per unit of work, allocations.
 pub(crate) fn print(measurements: &[Measurement], unit: &str, units: usize) {
     for measurement in measurements {
         let (median, min) = (measurement.median_ns(), measurement.min_ns());

@@ -1,4 +1,4 @@
-//! Makes the gRPC servers of the kubelet's sockets, of the same .proto files as the clients of crate `pods`.
+//! Generates the gRPC servers of the kubelet's sockets from the same .proto files as the clients of crate `pods`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "full")]

@@ -1,4 +1,4 @@
-//! Follows the snapshots, a window at a time, and answers with advice.
+//! Follows the snapshots window by window and provides the advice.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use super::quotas::{Quotas, quotas};
 use super::report::{ContainerReport, Report};
 use crate::watchdog::Beat;
 
-/// Windows from one look of the metrics at the advice to the next: it changes once a minute, and runtimes when a
-/// container starts.
+/// Number of windows between two exports of the advice to the metrics: it changes once per minute, and runtimes change
+/// when a container starts.
 const EXPORT_EVERY: u64 = 10;
 
-/// A longer window is a gap: the agent was stopped, and nothing tells when in it the work came up.
+/// A longer window is a gap: the agent was stopped, and the arrival times of the work are unknown.
 const LONGEST_WINDOW: Duration = Duration::from_secs(150);
 
-/// Shared by the task that feeds it and the handlers that ask it.
+/// Shared by the task that feeds it and the handlers that query it.
 #[derive(Clone)]
 pub(crate) struct Advisor(Arc<Mutex<Node>>);
 
@@ -33,20 +33,20 @@ pub(crate) struct Advisor(Arc<Mutex<Node>>);
 struct Node {
     detector: Detector,
     metrics: Arc<AgentMetrics>,
-    /// The value of the label.
+    /// Value of the label `objective`.
     objective: Arc<str>,
     latest: Arc<NodeSnapshot>,
-    /// One a row of `latest`, in its order.
+    /// One history per row of `latest`, in the same order.
     histories: Vec<ContainerHistory>,
-    /// When the counters at the start of the window were read.
+    /// Time at which the counters at the start of the window were read.
     window_began: Option<Instant>,
     windows: u64,
-    /// Seconds for which a container is watched before a limit is advised.
+    /// Observation time before a limit is advised, seconds.
     after_seconds: u64,
 }
 
 impl Advisor {
-    /// An advisor that looks for runtimes in this `/proc`, and watches a container for so long before it advises.
+    /// An advisor that detects runtimes in this `/proc`, and observes a container for `after` before it advises.
     pub(crate) fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>, after: Duration) -> Self {
         Self(Arc::new(Mutex::new(Node {
             detector: Detector::new(proc_root),
@@ -60,10 +60,10 @@ impl Advisor {
         })))
     }
 
-    /// Takes in the latest snapshot whenever one is published, until it is aborted.
+    /// Processes the latest snapshot whenever one is published, until the task is aborted.
     pub(crate) async fn follow(self, published: Published, is_published: Arc<Notify>, beat: Beat) {
         loop {
-            // Without a new snapshot, a round in which there is nothing to do.
+            // On a timeout there is no new snapshot and nothing to do.
             let is_new = tokio::time::timeout(ROUND, is_published.notified()).await.is_ok();
             let latest = published.latest();
             if !is_new || self.lock().length_until(&latest).is_none() {
@@ -71,7 +71,7 @@ impl Advisor {
                 continue;
             }
             let advisor = self.clone();
-            // Reading /proc may wait; nothing else on this runtime does.
+            // Reading /proc may block, and nothing else on this runtime may.
             let observed = tokio::task::spawn_blocking(move || advisor.lock().observe(latest)).await;
             match observed {
                 Ok(()) => beat.beat(ROUND),
@@ -80,7 +80,7 @@ impl Advisor {
         }
     }
 
-    /// Labels and cgroups of the busy containers whose last usage trace is the oldest.
+    /// Labels and cgroups of the busy containers with the oldest usage traces.
     pub(super) fn due_for_trace(&self, count: usize) -> Vec<(Box<str>, Arc<str>)> {
         let mut node = self.lock();
         let rows = node.latest.containers.iter().zip(&node.histories).enumerate();
@@ -101,7 +101,7 @@ impl Advisor {
         self.lock().live().any(|(_, history)| history.untraced_for() == Some(Duration::MAX))
     }
 
-    /// Takes in how a container's work has just come up.
+    /// Adds a usage trace of a container.
     pub(super) fn learn(&self, labels: &str, trace: UsageTrace) {
         let mut node = self.lock();
         let at = node.latest.containers.iter().position(|row| *row.identity.labels == *labels);
@@ -110,7 +110,7 @@ impl Advisor {
         }
     }
 
-    /// The advice for every container that lives.
+    /// The advice for every live container.
     pub(crate) fn advice(&self) -> Report {
         let node = self.lock();
         let quotas = quotas(&node.latest.pods, node.live().map(|(row, history)| (row, history.member(row))));
@@ -119,14 +119,14 @@ impl Advisor {
     }
 
     fn lock(&self) -> MutexGuard<'_, Node> {
-        // A window that panicked has lost at most that window.
+        // After a panic, at most one window is lost.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Node {
-    /// Length of the window that ends with this snapshot, by the times at which the sampler read its counters: zero for
-    /// the first, which only begins one. `None` while the window is not over.
+    /// Length of the window that ends with this snapshot, by the times at which the sampler read its counters. Zero for
+    /// the first snapshot, which only starts a window; `None` while the window is incomplete.
     fn length_until(&self, latest: &NodeSnapshot) -> Option<Duration> {
         let read_at = latest.read_at?;
         let Some(began) = self.window_began else { return Some(Duration::ZERO) };
@@ -149,7 +149,7 @@ impl Node {
         self.windows += 1;
     }
 
-    /// Lets each history follow its labels, which outlive restarts.
+    /// Assigns the histories to the new rows by labels, which survive restarts.
     fn turn_to(&mut self, latest: Arc<NodeSnapshot>) {
         let before = std::mem::replace(&mut self.latest, latest);
         let (old, new) = (&before.containers, &self.latest.containers);
@@ -162,7 +162,7 @@ impl Node {
         self.histories = new.iter().map(|row| known.remove(&*row.identity.labels).unwrap_or_default()).collect();
     }
 
-    /// Every container that lives.
+    /// All live containers.
     fn live(&self) -> impl Iterator<Item = (&ContainerRow, &ContainerHistory)> {
         self.latest.containers.iter().zip(&self.histories).filter(|(row, _)| row.live)
     }
@@ -195,8 +195,8 @@ impl Node {
 mod tests {
     use super::*;
 
-    /// Lengths of the windows, milliseconds, when snapshots at this interval are published this late, and some are seen
-    /// twice or not at all.
+    /// Lengths of the windows, milliseconds, for snapshots at this interval that are published late by `late_ms` and
+    /// seen at the ticks `seen`, so that some are seen twice or not at all.
     fn windows_ms(interval_ms: u64, late_ms: &[u64], seen: &[usize]) -> Vec<u128> {
         let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "", revision: "" }));
         let advisor = Advisor::new("/nonexistent".into(), metrics, Duration::from_secs(300));

@@ -1,7 +1,8 @@
-//! When the work of busy containers comes up inside a second: a few at a time are read every 20 ms for two seconds.
+//! Arrival times of the work of busy containers within a second: a few containers at a time are read every 20 ms for
+//! two seconds.
 //!
-//! A thread of its own, so that the sampler's ticks and the endpoint never wait for it. Waking costs more than reading:
-//! several are read side by side, and once each has been, none for a while.
+//! Runs on its own thread, so that the sampler's ticks and the endpoint never wait for it. Waking costs more than
+//! reading: several containers are read together, and after each has been read there is a pause.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -14,18 +15,18 @@ use kernel_text::{CpuStat, parse_u64};
 use super::{Advisor, ROUND};
 use crate::watchdog::{Beat, keep_running};
 
-/// Containers that are read at a time.
+/// Maximum number of containers that are read together.
 const SIDE_BY_SIDE: usize = 8;
 
 const READ_EVERY: Duration = Duration::from_nanos(READ_EVERY_NS);
 
-/// Until it is looked again where nothing is busy.
+/// Wait before the next attempt if no container is busy.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Between two looks once every busy container has had one.
+/// Pause between two rounds after every busy container has been read.
 const PAUSE: Duration = Duration::from_secs(6);
 
-/// The running thread, which ends when this is dropped.
+/// The running thread, stopped on drop.
 pub(crate) struct ArrivalSampler {
     _stop: mpsc::Sender<()>,
 }
@@ -33,7 +34,7 @@ pub(crate) struct ArrivalSampler {
 /// Starts the thread.
 ///
 /// # Errors
-/// The system has no thread left.
+/// The system cannot create a thread.
 pub(crate) fn sample_arrivals(
     advisor: Advisor,
     hierarchy: Hierarchy,
@@ -51,7 +52,7 @@ pub(crate) fn sample_arrivals(
     Ok(ArrivalSampler { _stop: stop })
 }
 
-/// `None` when it is to end.
+/// Runs one round of readings; `None` if the thread must stop.
 fn sample_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>) -> Option<()> {
     let wanted = advisor.due_for_trace(SIDE_BY_SIDE);
     let mut readers: Vec<_> =
@@ -76,17 +77,17 @@ fn wait(stopped: &Receiver<()>, time: Duration) -> Option<()> {
     matches!(stopped.recv_timeout(time), Err(RecvTimeoutError::Timeout)).then_some(())
 }
 
-/// One container's use.
+/// Readings of one container's use.
 struct Reader {
     version: Version,
     file: KeptFile,
     buffer: Vec<u8>,
-    /// Nanoseconds since the start, and CPU time used until then.
+    /// (Time since the start, CPU time used so far), both nanoseconds.
     readings: Vec<(u64, u64)>,
 }
 
 impl Reader {
-    /// `None` where it is gone.
+    /// Opens the usage file; `None` if the container is gone.
     fn open(hierarchy: &Hierarchy, cgroup: &str) -> Option<Self> {
         let version = hierarchy.version;
         let (mount, name): (&Path, _) = match version {
@@ -97,7 +98,7 @@ impl Reader {
         Some(Self { version, file, buffer: Vec::new(), readings: Vec::with_capacity(READINGS) })
     }
 
-    /// A reading that fails is missing.
+    /// Adds a reading; skips one that fails.
     fn read(&mut self, began: Instant) {
         let Ok(text) = self.file.read(&mut self.buffer) else { return };
         let used_ns = match self.version {

@@ -15,10 +15,10 @@ use crate::cli::AdviseArgs;
 use crate::config::chain;
 use crate::exit::Failure;
 
-/// The first byte of a TLS record of the type alert (RFC 8446, 5.1): the answer to what is no TLS.
+/// First byte of a TLS alert record (RFC 8446, 5.1): a TLS server's response to plain HTTP.
 const TLS_ALERT: &[u8] = &[0x15];
 
-/// For connecting, and for each read and write.
+/// Timeout of the connection, and of each read and write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where an agent listens, and how it is asked.
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of an address where this is answered once the request is read up to here.
+    /// Error message of `get` for a server that reads up to `until` and then sends this response.
     fn said(until: &'static [u8], answer: &'static [u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_serves_https_is_told_as_such() {
-        // TLS refuses after the five bytes of a record's head; what it leaves unread resets the connection.
+        // TLS rejects after the five bytes of a record header; the unread rest resets the connection.
         let text = said(b"GET /", b"\x15\x03\x03\x00\x02\x02\x32");
         assert!(text.contains("serves HTTPS: give its certificate"), "{text}");
         // What follows need not be text.

@@ -1,4 +1,4 @@
-//! What is gathered of one container, and the facts that come of it.
+//! The history of one container and the facts derived from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,42 +13,42 @@ use sampler::snapshot::{ContainerIdentity, ContainerRow, SpecRow};
 
 use super::program::{Program, own_limit_cores};
 
-/// Seconds after which older figures have faded to a third: the window of the history.
+/// Time constant of the fading sums, seconds: equal to the window of the history.
 const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
-/// Seconds in which the live set's proxy may double again after a low.
+/// Time in which the estimate of the live set may double after a low, seconds.
 const LIVE_SET_SECONDS: f64 = 3600.0;
-/// Time between two evaluations of the figures that are shown.
+/// Interval between two evaluations of the displayed figures.
 const EVALUATE_EVERY: Duration = Duration::from_secs(60);
-/// Time without throttling before and after a usage trace is taken for the container's own: it spans two seconds.
+/// Required time without throttling before and after a usage trace, which itself spans two seconds.
 const UNTHROTTLED: Duration = Duration::from_secs(3);
-/// Use of a window that is worth a trace, cores.
+/// Minimum use of a window that is worth a trace, cores.
 const BUSY_CORES: f64 = 0.001;
-/// Share of throttled periods from which the CPU counts as short.
+/// Share of throttled periods above which CPU counts as short.
 const CPU_SHORT: f64 = 0.05;
 
-/// The part of the throttled time above a container that it must have used itself for that time to be its own: eight
-/// threads under a quota of 20 ms use a fortieth.
+/// Divisor of the throttled time above a container: the container must have used more than the quotient for that time
+/// to be its own. Eight threads under a quota of 20 ms use a fortieth.
 const HARDLY: u64 = 200;
 
-/// Fading sums.
+/// Sums that fade over time.
 #[derive(Debug, Default)]
 struct Sums {
     seconds: f64,
     periods: f64,
     throttled: f64,
     ancestor_throttled: f64,
-    /// CPU time in the windows of which it is known what its threads waited for.
+    /// CPU time in the windows with known waits.
     waits_seen: f64,
-    /// Wait for other pods, thread-nanoseconds, by the trace; without it the run-queue delay that was no throttling.
+    /// Wait for other pods, thread-nanoseconds: from the trace, else the run-queue delay without throttling.
     contention: f64,
-    /// The part of that which its own threads may have caused.
+    /// Part of `contention` that its own threads may have caused.
     own_wait: f64,
 }
 
-/// Counter of the wait for other pods.
+/// Source of the wait for other pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitSource {
-    /// The trace, which tells its own threads from others'.
+    /// The trace, which distinguishes its own threads from others'.
     Trace,
     /// The lower bound from its run-queue delay, which does not.
     RunDelay,
@@ -58,7 +58,7 @@ enum WaitSource {
 #[derive(Debug, Clone, Copy, Default)]
 struct Marks {
     used_ns: u64,
-    /// By its own quota.
+    /// Time throttled by its own quota, nanoseconds.
     throttled_ns: u64,
     periods: u64,
     throttled: u64,
@@ -83,27 +83,27 @@ impl Marks {
     }
 }
 
-/// One container's history.
+/// History of one container.
 #[derive(Debug, Default)]
 pub(super) struct ContainerHistory {
     history: History,
     marks: Option<Marks>,
     sums: Sums,
-    /// The next gain of the lower bound covers windows in which its threads were unknown.
+    /// Whether the next gain of the lower bound covers windows in which the number of threads was unknown.
     is_gain_unknown: bool,
-    /// Its own, and the lowest, cores.
+    /// Own and lowest limit, cores.
     limits: (Option<f64>, Option<f64>),
     live_set: Option<f64>,
-    /// Time that the windows cover.
+    /// Total length of the windows.
     watched: Duration,
-    /// At the last evaluation.
+    /// Value of `watched` at the last evaluation.
     evaluated: Duration,
-    /// Time since a quota throttled.
+    /// Time since the last throttling.
     unthrottled: Duration,
     is_busy: bool,
-    /// When a trace of its use was last begun.
+    /// Value of `watched` when the last trace began.
     traced: Option<Duration>,
-    /// Good from this time on, if nothing throttles until then.
+    /// A trace that becomes valid at this time, unless throttling occurs before.
     learned: Option<(Duration, UsageTrace)>,
     limit: Steady,
     cpu: CpuAdvice,
@@ -111,7 +111,7 @@ pub(super) struct ContainerHistory {
 }
 
 impl ContainerHistory {
-    /// Takes in what was counted since the last window.
+    /// Adds the counts since the last window.
     pub(super) fn observe(&mut self, row: &ContainerRow, length_ns: u64, after_seconds: u64) {
         let now = Marks::of(row);
         let Some(then) = self.marks.replace(now).filter(|_| length_ns > 0) else { return };
@@ -144,8 +144,8 @@ impl ContainerHistory {
         }
     }
 
-    /// Adds what it waited for other pods, but for the windows in which that is not known: while the counter is another
-    /// one than before, and, since threads that wait for each other are not told apart, while its threads are unknown.
+    /// Adds the wait for other pods, except in windows in which it is unknown: when the counter has changed, or while
+    /// the number of threads is unknown and waits among its own threads cannot be separated.
     fn follow_waits(
         &mut self,
         then: Option<(WaitSource, u64)>,
@@ -170,7 +170,7 @@ impl ContainerHistory {
         }
     }
 
-    /// Forgets throttling by a limit that is no longer in force.
+    /// Resets throttling by a limit that is no longer in force.
     fn follow_limits(&mut self, row: &ContainerRow) {
         let limits = (own_limit_cores(row), row.limit_cores);
         let (own, lowest) = std::mem::replace(&mut self.limits, limits);
@@ -182,18 +182,18 @@ impl ContainerHistory {
         }
     }
 
-    /// Time since a trace of its use was begun; `None` where a trace would tell nothing.
+    /// Time since its last trace began; `None` if a trace would be useless.
     pub(super) fn untraced_for(&self) -> Option<Duration> {
         let is_worth_it = self.is_busy && self.unthrottled > Duration::ZERO;
         is_worth_it.then(|| self.traced.map_or(Duration::MAX, |at| self.watched - at))
     }
 
-    /// Its use is being traced.
+    /// Records that a trace begins.
     pub(super) fn begin_trace(&mut self) {
         self.traced = Some(self.watched);
     }
 
-    /// Takes in a trace, unless a quota has moved the work in it.
+    /// Adds a trace, unless throttling has delayed its work.
     pub(super) fn learn(&mut self, trace: UsageTrace) {
         if self.unthrottled >= UNTHROTTLED {
             self.learned = Some((self.watched + UNTHROTTLED, trace));
@@ -212,12 +212,12 @@ impl ContainerHistory {
         }
     }
 
-    /// Keeps up with the program that runs.
+    /// Follows changes of the running program.
     pub(super) fn detect(&mut self, row: &ContainerRow, detector: &mut Detector) {
         self.program.follow(row, detector);
     }
 
-    /// What is known now, against the row's own settings.
+    /// The current facts, together with the row's settings.
     pub(super) fn facts(&self, row: &ContainerRow, kernel_release: &str) -> Facts {
         let throttled_share = self.throttled_share(row);
         let memory = self.memory(row);
@@ -250,13 +250,13 @@ impl ContainerHistory {
         }
     }
 
-    /// As one of its pod's containers.
+    /// The container as a member of its pod.
     pub(super) fn member(&self, row: &ContainerRow) -> Member {
         let advised_cores = self.cpu.limit.map(|limit| limit.cores);
         Member { own_limit_cores: own_limit_cores(row), advised_cores }
     }
 
-    /// What the metrics show.
+    /// The row for the metrics.
     pub(super) fn advised(&self, row: &ContainerRow, objective: &Arc<str>) -> AdviceRow {
         let runtime = self.program.runtime();
         AdviceRow {
@@ -283,7 +283,7 @@ impl ContainerHistory {
         Some(memory_advice(limit, working_set, live_set, is_cpu_short))
     }
 
-    /// The limit that is shown changes only when another has lasted.
+    /// Evaluates the advice. The displayed limit changes only after another value has lasted.
     fn evaluate(&mut self, after_seconds: u64) {
         let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE, after_seconds);
         let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));
@@ -293,7 +293,8 @@ impl ContainerHistory {
         self.cpu = CpuAdvice { limit: held, burst_seconds, ..fresh };
     }
 
-    /// The lowest working set, forgotten slowly: what a collection leaves is the nearest to the live set.
+    /// Follows the lowest working set with a slow rise: the memory after a garbage collection is the best estimate of
+    /// the live set.
     fn follow_live_set(&mut self, row: &ContainerRow, length_ns: u64) {
         let Some(working_set) = row.memory_working_set_bytes.map(|bytes| bytes as f64) else { return };
         let risen = self.live_set.map(|live| live * (1.0 + length_ns as f64 / 1e9 / LIVE_SET_SECONDS));
@@ -316,7 +317,8 @@ fn spec(row: SpecRow, identity: &ContainerIdentity) -> Spec {
     }
 }
 
-/// Before Linux 6.6 only the sum over all below the ancestor is known: what hardly ran has no part in it.
+/// Before Linux 6.6 only the sum over everything below the ancestor is known: a container that hardly ran has no part
+/// in it.
 fn may_be_its_own(throttled_ns: u64, used_ns: u64) -> bool {
     used_ns > throttled_ns / HARDLY
 }

@@ -1,29 +1,32 @@
-//! The program of one container: when its runtime is looked for, and what was found.
+//! The program of one container: detection of its runtime, and the result.
 
 use analysis::Runtime;
 use runtimes::{Detector, Machine};
 use sampler::snapshot::ContainerRow;
 
-/// Windows between two looks at a process that has run for long: what an init starts late is found within so many.
+/// Number of windows between two detections for an old process. A process that an init starts late is found within this
+/// time.
 const LOOK_EVERY: u64 = 300;
 
-/// What was found of the first process.
+/// Detection result for the first process.
 #[derive(Debug, Default)]
 pub(super) struct Program {
     pid: Option<u32>,
     machine: Machine,
-    /// Windows since it was first seen.
+    /// Number of windows since the process was first seen.
     windows: u64,
-    /// It is time to look again, once something has run.
+    /// Whether the next detection is due as soon as the container has run.
     is_due: bool,
-    /// CPU time of the container at the last look, nanoseconds: what has not run since has not become another program.
+    /// CPU time of the container at the last detection, nanoseconds: without CPU time since then the program is the
+    /// same.
     used_ns: Option<u64>,
     runtime: Option<Runtime>,
 }
 
 impl Program {
-    /// Looks where another process is the first, where its CPUs or its limit have changed, and, if it runs, from time to
-    /// time: soon after its start, when it may be the container runtime still, or a shell, and then ever more seldom.
+    /// Detects again if the first process, its CPUs or its limit have changed. If the process runs, also detects
+    /// periodically: often after its start, when it may still be the container runtime or a shell, and then less and
+    /// less often.
     pub(super) fn follow(&mut self, row: &ContainerRow, detector: &mut Detector) {
         if self.pid != row.first_pid {
             *self = Self { pid: row.first_pid, ..Self::default() };
@@ -64,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// A process of a made-up `/proc` with an executable of this name.
+    /// A process in a fake `/proc`, with an executable of this name.
     fn exec(proc_root: &Path, pid: u32, name: &str) {
         let directory = proc_root.join(pid.to_string());
         fs::create_dir_all(&directory).unwrap();
@@ -91,7 +94,7 @@ mod tests {
             program.follow(&row(7, limit), &mut detector);
             assert_eq!(found(&program), Some((Language::Jvm, Some(limit as u32))));
         }
-        // .NET has chosen when it started.
+        // .NET reads its limit only at startup.
         exec(root.path(), 8, "dotnet");
         for limit in [2, 4] {
             program.follow(&row(8, limit), &mut detector);
@@ -125,7 +128,7 @@ mod tests {
         let used = |usage_ns| ContainerRow { usage_ns: Some(usage_ns), ..row(7, 2) };
         exec(root.path(), 7, "sh");
         program.follow(&used(5), &mut detector);
-        // As no process could: without a nanosecond of CPU time.
+        // Changes the executable without any CPU time, which no real process can do.
         exec(root.path(), 7, "node");
         (0..1000).for_each(|_| program.follow(&used(5), &mut detector));
         assert_eq!(found(&program), Some((Language::Unknown, None)));

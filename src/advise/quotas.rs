@@ -1,14 +1,14 @@
-//! The quotas of pods' cgroups, with what is advised for their containers.
+//! The quotas of pods' cgroups, with the advice for their containers.
 
 use std::collections::HashMap;
 
 use analysis::{Member, PodQuota};
 use sampler::snapshot::{ContainerRow, PodRow};
 
-/// By namespace and pod.
+/// Quotas by (namespace, pod).
 pub(super) type Quotas<'a> = HashMap<(&'a str, &'a str), PodQuota>;
 
-/// Of every pod whose cgroup has a quota now, with what is known of its containers.
+/// The current quota of every pod that has one, together with its containers.
 pub(super) fn quotas<'a>(
     pods: &'a [PodRow],
     containers: impl Iterator<Item = (&'a ContainerRow, Member)>,

@@ -1,4 +1,4 @@
-//! What `/api/v1/advice` answers.
+//! Response of `/api/v1/advice`.
 
 use analysis::{CpuAdvice, Finding, MemoryAdvice, Runtime};
 use serde::{Deserialize, Serialize};
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 /// All containers of the node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Share of throttled periods that is put up with.
+    /// Acceptable share of throttled periods.
     pub(crate) objective: f64,
     pub(crate) containers: Vec<ContainerReport>,
 }
 
-/// One container. What is not known is left out.
+/// Report of one container. Unknown values are omitted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerReport {
@@ -25,7 +25,7 @@ pub(crate) struct ContainerReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runtime: Option<Runtime>,
     pub(crate) cpu: CpuAdvice,
-    /// What is not advised yet, and from when on.
+    /// The advice that still lacks history, and when it will be available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) not_enough_history: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

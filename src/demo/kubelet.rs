@@ -1,4 +1,4 @@
-//! The embedded kubelet: real HTTPS with a certificate and a token of its own, answering for the stage's pods.
+//! The embedded kubelet: real HTTPS with its own certificate and token, serving the stage's pods.
 
 use anyhow::Context;
 use kubelet_stub::{KubeletStub, StubConfig};
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::config::{Options, PodSourceName};
 
-/// A running kubelet endpoint; it ends when dropped, and its files with it.
+/// A running kubelet endpoint; stopped on drop, and its files deleted.
 pub(super) struct Kubelet {
     stub: KubeletStub,
     _files: TempDir,
@@ -16,7 +16,7 @@ impl Kubelet {
     /// Serves this pod list on a free loopback port.
     ///
     /// # Errors
-    /// No temporary directory, port or certificate is to be had.
+    /// No temporary directory, port or certificate is available.
     pub(super) async fn start(node_name: &str, pods: Vec<u8>) -> anyhow::Result<Self> {
         let files = tempfile::Builder::new().prefix("cpuwarden-demo-").tempdir();
         let files = files.context("no directory for the kubelet's certificate")?;
@@ -30,7 +30,7 @@ impl Kubelet {
         Ok(Self { stub, _files: files })
     }
 
-    /// The options that make an agent ask here.
+    /// Options that make an agent use this endpoint.
     pub(super) fn options(&self, node: Options) -> Options {
         Options {
             pod_source: Some(PodSourceName::Kubelet),

@@ -1,8 +1,8 @@
-//! `cpuwarden demo`: the main job on any machine, and nothing left of it afterwards.
+//! `cpuwarden demo`: shows the agent's main function on any machine, and cleans up afterwards.
 //!
-//! A stage (real cgroups with real workloads, or a recorded node), an embedded kubelet that names its pods, the agent
-//! as `run` starts it, and a table of what it publishes. Cgroups are made by [`real`] and [`tree`] alone, below a top of
-//! their own; the rest only reads.
+//! Consists of a stage (real cgroups with real workloads, or a recorded node), an embedded kubelet that names its pods,
+//! the agent as started by `run`, and a table of its samples. Only [`real`] and [`tree`] create cgroups, all below the
+//! demo's own root cgroup; all other parts only read.
 
 mod kubelet;
 mod plan;
@@ -37,23 +37,23 @@ use table::Table;
 
 pub(crate) use workload::{Workload, run as run_workload};
 
-/// How often a new sample is looked for; samples come once a second.
+/// Polling interval for a new sample; samples come once per second.
 const LOOK: Duration = Duration::from_millis(50);
-/// When the one table is printed, where standard output is no terminal and no time was given.
+/// Time of the single table, if standard output is not a terminal and no duration is given.
 const ONE_TABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Runs the demo until its time is over or a signal comes.
+/// Runs the demo until its duration is over or a signal comes.
 ///
 /// # Errors
-/// What keeps the agent or the embedded kubelet from starting, or ends the agent early.
+/// Any failure to start the agent or the embedded kubelet, or an early end of the agent.
 pub(crate) fn demo(args: &DemoArgs) -> Result<(), Failure> {
-    // The page itself tells what is wrong with the pods.
+    // The page itself reports problems with the pods.
     logging::install(&LogFilter::errors(), LogFormat::Text);
     run::runtime()?.block_on(play(args))
 }
 
 async fn play(args: &DemoArgs) -> Result<(), Failure> {
-    // Before there is anything to take away.
+    // Before anything is created that must be removed.
     let mut signals = Signals::new()?;
     let mut stage = Stage::set()?;
     let kubelet = Kubelet::start(stage.node_name(), stage.pod_list()).await?;
@@ -62,7 +62,7 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
         sched_trace: Some(SchedTraceMode::Off),
         ..kubelet.options(stage.options())
     })?;
-    // The machine's own kubelet has no say here.
+    // The machine's own kubelet must not interfere.
     config.pods.pod_resources_socket = None;
     let mut agent = Agent::start(&config).await?;
     let screen = Screen::new(args.once.is_none());
@@ -78,16 +78,16 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
     Ok(outcome?)
 }
 
-/// The wanted address, with another port where that one is in use.
+/// The requested address, with any free port if its port is in use.
 fn free(wanted: SocketAddr) -> SocketAddr {
     match TcpListener::bind(wanted) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => SocketAddr::new(wanted.ip(), 0),
-        // Free, or wrong in a way that the agent will name.
+        // Free, or invalid in a way that the agent will report.
         _ => wanted,
     }
 }
 
-/// For how long; `None`: until a signal.
+/// Duration of the demo; `None` means until a signal.
 fn time(args: &DemoArgs, screen: &Screen) -> Option<Duration> {
     let said = args.once.map(Duration::from_secs).or(args.duration.map(|span| span.0));
     if screen.is_live() { said } else { said.or(Some(ONE_TABLE_AFTER)) }
@@ -101,7 +101,7 @@ fn head(stage: &Stage, wanted: SocketAddr, actual: SocketAddr) -> String {
     head
 }
 
-/// What is shown, and for how long.
+/// Display of the demo, and its duration.
 struct Show {
     head: String,
     pods: Pods,
@@ -110,7 +110,7 @@ struct Show {
 }
 
 impl Show {
-    /// Follows the samples; draws each on a terminal, else the last one.
+    /// Follows the samples; draws each on a terminal, else only the last one.
     async fn run(mut self, published: &Published, stage: &mut Stage) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut table = Table::default();
@@ -138,7 +138,7 @@ impl Show {
     }
 }
 
-/// What ends the demo early.
+/// Signals that end the demo early.
 struct Signals([Signal; 3]);
 
 impl Signals {

@@ -1,4 +1,4 @@
-//! The pods of the real stage: who they are, what they may use, and what they do.
+//! The pods of the real stage: names, resources and workloads.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub(super) const NODE: &str = "cpuwarden-demo";
 /// CFS period of every quota, as Kubernetes sets it.
 pub(super) const PERIOD_USEC: u64 = 100_000;
 
-/// About a second, but no multiple of the period: else each burst meets the quota's refill at the same point, which in
-/// some runs lies so that no burst is ever throttled.
+/// About a second, but not a multiple of the period. Otherwise each burst would meet the quota's refill at the same
+/// point, which in some runs means that no burst is ever throttled.
 const BURST_EVERY: Duration = Duration::from_millis(1030);
 
 /// A pod of one container.
@@ -22,25 +22,25 @@ pub(super) struct Pod {
     pub(super) namespace: &'static str,
     pub(super) name: &'static str,
     pub(super) container: &'static str,
-    /// Number that its UID and its container's id are made of.
+    /// Number from which its UID and its container's id are derived.
     number: u8,
     pub(super) qos: QosClass,
-    /// CPU request, thousandths of a core.
+    /// CPU request, millicores.
     pub(super) request_milli: u64,
     pub(super) limit: Limit,
     pub(super) workload: Workload,
 }
 
-/// Where a CPU limit stands, thousandths of a core.
+/// Position of a CPU limit, millicores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
     None,
     Container(u64),
-    /// Pod-level resources (`spec.resources`): the quota is on the pod's cgroup alone.
+    /// Pod-level resources (`spec.resources`): only the pod's cgroup has a quota.
     Pod(u64),
 }
 
-/// All pods. `shared_cpu` is where the two neighbours meet.
+/// All pods. `shared_cpu` is the CPU that the two neighbors share.
 pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
     let spin = || Workload::Spin { cpu: None };
     let neighbour = || Workload::Spin { cpu: Some(shared_cpu) };
@@ -84,12 +84,12 @@ impl Pod {
         PodCgroup { uid: self.uid().into(), qos: self.qos, partition: Partition::Default, root }
     }
 
-    /// Path of the pod's cgroup below kubepods.
+    /// Path of the pod's cgroup, relative to kubepods.
     pub(super) fn pod_path(&self) -> String {
         CgroupPath::Pod(self.pod_cgroup()).to_string()
     }
 
-    /// Path of the container's cgroup below kubepods.
+    /// Path of the container's cgroup, relative to kubepods.
     pub(super) fn container_path(&self) -> String {
         let id = self.container_id().into();
         CgroupPath::Container(ContainerCgroup { pod: self.pod_cgroup(), id, runtime: Runtime::Unnamed }).to_string()
@@ -124,7 +124,7 @@ impl Pod {
     }
 }
 
-/// The kubelet's answer to `/pods`.
+/// The kubelet's response to `/pods`.
 pub(super) fn pod_list() -> Vec<u8> {
     let items: Vec<Value> = pods(0).iter().map(Pod::object).collect();
     json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }).to_string().into_bytes()

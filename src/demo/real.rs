@@ -1,4 +1,4 @@
-//! The real stage: the plan's pods as cgroups of this kernel, each with its process in it.
+//! The real stage: the planned pods as real cgroups, each with a process.
 
 use anyhow::{Context, bail};
 use cgroupfs::Version;
@@ -12,20 +12,20 @@ use super::plan::{self, Limit, PERIOD_USEC, Pod};
 use super::tree::Tree;
 use super::workload::Process;
 
-/// Cgroups and processes; both go when this is dropped, the processes first.
+/// Cgroups and processes; both are removed on drop, processes first.
 pub(super) struct RealNode {
     _processes: Vec<Process>,
     tree: Tree,
 }
 
 impl RealNode {
-    /// Makes everything.
+    /// Creates the cgroups and starts the processes.
     ///
     /// # Errors
-    /// The hierarchy lacks the cpu controller or may not be written.
+    /// The hierarchy lacks the cpu controller or is not writable.
     pub(super) fn build() -> anyhow::Result<Self> {
         let tree = Tree::new()?;
-        // A busy machine must not decide who is throttled here; the plan as a whole takes less than two cores.
+        // Other load on the machine must not influence throttling here; the whole plan takes less than two cores.
         tree.create("kubepods")?;
         cpu(&tree.load(""))?.set_shares(highest_weight(tree.hierarchy().version))?;
         let mut processes = Vec::new();
@@ -33,27 +33,27 @@ impl RealNode {
             let process = start(&tree, &pod).with_context(|| format!("pod {}/{}", pod.namespace, pod.name))?;
             processes.push(process);
         }
-        // All at once: neighbours that begin together share from the beginning.
+        // All at once, so that the neighbors compete from the start.
         for process in &mut processes {
             process.go().context("a workload has ended before it began")?;
         }
         Ok(Self { _processes: processes, tree })
     }
 
-    /// One line on what is shown.
+    /// One-line description of the stage.
     pub(super) fn headline(&self) -> String {
         let hierarchy = self.tree.hierarchy();
         let (version, place) = (hierarchy.version_name(), hierarchy.cpu.join(self.kubepods()));
         format!("cpuwarden demo: real workloads in real cgroups (cgroup {version}) below {}", place.display())
     }
 
-    /// The stage's kubepods below the hierarchy.
+    /// Path of the stage's kubepods, relative to the hierarchy.
     pub(super) fn kubepods(&self) -> String {
         format!("{}/kubepods", self.tree.top())
     }
 }
 
-/// Makes a pod's cgroups and puts its process there, still waiting.
+/// Creates a pod's cgroups with its process, which does not start its work yet.
 fn start(tree: &Tree, pod: &Pod) -> anyhow::Result<Process> {
     let container = tree.create(&format!("kubepods/{}", pod.container_path()))?;
     let parent = tree.load(&format!("kubepods/{}", pod.pod_path()));
@@ -80,7 +80,7 @@ fn set_quota(cgroup: &Cgroup, milli: u64) -> anyhow::Result<()> {
     Ok(cpu(cgroup)?.set_cfs_quota_and_period(Some(quota_usec), Some(PERIOD_USEC))?)
 }
 
-/// The most that `cpu.shares` and `cpu.weight` take.
+/// Maximum of `cpu.shares` and `cpu.weight`.
 fn highest_weight(version: Version) -> u64 {
     match version {
         Version::V1 => 262_144,
@@ -88,7 +88,7 @@ fn highest_weight(version: Version) -> u64 {
     }
 }
 
-/// What a CPU request becomes: shares; on v2 a weight.
+/// Converts a CPU request to shares, or to a weight on v2.
 fn weight(request_milli: u64, version: Version) -> u64 {
     let shares = request_shares(request_milli);
     match version {

@@ -1,5 +1,5 @@
-//! The recorded stage: a real node's files in a temporary directory, their counters advanced from one reading to the
-//! other and on. Where they come from: `recorded/README.md`.
+//! The recorded stage: a real node's files in a temporary directory. The counters advance from the first to the second
+//! reading and beyond. See `recorded/README.md` for their origin.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use crate::config::Options;
 /// Name of the recorded node.
 pub(super) const NODE: &str = "rig-guest";
 const ARCHIVE: &[u8] = include_bytes!("recorded/node.tar.gz");
-/// Files of counters; of all others the first reading stands.
+/// Names of files with counters; all other files keep their first reading.
 const COUNTERS: [&str; 2] = ["cpu.stat", "cpu.pressure"];
 
-/// A recorded node, unpacked.
+/// An unpacked recording of a node.
 pub(super) struct Replay {
     directory: TempDir,
     counters: Vec<CounterFile>,
-    /// Between the two readings, seconds.
+    /// Time between the two readings, seconds.
     span: f64,
 }
 
-/// A file with counters, and its two readings.
+/// A file with counters, with its two readings.
 struct CounterFile {
     path: PathBuf,
     first: String,
@@ -36,7 +36,7 @@ impl Replay {
     /// Unpacks the recording.
     ///
     /// # Errors
-    /// No temporary directory is to be had.
+    /// No temporary directory is available.
     pub(super) fn unpack() -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("cpuwarden-demo-").tempdir();
         let directory = directory.context("no directory for the recorded node")?;
@@ -50,18 +50,18 @@ impl Replay {
         Ok(Self { directory, counters, span })
     }
 
-    /// One line on what is shown.
+    /// One-line description of the stage.
     pub(super) fn headline(&self) -> String {
         let release = fs::read_to_string(self.path("proc/sys/kernel/osrelease")).unwrap_or_default();
         format!("cpuwarden demo: replay of a recorded node, Linux {}, cgroup v2", release.trim())
     }
 
-    /// The kubelet's answer to `/pods` at that time.
+    /// The kubelet's response to `/pods` at that time.
     pub(super) fn pod_list(&self) -> Vec<u8> {
         fs::read(self.path("pods.json")).unwrap_or_default()
     }
 
-    /// Where the agent finds the node.
+    /// Options with the paths of the recorded node.
     pub(super) fn options(&self) -> Options {
         Options {
             cgroup_root: Some(self.path("cgroup-t0")),
@@ -71,11 +71,11 @@ impl Replay {
         }
     }
 
-    /// Sets all counters to where they stood this many seconds after the first reading.
+    /// Sets all counters to their values at this many seconds after the first reading.
     pub(super) fn advance(&self, seconds: u64) {
         let share = seconds as f64 / self.span;
         for file in &self.counters {
-            // One write over the old text, which is never longer: a reader sees the one or the other.
+            // A single write over the old text, which is never longer: a reader sees either the old or the new text.
             if let Err(error) = control::write(&file.path, &between(&file.first, &file.second, share)) {
                 tracing::warn!(%error, "the replay stands still");
             }
@@ -90,7 +90,7 @@ impl Replay {
 fn find_counters(first: &Path, second: &Path, into: &mut Vec<CounterFile>) -> anyhow::Result<()> {
     for name in COUNTERS {
         let path = first.join(name);
-        // A cgroup that was gone at the second reading stands still.
+        // A cgroup without a second reading keeps its first one.
         if let (Ok(first), Ok(second)) = (fs::read_to_string(&path), fs::read_to_string(second.join(name))) {
             into.push(CounterFile { path, first, second });
         }
@@ -107,7 +107,7 @@ fn uptime(reading: &Path) -> anyhow::Result<f64> {
     text.trim().parse().with_context(|| format!("no time in {}", path.display()))
 }
 
-/// The first text with each integer moved towards that of the second by `share`, which may pass 1.
+/// The first text with each integer moved toward that of the second by `share`, which may exceed 1.
 fn between(first: &str, second: &str, share: f64) -> String {
     let mut text = String::with_capacity(first.len() + 16);
     let mut others = second.split_inclusive([' ', '\n', '=']);

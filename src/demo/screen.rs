@@ -1,8 +1,9 @@
-//! Where pages go: redrawn in place on a terminal, written plainly elsewhere.
+//! Output of pages: redrawn in place on a terminal, otherwise written one after another.
 
 use std::io::{self, IsTerminal, Write};
 
-/// Cursor to the top left; hides and shows the cursor; clears to the end of line and of screen (ECMA-48, DEC private).
+/// Moves the cursor to the top left; hides and shows the cursor; clears to the end of line and of screen (ECMA-48, DEC
+/// private).
 const HOME: &str = "\x1b[H";
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
@@ -16,12 +17,12 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// `redraw`: pages replace each other, if standard output is a terminal.
+    /// `redraw`: replace the previous page, if standard output is a terminal.
     pub(super) fn new(redraw: bool) -> Self {
         Self { live: redraw && io::stdout().is_terminal(), drawn: false }
     }
 
-    /// Pages replace each other.
+    /// Whether pages replace each other.
     pub(super) fn is_live(&self) -> bool {
         self.live
     }
@@ -34,14 +35,14 @@ impl Screen {
         let mut out = io::stdout().lock();
         if !self.live {
             return match writeln!(out, "{page}") {
-                // `demo | head` has seen enough.
+                // `demo | head` closes the pipe early.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 written => written,
             };
         }
         let begin = if self.drawn { HOME.to_owned() } else { format!("{HIDE_CURSOR}{HOME}{CLEAR_BELOW}") };
         self.drawn = true;
-        // Over what is there rather than on a cleared screen, which would flicker.
+        // Overwrites the page, since clearing the screen first would flicker.
         let lines: String = page.lines().map(|line| format!("{line}{CLEAR_LINE}\n")).collect();
         write!(out, "{begin}{lines}{CLEAR_BELOW}")?;
         out.flush()
@@ -52,7 +53,7 @@ impl Drop for Screen {
     fn drop(&mut self) {
         if self.drawn {
             let mut out = io::stdout().lock();
-            // A terminal that is gone needs no cursor.
+            // Fails if the terminal is gone, and then the cursor does not matter.
             let _ = write!(out, "{SHOW_CURSOR}").and_then(|()| out.flush());
         }
     }

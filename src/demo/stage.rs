@@ -1,4 +1,4 @@
-//! What the demo plays on: real cgroups where they can be made, else a recorded node.
+//! The stage of the demo: real cgroups if they can be created, else a recorded node.
 
 use anyhow::bail;
 
@@ -9,14 +9,14 @@ use super::replay::Replay;
 
 /// The node that the agent runs on.
 pub(super) enum Stage {
-    /// Cgroups of this kernel, with workloads in them.
+    /// Real cgroups of this kernel with workloads.
     Real(RealNode),
-    /// A recording, and why it is needed.
+    /// A recorded node, and the reason why real cgroups failed.
     Replay(Replay, String),
 }
 
 impl Stage {
-    /// Builds the real node, or unpacks the recorded one where that fails.
+    /// Builds the real node, or unpacks the recorded one if that fails.
     ///
     /// # Errors
     /// The recording cannot be unpacked.
@@ -27,7 +27,7 @@ impl Stage {
         }
     }
 
-    /// One line on what is shown.
+    /// One-line description of the stage.
     pub(super) fn headline(&self) -> String {
         match self {
             Self::Real(node) => node.headline(),
@@ -42,7 +42,7 @@ impl Stage {
         }
     }
 
-    /// The kubelet's answer to `/pods`.
+    /// The kubelet's response to `/pods`.
     pub(super) fn pod_list(&self) -> Vec<u8> {
         match self {
             Self::Real(_) => super::plan::pod_list(),
@@ -50,7 +50,7 @@ impl Stage {
         }
     }
 
-    /// Where the agent finds the node.
+    /// Options with the node's paths.
     pub(super) fn options(&self) -> Options {
         match self {
             Self::Real(node) => Options { kubepods: Some(node.kubepods()), ..Options::default() },
@@ -58,7 +58,7 @@ impl Stage {
         }
     }
 
-    /// The sampler has taken its `tick`th sample. Real time goes by itself.
+    /// Advances a recording after the sampler's sample number `tick`. Real cgroups advance on their own.
     pub(super) fn step(&mut self, tick: u64) {
         if let Self::Replay(node, _) = self {
             node.advance(tick);

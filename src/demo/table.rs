@@ -1,6 +1,6 @@
-//! The table: what changed since the start, a row a container, and one for a pod with a quota of its own.
+//! The table of changes since the start: one row per container, and one per pod with its own quota.
 //!
-//! Reads snapshots only; knows neither terminal nor stage.
+//! Only reads snapshots; independent of terminal and stage.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,27 +9,27 @@ use std::time::SystemTime;
 
 use sampler::snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
 
-/// What the columns mean.
+/// Explanation of the columns.
 pub(super) const LEGEND: &str = "\
 THROTTLED: share of the time in which its own limit throttled it, since the start; PEAK: in the worst second.
 PERIODS: share of its active periods that were throttled; an idle container has few, so this says little about harm.
 SECONDS: throttled seconds a second, summed over CPUs, BY the container's own limit or an ancestor's.
 ";
 
-/// Container column of a row that is a pod.
+/// Text in the container column of a pod's row.
 const POD: &str = "(pod)";
 
-/// Namespace, pod, and container; `None` for the pod's own row, which sorts first.
+/// Namespace, pod and container. The pod's own row has no container and sorts first.
 type Key = (String, String, Option<String>);
 
-/// All rows, with what they were.
+/// All rows with their counters.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     rows: BTreeMap<Key, Row>,
     taken: Option<SystemTime>,
 }
 
-/// One row.
+/// One row of the table.
 #[derive(Debug, Default)]
 struct Row {
     first: Counters,
@@ -37,39 +37,39 @@ struct Row {
     /// Time from `first` to `last`.
     seconds: f64,
     limit_cores: Option<f64>,
-    /// Highest throttled share of a second.
+    /// Maximum throttled share within a second.
     peak: Option<f64>,
     is_fresh: bool,
 }
 
-/// Counters of one row, as accumulated.
+/// Cumulative counters of one row.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counters {
     usage_ns: Option<u64>,
     cfs: Option<CfsTotals>,
-    /// Length of the periods that `cfs` counts.
+    /// Length of the periods counted by `cfs`, microseconds.
     period_usec: Option<u64>,
     ancestor_ns: Option<u64>,
 }
 
-/// What some time brought.
+/// Rates over a time span.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rates {
     cores: Option<f64>,
-    /// Share of the time that was throttled; `None` without a quota of its own.
+    /// Throttled share of the time; `None` without its own quota.
     throttled: Option<f64>,
-    /// Share of the periods that were throttled; `None` without a quota of its own.
+    /// Throttled share of the periods; `None` without its own quota.
     periods: Option<f64>,
-    /// Throttled seconds a second, by the quota of the row's own cgroup and by those above it.
+    /// Throttled seconds per second, by the quota of the row's own cgroup and by those of its ancestors.
     own: f64,
     ancestor: f64,
 }
 
 impl Table {
-    /// Takes in the next snapshot. The first one only sets where the counters stand.
+    /// Adds the next snapshot. The first one only sets the baseline of the counters.
     pub(super) fn observe(&mut self, snapshot: &NodeSnapshot) {
         let passed = self.taken.zip(snapshot.taken).and_then(|(before, now)| now.duration_since(before).ok());
-        // A clock that was set: better the nominal time than none.
+        // If the clock was set, the nominal interval is the best estimate.
         let seconds = passed.filter(|passed| !passed.is_zero()).unwrap_or(snapshot.interval).as_secs_f64();
         self.taken = snapshot.taken;
         self.rows.values_mut().for_each(|row| row.is_fresh = false);
@@ -104,7 +104,7 @@ impl Row {
         self.seconds += seconds;
     }
 
-    /// Since the row appeared; nothing before its second snapshot.
+    /// Rates since the row appeared; `None` before its second snapshot.
     fn rates(&self) -> Option<Rates> {
         (self.seconds > 0.0).then(|| Rates::between(&self.first, &self.last, self.seconds))
     }
@@ -140,7 +140,7 @@ impl Rates {
         let (periods, throttled) = (gained(periods_before, periods), gained(throttled_before, throttled));
         // A period that began before the window may end in it.
         let of_time = |(throttled, usec): (f64, u64)| (throttled * usec as f64 / 1e6 / seconds).min(1.0);
-        // No period at all: it was idle, and nothing was throttled.
+        // No periods: it was idle, and nothing was throttled.
         let of_periods = |(periods, throttled): (f64, f64)| if periods > 0.0 { throttled / periods } else { 0.0 };
         Self {
             cores: per_second(before.usage_ns, now.usage_ns),
@@ -151,7 +151,7 @@ impl Rates {
         }
     }
 
-    /// By whose limit it was throttled.
+    /// Origin of the throttling: its own limit or an ancestor's.
     fn origin(&self) -> &'static str {
         match (self.own > 0.0, self.ancestor > 0.0) {
             (true, true) => "own+ancestor",
@@ -176,7 +176,8 @@ fn pod_key(row: &PodRow) -> Key {
     (row.identity.namespace.clone(), row.identity.pod.clone(), None)
 }
 
-/// A pod's use is that of its containers, and so is the period: the kubelet sets one for all quotas of a node.
+/// A pod's use is the sum of its containers'. Its period is theirs, too: the kubelet sets one period for all quotas of
+/// a node.
 fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
     let of_pod = |container: &&ContainerRow| {
         container.identity.namespace == row.identity.namespace && container.identity.pod == row.identity.pod
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn idle_time_lowers_the_throttled_share_of_the_time_and_not_that_of_the_periods() {
         let mut table = Table::default();
-        // Three active periods in each of ten seconds, of which one is throttled, and two in the last.
+        // Three active periods in each of ten seconds, one of them throttled, and two in the last second.
         (0..10).for_each(|second| table.observe(&at(second, 3 * second, second)));
         table.observe(&at(10, 30, 11));
         let row = table.to_string().lines().nth(1).unwrap().replace(" %", "%");

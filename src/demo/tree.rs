@@ -1,7 +1,8 @@
-//! The demo's own top of cgroups in every hierarchy that matters, and its removal whatever happens.
+//! The demo's own root cgroup in every relevant hierarchy, with guaranteed removal.
 //!
-//! Nothing outside the top is touched, but one: on v2 a controller that the root does not hand down is enabled there,
-//! and disabled again at the end. A lock on the top's directory tells a running demo from what a killed one has left.
+//! Changes nothing outside this cgroup, with one exception: on v2 it enables a controller that the root's
+//! `cgroup.subtree_control` lacks, and disables it at the end. A lock on the directory distinguishes a running demo
+//! from the leftovers of a killed one.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,35 +15,35 @@ use cgroups_rs::fs::{Cgroup, hierarchies};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Where every machine mounts its hierarchies.
+/// Usual mount point of the hierarchies.
 const MOUNTS: &str = "/sys/fs/cgroup";
 const TOP_PREFIX: &str = "cpuwarden-demo-";
-/// How long processes may take to die and their cgroups to empty; a throttled one dies at its next period.
+/// Maximum time for processes to die and their cgroups to empty; a throttled process dies at its next period.
 const REMOVAL: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A top of cgroups; dropping it removes them with all processes in them.
+/// The demo's root cgroup, removed on drop with all processes in it.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// Path of the top below each mount.
+    /// Path of the root cgroup, relative to each mount.
     top: String,
     hierarchy: Hierarchy,
-    /// v2: what the root's `cgroup.subtree_control` listed before.
+    /// v2: original content of the root's `cgroup.subtree_control`.
     handed_down: Option<String>,
     lock: Option<File>,
 }
 
 impl Tree {
-    /// Removes what earlier demos have left and makes a top named after this process.
+    /// Removes the leftovers of earlier demos and creates a root cgroup named after this process.
     ///
     /// # Errors
-    /// No hierarchy, or it may not be written.
+    /// No hierarchy, or it is not writable.
     pub(super) fn new() -> anyhow::Result<Self> {
         let hierarchy = Hierarchy::detect(Path::new(MOUNTS))?;
         let top = format!("{TOP_PREFIX}{}", std::process::id());
         remove_leftovers(&hierarchy);
         let directory = hierarchy.cpu.join(&top);
-        // Not through the crate, which would take a cgroup that is there already for its own.
+        // Not through the crate, which would adopt an existing cgroup as its own.
         fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let handed_down = match hierarchy.version {
             Version::V1 => None,
@@ -54,26 +55,26 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Path of the top below each mount.
+    /// Path of the root cgroup, relative to each mount.
     pub(super) fn top(&self) -> &str {
         &self.top
     }
 
-    /// The hierarchies that it is in.
+    /// The hierarchies that contain it.
     pub(super) fn hierarchy(&self) -> &Hierarchy {
         &self.hierarchy
     }
 
-    /// Makes a cgroup below the top, and what is between, with the controllers that the agent reads.
+    /// Creates a cgroup below the root cgroup, with its parents and the controllers that the agent reads.
     ///
     /// # Errors
-    /// The kernel refuses, or a controller is not to be had.
+    /// The kernel rejects it, or a controller is not available.
     pub(super) fn create(&self, path: &str) -> anyhow::Result<Cgroup> {
         let path = format!("{}/{path}", self.top);
         let controllers = Some(self.controllers());
         let cgroup = Cgroup::new_with_specified_controllers(hierarchies::auto(), &path, controllers)
             .with_context(|| format!("cannot make the cgroup {path}"))?;
-        // The crate finds mounts in its own way, and passes over a controller that it could not enable.
+        // The crate finds mounts in its own way, and ignores a controller that it could not enable.
         let directory = self.hierarchy.cpu.join(&path);
         if !directory.join("cpu.stat").exists() {
             bail!("the cpu controller is not to be had in {}", directory.display());
@@ -81,13 +82,13 @@ impl Tree {
         Ok(cgroup)
     }
 
-    /// A cgroup that [`Tree::create`] has made, or made on the way.
+    /// Opens a cgroup that [`Tree::create`] created, directly or as a parent.
     pub(super) fn load(&self, path: &str) -> Cgroup {
         let path = format!("{}/{path}", self.top);
         Cgroup::load_with_specified_controllers(hierarchies::auto(), path, self.controllers())
     }
 
-    /// The controllers whose files the agent reads, as far as they are here.
+    /// The available controllers whose files the agent reads.
     fn controllers(&self) -> Vec<String> {
         let hierarchy = &self.hierarchy;
         let names: Vec<&str> = match hierarchy.version {
@@ -106,14 +107,14 @@ impl Tree {
         names.into_iter().map(str::to_owned).collect()
     }
 
-    /// Takes back what was enabled at the root.
+    /// Disables the controllers that were enabled at the root.
     fn disable_again(&self) {
         let Some(before) = &self.handed_down else { return };
         let path = subtree_control(&self.hierarchy);
         let now = fs::read_to_string(&path).unwrap_or_default();
         let was_there = |name: &str| before.split_whitespace().any(|before| before == name);
         for name in now.split_whitespace().filter(|name| !was_there(name)) {
-            // Refused (EBUSY) while somebody else has come to use it, and then it must stay.
+            // Rejected (EBUSY) while another process uses the controller, which must then stay enabled.
             let _ = control::write(&path, &format!("-{name}"));
         }
     }
@@ -124,7 +125,7 @@ impl Drop for Tree {
         for mount in mounts(&self.hierarchy) {
             let directory = mount.join(&self.top);
             if let Err(error) = remove(&directory, Instant::now() + REMOVAL) {
-                // Not a panic: this may run in one.
+                // Must not panic, since this may run during a panic.
                 crate::stderr::say(format_args!(
                     "{} is left behind: {error}; the next demo removes it",
                     directory.display()
@@ -139,7 +140,7 @@ fn subtree_control(hierarchy: &Hierarchy) -> PathBuf {
     hierarchy.cpu.join("cgroup.subtree_control")
 }
 
-/// The mounts that the demo makes cgroups in, each once.
+/// The mounts in which the demo creates cgroups, without duplicates.
 fn mounts(hierarchy: &Hierarchy) -> Vec<&Path> {
     let more = [&hierarchy.cpuacct, &hierarchy.cpuset, &hierarchy.memory];
     let mut mounts = vec![hierarchy.cpu.as_path()];
@@ -151,7 +152,7 @@ fn mounts(hierarchy: &Hierarchy) -> Vec<&Path> {
     mounts
 }
 
-/// Locks a demo's directory; `None` when its demo lives and has it. The lock ends with its holder, however that comes.
+/// Locks a demo's directory; `None` if its demo is running. The lock ends with its process, even if that is killed.
 fn lock(directory: &Path) -> anyhow::Result<Option<File>> {
     let file = File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -168,7 +169,7 @@ fn remove_leftovers(hierarchy: &Hierarchy) {
             let locked = hierarchy.cpu.join(&name);
             let is_left = !locked.exists() || lock(&locked).is_ok_and(|lock| lock.is_some());
             if is_left {
-                // What cannot be removed is in nobody's way.
+                // A leftover that cannot be removed does no harm.
                 let _ = remove(&mount.join(&name), Instant::now() + REMOVAL);
             }
         }
@@ -179,7 +180,7 @@ fn is_top(name: &str) -> bool {
     name.strip_prefix(TOP_PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok())
 }
 
-/// Kills what is in a cgroup and below, and removes it; a cgroup that is not there is removed.
+/// Kills all processes in a cgroup and below, and removes it. Succeeds if the cgroup does not exist.
 fn remove(directory: &Path, deadline: Instant) -> io::Result<()> {
     loop {
         kill_all(directory);
@@ -204,7 +205,7 @@ fn kill_all(directory: &Path) {
     }
     let pids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     for pid in pids.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-        // One that has just ended is not there any more.
+        // Fails if the process has just ended.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
@@ -215,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that a failed test does not leave behind.
+    /// A process that is killed even if the test fails.
     struct Sleeper(Child);
 
     impl Drop for Sleeper {
@@ -225,7 +226,7 @@ mod tests {
         }
     }
 
-    /// A process in a container's cgroup of the tree.
+    /// Starts a process in a container's cgroup of the tree.
     fn inhabit(tree: &Tree) -> Sleeper {
         let cgroup = tree.create("kubepods/burstable/pod1/c").unwrap();
         let sleeper = Sleeper(Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap());
@@ -237,7 +238,7 @@ mod tests {
         mounts(&tree.hierarchy).iter().map(|mount| mount.join(&tree.top)).collect()
     }
 
-    /// One test: a top is named after the process, so two at once would meet.
+    /// A single test: the root cgroup is named after the process, so two tests at once would collide.
     #[test]
     fn a_panic_leaves_neither_cgroups_nor_processes_and_a_killed_demo_leaves_them_to_the_next() {
         let mut left = Vec::new();
@@ -256,7 +257,7 @@ mod tests {
         sleepers.push(inhabit(&killed));
         remove_leftovers(&killed.hierarchy);
         assert!(left.iter().all(|directory| directory.exists()), "the cgroups of a demo that lives were taken");
-        // What the kernel does to a killed process's lock.
+        // Releases the lock, as the kernel does for a killed process.
         killed.lock = None;
         std::mem::forget(killed);
         let next = Tree::new().unwrap();

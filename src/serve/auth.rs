@@ -1,8 +1,8 @@
-//! Who may read /metrics: the API server is asked for each bearer token (TokenReview) and its user (SubjectAccessReview),
-//! and its answers are kept for a while. While it does not answer, nobody new gets in.
+//! Access to /metrics: the API server reviews each bearer token (TokenReview) and its user (SubjectAccessReview), and
+//! its answers are cached. While it does not answer, no new token gets access.
 //!
-//! Strangers cannot use up what a known reader needs: a token that was good is asked about again before its time is over
-//! and with requests of its own, and each peer may ask about a few new tokens only.
+//! Unknown clients cannot exhaust the budget of known readers. A valid token is reviewed again before its cached answer
+//! expires, through a separate client, and each peer may have only a few new tokens reviewed.
 
 mod budget;
 mod kept;
@@ -24,26 +24,26 @@ use super::server::Place;
 use budget::Budget;
 use kept::{Answer, Kept, Key};
 
-/// Both reviews together, retries and the rate limit included; a scrape does not wait longer.
+/// Timeout of both reviews together, including retries and the rate limit; a scrape does not wait longer.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a token: a service account's has about one thousand.
+/// Maximum bytes of a token: a service account's has about one thousand.
 const LONGEST_TOKEN: usize = 8 << 10;
 
-/// What the API server says of a token and a path.
+/// Answer of the API server for a token and a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Allowed,
-    /// Nobody has this token.
+    /// The token is invalid.
     Unknown,
-    /// Its user may not read the path.
+    /// The user may not read the path.
     Denied,
 }
 
-/// Asks, and remembers the answers.
+/// Reviews tokens and caches the answers.
 pub(crate) struct Auth {
-    /// For tokens that were good.
+    /// Client for renewals of tokens that were valid.
     renewals: Client,
-    /// For all others.
+    /// Client for all other tokens.
     strangers: Client,
     memory: Mutex<Memory>,
 }
@@ -54,15 +54,15 @@ struct Memory {
     budget: Budget,
 }
 
-/// Why there is no verdict.
+/// Reason why there is no answer.
 enum NoVerdict {
-    /// This peer has asked about too many tokens.
+    /// Too many tokens from this peer.
     TooMany,
     Unavailable(kube::Error),
 }
 
 impl Auth {
-    /// Each client has a rate limit of its own.
+    /// Each client has its own rate limit.
     pub(crate) fn new(renewals: Client, strangers: Client) -> Self {
         Self { renewals, strangers, memory: Mutex::default() }
     }
@@ -92,7 +92,7 @@ impl Auth {
         Ok(verdict)
     }
 
-    /// Asks about a good token again; until the answer it stays good for the time that it has.
+    /// Reviews a valid token again; until the answer, the cached one applies until it expires.
     async fn renew(self: Arc<Self>, key: Key) {
         let reviewed = tokio::time::timeout(REVIEW_TIMEOUT, review(&self.renewals, &key.token, &key.path)).await;
         let mut memory = self.memory();
@@ -135,7 +135,7 @@ fn access(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
     }
 }
 
-/// Lets a request pass whose bearer may read its path.
+/// Passes a request on if its token may read its path.
 pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next: Next) -> Response {
     let Some(token) = bearer(request.headers()).filter(|token| may_be_a_token(token)) else { return unauthorized() };
     let Some(peer) = request.extensions().get::<Place>().map(|place| place.peer) else { return unauthorized() };
@@ -159,7 +159,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
 }
 
-/// Whether this looks like a JWT, three parts in base64url: the API server need not be asked about anything else.
+/// Whether this looks like a JWT, three parts in base64url: anything else is rejected without a review.
 fn may_be_a_token(token: &str) -> bool {
     let is_base64url = |char: u8| char.is_ascii_alphanumeric() || matches!(char, b'-' | b'_');
     let mut parts = token.split('.');

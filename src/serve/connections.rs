@@ -1,7 +1,8 @@
-//! Which connections are open, and which one goes when there are too many: a pure table, time is an argument.
+//! Table of open connections, which decides which one to close when there are too many. Pure; time is an argument.
 //!
-//! A connection waits until its first request for a page: such connections have places of their own, from which the
-//! oldest goes first, so a probe always finds one. Pages are for a few connections per peer and for [`ADMITTED`] in all.
+//! A connection is waiting until it first requests a page. Waiting connections have their own limit; above it the
+//! oldest is closed first, so a probe always gets through. Pages are served to a few connections per peer, and to at
+//! most [`ADMITTED`] in total.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,28 +10,29 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// Connections that have not asked for a page: idle, in their handshake, in the middle of a header, or probes.
+/// Maximum number of connections that have not requested a page: idle, in their TLS handshake, in the middle of a
+/// header, or probes.
 const WAITING: usize = 64;
-/// Connections that have asked for a page.
+/// Maximum number of connections that have requested a page.
 const ADMITTED: usize = 64;
-/// Of these, from one address.
+/// The same for one address.
 const PER_PEER: usize = 8;
-/// How long a page may take to be read.
+/// Maximum time for a client to read a page.
 const SEND_TIME: Duration = Duration::from_secs(30);
-/// Bytes of outdated pages that slow readers may keep in memory.
+/// Maximum bytes of outdated pages that slow readers keep in memory.
 const HELD_BYTES: usize = 8 << 20;
 
 /// Identifies a connection.
 pub(super) type Id = u64;
 
-/// Why a connection was cut or a request rejected: the label `reason`.
+/// Reason why a connection was closed or a request rejected: the label `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
     /// Too many connections without a request.
     Waiting,
-    /// Too many connections of this peer.
+    /// Too many connections from this peer.
     Peer,
-    /// Too many connections in all.
+    /// Too many connections in total.
     Total,
     /// The page was not read in time.
     Slow,
@@ -47,11 +49,11 @@ impl Reason {
     }
 }
 
-/// A page on its way to a reader.
+/// A page that is being sent to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sending {
     since: Instant,
-    /// Where the page lies in memory: readers of one page share it.
+    /// Address of the page in memory: readers of the same page share it.
     page: usize,
     bytes: usize,
 }
@@ -63,23 +65,23 @@ struct Open {
     since: Instant,
     admitted: bool,
     sending: Option<Sending>,
-    /// Dropped to cut the connection.
+    /// Dropped to close the connection.
     _cut: oneshot::Sender<()>,
 }
 
-/// The open connections, the oldest first.
+/// The open connections, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     open: Vec<Open>,
     last: Id,
 }
 
-/// What was cut.
+/// Reason for closing a connection, if one was closed.
 pub(super) type Cut = Option<Reason>;
 
 impl Connections {
-    /// Takes in a connection; `cut` ends it when dropped. Where too many wait, the oldest of the peer with most of them
-    /// goes.
+    /// Adds a connection; dropping `cut` closes it. If too many are waiting, closes the oldest of the peer with most of
+    /// them.
     pub(super) fn open(&mut self, peer: IpAddr, now: Instant, cut: oneshot::Sender<()>) -> (Id, Cut) {
         self.last += 1;
         self.open.push(Open { id: self.last, peer, since: now, admitted: false, sending: None, _cut: cut });
@@ -89,10 +91,10 @@ impl Connections {
         (self.last, self.cut(victim, Reason::Waiting))
     }
 
-    /// Gives a connection a place among those that read pages.
+    /// Admits a connection to those that read pages.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no free place.
     pub(super) fn admit(&mut self, id: Id) -> Result<Cut, Reason> {
         let Some(at) = self.position(id) else { return Err(Reason::Total) };
         if self.open[at].admitted {
@@ -116,7 +118,7 @@ impl Connections {
         Ok(cut)
     }
 
-    /// A page is on its way. Where slow readers keep too many outdated pages, the slowest goes.
+    /// Records that a page is being sent. If slow readers keep too many outdated pages, closes the slowest.
     pub(super) fn sending(&mut self, id: Id, page: usize, bytes: usize, now: Instant) -> Vec<Reason> {
         if let Some(at) = self.position(id) {
             self.open[at].sending = Some(Sending { since: now, page, bytes });
@@ -130,7 +132,7 @@ impl Connections {
         cut
     }
 
-    /// The page was read, or its reader is gone.
+    /// Records that the page was read, or that its reader is gone.
     pub(super) fn sent(&mut self, id: Id) {
         if let Some(at) = self.position(id) {
             self.open[at].sending = None;
@@ -146,7 +148,7 @@ impl Connections {
         vec![Reason::Slow; before - self.open.len()]
     }
 
-    /// Forgets a connection that has ended.
+    /// Removes a closed connection.
     pub(super) fn close(&mut self, id: Id) {
         self.open.retain(|open| open.id != id);
     }
@@ -164,7 +166,7 @@ impl Connections {
         self.open.iter().filter(|open| open.admitted && open.peer == peer).count()
     }
 
-    /// Of the connections that may go, the oldest of the peer that has most of them.
+    /// Among the connections that may be closed, the oldest of the peer with most of them.
     fn oldest_of_largest(&self, may_go: impl Fn(&Open) -> bool) -> Option<usize> {
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
         self.open.iter().filter(|open| may_go(open)).for_each(|open| *counts.entry(open.peer).or_default() += 1);
@@ -173,7 +175,7 @@ impl Connections {
         candidates.min_by_key(|(_, open)| open.since).map(|(at, _)| at)
     }
 
-    /// Bytes of the pages on their way, each counted once, but for `newest`.
+    /// Total bytes of the pages being sent, each counted once, without `newest`.
     fn outdated_bytes(&self, newest: usize) -> usize {
         let held: BTreeMap<usize, usize> =
             self.open.iter().filter_map(|open| open.sending).map(|sending| (sending.page, sending.bytes)).collect();
@@ -251,7 +253,7 @@ mod tests {
         let scraper = scene.open(100, now);
         assert_eq!(scene.table.admit(scraper), Ok(Some(Reason::Total)));
         assert!(scene.is_open(scraper));
-        // Where each has one, and all are busy, who comes last waits.
+        // If each peer has one and all are busy, the last one must wait.
         let mut even = Scene::default();
         for peer in 0..64 {
             let id = even.open(peer, now);
@@ -270,7 +272,7 @@ mod tests {
         let second = Duration::from_secs(1);
         for (at, &id) in ids.iter().enumerate() {
             scene.table.admit(id).unwrap();
-            // Each reads a page of its own, but for the last two, which share one.
+            // Each reads a different page, except the last two, which share one.
             scene.table.sending(id, at.min(10), mebibyte, now + second * at as u32);
         }
         let open: Vec<bool> = ids.iter().map(|&id| scene.is_open(id)).collect();

@@ -1,4 +1,4 @@
-//! The endpoint: /metrics, /api/v1/advice, /healthz, /readyz, and /metrics/cadvisor where asked for. A request reads the
+//! The endpoint: /metrics, /api/v1/advice, /healthz, /readyz, and optionally /metrics/cadvisor. A request reads the
 //! latest snapshot and never touches the kernel.
 
 mod auth;
@@ -26,15 +26,15 @@ pub(crate) use tls::Identity;
 use page::PageKind;
 use server::Place;
 
-/// What is served, and to whom.
+/// Optional pages and access control.
 pub(crate) struct Access {
-    /// /metrics/cadvisor too.
+    /// Whether to serve /metrics/cadvisor.
     pub(crate) cadvisor: bool,
-    /// Who says who may read the metrics; `None` where everybody may.
+    /// Reviewer of access to the metrics; `None` allows everyone.
     pub(crate) auth: Option<Arc<Auth>>,
 }
 
-/// Everything that is served. The probes have places of their own and are open to everybody.
+/// All routes. The probes use the places of waiting connections and are open to everyone.
 pub(crate) fn router(sources: Sources, pages: Pages, access: Access) -> Router {
     let probes = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(sources);
     Router::new().merge(guarded(access).with_state(Arc::new(pages))).merge(probes)
@@ -51,7 +51,7 @@ fn guarded(Access { cadvisor, auth }: Access) -> Router<Arc<Pages>> {
         Some(auth) => pages.route_layer(from_fn_with_state(auth, auth::check)),
         None => pages,
     };
-    // The layer that is added last is passed first.
+    // The layer added last runs first.
     pages.route_layer(from_fn(server::admit))
 }
 
@@ -95,7 +95,7 @@ async fn advice(State(pages): State<Arc<Pages>>, Extension(place): Extension<Pla
     }
 }
 
-/// What failed is in the log and not for whoever asks.
+/// Details of the failure go to the log, not to the client.
 fn failed(error: &anyhow::Error) -> Response {
     tracing::error!(error = format!("{error:#}"), "a page could not be rendered");
     (StatusCode::INTERNAL_SERVER_ERROR, "the page could not be rendered\n").into_response()
@@ -121,7 +121,7 @@ async fn readyz(State(sources): State<Sources>) -> Response {
     }
 }
 
-/// A probe's connection is not kept: its place is for the next one.
+/// Closes the connection after a probe, to free its place for the next one.
 fn probe(status: StatusCode, text: String) -> Response {
     (status, [(header::CONNECTION, "close")], text).into_response()
 }

@@ -1,4 +1,4 @@
-//! The pages, each rendered at most once a snapshot and format and shared by everybody who reads it.
+//! The pages, each rendered at most once per snapshot and format, and shared by all readers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,22 +14,22 @@ use tokio::sync::Mutex;
 use crate::advise::Advisor;
 use crate::watchdog::{Part, Watchdog};
 
-/// Where no new snapshot comes, a page is still rendered again after this time: what the agent says of itself changes.
+/// Maximum age of a page without a new snapshot: the agent's own metrics change.
 const STALE_AFTER: Duration = Duration::from_secs(2);
 
-/// Which page.
+/// Kind of page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageKind {
-    /// Everything, under our names.
+    /// All metrics, under cpuwarden's names.
     Agent,
-    /// Containers, under cAdvisor's names.
+    /// Container metrics, under cAdvisor's names.
     Cadvisor,
     /// Advice, as JSON.
     Advice,
 }
 
 impl PageKind {
-    /// The value of the label `page`.
+    /// Value of the label `page`.
     const fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "metrics",
@@ -39,7 +39,7 @@ impl PageKind {
     }
 }
 
-/// What pages are made of.
+/// Data sources of the pages.
 #[derive(Clone)]
 pub(crate) struct Sources {
     pub(crate) published: Published,
@@ -49,10 +49,10 @@ pub(crate) struct Sources {
     pub(crate) watchdog: Watchdog,
 }
 
-/// Renders the latest snapshot together with what the agent counts about itself.
+/// Renders the latest snapshot together with the agent's own metrics.
 pub(crate) struct Pages {
     sources: Sources,
-    /// Longest time between two renderings of a page that is asked for.
+    /// Maximum age of a page before it is rendered again.
     stale_after: Duration,
     rendered: Mutex<Rendered>,
 }
@@ -60,10 +60,10 @@ pub(crate) struct Pages {
 /// The pages of one snapshot.
 struct Rendered {
     max_series: usize,
-    /// `None` while it renders, and after a rendering that panicked.
+    /// `None` during a rendering, and after one that panicked.
     exposition: Option<Box<Exposition>>,
-    /// What the pages are of. Held, so that its place in memory is not used again; a tick publishes more than one where
-    /// a container gets its name before the next.
+    /// Snapshot of the pages. Kept alive, so that its address is not reused. A tick publishes several snapshots if a
+    /// container gets its name before the next tick.
     snapshot: Option<Arc<NodeSnapshot>>,
     at: Instant,
     pages: Vec<Rendering>,
@@ -83,12 +83,12 @@ impl Pages {
         Self { sources, stale_after: STALE_AFTER.max(2 * interval), rendered: Mutex::new(rendered) }
     }
 
-    /// The page in this format, compressed or not.
+    /// Returns the page in this format, optionally compressed.
     ///
     /// # Errors
-    /// The rendering panicked, or the advice cannot be written.
+    /// The rendering panicked, or the advice cannot be serialized.
     pub(crate) async fn get(&self, kind: PageKind, format: Format, gzip: bool) -> anyhow::Result<Bytes> {
-        // A request that comes while a page is rendered waits for that page.
+        // A request that arrives during a rendering waits for its page.
         let mut rendered = self.rendered.lock().await;
         let latest = self.sources.published.latest();
         let is_same = rendered.snapshot.as_ref().is_some_and(|snapshot| Arc::ptr_eq(snapshot, &latest));
@@ -126,7 +126,7 @@ impl Pages {
     }
 }
 
-/// Rendering takes longer than a probe may wait, and everything else is served by the thread of this task.
+/// Renders on another thread: it takes longer than a probe may wait, and this task's thread serves everything else.
 async fn on_exposition(
     rendered: &mut Rendered,
     work: impl FnOnce(&mut Exposition) -> anyhow::Result<Vec<u8>> + Send + 'static,

@@ -1,7 +1,7 @@
-//! The port: connections within bounds, their requests by hyper within its own.
+//! The port: limits the number of connections; hyper limits each request.
 //!
-//! It lives on a thread of its own, which gives way to all others: however many connect, neither the sampler nor the pod
-//! sources wait for it.
+//! Runs on its own thread with a lower priority than all others: however many clients connect, neither the sampler nor
+//! the pod sources wait for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,37 +29,37 @@ use super::connections::{Connections, Id, Reason};
 use super::tls::Identity;
 use crate::watchdog::Beat;
 
-/// A client that has not sent its whole header by then is let go; also an idle one, and one in its TLS handshake.
+/// Timeout for a client's complete header. Also applies to idle connections and TLS handshakes.
 const HEADER_TIME: Duration = Duration::from_secs(5);
-/// Bytes of a request's header.
+/// Maximum bytes of a request's header.
 const HEADER_BYTES: usize = 16 << 10;
-/// Bytes of kernel memory that an unread page takes: the kernel would give each connection megabytes.
+/// Maximum bytes of kernel memory for an unread page: the kernel's default is megabytes per connection.
 const SEND_BUFFER: u32 = 128 << 10;
-/// Connections that the kernel keeps until they are accepted.
+/// Maximum number of connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 1024;
-/// How often slow readers are looked for.
+/// Interval between checks for slow readers.
 pub(crate) const ROUND: Duration = Duration::from_secs(1);
-/// After an error of accept, such as no descriptor left.
+/// Pause after an error of accept, for example without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Of the thread: all others of the agent go first.
+/// Nice value of the thread: all other threads of the agent have priority.
 const NICE: i32 = 5;
-/// Threads that render.
+/// Number of rendering threads.
 const RENDERERS: usize = 1;
 
-/// Opens the port. To be called inside a tokio runtime.
+/// Opens the port. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// The port is in use, or the address is not this machine's.
 pub(crate) fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
-    // Accepted connections inherit it.
+    // Accepted connections inherit the buffer size.
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// What the server needs beside its routes.
+/// Dependencies of the server, apart from its routes.
 pub(crate) struct Parts {
     pub(crate) listener: std::net::TcpListener,
     pub(crate) identity: Option<Arc<Identity>>,
@@ -67,7 +67,7 @@ pub(crate) struct Parts {
     pub(crate) beat: Beat,
 }
 
-/// The running server; it ends, after open requests, when [`Serving::stop`] is called or this is dropped.
+/// The running server. Stops after open requests, on [`Serving::stop`] or on drop.
 pub(crate) struct Serving {
     stop: oneshot::Sender<()>,
     ended: oneshot::Receiver<()>,
@@ -86,7 +86,7 @@ impl Serving {
         let runtime = runtime.enable_all().max_blocking_threads(RENDERERS).thread_name("http-render").build()?;
         let thread = std::thread::Builder::new().name("http".to_owned());
         thread.spawn(move || {
-            // Where it may not, it has the priority of the others.
+            // If not permitted, the thread keeps the priority of the others.
             let _ = rustix::process::nice(NICE);
             let served = runtime.block_on(serve(parts, places, router, stopped));
             if let Err(error) = served {
@@ -98,7 +98,7 @@ impl Serving {
         Ok(Self { stop, ended })
     }
 
-    /// Accepts nothing more and waits for open requests.
+    /// Stops accepting connections and waits for open requests.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.ended.await;
@@ -147,7 +147,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Serves it until it ends or is cut.
+    /// Serves the connection until it ends or is closed.
     async fn run(self, stream: TcpStream, acceptor: Option<TlsAcceptor>, cut: oneshot::Receiver<()>) {
         let place = self.place.clone();
         tokio::select! {
@@ -158,11 +158,11 @@ impl Connection {
     }
 
     async fn serve(self, stream: TcpStream, acceptor: Option<TlsAcceptor>) {
-        // A header and a page are each written in one piece.
+        // A header and a page are each written at once.
         let _ = stream.set_nodelay(true);
         match acceptor {
             None => self.answer(stream).await,
-            // What fails here is the client's: it does not trust the certificate, or speaks no TLS.
+            // Errors here are the client's: it does not trust the certificate, or does not speak TLS.
             Some(acceptor) => {
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIME, acceptor.accept(stream)).await {
                     self.answer(stream).await;
@@ -184,7 +184,7 @@ impl Connection {
         builder.writev(true);
         let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
-            // What fails is the client's.
+            // Errors here are the client's.
             _ = connection.as_mut() => return,
             () = stopped(&mut self.stopping) => {}
         }
@@ -194,11 +194,11 @@ impl Connection {
 }
 
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // An error is a server that is gone.
+    // An error means that the server is gone.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-/// The connections and their places.
+/// The table of connections, with metrics.
 #[derive(Clone)]
 struct Places {
     table: Arc<Mutex<Connections>>,
@@ -227,7 +227,7 @@ impl Places {
     }
 }
 
-/// A connection's place; in the extensions of its requests.
+/// A connection's entry in the table; stored in the extensions of its requests.
 #[derive(Clone)]
 pub(crate) struct Place {
     id: Id,
@@ -237,7 +237,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// # Errors
-    /// Too many read pages.
+    /// Too many connections read pages.
     fn admit(&self) -> Result<(), Reason> {
         let admitted = self.places.table().admit(self.id);
         self.places.count(match admitted {
@@ -247,7 +247,7 @@ impl Place {
         admitted.map(drop)
     }
 
-    /// The body of an answer: the shared page, which counts as being read until the last byte is on its way.
+    /// The body of a response: the shared page, which counts as being read until its last byte is sent.
     pub(crate) fn body(&self, page: Bytes) -> Body {
         let cut = self.places.table().sending(self.id, page.as_ptr().addr(), page.len(), Instant::now());
         self.places.count(cut);
@@ -259,7 +259,7 @@ impl Place {
     }
 }
 
-/// A page that is on its way.
+/// A page that is being sent.
 struct Sending {
     page: Bytes,
     place: Place,
@@ -277,7 +277,7 @@ impl Drop for Sending {
     }
 }
 
-/// Lets a request for a page pass where there is a place for its connection.
+/// Passes a request for a page on, if there is a place for its connection.
 pub(crate) async fn admit(request: Request, next: Next) -> Response {
     match request.extensions().get::<Place>().map(Place::admit) {
         Some(Ok(())) => next.run(request).await,

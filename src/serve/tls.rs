@@ -1,4 +1,4 @@
-//! HTTPS: the certificate, read again when its file changes.
+//! HTTPS: the certificate, reloaded when its file changes.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,25 +16,25 @@ pub(crate) struct Identity {
     read: Mutex<Read>,
 }
 
-/// A certificate as it was read, and what its files looked like then.
+/// A loaded certificate, with the state of its files at that time.
 struct Read {
     stamp: Stamp,
     config: Arc<ServerConfig>,
 }
 
-/// Inode and time of change of both files. A Secret's volume is updated by swapping a link, which changes the inode.
+/// Inode and change time of both files. A Secret's volume is updated by swapping a link, which changes the inode.
 type Stamp = [Option<(u64, i64, i64)>; 2];
 
 impl Identity {
     /// # Errors
-    /// When certificate and key cannot be used.
+    /// The certificate and key cannot be used.
     pub(crate) fn load(files: TlsFiles) -> Result<Self, Failure> {
         let stamp = stamp(&files);
         let config = server_config(&files).map_err(Failure::config)?;
         Ok(Self { files, read: Mutex::new(Read { stamp, config }) })
     }
 
-    /// The certificate of now. One that cannot be used leaves the last good one in force.
+    /// The current certificate. If the files cannot be used, the last valid one stays in force.
     pub(crate) fn current(&self) -> Arc<ServerConfig> {
         let stamp = stamp(&self.files);
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl Identity {
         Arc::clone(&read.config)
     }
 
-    /// Reads the files whether or not they look changed.
+    /// Reloads the files even if they look unchanged.
     pub(crate) fn reload(&self) {
         self.read_again(&mut self.read.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -69,7 +69,7 @@ fn stamp(files: &TlsFiles) -> Stamp {
 }
 
 /// # Errors
-/// What is wrong with which file, and the remedy.
+/// The problem, its file, and the fix.
 fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     let TlsFiles { certificate: certificate_file, key: key_file } = files;
     let bad_certificate = |why: String| format!("--tls-cert: {}: {why}", certificate_file.display());
@@ -90,13 +90,13 @@ fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
             "not the key of the certificate in {}; give the key of that certificate",
             certificate_file.display()
         )),
-        // Which of the two it means, it does not say in every case.
+        // The error does not always say which of the two files it means.
         rustls::Error::General(why) => bad_key(format!("{why}; give an RSA, ECDSA or Ed25519 key")),
         error => bad_certificate(format!("{}; give a certificate with its chain", chain(&error))),
     })
 }
 
-/// Why a PEM file cannot be used, and the remedy.
+/// Reason why a PEM file cannot be used, with the fix.
 fn unreadable(error: &rustls_pki_types::pem::Error) -> String {
     use rustls_pki_types::pem::Error;
     match error {

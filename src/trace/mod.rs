@@ -1,7 +1,7 @@
-//! The trace of who makes whom wait, as a part of the agent: whether it runs, its thread, and what it finds.
+//! The trace of waits between pods, as a part of the agent: its state, its thread and its results.
 //!
-//! It has a thread of its own: a poll takes longer than a tick may be late. What it finds goes to the sampler's slot and
-//! is published with the next snapshot, so nothing here is ever asked by a scrape.
+//! Runs on its own thread, because a poll takes longer than a tick may be delayed. Its results go to the sampler's slot
+//! and are published with the next snapshot, so a scrape never waits for it.
 
 mod owners;
 mod poller;
@@ -25,35 +25,35 @@ use crate::exit::Failure;
 use crate::watchdog::{Beat, Part, Watchdog, keep_running};
 use poller::{Poller, Program};
 
-/// Its name in `cpuwarden_feature_enabled`.
+/// Name of the feature in `cpuwarden_feature_enabled`.
 const FEATURE: &str = "sched_trace";
-/// Between polls.
+/// Interval between polls.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a trace needs beside its options.
+/// Dependencies of the trace, apart from its options.
 #[derive(Clone)]
 pub(crate) struct Wiring {
     pub(crate) hierarchy: Hierarchy,
-    /// Where the node's cgroups are read.
+    /// Source of the node's cgroups.
     pub(crate) published: Published,
-    /// Where the waits go.
+    /// Destination of the waits.
     pub(crate) slot: WaitsSlot,
     pub(crate) metrics: Arc<AgentMetrics>,
     pub(crate) watchdog: Watchdog,
 }
 
-/// The trace's thread ends when this is dropped, after what it is doing. Nobody waits for it: to load the program can
-/// take longer than a shutdown may, and the kernel takes it away with the process.
+/// Handle of the trace's thread, which stops on drop after its current work. The drop does not wait: loading the
+/// program may take longer than a shutdown may, and the kernel removes the program with the process.
 pub(crate) struct Tracing {
     _stop: mpsc::Sender<()>,
 }
 
 impl Tracing {
-    /// Starts the trace where it is wanted. With `auto` this returns at once, and what keeps the trace from running is a
-    /// feature that is not in force.
+    /// Starts the trace, if enabled. With `auto` this returns at once, and any obstacle is reported as a feature that
+    /// is not in force.
     ///
     /// # Errors
-    /// With `on`, what keeps it from running, and the remedy.
+    /// With `on`, the obstacle and its fix.
     pub(crate) async fn start(config: &Config, wiring: Wiring) -> Result<Self, Failure> {
         if config.sched_trace == SchedTraceMode::Off {
             wiring.slot.put(not_in_force("off: --sched-trace=off".to_owned()));
@@ -124,7 +124,7 @@ fn load<P>(
 ) -> Option<P> {
     let say = |outcome| {
         if let Some(started) = started {
-            // Nobody waits with `auto`.
+            // With `auto` the receiver is gone.
             let _ = started.send(outcome);
         }
     };
@@ -150,10 +150,10 @@ fn load<P>(
     None
 }
 
-/// Why nothing is traced.
+/// Reason why nothing is traced.
 enum NotTraced {
     Start(StartError),
-    /// The program tells cgroups by their inodes, which a copy of a hierarchy does not have.
+    /// The program identifies cgroups by their inodes, which a copy of a hierarchy does not have.
     NoKernelCgroups,
 }
 
@@ -164,7 +164,7 @@ fn try_start(options: &Options, hierarchy: &Hierarchy) -> Result<SchedTrace, Not
     SchedTrace::start(options).map_err(NotTraced::Start)
 }
 
-/// What is published while nothing is traced, with the reason.
+/// State to publish while nothing is traced, with the reason.
 pub(crate) fn not_in_force(reason: String) -> NodeWaits {
     let feature = FeatureState { feature: FEATURE, enabled: false, reason };
     NodeWaits { feature: Some(feature), ..NodeWaits::default() }

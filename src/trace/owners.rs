@@ -1,4 +1,4 @@
-//! Whose a cgroup is, by its inode: the sampler's cgroups with the names of their series, and for all others their path.
+//! Owners of cgroups by inode: from the sampler's rows with the names of their series, or from the path for all others.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use sampler::labels;
 use sampler::snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity};
 use sched_trace::{CgroupIndex, ContainerId, Owner, Owners, PodId};
 
-/// Polls for which a cgroup that is gone is still somebody's: what the program counts is read two polls later.
+/// Number of polls for which a removed cgroup keeps its owner: the program's counts are read two polls later.
 const KEPT_POLLS: u64 = 5;
 
-/// The owners of a node's cgroups, and the numbers that the trace knows them by.
+/// The owners of a node's cgroups, and their ids for the trace.
 #[derive(Debug)]
 pub(super) struct NodeOwners {
     index: CgroupIndex,
@@ -24,11 +24,11 @@ pub(super) struct NodeOwners {
     pods: HashMap<(String, String), Seen<PodId>>,
     identities: HashMap<PodId, Arc<PodIdentity>>,
     cgroups: HashMap<u64, Seen<Owner>>,
-    /// Of the kubelet's cgroups that are there now.
+    /// Owners of the existing kubelet cgroups, by path.
     paths: HashMap<Arc<str>, Owner>,
 }
 
-/// Something, and the poll that saw it last.
+/// A value, and the last poll that saw it.
 #[derive(Debug, Clone, Copy)]
 struct Seen<T> {
     it: T,
@@ -36,7 +36,7 @@ struct Seen<T> {
 }
 
 impl NodeOwners {
-    /// `mount`: of the hierarchy with the cpu controller.
+    /// `mount`: mount point of the hierarchy with the cpu controller.
     pub(super) fn new(mount: PathBuf) -> Self {
         Self {
             index: CgroupIndex::new(mount),
@@ -52,7 +52,7 @@ impl NodeOwners {
         }
     }
 
-    /// Takes in what the sampler knows.
+    /// Updates the owners from a snapshot.
     pub(super) fn refresh(&mut self, snapshot: &NodeSnapshot, now: Instant) {
         self.now = now;
         self.poll += 1;
@@ -60,7 +60,7 @@ impl NodeOwners {
             self.container(&row.identity);
         }
         self.paths.clear();
-        // Containers first: it is they that tell whose their pod's other cgroups are.
+        // Containers first, because they determine the pod of the other cgroups.
         for row in &snapshot.cgroups {
             if let CgroupKind::Container(identity) = &row.kind {
                 let (container, pod) = self.container(identity);
@@ -125,7 +125,7 @@ impl NodeOwners {
         pod
     }
 
-    /// The number of the container whose series has these labels.
+    /// Id of the container whose series has these labels.
     pub(super) fn container_id(&self, labels: &str) -> Option<ContainerId> {
         self.containers.get(labels).map(|seen| seen.it)
     }
@@ -134,7 +134,7 @@ impl NodeOwners {
         self.container_labels.contains_key(&container)
     }
 
-    /// The labels of the container's series.
+    /// Labels of the container's series.
     pub(super) fn labels(&self, container: ContainerId) -> Option<&str> {
         self.container_labels.get(&container).map(|labels| &**labels)
     }
@@ -143,7 +143,7 @@ impl NodeOwners {
         self.identities.get(&pod)
     }
 
-    /// Of a cgroup that is not the sampler's: below a container it is the container's, outside the pods the system's.
+    /// Owner of a cgroup that the sampler does not know: the container above it, else the pod, else the system.
     fn owner_by_path(&mut self, cgroup: u64) -> Owner {
         let Some(path) = self.index.path(cgroup, self.now) else { return Owner::Unknown };
         let ancestors = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
@@ -184,7 +184,7 @@ mod tests {
         CgroupRow { inode, path: path.into(), kind }
     }
 
-    /// Pod 1 with a container, a sandbox and a container without a name yet; pod 2 with nothing but its cgroup.
+    /// Pod 1 with a container, a sandbox and a container without a name yet; pod 2 with only its cgroup.
     fn snapshot() -> NodeSnapshot {
         let cart = identity("cart", "app");
         let containers = vec![ContainerRow { identity: Arc::clone(&cart), ..ContainerRow::default() }];
@@ -231,7 +231,7 @@ mod tests {
         let mut owners = NodeOwners::new("/nowhere".into());
         owners.refresh(&snapshot(), Instant::now());
         let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };
-        // The container's cgroup is gone, its series stays with its pod.
+        // The container's cgroup is gone; its series stays with its pod.
         owners.refresh(&NodeSnapshot { cgroups: Vec::new(), ..snapshot() }, Instant::now());
         assert_eq!(owners.owner(11), Owner::Container { container, pod });
         assert!(owners.has_container(container) && owners.has_pod(pod));

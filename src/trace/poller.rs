@@ -1,4 +1,4 @@
-//! Once a second: what the program has counted, joined with what the sampler knows of the cgroups.
+//! Polls the program once per second and joins its counts with the sampler's cgroups.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -60,15 +60,15 @@ impl<P: Program> Poller<P> {
     }
 }
 
-/// The containers' run delays when they were last looked at.
+/// The containers' run delays at the last call.
 #[derive(Debug, Default)]
 struct Delays {
     last: HashMap<ContainerId, u64>,
 }
 
 impl Delays {
-    /// What has been gained where threads were read since the last call. The sampler reads a container's threads every
-    /// ten seconds or so; a delay that has not moved has not been read, or there was nothing to wait for.
+    /// Gains of the run delays since the last call. The sampler reads a container's threads about every ten seconds. An
+    /// unchanged delay has not been read again, or the threads did not wait.
     fn gained(&mut self, snapshot: &NodeSnapshot, owners: &NodeOwners) -> Vec<RunDelay> {
         self.last.retain(|&container, _| owners.is_container(container));
         let delays = snapshot.containers.iter().filter_map(|row| {

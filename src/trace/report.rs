@@ -1,4 +1,4 @@
-//! What a poll has found, under the names of the series.
+//! Results of a poll, under the names of the series.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn interference(row: &Interference, owners: &NodeOwners) -> Option<InterferenceR
     })
 }
 
-/// In force, with a reason all the same where the values are estimates.
+/// In force; with a reason if the values are estimates.
 fn feature(mode: Mode) -> FeatureState {
     let reason = match mode {
         Mode::Continuous => "",
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// The pods `shop/cart` and `batch/encode`, a container each.
+    /// The pods `shop/cart` and `batch/encode`, with one container each.
     fn owners() -> NodeOwners {
         let row = |namespace: &str, pod: &str| {
             let (labels, namespace, pod) = (pod.into(), namespace.to_owned(), pod.to_owned());

@@ -1,55 +1,55 @@
-//! The smallest limit, the smallest burst and the request, from a history.
+//! CPU advice from a history: the smallest limit, the smallest burst and the request.
 
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
 use crate::request::{REQUEST_AFTER_SECONDS, duration};
 
-/// Share of throttled periods that is put up with.
+/// Acceptable share of throttled periods.
 pub const OBJECTIVE: f64 = 0.01;
 
-/// A limit, with what stands behind it.
+/// An advised limit with its evidence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitAdvice {
-    /// Cores.
+    /// Limit, cores.
     pub cores: f64,
-    /// Share of throttled periods that the replay found at it.
+    /// Share of throttled periods that the replay found at this limit.
     pub throttled_share: f64,
-    /// The most that this share can be: in some windows a quota throttled, or it is not known when the work came up.
+    /// Upper bound of this share: some windows were throttled, or their arrival times are unknown.
     pub throttled_share_at_most: f64,
-    /// At this limit more than the objective may be throttled, by `throttled_share_at_most`: a higher one may be needed.
+    /// Whether more than the objective may be throttled at this limit, by `throttled_share_at_most`: it may be too low.
     pub is_lower_bound: bool,
 }
 
 impl LimitAdvice {
-    /// The label `bound` of the metric.
+    /// Value of the metric's label `bound`.
     #[must_use]
     pub fn bound(&self) -> &'static str {
         if self.is_lower_bound { "lower" } else { "exact" }
     }
 }
 
-/// What to set.
+/// CPU advice for one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuAdvice {
-    /// Windows behind the limit and the burst, the last six hours at most.
+    /// Number of windows behind the limit and the burst, at most the last six hours.
     pub windows: usize,
-    /// Seconds behind the request, the last day at most.
+    /// Seconds behind the request, at most the last day.
     pub watched_seconds: u64,
-    /// The smallest limit under the objective; `None` while too little was seen, or no limit that is tried suffices.
+    /// The smallest limit that meets the objective; `None` with too little history, or if no candidate suffices.
     pub limit: Option<LimitAdvice>,
-    /// The smallest `cpu.max.burst` at the limit in force, seconds; `None` when none is needed, or none suffices.
+    /// The smallest `cpu.max.burst` at the current limit, seconds; `None` if none is needed or none suffices.
     pub burst_seconds: Option<f64>,
-    /// Cores that 95 % of the windows do not pass.
+    /// 95th percentile of use, cores.
     pub request_cores: Option<f64>,
-    /// Cores that no window passed.
+    /// Use that no window exceeded, cores.
     pub most_cores: Option<f64>,
 }
 
 impl CpuAdvice {
-    /// The advice under an objective, a share of throttled periods, once the container was watched for this long.
+    /// Computes the advice for an objective (share of throttled periods) after `after_seconds` of history.
     #[must_use]
     pub fn from_history(history: &History, objective: f64, after_seconds: u64) -> Self {
         let seen = Self { windows: history.windows(), watched_seconds: history.watched_seconds(), ..Self::default() };
@@ -65,7 +65,7 @@ impl CpuAdvice {
         }
     }
 
-    /// Advice that is not given yet, and when it will be; `None` after a day of history.
+    /// The advice that still lacks history, and when it will be available; `None` after a day of history.
     #[must_use]
     pub fn not_enough_history(&self, limits_after_seconds: u64) -> Option<String> {
         let watched = self.watched_seconds;
@@ -87,7 +87,7 @@ fn smallest_limit(history: &History, objective: f64) -> Option<LimitAdvice> {
     history.limits().find_map(fits)
 }
 
-/// Only where the limit in force has throttled.
+/// The smallest burst that meets the objective; `None` unless the current limit has throttled.
 fn smallest_burst(history: &History, objective: f64) -> Option<f64> {
     if history.throttled_windows() == 0 {
         return None;

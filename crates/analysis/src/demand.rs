@@ -1,29 +1,29 @@
-//! The work of a window as it would have run without a quota, period by period.
+//! The work of a window as it would have run without a quota, per period.
 
 use crate::window::DEFAULT_PERIOD_NS;
 
-/// Work that counts as nothing, nanoseconds.
+/// Work below this counts as none, nanoseconds.
 pub(crate) const EPSILON_NS: f64 = 1e3;
 
-/// Shortest and longest period that is replayed, nanoseconds: the kernel takes 1 ms to 1 s, but a usage trace tells
-/// nothing below 10 ms.
+/// Shortest and longest period that is replayed, nanoseconds. The kernel accepts 1 ms to 1 s, but a usage trace cannot
+/// resolve less than 10 ms.
 const PERIODS_NS: (u64, u64) = (10_000_000, 1_000_000_000);
 
-/// Longest part of a window that has a pattern of its own, nanoseconds; a longer window repeats a shorter pattern.
+/// Maximum length of the pattern, nanoseconds; a longer window repeats a shorter pattern.
 const LONGEST_PATTERN_NS: u64 = 1_600_000_000;
 
-/// A window cut into periods.
+/// A window divided into periods.
 ///
-/// A period is made a little longer or shorter than the container's own, so that a whole number fits the window.
+/// The period is adjusted slightly, so that a whole number of periods fits the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slots {
-    /// Periods of the pattern.
+    /// Number of periods in the pattern.
     pub(crate) pattern: u32,
-    /// Number of repetitions in the window.
+    /// Number of repetitions of the pattern in the window.
     pub(crate) repeats: u32,
     /// Length of one period, nanoseconds.
     pub(crate) length_ns: f64,
-    /// The container's own period is shorter than the shortest that is replayed.
+    /// Whether the container's own period is shorter than the shortest period that is replayed.
     pub(crate) is_coarse: bool,
 }
 
@@ -38,7 +38,7 @@ impl Slots {
         Self { pattern: pattern as u32, repeats: repeats as u32, length_ns, is_coarse: own_ns < period_ns }
     }
 
-    /// Periods of the window.
+    /// Number of periods in the window.
     pub(crate) fn count(self) -> u32 {
         self.pattern * self.repeats
     }
@@ -49,7 +49,7 @@ impl Slots {
     }
 }
 
-/// How precisely the arrival times of a window's work are known.
+/// Precision of the arrival times of a window's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// A usage trace resembles the window, or there was no work.
@@ -63,46 +63,46 @@ pub(crate) enum Arrival {
 /// A window's work as a fluid.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Demand {
-    /// CPU time that comes up in each period of the pattern, nanoseconds.
+    /// Arriving CPU time per period of the pattern, nanoseconds.
     work_ns: Box<[f64]>,
-    /// Threads that run at once, while any does.
+    /// Number of threads that run in parallel while there is work.
     pub(crate) parallelism: f64,
     pub(crate) slots: Slots,
-    /// The most that comes up in a period, nanoseconds.
+    /// Maximum of arriving CPU time in a period, nanoseconds.
     pub(crate) most_ns: f64,
     /// CPU time of the whole window, nanoseconds.
     pub(crate) total_ns: f64,
-    /// Periods that the kernel would count if nothing were throttled, and the timer stood still before.
+    /// Number of periods the kernel would count without throttling, starting with a stopped timer.
     periods: u32,
     pub(crate) arrival: Arrival,
 }
 
 impl Demand {
-    /// As much work in each period of the pattern.
+    /// A demand with the given work per period of the pattern.
     pub(crate) fn new(work_ns: Box<[f64]>, parallelism: f64, slots: Slots) -> Self {
         let most_ns = work_ns.iter().copied().fold(0.0, f64::max);
         let arrival = if slots.is_coarse && most_ns > EPSILON_NS { Arrival::Unknown } else { Arrival::Traced };
         let total_ns = work_ns.iter().sum::<f64>() * f64::from(slots.repeats);
         let mut demand = Self { work_ns, parallelism, slots, most_ns, total_ns, periods: 0, arrival };
-        // After a period with work the timer fires once with nothing to do, and stops.
+        // After a period with work the timer fires once more, finds nothing to do, and stops.
         let is_counted = |slot: &u32| demand.is_active(*slot) || *slot > 0 && demand.is_active(*slot - 1);
         demand.periods = (0..slots.count()).filter(is_counted).count() as u32;
         demand
     }
 
-    /// No new work.
+    /// A demand without new work.
     pub(crate) fn none(slots: Slots) -> Self {
         let work_ns = Box::default();
         Self { work_ns, parallelism: 1.0, slots, most_ns: 0.0, total_ns: 0.0, periods: 0, arrival: Arrival::Traced }
     }
 
-    /// The same in every period.
+    /// A demand spread evenly over all periods.
     pub(crate) fn steady(work_ns: f64, parallelism: f64, slots: Slots) -> Self {
         let each_ns = work_ns / f64::from(slots.count());
         Self::new(vec![each_ns; slots.pattern as usize].into(), parallelism, slots)
     }
 
-    /// All at once, from this share of the first period on.
+    /// A demand that arrives as one burst, starting at this phase (0..1) of the first period.
     pub(crate) fn burst(work_ns: f64, parallelism: f64, slots: Slots, phase: f64) -> Self {
         let mut periods = vec![0.0; slots.pattern as usize];
         let (mut left_ns, mut time_ns) = (work_ns / f64::from(slots.repeats), (1.0 - phase) * slots.length_ns);
@@ -117,17 +117,17 @@ impl Demand {
         Self::new(periods.into(), parallelism, slots)
     }
 
-    /// What comes up in one period, nanoseconds.
+    /// Arriving work of one period, nanoseconds.
     pub(crate) fn work_ns(&self, slot: u32) -> f64 {
         self.work_ns.get((slot % self.slots.pattern) as usize).copied().unwrap_or(0.0)
     }
 
-    /// Whether something comes up in this period.
+    /// Whether work arrives in this period.
     pub(crate) fn is_active(&self, slot: u32) -> bool {
         self.work_ns(slot) > EPSILON_NS
     }
 
-    /// Periods that the kernel counts where nothing is throttled, after a period that had work or had none.
+    /// Number of periods the kernel counts without throttling. `is_timer_on`: whether the previous period had work.
     pub(crate) fn periods(&self, is_timer_on: bool) -> u32 {
         self.periods + u32::from(is_timer_on && !self.is_active(0))
     }

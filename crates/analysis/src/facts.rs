@@ -1,4 +1,4 @@
-//! What is known of one container when its findings are made.
+//! Inputs of the findings of one container.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::cpu::CpuAdvice;
 use crate::memory::MemoryAdvice;
 use crate::pod::PodQuota;
 
-/// A language runtime, by what decides its parallelism.
+/// A language runtime, classified by its way of choosing the parallelism.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
@@ -30,7 +30,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// The value of the label `runtime`.
+    /// Value of the label `runtime`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,26 +49,26 @@ impl Language {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Runtime {
-    /// Which.
+    /// Language of the runtime.
     pub language: Language,
-    /// Version as the runtime writes it (`go1.24.4`); `None` where it cannot be told.
+    /// Version as the runtime writes it (`go1.24.4`); `None` if unknown.
     pub version: Option<String>,
     /// The program's module path (Go).
     pub module: Option<String>,
-    /// The binary carries go.uber.org/automaxprocs.
+    /// Whether the binary contains go.uber.org/automaxprocs.
     pub automaxprocs: bool,
-    /// The binary carries github.com/KimMachineGun/automemlimit.
+    /// Whether the binary contains github.com/KimMachineGun/automemlimit.
     #[serde(default)]
     pub automemlimit: bool,
-    /// Threads that it will run at once; `None` where nothing tells.
+    /// Number of threads the runtime runs in parallel; `None` if unknown.
     pub parallelism: Option<u32>,
-    /// Where that number is from.
+    /// Source of `parallelism`.
     pub parallelism_source: Option<String>,
-    /// Settings of the initial environment and command line that bear on CPU and memory, and no others.
+    /// Only those settings of the initial environment and command line that affect CPU and memory.
     pub settings: BTreeMap<String, String>,
 }
 
-/// Which list of a pod's spec a container is from.
+/// The list of a pod's spec that contains a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Place {
     /// `containers`.
@@ -76,60 +76,60 @@ pub enum Place {
     Containers,
     /// `initContainers`, sidecars included.
     InitContainers,
-    /// `ephemeralContainers`: somebody's at the keyboard, and in no workload.
+    /// `ephemeralContainers`: interactive debugging, absent from the workload.
     Ephemeral,
 }
 
-/// What the pod's spec says, beside the container's own resources.
+/// Properties of the pod's spec, apart from the container's own resources.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// Where the container stands.
+    /// The list that contains the container.
     pub place: Place,
-    /// The pod itself has a CPU request (`spec.resources`).
+    /// Whether the pod itself has a CPU request (`spec.resources`).
     pub pod_requests_cpu: bool,
-    /// The pod itself has a memory limit.
+    /// Whether the pod itself has a memory limit.
     pub pod_limits_memory: bool,
-    /// The pod's QoS class is Guaranteed: its limits and requests must stay equal.
+    /// Whether the pod's QoS class is Guaranteed: its limits and requests must stay equal.
     pub is_guaranteed: bool,
-    /// Its Koordinator class (LSE, LSR) gives whole requests CPUs of their own.
+    /// Whether its Koordinator class (LSE, LSR) grants exclusive CPUs for whole-CPU requests.
     pub is_exclusive_class: bool,
 }
 
-/// One container, over the retained windows. Absent is not zero.
+/// Facts of one container over the retained windows. A missing value is unknown, not zero.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// Container name, for the patch.
     pub container: String,
-    /// `None` while the pod is unknown, and with it the requests.
+    /// Spec of the pod; `None` while the pod is unknown, and then the requests are unknown, too.
     pub spec: Option<Spec>,
-    /// CPUs that it may use (cpuset).
+    /// Number of CPUs that the container may use (cpuset).
     pub cpus: Option<u32>,
-    /// CPU limit, cores; the lowest of its own and its ancestors'.
+    /// CPU limit, cores: the lowest of its own and its ancestors' limits.
     pub limit_cores: Option<f64>,
-    /// Its own, which alone its spec sets; `None` where it has none, though an ancestor may.
+    /// The container's own CPU limit, cores, as its spec sets it; `None` without one, even if an ancestor has a limit.
     pub own_limit_cores: Option<f64>,
-    /// The quota of its pod's cgroup.
+    /// Quota of the pod's cgroup.
     pub pod: Option<PodQuota>,
     /// CPU request, cores.
     pub request_cores: Option<f64>,
-    /// Share of the periods of its own quota that were throttled.
+    /// Share of throttled periods under its own quota.
     pub throttled_share: Option<f64>,
-    /// Throttled seconds a second by an ancestor's quota.
+    /// Time throttled by an ancestor's quota, seconds per second.
     pub ancestor_throttled_rate: Option<f64>,
-    /// What other pods made its threads wait, at least, as a share of the CPU time used.
+    /// Lower bound of the wait caused by other pods, as a share of the CPU time used.
     pub contention_share: Option<f64>,
-    /// Its memory files can be read.
+    /// Whether its memory files can be read.
     pub memory_is_known: bool,
     /// Memory limit, bytes.
     pub memory_limit: Option<u64>,
     /// Memory request, bytes.
     pub memory_request: Option<u64>,
-    /// `uname -r`.
+    /// Kernel release, as `uname -r` prints it.
     pub kernel_release: String,
-    /// The replay's advice.
+    /// CPU advice of the replay.
     pub cpu: CpuAdvice,
-    /// The heap's.
+    /// Memory advice for the heap.
     pub memory: Option<MemoryAdvice>,
-    /// The runtime of its first process.
+    /// Runtime of the container's first process.
     pub runtime: Option<Runtime>,
 }

@@ -1,64 +1,64 @@
-//! A finding: what is wrong, by which figures, and the change.
+//! A finding: the problem, the figures behind it, and the change.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The kinds, a public interface: a name is never reused.
+/// Kinds of findings. A public interface: a name is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// No CPU request: the first to starve on a busy node.
+    /// No CPU request: the container starves first on a busy node.
     NoCpuRequest,
-    /// A fraction of a core as limit, under a runtime that takes whole ones.
+    /// A fractional CPU limit under a runtime that uses whole cores.
     FractionalLimit,
-    /// The runtime runs more threads than the limit feeds.
+    /// The runtime runs more threads than the limit can supply.
     ParallelismAboveLimit,
-    /// The runtime runs fewer threads than the limit pays for.
+    /// The runtime runs fewer threads than the limit allows.
     ParallelismBelowLimit,
     /// The container's own quota throttles it.
     ThrottledByOwnQuota,
     /// The pod's or another ancestor's quota throttles it.
     ThrottledByAncestor,
-    /// Its bursts pass the limit, its mean does not.
+    /// Bursts exceed the limit, the average use does not.
     LimitTooTightForBursts,
-    /// The request is far above use.
+    /// The request is far above the use.
     RequestAboveUse,
-    /// The request is far below use.
+    /// The request is far below the use.
     RequestBelowUse,
-    /// Memory limit and request differ: first to be evicted, or killed.
+    /// Memory limit and request differ: the container is evicted or killed early.
     MemoryLimitNotRequest,
     /// No memory limit.
     NoMemoryLimit,
-    /// The runtime's heap does not know the container's limit.
+    /// The runtime's heap is not bounded by the container's limit.
     HeapLimitUnset,
-    /// Go before 1.25 without automaxprocs: GOMAXPROCS is the node's CPUs.
+    /// Go before 1.25 without automaxprocs: GOMAXPROCS is the number of the node's CPUs.
     GoIgnoresLimit,
-    /// Others take the CPUs that it waits for.
+    /// Other pods use the CPUs that the container waits for.
     NoisyNeighbor,
-    /// A kernel before 5.4 expires slices and throttles below the quota.
+    /// A kernel before 5.4, which expires slices and throttles below the quota.
     KernelSliceExpiry,
 }
 
-/// How much it matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It costs latency or risks the container now.
+    /// Costs latency or endangers the container now.
     Warning,
-    /// Worth a change at the next occasion.
+    /// Worth a change at the next opportunity.
     Info,
 }
 
 impl Kind {
-    /// The stable name, kebab-case.
+    /// The stable name, in kebab case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.table().0
     }
 
-    /// How much it matters.
+    /// Severity of this kind.
     #[must_use]
     pub fn severity(self) -> Severity {
         self.table().1
@@ -108,20 +108,20 @@ impl Kind {
 /// One finding of one container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which.
+    /// Kind of the finding.
     pub kind: Kind,
-    /// How much it matters.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// The figures behind it, by name with the unit in it.
+    /// Figures behind the finding, by a name that contains the unit.
     pub evidence: BTreeMap<String, f64>,
-    /// One-second windows that the figures are of; 0 where they are settings.
+    /// Number of one-second windows behind the figures; 0 if the figures are settings.
     pub windows: usize,
     /// A strategic-merge patch of the workload (Deployment, StatefulSet, DaemonSet).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<Value>,
-    /// Why there is none.
+    /// Reason for the absence of a patch.
     #[serde(default, rename = "noPatch", skip_serializing_if = "Option::is_none")]
     pub no_patch: Option<String>,
-    /// Where it is explained, below `deploy/docs/`.
+    /// Documentation of the kind, relative to `deploy/docs/`.
     pub docs: String,
 }

@@ -1,4 +1,4 @@
-//! The limits that are tried: round numbers, as an owner writes them, a third apart at most.
+//! The candidate limits: round numbers, at most a third apart.
 
 /// Candidate limits, cores, ascending.
 pub const LIMITS_CORES: [f64; 34] = [
@@ -6,25 +6,25 @@ pub const LIMITS_CORES: [f64; 34] = [
     8.0, 10.0, 12.0, 14.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 48.0, 64.0,
 ];
 
-/// Bursts tried at the limit in force, as shares of its quota, ascending.
+/// Candidate bursts at the current limit, as shares of its quota, ascending.
 pub(crate) const BURSTS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
-/// Upper bounds of use are spaced by this ratio.
+/// Ratio between the upper bounds of adjacent use buckets.
 const USE_RATIO: f64 = 1.15;
 
-/// Buckets of use; the last is about 84 cores.
+/// Number of use buckets; the last one ends at about 84 cores.
 pub(crate) const USE_BUCKETS: usize = 96;
 
-/// Cores at the top of the first bucket.
+/// Upper bound of the first bucket, cores.
 const USE_FIRST: f64 = 0.000_125;
 
-/// The bucket of a use in cores.
+/// Index of the bucket for a use in cores.
 pub(crate) fn use_bucket(cores: f64) -> usize {
     let steps = (cores / USE_FIRST).max(1.0).log(USE_RATIO).ceil();
     (steps as usize).min(USE_BUCKETS - 1)
 }
 
-/// Cores at the top of a bucket.
+/// Upper bound of a bucket, cores.
 pub(crate) fn use_bound(bucket: usize) -> f64 {
     USE_FIRST * USE_RATIO.powi(i32::try_from(bucket).unwrap_or(i32::MAX))
 }

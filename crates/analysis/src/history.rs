@@ -1,4 +1,4 @@
-//! A container's past in bounded memory: not the windows, but what each candidate made of them, in blocks.
+//! A container's past in bounded memory: the replay results of each candidate in blocks, without the windows.
 
 use crate::grid::{BURSTS, LIMITS_CORES};
 use crate::replay::{Bandwidth, Count, Replay};
@@ -6,29 +6,29 @@ use crate::usage::Usage;
 use crate::usage_trace::{UsageTrace, UsageTraces};
 use crate::window::{DEFAULT_PERIOD_NS, Window};
 
-/// Seconds that are replayed: 6 h.
+/// Length of the replayed history: 6 h, in seconds.
 pub const REPLAYED_SECONDS: u64 = BLOCKS as u64 * BLOCK_SECONDS;
 
-/// Seconds in a block: the oldest ten minutes go at once.
+/// Length of a block, seconds: the oldest ten minutes are discarded at once.
 const BLOCK_SECONDS: u64 = 600;
 const BLOCKS: usize = 36;
 const CANDIDATES: usize = LIMITS_CORES.len() + BURSTS.len();
 
-/// Windows for which another CFS period must last before it replaces the one that is replayed: a runtime creates a
-/// cgroup first and sets its period then.
+/// Number of consecutive windows after which another CFS period replaces the one that is replayed: a runtime creates a
+/// cgroup before it sets the period.
 const PERIOD_LASTS: u8 = 3;
 
-/// Ten minutes, or less where a counter would overflow: with a period of 100 ms none passes 6,000.
+/// Ten minutes of results, or less where a counter would overflow: with a period of 100 ms none exceeds 6,000.
 #[derive(Debug, Clone)]
 struct Block {
     length_ns: u64,
-    /// Periods of the windows: no counter is higher.
+    /// Number of periods of the windows, an upper bound of every counter.
     slots: u32,
     windows: u16,
     throttled_windows: u16,
     periods: [u16; CANDIDATES],
     throttled: [u16; CANDIDATES],
-    /// Only of limits: a burst is advised by the estimate.
+    /// Only for limits: bursts are advised by the estimate alone.
     throttled_at_most: [u16; LIMITS_CORES.len()],
 }
 
@@ -45,7 +45,7 @@ impl Block {
         }
     }
 
-    /// Whether the next window, of so many periods, begins another block.
+    /// Whether the next window, of `slots` periods, must begin another block.
     fn is_full(&self, slots: u32) -> bool {
         let has_room = self.slots.saturating_add(slots) <= u16::MAX.into() && self.windows < u16::MAX;
         self.length_ns >= BLOCK_SECONDS * 1_000_000_000 || !has_room
@@ -69,21 +69,21 @@ impl Block {
     }
 }
 
-/// What is retained of one container.
+/// Retained history of one container.
 #[derive(Debug, Clone)]
 pub struct History {
-    /// Grows to [`BLOCKS`], then the oldest is overwritten.
+    /// Grows to [`BLOCKS`] entries, then the oldest is overwritten.
     blocks: Vec<Block>,
     newest: usize,
     states: [Replay; CANDIDATES],
     limit_cores: Option<f64>,
-    /// CFS period that is replayed, nanoseconds; windows in which another one was in force.
+    /// CFS period that is replayed, nanoseconds; number of consecutive windows with another period.
     period: (u64, u8),
     number: u64,
     traces: UsageTraces,
     usage: Usage,
-    /// The last window was idle and has changed nothing that the candidates carry: the next idle one will not either,
-    /// and they count no period of it.
+    /// Whether the last window was idle and left every candidate's state unchanged. Another idle window will not change
+    /// it either, and counts no periods.
     is_at_rest: bool,
 }
 
@@ -104,7 +104,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Takes in one window, with the limit in force: where that changes, the bursts tried at it begin again.
+    /// Adds one window with the current limit. When the limit changes, the results of the bursts start again at zero.
     pub fn push(&mut self, window: &Window, limit_cores: Option<f64>) {
         self.usage.push(window);
         self.follow_period(window.period_ns);
@@ -139,26 +139,26 @@ impl History {
         }
     }
 
-    /// Learns when the work of the windows to come is likely to come up, from a trace in which nothing was throttled.
+    /// Learns the arrival pattern of the work of later windows, from a trace without throttling.
     pub fn learn(&mut self, trace: UsageTrace) {
         self.traces.learn(trace);
     }
 
-    /// Windows that were replayed.
+    /// Number of replayed windows.
     #[must_use]
     pub fn windows(&self) -> usize {
         self.blocks.iter().map(|block| usize::from(block.windows)).sum()
     }
 
-    /// Seconds that were replayed.
+    /// Length of the replayed windows, seconds.
     #[must_use]
     pub fn replayed_seconds(&self) -> u64 {
         let length_ns: u64 = self.blocks.iter().map(|block| block.length_ns).sum();
-        // Readings come a little early or late.
+        // Readings come slightly early or late: round.
         length_ns.saturating_add(500_000_000) / 1_000_000_000
     }
 
-    /// Seconds that were watched, a day at most.
+    /// Length of the observed use, seconds, at most a day.
     #[must_use]
     pub fn watched_seconds(&self) -> u64 {
         self.usage.seconds()
@@ -170,18 +170,18 @@ impl History {
         &self.usage
     }
 
-    /// Windows in which a quota throttled.
+    /// Number of windows with throttling.
     #[must_use]
     pub fn throttled_windows(&self) -> usize {
         self.blocks.iter().map(|block| usize::from(block.throttled_windows)).sum()
     }
 
-    /// What the windows would have been under each of [`LIMITS_CORES`].
+    /// Results under each of [`LIMITS_CORES`].
     pub fn limits(&self) -> impl Iterator<Item = (f64, Count)> + '_ {
         LIMITS_CORES.iter().enumerate().map(|(at, &limit)| (limit, self.count(at)))
     }
 
-    /// What they would have been under the limit in force, with bursts: (seconds of burst, count).
+    /// Results under the current limit with bursts, as (burst in seconds, count).
     pub fn bursts(&self) -> impl Iterator<Item = (f64, Count)> + '_ {
         let (candidates, period_ns) = (Candidates(self.limit_cores), self.period.0 as f64);
         (LIMITS_CORES.len()..CANDIDATES).filter_map(move |at| {
@@ -190,7 +190,7 @@ impl History {
         })
     }
 
-    /// Bytes that a history takes once it is full.
+    /// Bytes of a full history.
     #[must_use]
     pub const fn bytes_when_full() -> usize {
         size_of::<Self>() + BLOCKS * size_of::<Block>() + Usage::BYTES + UsageTraces::BYTES
@@ -211,7 +211,7 @@ impl History {
         self.blocks[self.newest] = Block::new();
     }
 
-    /// What was replayed for another period says nothing about this one.
+    /// Resets the results when the period changes: results of another period do not apply.
     fn follow_period(&mut self, period_ns: u64) {
         let period_ns = if period_ns == 0 { DEFAULT_PERIOD_NS } else { period_ns };
         self.period.1 = if period_ns == self.period.0 { 0 } else { self.period.1 + 1 };
@@ -235,7 +235,7 @@ impl History {
     }
 }
 
-/// The candidates by their place, given the limit in force.
+/// The candidates by index, given the current limit.
 #[derive(Clone, Copy)]
 struct Candidates(Option<f64>);
 
@@ -247,7 +247,7 @@ impl Candidates {
         Some(Bandwidth { limit_cores: self.0?, burst_share: BURSTS[at - LIMITS_CORES.len()] })
     }
 
-    /// Whether the limit in force was no higher than this one.
+    /// Whether the current limit was at most the candidate at this index.
     fn was_enough(self, at: usize) -> bool {
         self.0.zip(LIMITS_CORES.get(at)).is_some_and(|(in_force, &limit)| limit >= in_force)
     }

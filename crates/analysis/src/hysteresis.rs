@@ -1,20 +1,20 @@
-//! A figure that does not flap.
+//! A value with hysteresis.
 
-/// Holds a value until another has lasted.
+/// Holds a value until another value has lasted for several evaluations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Steady {
     held: Option<f64>,
-    /// The newest value on the other side, and for how many evaluations it has been there.
+    /// The latest value above or below the held one, and its number of consecutive evaluations.
     other: Option<(f64, u32)>,
 }
 
-/// Evaluations for which a higher value must last: too low a limit hurts now.
+/// Evaluations that a higher value must last. Short, because too low a limit hurts now.
 const UP_AFTER: u32 = 3;
-/// Evaluations for which a lower value must last: too high a limit only costs.
+/// Evaluations that a lower value must last. Long, because too high a limit only costs capacity.
 const DOWN_AFTER: u32 = 30;
 
 impl Steady {
-    /// Takes in a new evaluation and gives what to show. The first is shown at once; no value ends it.
+    /// Adds an evaluation and returns the value to show. The first value is shown at once; `None` clears it at once.
     pub fn follow(&mut self, value: Option<f64>) -> Option<f64> {
         let (Some(value), Some(held)) = (value, self.held) else {
             *self = Self { held: value, other: None };

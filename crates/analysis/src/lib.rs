@@ -1,7 +1,7 @@
-//! What an owner should change, from what one container did: a replay of the CFS bandwidth rule for other limits,
-//! memory, and findings with figures.
+//! Advice for the owner of one container: a replay of the CFS bandwidth rule under other limits, memory advice, and
+//! findings with figures.
 //!
-//! Pure: windows come in, advice goes out; time is the length of the windows.
+//! Pure functions of the windows; time is the length of the windows.
 
 mod cpu;
 mod demand;

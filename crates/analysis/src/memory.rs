@@ -1,40 +1,41 @@
-//! Memory: the soft limit of the runtime's heap.
+//! Memory advice: the soft limit of the runtime's heap.
 
 use serde::{Deserialize, Serialize};
 
-/// What a Go service may do with its headroom.
+/// Advice for GOGC of a Go service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Gogc {
-    /// Memory is free and the CPU is short: fewer collections (GOGC=200) trade the one for the other.
+    /// Memory is free and CPU is short: GOGC=200 trades memory for fewer collections.
     Raise,
-    /// Leave it.
+    /// Keep the current value.
     Keep,
 }
 
-/// What to set; bytes.
+/// Memory advice; sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryAdvice {
-    /// Limit less working set.
+    /// Limit minus working set.
     pub headroom_bytes: u64,
-    /// For GOMEMLIMIT; `None` where 1.25 × the live set is more than 90 % of the limit, which must be raised first.
+    /// Value for GOMEMLIMIT; `None` if 1.25 × the live set exceeds 90 % of the limit: raise the limit first.
     pub soft_limit_bytes: Option<u64>,
-    /// For GOGC.
+    /// Advice for GOGC.
     pub gogc: Gogc,
 }
 
-/// Share of the limit that the heap may have; the rest is stacks, mappings and the kernel's.
+/// Share of the limit for the heap; the rest is for stacks, mappings and the kernel.
 const HEAP_SHARE: f64 = 0.7;
-/// Share of the limit that it may have at most, whatever the live set: beyond it the container is killed before the
+/// Maximum share of the limit for the heap, whatever the live set: above it the container is killed before the
 /// collector runs.
 const MOST_HEAP_SHARE: f64 = 0.9;
-/// Under this multiple of the live set the collector runs all the time.
+/// Below this multiple of the live set the collector runs all the time.
 const LIVE_SET_FACTOR: f64 = 1.25;
 /// Share of the limit that must be free before GOGC is raised.
 const HEADROOM_SHARE: f64 = 0.5;
 
-/// The advice from limit, working set now, and the live set's proxy: the lowest working set of the history.
+/// Computes the advice from the limit, the current working set, and the lowest working set of the history (a proxy for
+/// the live set).
 #[must_use]
 pub fn memory_advice(limit: u64, working_set: u64, live_set: u64, is_cpu_short: bool) -> MemoryAdvice {
     let headroom_bytes = limit.saturating_sub(working_set);

@@ -1,4 +1,4 @@
-//! Changes as strategic-merge patches: a container is found by its name, and what is not named stays.
+//! Changes as strategic-merge patches: containers are matched by name, and fields that are not mentioned are kept.
 
 use serde_json::{Value, json};
 
@@ -18,13 +18,13 @@ pub(crate) fn cpu_limit(container: &str, limit: f64) -> Value {
     resource(container, "limits", "cpu", &cores(limit))
 }
 
-/// Limit and request as one, so that a Guaranteed pod stays one.
+/// Sets limit and request together, so that a Guaranteed pod remains Guaranteed.
 pub(crate) fn cpu_limit_and_request(container: &str, limit: f64) -> Value {
     let cpu = json!({ "cpu": cores(limit) });
     of_container(&json!({ "name": container, "resources": { "limits": cpu, "requests": cpu } }))
 }
 
-/// Of the pod itself, for all its containers (Kubernetes 1.34); with the request where the pod is Guaranteed.
+/// Limit of the pod itself, for all its containers (Kubernetes 1.34); with the request if the pod is Guaranteed.
 pub(crate) fn pod_cpu_limit(limit: f64, is_guaranteed: bool) -> Value {
     let cpu = json!({ "cpu": cores(limit) });
     of_pod(
@@ -40,12 +40,12 @@ pub(crate) fn memory_request(container: &str, bytes: u64) -> Value {
     resource(container, "requests", "memory", &bytes.to_string())
 }
 
-/// A `valueFrom` that is there goes: Kubernetes refuses a variable that has both.
+/// Removes an existing `valueFrom`: Kubernetes rejects a variable that has both.
 pub(crate) fn environment(container: &str, name: &str, value: &str) -> Value {
     of_container(&json!({ "name": container, "env": [{ "name": name, "value": value, "valueFrom": null }] }))
 }
 
-/// The patch of a container that stands in another list.
+/// Moves the patch to the list of the spec that contains the container.
 pub(crate) fn of_place(mut patch: Value, place: Place) -> Value {
     if place == Place::InitContainers
         && let Some(spec) = patch["spec"]["template"]["spec"].as_object_mut()
@@ -56,7 +56,7 @@ pub(crate) fn of_place(mut patch: Value, place: Place) -> Value {
     patch
 }
 
-/// One patch of a pod from several; where two set the same field, the first holds.
+/// Merges several patches of a pod; if two set the same field, the first wins.
 #[must_use]
 pub fn merged<'a>(patches: impl Iterator<Item = &'a Value>) -> Option<Value> {
     let mut pod = json!({});
@@ -66,7 +66,7 @@ pub fn merged<'a>(patches: impl Iterator<Item = &'a Value>) -> Option<Value> {
     (pod != json!({})).then(|| of_pod(&pod))
 }
 
-/// Takes over what is not there yet: fields, containers and variables of the environment, each by its name.
+/// Adds missing fields, containers and environment variables; the latter two are matched by name.
 fn add(whole: &mut Value, part: &Value) {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {

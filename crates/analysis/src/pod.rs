@@ -1,15 +1,16 @@
-//! The quota of a pod's cgroup: whose decision it is, and what it would have to be.
+//! The quota of a pod's cgroup: its origin, and the quota the pod would need.
 
 /// A pod's quota.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PodQuota {
     /// Quota ÷ period of the pod's cgroup, cores.
     pub limit_cores: f64,
-    /// It has throttled the pod.
+    /// Whether the quota has throttled the pod.
     pub throttles: bool,
-    /// The pod's spec says it (`spec.resources`, Kubernetes 1.34); else the kubelet has added up the containers' limits.
+    /// Whether the pod's spec sets it (`spec.resources`, Kubernetes 1.34); else it is the kubelet's sum of the
+    /// containers' limits.
     pub is_of_the_spec: bool,
-    /// Sum of what is advised for the containers, cores; `None` while for one of them nothing is.
+    /// Sum of the advice for all containers, cores; `None` while one of them has no advice.
     pub advised_cores: Option<f64>,
 }
 
@@ -18,18 +19,18 @@ pub struct PodQuota {
 pub struct Member {
     /// Quota ÷ period of its own cgroup, cores.
     pub own_limit_cores: Option<f64>,
-    /// The smallest limit that suffices it, cores.
+    /// The smallest sufficient limit, cores.
     pub advised_cores: Option<f64>,
 }
 
-/// Cores by which a sum of limits may be off: quotas are whole microseconds.
+/// Tolerance for a sum of limits, cores: quotas are whole microseconds.
 const TOLERANCE: f64 = 0.005;
 
 impl PodQuota {
-    /// From the pod's cgroup and all containers that live in it.
+    /// Derives the quota from the pod's cgroup and all running containers.
     ///
     /// The kubelet gives a pod the sum of its containers' limits, or more (for a larger init container, or the overhead
-    /// of a sandbox), and only where all have one.
+    /// of a sandbox), and only if every container has a limit.
     #[must_use]
     pub fn of(limit_cores: f64, throttles: bool, members: &[Member]) -> Self {
         let sum = |of: fn(&Member) -> Option<f64>| members.iter().map(of).sum::<Option<f64>>();

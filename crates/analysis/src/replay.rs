@@ -1,34 +1,34 @@
-//! The kernel's bandwidth rule, replayed: `__refill_cfs_bandwidth_runtime` and `do_sched_cfs_period_timer` of
-//! kernel/sched/fair.c for one group, with work as a fluid.
+//! Replay of the kernel's bandwidth rule: `__refill_cfs_bandwidth_runtime` and `do_sched_cfs_period_timer` of
+//! kernel/sched/fair.c for one group, with work modeled as a fluid.
 
 use crate::demand::{Arrival, Demand, EPSILON_NS};
 use crate::usage_trace::UsageTraces;
 use crate::window::Window;
 
-/// A quota to try, in the container's own period.
+/// A candidate quota, applied in the container's own period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bandwidth {
     /// CPU limit, cores.
     pub limit_cores: f64,
-    /// `cpu.max.burst` as a share of the quota; the kernel takes no more than the quota.
+    /// `cpu.max.burst` as a share of the quota; the kernel accepts at most the quota.
     pub burst_share: f64,
 }
 
 impl Bandwidth {
-    /// In one period of the demand.
+    /// Quota per period of the demand, nanoseconds.
     fn quota_ns(self, demand: &Demand) -> f64 {
         (self.limit_cores * demand.slots.length_ns).max(LEAST_QUOTA_NS)
     }
 }
 
-/// Periods as the kernel would count them.
+/// Counts of periods, as the kernel would count them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// `nr_periods`.
     pub periods: u32,
     /// `nr_throttled`.
     pub throttled: u32,
-    /// The most that `nr_throttled` can be, where it is not known when the work came up.
+    /// Upper bound of `nr_throttled`, for work with unknown arrival times.
     pub throttled_at_most: u32,
 }
 
@@ -39,7 +39,7 @@ impl Count {
         (self.periods > 0).then(|| f64::from(self.throttled) / f64::from(self.periods))
     }
 
-    /// The most that the share can be.
+    /// Upper bound of the share of throttled periods.
     #[must_use]
     pub fn share_at_most(self) -> Option<f64> {
         let periods = self.periods.max(self.throttled_at_most);
@@ -57,41 +57,42 @@ impl Count {
     }
 }
 
-/// What one candidate carries from a window to the next.
+/// State that one candidate carries from one window to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Replay {
-    /// Work that the quota has put off, nanoseconds.
+    /// Work delayed by the quota, nanoseconds.
     backlog_ns: f32,
-    /// What is left of the budget as a share of the quota; less than nothing while an overrun is paid back.
+    /// Remaining budget as a share of the quota; negative while an overrun is paid back.
     saved_share: f32,
-    /// The last period had work, so that the timer fires at the end of the next one, too.
+    /// Whether the last period had work, so that the timer also fires at the end of the next one.
     is_timer_on: bool,
 }
 
-/// The kernel takes no smaller quota (`min_cfs_quota_period` in kernel/sched/core.c), nanoseconds; the kubelet rounds up.
+/// Smallest quota that the kernel accepts (`min_cfs_quota_period` in kernel/sched/core.c), nanoseconds; the kubelet
+/// rounds up.
 const LEAST_QUOTA_NS: f64 = 1e6;
 
-/// Seconds of work per thread that wait at most: a client gives up, and a closed loop never had more.
+/// Maximum backlog per thread, seconds: clients give up, and a closed loop never had more.
 const BACKLOG_SECONDS: f64 = 1.0;
 
-/// What may run beyond the quota before the kernel sees it, nanoseconds: it looks at ticks (`update_curr` in
-/// kernel/sched/fair.c), which at Debian's 250 Hz come 2 ms late in the mean, and takes it off the next refill.
+/// Average overrun before the kernel notices, nanoseconds. It checks at ticks (`update_curr` in kernel/sched/fair.c),
+/// which come 2 ms late on average at Debian's 250 Hz, and deducts the overrun from the next refill.
 const OVERRUN_NS: f64 = 2e6;
 
-/// What each further CPU has taken of the quota and not yet run when one goes without, nanoseconds: in the mean half of
+/// Quota that each further CPU has taken but not yet used when one runs out, nanoseconds: on average half of
 /// `sched_cfs_bandwidth_slice_us`.
 const HALF_SLICE_NS: f64 = 2.5e6;
 
 impl Default for Replay {
-    /// Before the first window: a full quota.
+    /// The state before the first window: a full quota.
     fn default() -> Self {
         Self { backlog_ns: 0.0, saved_share: 1.0, is_timer_on: false }
     }
 }
 
 impl Replay {
-    /// One window under another quota, its work arriving as in the usage trace that resembles it. `number` counts the
-    /// windows, for the phase at which work meets the timer.
+    /// Replays one window under another quota, with arrivals as in the usage trace that resembles it. `number` is the
+    /// index of the window and selects the phase between work and timer.
     pub fn window(&mut self, bandwidth: Bandwidth, window: &Window, traces: &UsageTraces, number: u64) -> Count {
         self.run(bandwidth, &window.demand(traces, number))
     }
@@ -119,7 +120,7 @@ impl Replay {
             let wanted = pending.min(runnable);
             let is_throttled = wanted > saved + overrun + EPSILON_NS;
             let ran = if is_throttled { saved.max(0.0) } else { wanted };
-            // After a period with work the timer fires once with nothing to do, and stops.
+            // After a period with work the timer fires once more, finds nothing to do, and stops.
             count.periods += u32::from(is_active || self.is_timer_on);
             count.throttled += u32::from(is_throttled);
             self.is_timer_on = is_active;
@@ -131,7 +132,7 @@ impl Replay {
     }
 }
 
-/// The most periods that can have been throttled: a period is only once its quota is used up.
+/// Upper bound of the throttled periods: a period is throttled only after its quota is used up.
 fn at_most(bandwidth: Bandwidth, demand: &Demand) -> u32 {
     let slots = demand.slots.count();
     match demand.arrival {

@@ -1,19 +1,19 @@
-//! CPU requests: none, too high, too low. A request is lowered late and by degrees: it is what a container is left with when
-//! the node is busy.
+//! CPU requests: missing, too high, too low. A request is lowered late and step by step, because it is the container's
+//! guaranteed share of a busy node.
 
 use crate::facts::Facts;
 use crate::patch;
 use crate::rules::{Answer, Change, Figures, SMALL_CORES};
 
-/// Request over the 95th percentile of use that is far above it.
+/// A request above this multiple of the 95th percentile of use is far above it.
 const FAR_ABOVE: f64 = 2.0;
-/// Request over the 95th percentile of use that is far below it.
+/// A request below this multiple of the 95th percentile of use is far below it.
 const FAR_BELOW: f64 = 0.5;
-/// Cores that every advised request has at least, unless the limit is lower.
+/// Minimum of an advised request, cores, unless the limit is lower.
 pub const LEAST_REQUEST_CORES: f64 = 0.025;
-/// Part of a request that one patch leaves at least.
+/// Minimum fraction of a request that one patch keeps.
 pub const LEAST_REQUEST_PART: f64 = 0.1;
-/// Seconds for which a container is watched before its request is lowered: a day has its peak.
+/// Observation time before a request is lowered, seconds: a day includes its peak.
 pub const REQUEST_AFTER_SECONDS: u64 = 24 * 3600;
 
 pub(crate) fn none(facts: &Facts) -> Answer {
@@ -53,8 +53,8 @@ pub(crate) fn below_use(facts: &Facts) -> Answer {
     Some((figures, change))
 }
 
-/// A lower request, once a day has been seen. In a Guaranteed pod the limit goes with it, and so no lower than what is
-/// known to be enough of a limit.
+/// Lowers a request after a day of history. In a Guaranteed pod the limit is lowered with it, so not below the limit
+/// that is known to suffice.
 fn lower(facts: &Facts, request: f64, lowered: f64) -> Change {
     let watched = facts.cpu.watched_seconds;
     if watched < REQUEST_AFTER_SECONDS {
@@ -76,24 +76,24 @@ fn lower(facts: &Facts, request: f64, lowered: f64) -> Change {
     Change::Patch(patch::cpu_limit_and_request(&facts.container, both))
 }
 
-/// The request, the 95th percentile of use, and both as figures.
+/// Request and 95th percentile of use, cores, and both as figures.
 fn request_and_use(facts: &Facts) -> Option<(f64, f64, Figures)> {
     let request = facts.request_cores.filter(|&request| request > 0.0)?;
     let p95 = used_cores(facts)?;
     Some((request, p95, vec![("requestCores", request), ("useP95Cores", p95)]))
 }
 
-/// The percentile of use; it may be too high, but not above the limit.
+/// 95th percentile of use, cores, capped at the limit because the estimate may be too high.
 fn used_cores(facts: &Facts) -> Option<f64> {
     facts.cpu.request_cores.map(|p95| at_most_limit(facts, p95))
 }
 
-/// Kubernetes refuses a request above the limit.
+/// Caps at the limit: Kubernetes rejects a request above it.
 fn at_most_limit(facts: &Facts, cores: f64) -> f64 {
     facts.limit_cores.map_or(cores, |limit| cores.min(limit))
 }
 
-/// Whole cores where the request has whole ones and may have CPUs of its own for that: a fraction would take them away.
+/// Rounds up to whole cores if the request is whole and may get exclusive CPUs: a fraction would lose them.
 pub(crate) fn whole_if_whole(facts: &Facts, cores: f64) -> f64 {
     let may_have_cpus = facts.spec.is_some_and(|spec| spec.is_guaranteed || spec.is_exclusive_class);
     let is_whole = facts.request_cores.is_some_and(|request| request >= 1.0 && request.fract() < 1e-6);
@@ -104,7 +104,7 @@ pub(crate) fn is_guaranteed(facts: &Facts) -> bool {
     facts.spec.is_some_and(|spec| spec.is_guaranteed)
 }
 
-/// `40 s`, `4 min`, `13 h`.
+/// Formats as `40 s`, `4 min`, `13 h`.
 pub(crate) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),

@@ -1,4 +1,4 @@
-//! The checklist: each rule is a question to the facts, answered with figures or not at all.
+//! The checklist of rules: each checks the facts and returns figures and a change, or nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,30 +10,30 @@ use crate::finding::{Finding, Kind};
 use crate::patch;
 use crate::request;
 
-/// Share of throttled periods from which a container counts as throttled.
+/// Minimum share of throttled periods for a container to count as throttled.
 const THROTTLED_SHARE: f64 = 0.05;
-/// Throttled seconds a second by an ancestor that matter.
+/// Minimum relevant time throttled by an ancestor, seconds per second.
 const ANCESTOR_THROTTLED_RATE: f64 = 0.05;
-/// Waiting as a share of use that a neighbor may cause.
+/// Maximum wait time that neighbors may cause, as a share of the CPU time used.
 const CONTENTION_SHARE: f64 = 0.1;
-/// Thread-seconds a second of such waiting that matter.
+/// Minimum relevant wait time caused by neighbors, thread-seconds per second.
 const CONTENTION_CORES: f64 = 0.05;
-/// The 95th percentile of use as a share of the limit, from which the mean no longer fits.
+/// A 95th percentile of use below this share of the limit means that only bursts exceed the limit.
 const FAR_BELOW: f64 = 0.5;
-/// A percentile of use is at most so many times the true one.
+/// Maximum ratio of an estimated percentile of use to the true one.
 const USE_ERROR: f64 = 1.15;
-/// Cores that are too few to argue about.
+/// Cores that are too few to matter.
 pub(crate) const SMALL_CORES: f64 = 0.1;
 
 pub(crate) type Figures = Vec<(&'static str, f64)>;
 pub(crate) type Answer = Option<(Figures, Change)>;
 type Rule = fn(&Facts) -> Answer;
 
-/// What to do about it.
+/// The advised change.
 pub(crate) enum Change {
     /// A strategic-merge patch of the workload.
     Patch(Value),
-    /// No field of the workload is the remedy, or not yet, and why.
+    /// No patch, with the reason: no field of the workload is the fix, or not yet.
     None(Cow<'static, str>),
 }
 
@@ -47,7 +47,7 @@ impl Change {
     }
 }
 
-/// The rules, in the order in which they are told.
+/// The rules, in the order of the findings.
 const RULES: [(Kind, Rule); 15] = [
     (Kind::ThrottledByOwnQuota, throttled_by_own_quota),
     (Kind::LimitTooTightForBursts, limit_too_tight_for_bursts),
@@ -66,7 +66,7 @@ const RULES: [(Kind, Rule); 15] = [
     (Kind::KernelSliceExpiry, kernel_slice_expiry),
 ];
 
-/// Every finding that the facts bear out, warnings first.
+/// All findings for these facts, warnings first.
 #[must_use]
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let place = facts.spec.unwrap_or_default().place;
@@ -95,7 +95,7 @@ fn throttled_by_own_quota(facts: &Facts) -> Answer {
     Some((figures, raised_limit(facts, limit)))
 }
 
-/// The mean fits and the periods do not: a burst allowance would do as well as a higher limit.
+/// The average fits the limit, some periods do not: a burst allowance would work as well as a higher limit.
 fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
     let share = facts.throttled_share.filter(|&share| share > crate::OBJECTIVE)?;
     let (limit, p95) = (facts.own_limit_cores?, facts.cpu.request_cores?);
@@ -110,12 +110,12 @@ fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
     Some((figures, raised_limit(facts, limit)))
 }
 
-/// What is advised, where it is more than what is in force.
+/// The advised limit, if it is above the current one.
 fn advised_limit(facts: &Facts, in_force: f64) -> Option<f64> {
     facts.cpu.limit.map(|advised| request::whole_if_whole(facts, advised.cores)).filter(|&advised| advised > in_force)
 }
 
-/// The limit once the container's own findings are followed, if it has one.
+/// The limit after the container's own findings are applied, if it has a limit.
 fn limit_to_be(facts: &Facts) -> Option<f64> {
     let in_force = facts.limit_cores?;
     let raised = throttled_by_own_quota(facts).or_else(|| limit_too_tight_for_bursts(facts));
@@ -130,7 +130,7 @@ fn raised_limit(facts: &Facts, in_force: f64) -> Change {
     }
 }
 
-/// A limit of the container. Kubernetes refuses one above the pod's own.
+/// A change of the container's limit. Kubernetes rejects one above the pod's own.
 fn container_limit(facts: &Facts, cores: f64) -> Change {
     if facts.pod.is_some_and(|pod| pod.is_of_the_spec && cores > pod.limit_cores) {
         return Change::none("the pod's own limit is lower: raise that first");
@@ -159,7 +159,7 @@ fn throttled_by_ancestor(facts: &Facts) -> Answer {
     Some((figures, change))
 }
 
-/// More than the limit rounded up, which is what the runtimes choose by themselves.
+/// Reports more threads than the limit rounded up, which is the runtimes' own default.
 fn parallelism_above_limit(facts: &Facts) -> Answer {
     let (parallelism, runtime) = parallelism(facts)?;
     let limit = facts.limit_cores?;
@@ -170,8 +170,8 @@ fn parallelism_above_limit(facts: &Facts) -> Answer {
     Some((figures, lowered_parallelism(facts, runtime)?))
 }
 
-/// Only of a limit that is its own: what a pod's leaves, another container may use. What has used more than it runs in
-/// parallel has more threads than are known of.
+/// Only for the container's own limit: other containers share a pod's limit. Use above the parallelism means that there
+/// are threads the agent does not know.
 fn parallelism_below_limit(facts: &Facts) -> Answer {
     let (parallelism, runtime) = parallelism(facts)?;
     let limit = facts.own_limit_cores?.min(facts.limit_cores?);
@@ -184,7 +184,7 @@ fn parallelism_below_limit(facts: &Facts) -> Answer {
     Some((figures, set_parallelism(facts, runtime, usable as u32)))
 }
 
-/// A container whose CPUs are no more than its limit has nothing to ignore.
+/// Not for a container with no more CPUs than its limit: there it makes no difference.
 fn go_ignores_limit(facts: &Facts) -> Answer {
     let runtime = go(facts)?;
     let limit = facts.limit_cores?;
@@ -199,8 +199,8 @@ fn go_ignores_limit(facts: &Facts) -> Answer {
     Some((figures, lowered_parallelism(facts, runtime)?))
 }
 
-/// Of its own limit, where that is the lowest: in a fraction of the pod's others have their part. Fewer threads than the
-/// limit never meet the fraction, and to more of them it matters least.
+/// Only for the container's own limit if that is the lowest: other containers share the pod's. With fewer threads than
+/// the limit the fraction is never reached, and with more it matters little.
 fn fractional_limit(facts: &Facts) -> Answer {
     let limit = facts.own_limit_cores.filter(|limit| limit.fract() > 1e-6)?;
     if facts.limit_cores.is_some_and(|lowest| lowest < limit) {
@@ -263,19 +263,19 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
     Some((figures, change))
 }
 
-/// `off`, and nothing, are the same as not set (runtime/mgcpacer.go, `readGOMEMLIMIT`).
+/// An empty value and `off` both mean unset (runtime/mgcpacer.go, `readGOMEMLIMIT`).
 fn has_memory_limit(go: &Runtime) -> bool {
     go.settings.get("GOMEMLIMIT").is_some_and(|limit| !matches!(limit.as_str(), "" | "off"))
 }
 
 fn noisy_neighbor(facts: &Facts) -> Answer {
     let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
-    // Of what hardly runs, the least wait is a large share.
+    // For a container that hardly runs, even a tiny wait is a large share.
     facts.cpu.request_cores.filter(|used| share * used > CONTENTION_CORES)?;
     Some((vec![("contentionShare", share)], Change::none("where it runs is the remedy, not what it says")))
 }
 
-/// Fixed by 512ac999 in 5.4. Distributions carried it back to older kernels, which the release does not tell.
+/// Fixed by 512ac999 in 5.4. Distributions backported it to older kernels, which the release does not show.
 fn kernel_slice_expiry(facts: &Facts) -> Answer {
     let (major, minor) = version(&facts.kernel_release)?;
     facts.limit_cores?;
@@ -292,7 +292,7 @@ fn go(facts: &Facts) -> Option<&Runtime> {
     facts.runtime.as_ref().filter(|runtime| runtime.language == Language::Go)
 }
 
-/// As many threads as the limit feeds once it is what it is to be; `None` where that feeds all there are.
+/// Reduces the threads to what the limit supplies after the advised change; `None` if that limit supplies all threads.
 fn lowered_parallelism(facts: &Facts, runtime: &Runtime) -> Option<Change> {
     let whole = limit_to_be(facts)?.floor().max(1.0) as u32;
     if runtime.parallelism.is_some_and(|threads| threads <= whole) {
@@ -318,7 +318,7 @@ fn set_parallelism(facts: &Facts, runtime: &Runtime, threads: u32) -> Change {
     Change::Patch(patch::environment(&facts.container, name, &threads.to_string()))
 }
 
-/// The first two numbers of a version.
+/// The first two numbers of a version: major and minor.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split(|letter: char| !letter.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

@@ -1,13 +1,13 @@
-//! CPU use over a day, as a histogram an hour.
+//! CPU use over a day, as one histogram per hour.
 
 use crate::grid::{USE_BUCKETS, use_bound, use_bucket};
 use crate::window::Window;
 
-/// A day, and the hour that is not over yet.
+/// 24 complete hours and the current one.
 const HOURS: usize = 25;
 const HOUR_SECONDS: u64 = 3600;
 
-/// Seconds by use.
+/// Seconds per bucket of use.
 #[derive(Debug, Clone)]
 struct Hour {
     seconds: u64,
@@ -23,7 +23,7 @@ impl Hour {
 /// Use of the last day.
 #[derive(Debug, Clone)]
 pub struct Usage {
-    /// Grows to [`HOURS`], then the oldest is overwritten.
+    /// Grows to [`HOURS`] entries, then the oldest is overwritten.
     hours: Vec<Hour>,
     newest: usize,
 }
@@ -35,7 +35,7 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// Takes in one window. A window counts as many times as it has seconds.
+    /// Adds one window, weighted by its length in seconds.
     pub(crate) fn push(&mut self, window: &Window) {
         if self.hours[self.newest].seconds >= HOUR_SECONDS {
             self.begin_hour();
@@ -53,7 +53,7 @@ impl Usage {
         self.hours.iter().map(|hour| hour.seconds).sum()
     }
 
-    /// The use that `share` of the time does not pass, cores, at most 15 % too high; `None` before the first window.
+    /// Quantile of use, cores, at most 15 % too high; `None` before the first window.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let wanted = (self.seconds() as f64 * share).ceil() as u64;
@@ -65,7 +65,7 @@ impl Usage {
         bucket.map(use_bound)
     }
 
-    /// Bytes once a day is full, beside the value itself.
+    /// Heap bytes once a day is full.
     pub(crate) const BYTES: usize = HOURS * size_of::<Hour>();
 
     fn begin_hour(&mut self) {

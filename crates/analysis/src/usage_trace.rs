@@ -1,66 +1,67 @@
-//! When the work of a container comes up inside a window: usage traces, which are its use read often for two seconds.
+//! Arrival times of a container's work inside a window, from usage traces: two seconds of frequent usage readings.
 
 use crate::demand::{Demand, Slots};
 
-/// Time between two readings, nanoseconds: bursts are told apart to a fifth of a period of 100 ms.
+/// Time between two readings, nanoseconds: resolves bursts to a fifth of a period of 100 ms.
 pub const READ_EVERY_NS: u64 = 20_000_000;
 
-/// Readings of a usage trace, and one more for its start.
+/// Number of readings of a usage trace, including the one at its start.
 pub const READINGS: usize = 101;
 
-/// Readings further apart than this say too little about what was between them, nanoseconds.
+/// Maximum gap between two readings, nanoseconds; a larger one hides too much.
 const LONGEST_GAP_NS: u64 = 3 * READ_EVERY_NS;
 
-/// A longer window is too little like a trace of two seconds, nanoseconds.
+/// Maximum length of a window, nanoseconds; a longer one is too different from a trace of two seconds.
 const LONGEST_TRACED_NS: f64 = 2.5e9;
 
-/// Places that are tried for a window, to find one with the same work.
+/// Number of positions to try for a window, to find one with the same work.
 const STARTS: u64 = 16;
 
-/// Step of the places: the golden ratio spreads any number of them evenly.
+/// Step between the positions: the golden ratio spreads any number of them evenly.
 const START_STEP: f64 = 0.618_033_988_749_895;
 
-/// Step of the phases at which a window's cut meets the timer's grid, which does not depend on it; as even, with the
-/// places, in two dimensions.
+/// Step between the phases of a window's cut against the timer's grid, which is independent of it. Together with the
+/// positions it spreads evenly in two dimensions.
 const PHASE_STEP: f64 = 0.754_877_666_246_692_7;
 
-/// Distance of the places that are tried once none of [`STARTS`] has the same work, nanoseconds.
+/// Step of the scan when none of the [`STARTS`] positions has the same work, nanoseconds.
 const SCAN_STEP_NS: f64 = READ_EVERY_NS as f64 / 2.0;
 
-/// Readings over which threads are counted, and the part of a thread that is none: the kernel accounts a running thread
-/// at ticks, some milliseconds late. A short burst shows in the first, a fraction of a thread in the second.
+/// Number of readings over which threads are counted, and the fraction of a thread to ignore: the kernel accounts a
+/// running thread at ticks, some milliseconds late. The first entry finds short bursts, the second fractions of a
+/// thread.
 const THREADS_OVER: [(usize, f64); 2] = [(2, TOLERANCE), (10, 0.06)];
 
-/// Threads: ticks of the clock must not make a thread of their own.
+/// Tolerance in threads: clock ticks must not show up as an additional thread.
 const TOLERANCE: f64 = 0.2;
 
-/// Work that differs by no more is the same, cut at another place.
+/// Maximum difference of work that counts as the same, as a share.
 const SAME: f64 = 0.05;
 
-/// A window resembles a part of a trace whose work differs by no more than this, as a share of the window's.
+/// Maximum difference of work between a window and a part of a trace that resembles it, as a share of the window's.
 const RESEMBLES: f64 = 0.25;
 
-/// Traces that are kept of one container.
+/// Maximum number of traces per container.
 const KEPT: usize = 4;
 
-/// CPU time used, two seconds of it.
+/// Two seconds of CPU time used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UsageTrace {
-    /// Since the start, microseconds, every [`READ_EVERY_NS`].
+    /// CPU time used since the start, microseconds, one value every [`READ_EVERY_NS`].
     used_us: Box<[u32]>,
-    /// Threads that ran at once.
+    /// Number of threads that ran in parallel.
     parallelism: f64,
-    /// The least and the most CPU time of a second, nanoseconds.
+    /// Minimum and maximum CPU time of a second, nanoseconds.
     second_ns: (f64, f64),
 }
 
-/// The newest traces of one container, at different levels of use: a burst that is rarer than a trace is long is in one
-/// of them, once one has met it.
+/// The newest traces of one container, at different levels of use. A burst that is rarer than a trace is long stays in
+/// one of them after a trace has caught it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UsageTraces(Vec<UsageTrace>);
 
 impl UsageTraces {
-    /// Keeps a trace, in place of the one that is most like it in its busiest second.
+    /// Keeps a trace and replaces the one with the most similar busiest second.
     pub fn learn(&mut self, trace: UsageTrace) {
         let distance = |other: &UsageTrace| (trace.busiest_ns() / other.busiest_ns()).ln().abs();
         let nearest = (0..self.0.len()).min_by(|&a, &b| distance(&self.0[a]).total_cmp(&distance(&self.0[b])));
@@ -71,7 +72,7 @@ impl UsageTraces {
         self.0.insert(0, trace);
     }
 
-    /// Demand of a window with this work, from the newest trace that has the like; `None` where none has.
+    /// Demand of a window with this work, from the newest trace that resembles it; `None` without one.
     pub(crate) fn demand(&self, work_ns: f64, slots: Slots, number: u64) -> Option<Demand> {
         if slots.pattern_ns() * f64::from(slots.repeats) > LONGEST_TRACED_NS {
             return None;
@@ -79,13 +80,13 @@ impl UsageTraces {
         self.0.iter().find_map(|trace| trace.demand(work_ns, slots, number))
     }
 
-    /// Bytes of the most traces.
+    /// Heap bytes of the maximum number of traces.
     pub(crate) const BYTES: usize = KEPT * (size_of::<UsageTrace>() + READINGS * size_of::<u32>());
 }
 
 impl UsageTrace {
-    /// From readings as (time, CPU time used until then), both nanoseconds from anywhere on, about [`READ_EVERY_NS`]
-    /// apart; `None` when nothing ran, or they are too few or too far apart.
+    /// Builds a trace from readings of (time, CPU time used so far), both in nanoseconds with any origin, about
+    /// [`READ_EVERY_NS`] apart. `None` if nothing ran, or if the readings are too few or too far apart.
     #[must_use]
     pub fn from_readings(readings: &[(u64, u64)]) -> Option<Self> {
         let (first, last) = (readings.first()?, readings.last()?);
@@ -124,7 +125,7 @@ impl UsageTrace {
         Some(Demand::new(work_ns.collect(), self.parallelism.max((mean - TOLERANCE).ceil()), slots))
     }
 
-    /// Where a part begins that resembles a pattern of this work, and the work of the part, nanoseconds.
+    /// Start of a part that resembles a pattern of this work, and the work of the part, both nanoseconds.
     fn part_like(&self, work_ns: f64, slots: Slots, number: u64) -> Option<(f64, f64)> {
         let (length_ns, spare_ns) = (slots.pattern_ns(), self.length_ns() - slots.pattern_ns());
         if spare_ns < 0.0 || !self.may_resemble(work_ns, length_ns) {
@@ -157,12 +158,12 @@ impl UsageTrace {
         (self.used_us.len() - 1) as f64 * READ_EVERY_NS as f64
     }
 
-    /// The most CPU time of a second, nanoseconds; at least one microsecond, for its logarithm.
+    /// Maximum CPU time of a second, nanoseconds; at least one microsecond, for the logarithm.
     fn busiest_ns(&self) -> f64 {
         self.second_ns.1.max(1e3)
     }
 
-    /// Whether some part of this length can resemble this work, by the seconds in it.
+    /// Whether any part of this length can resemble this work, by the minimum and maximum of a second.
     fn may_resemble(&self, work_ns: f64, length_ns: f64) -> bool {
         let (least, most) = (self.second_ns.0 * (length_ns / 1e9).floor(), self.second_ns.1 * (length_ns / 1e9).ceil());
         least <= work_ns * (1.0 + RESEMBLES) && most >= work_ns * (1.0 - RESEMBLES)
@@ -170,7 +171,8 @@ impl UsageTrace {
 
     /// CPU time used until a time after the start, both nanoseconds.
     ///
-    /// Between two readings the threads ran at full speed or not at all: at the end where the use rises, else at the start.
+    /// Between two readings the threads are assumed to run at full speed or not at all: at the end of the gap if the
+    /// use rises, else at its start.
     fn used_ns(&self, time_ns: f64) -> f64 {
         let place = (time_ns / READ_EVERY_NS as f64).max(0.0);
         let at = (place as usize).min(self.used_us.len() - 2);
@@ -183,12 +185,12 @@ impl UsageTrace {
     }
 }
 
-/// A place from 0 to 1.
+/// Position of a window, 0..1.
 fn place(number: u64, step: f64) -> f64 {
     ((number % 1_000_000) as f64 * step).fract()
 }
 
-/// Between two readings as if it had been used evenly.
+/// Linear interpolation between two readings.
 fn used_at(readings: &[(u64, u64)], time_ns: u64) -> f64 {
     let after = readings.partition_point(|reading| reading.0 < time_ns).min(readings.len() - 1);
     let (high, low) = (readings[after], readings[after.saturating_sub(1)]);

@@ -1,4 +1,4 @@
-//! One window of one container: what its counters gained between two readings, about a second apart.
+//! One window of one container: the deltas of its counters between two readings, about a second apart.
 
 use crate::demand::{Arrival, Demand, Slots};
 use crate::usage_trace::UsageTraces;
@@ -6,25 +6,25 @@ use crate::usage_trace::UsageTraces;
 /// CFS period of Kubernetes (`cpuCFSQuotaPeriod`), nanoseconds.
 pub const DEFAULT_PERIOD_NS: u64 = 100_000_000;
 
-/// What `cpu.stat` gained between two readings.
+/// Deltas of `cpu.stat` between two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
     /// CPU time used, nanoseconds.
     pub used_ns: u64,
     /// Throttled time (`throttled_usec`), nanoseconds, summed over CPUs.
     pub throttled_ns: u64,
-    /// `nr_periods`; `None` without a quota, when the kernel counts none.
+    /// Delta of `nr_periods`; `None` without a quota, because the kernel then counts none.
     pub periods: Option<u64>,
-    /// `nr_throttled`; `None` without a quota.
+    /// Delta of `nr_throttled`; `None` without a quota.
     pub throttled_periods: Option<u64>,
-    /// CFS period of the container's cgroup, nanoseconds; 0 where it is unknown, which means [`DEFAULT_PERIOD_NS`].
+    /// CFS period of the container's cgroup, nanoseconds; 0 if unknown, which means [`DEFAULT_PERIOD_NS`].
     pub period_ns: u64,
     /// Time between the two readings, nanoseconds.
     pub length_ns: u64,
 }
 
 impl Window {
-    /// Whether a quota throttled it: what was used is then a lower bound of the demand.
+    /// Whether a quota throttled it; the CPU time used is then a lower bound of the demand.
     #[must_use]
     pub fn is_throttled(&self) -> bool {
         self.throttled_ns > 0 || self.throttled_periods.is_some_and(|periods| periods > 0)
@@ -35,17 +35,17 @@ impl Window {
         self.used_ns == 0 && self.throttled_ns == 0
     }
 
-    /// The periods that it holds.
+    /// The periods of the window.
     pub(crate) fn slots(&self) -> Slots {
         Slots::of(self.length_ns, self.period_ns)
     }
 
-    /// The demand behind the window. `number` counts the windows; it spreads the phases at which work meets the timer.
+    /// The demand behind the window. `number` is the index of the window; it spreads the phases between work and timer.
     ///
-    /// A usage trace that resembles a window without throttling says when its work came up. Else the window's own
-    /// counters must do: the quota's timer fires once more after the last period with work and then stops
-    /// (`do_sched_cfs_period_timer` in kernel/sched/fair.c), so fewer periods than the window holds mean a gap, and one
-    /// of them was idle. The work before a gap is taken as one burst.
+    /// A usage trace that resembles a window without throttling gives the arrival times of its work. Without one they
+    /// are derived from the window's counters: the quota's timer fires once more after the last period with work and
+    /// then stops (`do_sched_cfs_period_timer` in kernel/sched/fair.c). So fewer counted periods than the window holds
+    /// mean a gap, and one of the counted periods was idle. The work before a gap is taken as one burst.
     pub(crate) fn demand(&self, traces: &UsageTraces, number: u64) -> Demand {
         let slots = self.slots();
         if self.is_idle() {
@@ -66,7 +66,7 @@ impl Window {
         let active = if has_gap { counted.saturating_sub(1).max(1) } else { all };
         let busy_ns = f64::from(active) * slots.length_ns;
         let parallelism = ((used + throttled) / busy_ns - TOLERANCE).ceil().max(1.0);
-        // Throttled time is threads that stood still: without a gap they would have run, before one they ran later.
+        // Throttled time is that of stopped threads: without a gap they would have run, with one they ran later.
         let mut demand = match has_gap {
             true => Demand::burst(used, parallelism, slots, phase(number)),
             false => Demand::steady(used + throttled, parallelism, slots),
@@ -76,10 +76,10 @@ impl Window {
     }
 }
 
-/// The golden ratio spreads any number of phases evenly.
+/// Phase of a window, 0..1: the golden ratio spreads any number of phases evenly.
 fn phase(number: u64) -> f64 {
     ((number % 1_000_000) as f64 * 0.618_033_988_749_895).fract()
 }
 
-/// Threads: ticks of the clock and of the sampler must not make a thread of their own.
+/// Tolerance in threads: ticks of the clock and the sampler must not show up as an additional thread.
 const TOLERANCE: f64 = 0.1;

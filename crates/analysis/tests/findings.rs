@@ -1,4 +1,4 @@
-//! Every kind of finding: the facts that bring it about, and those that just do not.
+//! Every kind of finding: facts that produce it, and facts just below its threshold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use analysis::{
 
 const GIB: u64 = 1 << 30;
 
-/// A container of which there is nothing to say.
+/// A container without findings.
 fn sound() -> Facts {
     Facts {
         container: "app".into(),
@@ -45,7 +45,7 @@ fn set_limit(facts: &mut Facts, cores: f64) {
 
 type Change = fn(&mut Facts);
 
-/// What must be changed of the sound container for one kind.
+/// Changes to the sound container, one per kind, that produce the finding.
 fn cases() -> Vec<(Kind, Change)> {
     vec![
         (Kind::NoCpuRequest, |facts| facts.request_cores = None),
@@ -117,7 +117,7 @@ fn a_sidecar_is_patched_where_it_stands() {
     assert_eq!((&spec["initContainers"][0]["name"], spec.get("containers")), (&"app".into(), None));
 }
 
-/// A container under this limit, whose runtime has so many threads.
+/// A container under this limit, whose runtime has this number of threads.
 fn threads(limit: f64, threads: Option<u32>, version: &str) -> Facts {
     let mut facts = Facts { runtime: Some(go(version, threads, &[("GOMEMLIMIT", "700MiB")])), ..sound() };
     set_limit(&mut facts, limit);

@@ -1,4 +1,4 @@
-//! What a patch may do, over random containers.
+//! Bounds on patches, over random containers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -26,7 +26,7 @@ fn patched(facts: &Facts) -> (Option<f64>, Option<f64>, Option<u64>) {
 }
 
 fn millicores(range: std::ops::Range<u32>) -> impl Strategy<Value = f64> {
-    // Whole cores are as common as fractions: they may be exclusive.
+    // Whole cores are as common as fractions, because they may be exclusive.
     (range, any::<bool>())
         .prop_map(|(milli, whole)| if whole { f64::from(milli.div_ceil(1000)) } else { f64::from(milli) / 1000.0 })
 }
@@ -58,7 +58,7 @@ prop_compose! {
     ) -> Facts {
         let (limit, request) = match is_guaranteed {
             true => (limit, limit),
-            // Kubernetes takes no request above the limit.
+            // Kubernetes rejects a request above the limit.
             false => (limit, request.map(|request| limit.map_or(request, |limit| request.min(limit)))),
         };
         let pod = pod.map(|(limit_cores, is_of_the_spec)| PodQuota { limit_cores, throttles: true, is_of_the_spec, advised_cores: None });

@@ -1,4 +1,4 @@
-//! A quota above the container's own: which limit is whose, and where the change belongs.
+//! A quota above the container's own: the owner of the lowest limit, and the place of the change.
 
 use analysis::{CpuAdvice, Facts, Finding, Kind, Language, LimitAdvice, Member, PodQuota, Runtime, findings, merged};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ fn member(own_limit_cores: Option<f64>, advised_cores: Option<f64>) -> Member {
     Member { own_limit_cores, advised_cores }
 }
 
-/// A container that a quota above it denies a fifth of a core, under what its pod has.
+/// A container that an ancestor's quota throttles for 0.2 seconds per second, under its pod's quota.
 fn throttled_by_pod(own_limit_cores: Option<f64>, lowest: f64, pod: Option<PodQuota>) -> Facts {
     let limit = Some(LimitAdvice { cores: 3.0, is_lower_bound: true, ..LimitAdvice::default() });
     Facts {
@@ -97,7 +97,7 @@ fn a_pods_quota_is_no_limit_of_the_container() {
     assert_eq!(findings(&facts), [], "a fraction of the pod's is not its own, nor are more cores wasted by it alone");
     facts.limit_cores = Some(4.0);
     assert_eq!(findings(&facts), []);
-    // Its threads stand still together all the same.
+    // Its threads are throttled together all the same.
     facts.runtime = jvm(8);
     assert_eq!(only(&facts).kind, Kind::ParallelismAboveLimit);
 }

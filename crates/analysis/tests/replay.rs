@@ -1,4 +1,4 @@
-//! The replay's rule, in vectors and properties.
+//! Vectors and properties of the replay.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -16,7 +16,7 @@ fn window(used_ms: u64, periods: u64) -> Window {
     Window { used_ns: used_ms * MS, periods, throttled_periods, length_ns: 1000 * MS, ..Window::default() }
 }
 
-/// Two seconds in which each second has this much, evenly.
+/// A two-second trace of evenly spread use, in milliseconds per second.
 fn steady_trace(used_ms: u64) -> UsageTrace {
     let readings: Vec<_> = (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * used_ms * MS / 50)).collect();
     UsageTrace::from_readings(&readings).unwrap()
@@ -59,7 +59,7 @@ fn a_short_burst_is_throttled_in_a_third_of_its_periods_unless_a_refill_falls_in
     assert_eq!(self::share(window(30, 2), 0.3, 0.0), 0.0);
 }
 
-/// Measured on 6.18 at 250 Hz: bursts of 10.3 ms at 5 ms a period are throttled once, and not twice.
+/// Measured on 6.18 at 250 Hz: with a quota of 5 ms per period, bursts of 10.3 ms are throttled once, not twice.
 #[test]
 fn what_ends_before_the_kernel_looks_is_not_throttled_and_is_paid_back() {
     assert_eq!(share(window(11, 2), 0.1, 0.0), 0.0);
@@ -70,7 +70,7 @@ fn what_ends_before_the_kernel_looks_is_not_throttled_and_is_paid_back() {
 #[test]
 fn what_was_saved_up_carries_a_burst() {
     assert!(share(window(30, 2), 0.2, 0.0) > 0.2);
-    // Only the very first burst finds nothing saved yet.
+    // Only the very first burst finds no saved budget.
     assert!(replayed(window(30, 2), 0.2, 10.0).throttled <= 1);
 }
 
@@ -147,7 +147,7 @@ proptest! {
         prop_assert_eq!(throttled.len(), LIMITS_CORES.len());
     }
 
-    /// Idle windows may be passed over; what the candidates make of the others must not change by that.
+    /// The history may skip idle windows; the results for the other windows must not change.
     #[test]
     fn a_history_with_idle_stretches_is_each_window_replayed(
         stretches in prop::collection::vec((windows(), 0_usize..60, 1_u64..=10), 1..6),

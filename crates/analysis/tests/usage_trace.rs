@@ -1,4 +1,4 @@
-//! What usage traces say about windows of a second.
+//! Results of usage traces for windows of one second.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -9,7 +9,7 @@ use analysis::{
 
 const MS: u64 = 1_000_000;
 
-/// CPU time that a thread has used after so long, when it runs for so long at the start of each interval.
+/// CPU time used by a thread at a time, if it runs for `cpu_ms` at the start of each interval of `every_ms`.
 fn bursts(cpu_ms: u64, every_ms: u64) -> impl Fn(u64) -> u64 {
     move |at_ns| {
         let (whole, rest) = (at_ns / (every_ms * MS), at_ns % (every_ms * MS));
@@ -19,7 +19,7 @@ fn bursts(cpu_ms: u64, every_ms: u64) -> impl Fn(u64) -> u64 {
 
 fn readings(used: impl Fn(u64) -> u64) -> Vec<(u64, u64)> {
     let times = (0..READINGS as u64).map(|at| at * READ_EVERY_NS);
-    // No reading is on time, and no clock begins at nothing.
+    // Readings are late by varying amounts, and neither clock starts at zero.
     times.map(|at| (at + at % (3 * MS) + 77 * MS, used(at + at % (3 * MS)) + 5 * MS)).collect()
 }
 
@@ -44,7 +44,7 @@ fn trace(used: impl Fn(u64) -> u64) -> UsageTrace {
     UsageTrace::from_readings(&readings(used)).unwrap()
 }
 
-/// 40 ms at 25 ms a period: five bursts a second, of which a refill spares those with 15 to 25 ms before it.
+/// Bursts of 40 ms at a quota of 25 ms per period: five per second. A refill spares those with 15 to 25 ms before it.
 #[test]
 fn bursts_that_leave_no_period_idle_show_in_a_usage_trace_alone() {
     let seen = trace(bursts(40, 210));
@@ -107,13 +107,13 @@ fn readings_that_tell_nothing_are_no_trace() {
     assert_eq!(UsageTrace::from_readings(&back), None, "a counter that went back");
 }
 
-/// A steady load, and two threads that run for 300 ms every 10 s: hidden from five traces of two seconds in six.
+/// A steady load, and two threads that run for 300 ms every 10 s: five of six traces of two seconds miss them.
 fn rare_bursts(at_ns: u64) -> u64 {
     let (whole, rest) = (at_ns / (10_000 * MS), at_ns % (10_000 * MS));
     bursts(1, 10)(at_ns) + whole * 600 * MS + 2 * rest.min(300 * MS)
 }
 
-/// Ten minutes of it, of which these traces are seen first.
+/// Advice after ten minutes of this load, with these traces learned first.
 fn advised_for_rare_bursts(traces: &[UsageTrace]) -> LimitAdvice {
     let mut history = History::default();
     traces.iter().for_each(|trace| history.learn(trace.clone()));
@@ -129,7 +129,7 @@ fn bursts_rarer_than_a_trace_make_the_limit_a_lower_bound() {
     let calm = trace(|at_ns| rare_bursts(at_ns + 4000 * MS));
     let advised = advised_for_rare_bursts(&[calm]);
     assert!(advised.is_lower_bound && advised.bound() == "lower", "{advised:?}");
-    // What the kernel does at 0.75 cores: nine of a hundred periods.
+    // The kernel throttles nine of a hundred periods at 0.75 cores.
     assert!((0.01..=0.1).contains(&advised.throttled_share_at_most), "{advised:?}");
 }
 
@@ -153,7 +153,7 @@ fn a_limit_in_force_that_never_throttled_is_no_lower_bound() {
     assert_eq!(at_limit.throttled_at_most, 0);
 }
 
-/// 40 ms of one thread every 210 ms, in periods of 10 ms: at half a core each of its periods is throttled.
+/// A thread runs for 40 ms every 210 ms: at half a core with periods of 10 ms, each of its periods is throttled.
 #[test]
 fn a_shorter_period_throttles_bursts_that_a_longer_one_lets_pass() {
     let seen = trace(bursts(40, 210));

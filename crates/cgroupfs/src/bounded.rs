@@ -1,8 +1,8 @@
-//! Bounds on what is read from a container, all of them: a container's owner decides how long its files are.
+//! Bounds on everything that is read from a container, because its owner decides the length of its files.
 //!
-//! A process moves the ends of its own `environ` and `cmdline` (`PR_SET_MM_MAP`) and makes them gigabytes, has as many
-//! threads and children as its pod may, and puts pipes and devices where files are expected. Reads stop at a bound, opens
-//! never wait, and only regular files are opened.
+//! A process can move the ends of its own `environ` and `cmdline` (`PR_SET_MM_MAP`) and make them gigabytes long. It
+//! can have as many threads and children as its pod may, and put pipes and devices where files are expected. Reads stop
+//! at a bound, opens never block, and only regular files are opened.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -12,11 +12,11 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Bytes of `/proc/PID/environ`: what the kernel lets a program start with by default is 128 KiB a string.
+/// Maximum bytes of `/proc/PID/environ`; the kernel's default limit for a program start is 128 KiB per string.
 pub const ENVIRON_BYTES: usize = 128 << 10;
-/// Bytes of `/proc/PID/cmdline`.
+/// Maximum bytes of `/proc/PID/cmdline`.
 pub const CMDLINE_BYTES: usize = 64 << 10;
-/// Bytes of `/proc/PID/maps`, some 600 mappings.
+/// Maximum bytes of `/proc/PID/maps`, about 600 mappings.
 pub const MAPS_BYTES: usize = 64 << 10;
 /// Bytes of `/proc/PID/cgroup`: a line for each v1 hierarchy, and paths are as long as a container makes them.
 pub const CGROUP_BYTES: usize = 64 << 10;
@@ -26,19 +26,19 @@ pub const MOUNTS_BYTES: usize = 256 << 10;
 pub const UNIX_SOCKETS_BYTES: usize = 1 << 20;
 /// Bytes of every other file of a process, and of files beside its program: `release` of a JDK has 2 KiB.
 pub const FILE_BYTES: usize = 16 << 10;
-/// Bytes of `cgroup.procs`: 30,000 processes or more.
+/// Maximum bytes of `cgroup.procs`: at least 30,000 processes.
 pub const PROCS_BYTES: usize = 256 << 10;
-/// Threads of a container, and children of a process, that are listed: 1,024, and one to tell that there are more.
+/// Maximum number of listed threads of a container or children of a process: 1,024, and one more to detect truncation.
 pub const ENTRIES: usize = 1025;
-/// Bytes of a setting that are kept.
+/// Maximum bytes of a setting that are kept.
 pub const VALUE_BYTES: usize = 256;
-/// Bytes of the path of a Go module that are kept.
+/// Maximum bytes of a Go module path that are kept.
 pub const MODULE_BYTES: usize = 512;
 
-/// Opens a regular file to read it. Anything else is an error, and a pipe without a writer is not waited for.
+/// Opens a regular file for reading, without blocking on a pipe that has no writer.
 ///
 /// # Errors
-/// The operating system's, or [`io::ErrorKind::InvalidInput`] for what is no regular file.
+/// The operating system's, or [`io::ErrorKind::InvalidInput`] for anything but a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
@@ -49,7 +49,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The first bytes of a regular file, at most so many.
+/// Reads at most the first `most` bytes of a regular file.
 ///
 /// # Errors
 /// Those of [`open`], and of reading it.
@@ -59,12 +59,12 @@ pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names in a directory, at most [`ENTRIES`]; none where it cannot be listed.
+/// The names in a directory, at most [`ENTRIES`]; empty if it cannot be listed.
 pub fn names(directory: &Path) -> impl Iterator<Item = OsString> {
     fs::read_dir(directory).into_iter().flatten().flatten().take(ENTRIES).map(|entry| entry.file_name())
 }
 
-/// The strings of a file that ends each with a zero byte; one that the bound has cut is left out.
+/// The NUL-terminated strings of a file; a string that the bound `most` has truncated is dropped.
 pub fn strings(bytes: &[u8], most: usize) -> impl Iterator<Item = &[u8]> {
     let whole = if bytes.len() < most {
         bytes

@@ -1,4 +1,4 @@
-//! Writes to control files: existing ones only, one write, then read back.
+//! Writes to existing control files, in a single write, with an optional check by reading back.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Writes `value` into an existing control file.
+/// Writes `value` to an existing control file.
 ///
 /// # Errors
-/// A file that is not there or refuses the value, with the kernel's reason.
+/// The file does not exist or rejects the value, with the kernel's reason.
 pub fn write(path: &Path, value: &str) -> Result<()> {
     let mut file = OpenOptions::new().write(true).open(path).map_err(Error::io("open for writing", path))?;
     file.write_all(value.as_bytes()).map_err(Error::io("write to", path))
@@ -18,7 +18,7 @@ pub fn write(path: &Path, value: &str) -> Result<()> {
 /// Writes `value` and reads the file back.
 ///
 /// # Errors
-/// As [`write`], and [`Error::NotApplied`] when the file then reads otherwise.
+/// As [`write`], and [`Error::NotApplied`] if the file then contains another value.
 pub fn write_verified(path: &Path, value: &str) -> Result<()> {
     write(path, value)?;
     let found = fs::read_to_string(path).map_err(Error::io("read", path))?;

@@ -1,4 +1,4 @@
-//! The cpuset of one cgroup, on v1 and v2 alike.
+//! The cpuset of one cgroup, on both v1 and v2.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,19 @@ use kernel_text::CpuSet;
 
 use crate::{Error, KeptFile, Result, Version};
 
-/// Where CPUs are asked for, on v1 and v2.
+/// File of the configured CPUs, on v1 and v2.
 pub const CPUS: &str = "cpuset.cpus";
 
-/// What a cgroup asks for and what it gets.
+/// Configured and effective CPUs of a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpuset {
-    /// `cpuset.cpus`; empty on v2 where it was never written.
+    /// `cpuset.cpus`; empty on v2 if it was never written.
     pub configured: CpuSet,
     /// `cpuset.cpus.effective` (v2), `cpuset.effective_cpus` (v1).
     pub effective: CpuSet,
 }
 
-/// The two files, open read-only for as long as the cgroup is known.
+/// The two files, kept open read-only while the cgroup is known.
 #[derive(Debug)]
 pub struct CpusetFiles {
     directory: PathBuf,
@@ -28,10 +28,10 @@ pub struct CpusetFiles {
 }
 
 impl CpusetFiles {
-    /// `None` where the cgroup has no cpuset controller.
+    /// Opens the files; `None` if the cgroup has no cpuset controller.
     ///
     /// # Errors
-    /// Files that are there and cannot be opened.
+    /// A file that exists and cannot be opened.
     pub fn open(directory: &Path, version: Version) -> Result<Option<Self>> {
         let effective_name = match version {
             Version::V1 => "cpuset.effective_cpus",
@@ -42,10 +42,10 @@ impl CpusetFiles {
         Ok(Some(Self { directory: directory.to_owned(), configured, effective, effective_name }))
     }
 
-    /// Reads both files as they are now.
+    /// Reads both files.
     ///
     /// # Errors
-    /// [`Error::is_vanished`] once the cgroup is gone.
+    /// [`Error::is_vanished`] after the cgroup was removed.
     pub fn read(&self, buffer: &mut Vec<u8>) -> Result<Cpuset> {
         Ok(Cpuset {
             configured: self.set(&self.configured, CPUS, buffer)?,
@@ -61,7 +61,7 @@ impl CpusetFiles {
     }
 }
 
-/// Reads the cpuset of a cgroup once; `None` where it has no cpuset controller.
+/// Reads the cpuset of a cgroup once; `None` if it has no cpuset controller.
 ///
 /// # Errors
 /// As [`CpusetFiles::open`] and [`CpusetFiles::read`].

@@ -5,12 +5,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// `RLIMIT_NOFILE` after it was raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorLimit {
-    /// In force.
+    /// The soft limit in force.
     pub soft: u64,
 }
 
-/// Raises the soft limit of open files to the hard one and gives what is in force then. Never fails: what cannot be
-/// raised stays.
+/// Raises the soft limit on open files to the hard one and returns the resulting limit. Never fails: a limit that
+/// cannot be raised is kept.
 #[must_use]
 pub fn raise_descriptor_limit() -> DescriptorLimit {
     let limit = getrlimit(Resource::Nofile);

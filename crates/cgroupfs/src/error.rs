@@ -1,4 +1,4 @@
-//! The errors of this crate, and how a vanished cgroup is told.
+//! Errors of this crate, and detection of a removed cgroup.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ pub enum Error {
     /// An operation on a path failed.
     #[error("cannot {operation} {path}")]
     Io {
-        /// What was tried, as a verb.
+        /// The failed operation, as a verb.
         operation: &'static str,
-        /// On what.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// What a file says cannot be understood.
+    /// The content of a file is not understood.
     #[error("cannot parse {path}")]
     Parse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Underlying parse error.
         source: kernel_text::ParseError,
     },
     /// No cgroup hierarchy with a cpu controller.
@@ -33,7 +33,7 @@ pub enum Error {
          mount the host's /sys/fs/cgroup there or name its place with --cgroup-root"
     )]
     NoHierarchy {
-        /// Where it was looked for.
+        /// The directory that was searched.
         root: PathBuf,
     },
     /// A cgroup v2 hierarchy whose root lacks the cpu controller.
@@ -45,14 +45,14 @@ pub enum Error {
         /// The v2 root.
         root: PathBuf,
     },
-    /// A control file did not read back as it was written.
+    /// A control file contained another value after a write.
     #[error("{path} reads {found:?} after {wanted:?} was written")]
     NotApplied {
         /// The control file.
         path: PathBuf,
-        /// What was written.
+        /// The value that was written.
         wanted: String,
-        /// What it reads.
+        /// The value that was read back.
         found: String,
     },
 }
@@ -63,7 +63,7 @@ impl Error {
         move |source| Self::Io { operation, path, source }
     }
 
-    /// What the kernel said, by number.
+    /// Number of the kernel's error (errno).
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {

@@ -1,7 +1,7 @@
-//! Which cgroup hierarchies a machine has, told from the directory alone.
+//! Detection of the machine's cgroup hierarchy from the directory alone.
 //!
-//! Neither `/sys/fs/cgroup/unified` nor a `0::` line in `/proc/PID/cgroup` proves v2: a hybrid machine has both. What
-//! counts is where the cpu controller is.
+//! Neither `/sys/fs/cgroup/unified` nor a `0::` line in `/proc/PID/cgroup` proves v2: a hybrid machine has both. The
+//! place of the cpu controller decides.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// The version of the hierarchy that holds the cpu controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// One mount a controller.
+    /// One mount per controller.
     V1,
     /// The unified hierarchy.
     V2,
@@ -22,9 +22,9 @@ pub enum Version {
 pub struct Hierarchy {
     /// Version of the cpu controller's hierarchy.
     pub version: Version,
-    /// A v1 machine that also mounts the unified hierarchy.
+    /// Whether this is a v1 machine that also mounts the unified hierarchy.
     pub hybrid: bool,
-    /// Mount of the cpu controller (v2: of everything).
+    /// Mount of the cpu controller (v2: of all controllers).
     pub cpu: PathBuf,
     /// Mount of cpuacct.
     pub cpuacct: Option<PathBuf>,
@@ -35,10 +35,10 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Looks at `root`, usually `/sys/fs/cgroup`.
+    /// Detects the hierarchy at `root`, usually `/sys/fs/cgroup`.
     ///
     /// # Errors
-    /// [`Error::NoHierarchy`] or [`Error::NoCpuController`], each with the remedy.
+    /// [`Error::NoHierarchy`] or [`Error::NoCpuController`], each with the fix.
     pub fn detect(root: &Path) -> Result<Self> {
         if let Some(controllers) = controllers(root) {
             return match has_cpu(&controllers) {
@@ -69,7 +69,7 @@ impl Hierarchy {
         Self { version: Version::V2, hybrid, cpuacct: some(), cpuset: some(), memory: some(), cpu: root }
     }
 
-    /// The cpu controller's mount is of the running kernel, and no copy of its files: inodes are cgroup ids.
+    /// Whether the cpu controller's mount is a real cgroupfs, not a copy of its files. Only then are inodes cgroup ids.
     #[must_use]
     pub fn is_the_kernels(&self) -> bool {
         // include/uapi/linux/magic.h
@@ -77,7 +77,7 @@ impl Hierarchy {
         rustix::fs::statfs(&self.cpu).is_ok_and(|statfs| CGROUP_MAGICS.contains(&(statfs.f_type as u64)))
     }
 
-    /// `v1`, `v2` or `hybrid`, as `cpuwarden_kernel_info` says it.
+    /// `v1`, `v2` or `hybrid`, as in `cpuwarden_kernel_info`.
     #[must_use]
     pub fn version_name(&self) -> &'static str {
         match (self.hybrid, self.version) {

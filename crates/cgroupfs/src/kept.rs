@@ -7,18 +7,18 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// One kernel file, open for as long as its cgroup is known.
+/// One kernel file, open as long as its cgroup is known.
 ///
-/// `pread` of a kept descriptor costs 1–2 µs where open/read/close costs ten times that. After rmdir it gives ENODEV
-/// for ever, and it does not hold the rmdir back.
+/// `pread` of an open descriptor costs 1–2 µs, a tenth of open/read/close. After rmdir every read fails with ENODEV. An
+/// open descriptor does not block the rmdir.
 #[derive(Debug)]
 pub struct KeptFile(File);
 
 impl KeptFile {
-    /// Opens `directory/name` read-only; `None` when this kernel or this cgroup does not have the file.
+    /// Opens `directory/name` read-only; `None` if this kernel or this cgroup does not have the file.
     ///
     /// # Errors
-    /// Any error but "no such file".
+    /// Any error except "no such file".
     pub fn open(directory: &Path, name: &str) -> Result<Option<Self>> {
         let path = directory.join(name);
         match File::open(&path) {
@@ -28,10 +28,10 @@ impl KeptFile {
         }
     }
 
-    /// Reads the whole file into `buffer` and gives what was read; the buffer grows only while the file is larger.
+    /// Reads the whole file into `buffer` and returns the bytes; the buffer grows only if the file is larger.
     ///
     /// # Errors
-    /// What the kernel says; ENODEV once the cgroup is gone (see [`crate::is_vanished`]).
+    /// The kernel's error; ENODEV after the cgroup was removed (see [`crate::is_vanished`]).
     pub fn read<'a>(&self, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
         if buffer.is_empty() {
             buffer.resize(4096, 0);

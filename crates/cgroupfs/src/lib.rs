@@ -1,7 +1,8 @@
-//! The only crate that opens cgroupfs, `/proc` and `/sys`: hierarchy detection, walk, inotify, kept descriptors,
+//! The only crate that opens cgroupfs, `/proc` and `/sys`: hierarchy detection, walk, inotify, open descriptors,
 //! control-file writes.
 //!
-//! Every root is a parameter, so that a directory of recorded files serves as a node. Nothing here knows a pod.
+//! Every root is a parameter, so that a directory of recorded files can stand in for a node. Nothing here knows about
+//! pods.
 
 pub mod bounded;
 pub mod control;

@@ -1,4 +1,4 @@
-//! What is true of the whole node: its kernel, its CPUs, and what this process uses of them.
+//! Facts about the whole node: its kernel, its CPUs, and the CPU time of this process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,9 +11,9 @@ use crate::{Error, Result};
 /// State of pressure stall information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Psi {
-    /// Files can be read.
+    /// The files can be read.
     On,
-    /// Compiled in, disabled at boot: the file exists and its read fails (`psi=1` turns it on).
+    /// Compiled in, but disabled at boot: the file exists and its read fails (`psi=1` enables it).
     Off,
     /// Not compiled in.
     Absent,
@@ -31,7 +31,7 @@ impl Psi {
     }
 }
 
-/// `uname -r`: of the recorded node when its `/proc` says so, else of this machine.
+/// Kernel release: that of the recorded node if its `/proc` contains it, else `uname -r` of this machine.
 #[must_use]
 pub fn kernel_release(proc_root: &Path) -> String {
     match fs::read_to_string(proc_root.join("sys/kernel/osrelease")) {
@@ -40,7 +40,7 @@ pub fn kernel_release(proc_root: &Path) -> String {
     }
 }
 
-/// Reads `/proc/pressure/cpu` to tell the state of PSI.
+/// Reads `/proc/pressure/cpu` to determine the state of PSI.
 #[must_use]
 pub fn psi(proc_root: &Path) -> Psi {
     match fs::read(proc_root.join("pressure/cpu")) {
@@ -50,25 +50,25 @@ pub fn psi(proc_root: &Path) -> Psi {
     }
 }
 
-/// `/sys/kernel/btf/vmlinux` exists: CO-RE programs can be loaded.
+/// Whether `/sys/kernel/btf/vmlinux` exists, so that CO-RE programs can be loaded.
 #[must_use]
 pub fn has_btf(sys_root: &Path) -> bool {
     sys_root.join("kernel/btf/vmlinux").exists()
 }
 
-/// One of the CPU lists below `/sys/devices/system/cpu`: `online`, `possible`, `present`, `isolated`, `nohz_full`.
+/// One of the CPU lists in `/sys/devices/system/cpu`: `online`, `possible`, `present`, `isolated`, `nohz_full`.
 ///
 /// # Errors
-/// A file that cannot be read or holds no CPU list.
+/// A file that cannot be read or does not contain a CPU list.
 pub fn cpu_list(sys_root: &Path, name: &str) -> Result<CpuSet> {
     let path = sys_root.join("devices/system/cpu").join(name);
     let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    // nohz_full prints "(null)" when it is compiled in and not asked for.
+    // nohz_full prints "(null)" if it is compiled in but not configured.
     let text = if text.trim() == "(null)" { "" } else { &text };
     CpuSet::parse(text).map_err(|source| Error::Parse { path, source })
 }
 
-/// Where one CPU sits. Ids are what sysfs prints; `None` where it does not say.
+/// Position of one CPU in the topology. The ids are those of sysfs; `None` if sysfs has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuPlace {
     /// CPU number.
@@ -87,7 +87,7 @@ pub struct CpuPlace {
     pub cluster: Option<u32>,
 }
 
-/// The place of each CPU in `cpus`.
+/// The position of each CPU in `cpus`.
 #[must_use]
 pub fn cpu_places(sys_root: &Path, cpus: &CpuSet) -> Vec<CpuPlace> {
     cpus.iter().map(|cpu| cpu_place(sys_root, cpu)).collect()
@@ -109,7 +109,8 @@ fn cpu_place(sys_root: &Path, cpu: u32) -> CpuPlace {
     }
 }
 
-/// A `nodeN` entry beside the CPU's files, else the node whose `cpulist` has it (recordings have no links).
+/// NUMA node from a `nodeN` entry beside the CPU's files, else the node whose `cpulist` contains the CPU (recordings
+/// have no links).
 fn numa_node(sys_root: &Path, directory: &Path, cpu: u32) -> Option<u32> {
     let id = |name: &str| name.strip_prefix("node")?.parse().ok();
     let names = |path: &Path| -> Vec<String> {
@@ -126,13 +127,13 @@ fn numa_node(sys_root: &Path, directory: &Path, cpu: u32) -> Option<u32> {
     })
 }
 
-/// Distances between NUMA nodes by (from, to), as `/sys/devices/system/node/nodeN/distance` tells them; 10 is local.
-/// Empty where the kernel has no NUMA nodes.
+/// Distances between NUMA nodes by (from, to), from `/sys/devices/system/node/nodeN/distance`; 10 is local. Empty if
+/// the kernel has no NUMA nodes.
 #[must_use]
 pub fn numa_distances(sys_root: &Path) -> BTreeMap<(u32, u32), u32> {
     let directory = sys_root.join("devices/system/node");
     let list = |path: &Path| CpuSet::parse(&fs::read_to_string(path).ok()?).ok();
-    // A row has one number for each online node, in their order.
+    // A row has one number per online node, in ascending order.
     let nodes: Vec<u32> = list(&directory.join("online")).map(|nodes| nodes.iter().collect()).unwrap_or_default();
     let mut distances = BTreeMap::new();
     for &from in &nodes {
@@ -143,8 +144,8 @@ pub fn numa_distances(sys_root: &Path) -> BTreeMap<(u32, u32), u32> {
     distances
 }
 
-/// The performance and the efficiency cores' CPUs of a hybrid processor (`/sys/devices/cpu_core/cpus`, `cpu_atom/cpus`);
-/// `None` where the kernel does not tell them apart.
+/// CPUs of the performance and of the efficiency cores of a hybrid processor (`/sys/devices/cpu_core/cpus`,
+/// `cpu_atom/cpus`); `None` if the kernel does not distinguish them.
 #[must_use]
 pub fn hybrid_cpus(sys_root: &Path) -> Option<(CpuSet, CpuSet)> {
     let list = |name: &str| {
@@ -154,7 +155,7 @@ pub fn hybrid_cpus(sys_root: &Path) -> Option<(CpuSet, CpuSet)> {
     Some((list("cpu_core")?, list("cpu_atom")?))
 }
 
-/// `/proc/sys/kernel/random/boot_id`: another one after each boot. `None` where it cannot be read.
+/// `/proc/sys/kernel/random/boot_id`, which changes with each boot. `None` if it cannot be read.
 #[must_use]
 pub fn boot_id(proc_root: &Path) -> Option<String> {
     let id = fs::read_to_string(proc_root.join("sys/kernel/random/boot_id")).ok()?;
@@ -209,7 +210,7 @@ mod tests {
     fn psi_that_is_compiled_in_but_disabled_is_off() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(psi(root.path()), Psi::Absent);
-        // A directory in the file's place fails to read, as the disabled file does.
+        // A directory instead of the file fails to read, just as the disabled file does.
         fs::create_dir_all(root.path().join("pressure/cpu")).unwrap();
         assert_eq!(psi(root.path()), Psi::Off);
     }

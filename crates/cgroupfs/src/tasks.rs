@@ -1,5 +1,4 @@
-//! Processes of a cgroup and their threads, read into buffers that are kept: nothing here allocates once they have
-//! grown.
+//! Processes of a cgroup and their threads, read into reused buffers: no allocations once the buffers have grown.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
@@ -12,24 +11,24 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, openat};
 use crate::bounded::{self, ENTRIES, FILE_BYTES, PROCS_BYTES};
 use crate::is_vanished;
 
-/// Bytes of directory entries taken at once.
+/// Size of the buffer for directory entries, bytes.
 const ENTRIES_BYTES: usize = 8192;
 
-/// What one thread does and has waited.
+/// State and times of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
     /// Thread id.
     pub tid: u32,
     /// Run time and run-queue delay (`schedstat`).
     pub schedstat: TaskSchedstat,
-    /// State R: runs or is ready to (`stat`).
+    /// Whether the thread is in state R, running or ready to run (`stat`).
     pub runnable: bool,
 }
 
-/// A thread: the process it is of, and its own id.
+/// A thread: its process id and its own id.
 pub type ThreadId = (u32, u32);
 
-/// Reads processes and threads of one `/proc`.
+/// Reads processes and threads from one `/proc`.
 #[derive(Debug)]
 pub struct TaskReader {
     proc_root: String,
@@ -40,7 +39,7 @@ pub struct TaskReader {
 }
 
 impl TaskReader {
-    /// A reader of this `/proc`. A root that is not UTF-8 has no processes.
+    /// A reader of this `/proc`. A root that is not UTF-8 is treated as having no processes.
     #[must_use]
     pub fn new(proc_root: &Path) -> Self {
         Self {
@@ -190,31 +189,31 @@ fn numbers(text: &[u8]) -> impl Iterator<Item = u32> {
     text.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
 }
 
-/// The first process of a cgroup; `None` when it is empty, gone, or in a PID namespace that cannot be seen.
+/// The first process of a cgroup; `None` if the cgroup is empty, gone, or in an invisible PID namespace.
 #[must_use]
 pub fn first_pid(cgroup: &Path) -> Option<u32> {
     let text = bounded::read(&cgroup.join("cgroup.procs"), FILE_BYTES).ok()?;
     numbers(&text).find(|&pid| pid != 0)
 }
 
-/// Is there a process in the cgroup itself, seen or unseen? A cgroup that is gone has none.
+/// Whether there is a process in the cgroup itself, visible or not. False if the cgroup is gone.
 #[must_use]
 pub fn has_processes(cgroup: &Path) -> bool {
     bounded::read(&cgroup.join("cgroup.procs"), 1).is_ok_and(|text| !text.is_empty())
 }
 
-/// The processes of a cgroup, not of those below it; none where it cannot be read. One of a PID namespace that this one
-/// does not see is left out.
+/// The processes of a cgroup, without those of its children; empty if it cannot be read. Skips processes of a PID
+/// namespace that is not visible from this one.
 #[must_use]
 pub fn pids(cgroup: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).filter(|&pid| pid != 0).collect()
 }
 
-/// Cgroups below one that [`is_populated`] looks into on v1.
+/// Maximum number of cgroups that [`is_populated`] checks below one on v1.
 const POPULATED_WITHIN: usize = 256;
 
-/// Whether there are processes in the cgroup or below it: v2's `cgroup.events`; on v1, a look into it and into at most
+/// Whether there are processes in the cgroup or below it: from `cgroup.events` on v2; on v1 by checking it and at most
 /// 256 cgroups below it.
 #[must_use]
 pub fn is_populated(cgroup: &Path) -> bool {
@@ -227,15 +226,15 @@ pub fn is_populated(cgroup: &Path) -> bool {
     }
 }
 
-/// `/proc/PID/comm`; `None` when the process is gone.
+/// Name of a process from `/proc/PID/comm`; `None` if the process is gone.
 #[must_use]
 pub fn process_name(proc_root: &Path, pid: u32) -> Option<String> {
     let name = bounded::read(&proc_root.join(pid.to_string()).join("comm"), FILE_BYTES).ok()?;
     Some(String::from_utf8(name).ok()?.trim_end().to_owned())
 }
 
-/// Whether one process alone is in the cgroup and this is its program: by its executable where that may be read (it needs
-/// `CAP_SYS_PTRACE` for other users' processes), else by its name, which any process may choose.
+/// Whether the cgroup contains exactly one process, which runs this program. Compares the executable if it is readable
+/// (it needs `CAP_SYS_PTRACE` for other users' processes), else the name, which any process may choose.
 #[must_use]
 pub fn runs_only(cgroup: &Path, proc_root: &Path, program: &str) -> bool {
     let Ok(text) = std::fs::read(cgroup.join("cgroup.procs")) else { return false };

@@ -1,4 +1,4 @@
-//! Listing directories of a hierarchy.
+//! Listing the directories of a hierarchy.
 
 use std::fs;
 use std::os::unix::fs::DirEntryExt;
@@ -9,17 +9,17 @@ use crate::{Error, Result};
 /// One cgroup directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Name of its last component.
+    /// Last component of the path.
     pub name: String,
-    /// Inode: with the path it is the cgroup's identity.
+    /// Inode; together with the path it identifies the cgroup.
     pub inode: u64,
 }
 
-/// The sub-directories of a cgroup, in no order. Names that are not UTF-8 are passed over: no Kubernetes component
-/// makes them.
+/// The sub-directories of a cgroup, in no particular order. Skips names that are not UTF-8: no Kubernetes component
+/// creates them.
 ///
 /// # Errors
-/// A directory that cannot be listed; [`Error::is_vanished`] when it is gone.
+/// A directory that cannot be listed; [`Error::is_vanished`] if it is gone.
 pub fn subdirectories(path: &Path) -> Result<Vec<Directory>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
@@ -34,8 +34,8 @@ pub fn subdirectories(path: &Path) -> Result<Vec<Directory>> {
     Ok(found)
 }
 
-/// Cgroups below `path`, parents before children, at most `limit` of them; names of any bytes. What vanishes or cannot
-/// be listed meanwhile is left out.
+/// Cgroups below `path`, parents before children, at most `limit` of them, with names of any bytes. Skips cgroups that
+/// vanish or cannot be listed.
 #[must_use]
 pub fn descendants(path: &Path, limit: usize) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
@@ -64,11 +64,11 @@ pub fn inode(path: &Path) -> Result<u64> {
     Ok(fs::metadata(path).map_err(Error::io("stat", path))?.ino())
 }
 
-/// Directories below `root`, at most `depth` levels down, whose name `wanted` takes; breadth first, and never below a
-/// hit.
+/// Directories below `root`, at most `depth` levels down, whose name `wanted` accepts. Searches breadth first, and
+/// never below a match.
 ///
 /// # Errors
-/// A root that cannot be listed; what vanishes or may not be listed below it is passed over.
+/// A root that cannot be listed; directories below it that vanish or cannot be listed are skipped.
 pub fn locate(root: &Path, depth: usize, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
     let mut hits = Vec::new();
     let mut level = vec![root.to_owned()];

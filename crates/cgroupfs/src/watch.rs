@@ -1,9 +1,9 @@
-//! Cgroups that appear, are set, empty and go, told by inotify.
+//! Reports cgroups that appear, change their settings, fill, empty and disappear, from inotify.
 //!
-//! In cgroupfs mkdir and rmdir reach a watch on the parent; `IN_DELETE_SELF` never comes, so the caller drops a watch
-//! when the parent reports the removal. A directory's watch gets `IN_MODIFY` for each write to a file in it. On v2 the
-//! kernel itself modifies `cgroup.events` at the first attach and the last exit, but tells only where the file's inode
-//! is in memory (`kernfs_notify_workfn`), so that file has a watch of its own.
+//! In cgroupfs a watch on the parent reports mkdir and rmdir. `IN_DELETE_SELF` never comes, so the caller drops a watch
+//! when the parent reports the removal. A watch on a directory gets `IN_MODIFY` for each write to a file in it. On v2
+//! the kernel itself modifies `cgroup.events` at the first attach and the last exit. It notifies only if the file's
+//! inode is in memory (`kernfs_notify_workfn`), so that file has its own watch.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,16 +15,16 @@ use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 
 use crate::{Error, Result};
 
-/// What happened below a watched directory.
+/// An event in a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TreeEvent {
-    /// A sub-directory was made.
+    /// A sub-directory was created.
     Appeared(PathBuf),
-    /// A sub-directory was removed; its watches are gone from the caller's view.
+    /// A sub-directory was removed; its watches no longer exist for the caller.
     Removed(PathBuf),
-    /// The first process came into this cgroup, or the last one left it (v2).
+    /// The first process entered this cgroup, or the last one left it (v2).
     Populated(PathBuf),
-    /// Somebody wrote to a `cpu.*` file of this cgroup: quota, period, weight or shares.
+    /// A `cpu.*` file of this cgroup was written: quota, period, weight or shares.
     Set(PathBuf),
     /// Somebody moved a process or a thread into this cgroup.
     Attached(PathBuf),
@@ -48,10 +48,10 @@ enum Kind {
 }
 
 impl TreeWatch {
-    /// A watch on nothing yet.
+    /// Creates a watcher without watches.
     ///
     /// # Errors
-    /// No inotify instance is to be had (`fs.inotify.max_user_instances`).
+    /// No inotify instance is available (`fs.inotify.max_user_instances`).
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             inotify: Inotify::init()?,
@@ -61,26 +61,26 @@ impl TreeWatch {
         })
     }
 
-    /// The descriptor that becomes readable when there are events.
+    /// The descriptor that becomes readable when events are pending.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
 
-    /// How many watches are in force.
+    /// Number of active watches.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// No watch in force?
+    /// Whether no watch is active.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Reports what happens to the cgroup `directory` and to its sub-directories from now on. List it afterwards: what
-    /// was made before is not reported.
+    /// Starts to report events of the cgroup `directory` and its sub-directories. List it afterwards: earlier
+    /// sub-directories are not reported.
     ///
     /// # Errors
     /// No such directory, or no watch left (`fs.inotify.max_user_watches`).
@@ -89,7 +89,7 @@ impl TreeWatch {
         self.add(directory, directory, mask, Kind::Directory)
     }
 
-    /// Reports what happens to the cgroup `directory`, and nothing of its sub-directories.
+    /// Starts to report events of the cgroup `directory`, but not of its sub-directories.
     ///
     /// # Errors
     /// As [`TreeWatch::watch`].
@@ -97,7 +97,7 @@ impl TreeWatch {
         self.add(directory, directory, WatchMask::MODIFY | WatchMask::ONLYDIR, Kind::Directory)
     }
 
-    /// Reports when the cgroup `directory` fills or empties from now on (v2).
+    /// Starts to report when the cgroup `directory` fills or empties (v2).
     ///
     /// # Errors
     /// No such file, or no watch left.
@@ -113,19 +113,19 @@ impl TreeWatch {
         Ok(())
     }
 
-    /// Forgets everything about `directory`, which may be gone already.
+    /// Drops all watches of `directory`, which may be gone already.
     pub fn forget(&mut self, directory: &Path) {
         for watch in self.watches.remove(directory).unwrap_or_default() {
             self.places.remove(&watch);
-            // The kernel may have dropped it together with the inode: then there is nothing to remove.
+            // Fails if the kernel has already dropped the watch together with the inode.
             let _ = self.inotify.watches().remove(watch);
         }
     }
 
-    /// Gives all events that are waiting to `visit`, without blocking.
+    /// Passes all pending events to `visit`, without blocking.
     ///
     /// # Errors
-    /// What the kernel says of the read; "would block" is none.
+    /// The kernel's read error, except "would block".
     pub fn drain(&mut self, mut visit: impl FnMut(TreeEvent)) -> io::Result<()> {
         loop {
             let events = match self.inotify.read_events(&mut self.buffer) {

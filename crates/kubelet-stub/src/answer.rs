@@ -1,4 +1,4 @@
-//! Answers, in the kubelet's own words where it refuses (`pkg/kubelet/server`: `auth.go`, `InstallAuthFilter`).
+//! Responses to requests; rejections use the kubelet's own text (`pkg/kubelet/server`: `auth.go`, `InstallAuthFilter`).
 
 use std::future::pending;
 use std::io;
@@ -22,7 +22,7 @@ use crate::state::State;
 #[derive(Debug)]
 pub(crate) struct Secure(pub(crate) Arc<State>);
 
-/// Port 10255: everybody may read.
+/// Port 10255: readable without authorization.
 #[derive(Debug)]
 pub(crate) struct ReadOnly(pub(crate) Arc<State>);
 
@@ -85,7 +85,7 @@ fn refuse(state: &State, request: &Request<Incoming>) -> Option<Response<Body>> 
     Some(plain(StatusCode::FORBIDDEN, &text))
 }
 
-/// The subresources of `nodes` that open a path, any of them.
+/// The subresources of `nodes` that grant access to a path; any one of them is enough.
 fn subresources(path: &str, fine_grained: bool) -> Vec<&'static str> {
     let fine = ["pods", "healthz", "configz"].into_iter().find(|name| path[1..].split('/').next() == Some(name));
     fine.filter(|_| fine_grained).into_iter().chain(["proxy"]).collect()

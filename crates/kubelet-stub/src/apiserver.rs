@@ -1,6 +1,6 @@
-//! An API server that speaks as much list and watch of pods as a client can go wrong on, for tests: resource versions,
-//! bookmarks, 410 Gone, 429 with Retry-After, watches that end. The pods are what the test makes them; selectors are
-//! not evaluated, only logged. It also reviews tokens and access, and takes events.
+//! An API server for tests that implements the parts of list and watch of pods where a client can go wrong: resource
+//! versions, bookmarks, 410 Gone, 429 with Retry-After, watches that end. The test sets the pods; selectors are only
+//! logged, not evaluated. It also reviews tokens and access, and accepts events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +29,7 @@ use crate::{StubError, replace};
 
 const TOKEN: &str = "apiserver-stub-token";
 
-/// A running API server. It ends when this is dropped.
+/// A running API server, stopped on drop.
 #[derive(Debug)]
 pub struct ApiServerStub {
     state: Arc<State>,
@@ -48,27 +48,27 @@ struct State {
 #[derive(Debug, Default)]
 struct Cluster {
     version: u64,
-    /// By UID, with the resource version inside.
+    /// Pods by UID, with the resource version inside.
     pods: BTreeMap<String, Value>,
     watches: Vec<mpsc::UnboundedSender<Value>>,
-    /// Events with the versions that they led to, for watches that begin in the past.
+    /// Events with the resulting versions, for watches that start at an older version.
     history: Vec<(u64, Value)>,
-    /// Versions before this one are too old to watch from.
+    /// Oldest version that a watch can start from.
     oldest: u64,
-    /// How many further requests get 429, and their Retry-After in seconds.
+    /// Number of further requests to answer with 429, and their Retry-After in seconds.
     throttle: (usize, u32),
-    /// How many further watches begin with 410.
+    /// Number of further watches that begin with 410.
     gone: usize,
     readers: Readers,
     events: Events,
 }
 
 impl ApiServerStub {
-    /// Starts on a free loopback port; `directory` receives `apiserver-ca.crt` and `apiserver-token`. To be called
-    /// inside a tokio runtime.
+    /// Starts on a free loopback port and writes `apiserver-ca.crt` and `apiserver-token` to `directory`. Must be
+    /// called inside a tokio runtime.
     ///
     /// # Errors
-    /// When the port cannot be opened or a file not written.
+    /// If the port cannot be opened or a file cannot be written.
     pub async fn start(directory: &Path) -> Result<Self, StubError> {
         let authority = Authority::new("127.0.0.1")?;
         let tls = authority.issue(CertificateKind::Valid)?;
@@ -87,12 +87,12 @@ impl ApiServerStub {
         format!("https://{}", self.port.address())
     }
 
-    /// PEM file of its CA.
+    /// Path of its CA's PEM file.
     pub fn ca_file(&self) -> PathBuf {
         self.directory.join("apiserver-ca.crt")
     }
 
-    /// File with the token that it accepts.
+    /// Path of the file with the accepted token.
     pub fn token_file(&self) -> PathBuf {
         self.directory.join("apiserver-token")
     }
@@ -102,10 +102,10 @@ impl ApiServerStub {
         self.state.log.list().into_iter().map(|request| request.path).collect()
     }
 
-    /// Adds or replaces a pod, an API object as JSON, and tells the watches.
+    /// Adds or replaces a pod, an API object as JSON, and notifies the watches.
     ///
     /// # Panics
-    /// When the pod has no UID.
+    /// If the pod has no UID.
     pub fn apply(&self, mut pod: Value) {
         let mut cluster = self.cluster();
         let version = cluster.next_version();
@@ -115,27 +115,27 @@ impl ApiServerStub {
         cluster.tell(if known { "MODIFIED" } else { "ADDED" }, &pod);
     }
 
-    /// Makes a token known: its user, and the paths that this user may get.
+    /// Registers a token with its user and the paths that this user may get.
     pub fn admit(&self, token: &str, user: &str, paths: &[&str]) {
         self.cluster().readers.insert(token, user, paths);
     }
 
-    /// The events that were made, the oldest first.
+    /// The events created so far, oldest first.
     pub fn events(&self) -> Vec<Value> {
         self.cluster().events.list()
     }
 
-    /// Lets the account make events, or not: 403.
+    /// Forbids or allows the account to create events: 403.
     pub fn forbid_events(&self, forbidden: bool) {
         self.cluster().events.forbidden = forbidden;
     }
 
-    /// Loses all events, as the API server does an hour after each.
+    /// Deletes all events, as the API server does with each after an hour.
     pub fn expire_events(&self) {
         self.cluster().events.forget();
     }
 
-    /// Removes a pod and tells the watches.
+    /// Removes a pod and notifies the watches.
     pub fn delete(&self, uid: &str) {
         let mut cluster = self.cluster();
         let Some(mut pod) = cluster.pods.remove(uid) else { return };
@@ -143,7 +143,7 @@ impl ApiServerStub {
         cluster.tell("DELETED", &pod);
     }
 
-    /// Sends a bookmark: nothing but a newer resource version.
+    /// Sends a bookmark, which carries only a newer resource version.
     pub fn bookmark(&self) {
         let mut cluster = self.cluster();
         let version = cluster.next_version();
@@ -151,17 +151,17 @@ impl ApiServerStub {
         cluster.tell("BOOKMARK", &bookmark);
     }
 
-    /// Ends all watches as the server does after its timeout: the stream just ends.
+    /// Ends all watches as the server does at its timeout: the stream simply ends.
     pub fn end_watches(&self) {
         self.cluster().watches.clear();
     }
 
-    /// Ends all watches with 410 in the stream: the version that they stand at is too old.
+    /// Ends all watches with 410 in the stream: their version is too old.
     pub fn expire_watches(&self) {
         let mut cluster = self.cluster();
         let error = json!({"type": "ERROR", "object": gone()});
         for watch in cluster.watches.drain(..) {
-            // A client that has gone already needs no word of farewell.
+            // Fails if the client is already gone.
             let _ = watch.send(error.clone());
         }
         cluster.history.clear();
@@ -178,7 +178,7 @@ impl ApiServerStub {
         self.cluster().throttle = (count, retry_after_secs);
     }
 
-    /// Closes the port: connecting is refused from now on.
+    /// Closes the port: connections are refused from now on.
     pub async fn stop_listening(&self) {
         self.port.close().await;
     }
@@ -186,7 +186,7 @@ impl ApiServerStub {
     /// Opens the same port again.
     ///
     /// # Errors
-    /// When another process has taken it meanwhile.
+    /// If another process has taken it meanwhile.
     pub async fn listen_again(&self) -> Result<(), StubError> {
         self.port.reopen().await
     }
@@ -231,7 +231,7 @@ impl Peer for ApiServer {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let number = self.0.log.arrived(&request.uri().to_string());
         let (request, body) = request.into_parts();
-        // Only reviews and events have one. A client that breaks off gets the answer to an empty one.
+        // Only reviews and events have a body. A client that disconnects gets the response to an empty one.
         let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
         let response = self.respond(&request, &body);
         self.0.log.answered(number, response.status().as_u16());
@@ -278,12 +278,12 @@ fn list(cluster: &Cluster) -> Response<Body> {
     json_body(list.to_string().into())
 }
 
-/// A watch from a version on: what has happened since, then what happens.
+/// A watch from a version: the events since then, followed by new ones.
 fn watch(cluster: &mut Cluster, from: u64) -> Response<Body> {
     let (sender, receiver) = mpsc::unbounded_channel();
     if cluster.gone > 0 || from < cluster.oldest {
         cluster.gone = cluster.gone.saturating_sub(1);
-        // The receiver lives: neither this nor the following can fail.
+        // The receiver exists: neither this nor the following can fail.
         let _ = sender.send(json!({"type": "ERROR", "object": gone()}));
     } else {
         for (_, event) in cluster.history.iter().filter(|(version, _)| *version > from) {

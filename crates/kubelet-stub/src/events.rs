@@ -1,4 +1,4 @@
-//! Events of `events.k8s.io/v1`: taken, checked as the API server checks them, and kept.
+//! Events of `events.k8s.io/v1`: accepted, validated as the API server does, and stored.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ const GROUP: &str = "/apis/events.k8s.io/v1/namespaces/";
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     taken: BTreeMap<(String, String), Value>,
-    /// In the order of their creation.
+    /// Keys in order of creation.
     order: Vec<(String, String)>,
-    /// The account may not make any.
+    /// Whether creating events is forbidden.
     pub(crate) forbidden: bool,
 }
 
 impl Events {
-    /// Every event, the oldest first.
+    /// All events, oldest first.
     pub(crate) fn list(&self) -> Vec<Value> {
         self.order.iter().filter_map(|key| self.taken.get(key)).cloned().collect()
     }
@@ -30,7 +30,7 @@ impl Events {
         *self = Self { forbidden: self.forbidden, ..Self::default() };
     }
 
-    /// Answers a request below the group; `None` for others.
+    /// Answers a request below the group; `None` for other paths.
     pub(crate) fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> Option<Response<Body>> {
         let (namespace, rest) = path.strip_prefix(GROUP)?.split_once('/')?;
         let name = rest.strip_prefix("events")?.trim_start_matches('/');
@@ -59,7 +59,7 @@ impl Events {
         json_with(StatusCode::CREATED, event.to_string().into())
     }
 
-    /// A merge patch; only a series changes.
+    /// Applies a merge patch, which may change only the series.
     fn patch(&mut self, namespace: &str, name: &str, patch: &Value) -> Response<Body> {
         let Some(event) = self.taken.get_mut(&(namespace.to_owned(), name.to_owned())) else {
             return failure(StatusCode::NOT_FOUND, "NotFound", "no such event");
@@ -73,7 +73,7 @@ impl Events {
     }
 }
 
-/// As `pkg/apis/core/validation/events.go` of Kubernetes 1.34 does for the new group.
+/// Validates as `pkg/apis/core/validation/events.go` of Kubernetes 1.34 does for the new group.
 fn check(namespace: &str, event: &Value) -> Result<(), &'static str> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let within = |field: &str, most: usize| (1..=most).contains(&text(&event[field]).len());

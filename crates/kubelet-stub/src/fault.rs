@@ -1,27 +1,27 @@
-//! Faults to order.
+//! Faults that a test can inject.
 
 use std::time::Duration;
 
-/// How an answer to `/pods` goes wrong.
+/// A fault of the response to `/pods`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The request is read and never answered.
     Hang,
     /// This status, with a short text.
     Status(u16),
-    /// 200 and something that is no JSON.
+    /// 200 and a body that is not JSON.
     Garbage,
-    /// 200 and JSON that is no list.
+    /// 200 and JSON that is not a list.
     NotAList,
     /// 200, and the connection breaks in the middle of the body.
     HalfBody,
-    /// 200, and the body ends in the middle, as if it were whole.
+    /// 200, and the body ends in the middle as if it were complete.
     CutBody,
-    /// 200, and the body comes in this many pieces with a pause before each.
+    /// 200, and the body arrives in pieces with a pause before each.
     Slow {
-        /// Pieces.
+        /// Number of pieces.
         pieces: usize,
-        /// Pause before each.
+        /// Pause before each piece.
         pause: Duration,
     },
     /// 200 and a body that never ends.

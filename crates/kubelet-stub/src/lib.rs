@@ -1,9 +1,9 @@
 //! A kubelet's pod endpoints, in this process, over real TLS.
 //!
-//! It stands in for a kubelet in `cpuwarden demo` and in tests, and so it copies what a client can tell a kubelet by:
-//! a certificate `CN=<node>@<epoch>` from a CA of its own whose only name is the node's, bearer tokens, 401 and 403 with
-//! the kubelet's own words, `/pods`, `/configz` and `/healthz`. On top, tests order faults. It knows nothing of what
-//! its clients do with a pod list, and never parses one.
+//! Stands in for a kubelet in `cpuwarden demo` and in tests, so it copies everything by which a client recognizes a
+//! kubelet: a certificate `CN=<node>@<epoch>` from its own CA with the node's name as its only name, bearer tokens, 401
+//! and 403 with the kubelet's own text, `/pods`, `/configz` and `/healthz`. Tests can also inject faults. It never
+//! parses a pod list.
 
 mod answer;
 #[cfg(feature = "full")]
@@ -37,55 +37,55 @@ use pki::Authority;
 use serve::Port;
 use state::State;
 
-/// What a stub is to be.
+/// Configuration of a stub.
 #[derive(Debug, Clone)]
 pub struct StubConfig {
-    /// Name of the node, and so of the certificate.
+    /// Name of the node, and of the certificate.
     pub node_name: String,
-    /// Existing directory that receives `ca.crt` and `token`.
+    /// Existing directory to which `ca.crt` and `token` are written.
     pub directory: PathBuf,
-    /// First answer to `/pods`: a `PodList` as JSON.
+    /// Initial response to `/pods`: a `PodList` as JSON.
     pub pods: Bytes,
-    /// Also open a read-only port, without TLS and without authorization.
+    /// Whether to also open a read-only port, without TLS and authorization.
     pub read_only_port: bool,
 }
 
-/// Why a stub did not start.
+/// Reason why a stub did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StubError {
     /// A port could not be opened.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Where.
+        /// Address of the port.
         address: SocketAddr,
-        /// Why.
+        /// Underlying error.
         source: std::io::Error,
     },
     /// A file could not be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: std::io::Error,
     },
-    /// No certificate could be made.
+    /// A certificate could not be created.
     #[error("cannot make a certificate for {name:?}")]
     Certificate {
-        /// The name that it was to bear.
+        /// Name on the certificate.
         name: String,
-        /// Why.
+        /// Underlying error.
         source: rcgen::Error,
     },
-    /// rustls refused the certificate.
+    /// rustls rejected the certificate.
     #[error("cannot use the certificate")]
     Tls(#[from] rustls::Error),
-    /// rustls refused the CA for client certificates.
+    /// rustls rejected the CA for client certificates.
     #[error("cannot verify client certificates")]
     Clients(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// A running stub. It ends when this is dropped.
+/// A running stub, stopped on drop.
 #[derive(Debug)]
 pub struct KubeletStub {
     state: Arc<State>,
@@ -96,10 +96,10 @@ pub struct KubeletStub {
 }
 
 impl KubeletStub {
-    /// Starts a stub on free loopback ports. To be called inside a tokio runtime, which then serves it.
+    /// Starts a stub on free loopback ports. Must be called inside a tokio runtime, which then serves it.
     ///
     /// # Errors
-    /// When a port cannot be opened, a file not written, or the node's name is no DNS name.
+    /// If a port cannot be opened, a file cannot be written, or the node's name is not a DNS name.
     pub async fn start(config: StubConfig) -> Result<Self, StubError> {
         let authority = Authority::new(&config.node_name)?;
         let certificate = authority.issue(CertificateKind::Valid)?;
@@ -122,12 +122,12 @@ impl KubeletStub {
         format!("https://{}", self.secure.address())
     }
 
-    /// `http://127.0.0.1:<port>`, where a read-only port was asked for.
+    /// `http://127.0.0.1:<port>`, if the read-only port is open.
     pub fn read_only_url(&self) -> Option<String> {
         self.read_only.as_ref().map(|port| format!("http://{}", port.address()))
     }
 
-    /// PEM file of the CA that signs the stub's certificates.
+    /// Path of the PEM file of the CA that signs the stub's certificates.
     pub fn ca_file(&self) -> PathBuf {
         self.directory.join("ca.crt")
     }
@@ -142,10 +142,11 @@ impl KubeletStub {
         self.directory.join("token")
     }
 
-    /// Makes a client certificate that is accepted instead of the token; files of the certificate and its key.
+    /// Creates a client certificate that is accepted instead of the token. Returns the paths of the certificate and its
+    /// key.
     ///
     /// # Errors
-    /// When it cannot be made, or the directory not be written.
+    /// If it cannot be created or the directory cannot be written.
     pub fn client_certificate(&self) -> Result<(PathBuf, PathBuf), StubError> {
         let (certificate, key) = self.state.client_certificate()?;
         let files = (self.directory.join("client.crt"), self.directory.join("client.key"));
@@ -154,65 +155,67 @@ impl KubeletStub {
         Ok(files)
     }
 
-    /// The node's name.
+    /// Name of the node.
     pub fn node_name(&self) -> &str {
         &self.state.node_name
     }
 
-    /// Replaces the answer to `/pods`.
+    /// Replaces the response to `/pods`.
     pub fn set_pods(&self, pods: impl Into<Bytes>) {
         self.state.pods.store(Arc::new(pods.into()));
     }
 
-    /// Makes every following answer to `/pods` faulty; `None` heals.
+    /// Injects a fault into all further responses to `/pods`; `None` ends it.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.state.fault.store(Arc::new(fault));
     }
 
-    /// What the token's holder may do from now on. At first: [`Grant::PODS`] and what else a 1.33 kubelet's monitoring
-    /// role has.
+    /// Sets the permissions of the token's holder. Initially [`Grant::PODS`] and the rest of a 1.33 kubelet's
+    /// monitoring role.
     pub fn set_grants(&self, grants: &[Grant]) {
         self.state.grants.store(Arc::new(grants.to_vec()));
     }
 
-    /// Whether the kubelet knows fine-grained subresources (1.33 and later, as at first) or asks for `nodes/proxy` only.
+    /// Sets whether the kubelet supports fine-grained subresources (since 1.33, the default) or checks only
+    /// `nodes/proxy`.
     pub fn set_fine_grained(&self, fine_grained: bool) {
         self.state.fine_grained.store(fine_grained, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Accepts only a new token from now on, without writing it: as between a rotation and the projected file.
+    /// Accepts only a new token from now on, without writing it: the state between a rotation and the update of the
+    /// projected file.
     pub fn invalidate_token(&self) {
         self.state.new_token();
     }
 
-    /// Rotates the token while the next request is under way: its old token is refused, and by then the file already has
-    /// the new one.
+    /// Rotates the token during the next request: its old token is rejected, and the file already has the new one by
+    /// then.
     pub fn rotate_token_under_next_request(&self) {
         *self.state.rotate_into.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(self.token_file());
     }
 
-    /// Writes the token that is accepted now, replacing the file by a rename, as the kubelet's projected volumes do.
+    /// Writes the accepted token and replaces the file by a rename, as the kubelet's projected volumes do.
     ///
     /// # Errors
-    /// When the directory cannot be written.
+    /// If the directory cannot be written.
     pub fn write_token(&self) -> Result<(), StubError> {
         replace(&self.token_file(), self.state.token().as_bytes())
     }
 
-    /// Presents another certificate on new connections, and closes the present ones.
+    /// Presents another certificate on new connections, and closes the existing ones.
     ///
     /// # Errors
-    /// When no certificate can be made.
+    /// If no certificate can be created.
     pub fn rotate_certificate(&self, kind: CertificateKind) -> Result<(), StubError> {
         self.state.rotate_certificate(kind)?;
         self.secure.close_connections();
         Ok(())
     }
 
-    /// Writes the CA of the certificate that is presented now.
+    /// Writes the CA of the current certificate.
     ///
     /// # Errors
-    /// When the directory cannot be written.
+    /// If the directory cannot be written.
     pub fn write_ca(&self) -> Result<(), StubError> {
         replace(&self.ca_file(), self.state.ca_pem().as_bytes())
     }
@@ -237,7 +240,7 @@ impl KubeletStub {
     /// Opens the same ports again.
     ///
     /// # Errors
-    /// When another process has taken them meanwhile.
+    /// If another process has taken them meanwhile.
     pub async fn listen_again(&self) -> Result<(), StubError> {
         self.secure.reopen().await?;
         match &self.read_only {
@@ -246,12 +249,12 @@ impl KubeletStub {
         }
     }
 
-    /// All requests so far, in the order of their arrival, on both ports.
+    /// All requests so far on both ports, in order of arrival.
     pub fn requests(&self) -> Vec<Request> {
         self.state.log.list()
     }
 
-    /// Waits until there were at least `count` requests to `/pods`.
+    /// Waits for at least `count` requests to `/pods` in total.
     pub async fn pod_requests(&self, count: usize) {
         self.state.log.wait_for_pod_requests(count).await;
     }

@@ -1,4 +1,4 @@
-//! What was asked of the stub.
+//! Log of the stub's requests.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -10,9 +10,9 @@ use tokio::sync::watch;
 pub struct Request {
     /// Path, with the query.
     pub path: String,
-    /// When it arrived.
+    /// Time of arrival.
     pub at: Instant,
-    /// Status of the answer; `None` while there is none.
+    /// Status of the response; `None` until it is sent.
     pub status: Option<u16>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Notes a request's arrival; returns its number for [`Log::answered`].
+    /// Records a request's arrival; returns its number for [`Log::answered`].
     pub(crate) fn arrived(&self, path: &str) -> usize {
         let number = self.with(|requests| {
             requests.push(Request { path: path.to_owned(), at: Instant::now(), status: None });
@@ -44,7 +44,7 @@ impl Log {
     }
 
     pub(crate) async fn wait_for_pod_requests(&self, at_least: usize) {
-        // The sender lives as long as `self`: the wait cannot fail.
+        // The sender lives as long as `self`, so the wait cannot fail.
         let _ = self.pod_requests.subscribe().wait_for(|count| *count >= at_least).await;
     }
 

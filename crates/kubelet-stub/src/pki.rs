@@ -1,4 +1,4 @@
-//! Certificates like a kubelet's: `CN=<node>@<epoch>`, signed by a CA made for the occasion.
+//! Certificates like a kubelet's: `CN=<node>@<epoch>`, signed by the stub's own CA.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,18 +13,18 @@ use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
 use crate::StubError;
 
-/// What certificate the stub presents.
+/// Kind of certificate that the stub presents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateKind {
-    /// Bears the node's name and is valid now.
+    /// Has the node's name and is valid now.
     Valid,
-    /// From a new CA, as after the kubelet has made itself a new pair of certificates.
+    /// From a new CA, as after the kubelet has generated a new self-signed pair.
     NewAuthority,
-    /// Its validity begins in the future, as on a node with a clock that is behind.
+    /// Becomes valid in the future, as on a node with a slow clock.
     NotYetValid,
-    /// Its validity is over.
+    /// Has expired.
     Expired,
-    /// Another node's name.
+    /// Has another node's name.
     OtherName,
     /// No name, only the address 127.0.0.1.
     AddressOnly,
@@ -37,7 +37,7 @@ pub(crate) struct Issued {
     pub(crate) pem: String,
 }
 
-/// A CA of one node.
+/// CA of one node.
 #[derive(Debug)]
 pub(crate) struct Authority {
     node_name: String,
@@ -85,7 +85,7 @@ impl Authority {
         Ok(Issued { tls: self.server_config(&certificate, &key)?, pem })
     }
 
-    /// Makes a client certificate; PEM of it and of its key.
+    /// Creates a client certificate. Returns the PEM of the certificate and of its key.
     pub(crate) fn issue_client(&self) -> Result<(String, String), StubError> {
         let name = "cpuwarden";
         let (certificate, key) = self.sign(&params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, name)?, name)?;
@@ -98,7 +98,7 @@ impl Authority {
         Ok((params.signed_by(&key, &self.issuer).map_err(failed)?, key))
     }
 
-    /// Client certificates are welcome and not required, as on a kubelet's port.
+    /// Client certificates are optional, as on a kubelet's port.
     fn server_config(&self, certificate: &Certificate, key: &KeyPair) -> Result<Arc<ServerConfig>, StubError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -114,7 +114,7 @@ impl Authority {
     }
 }
 
-/// Common name `<name>@<epoch>`, as the kubelet's `GenerateSelfSignedCertKey` makes it.
+/// Common name `<name>@<epoch>`, as in the kubelet's `GenerateSelfSignedCertKey`.
 fn params(
     subject_alt_names: Vec<String>,
     purpose: ExtendedKeyUsagePurpose,

@@ -1,4 +1,4 @@
-//! TokenReview and SubjectAccessReview: who bears a token, and what that user may read.
+//! TokenReview and SubjectAccessReview: the user of a token, and the paths that this user may read.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::answer::{json as json_body, plain};
 use crate::serve::Body;
 
-/// A bearer of a token.
+/// The holder of a token.
 #[derive(Debug, Clone)]
 struct Reader {
     user: String,
@@ -16,7 +16,7 @@ struct Reader {
     paths: Vec<String>,
 }
 
-/// Everybody that the API server knows.
+/// All users known to the API server.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     by_token: BTreeMap<String, Reader>,
@@ -28,7 +28,7 @@ impl Readers {
         self.by_token.insert(token.to_owned(), Reader { user: user.to_owned(), paths });
     }
 
-    /// Answers a review by the path that it was posted to.
+    /// Answers a review, given the path it was posted to.
     pub(crate) fn review(&self, path: &str, body: &[u8]) -> Response<Body> {
         let Ok(mut review) = serde_json::from_slice::<Value>(body) else {
             return plain(StatusCode::BAD_REQUEST, "no JSON");

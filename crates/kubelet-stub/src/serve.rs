@@ -22,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::StubError;
 
-/// A body, whole or in pieces that may break.
+/// A response body, complete or in pieces that may break off.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// In a request's extensions where its connection came with a client certificate of the stub's CA.
+/// Request extension of connections with a client certificate of the stub's CA.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VerifiedCertificate;
 
-/// Who answers on a port.
+/// The service behind a port.
 pub(crate) trait Peer: Send + Sync + 'static {
     /// The certificate for the next connection; `None` for a port without TLS.
     fn tls(&self) -> Option<Arc<ServerConfig>>;
@@ -43,9 +43,9 @@ pub(crate) struct Port<P> {
     address: SocketAddr,
     peer: Arc<P>,
     stop: CancellationToken,
-    /// Cuts the present connections; replaced when used.
+    /// Cuts the current connections; replaced after each use.
     cut: Arc<ArcSwap<CancellationToken>>,
-    /// The accepting task; `None` while closed.
+    /// The accepting task; `None` while the port is closed.
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -64,17 +64,17 @@ impl<P: Peer> Port<P> {
         self.address
     }
 
-    /// Cuts the connections; new ones are accepted.
+    /// Cuts the current connections; new ones are accepted.
     pub(crate) fn close_connections(&self) {
         self.cut.swap(Arc::new(self.stop.child_token())).cancel();
     }
 
-    /// Closes the listening socket, and with it every connection.
+    /// Closes the listening socket and all connections.
     pub(crate) async fn close(&self) {
         let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = accepting {
             task.abort();
-            // The port is free only when the task has dropped its listener.
+            // The port is free only after the task has dropped its listener.
             let _ = task.await;
         }
         self.close_connections();
@@ -103,7 +103,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StubError> {
 async fn accept(listener: TcpListener, peer: Arc<impl Peer>, cut: Arc<ArcSwap<CancellationToken>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, usually; they come back when connections end.
+            // Usually out of descriptors, which are freed as connections end.
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
@@ -119,7 +119,7 @@ async fn connection(stream: TcpStream, peer: Arc<impl Peer>) {
     match peer.tls() {
         None => serve(stream, peer, false).await,
         Some(tls) => {
-            // A client that refuses the certificate ends here; that is its business.
+            // A client that rejects the certificate disconnects here, which is expected.
             if let Ok(stream) = TlsAcceptor::from(tls).accept(stream).await {
                 let has_certificate = stream.get_ref().1.peer_certificates().is_some();
                 serve(stream, peer, has_certificate).await;
@@ -136,6 +136,6 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, peer: Arc<impl Peer>
         }
         async move { Ok::<_, Infallible>(peer.answer(request).await) }
     });
-    // An error means that the client went away or that a fault broke the body: both are expected.
+    // An error means that the client disconnected or that a fault broke the body: both are expected.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

@@ -1,4 +1,4 @@
-//! What the stub is at this moment: shared by all its connections, changed by its owner.
+//! Current state of the stub: shared by all its connections, changed by its owner.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub(crate) struct State {
     /// PEM of what `tls` presents.
     pub(crate) certificate: ArcSwap<String>,
     pub(crate) log: Log,
-    /// Where to write a new token before the next request is authenticated.
+    /// Path of the file for a new token, to be written before the next request is authenticated.
     pub(crate) rotate_into: Mutex<Option<PathBuf>>,
     authority: Mutex<Authority>,
     token_number: AtomicU64,
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    /// The token that is accepted now. Not secret: the stub serves loopback, and what it serves is made up.
+    /// The currently accepted token. Not secret: the stub serves loopback only, and its data is made up.
     pub(crate) fn token(&self) -> String {
         format!("stub-token-{}", self.token_number.load(Ordering::Relaxed))
     }
@@ -69,12 +69,12 @@ impl State {
         self.token_number.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Does what [`crate::KubeletStub::rotate_token_under_next_request`] ordered, if it did.
+    /// Carries out [`crate::KubeletStub::rotate_token_under_next_request`], if it was called.
     pub(crate) fn rotate_if_ordered(&self) {
         let ordered = self.rotate_into.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(path) = ordered {
             self.new_token();
-            // Where the directory has gone, so has the test that ordered this.
+            // Fails only if the directory is gone, and then the test is over.
             let _ = crate::replace(&path, self.token().as_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! A part of the best-effort pool, for when best-effort pods shall have less than all of it.
+//! A subset of the best-effort pool, for a configured maximum number of its CPUs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,8 +7,9 @@ use kernel_text::CpuSet;
 
 use crate::topology::{Cpu, Topology};
 
-/// At most `cpus` CPUs of the pool, as Koordinator narrows it: the NUMA nodes take turns, the largest first, each with a
-/// pair of siblings while two are wanted, then with single CPUs. The whole pool where it has no more than that.
+/// At most `cpus` CPUs of the pool, chosen as Koordinator does. The NUMA nodes take turns, the largest first: each
+/// gives a pair of siblings while at least two CPUs are missing, then single CPUs. Returns the whole pool if it is no
+/// larger.
 #[must_use]
 pub fn narrow(topology: &Topology, pool: &CpuSet, cpus: usize) -> CpuSet {
     let mut nodes = nodes(topology, pool);
@@ -33,7 +34,7 @@ pub fn narrow(topology: &Topology, pool: &CpuSet, cpus: usize) -> CpuSet {
     chosen.into_iter().collect()
 }
 
-/// The pool by (node, socket), by core within, the largest first.
+/// The pool's CPUs by (node, socket), the largest group first, sorted by core within a group.
 fn nodes<'a>(topology: &'a Topology, pool: &CpuSet) -> Vec<Vec<&'a Cpu>> {
     let mut nodes: BTreeMap<(u32, u32), Vec<&Cpu>> = BTreeMap::new();
     for cpu in pool.iter().filter_map(|cpu| topology.cpu(cpu)) {

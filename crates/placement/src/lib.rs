@@ -1,7 +1,7 @@
-//! Which pods get which CPUs, and in which order the cpusets are written.
+//! Assignment of CPUs to pods, and the order in which the cpusets are written.
 //!
-//! Pure: a topology, the pods' claims and the current state go in; a plan and write steps come out. Nothing here opens
-//! a file, reads a clock or talks to anybody. Ages, sets and texts are arguments; `pinning` carries the steps out.
+//! Pure functions: a topology, the pods' claims and the current state go in; a plan and write steps come out. No I/O
+//! and no clock: ages, sets and texts are arguments. Crate `pinning` carries the steps out.
 
 mod best_effort;
 mod plan;

@@ -1,63 +1,63 @@
-//! The vocabulary of Koordinator's fine-grained CPU orchestration.
+//! The policies of Koordinator's fine-grained CPU orchestration.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a pod's CPUs lie on physical cores.
+/// Placement of a pod's CPUs on physical cores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum BindPolicy {
     /// Whole physical cores.
     #[default]
     FullPcpus,
-    /// One CPU of each core first.
+    /// One CPU of each core before the second ones.
     SpreadByPcpus,
 }
 
-/// What a pod's CPUs are kept apart from: other pods that ask for the same.
+/// Separation of a pod's CPUs from other pods with the same policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum ExclusivePolicy {
-    /// Nothing beyond the CPUs themselves.
+    /// No separation beyond the CPUs themselves.
     #[default]
     None,
-    /// No core in common.
+    /// No shared core.
     PcpuLevel,
-    /// No NUMA node in common.
+    /// No shared NUMA node.
     NumaNodeLevel,
 }
 
-/// Which NUMA nodes are filled first.
+/// Order in which NUMA nodes are filled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NumaStrategy {
-    /// The fullest that fits.
+    /// Fullest node that fits first.
     #[default]
     MostAllocated,
-    /// The emptiest.
+    /// Emptiest node first.
     LeastAllocated,
     /// An even split over all nodes.
     DistributeEvenly,
 }
 
-/// A bind policy and whether it may degrade.
+/// A bind policy with its strictness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Bind {
-    /// The policy.
+    /// The requested policy.
     pub policy: BindPolicy,
-    /// Fails instead of degrading.
+    /// Whether the request fails instead of falling back to another placement.
     pub required: bool,
 }
 
-/// An exclusive policy and whether it may degrade.
+/// An exclusive policy with its strictness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Exclusivity {
-    /// The policy.
+    /// The requested policy.
     pub policy: ExclusivePolicy,
-    /// Fails instead of degrading; and keeps later exclusive pods off as well.
+    /// Whether the request fails instead of falling back. If so, later exclusive pods are kept off, too.
     pub required: bool,
 }
 
 impl BindPolicy {
-    /// The name in annotations and labels.
+    /// Name in annotations and labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl BindPolicy {
 }
 
 impl ExclusivePolicy {
-    /// The name in annotations.
+    /// Name in annotations.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! Why a pod that asked for CPUs of its own runs shared: the values of the label `reason` of pin rejections.
+//! Reasons why a pod that requested exclusive CPUs runs in the share pool: values of the label `reason` of pin
+//! rejections.
 
 use std::fmt;
 
@@ -6,17 +7,17 @@ use crate::take::TakeError;
 
 macro_rules! reasons {
     ($( $(#[$meta:meta])* $variant:ident = $name:literal, )*) => {
-        /// Why a pod's wish was not granted. The names are stable: dashboards and alerts select on them.
+        /// Reason for a rejected request. The names are stable: dashboards and alerts select on them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason {
             $( $(#[$meta])* $variant, )*
         }
 
         impl Reason {
-            /// Every reason.
+            /// All reasons.
             pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
 
-            /// The snake_case name.
+            /// Name in snake_case.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -28,25 +29,25 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The QoS label is none of Koordinator's; the pod counts as one without it.
+    /// The QoS label has an unknown value; the pod is treated as if it had no label.
     UnknownQosClass = "unknown_qos_class",
-    /// The resource-spec annotation is not what Koordinator defines.
+    /// The resource-spec annotation is not in Koordinator's format.
     ResourceSpecMalformed = "resource_spec_malformed",
-    /// The resource-status annotation, which the operator trusts, is not what Koordinator defines.
+    /// The resource-status annotation, which the operator trusts, is not in Koordinator's format.
     ResourceStatusMalformed = "resource_status_malformed",
-    /// The resource-status names CPUs that cannot be given, or not as many as are requested.
+    /// The resource-status lists unavailable CPUs, or not the requested number of CPUs.
     ResourceStatusInvalid = "resource_status_invalid",
-    /// The resource-status names CPUs that another pod holds.
+    /// The resource-status lists CPUs that another pod holds.
     ResourceStatusConflict = "resource_status_conflict",
-    /// The operator has reserved the class for other pods.
+    /// The operator has restricted the class to other pods.
     ClassNotAllowed = "class_not_allowed",
-    /// BE, on a pod that is neither BestEffort to the kubelet nor batch by `spec.priority`.
+    /// The pod claims BE, but its kubelet QoS class is not BestEffort and its `spec.priority` is not batch.
     BestEffortNotAllowed = "best_effort_not_allowed",
-    /// The operator has not named the pod among those whose required exclusive policy is honored.
+    /// The pod is not among those whose required exclusive policy the operator honors.
     RequiredExclusiveNotAllowed = "required_exclusive_not_allowed",
-    /// The namespace would have more exclusive CPUs on this node than the operator allows.
+    /// The namespace would exceed its maximum of exclusive CPUs on this node.
     NamespaceCap = "namespace_cap",
-    /// The node would have more exclusive CPUs than the operator allows.
+    /// The node would exceed its maximum of exclusive CPUs.
     NodeCap = "node_cap",
     /// The pod's priority is not production.
     PriorityNotProd = "priority_not_prod",
@@ -54,21 +55,21 @@ reasons! {
     RequestNotInteger = "request_not_integer",
     /// The whole-pod CPU limit is absent or differs from the request.
     RequestNotLimit = "request_not_limit",
-    /// Required FullPCPUs, and the request is not a multiple of the threads per core.
+    /// FullPCPUs is required, and the request is not a multiple of the threads per core.
     NotWholeCores = "not_whole_cores",
     /// Too few CPUs are free.
     InsufficientCpus = "insufficient_cpus",
-    /// Too few CPUs are free in the shape of the required bind policy.
+    /// Enough CPUs are free, but too few in the shape of the required bind policy.
     BindPolicyUnsatisfied = "bind_policy_unsatisfied",
-    /// Too few CPUs are free of the neighbours that the required exclusive policy excludes.
+    /// Enough CPUs are free, but too few without the neighbors that the required exclusive policy excludes.
     ExclusivePolicyUnsatisfied = "exclusive_policy_unsatisfied",
-    /// What is left to shared pods would fall below the floor.
+    /// The share pool would fall below its floor.
     SharePoolFloor = "share_pool_floor",
-    /// It ran on CPUs that an older exclusive pod holds too.
+    /// The pod ran on CPUs that an older exclusive pod holds, too.
     ExclusiveConflict = "exclusive_conflict",
-    /// The kubelet's static CPU manager owns the CPUs, or has given the pod its own.
+    /// The kubelet's static CPU manager owns the CPUs, or has assigned exclusive CPUs to the pod.
     KubeletStatic = "kubelet_static",
-    /// Its cpusets could not be written, or another writer kept rewriting them; it is tried again.
+    /// The pod's cpusets could not be written, or another writer kept overwriting them. The agent will retry.
     SteppedBack = "stepped_back",
 }
 

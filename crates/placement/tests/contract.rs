@@ -1,5 +1,5 @@
-//! The table of the allocator's contract, on a box of 2 sockets × 2 cores × 2 threads, cores 0-1, 2-3 | 4-5, 6-7; and
-//! what the contract says of cores that are not alike.
+//! The table of the allocator's contract, on a machine of 2 sockets × 2 cores × 2 threads, cores 0-1, 2-3 | 4-5, 6-7;
+//! and the contract for cores that differ.
 
 use kernel_text::CpuSet;
 use placement::{
@@ -135,7 +135,7 @@ fn cores_of_one_thread_complete_whole_cores_of_two() {
     assert_eq!(answer(&hybrid(), &plain(""), &required(SPREAD, 5)), "0,2,4-6");
 }
 
-/// Cores of four threads of which some are offline: 0-3, 4-6, 8-10 on one socket, 12-14 on the other.
+/// Cores of four threads, some of them offline: 0-3, 4-6, 8-10 on one socket, 12-14 on the other.
 fn uneven() -> Topology {
     let cpu = |id| Cpu { id, core: id / 4, l3: None, die: None, node: id / 12, socket: id / 12, kind: None };
     Topology::new([0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14].map(cpu).to_vec()).expect("regular cores")

@@ -1,4 +1,4 @@
-//! Single plans: who gets what on a box of 2 sockets × 2 cores × 2 threads, cores 0-1, 2-3 | 4-5, 6-7.
+//! Single plans: the CPUs of each pod on a machine of 2 sockets × 2 cores × 2 threads, cores 0-1, 2-3 | 4-5, 6-7.
 
 use kernel_text::CpuSet;
 use placement::{
@@ -97,7 +97,7 @@ fn who_would_break_the_floor_is_refused_and_a_smaller_one_is_not() {
     let plan = scene().plan(&[pod("1", "LSE", 4), pod("2", "LSR", 3), pod("3", "LSR", 1)]);
     assert_eq!(plan.refusals["2"], Reason::SharePoolFloor);
     assert_eq!((of(&plan, "2").0, of(&plan, "3").0), (Class::Share, Class::Lsr));
-    // As many as pod 2 requests.
+    // As many CPUs as pod 2 requests.
     assert_eq!(plan.pools.share.len(), 3);
 }
 
@@ -138,7 +138,7 @@ fn caps_hold_for_a_namespace_and_for_the_node() {
     let refused = [("2".into(), Reason::NamespaceCap), ("4".into(), Reason::NamespaceCap)];
     assert_eq!(plan.refusals.clone().into_iter().collect::<Vec<_>>(), refused);
     assert_eq!(plan.pools.exclusive.len(), 4);
-    // A lower cap: the newest give theirs up, and planning again changes nothing.
+    // A lower cap: the newest pods lose their CPUs, and planning again changes nothing.
     let fewer = Authorization { max_exclusive_cpus: Some(3), ..authorization };
     let settings = Settings { authorization: fewer, ..Settings::default() };
     let lower = Scene { settings, current: plan.outcome(), ..scene() };

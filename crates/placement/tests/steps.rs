@@ -1,4 +1,4 @@
-//! Single transitions, step by step: what an operator would see in the trace.
+//! Single transitions, step by step, as an operator would see them in the trace.
 
 use std::collections::BTreeMap;
 
@@ -167,7 +167,7 @@ fn who_must_leave_goes_where_nobody_is_yet() {
     let pods = vec![pod("ls", "2-3", "2-3"), pod("own", "0-1", "0-1")];
     let placements = placed(&[("ls", Class::Share, "0-1,4-7"), ("own", Class::Lse, "2-3")]);
     let scene = Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-1")]), placements };
-    // The container's 2-3 has nothing in common with 4-7, so it follows its pod.
+    // The container's 2-3 does not intersect 4-7, so it follows its pod.
     assert_eq!(scene.steps().unwrap()[..2], ["ls := 4-7", "ls == 4-7?"]);
 }
 

@@ -1,6 +1,6 @@
-//! Every vector of `fixtures/pinning-vectors.json` is a test of its name; `fixtures/vector-forms.json` has the forms that
-//! other files of vectors may take. `PLACEMENT_VECTORS=FILE` runs another file:
-//! `PLACEMENT_VECTORS=FILE cargo test -p placement vectors`.
+//! Every vector of `fixtures/pinning-vectors.json` is a test with its name; `fixtures/vector-forms.json` has the
+//! formats that other vector files may use. `PLACEMENT_VECTORS=FILE` runs another file: `PLACEMENT_VECTORS=FILE cargo
+//! test -p placement vectors`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use placement::{
 };
 use serde::Deserialize;
 
-/// A field that is not there is `null`: no such CPUs, and the default of a policy.
+/// A missing field is `null`: an empty set of CPUs, or the default of a policy.
 #[derive(Deserialize)]
 struct Vector {
     name: String,
@@ -23,9 +23,9 @@ struct Vector {
     algorithm: String,
     topology: Shape,
     allocated: Option<String>,
-    /// By CPU list, the policy of its holder.
+    /// Policy of the holder, by CPU list.
     allocated_exclusive: Option<BTreeMap<String, Option<String>>>,
-    /// By CPU list, how many hold each of its CPUs.
+    /// Number of holders of each CPU, by CPU list.
     allocated_ref_counts: Option<BTreeMap<String, u32>>,
     max_ref_count: Option<u32>,
     request: usize,
@@ -35,7 +35,7 @@ struct Vector {
     required: Option<bool>,
     available: Option<String>,
     numa_affinity: Option<Vec<u32>>,
-    /// `null` is an error. It must be there: a vector with a misspelled key does not expect an error.
+    /// `null` expects an error. The field is mandatory, so that a misspelled key is not taken as an expected error.
     #[serde(deserialize_with = "Option::deserialize")]
     expected: Option<String>,
 }
@@ -47,7 +47,7 @@ struct Shape {
     cores_per_node: u32,
     threads_per_core: u32,
     numbering: String,
-    /// CPU, core, NUMA node, socket.
+    /// CPU, core, NUMA node and socket of each CPU.
     cpus: Option<Vec<(u32, u32, u32, u32)>>,
 }
 
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Those of the file of `PLACEMENT_VECTORS`, else of the files that belong to the crate.
+/// Vectors of the file in `PLACEMENT_VECTORS`, else of the crate's own files.
 fn vectors() -> Result<Vec<Vector>, String> {
     if let Some(file) = std::env::var_os("PLACEMENT_VECTORS") {
         let file = Path::new(&file);
@@ -78,7 +78,7 @@ fn vectors() -> Result<Vec<Vector>, String> {
     Ok(vectors)
 }
 
-/// Cargo runs a test in its crate's directory: a relative path may also be one from the root of the workspace.
+/// Cargo runs a test in its crate's directory, so a relative path may also be relative to the workspace root.
 #[expect(clippy::disallowed_methods, reason = "a test reads its own data")]
 fn read(file: &Path) -> std::io::Result<String> {
     let from_root = || std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file));
@@ -120,7 +120,7 @@ impl Vector {
         let hinted = hint.iter().filter_map(|node| topology.nodes().get(node)).fold(CpuSet::new(), |a, b| a.union(b));
         let available = self.available.as_deref().map(cpus).transpose()?;
         let strategy = match self.numa_strategy.as_deref().unwrap_or_default() {
-            // Upstream splits over the nodes of a hint of several nodes, whatever the strategy is.
+            // Upstream splits over the nodes of a hint with several nodes, whatever the strategy is.
             _ if hint.len() > 1 => NumaStrategy::DistributeEvenly,
             "" | "MostAllocated" => NumaStrategy::MostAllocated,
             "LeastAllocated" => NumaStrategy::LeastAllocated,
@@ -142,7 +142,7 @@ impl Vector {
         })
     }
 
-    /// One hold for each exclusive set and each further reference of a CPU.
+    /// One hold per exclusive set, and one per further reference of a CPU.
     fn taken(&self) -> Result<Taken, String> {
         let mut holds = Vec::new();
         let mut plain = cpus(self.allocated.as_deref().unwrap_or_default())?;

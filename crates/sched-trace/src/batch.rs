@@ -1,4 +1,4 @@
-//! What the program counted between two polls, by cgroup, over all CPUs. Pure, but for the clearing of what it reads.
+//! Counts of the program between two polls, by cgroup, summed over all CPUs. Pure, except that it clears what it reads.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::layout::{CgroupWaits, Pair};
 use crate::waits::Histogram;
 
-/// What happened to one cgroup's tasks.
+/// Waits of one cgroup's tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CgroupSample {
     pub(crate) throttled_ns: u64,
@@ -18,27 +18,27 @@ pub(crate) struct CgroupSample {
     pub(crate) smt_idle_ns: u64,
     pub(crate) latency: Histogram,
     pub(crate) stalls: Histogram,
-    /// Polls that it has waited for its cgroup to become known.
+    /// Number of polls that this sample has waited for its cgroup to be identified.
     pub(crate) age: u32,
 }
 
-/// Two cgroups.
+/// A pair of cgroups: the waiting one and the one that held the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PairKey {
     pub(crate) victim: u64,
     pub(crate) holder: u64,
 }
 
-/// What one did to the other.
+/// Waits of one cgroup caused by another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PairSample {
     pub(crate) wait_ns: u64,
     pub(crate) smt_ns: u64,
-    /// Polls that it has waited for its cgroups to become known.
+    /// Number of polls that this sample has waited for its cgroups to be identified.
     pub(crate) age: u32,
 }
 
-/// Everything that is not yet rolled up.
+/// All samples that are not yet rolled up by pod.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) cgroups: HashMap<u64, CgroupSample>,
@@ -46,7 +46,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Takes the entries of one half in and frees them, each counting `scale` times. Nobody may be writing to them.
+    /// Adds the entries of one half of the tables, multiplied by `scale`, and clears them. The program must not be
+    /// writing to that half.
     pub(crate) fn drain<'a>(
         &mut self,
         cgroups: impl Iterator<Item = &'a CgroupWaits>,

@@ -1,4 +1,4 @@
-//! What the program costs: the kernel's own measure where it takes one, else an estimate.
+//! Cost of the program: measured by the kernel if enabled, else estimated.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use crate::layout::Cpu;
 
-/// What a switch pays for any program on this hook before it begins: `benches/switch.rs`, the empty program. It is in
-/// no measure of the program's own run time.
+/// Cost of the hook per switch before any program starts, nanoseconds: the empty program in `benches/switch.rs`. No
+/// measurement of the program's own run time includes it.
 const HOOK_NS: u64 = 90;
-/// The program's own duration, until some runs have been taken: `benches/switch.rs`.
+/// Assumed run time of the program until some runs have been timed, nanoseconds: from `benches/switch.rs`.
 const NOMINAL_RUN_NS: u64 = 60;
 
-/// Totals of all CPUs.
+/// Totals over all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) switches: u64,
     pub(crate) timed_runs: u64,
     pub(crate) timed_ns: u64,
-    /// The kernel's measure; stands still while `kernel.bpf_stats_enabled` is off.
+    /// Run time measured by the kernel, nanoseconds; constant while `kernel.bpf_stats_enabled` is off.
     pub(crate) kernel_run_ns: u64,
 }
 
@@ -34,11 +34,11 @@ impl Totals {
     }
 }
 
-/// Adds up the cost.
+/// Accumulates the cost.
 #[derive(Debug, Default)]
 pub(crate) struct CostMeter {
     last: Totals,
-    /// Of all time, nanoseconds.
+    /// CPU time since the start, nanoseconds.
     pub(crate) run_ns: u64,
 }
 

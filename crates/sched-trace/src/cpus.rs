@@ -1,4 +1,4 @@
-//! The CPUs that the tables have entries for, and which of them share a core.
+//! The CPUs that have entries in the tables, and which of them share a core.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use cgroupfs::node::{cpu_list, cpu_places};
 
 use crate::error::StartError;
 
-/// The machine's CPUs, as `/sys/devices/system/cpu` says.
+/// The machine's CPUs, from `/sys/devices/system/cpu`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cpus {
-    /// One more than the highest number that a CPU of this machine can have.
+    /// Highest possible CPU number of this machine, plus one.
     pub(crate) count: u32,
-    /// How many are online.
+    /// Number of online CPUs.
     pub(crate) online: u32,
-    /// Each online CPU of a core with exactly two threads, with the other one.
+    /// Pairs (CPU, sibling) for each online CPU of a core with exactly two threads.
     pub(crate) siblings: Vec<(u32, u32)>,
 }
 
@@ -30,7 +30,7 @@ impl Cpus {
     }
 }
 
-/// Pairs of CPUs with the same core. A core of more than two threads has no one sibling.
+/// Pairs of CPUs on the same core. Excludes cores of more than two threads, which have no unique sibling.
 fn siblings(cores: &[(u32, Option<u32>)]) -> Vec<(u32, u32)> {
     let others = |cpu: u32, core: u32| {
         let of_core = cores.iter().filter(move |(_, other)| *other == Some(core)).map(|(cpu, _)| *cpu);

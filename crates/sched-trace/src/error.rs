@@ -1,4 +1,4 @@
-//! Why waits cannot be traced here. None of it harms the agent: it goes on with the bounds from schedstat.
+//! Reasons why waits cannot be traced on this node. The agent continues with the bounds from schedstat.
 
 use std::io;
 
@@ -9,45 +9,46 @@ use aya::{BtfError, EbpfError};
 
 use crate::program::THROTTLE_FIELDS;
 
-/// What kept the program from being loaded or attached.
+/// Failure to load or attach the program.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The kernel does not describe its types.
+    /// The kernel has no BTF type information.
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF)")]
     NoBtf(#[source] BtfError),
-    /// The kernel's types lack the fields that tell when a run queue is throttled: neighbors would be blamed for it.
+    /// The kernel's BTF lacks the fields that show whether a run queue is throttled. Without them, neighbors would be
+    /// blamed for throttling.
     #[error("the kernel's BTF has no field that tells when a cgroup is throttled: expected {}", THROTTLE_FIELDS.map(|fields| fields.join(" and ")).join(", or "))]
     NoThrottleFields,
     /// `CAP_BPF` or `CAP_PERFMON` is missing, or a policy forbids BPF.
     #[error("BPF is not permitted: it needs CAP_BPF and CAP_PERFMON")]
     NotPermitted(#[source] io::Error),
-    /// The kernel is locked down (confidentiality), which forbids to read it with BPF.
+    /// The kernel is locked down (confidentiality), which forbids BPF programs to read it.
     #[error("the kernel is locked down")]
     LockedDown(#[source] io::Error),
-    /// The verifier does not take the program.
+    /// The verifier rejected the program.
     #[error("the kernel's verifier refuses the program: {log}")]
     VerifierRefused {
-        /// The end of what it said.
+        /// Last lines of the verifier's log.
         log: String,
-        /// What the call returned.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// This kernel lacks something that the program needs, a type, a field or a helper.
+    /// This kernel lacks a type, a field or a helper that the program needs.
     #[error("the program does not fit this kernel")]
     UnsupportedKernel(#[source] EbpfError),
     /// A map could not be created, or mapped into memory.
     #[error("the program's tables cannot be made: {0}")]
     Maps(String, #[source] io::Error),
-    /// The tracepoint does not take the program.
+    /// The tracepoint rejected the program.
     #[error("the program cannot be attached to sched_switch")]
     Attach(#[source] ProgramError),
-    /// `/sys` does not tell the machine's CPUs.
+    /// `/sys` does not list the machine's CPUs.
     #[error("the CPUs of this machine are not known")]
     Cpus(#[source] cgroupfs::Error),
 }
 
 impl StartError {
-    /// One word, for `cpuwarden_feature_enabled{feature="sched_trace",reason}`.
+    /// Short name for `cpuwarden_feature_enabled{feature="sched_trace",reason}`.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -63,7 +64,7 @@ impl StartError {
         }
     }
 
-    /// What the operator can do about it.
+    /// Advice for the operator.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         match self {
@@ -78,7 +79,7 @@ impl StartError {
         }
     }
 
-    /// From the creation of the maps and the relocation of the program.
+    /// Converts an error from creating the maps or relocating the program.
     pub(crate) fn on_load(error: EbpfError, is_locked_down: bool) -> Self {
         match error {
             EbpfError::MapError(MapError::CreateError { name, io_error }) => {
@@ -87,7 +88,7 @@ impl StartError {
             EbpfError::MapError(MapError::SyscallError(SyscallError { call, io_error })) => {
                 refused(io_error, is_locked_down, |error| Self::Maps(call.to_owned(), error))
             }
-            // The first call to BPF at all: where it is not permitted, this is where it shows.
+            // The first BPF call of all: a missing permission shows up here.
             EbpfError::BtfError(BtfError::LoadError { io_error, .. }) if is_permission(&io_error) => {
                 refused(io_error, is_locked_down, Self::NotPermitted)
             }
@@ -96,12 +97,13 @@ impl StartError {
         }
     }
 
-    /// From the program's own load.
+    /// Converts an error from loading the program.
     pub(crate) fn on_verify(error: ProgramError, is_locked_down: bool) -> Self {
         match error {
             ProgramError::LoadError { io_error, verifier_log } => {
                 let log = last_lines(&verifier_log.to_string());
-                // Without the capability the verifier is never asked, or stops at the first read of the kernel.
+                // Without the capability the kernel rejects the program before the verifier runs, or at its first read
+                // of the kernel.
                 if log.is_empty() || is_permission(&io_error) && is_locked_down {
                     return refused(io_error, is_locked_down, |source| Self::VerifierRefused { log, source });
                 }
@@ -111,7 +113,7 @@ impl StartError {
         }
     }
 
-    /// From the attachment.
+    /// Converts an error from attaching the program.
     pub(crate) fn on_attach(error: ProgramError, is_locked_down: bool) -> Self {
         match error {
             ProgramError::SyscallError(SyscallError { io_error, .. }) if is_permission(&io_error) => {
@@ -126,7 +128,7 @@ fn is_permission(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Tells a lack of rights from every other refusal.
+/// Distinguishes missing permissions from any other error.
 fn refused(error: io::Error, is_locked_down: bool, otherwise: impl FnOnce(io::Error) -> StartError) -> StartError {
     match is_permission(&error) {
         true if is_locked_down => StartError::LockedDown(error),
@@ -135,7 +137,7 @@ fn refused(error: io::Error, is_locked_down: bool, otherwise: impl FnOnce(io::Er
     }
 }
 
-/// The verifier says what it objects to at the end, after thousands of lines.
+/// The end of the log: the verifier states its objection there, after thousands of lines.
 fn last_lines(log: &str) -> String {
     let lines: Vec<_> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(4)..].join("; ")

@@ -1,32 +1,32 @@
-//! Keeps the program within its budget: all the time, in bursts, or not at all. Pure; time is an argument.
+//! Keeps the program within its budget by running it continuously, in bursts, or not at all. Pure; time is an argument.
 
 use std::time::{Duration, Instant};
 
 use crate::waits::Mode;
 
-/// A burst.
+/// Length of a burst.
 const BURST: Duration = Duration::from_secs(1);
-/// Continuous running must pass the budget for so long before it ends.
+/// Time over the budget after which continuous mode ends.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Bursts that must be well within the budget before running is continuous again.
+/// Number of consecutive bursts well within the budget after which continuous mode resumes.
 const CALM_BURSTS: u32 = 3;
-/// Well within: this share of the budget.
+/// Maximum share of the budget that counts as well within it.
 const CALM: f64 = 0.8;
-/// Bursts are no rarer than this; what would still cost too much is detached.
+/// Maximum interval between burst starts, in burst lengths. A program that would still exceed the budget is detached.
 const RAREST: u32 = 60;
-/// A detached program is tried again after this.
+/// Time after which a detached program is tried again.
 const RETRY: Duration = Duration::from_secs(600);
 
-/// What the program took since the step before.
+/// Cost of the program since the previous step.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {
     /// CPU time of the program.
     pub(crate) cost: Duration,
-    /// Time of all CPUs together.
+    /// Elapsed time summed over all CPUs.
     pub(crate) capacity: Duration,
 }
 
-/// What is to be done with the program.
+/// Action to apply to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Keep,
@@ -34,10 +34,10 @@ pub(crate) enum Action {
     Detach,
 }
 
-/// The state of one program.
+/// State of one program.
 #[derive(Debug)]
 pub(crate) struct Governor {
-    /// Share of the CPUs' time.
+    /// Budget as a share of the CPUs' time.
     budget: f64,
     mode: Mode,
     phase: Phase,
@@ -46,9 +46,10 @@ pub(crate) struct Governor {
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Attached: since when, what it took in this burst, and since when it is over the budget without a break.
+    /// Attached since `since`, with the cost of this burst; `over_since`: start of the uninterrupted time over the
+    /// budget.
     On { since: Instant, cost: Duration, capacity: Duration, over_since: Option<Instant> },
-    /// Detached until then.
+    /// Detached until `until`.
     Off { until: Instant },
 }
 
@@ -59,7 +60,7 @@ impl Phase {
 }
 
 impl Governor {
-    /// For a program that has just been attached. `budget`: its share of the CPUs' time.
+    /// A governor for a newly attached program. `budget`: its share of the CPUs' time.
     pub(crate) fn new(budget: f64, now: Instant) -> Self {
         Self { budget, mode: Mode::Continuous, phase: Phase::on(now), calm_bursts: 0 }
     }
@@ -68,12 +69,12 @@ impl Governor {
         self.mode
     }
 
-    /// For how many of the same length the time stands in which something is counted now.
+    /// Factor by which the current counts must be multiplied to estimate the whole time.
     pub(crate) fn scale(&self) -> u32 {
         if let Mode::Bursts { one_of } = self.mode { one_of } else { 1 }
     }
 
-    /// Decides for the time until the next step.
+    /// Decides what to do until the next step.
     pub(crate) fn step(&mut self, now: Instant, usage: Usage) -> Action {
         match self.phase {
             Phase::Off { until } if now < until => Action::Keep,
@@ -98,7 +99,7 @@ impl Governor {
         }
     }
 
-    /// The program could not be attached.
+    /// Records that the program could not be attached.
     pub(crate) fn give_up(&mut self, now: Instant) {
         self.mode = Mode::Detached;
         self.phase = Phase::Off { until: now + RETRY };
@@ -130,14 +131,14 @@ impl Governor {
         self.pause(now, length, share)
     }
 
-    /// Detaches for so many times the length of a burst that the average is within the budget.
+    /// Detaches for a multiple of the burst's length that brings the average within the budget.
     fn pause(&mut self, now: Instant, burst: Duration, share: f64) -> Action {
         let one_of = (share / self.budget).ceil();
         if one_of > f64::from(RAREST) {
             self.give_up(now);
             return Action::Detach;
         }
-        // A burst within the budget still waits for its like before running is continuous again.
+        // Even after a burst within the budget, further ones are needed before continuous mode resumes.
         let one_of = (one_of as u32).max(2);
         self.mode = Mode::Bursts { one_of };
         self.phase = Phase::Off { until: now + burst * (one_of - 1) };
@@ -153,7 +154,8 @@ fn share(cost: Duration, capacity: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    /// A governor of 1 % that is asked once a second, for a program that takes `share` of four CPUs while attached.
+    /// A governor with a budget of 1 %, stepped once per second, for a program that takes `share` of four CPUs while
+    /// attached.
     struct Clock {
         governor: Governor,
         now: Instant,

@@ -1,18 +1,18 @@
-//! From a cgroup's inode to its path, for what the caller's own tree does not know: host services, cgroups that a
-//! container makes below itself.
+//! Maps a cgroup's inode to its path, for cgroups that the caller's own tree does not know: host services, and cgroups
+//! that a container creates below itself.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A walk of a thousand cgroups takes some 30 ms: not oftener than this.
+/// Minimum time between two walks: a walk of a thousand cgroups takes about 30 ms.
 const REST: Duration = Duration::from_secs(5);
-/// Walks that a path outlives its directory by: the program's tables are read a little later.
+/// Number of walks for which a path is kept after its directory is gone, because the program's tables are read later.
 const KEPT_WALKS: u64 = 2;
-/// Directories that are remembered.
+/// Maximum number of stored directories.
 const MAX_PATHS: usize = 100_000;
 
-/// All directories of the hierarchy that has the cpu controller.
+/// All directories of the hierarchy with the cpu controller.
 #[derive(Debug)]
 pub struct CgroupIndex {
     mount: PathBuf,
@@ -28,14 +28,14 @@ struct Entry {
 }
 
 impl CgroupIndex {
-    /// `mount`: of the hierarchy with the cpu controller, `/sys/fs/cgroup` or `/sys/fs/cgroup/cpu`.
+    /// `mount`: mount point of the hierarchy with the cpu controller, `/sys/fs/cgroup` or `/sys/fs/cgroup/cpu`.
     #[must_use]
     pub fn new(mount: impl Into<PathBuf>) -> Self {
         Self { mount: mount.into(), paths: HashMap::new(), walks: 0, walked: None }
     }
 
-    /// The path below the mount, `system.slice/kubelet.service`; empty for the root. Walks the hierarchy for an inode
-    /// that it does not know, if the last walk was a while ago. `None`: not there, or not yet found.
+    /// Path relative to the mount, such as `system.slice/kubelet.service`; empty for the root. For an unknown inode,
+    /// walks the hierarchy unless the last walk is recent. `None` if the cgroup does not exist or was not found yet.
     pub fn path(&mut self, cgroup: u64, now: Instant) -> Option<&str> {
         let is_due = self.walked.is_none_or(|walked| now.saturating_duration_since(walked) >= REST);
         if is_due && !self.paths.contains_key(&cgroup) {
@@ -52,7 +52,7 @@ impl CgroupIndex {
         }
         let mut unlisted = vec![String::new()];
         while let Some(parent) = unlisted.pop() {
-            // What vanishes between being found and being listed has nothing below it.
+            // A cgroup that was removed before it could be listed has no children.
             let Ok(children) = cgroupfs::subdirectories(&self.mount.join(&parent)) else { continue };
             for child in children {
                 let path = if parent.is_empty() { child.name } else { format!("{parent}/{}", child.name) };
@@ -86,14 +86,14 @@ mod tests {
         let start = Instant::now();
         assert_eq!(index.path(id, start), Some("system.slice/a.service"));
         assert_eq!(index.path(top, start), Some(""));
-        // A new one is not walked for at once.
+        // A new cgroup does not trigger a walk at once.
         let new = root.path().join("new");
         std::fs::create_dir(&new).unwrap();
         assert_eq!(index.path(inode(&new), start + REST / 2), None);
         std::fs::remove_dir(&service).unwrap();
         assert_eq!(index.path(inode(&new), start + REST), Some("new"));
         assert_eq!(index.path(id, start + REST), Some("system.slice/a.service"));
-        // Asking for what is not there walks on.
+        // A request for a nonexistent cgroup triggers further walks.
         assert_eq!(index.path(u64::MAX, start + REST * 2), None);
         assert_eq!(index.path(id, start + REST * 2), None);
     }

@@ -1,19 +1,19 @@
-//! Who made which pod wait: the five that do most, each as a series of its own, the rest in one. Pure.
+//! Wait time of each pod by the pod that caused it: one series for each of the top five, one for the rest. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::waits::{Aggressor, Interference, PodId};
 
-/// Pods of a victim that may become series at a time; those that once did stay.
+/// Number of pods per victim that may get a series at a time; existing series remain.
 const TOP: usize = 5;
-/// A pod that made the victim wait less than this is not worth a series, nanoseconds.
+/// Minimum wait caused by a pod before it gets a series, nanoseconds.
 const FLOOR_NS: u64 = 10_000_000;
-/// Seconds in which a wait loses half its weight in the ranking.
+/// Time after which a wait has half its weight in the ranking, seconds.
 const HALF_LIFE_SECS: f64 = 300.0;
-/// Pods that are ranked for one victim.
+/// Maximum number of ranked pods per victim.
 const MAX_RANKED: usize = 256;
 
-/// All victims.
+/// Waits of all victims.
 #[derive(Debug, Default)]
 pub(crate) struct InterferenceTable {
     victims: BTreeMap<PodId, Victim>,
@@ -29,13 +29,13 @@ struct Victim {
 /// One aggressor of a victim.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rank {
-    /// Added since the last settling.
+    /// Time added since the last call of `settle`, nanoseconds.
     fresh_ns: u64,
-    /// All of it, the old faded.
+    /// Total with exponential decay, nanoseconds.
     recent_ns: f64,
-    /// Its series, once it has one.
+    /// Value of its series, nanoseconds, once it has one.
     series_ns: Option<u64>,
-    /// What it added to the victim's `other`.
+    /// Part of the victim's `other` that it contributed, nanoseconds.
     other_ns: u64,
 }
 
@@ -52,13 +52,13 @@ impl InterferenceTable {
         }
     }
 
-    /// Ranks, gives new leaders their series, and adds what is fresh to where it belongs.
+    /// Ranks the pods, creates series for new leaders, and adds the new time to its series or to `other`.
     pub(crate) fn settle(&mut self, elapsed_secs: f64) {
         let fade = 0.5f64.powf(elapsed_secs / HALF_LIFE_SECS);
         self.victims.values_mut().for_each(|victim| victim.settle(fade));
     }
 
-    /// Forgets pods that are gone, as victims and as aggressors.
+    /// Removes pods that no longer exist, both as victims and as aggressors.
     pub(crate) fn retain(&mut self, is_there: impl Fn(PodId) -> bool) {
         self.victims.retain(|&victim, _| is_there(victim));
         self.victims.values_mut().for_each(|victim| victim.pods.retain(|&pod, _| is_there(pod)));
@@ -98,14 +98,14 @@ impl Victim {
         self.forget_the_least();
     }
 
-    /// The first five, whether they have a series or not.
+    /// The top five pods, with or without a series.
     fn leaders(&self) -> Vec<PodId> {
         let mut ranked: Vec<_> = self.pods.iter().map(|(&pod, rank)| (rank.recent_ns, pod)).collect();
         ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         ranked.into_iter().take(TOP).map(|(_, pod)| pod).collect()
     }
 
-    /// Their time is in `other`: only their place in the ranking is lost.
+    /// Drops the lowest-ranked pods without a series. Their time stays in `other`; only their rank is lost.
     fn forget_the_least(&mut self) {
         let surplus = self.pods.len().saturating_sub(MAX_RANKED);
         if surplus > 0 {
@@ -139,7 +139,7 @@ mod tests {
         Aggressor::Pod(PodId(number))
     }
 
-    /// Adds what each aggressor did within a second.
+    /// Adds the waits that each aggressor caused in one second.
     fn second(table: &mut InterferenceTable, waits: &[(Aggressor, u64)]) {
         waits.iter().for_each(|&(aggressor, ns)| table.add(VICTIM, aggressor, ns));
         table.settle(1.0);

@@ -1,9 +1,9 @@
-//! Who makes whom wait for a CPU: by cause, by container, by aggressor, in time.
+//! Waits for a CPU by cause, by container and by the pod that caused them.
 //!
-//! One eBPF program on every context switch (`bpf/sched_trace.bpf.c` tells the method), its loader, and the roll-up of
-//! what it counts by cgroup to containers and pods. The caller says whose a cgroup is; this crate knows no Kubernetes.
-//! The feature is optional everywhere: whatever keeps the program from running is a [`StartError`] with a reason, and
-//! without it the bounds from schedstat remain.
+//! One eBPF program on every context switch (`bpf/sched_trace.bpf.c` documents the method), its loader, and the roll-up
+//! of its counts from cgroups to containers and pods. The caller maps cgroups to their owners; this crate does not know
+//! Kubernetes. The feature is always optional: any obstacle is a [`StartError`] with a reason, and without the trace
+//! the bounds from schedstat remain.
 
 mod batch;
 mod cost;

@@ -1,4 +1,4 @@
-//! BPF array maps, mapped into memory: a table is read without a system call per entry and without a copy.
+//! BPF array maps, mapped into memory: tables are read without copies and without a system call per entry.
 #![allow(unsafe_code, reason = "mapping memory is unsafe; nothing else in this crate is")]
 
 use std::ffi::c_void;
@@ -15,8 +15,8 @@ use crate::layout::{CgroupWaits, Control, Cpu, Pair};
 /// A type that may lie in memory that the kernel writes to.
 ///
 /// # Safety
-/// It consists of atomic integers only, is `repr(C)` without padding, and its size is a multiple of eight, so that it is
-/// also the stride of the map's values.
+/// The type consists only of atomic integers and is `repr(C)` without padding. Its size is a multiple of eight, so that
+/// it is also the stride of the map's values.
 pub(crate) unsafe trait Shared {}
 
 // SAFETY: all four are `repr(C)` structs of `AtomicU64` and pairs of `AtomicU32`; `sizes_are_strides` checks the sizes.
@@ -40,16 +40,16 @@ impl<T> fmt::Debug for Mapped<T> {
     }
 }
 
-// SAFETY: the memory belongs to no thread, and all access to it is through atomics.
+// SAFETY: the memory belongs to no thread, and all access to it is atomic.
 unsafe impl<T: Shared> Send for Mapped<T> {}
 // SAFETY: as above.
 unsafe impl<T: Shared> Sync for Mapped<T> {}
 
 impl<T: Shared> Mapped<T> {
-    /// Maps the values of the map `fd`, which has at least `len` of them, each of the size of `T`.
+    /// Maps the values of the map `fd`, which has at least `len` values of the size of `T`.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
         let bytes = len * size_of::<T>();
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel touches no existing memory.
         let base =
             unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0)? };
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
@@ -60,16 +60,16 @@ impl<T> Deref for Mapped<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping is page-aligned, `len` values long and lives as long as `self`; `new` exists only for
-        // `Shared` types, for which any bits are valid and which others may write to.
+        // SAFETY: the mapping is page-aligned, `len` values long and lives as long as `self`. `new` exists only for
+        // `Shared` types, for which all bit patterns are valid and concurrent writes are allowed.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped exactly this range, and no reference into it outlives `self`. It cannot fail for a
-        // range that is mapped.
+        // SAFETY: `new` mapped exactly this range, and no reference into it outlives `self`. munmap cannot fail for a
+        // mapped range.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.len * size_of::<T>()) };
     }
 }

@@ -1,6 +1,6 @@
 //! The program in the kernel: load, attach, detach, and its tables in memory.
 //!
-//! Owns every BPF object; knows nothing of what the tables mean.
+//! Owns all BPF objects; does not interpret the tables.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -24,25 +24,26 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched_trace.bpf.o");
 
 const NAME: &str = "sched_switch";
 
-/// Fields of `struct cfs_rq` from which the program tells throttling: since Linux 6.6, and from 5.19 until 6.5. The helpers
-/// that it calls are older than both.
+/// Fields of `struct cfs_rq` with which the program detects throttling: since Linux 6.6, and from 5.19 to 6.5. The
+/// helpers it calls are older than both.
 pub(crate) const THROTTLE_FIELDS: [[&str; 2]; 2] =
     [["throttled_clock_self", "throttled_clock_self_time"], ["throttle_count", "throttled_clock_pelt_time"]];
 
-/// Slots of a CPU in each table; powers of two.
+/// Number of slots per CPU in each table; powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// (victim, holder), a half.
+    /// (victim, holder) pairs per half.
     pub(crate) pairs: u32,
-    /// Cgroups, a half.
+    /// Cgroups per half.
     pub(crate) cgroups: u32,
-    /// CFS run queues that were ever throttled.
+    /// CFS run queues that have ever been throttled.
     pub(crate) throttles: u32,
 }
 
 impl Slots {
-    /// Fewer a CPU on a machine of many, where the same containers are spread over more: 500 containers on four CPUs
-    /// meet each other on every one. With the histories 700 KiB a CPU up to 4, 380 up to 16, 220 up to 64, then 140.
+    /// Fewer slots per CPU with many CPUs, over which the same containers are spread: on four CPUs, 500 containers all
+    /// meet each other on every CPU. With the histories: 700 KiB per CPU up to 4 CPUs, 380 up to 16, 220 up to 64, then
+    /// 140.
     pub(crate) fn for_cpus(count: u32) -> Self {
         let divisor = match count {
             0..=4 => 1,
@@ -54,7 +55,7 @@ impl Slots {
     }
 }
 
-/// The tables, mapped.
+/// The mapped tables.
 #[derive(Debug)]
 pub(crate) struct Tables {
     control: Mapped<Control>,
@@ -75,28 +76,28 @@ impl Tables {
         self.control[0].half.store(u64::from(self.half() ^ 1), Relaxed);
     }
 
-    /// Makes the program forget its histories.
+    /// Makes the program discard its histories.
     fn begin_session(&self) {
         self.control[0].session.fetch_add(1, Relaxed);
     }
 
-    /// The cgroups' entries of one half.
+    /// The cgroup entries of one half.
     pub(crate) fn cgroups(&self, half: u32) -> impl Iterator<Item = &CgroupWaits> {
         half_of(&self.cgroups, self.slots.cgroups, half)
     }
 
-    /// The pairs' entries of one half.
+    /// The pair entries of one half.
     pub(crate) fn pairs(&self, half: u32) -> impl Iterator<Item = &Pair> {
         half_of(&self.pairs, self.slots.pairs, half)
     }
 }
 
-/// The entries of one half: a table holds, for each CPU in turn, its halves in turn.
+/// The entries of one half. A table is ordered by CPU, then by half.
 fn half_of<T>(table: &[T], slots: u32, half: u32) -> impl Iterator<Item = &T> {
     table.chunks_exact(slots as usize).skip(half as usize).step_by(HALVES as usize).flatten()
 }
 
-/// The loaded program; detached and unloaded when dropped.
+/// The loaded program; detached and unloaded on drop.
 #[derive(Debug)]
 pub(crate) struct Program {
     ebpf: Ebpf,
@@ -126,7 +127,7 @@ impl Program {
         Ok(Self { ebpf, link: None, tables, is_locked_down })
     }
 
-    /// Attaches the program, with empty histories.
+    /// Attaches the program with empty histories.
     pub(crate) fn attach(&mut self) -> Result<(), StartError> {
         if self.link.is_none() {
             self.tables.begin_session();
@@ -136,22 +137,22 @@ impl Program {
         Ok(())
     }
 
-    /// Detaches the program: from then on a context switch costs nothing.
+    /// Detaches the program, so that a context switch no longer costs anything.
     pub(crate) fn detach(&mut self) {
         if let Some(link) = self.link.take() {
-            // The link is this program's own, and closing a descriptor does not fail.
+            // The link is the program's own, and closing a descriptor does not fail.
             let _ = tracepoint(&mut self.ebpf).detach(link);
         }
     }
 
-    /// The kernel's own count of the program's run time; zero where `kernel.bpf_stats_enabled` was never on.
+    /// Run time of the program measured by the kernel; zero if `kernel.bpf_stats_enabled` was never on.
     pub(crate) fn run_time(&self) -> Option<Duration> {
         let program = self.ebpf.program(NAME)?;
         program.info().ok().map(|info| info.run_time())
     }
 }
 
-/// The kernel's description of its types.
+/// Reads the kernel's BTF and checks it for the fields of throttling.
 fn read_btf(path: &Path) -> Result<Btf, StartError> {
     let no_btf = |error| StartError::NoBtf(BtfError::FileError { path: path.to_owned(), error });
     let bytes = std::fs::read(path).map_err(no_btf)?;
@@ -163,12 +164,12 @@ fn read_btf(path: &Path) -> Result<Btf, StartError> {
     }
 }
 
-/// Whether the strings of the BTF have this name. No other structure has a field of one of these names.
+/// Whether the BTF's string table contains this name. Only `struct cfs_rq` has fields with these names.
 fn has_name(btf: &[u8], name: &str) -> bool {
     memchr::memmem::find(btf, format!("\0{name}\0").as_bytes()).is_some()
 }
 
-/// Fits the object to this kernel and creates its maps.
+/// Relocates the object for this kernel and creates its maps.
 fn relocate(object: &[u8], btf: &Btf, cpus: &Cpus, slots: Slots) -> Result<Ebpf, aya::EbpfError> {
     let smt = u32::from(!cpus.siblings.is_empty());
     let masks = [slots.pairs - 1, slots.cgroups - 1, slots.throttles - 1];
@@ -208,7 +209,7 @@ fn map_table<T: Shared>(ebpf: &Ebpf, name: &str, len: u32) -> Result<Mapped<T>, 
     Mapped::new(data.fd().as_fd(), len as usize).map_err(|errno| error(errno.into()))
 }
 
-/// `confidentiality` is the mode that keeps BPF from reading the kernel: kernel_lockdown(7).
+/// `confidentiality` is the mode that forbids BPF to read the kernel: kernel_lockdown(7).
 fn is_locked_down(sys_root: &Path) -> bool {
     let path = sys_root.join("kernel/security/lockdown");
     std::fs::read_to_string(path).is_ok_and(|modes| modes.contains("[confidentiality]"))
@@ -220,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// The object, with the program's first instruction replaced by `exit`: it ends without a result.
+    /// The object with the program's first instruction replaced by `exit`, so that it ends without a result.
     fn object_that_no_verifier_takes() -> Vec<u8> {
         let file = object::File::parse(OBJECT).unwrap();
         let (offset, _) = file.section_by_name("tp_btf/sched_switch").unwrap().file_range().unwrap();
@@ -246,13 +247,13 @@ mod tests {
         assert_eq!(Program::load(sys_root.path(), &cpus).unwrap_err().reason(), "no_btf");
     }
 
-    /// This kernel's BTF, with other names in place of these.
+    /// A copy of this kernel's BTF with these names changed.
     fn sys_root_without(names: &[&str]) -> tempfile::TempDir {
         let sys_root = tempfile::tempdir().unwrap();
         let mut btf = std::fs::read("/sys/kernel/btf/vmlinux").unwrap();
         for name in names {
             let at = memchr::memmem::find(&btf, format!("\0{name}\0").as_bytes());
-            // One of the two pairs is not this kernel's.
+            // This kernel has only one of the two pairs.
             if let Some(at) = at {
                 btf[at + 1] = b'x';
             }

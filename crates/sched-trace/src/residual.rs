@@ -1,20 +1,20 @@
-//! What the kernel says a container's threads waited, less what was attributed. Pure.
+//! The kernel's run delay of a container's threads minus the attributed waits. Pure.
 
 /// The unattributed waits of one container.
 ///
-/// A wait is attributed as a whole when it ends, and the kernel adds it to the task's run delay at the same moment: two
-/// counters that can be held against each other. They are not read at the same moment, so the attribution is taken from
-/// before the first run delay and from after each later one: the difference is too low by what ended in between, never
-/// too high, and its maximum is not further from the truth than one poll's waits.
+/// A wait is attributed as a whole when it ends, and the kernel adds it to the task's run delay at the same moment, so
+/// the two counters are comparable. They are not read at the same moment. So the attribution is taken from before the
+/// first run delay and from after each later one. The difference is then too low by the waits that ended in between,
+/// and never too high. Its maximum is off by at most one poll's waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Residual {
-    /// Unattributed in stretches that are over.
+    /// Unattributed time of earlier periods of continuous tracing, nanoseconds.
     before_ns: u64,
-    /// Of this stretch: seen to wait, without a cause.
+    /// In this period: observed waits without a cause, nanoseconds.
     unknown_ns: u64,
-    /// Of this stretch: the highest difference yet.
+    /// In this period: highest difference so far, nanoseconds.
     highest_ns: u64,
-    /// Of this stretch: what the kernel says, and what had been attributed when it began.
+    /// In this period: the kernel's run delay, and the time attributed before the period.
     delay: Option<Delay>,
 }
 
@@ -29,8 +29,8 @@ impl Residual {
         self.unknown_ns += ns;
     }
 
-    /// The container's run delay has gained so much, when the counter of its waits with a cause, or with one that may yet
-    /// be found, stood between the two values. The first report of a stretch tells only where it begins.
+    /// Compares a gain of the container's run delay with its attributed and pending waits, which were between the two
+    /// values when the delay was read. The first call of a period only sets the baseline.
     pub(crate) fn reconcile(&mut self, gained_ns: u64, attributed_before_ns: u64, attributed_after_ns: u64) {
         let Some(delay) = &mut self.delay else {
             self.delay = Some(Delay { gained_ns: 0, attributed_before_ns });
@@ -41,12 +41,12 @@ impl Residual {
         self.highest_ns = self.highest_ns.max(delay.gained_ns.saturating_sub(attributed));
     }
 
-    /// Ends the stretch.
+    /// Ends the current period.
     pub(crate) fn interrupt(&mut self) {
         *self = Self { before_ns: self.unattributed_ns(), ..Self::default() };
     }
 
-    /// A counter.
+    /// Unattributed time, nanoseconds; never decreases.
     pub(crate) fn unattributed_ns(&self) -> u64 {
         self.before_ns + self.highest_ns.max(self.unknown_ns)
     }
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(residual.unattributed_ns(), 0, "history before the first report");
         residual.reconcile(100, 75, 70 + 80);
         assert_eq!(residual.unattributed_ns(), 20);
-        // Part of it was seen, without a cause: it does not count twice.
+        // A part was observed without a cause and does not count twice.
         residual.add_unknown(15);
         assert_eq!(residual.unattributed_ns(), 20);
         residual.add_unknown(10);

@@ -1,4 +1,4 @@
-//! From cgroups to containers and pods: counters that never go back. Pure.
+//! Adds up cgroups into containers and pods, as monotonic counters. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use crate::layout::IDLE;
 use crate::residual::Residual;
 use crate::waits::{Aggressor, ContainerId, ContainerWaits, Interference, Owner, Owners, PodId, RunDelay, SmtShares};
 
-/// The id of the root cgroup, where kernel threads are.
+/// Id of the root cgroup, which contains kernel threads.
 const ROOT: u64 = 1;
-/// Polls after which a cgroup that is still not known never will be: gone before anyone walked by.
+/// Number of polls after which an unknown cgroup is given up: it was removed before it was identified.
 const MAX_AGE: u32 = 15;
-/// Entries that may wait for their cgroups to become known.
+/// Maximum number of entries that wait for their cgroups to be identified.
 const MAX_PENDING: usize = 16_384;
 
-/// Everything that is known of one container.
+/// State of one container.
 #[derive(Debug)]
 struct Account {
     waits: ContainerWaits,
-    /// Waits for cgroups that may yet become known.
+    /// Wait time caused by cgroups that may still be identified, nanoseconds.
     pending_ns: u64,
-    /// What was attributed or pending before the last batch.
+    /// Attributed and pending time before the last batch, nanoseconds.
     accounted_before_ns: u64,
     residual: Residual,
 }
@@ -32,11 +32,11 @@ pub(crate) struct Rollup {
     has_smt: bool,
     accounts: BTreeMap<ContainerId, Account>,
     interference: InterferenceTable,
-    /// Time of cgroups that nobody knew, nanoseconds.
+    /// Wait time of cgroups that were never identified, nanoseconds.
     pub(crate) unknown_cgroup_ns: u64,
 }
 
-/// A wait of a container, or a turn of it on a core, with another cgroup's part in it.
+/// A container's wait, or its time on a core, together with the cgroup that caused it or shared the core.
 #[derive(Debug, Clone, Copy)]
 struct Encounter {
     container: ContainerId,
@@ -46,19 +46,20 @@ struct Encounter {
 }
 
 impl Account {
-    /// What will have a cause, or else is told as unknown when its time is up: it is not missing in the kernel's count.
+    /// Time that is attributed or still pending; a pending wait ends as attributed or unknown. None of it is missing in
+    /// the comparison with the kernel's count.
     fn accounted_ns(&self) -> u64 {
         attributed(&self.waits) + self.pending_ns
     }
 }
 
 impl Rollup {
-    /// `has_smt`: there are cores whose two threads are known.
+    /// `has_smt`: whether the two threads of any core are known.
     pub(crate) fn new(has_smt: bool) -> Self {
         Self { has_smt, accounts: BTreeMap::new(), interference: InterferenceTable::default(), unknown_cgroup_ns: 0 }
     }
 
-    /// Takes in what has an owner; the rest stays in the batch for later, for a while.
+    /// Adds the samples whose owner is known; the others stay in the batch for a limited number of polls.
     pub(crate) fn take(&mut self, batch: &mut Batch, owners: &mut dyn Owners, elapsed_secs: f64) {
         for account in self.accounts.values_mut() {
             account.accounted_before_ns = account.accounted_ns();
@@ -77,7 +78,7 @@ impl Rollup {
         self.interference.settle(elapsed_secs);
     }
 
-    /// Whether the sample must wait.
+    /// Returns whether the sample must stay in the batch.
     fn take_cgroup(&mut self, owner: Owner, sample: &CgroupSample) -> bool {
         match owner {
             Owner::Container { container, pod } => {
@@ -99,7 +100,7 @@ impl Rollup {
         }
     }
 
-    /// Whether the sample must wait. A `last_chance` is not passed on.
+    /// Returns whether the sample must stay in the batch; with `last_chance`, never.
     fn take_pair(&mut self, key: PairKey, sample: &PairSample, owners: &mut dyn Owners, last_chance: bool) -> bool {
         let (container, pod) = match owners.owner(key.victim) {
             Owner::Container { container, pod } => (container, pod),
@@ -167,7 +168,7 @@ impl Rollup {
         })
     }
 
-    /// Takes in run delays that were read while the last batch was counted.
+    /// Compares with the run delays that were read while the last batch was counted.
     pub(crate) fn reconcile(&mut self, delays: &[RunDelay]) {
         for delay in delays {
             if let Some(account) = self.accounts.get_mut(&delay.container) {
@@ -177,12 +178,12 @@ impl Rollup {
         }
     }
 
-    /// From here on, or until here, what is counted is an estimate: no run delay can be held against it.
+    /// Ends or begins a period of estimates, which cannot be compared with run delays.
     pub(crate) fn interrupt(&mut self) {
         self.accounts.values_mut().for_each(|account| account.residual.interrupt());
     }
 
-    /// Forgets containers and pods that are gone.
+    /// Removes containers and pods that no longer exist.
     pub(crate) fn retain(&mut self, owners: &dyn Owners) {
         self.accounts.retain(|&container, _| owners.has_container(container));
         self.interference.retain(|pod| owners.has_pod(pod));
@@ -195,7 +196,7 @@ impl Rollup {
             .map(|account| ContainerWaits { unattributed_ns: account.residual.unattributed_ns(), ..account.waits })
     }
 
-    /// Who made whom wait, by victim and aggressor.
+    /// Wait time by victim and aggressor.
     pub(crate) fn interference(&self) -> impl Iterator<Item = Interference> {
         self.interference.rows()
     }
@@ -213,8 +214,8 @@ mod tests {
 
     use super::*;
 
-    /// Cgroups of a node: 10 and 11 are containers of pod 1, 12 is its sandbox, 20 is the container of pod 2, 30 is a
-    /// host service.
+    /// Owners of the cgroups: 10 and 11 are containers of pod 1, 12 is its sandbox, 20 is the container of pod 2, 30 is
+    /// a host service.
     #[derive(Debug, Default)]
     struct Node {
         hidden: Vec<u64>,
@@ -347,7 +348,7 @@ mod tests {
             waits(&rollup, 10).unattributed_ns
         };
         assert_eq!(poll(100, 1_000_000), 0);
-        // 100 of before the first report, and 40.
+        // 100 from before the first report, and 40.
         assert_eq!(poll(40, 150), 10);
         assert_eq!(poll(90, 90), 10);
     }
@@ -366,12 +367,12 @@ mod tests {
         assert_eq!(poll(&mut pending, &mut node, 0), (0, 0));
         node.hidden.push(30);
         pending.pairs.extend(batch(&[], &[(10, 30, 500)]).pairs);
-        // 100 of before the first report, and 500, of which nothing is missing.
+        // 100 from before the first report, and 500, of which nothing is missing.
         assert_eq!(poll(&mut pending, &mut node, 600), (0, 0));
         assert_eq!(poll(&mut pending, &mut node, 20), (0, 20));
         node.hidden.clear();
         assert_eq!(poll(&mut pending, &mut node, 0), (500, 20));
-        // One that never becomes known is unattributed, in whole and once.
+        // A wait whose holder is never identified is unattributed, in full and only once.
         pending.pairs.extend(batch(&[], &[(10, 99, 70)]).pairs);
         let told: Vec<_> =
             (0..=MAX_AGE + 1).map(|at| poll(&mut pending, &mut node, if at == 0 { 70 } else { 0 }).1).collect();

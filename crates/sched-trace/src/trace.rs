@@ -1,4 +1,4 @@
-//! The whole: the program, polled.
+//! The program together with its governor and roll-up, driven by polling.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -16,12 +16,12 @@ use crate::program::Program;
 use crate::rollup::Rollup;
 use crate::waits::{Losses, Mode, Owners, RunDelay, WaitReport};
 
-/// What the operator decides.
+/// Options of the operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Where sysfs is: `/sys`.
+    /// Mount point of sysfs: `/sys`.
     pub sys_root: PathBuf,
-    /// Share of the time of all online CPUs that the program may take, above 0: `--sched-trace-budget`.
+    /// Maximum share of the time of all online CPUs for the program, above 0: `--sched-trace-budget`.
     pub budget: f64,
 }
 
@@ -39,10 +39,10 @@ pub struct SchedTrace {
     governor: Governor,
     cost: CostMeter,
     batch: Batch,
-    /// What the entries of the half that is not being filled count for.
+    /// Factor for the entries of the half that is not being filled.
     retired_scale: u32,
     rollup: Rollup,
-    /// Run delays that were read while the half was filled that is not being filled now.
+    /// Run delays that were read while the now retired half was being filled.
     delays: Vec<RunDelay>,
     polled: Instant,
     report: WaitReport,
@@ -52,7 +52,7 @@ impl SchedTrace {
     /// Loads the program and attaches it.
     ///
     /// # Errors
-    /// Whatever keeps it from running here, in a [`StartError`] with a one-word reason; nothing is left behind.
+    /// A [`StartError`] with a one-word reason if the program cannot run here; nothing is left behind.
     pub fn start(options: &Options) -> Result<Self, StartError> {
         let cpus = Cpus::read(&options.sys_root)?;
         let mut program = Program::load(&options.sys_root, &cpus)?;
@@ -73,11 +73,11 @@ impl SchedTrace {
         })
     }
 
-    /// Takes in what was counted between the two polls before this one, and decides how the program goes on. Call it
-    /// once a second; it takes about a millisecond on a machine of 64 CPUs, and tens of them when the program is
-    /// attached or detached, so the sampler's thread is not the place.
+    /// Collects the counts between the two polls before this one, and decides whether the program continues. Call it
+    /// once per second, but not on the sampler's thread: it takes about a millisecond on a machine of 64 CPUs, and tens
+    /// of milliseconds when it attaches or detaches the program.
     ///
-    /// `now` never goes back. `delays` are the run delays that were read since the last poll.
+    /// `now` never goes back. `delays` are the run delays read since the last poll.
     pub fn poll(&mut self, now: Instant, owners: &mut dyn Owners, delays: &[RunDelay]) -> &WaitReport {
         let elapsed = now.saturating_duration_since(self.polled);
         self.polled = now;
@@ -89,13 +89,14 @@ impl SchedTrace {
         &self.report
     }
 
-    /// What the last poll reported.
+    /// Result of the last poll.
     #[must_use]
     pub fn report(&self) -> &WaitReport {
         &self.report
     }
 
-    /// The half that was filled until the last poll has come to rest: a program that was running then ended long ago.
+    /// Reads the half that was filled before the last poll. It no longer changes: any program run from then ended long
+    /// ago.
     fn collect(&mut self, owners: &mut dyn Owners, elapsed: Duration, delays: &[RunDelay]) {
         let tables = &self.program.tables;
         let retired = tables.half() ^ 1;

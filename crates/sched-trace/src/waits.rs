@@ -1,65 +1,66 @@
-//! What a poll reports: waits by cause and container, and who made whom wait. Plain values.
+//! Results of a poll: waits by cause and container, and by the pod that caused them. Plain values.
 
-/// Upper bounds of the run-queue latency histogram, nanoseconds; one more bucket has none.
+/// Upper bounds of the run-queue latency histogram, nanoseconds; one more bucket is unbounded.
 pub const LATENCY_BOUNDS_NS: [u64; 9] =
     [10_000, 100_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 25_000_000, 100_000_000, 1_000_000_000];
 
-/// Upper bounds of the throttle-stall histogram, nanoseconds; one more bucket has none.
+/// Upper bounds of the throttle-stall histogram, nanoseconds; one more bucket is unbounded.
 pub const STALL_BOUNDS_NS: [u64; 9] =
     [1_000_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000, 75_000_000, 100_000_000, 250_000_000, 1_000_000_000];
 
-/// A container's number, of the caller's choice; never given to another one.
+/// Id of a container, chosen by the caller and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerId(pub u64);
 
-/// A pod's number, of the caller's choice; never given to another one.
+/// Id of a pod, chosen by the caller and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodId(pub u64);
 
-/// Whose a cgroup is.
+/// Owner of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// A container's, or one below a container's.
+    /// A container: the cgroup is the container's or below it.
     Container {
-        /// The container.
+        /// Id of the container.
         container: ContainerId,
-        /// Its pod.
+        /// Id of its pod.
         pod: PodId,
     },
-    /// A pod's own, or its sandbox: it can make others wait, and its own waits are nobody's series.
+    /// A pod: the cgroup is the pod's own or its sandbox. It can cause waits of others, but its own waits have no
+    /// series.
     Pod(PodId),
     /// Outside all pods: host services, the kubelet, the runtime.
     System,
-    /// Not known yet, or no longer.
+    /// Not known yet, or no longer known.
     Unknown,
 }
 
-/// Who owns which cgroup; what the caller knows of the node.
+/// Mapping from cgroups to owners, provided by the caller.
 pub trait Owners {
-    /// The owner of the cgroup whose directory has this inode (of the hierarchy with the cpu controller).
+    /// Owner of the cgroup whose directory has this inode (in the hierarchy with the cpu controller).
     fn owner(&mut self, cgroup: u64) -> Owner;
-    /// The container still has series.
+    /// Whether the container still has series.
     fn has_container(&self, container: ContainerId) -> bool;
-    /// The pod still has series.
+    /// Whether the pod still has series.
     fn has_pod(&self, pod: PodId) -> bool;
 }
 
-/// What the threads of a container waited on run queues since the last report of the same container, from
-/// `/proc/PID/task/TID/schedstat`, nanoseconds, summed over threads.
+/// Run-queue delay of a container's threads since its last report, from `/proc/PID/task/TID/schedstat`, nanoseconds,
+/// summed over threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunDelay {
-    /// The container.
+    /// Id of the container.
     pub container: ContainerId,
-    /// Gained since the last report; in the first one, anything.
+    /// Gain since the last report, nanoseconds; ignored in the first report.
     pub gained_ns: u64,
 }
 
-/// Counts by bucket, and the sum of what was counted.
+/// A histogram: counts by bucket, and the sum of the values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Not cumulative; the last one has no upper bound.
+    /// Counts by bucket, not cumulative; the last bucket has no upper bound.
     pub counts: [u64; 10],
-    /// Nanoseconds.
+    /// Sum of the values, nanoseconds.
     pub sum_ns: u64,
 }
 
@@ -72,108 +73,109 @@ impl Histogram {
     }
 }
 
-/// Time on a CPU by what the other thread of the core ran meanwhile, nanoseconds.
+/// Time on a CPU by what the other thread of the core ran at the same time, nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SmtShares {
     /// The same pod.
     pub self_ns: u64,
     /// Another pod, or the system.
     pub other_ns: u64,
-    /// Nothing.
+    /// Nothing: the other thread was idle.
     pub idle_ns: u64,
 }
 
-/// What a container's threads waited for since they were first seen, thread-nanoseconds: two threads that wait for a
-/// second count two. A wait counts when it ends.
+/// Waits of a container's threads by cause since they were first seen, thread-nanoseconds: two threads that wait for
+/// one second count as two seconds. A wait counts when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerWaits {
-    /// The container.
+    /// Id of the container.
     pub container: ContainerId,
-    /// Its pod.
+    /// Id of its pod.
     pub pod: PodId,
-    /// A quota of its own or of a cgroup above it was used up.
+    /// Waits because its own quota, or that of a cgroup above it, was used up.
     pub throttled_ns: u64,
-    /// Another pod ran.
+    /// Waits while another pod ran.
     pub neighbor_ns: u64,
-    /// Its own pod ran.
+    /// Waits while its own pod ran.
     pub self_ns: u64,
-    /// A host service or the kernel ran, or the CPU was still waking up.
+    /// Waits while a host service or the kernel ran, or while the CPU was waking up.
     pub system_ns: u64,
-    /// On a run queue, and not seen why: before a migration, from before the start, further back than is remembered.
+    /// Waits on a run queue without a known cause: before a migration, from before the start, or beyond the stored
+    /// history.
     pub unattributed_ns: u64,
-    /// Waits less throttled time, by length.
+    /// Waits without throttled time, by length.
     pub latency: Histogram,
-    /// Throttles of its run queues, by length.
+    /// Throttled periods of its run queues, by length.
     pub stalls: Histogram,
-    /// `None` where no core has two threads that are known.
+    /// CPU time by activity of the sibling thread; `None` if no core has two known threads.
     pub smt: Option<SmtShares>,
 }
 
-/// Who made a pod wait.
+/// The cause of a pod's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Aggressor {
-    /// A pod that is, or once was, among the first five.
+    /// A pod that is, or once was, among the top five.
     Pod(PodId),
     /// Everything outside all pods.
     System,
-    /// All other pods together.
+    /// Sum of all other pods.
     Other,
 }
 
-/// What one aggressor made one pod wait, thread-nanoseconds since the victim was first seen; of an aggressor since it
-/// was first listed.
+/// Wait time of one pod caused by one aggressor, thread-nanoseconds. Counts since the victim was first seen, or for a
+/// listed aggressor, since it was first listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interference {
-    /// Who waited.
+    /// The pod that waited.
     pub victim: PodId,
-    /// Who ran.
+    /// The cause of the wait.
     pub aggressor: Aggressor,
-    /// For how long.
+    /// Wait time, thread-nanoseconds.
     pub wait_ns: u64,
 }
 
-/// How the program runs.
+/// Operating mode of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// All the time.
+    /// Attached all the time.
     Continuous,
-    /// For one of so many seconds, to stay within the budget: everything that is counted is scaled up, an estimate.
+    /// Attached for one of `one_of` seconds, to stay within the budget: all counts are scaled up and thus estimates.
     Bursts {
-        /// The seconds.
+        /// Length of the cycle, seconds.
         one_of: u32,
     },
-    /// Not at all: even bursts would pass the budget, or it could not be attached again.
+    /// Detached: even bursts would exceed the budget, or the program could not be attached again.
     Detached,
 }
 
-/// What was lost since the start, all counters.
+/// Losses since the start, all counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Waits that found a table full.
+    /// Waits that were dropped because a table was full.
     pub lost_waits: u64,
-    /// Their time, nanoseconds; it shows as unattributed where run delays are reported.
+    /// Time of the dropped waits, nanoseconds; part of the unattributed time if run delays are reported.
     pub lost_ns: u64,
-    /// Throttle histories that had to make room; each makes one wait unattributed.
+    /// Number of evicted throttle histories; each makes one wait unattributed.
     pub evicted_histories: u64,
-    /// Time of cgroups that nobody knew, nanoseconds.
+    /// Time of cgroups that were never identified, nanoseconds.
     pub unknown_cgroup_ns: u64,
 }
 
-/// What has been found out until the poll before this one.
+/// Results up to the poll before this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitReport {
-    /// How the program runs now.
+    /// Current mode of the program.
     pub mode: Mode,
-    /// By container id.
+    /// Waits by container id.
     pub containers: Vec<ContainerWaits>,
-    /// By victim and aggressor.
+    /// Waits by victim and aggressor.
     pub interference: Vec<Interference>,
-    /// What was lost.
+    /// Losses since the start.
     pub losses: Losses,
-    /// Context switches seen.
+    /// Number of context switches.
     pub switches: u64,
-    /// CPU time that the program took, nanoseconds: the kernel's measure where `kernel.bpf_stats_enabled` is on, else
-    /// switches by the duration of sampled ones; with what it costs to call it.
+    /// CPU time of the program, nanoseconds, including the cost of calling it. Measured by the kernel if
+    /// `kernel.bpf_stats_enabled` is on, else estimated from the number of switches and sampled durations.
     pub run_ns: u64,
 }
 

@@ -1,7 +1,7 @@
-//! The BPF objects: built from C by clang, checked in, so that a machine without clang builds the product.
+//! The BPF objects: built from C by clang and checked in, so that a machine without clang can build the product.
 //!
-//! One version of clang, named here: another one makes other instructions of the same source, and the verifier judges
-//! instructions.
+//! The version of clang is fixed here: another one generates other instructions from the same source, and the verifier
+//! judges instructions.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,10 @@ use crate::workspace;
 const CLANG: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
 
-/// What is built: `bpf/NAME.bpf.c` to `bpf/NAME.bpf.o` in the crate sched-trace.
+/// Names of the objects: `bpf/NAME.bpf.c` is built into `bpf/NAME.bpf.o` in the crate sched-trace.
 pub const OBJECTS: [&str; 2] = ["sched_trace", "empty"];
 
-/// No path of the machine may get into the object: sources are named relative to the crate. v3 is Linux 5.12.
+/// No absolute path may get into the object, so sources are named relative to the crate. v3 is Linux 5.12.
 const FLAGS: [&str; 10] = [
     "-target",
     "bpf",
@@ -32,7 +32,7 @@ const FLAGS: [&str; 10] = [
     "-Werror",
 ];
 
-/// Why an object could not be built, or is not what it should be.
+/// Failure to build an object, or a mismatch.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
     /// The compiler is missing.
@@ -44,12 +44,12 @@ pub enum BpfError {
     /// A file could not be read or written.
     #[error("{path}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// The checked-in object is not what its source makes.
+    /// The checked-in object differs from a rebuild of its source.
     #[error("{0}: differs from a rebuild by {CLANG}; run `cargo xtask bpf`")]
     Differs(PathBuf),
 }
@@ -60,12 +60,12 @@ impl BpfError {
     }
 }
 
-/// Where sources and objects are: the crate's directory.
+/// Directory of the crate, with sources and objects.
 pub fn crate_directory() -> PathBuf {
     workspace::root().join("crates/sched-trace")
 }
 
-/// Where an object is checked in.
+/// Path of a checked-in object.
 pub fn object_path(name: &str) -> PathBuf {
     crate_directory().join(format!("bpf/{name}.bpf.o"))
 }
@@ -73,19 +73,19 @@ pub fn object_path(name: &str) -> PathBuf {
 /// Builds one object from the sources in `directory/bpf` and returns its bytes.
 ///
 /// # Errors
-/// No compiler, with what to install; or it failed.
+/// If the compiler is missing, with what to install, or if it failed.
 pub fn build(directory: &Path, name: &str) -> Result<Vec<u8>, BpfError> {
     prerequisites::check(|tool| [CLANG, STRIP].contains(&tool.probe[0]))?;
     let output = tempfile::NamedTempFile::with_suffix(".o").map_err(BpfError::io(Path::new("/tmp")))?;
     let mut compile = Command::new(CLANG);
     compile.current_dir(directory).args(FLAGS).arg("-c").arg(format!("bpf/{name}.bpf.c")).arg("-o").arg(output.path());
     process::output_of(&mut compile)?;
-    // BTF is no debug section and stays.
+    // BTF is not a debug section and remains.
     process::output_of(Command::new(STRIP).arg("--strip-debug").arg(output.path()))?;
     fs::read(output.path()).map_err(BpfError::io(output.path()))
 }
 
-/// Builds all objects anew.
+/// Rebuilds all objects.
 ///
 /// # Errors
 /// As [`build`], or an object cannot be written.

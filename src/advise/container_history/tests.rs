@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// After ten minutes in which each second gained so much.
+/// Facts after ten minutes with this gain per second.
 fn after_ten_minutes(gain: &ContainerRow) -> Facts {
     let mut subject = ContainerHistory::default();
     let grown = |value: Option<u64>, seconds: u64| value.map(|value| value * seconds);
@@ -25,7 +25,7 @@ fn after_ten_minutes(gain: &ContainerRow) -> Facts {
     subject.facts(&at(600), "6.12.1")
 }
 
-/// A thread that never rests, throttled for four fifths of the time by a quota above it.
+/// A busy thread, throttled for four fifths of the time by an ancestor's quota.
 fn throttled_above() -> ContainerRow {
     ContainerRow {
         usage_ns: Some(SECOND_NS / 5),
@@ -67,7 +67,7 @@ fn an_idle_container_is_not_throttled_by_what_throttles_its_neighbors() {
     assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
 }
 
-/// A thread that is throttled half of its periods for ten minutes, and then has a higher limit for one.
+/// A thread that is throttled in half of its periods for ten minutes, and then has a higher limit for one minute.
 #[test]
 fn a_raised_limit_is_not_blamed_for_the_throttling_of_the_old_one() {
     let mut subject = ContainerHistory::default();
@@ -101,7 +101,7 @@ fn a_raised_limit_above_it_is_not_blamed_either() {
     assert!(!has(&subject.facts(&at(660, 600, 1.0), "6.12.1"), Kind::ThrottledByAncestor));
 }
 
-/// Threads that wait for each other, and what the trace says of it.
+/// Whether threads that wait for each other cause the finding, given the trace's wait for other pods.
 fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
     let row = |seconds: u64| {
         let waits = neighbor_ns.map(|ns| ContainerWaits { neighbor_ns: ns * seconds, ..ContainerWaits::default() });
@@ -124,7 +124,8 @@ fn threads_that_wait_for_each_other_have_no_noisy_neighbor() {
     assert!(!crowded(4, Some(0)) && crowded(4, Some(SECOND_NS / 5)));
 }
 
-/// A thread that waits for others, and whose threads are unknown in one window; the bound grows every ten seconds.
+/// Whether a single thread causes the finding if the number of threads is unknown in one window. The bound grows every
+/// ten seconds.
 fn unknown_threads_at(unknown: u64) -> bool {
     let row = |second: u64| ContainerRow {
         usage_ns: Some(second * SECOND_NS),
@@ -142,7 +143,7 @@ fn a_window_with_unknown_threads_does_not_hide_a_noisy_neighbor() {
     assert!([0, 1, 300, 301, 599].map(unknown_threads_at) == [true; 5]);
 }
 
-/// The trace begins, and later ends: its waits and the bound count from different starts.
+/// The trace starts and later stops: its waits and the bound count from different origins.
 #[test]
 fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
     let row = |second: u64| {
@@ -160,7 +161,7 @@ fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
     assert!(!has(&history.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor));
 }
 
-/// A container without a limit, which uses a twentieth of a core.
+/// A container without a limit that uses a twentieth of a core.
 fn row(seconds: u64, throttled_ns: u64) -> ContainerRow {
     let cfs = Some(CfsTotals { throttled_ns, ..CfsTotals::default() });
     ContainerRow { live: true, usage_ns: Some(seconds * SECOND_NS / 20), cfs, ..ContainerRow::default() }
@@ -171,7 +172,7 @@ fn trace() -> UsageTrace {
     UsageTrace::from_readings(&readings).unwrap()
 }
 
-/// Whether a trace that is learned after ten windows is used, when the container is throttled in this one.
+/// Whether a trace that is learned after ten windows is used if the container is throttled in this window.
 fn is_used(throttled_in: Option<u64>) -> bool {
     let mut subject = ContainerHistory::default();
     let throttled_ns = |second| if throttled_in.is_some_and(|at| second >= at) { SECOND_NS } else { 0 };
@@ -182,7 +183,7 @@ fn is_used(throttled_in: Option<u64>) -> bool {
         }
         subject.observe(&row(second, throttled_ns(second)), SECOND_NS, 300);
     }
-    // Windows of 50 ms: under 0.05 cores all ten periods may be throttled, unless a trace says that none is.
+    // Windows of 50 ms: under 0.05 cores all ten periods may be throttled, unless a trace shows otherwise.
     let (_, count) = subject.history.limits().next().unwrap();
     count.throttled_at_most < 19 * 10 - 5 * 10
 }

@@ -1,20 +1,20 @@
-//! How many new tokens each peer may have the API server asked about: pure, time is an argument.
+//! Budget of reviews of new tokens per peer. Pure; time is an argument.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 const WINDOW: Duration = Duration::from_secs(30);
-/// New tokens of a peer in a window.
+/// Maximum number of new tokens of a peer per window.
 const STRANGER: u32 = 3;
-/// The same, of a peer with a token that was good: its token changes, but not often.
+/// The same for a peer that has had a valid token: its token changes, but not often.
 const TRUSTED: u32 = 20;
-/// How long a good token speaks for its peer.
+/// Time for which a peer with a valid token counts as trusted.
 const TRUSTED_FOR: Duration = Duration::from_secs(2 * 3600);
-/// Peers that are remembered.
+/// Maximum number of peers in the table.
 const PEERS: usize = 1024;
 
-/// What each peer has left.
+/// Remaining budget of each peer.
 #[derive(Debug, Default)]
 pub(super) struct Budget(HashMap<IpAddr, Account>);
 
@@ -32,7 +32,7 @@ impl Account {
 }
 
 impl Budget {
-    /// Whether this peer may have one more token asked about now.
+    /// Whether this peer may have another token reviewed now.
     pub(super) fn take(&mut self, peer: IpAddr, now: Instant) -> bool {
         let account = self.account(peer, now);
         if now.saturating_duration_since(account.began) >= WINDOW {
@@ -42,7 +42,7 @@ impl Budget {
         account.used <= if account.is_trusted(now) { TRUSTED } else { STRANGER }
     }
 
-    /// A token of this peer was good.
+    /// Marks the peer as trusted, because its token was valid.
     pub(super) fn trust(&mut self, peer: IpAddr, now: Instant) {
         self.account(peer, now).trusted_until = Some(now + TRUSTED_FOR);
     }

@@ -1,36 +1,36 @@
-//! The API server's answers, and when to ask again: pure, time is an argument.
+//! Cache of the API server's answers, with the time of the next review. Pure; time is an argument.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::Verdict;
 
-/// As kube-rbac-proxy and the API server itself keep them: who was let in for longer than who was not.
+/// Lifetimes of cached answers, as in kube-rbac-proxy and the API server itself: longer for allowed than for denied.
 const ALLOWED_FOR: Duration = Duration::from_secs(120);
 const DENIED_FOR: Duration = Duration::from_secs(30);
-/// A token in use is asked about again from this age on.
+/// Age at which a token in use is reviewed again.
 const RENEW_AFTER: Duration = Duration::from_secs(60);
-/// How long a token that was good is asked about with the requests for such tokens.
+/// Time for which a token that was valid uses the client for renewals.
 const GOOD_FOR: Duration = Duration::from_secs(3600);
-/// Answers that are kept of tokens that are not good: strangers must not fill the memory.
+/// Maximum number of cached answers for tokens that are not valid: unknown clients must not fill the memory.
 const STRANGERS: usize = 128;
-/// Answers that are kept in all.
+/// Maximum number of cached answers.
 const KEPT: usize = 256;
 
-/// What was asked.
+/// Token and path of a review.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) token: Box<str>,
     pub(super) path: Box<str>,
 }
 
-/// What is remembered of a token.
+/// State of a token in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Fresh(Verdict),
-    /// Allowed, and to be asked about again.
+    /// Allowed, and due for another review.
     Renew,
-    /// It was allowed for a while; to be asked about before it is let in.
+    /// Was allowed, but must be reviewed again before access.
     Expired,
     None,
 }
@@ -74,7 +74,7 @@ impl Kept {
         }
     }
 
-    /// The API server did not answer; the next request tries again.
+    /// Records that the API server did not answer; the next request tries again.
     pub(super) fn not_renewed(&mut self, key: &Key) {
         if let Some(entry) = self.0.get_mut(key) {
             entry.renewing = false;

@@ -1,4 +1,4 @@
-//! What outlives one cgroup, and what is read of threads.
+//! Counters across cgroups of one container, and readings of threads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn a_cgroup_made_anew_in_place_goes_on_in_the_same_series() {
     drop(spinner);
     let page = agent.after_ticks(2);
     assert!(usage(&page) > fresh, "{} after {fresh}", usage(&page));
-    // Once, and not one series a cgroup.
+    // Once, not one series per cgroup.
     assert_eq!(page.with(&[("container", ID)]).iter().filter(|sample| sample.name.ends_with("_info")).count(), 2);
 }
 
@@ -41,13 +41,13 @@ fn a_cgroup_made_anew_in_place_goes_on_in_the_same_series() {
 fn what_runs_after_a_rest_is_counted_as_the_kernel_counts_it() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
-    // Less than the sum of its containers', so that both deny.
+    // Less than the sum of its containers' quotas, so that both throttle.
     pod.set_quota_usec(30_000, 100_000);
     let containers = [0, 1].map(|number| pod.child(&format!("{number:064x}")));
     containers.iter().for_each(|container| container.set_quota_usec(20_000, 100_000));
     let agent = Agent::on(&tree, &["--sample-interval", "100ms"]);
     for round in [&containers[..1], &containers[1..], &containers] {
-        // Longer than it takes until nothing in the pod is read any more but the pod's own usage.
+        // Long enough for the pod to become idle, so that only the pod's own usage is read.
         agent.after_ticks(20);
         let before: Vec<_> = round.iter().map(Cgroup::usage_ns).collect();
         let running: Vec<_> = round.iter().map(|container| container.spawn(&Workload::Spin { threads: 2 })).collect();
@@ -55,7 +55,7 @@ fn what_runs_after_a_rest_is_counted_as_the_kernel_counts_it() {
             round.iter().zip(&before).all(|(container, before)| container.usage_ns() > before + 200_000_000)
         });
         drop(running);
-        // The period timer runs on for two periods.
+        // The period timer continues for two periods.
         let page = agent.after_ticks(4);
         for (number, container) in containers.iter().enumerate() {
             let id = format!("{number:064x}");
@@ -85,7 +85,7 @@ fn what_runs_after_a_rest_is_counted_as_the_kernel_counts_it() {
     assert!(above > 0.1, "the pod's quota was to deny some, too: {above} s");
 }
 
-/// Of a `cpu.stat`: v1 counts in nanoseconds, v2 in microseconds.
+/// Throttled time from `cpu.stat`: nanoseconds on v1, microseconds on v2.
 fn throttled_seconds(stat: &BTreeMap<String, u64>) -> f64 {
     match stat.get("throttled_usec") {
         Some(usec) => *usec as f64 / 1e6,
@@ -129,7 +129,7 @@ fn the_delay_of_every_thread_counts_and_throttling_does_not() {
         let labels = [("container", ID), ("bound", bound)];
         agent.metrics().value("cpuwarden_container_contention_wait_seconds_total", &labels).unwrap_or(0.0)
     };
-    // Each of four threads on one CPU waits three quarters of the time: three seconds a second.
+    // Each of four threads on one CPU waits three quarters of the time: three seconds per second.
     eventually("waiting of several threads", || bound("lower") > 20.0);
     assert!(bound("upper") >= bound("lower"));
     let page = agent.metrics();
@@ -149,7 +149,7 @@ fn a_quota_alone_is_no_contention() {
     let throttled = || value("cpuwarden_container_throttled_seconds_total", ("origin", "own")).unwrap_or(0.0);
     let upper = || value("cpuwarden_container_contention_wait_seconds_total", ("bound", "upper"));
     eventually("a second look at the thread", || upper().is_some() && throttled() > 12.0);
-    // The machine may be busy besides; the thread's delay is mostly its quota's doing all the same.
+    // Even if the machine is busy, the thread's delay comes mostly from its quota.
     let (contention, denied) = (upper().unwrap(), throttled());
     assert!(contention < denied / 2.0, "{contention} s of contention beside {denied} s of throttling");
 }
@@ -162,7 +162,7 @@ fn a_storm_of_containers_leaves_nothing_behind() {
     let resources = |agent: &Agent| {
         let page = agent.after_ticks(2);
         let of = |prefix| page.with_prefix(prefix).filter(|sample| !sample.labels.is_empty()).count();
-        // What is being read is open for a moment: the lowest of several counts is what is kept.
+        // Files are open for a moment while they are read: the minimum of several counts are the ones kept open.
         let count = |_| {
             std::thread::sleep(Duration::from_millis(20));
             std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap().count()

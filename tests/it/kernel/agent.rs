@@ -1,4 +1,4 @@
-//! The agent on real cgroups: what it exposes is what the kernel says.
+//! The agent on real cgroups exposes the kernel's own values.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const ID: &str = "5a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d
 const OTHER_ID: &str = "6a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
 const THROTTLED_SECONDS: &str = "cpuwarden_container_throttled_seconds_total";
 
-/// A cgroup's counters in the agent's units, with v2's microseconds as nanoseconds.
+/// Throttled time of a cgroup in nanoseconds; v2 counts microseconds.
 fn throttled_ns(cgroup: &Cgroup) -> u64 {
     let stat = cgroup.cpu_stat();
     stat.get("throttled_time").copied().unwrap_or_else(|| stat["throttled_usec"] * 1000)
@@ -51,7 +51,7 @@ fn twenty_seconds_of_a_throttled_spinner_are_counted_exactly() {
     assert!(throttled > 100.0, "{throttled} of about 200 periods");
     let limit = running.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]);
     assert_eq!(limit, Some(0.2));
-    // Its own quota throttles it, and nobody else's.
+    // Only its own quota throttles it.
     assert_eq!(page.value(THROTTLED_SECONDS, &[("container", ID), ("origin", "ancestor")]).unwrap_or(0.0), 0.0);
 }
 
@@ -74,7 +74,7 @@ fn a_quota_of_the_pod_alone_shows_on_the_container_as_an_ancestors() {
     assert_eq!(page.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]), Some(0.2));
     let own = page.nanoseconds("cpuwarden_pod_throttled_seconds_total", &[("pod", UID)]);
     assert_eq!(own, Some(truth));
-    // Where the kernel tells what each cgroup was denied (6.6), an idle neighbour in the pod was denied nothing.
+    // Where the kernel reports throttling per cgroup (6.6), an idle neighbor in the pod was not throttled.
     let local = idle.dir("cpu").join("cpu.stat.local").exists();
     let denied = page.nanoseconds(THROTTLED_SECONDS, &[("container", OTHER_ID), ("origin", "ancestor")]);
     assert_eq!(denied, Some(if local { 0 } else { truth }));
@@ -83,11 +83,11 @@ fn a_quota_of_the_pod_alone_shows_on_the_container_as_an_ancestors() {
 #[test]
 fn a_quota_above_kubepods_shows_on_the_container_as_an_ancestors() {
     let tree = RealTree::new();
-    // Without a quota of its own: v1 takes no quota above a lower one below it.
+    // Without its own quota: v1 rejects a quota above a smaller one of a child.
     let container = tree.pod(Qos::Burstable, UID).child(ID);
     let agent = Agent::on(&tree, &[]);
     agent.after_ticks(1);
-    // After the agent has started: the change is seen at once.
+    // After the agent's start: the change is detected at once.
     tree.above().set_quota_usec(10_000, 50_000);
     let spinner = container.spawn(&Workload::Spin { threads: 1 });
     agent.after_ticks(4);
@@ -148,7 +148,7 @@ fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
     let container = pod.child(ID);
     container.set_quota_usec(20_000, 100_000);
     let spinner = container.spawn(&Workload::Spin { threads: 1 });
-    // It ends between two ticks: what is known of its end is not from a tick.
+    // It ends between two ticks, so its last values do not come from a tick.
     agent.after_ticks(2);
     std::thread::sleep(Duration::from_millis(500));
     drop(spinner);
@@ -190,7 +190,7 @@ fn a_limit_and_a_weight_show_in_the_tick_after_they_are_set() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);
     let agent = Agent::on(&tree, &[]);
-    // No longer young: what is not told is read in turn, one tick in sixty.
+    // No longer new: files without events are read in turn, one tick in sixty.
     agent.after_ticks(5);
     for step in 1..=4 {
         container.set_quota_usec(step * 10_000, 100_000);

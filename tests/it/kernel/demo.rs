@@ -1,4 +1,4 @@
-//! `cpuwarden demo` on this kernel: what its table says, and that nothing of it stays.
+//! `cpuwarden demo` on this kernel: its table, and its cleanup.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ fn the_table_tells_who_is_throttled_and_by_whose_quota() {
     );
     assert!(pod.throttled > 0, "{page}");
     let burst = &rows["shop/thumbnails burst"];
-    // It is idle most of the time: a large share of few periods.
+    // It is idle most of the time: a large share of a few periods is throttled.
     assert!(burst.peak > 0 && burst.throttled < burst.periods && burst.by == "own", "{page}");
     let idle = &rows["shop/mailer idle"];
     assert_eq!((idle.throttled, idle.peak, idle.by.as_str()), (0, 0, "-"), "{page}");
@@ -48,8 +48,8 @@ fn the_table_tells_who_is_throttled_and_by_whose_quota() {
 fn a_signal_takes_everything_away_and_what_was_enabled_is_disabled_again() {
     let _turn = turn();
     let handed_down = Path::new(MOUNTS).join("cgroup.subtree_control");
-    // v2: so that the demo has something to enable. The QEMU node allows it; a machine whose cgroups use it refuses, or
-    // gets it back below.
+    // On v2, disables cpuset so that the demo must enable it. Works in the QEMU node; a machine whose cgroups use the
+    // controller rejects it, or gets it back below.
     let had_cpuset = fs::read_to_string(&handed_down).is_ok_and(|text| text.contains("cpuset"));
     let _ = had_cpuset.then(|| fs::write(&handed_down, "-cpuset"));
     let before = fs::read_to_string(&handed_down).ok();
@@ -83,7 +83,7 @@ fn what_a_killed_demo_leaves_the_next_one_removes_and_its_workloads_end_with_it(
     assert_eq!(cgroups_of(pid), [] as [PathBuf; 0]);
 }
 
-/// A running demo; dropping it kills it.
+/// A running demo, killed on drop.
 struct Demo {
     child: Child,
     temporary: TempDir,
@@ -102,10 +102,10 @@ impl Demo {
         self.child.id()
     }
 
-    /// What it has written, when it has ended well.
+    /// Waits for a successful end and returns the output.
     fn end(mut self) -> String {
         let (mut stdout, mut stderr) = (String::new(), String::new());
-        // Of both little enough for a pipe's buffer.
+        // Both outputs fit into a pipe's buffer.
         self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
         self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
         let status = self.child.wait().unwrap();
@@ -123,19 +123,19 @@ impl Drop for Demo {
     }
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug)]
 struct Row {
     limit: String,
-    /// Per cent; 0 where there is no quota.
+    /// Percent; 0 without a quota.
     throttled: u32,
     peak: u32,
-    /// Throttled share of the active periods, per cent.
+    /// Throttled share of the active periods, percent.
     periods: u32,
     by: String,
 }
 
-/// By `namespace/pod container`.
+/// Rows by `namespace/pod container`.
 fn rows(page: &str) -> BTreeMap<String, Row> {
     let lines = page.lines().skip_while(|line| !line.starts_with("POD ")).skip(1).take_while(|line| !line.is_empty());
     lines
@@ -159,7 +159,7 @@ fn rows(page: &str) -> BTreeMap<String, Row> {
         .collect()
 }
 
-/// The top cgroups of the demo with this process id.
+/// The root cgroups of the demo with this process id.
 fn cgroups_of(pid: u32) -> Vec<PathBuf> {
     let name = format!("cpuwarden-demo-{pid}");
     let mounts = fs::read_dir(MOUNTS).unwrap().map(|entry| entry.unwrap().path());
@@ -171,7 +171,7 @@ fn cgroups_of(pid: u32) -> Vec<PathBuf> {
 fn processes_of(pid: u32) -> Vec<String> {
     let mut found: Vec<String> = cgroups_of(pid).iter().flat_map(|top| processes_below(top)).collect();
     found.sort();
-    // On v1 each is in several hierarchies.
+    // On v1 each process is in several hierarchies.
     found.dedup();
     found
 }

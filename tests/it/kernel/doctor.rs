@@ -22,7 +22,7 @@ fn the_doctor_sees_containers_their_processes_and_what_the_kernel_has() {
     for check in ["kernel", "cgroups", "reading", "processes", "waits", "descriptors", "inotify"] {
         assert_eq!(level(check).as_deref(), Some("good"), "{check}: {report:#}");
     }
-    // Their controllers are here, so there is nothing to say of them.
+    // Their controllers are available, so there is no finding about them.
     assert_eq!((level("cpuset"), level("memory")), (None, None), "{report:#}");
     assert!(report["findings"][1]["found"].as_str().unwrap().contains("driver cgroupfs"), "{report:#}");
     assert_ne!(output.status.code(), Some(2), "{report:#}");

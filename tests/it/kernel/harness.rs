@@ -1,4 +1,4 @@
-//! That the harness itself cleans up behind itself, whatever happens.
+//! Cleanup of the test harness itself, in all cases.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,18 +41,18 @@ fn a_workload_that_ends_early_fails_its_test() {
     let spinner = tree.pod(Qos::Burstable, "1").child("c").spawn(&Workload::Spin { threads: 1 });
     let pid = Pid::from_raw(spinner.pid().cast_signed()).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
-    // Until all of its threads have ended.
+    // Waits until all of its threads have ended.
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| drop(spinner))).unwrap_err();
     let message = panic.downcast_ref::<String>().unwrap();
     assert!(message.contains("ended before its test did"), "{message}");
 }
 
-/// After a minute libtest prints that the test of a workload takes long.
+/// A workload may print more after its ready line: after a minute, libtest prints that its test takes long.
 #[test]
 fn a_workload_goes_on_when_it_prints_more_than_its_ready_line() {
     let mut command = Command::new("sh");
-    // More than a pipe holds, by the shell itself.
+    // More output than a pipe holds, written by the shell itself.
     command.args(["-c", "echo ready; sleep 0.2; i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done; exec cat"]);
     let (running, printed) = Running::start(command, |line| line == "ready");
     assert_eq!(printed, "ready\n");
@@ -62,7 +62,7 @@ fn a_workload_goes_on_when_it_prints_more_than_its_ready_line() {
     assert!(is_cat(), "the program ended when it printed");
 }
 
-/// The process is gone, or a zombie.
+/// Whether the process is gone or a zombie.
 fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")

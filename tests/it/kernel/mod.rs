@@ -1,4 +1,4 @@
-//! Tests on real cgroups of the kernel that runs: as root, on v1 or v2.
+//! Tests on real cgroups of the running kernel: as root, on v1 or v2.
 
 mod accounting;
 mod advice;

@@ -1,4 +1,4 @@
-//! The names of containers that start while the agent runs.
+//! Names of containers that start while the agent runs.
 
 use std::time::{Duration, Instant};
 
@@ -22,20 +22,21 @@ fn so_is_one_that_the_kubelet_listed_before_its_cgroup_came() {
     is_shown_before_the_next_tick(Listed::Early, Duration::ZERO);
 }
 
-/// When the kubelet lists the container.
+/// Time at which the kubelet lists the container.
 #[derive(Clone, Copy, PartialEq)]
 enum Listed {
     Early,
     Late,
 }
 
-/// A container whose cgroup comes with a pause between hierarchies.
+/// Whether a container appears by name before the next tick, if its cgroups are created with a pause between
+/// hierarchies.
 fn is_shown_before_the_next_tick(listed: Listed, pause: Duration) {
     let tree = RealTree::new();
     let pods = [running_pod(UID, "shop", "late", ID)];
     let kubelet = Kubelet::start(pod_list(if listed == Listed::Early { &pods } else { &[] }));
     let mut flags = kubelet.flags();
-    // No second tick within what `eventually` waits.
+    // No second tick within the timeout of `eventually`.
     flags.extend(["--sample-interval=60s".to_owned(), format!("--kubepods={}", tree.kubepods().path().display())]);
     let agent = Agent::start(&flags);
     eventually("readiness", || agent.get("/readyz").0 == 200);
@@ -49,10 +50,10 @@ fn is_shown_before_the_next_tick(listed: Listed, pause: Duration) {
     assert_eq!(agent.metrics().ticks(), 1);
 }
 
-/// The next container of the same pod.
+/// Id of the next container of the same pod.
 const RESTARTED: &str = "5c1e2aa0f3b94d0c8a7e6d5b4c3f2a1908172635445362718090a1b2c3d4e5f6";
 
-/// How late the list names the next container: the API server does not answer for a while.
+/// Delay until the list contains the next container: the API server does not answer for a while.
 const LATE: Duration = Duration::from_secs(9);
 
 #[test]

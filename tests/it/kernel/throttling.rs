@@ -1,4 +1,4 @@
-//! What CFS bandwidth control does on this kernel: the ground that the agent's own tests stand on.
+//! CFS bandwidth control of this kernel, on which the agent's own tests rely.
 
 use std::time::{Duration, Instant};
 

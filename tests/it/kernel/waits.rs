@@ -1,4 +1,4 @@
-//! Who makes whom wait, on the page of the real binary.
+//! Waits between pods on the page of the real binary.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name_and_a_quota_is_none() {
     for cgroup in [&victim, &rival] {
         cgroup.write("cpuset", "cpuset.cpus", "0");
     }
-    // The budget is no matter of this test: in an emulated machine a switch costs a hundred times as much.
+    // The budget is not tested here: in an emulated machine a switch costs a hundred times as much.
     let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
     agent.after_ticks(1);
     let spinners = [&victim, &rival].map(|cgroup| cgroup.spawn(&Workload::Spin { threads: 1 }));
@@ -45,7 +45,7 @@ fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name_and_a_quota_is_none() {
     assert_histogram(&page, neighbor);
     assert!(page.value("cpuwarden_bpf_run_seconds_total", &[]) > Some(0.0));
 
-    // The same container, alone, at its quota.
+    // The same container alone, at its quota.
     victim.set_quota_usec(20_000, 100_000);
     let spinner = victim.spawn(&Workload::Spin { threads: 1 });
     eventually("two seconds of throttling", || waited(&agent.metrics(), "throttled") > 2.0);
@@ -57,7 +57,7 @@ fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name_and_a_quota_is_none() {
     assert!(stalls >= 20.0, "{stalls} stalls");
 }
 
-/// One container in the pod, one pod beside it; what came before the pair was worth a series is in `other`.
+/// The pod has one container and one neighbor. Waits from before the pair got a series are in `other`.
 #[track_caller]
 fn assert_pair(page: &Exposition, neighbor: f64) {
     let by_rival = page.value(INTERFERENCE_SECONDS, &[("pod", UID), ("aggressor_pod", RIVAL_UID)]).unwrap();

@@ -1,4 +1,4 @@
-//! The real binary as a process of its own, on a free port.
+//! The real binary as a separate process, on a free port.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::exposition::Exposition;
 
-/// A running `cpuwarden run`; dropping it kills it.
+/// A running `cpuwarden run`, killed on drop.
 pub(crate) struct Agent {
     pub(super) child: Child,
     address: SocketAddr,
@@ -18,12 +18,12 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts the agent and returns once it listens.
+    /// Starts the agent and returns as soon as it listens.
     pub(crate) fn start(args: &[impl AsRef<OsStr>]) -> Self {
         Self::start_at("127.0.0.1:0".parse().unwrap(), args)
     }
 
-    /// As [`start`](Self::start), at an address that is known before.
+    /// As [`start`](Self::start), at an address known in advance.
     pub(crate) fn start_at(address: SocketAddr, args: &[impl AsRef<OsStr>]) -> Self {
         let mut command = Command::new(super::binary());
         command.args(["run", "--log-format=json", "--listen", &address.to_string()]).args(args);
@@ -44,7 +44,7 @@ impl Agent {
         Self { child, address, log }
     }
 
-    /// Where it listens.
+    /// Address on which the agent listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -54,14 +54,14 @@ impl Agent {
         super::http::get(self.address, path).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
-    /// What `/metrics` says now.
+    /// The current page of `/metrics`.
     pub(crate) fn metrics(&self) -> Exposition {
         let (status, body) = self.get("/metrics");
         assert_eq!(status, 200, "{body}\n{}", self.log());
         Exposition::parse(body)
     }
 
-    /// Everything it has logged.
+    /// The agent's whole log.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }

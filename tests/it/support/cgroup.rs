@@ -1,4 +1,4 @@
-//! One cgroup of the running kernel, on v1 or v2 alike.
+//! One cgroup of the running kernel, on either v1 or v2.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// How this machine mounts its cgroups.
+/// The cgroup mounts of this machine.
 pub(super) struct Layout {
     pub(super) is_v2: bool,
     mount: PathBuf,
@@ -23,20 +23,20 @@ pub(super) static LAYOUT: LazyLock<Layout> = LazyLock::new(|| {
     layout
 });
 
-/// What a container's cgroup needs. On v2 cpuacct is always on.
+/// Controllers of a container's cgroup. On v2 cpuacct is always on.
 pub(super) const CONTROLLERS: [&str; 4] = ["cpu", "cpuacct", "cpuset", "memory"];
 
 impl Layout {
-    /// The controller's root directory.
+    /// Root directory of the controller.
     fn root(&self, controller: &str) -> PathBuf {
         if self.is_v2 { self.mount.clone() } else { self.mount.join(controller) }
     }
 }
 
-/// A cgroup in every hierarchy that matters.
+/// A cgroup in every relevant hierarchy.
 #[derive(Clone)]
 pub(crate) struct Cgroup {
-    /// Below the root of each hierarchy.
+    /// Path relative to the root of each hierarchy.
     path: PathBuf,
 }
 
@@ -61,39 +61,39 @@ impl Cgroup {
         cgroup
     }
 
-    /// Creates a cgroup in this one.
+    /// Creates a child cgroup.
     pub(crate) fn child(&self, name: &str) -> Self {
         Self::create(self.path.join(name))
     }
 
-    /// Creates a cgroup in this one, as a slow runtime does: in one hierarchy after the other.
+    /// Creates a child cgroup like a slow runtime: in one hierarchy after the other.
     pub(crate) fn slow_child(&self, name: &str, pause: Duration) -> Self {
         Self::create_with_pauses(self.path.join(name), pause)
     }
 
-    /// A cgroup in this one that is there already.
+    /// An existing child cgroup.
     pub(crate) fn existing_child(&self, name: &str) -> Self {
         Self { path: self.path.join(name) }
     }
 
-    /// Removes it from every hierarchy; it must be empty.
+    /// Removes the cgroup from every hierarchy; it must be empty.
     pub(crate) fn remove(&self) {
         for directory in self.dirs() {
             fs::remove_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
         }
     }
 
-    /// Path below the root of its hierarchies.
+    /// Path relative to the root of its hierarchies.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its directory in the controller's hierarchy.
+    /// Directory in the controller's hierarchy.
     pub(crate) fn dir(&self, controller: &str) -> PathBuf {
         LAYOUT.root(controller).join(&self.path)
     }
 
-    /// Its directories, one a hierarchy.
+    /// Directories, one per hierarchy.
     pub(super) fn dirs(&self) -> Vec<PathBuf> {
         let mut dirs: Vec<_> = CONTROLLERS.iter().map(|controller| self.dir(controller)).collect();
         dirs.dedup();
@@ -115,25 +115,25 @@ impl Cgroup {
         self.write("memory", file, &bytes.to_string());
     }
 
-    /// Sets `cpu.weight`, or `cpu.shares` on v1, and gives what that is as a weight.
+    /// Sets `cpu.weight`, or `cpu.shares` on v1, and returns the resulting weight.
     pub(crate) fn set_weight(&self, number: u64) -> u64 {
         let file = if LAYOUT.is_v2 { "cpu.weight" } else { "cpu.shares" };
         self.write("cpu", file, &number.to_string());
         if LAYOUT.is_v2 { number } else { kernel_text::WeightRule::default().weight(number) }
     }
 
-    /// The most that `cpu.weight` and `cpu.shares` take.
+    /// Sets the maximum of `cpu.weight` or `cpu.shares`.
     pub(super) fn set_highest_weight(&self) {
         let (file, weight) = if LAYOUT.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
         self.write("cpu", file, weight);
     }
 
-    /// The keys of its `cpu.stat`.
+    /// Content of `cpu.stat` by key.
     pub(crate) fn cpu_stat(&self) -> BTreeMap<String, u64> {
         keys(&self.read("cpu", "cpu.stat"))
     }
 
-    /// The keys of its `cpu.stat.local`; `None` before Linux 6.6.
+    /// Content of `cpu.stat.local` by key; `None` before Linux 6.6.
     pub(crate) fn cpu_stat_local(&self) -> Option<BTreeMap<String, u64>> {
         fs::read_to_string(self.dir("cpu").join("cpu.stat.local")).ok().map(|text| keys(&text))
     }
@@ -172,7 +172,7 @@ impl Cgroup {
         }
     }
 
-    /// A v1 cpuset starts empty and takes no task until it has CPUs and memory nodes.
+    /// Copies the parent's cpuset. A v1 cpuset starts empty and accepts no task without CPUs and memory nodes.
     fn inherit_cpuset(&self) {
         let directory = self.dir("cpuset");
         for file in ["cpuset.cpus", "cpuset.mems"] {

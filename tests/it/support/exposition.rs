@@ -1,4 +1,4 @@
-//! The Prometheus text format, as much as tests ask of it.
+//! The part of the Prometheus text format that the tests need.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -19,19 +19,19 @@ pub(crate) struct Sample {
 }
 
 impl Exposition {
-    /// Parses a page; panics at a line that is none.
+    /// Parses a page; panics at an invalid line.
     pub(crate) fn parse(text: String) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
         let samples = lines.map(|line| Sample::parse(line).unwrap_or_else(|| panic!("no sample: {line}"))).collect();
         Self { text, samples }
     }
 
-    /// Samples whose names begin so.
+    /// Samples whose names start with this prefix.
     pub(crate) fn with_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |sample| sample.name.starts_with(prefix))
     }
 
-    /// Panics with what promtool says against the page.
+    /// Checks the page with promtool; panics with its complaints.
     pub(crate) fn assert_promtool_agrees(&self) {
         let mut promtool = Command::new("promtool");
         promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -54,13 +54,13 @@ impl Sample {
         Some(Self { name: name.to_owned(), labels, value })
     }
 
-    /// The label's value; empty where there is none, as in Prometheus.
+    /// Value of the label; empty if missing, as in Prometheus.
     pub(crate) fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
 }
 
-/// `a="x",b="y"`.
+/// Parses `a="x",b="y"`.
 fn labels(mut text: &str) -> Option<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     while !text.is_empty() {
@@ -72,7 +72,7 @@ fn labels(mut text: &str) -> Option<BTreeMap<String, String>> {
     Some(all)
 }
 
-/// The value up to the closing quote, and what follows it.
+/// The value up to the closing quote, and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

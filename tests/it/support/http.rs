@@ -1,4 +1,4 @@
-//! A GET, as much HTTP as tests need.
+//! HTTP GET, reduced to the needs of the tests.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 /// Status and body of a GET.
 pub(crate) fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
-    // 1.0: the answer is neither chunked nor kept alive.
+    // HTTP/1.0, so that the response is neither chunked nor kept alive.
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -14,7 +14,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, Stri
     Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
 }
 
-/// A port of the loopback address that nobody listens on.
+/// An unused port of the loopback address.
 pub(crate) fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -5,7 +5,7 @@ use kubelet_stub::{KubeletStub, StubConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A running stub, on a runtime of its own.
+/// A running stub on its own runtime.
 pub(crate) struct Kubelet {
     stub: KubeletStub,
     _runtime: tokio::runtime::Runtime,
@@ -13,7 +13,7 @@ pub(crate) struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts it with a `PodList` as its answer.
+    /// Starts the stub with this `PodList` as its response.
     pub(crate) fn start(pods: impl Into<Bytes>) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let directory = TempDir::new().unwrap();
@@ -27,7 +27,7 @@ impl Kubelet {
         Self { stub, _runtime: runtime, _directory: directory }
     }
 
-    /// The agent's flags that make it ask here.
+    /// Flags that make the agent use this endpoint.
     pub(crate) fn flags(&self) -> Vec<String> {
         vec![
             "--pod-source=kubelet".to_owned(),
@@ -38,7 +38,7 @@ impl Kubelet {
         ]
     }
 
-    /// Lists these pods from now on.
+    /// Replaces the listed pods.
     pub(crate) fn list(&self, pods: &[Value]) {
         self.stub.set_pods(pod_list(pods));
     }

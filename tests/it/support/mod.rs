@@ -1,4 +1,4 @@
-//! Real cgroups and real load for tests, which leave nothing behind.
+//! Real cgroups and real load for tests, removed afterwards.
 
 mod agent;
 mod cgroup;
@@ -20,22 +20,22 @@ pub(crate) use kubelet::{Kubelet, pod_list, running_pod};
 pub(crate) use tree::{Qos, RealTree};
 pub(crate) use workload::{BURST_EVERY, READY, Running, Workload};
 
-/// Names the agent's binary where it is not where cargo put it: in the QEMU node.
+/// Variable with the path of the agent's binary, if cargo did not build it there: in the QEMU node.
 pub(crate) const BINARY_VARIABLE: &str = "CPUWARDEN_BIN";
 
-/// The agent's binary.
+/// Path of the agent's binary.
 pub(crate) fn binary() -> PathBuf {
     std::env::var_os(BINARY_VARIABLE).map_or_else(|| env!("CARGO_BIN_EXE_cpuwarden").into(), PathBuf::from)
 }
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Waits for one's turn on the CPUs: what loads them or measures on them runs alone. A failed test frees the turn.
+/// Waits for exclusive use of the CPUs: tests that load them or measure on them run alone. A failed test releases it.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until the condition holds; panics, naming it, when that takes beyond any reason.
+/// Waits until the condition holds; panics with its name after a minute.
 pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {

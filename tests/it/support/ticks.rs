@@ -1,4 +1,4 @@
-//! The agent on real cgroups, watched tick by tick.
+//! The agent on real cgroups, observed tick by tick.
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -7,33 +7,33 @@ use super::exposition::{Exposition, Sample};
 use super::{Agent, RealTree, eventually};
 
 impl Agent {
-    /// Starts it on a tree of real cgroups, without names.
+    /// Starts the agent on a tree of real cgroups, without names.
     pub(crate) fn on(tree: &RealTree, more: &[&str]) -> Self {
         let kubepods = tree.kubepods().path().to_str().unwrap();
-        // On an emulated CPU everything is dear: no interval is to be lengthened for that.
+        // On an emulated CPU everything is expensive, which must not lengthen an interval.
         let mut args = vec!["--kubepods", kubepods, "--pod-source=none", "--cpu-budget=1000"];
         args.extend(more);
-        // Nor is a program of 3,000 instructions to be verified for a test that has no use for it.
+        // Most tests do not use the trace, and verifying its program of 3,000 instructions takes time.
         if !more.iter().any(|arg| arg.starts_with("--sched-trace")) {
             args.push("--sched-trace=off");
         }
         Self::start(&args)
     }
 
-    /// What it exposed after so many further whole ticks.
+    /// The page after this number of further complete ticks.
     pub(crate) fn after_ticks(&self, ticks: u64) -> Exposition {
-        // A tick is counted after it was published; one more, for the tick that was under way.
+        // A tick is counted after it was published; one more, for the tick in progress.
         let wanted = self.metrics().ticks() + ticks + 1;
         eventually("ticks of the agent", || self.metrics().ticks() >= wanted);
         self.metrics()
     }
 
-    /// Its process id.
+    /// Process id of the agent.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a signal and gives how it ended and after what time.
+    /// Sends a signal; returns the exit status and the time until the exit.
     pub(crate) fn signal(mut self, signal: rustix::process::Signal) -> (ExitStatus, Duration) {
         let began = Instant::now();
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
@@ -43,12 +43,12 @@ impl Agent {
 }
 
 impl Exposition {
-    /// Ticks that the agent has finished.
+    /// Number of completed ticks.
     pub(crate) fn ticks(&self) -> u64 {
         self.value("cpuwarden_sample_duration_seconds_count", &[]).unwrap_or(0.0) as u64
     }
 
-    /// Every sample that carries these labels.
+    /// All samples with these labels.
     pub(crate) fn with(&self, labels: &[(&str, &str)]) -> Vec<&Sample> {
         let has = |sample: &&Sample| labels.iter().all(|(name, value)| sample.label(name) == *value);
         self.samples.iter().filter(has).collect()
@@ -62,7 +62,7 @@ impl Exposition {
         found.first().copied()
     }
 
-    /// A value in seconds as nanoseconds: counters are exposed to the nanosecond.
+    /// A value in seconds as nanoseconds: counters are exposed with nanosecond precision.
     pub(crate) fn nanoseconds(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
         self.value(name, labels).map(|seconds| (seconds * 1e9).round() as u64)
     }

@@ -1,4 +1,4 @@
-//! A kubepods-shaped tree of real cgroups that takes itself away.
+//! A kubepods-shaped tree of real cgroups, removed on drop.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::cgroup::{Cgroup, LAYOUT};
 use super::turn;
 
-/// Kubernetes QoS class, as the kubelet's directories show it.
+/// Kubernetes QoS class, as in the kubelet's directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Qos {
     Guaranteed,
@@ -17,9 +17,9 @@ pub(crate) enum Qos {
     BestEffort,
 }
 
-/// `<own name>/kubepods` with the QoS levels, as the kubelet makes them with the cgroupfs driver.
+/// `<own name>/kubepods` with the QoS levels, as the kubelet creates them with the cgroupfs driver.
 ///
-/// It is removed with all processes in it when dropped, also by a panic. While it lives, no other test has the CPUs.
+/// Removed on drop with all processes in it, also during a panic. While it exists, no other test uses the CPUs.
 pub(crate) struct RealTree {
     root: Cgroup,
     kubepods: Cgroup,
@@ -32,9 +32,9 @@ impl RealTree {
         let turn = turn();
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let root = Cgroup::create(format!("cpuwarden-it-{}-{number}", std::process::id()).into());
-        // From here on, a panic removes what there is.
+        // From here on, a panic removes what was created.
         let mut tree = Self { kubepods: root.clone(), root, _turn: turn };
-        // What else runs on this machine must not decide who is throttled here.
+        // Other load on this machine must not influence throttling here.
         tree.root.set_highest_weight();
         tree.kubepods = tree.root.child("kubepods");
         for level in ["burstable", "besteffort"] {
@@ -43,12 +43,12 @@ impl RealTree {
         tree
     }
 
-    /// The cgroup above the kubelet's top cgroup, as the node's own is in kind.
+    /// The cgroup above kubepods, which stands for the node's root cgroup.
     pub(crate) fn above(&self) -> &Cgroup {
         &self.root
     }
 
-    /// The kubelet's top cgroup.
+    /// The kubepods root.
     pub(crate) fn kubepods(&self) -> &Cgroup {
         &self.kubepods
     }
@@ -68,14 +68,14 @@ impl Drop for RealTree {
     fn drop(&mut self) {
         for directory in self.root.dirs() {
             if let Err(left) = remove(&directory) {
-                // Not a panic: this may run in one.
+                // Must not panic, since this may run during a panic.
                 eprintln!("{} is left behind: {left}", directory.display());
             }
         }
     }
 }
 
-/// Kills what is in a cgroup and below, and removes it.
+/// Kills all processes in a cgroup and below, and removes it.
 fn remove(directory: &Path) -> std::io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

@@ -9,29 +9,30 @@ use std::time::{Duration, Instant};
 use super::cgroup::Cgroup;
 
 const VARIABLE: &str = "CPUWARDEN_IT_WORKLOAD";
-/// What a program says once it is at work.
+/// Line that a program prints when it is working.
 pub(crate) const READY: &str = "workload is running";
 
-/// About a second, but no multiple of the CFS period: the kernel keeps its periods on one grid while a cgroup idles, so
-/// bursts in step with it all meet the refill at the same point, which in one run of ten lies so that none is throttled.
+/// About a second, but not a multiple of the CFS period. The kernel keeps the grid of its periods while a cgroup is
+/// idle. So bursts in step with it would all meet the refill at the same point, and in one of ten runs none would be
+/// throttled.
 pub(crate) const BURST_EVERY: Duration = Duration::from_millis(1030);
 
-/// What a workload's threads do, until they are stopped.
+/// Work of a workload's threads until they are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// As many threads run without a pause.
+    /// This number of threads runs without a pause.
     Spin { threads: u32 },
-    /// As many threads run for so much CPU time each at the start of each interval.
+    /// This number of threads runs for the given CPU time each, at the start of each interval.
     Burst { threads: u32, cpu: Duration, every: Duration },
 }
 
-/// A process in a cgroup; dropping it ends it. It must run until then: one that ended early fails its test.
+/// A process in a cgroup, killed on drop. It must run until then: an early exit fails its test.
 pub(crate) struct Running {
     child: Child,
 }
 
 impl Cgroup {
-    /// Starts a workload in this cgroup and returns once it runs.
+    /// Starts a workload in this cgroup and returns as soon as it runs.
     pub(crate) fn spawn(&self, workload: &Workload) -> Running {
         let mut command = self.command(std::env::current_exe().unwrap());
         command.args(["support::workload::workload_process", "--exact", "--ignored", "--nocapture"]);
@@ -39,7 +40,8 @@ impl Cgroup {
         Running::start(command, |line| line == READY).0
     }
 
-    /// A program in this cgroup. A shell moves itself before it becomes it: no CPU time of it is spent elsewhere.
+    /// A program in this cgroup. A shell enters the cgroup and then executes the program, which so uses no CPU time
+    /// elsewhere.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
         let mut command = Command::new("sh");
@@ -50,8 +52,8 @@ impl Cgroup {
 }
 
 impl Running {
-    /// Starts the command, which must end when its standard input does, and returns what it printed up to and including
-    /// the line that says that it runs.
+    /// Starts the command and returns its output up to the line that reports that it runs. The command must exit at the
+    /// end of its standard input.
     pub(crate) fn start(mut command: Command, is_ready: impl Fn(&str) -> bool) -> (Self, String) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -65,7 +67,7 @@ impl Running {
                 break;
             }
         }
-        // A program that prints into a closed pipe ends: libtest prints that a workload's test takes over a minute.
+        // A program that prints into a closed pipe dies, and libtest prints that a workload's test takes over a minute.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         (running, printed)
     }
@@ -126,13 +128,13 @@ fn workload_process() {
         }
     }
     println!("\n{READY}");
-    // Ends when the test that started it does, however that comes about.
+    // Ends with the test that started it, however that ends.
     let _ = std::io::stdin().read(&mut [0]);
     std::process::exit(0);
 }
 
-/// Spins on the `at`-th of the CPUs that this process may use, round and round: where the balancer would put it on a
-/// busy machine is no part of a test.
+/// Spins on the CPU with index `at` (modulo their number) of those this process may use, so that the load balancer of a
+/// busy machine has no influence.
 fn spin(at: u32) {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();

@@ -29,45 +29,45 @@ struct State {
 }
 
 impl PodResourcesStub {
-    /// Serves at `path`. To be called inside a tokio runtime.
+    /// Serves at `path`. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// When the socket cannot be made.
+    /// If the socket cannot be created.
     pub fn start(path: &Path) -> std::io::Result<Self> {
         let state = Arc::<Mutex<State>>::default();
         let socket = Socket::serve(path, server(&state))?;
         Ok(Self { state, socket })
     }
 
-    /// Replaces the answers.
+    /// Replaces the responses.
     pub fn set(&self, allocatable: &[i64], pods: Vec<PodResources>) {
         let mut state = lock(&self.state);
         state.allocatable = allocatable.to_vec();
         state.pods = pods;
     }
 
-    /// Makes every following call fail; `None` heals.
+    /// Makes all further calls fail with this code; `None` ends the fault.
     pub fn set_failure(&self, failure: Option<Code>) {
         lock(&self.state).failure = failure;
     }
 
-    /// Makes every following call hang, or no longer.
+    /// Makes all further calls hang, or ends the fault.
     pub fn set_hangs(&self, hangs: bool) {
         lock(&self.state).hangs = hangs;
     }
 
-    /// Ends the server and removes its socket.
+    /// Stops the server and removes its socket.
     ///
     /// # Errors
-    /// When the file is not there any more.
+    /// If the file no longer exists.
     pub async fn stop(&self) -> std::io::Result<()> {
         self.socket.close().await
     }
 
-    /// Serves again, in a new socket file, as after a kubelet's restart.
+    /// Serves again in a new socket file, as after a kubelet's restart.
     ///
     /// # Errors
-    /// When the socket cannot be made.
+    /// If the socket cannot be created.
     pub fn start_again(&self) -> std::io::Result<()> {
         self.socket.open(server(&self.state))
     }
@@ -114,7 +114,7 @@ impl PodResourcesLister for Lister {
         Ok(Response::new(AllocatableResourcesResponse { cpu_ids, ..AllocatableResourcesResponse::default() }))
     }
 
-    /// As a kubelet without the gate answers.
+    /// Answers like a kubelet without the feature gate.
     async fn get(&self, _: Request<GetPodResourcesRequest>) -> Result<Response<GetPodResourcesResponse>, Status> {
         Err(Status::unknown("PodResources API Get method disabled"))
     }

@@ -28,23 +28,23 @@ pub struct PodsApiStub {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Marshalled pods by UID.
+    /// Marshaled pods by UID.
     pods: BTreeMap<String, Bytes>,
     watchers: Vec<mpsc::UnboundedSender<Event>>,
     watches_begun: usize,
     failure: Option<Code>,
-    /// Stop after the first pod of the initial list.
+    /// Whether watches stop after the first pod of the initial list.
     stuck: bool,
 }
 
 impl PodsApiStub {
-    /// Serves these marshalled pods at `path`. To be called inside a tokio runtime.
+    /// Serves these marshaled pods at `path`. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// When the socket cannot be made.
+    /// If the socket cannot be created.
     ///
     /// # Panics
-    /// When a pod is no `v1.Pod`.
+    /// If a pod is not a `v1.Pod`.
     pub fn start(path: &Path, pods: impl IntoIterator<Item = Bytes>) -> std::io::Result<Self> {
         let state = State { pods: pods.into_iter().map(|pod| (uid(&pod), pod)).collect(), ..State::default() };
         let state = Arc::new(Mutex::new(state));
@@ -52,7 +52,7 @@ impl PodsApiStub {
         Ok(Self { state, socket })
     }
 
-    /// Adds or replaces a pod and tells the watchers.
+    /// Adds or replaces a pod and notifies the watchers.
     pub fn apply(&self, pod: &Pod) {
         let bytes = Bytes::from(pod.encode_to_vec());
         let mut state = lock(&self.state);
@@ -60,7 +60,7 @@ impl PodsApiStub {
         state.tell(if known { EventType::Modified } else { EventType::Added }, &bytes);
     }
 
-    /// Removes a pod and tells the watchers: with name, namespace and UID only, as the kubelet does.
+    /// Removes a pod and notifies the watchers with only its name, namespace and UID, as the kubelet does.
     pub fn delete(&self, uid: &str) {
         let mut state = lock(&self.state);
         let Some(bytes) = state.pods.remove(uid) else { return };
@@ -69,47 +69,47 @@ impl PodsApiStub {
         state.tell(EventType::Deleted, &pod.encode_to_vec().into());
     }
 
-    /// Sends bytes that are no pod.
+    /// Sends bytes that are not a pod.
     pub fn send_garbage(&self) {
         lock(&self.state).tell(EventType::Modified, &Bytes::from_static(b"\xff\xff\xff"));
     }
 
-    /// Ends all watches, as the kubelet does to clients that fall behind.
+    /// Ends all watches, as the kubelet does for clients that fall behind.
     pub fn end_watches(&self) {
         for watcher in lock(&self.state).watchers.drain(..) {
-            // A watcher that has gone already needs no word of farewell.
+            // Fails if the watcher is already gone.
             let _ = watcher.send(Err(Status::resource_exhausted("watch client channel closed")));
         }
     }
 
-    /// Refuses every following watch; `None` heals.
+    /// Makes all further watches fail with this code; `None` ends the fault.
     pub fn set_failure(&self, failure: Option<Code>) {
         lock(&self.state).failure = failure;
     }
 
-    /// Makes following watches stop after the first pod of the initial list, or no longer.
+    /// Makes further watches stop after the first pod of the initial list, or ends the fault.
     pub fn set_stuck(&self, stuck: bool) {
         lock(&self.state).stuck = stuck;
     }
 
-    /// Watches that were begun so far.
+    /// Number of watches started so far.
     pub fn watches_begun(&self) -> usize {
         lock(&self.state).watches_begun
     }
 
-    /// Ends the server and removes its socket.
+    /// Stops the server and removes its socket.
     ///
     /// # Errors
-    /// When the file is not there any more.
+    /// If the file no longer exists.
     pub async fn stop(&self) -> std::io::Result<()> {
         lock(&self.state).watchers.clear();
         self.socket.close().await
     }
 
-    /// Serves again, in a new socket file.
+    /// Serves again in a new socket file.
     ///
     /// # Errors
-    /// When the socket cannot be made.
+    /// If the socket cannot be created.
     pub fn start_again(&self) -> std::io::Result<()> {
         self.socket.open(PodsServer::new(Service(Arc::clone(&self.state))))
     }

@@ -1,4 +1,4 @@
-//! A gRPC service on a Unix socket that can go away and come back as another file.
+//! A gRPC service on a Unix socket that can be closed and reopened as a new file.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 
-/// A served socket; ends when this is dropped.
+/// A served socket, closed on drop.
 #[derive(Debug)]
 pub(super) struct Socket {
     path: PathBuf,
@@ -33,7 +33,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Serves again, at the same path and in a new file.
+    /// Serves again at the same path, in a new file.
     pub(super) fn open<S>(&self, service: S) -> std::io::Result<()>
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
@@ -46,7 +46,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Ends the server with all its connections and removes the file.
+    /// Stops the server with all its connections and removes the file.
     pub(super) async fn close(&self) -> std::io::Result<()> {
         let task = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
@@ -70,6 +70,6 @@ async fn accept(router: Router, listener: UnixListener) {
         let connection = listener.accept().await.map(|(stream, _)| stream);
         Some((connection, listener))
     });
-    // It ends by being aborted.
+    // Ends only when the task is aborted.
     let _ = router.serve_with_incoming(connections).await;
 }

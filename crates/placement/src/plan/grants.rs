@@ -1,4 +1,4 @@
-//! Who gets CPUs of its own: those that have them keep them, the oldest first; then the others in order of arrival.
+//! Grants of exclusive CPUs: running exclusive pods keep theirs, oldest first; then the others in order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::take::{Hold, Request, TakeError, Taken, fits, take};
 
 use super::{Class, Current, Node};
 
-/// One pod's own CPUs.
+/// Exclusive CPUs of one pod.
 pub(super) struct Grant {
     namespace: String,
     pub(super) class: Class,
@@ -19,15 +19,15 @@ pub(super) struct Grant {
     pub(super) spec: ResourceSpec,
 }
 
-/// The grants of one plan as they are made.
+/// Grants of one plan while it is computed.
 pub(super) struct Grants<'a> {
     node: Node<'a>,
-    /// Online, allowed, not reserved and not the kubelet's.
+    /// CPUs that are online and allowed, not reserved and not the kubelet's.
     usable: &'a CpuSet,
     pub(super) granted: BTreeMap<Uid, Grant>,
     pub(super) refusals: BTreeMap<Uid, Reason>,
     pub(super) demoted: BTreeSet<Uid>,
-    /// CPU requests of the pods that share, millicores; of claimants too once they are rejected.
+    /// CPU requests of the pods in the share pool, including rejected claimants, millicores.
     requested_millis: u64,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Grants<'a> {
         self.refusals.extend(claims.iter().map(|(pod, _)| (pod.uid.clone(), reason)));
     }
 
-    /// Grants what can be granted. `claims` are sorted, the oldest first.
+    /// Grants as many claims as possible. `claims` are sorted, oldest first.
     pub(super) fn settle(&mut self, claims: &Claims<'_>, current: &Current) {
         let kept = self.keep(claims, current);
         self.keep_limits(claims);
@@ -54,7 +54,7 @@ impl<'a> Grants<'a> {
             if is_decided || current.withheld.contains(&pod.uid) {
                 continue;
             }
-            // What gave way to the floor or to a resize may find its place again after all.
+            // CPUs that were given up for the floor or a resize may be free again after all.
             let again = kept.get(&pod.uid).filter(|kept| kept.len() == claim.cpus && kept.is_disjoint(&taken.cpus()));
             let cpus = match again {
                 Some(kept) => self.within_limits(pod, kept.clone()),
@@ -70,13 +70,13 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// It shares, and the share pool must hold its request too.
+    /// Records the rejection. The pod runs in the share pool, which must also cover its request.
     fn reject(&mut self, pod: &Pod, claim: &Claim, reason: Reason) {
         self.requested_millis = self.requested_millis.saturating_add(pod.request_millis.unwrap_or(0));
         self.record(pod, claim, Err(reason));
     }
 
-    /// Running exclusive pods keep what is left of their CPUs; where two hold the same one, the newer is demoted.
+    /// Lets running exclusive pods keep their remaining CPUs; if two hold the same CPU, the newer one is demoted.
     fn keep(&mut self, claims: &Claims<'_>, current: &Current) -> BTreeMap<Uid, CpuSet> {
         let mut kept = BTreeMap::new();
         let mut all = CpuSet::new();
@@ -99,8 +99,8 @@ impl<'a> Grants<'a> {
         kept
     }
 
-    /// CPUs may have gone offline, or the operator allows fewer: the newest give theirs up until the share pool has its
-    /// floor again and the caps hold.
+    /// Revokes grants, newest first, until the share pool has its floor and the caps hold: CPUs may have gone offline,
+    /// or the operator may have lowered a limit.
     fn keep_limits(&mut self, claims: &Claims<'_>) {
         for (pod, claim) in claims.iter().rev() {
             if self.granted.contains_key(&pod.uid)
@@ -112,7 +112,7 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Pods whose request, or whose CPUs, have changed under them.
+    /// Resizes grants whose size no longer matches the claim, because the request or the usable CPUs changed.
     fn resize(&mut self, claims: &Claims<'_>) {
         for (pod, claim) in claims {
             let Some(grant) = self.granted.get(&pod.uid) else { continue };
@@ -127,7 +127,7 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// A part of what it has, or what it has and more, or, where neither has the required shape, another set.
+    /// A subset or a superset of the current CPUs, or another set if neither has the required shape.
     fn resized(&self, claim: &Claim, kept: &CpuSet, taken: &Taken) -> Result<CpuSet, Reason> {
         let request = self.request(claim)?;
         if kept.len() > claim.cpus {
@@ -156,7 +156,7 @@ impl<'a> Grants<'a> {
         self.within_limits(pod, cpus)
     }
 
-    /// What a trusted scheduler decided, where nobody else holds it.
+    /// The CPUs chosen by a trusted scheduler, if no other pod holds them.
     fn decided(&self, request: &Request, decided: &CpuSet, taken: &Taken) -> Result<CpuSet, Reason> {
         if decided.len() != request.cpus || !decided.is_subset(self.usable) {
             return Err(Reason::ResourceStatusInvalid);
@@ -173,19 +173,19 @@ impl<'a> Grants<'a> {
         self.limits(pod, cpus.len(), self.floor().max(requested)).map(|()| cpus)
     }
 
-    /// Whether the pod may have so many CPUs more, where the share pool keeps `floor` CPUs.
+    /// Whether the pod may get `more` CPUs while the share pool keeps `floor` CPUs.
     fn limits(&self, pod: &Pod, more: usize, floor: usize) -> Result<(), Reason> {
         self.caps(pod, more)?;
         if self.leaves(more, floor) { Ok(()) } else { Err(Reason::SharePoolFloor) }
     }
 
-    /// What the operator allows a namespace and the node.
+    /// Checks the operator's caps for the namespace and the node.
     fn caps(&self, pod: &Pod, more: usize) -> Result<(), Reason> {
         let authorization = &self.node.settings.authorization;
         let exceeds = |cap: Option<usize>, granted: usize| cap.is_some_and(|cap| granted.saturating_add(more) > cap);
         let all = || self.granted.values();
         let of_namespace = all().filter(|grant| grant.namespace == pod.namespace).map(|grant| grant.cpus.len()).sum();
-        // Of a pod that is not listed any more the namespace may not be known.
+        // The namespace of a pod that is no longer listed may be unknown.
         if !pod.admitted && exceeds(authorization.namespace_cap(&pod.namespace), of_namespace) {
             return Err(Reason::NamespaceCap);
         }
@@ -195,12 +195,13 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// What the operator wants to be left. Running pods give way to this alone: what arrives later moves nobody.
+    /// Configured minimum of the share pool. A running pod may lose its CPUs to this minimum, but never to the requests
+    /// of pods that arrive later.
     fn floor(&self) -> usize {
         self.node.settings.share_floor.max(1).min(self.usable.len())
     }
 
-    /// Would the share pool keep `floor` CPUs if `more` CPUs were granted?
+    /// Whether the share pool keeps `floor` CPUs if `more` CPUs are granted.
     fn leaves(&self, more: usize, floor: usize) -> bool {
         let granted: usize = self.granted.values().map(|grant| grant.cpus.len()).sum();
         granted.saturating_add(more).saturating_add(floor) <= self.usable.len()
@@ -221,7 +222,7 @@ impl<'a> Grants<'a> {
         })
     }
 
-    /// What others than `but` hold, the kubelet's containers among them.
+    /// CPUs held by all pods except `but`, including the kubelet's containers.
     fn taken(&self, but: Option<&Uid>) -> Taken {
         let others = self.granted.iter().filter(|(uid, _)| Some(*uid) != but);
         let hold = |grant: &Grant| Hold { cpus: grant.cpus.clone(), exclusive: grant.spec.exclusive };

@@ -1,6 +1,6 @@
-//! The planner: (node, pods, profiles, what is held) → who gets which CPUs, and who is refused and why.
+//! The planner: (node, pods, profiles, current CPUs) → each pod's CPUs, and the rejected pods with the reason.
 //!
-//! Pure. A running exclusive pod keeps its CPUs; planning again from its own result changes nothing.
+//! Pure functions. A running exclusive pod keeps its CPUs; planning again from its own result changes nothing.
 
 mod grants;
 
@@ -16,102 +16,103 @@ use crate::topology::Topology;
 
 use grants::Grants;
 
-/// What the node offers and how the operator wants it placed.
+/// Resources of the node and the operator's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
     /// The online CPUs.
     pub topology: &'a Topology,
-    /// CPUs that pods may run on at all: the effective cpuset of the pods' common ancestor.
+    /// CPUs available to pods: the effective cpuset of the pods' common ancestor.
     pub allowed: &'a CpuSet,
-    /// CPUs that are kept for the host.
+    /// CPUs reserved for the host.
     pub reserved: &'a CpuSet,
-    /// What the kubelet's CPU manager owns.
+    /// State of the kubelet's CPU manager.
     pub kubelet: &'a Kubelet,
-    /// What the operator set.
+    /// Settings of the operator.
     pub settings: &'a Settings,
 }
 
-/// The kubelet's CPU manager.
+/// State of the kubelet's CPU manager.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kubelet {
-    /// `static`: the kubelet owns its containers and its default set, so nothing is carved and nothing touched.
+    /// Whether the policy is `static`: the kubelet then owns its containers and its default set, so no CPU is granted
+    /// and no cpuset written.
     pub static_policy: bool,
-    /// CPUs that the kubelet gave to containers for themselves; they count as LSE.
+    /// CPUs that the kubelet assigned exclusively to containers; they count as LSE.
     pub exclusive: CpuSet,
-    /// Pods with such containers: they get nothing here, and are not written, whatever the policy is said to be.
+    /// Pods with such containers: they get no CPUs here and are not written, whatever the reported policy is.
     pub pods: BTreeSet<Uid>,
 }
 
-/// What the operator sets.
+/// Settings of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Least CPUs of the share pool; at least 1 is kept whatever this says. A new grant also leaves as many as the pods
-    /// of the pool request.
+    /// Minimum number of CPUs in the share pool, at least 1. A new grant also leaves as many CPUs as the pods of the
+    /// pool request.
     pub share_floor: usize,
-    /// Which NUMA nodes are filled first.
+    /// Order in which NUMA nodes are filled.
     pub strategy: NumaStrategy,
-    /// Honour the resource-status annotation: any pod's author can then claim any CPU that is free.
+    /// Whether to honor the resource-status annotation: any pod's author can then claim any free CPU.
     pub trust_resource_status: bool,
-    /// Most CPUs of the best-effort pool; `None` is all that the contract gives it.
+    /// Maximum number of CPUs in the best-effort pool; `None` means no limit.
     pub best_effort_cpus: Option<usize>,
-    /// Which pods may claim what, and how much.
+    /// Permissions and caps of pods' claims.
     pub authorization: Authorization,
 }
 
-/// What running pods hold: the last committed plan, checked against their effective cpusets.
+/// CPUs of running pods: the last committed plan, checked against their effective cpusets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Current {
-    /// What exclusive pods have for themselves.
+    /// Exclusive CPUs by pod.
     pub held: BTreeMap<Uid, Holding>,
-    /// Pods that lost a conflict; they stay shared for as long as they live.
+    /// Pods that lost a conflict; they run in the share pool for the rest of their lives.
     pub demoted: BTreeSet<Uid>,
-    /// Pods that share for now whatever they ask for: nothing can be enforced for them. Not a part of any outcome.
+    /// Pods that run in the share pool for now, because nothing can be enforced for them. Never part of an outcome.
     pub withheld: BTreeSet<Uid>,
 }
 
-/// The CPUs of one exclusive pod.
+/// Exclusive CPUs of one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     /// LSE or LSR.
     pub class: Class,
-    /// Its CPUs.
+    /// CPUs of the pod.
     pub cpus: CpuSet,
 }
 
-/// Who gets which CPUs.
+/// Result of planning: the CPUs of each pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Every pod whose cpuset is ours to write. Empty under the kubelet's static policy.
+    /// All pods whose cpuset the agent writes. Empty under the kubelet's static policy.
     pub placements: BTreeMap<Uid, Placement>,
     /// The pools.
     pub pools: Pools,
-    /// Pods whose wish was not granted, or that say something else that cannot be understood.
+    /// Pods whose request was rejected, or that have another invalid label or annotation.
     pub refusals: BTreeMap<Uid, Reason>,
     /// Pods that lost a conflict, now or earlier.
     pub demoted: BTreeSet<Uid>,
 }
 
-/// One pod's CPUs.
+/// CPUs of one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// The class that it runs in, which is not always the one that it asks for.
+    /// Class that the pod runs in, which may differ from the requested one.
     pub class: Class,
-    /// Its CPUs, never empty.
+    /// CPUs of the pod, never empty.
     pub cpus: CpuSet,
-    /// The policies of a pod with CPUs of its own.
+    /// Policies of a pod with exclusive CPUs.
     pub spec: Option<ResourceSpec>,
 }
 
-/// What a pod's CPUs are to other pods.
+/// Sharing of a pod's CPUs with other pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Own CPUs, shared with nobody.
+    /// Exclusive CPUs, not shared with any pod.
     Lse,
-    /// Own CPUs, where best-effort pods may run too.
+    /// Exclusive CPUs on which best-effort pods may run too.
     Lsr,
-    /// The share pool.
+    /// CPUs of the share pool.
     Share,
-    /// The best-effort pool.
+    /// CPUs of the best-effort pool.
     BestEffort,
 }
 
@@ -120,20 +121,20 @@ pub enum Class {
 pub struct Pools {
     /// CPUs of LSE and LSR pods.
     pub exclusive: CpuSet,
-    /// Where LS pods, and those that ask for nothing, run.
+    /// CPUs of LS pods and of pods without a class.
     pub share: CpuSet,
-    /// Where BE pods run.
+    /// CPUs of BE pods.
     pub best_effort: CpuSet,
-    /// Kept for the host.
+    /// CPUs reserved for the host.
     pub reserved: CpuSet,
-    /// Given to containers by the kubelet.
+    /// CPUs that the kubelet assigned to containers.
     pub kubelet: CpuSet,
 }
 
 /// A node on which nothing can be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// No CPU is left for pods, and an empty cpuset cannot be written.
+    /// No CPU is left for pods; an empty cpuset cannot be written.
     #[error("no CPU is online, allowed, unreserved and free of the kubelet's own")]
     NothingUsable,
 }
@@ -158,13 +159,13 @@ impl Kubelet {
 }
 
 impl Class {
-    /// CPUs of its own.
+    /// Whether the class has exclusive CPUs.
     #[must_use]
     pub const fn is_exclusive(self) -> bool {
         matches!(self, Self::Lse | Self::Lsr)
     }
 
-    /// May a pod of this class run on CPUs that belong to a pod of class `owner`?
+    /// Whether a pod of this class may run on CPUs of a pod of class `owner`.
     #[must_use]
     pub const fn may_share_with(self, owner: Self) -> bool {
         match owner {
@@ -176,7 +177,7 @@ impl Class {
 }
 
 impl Plan {
-    /// What is held once the plan is carried out.
+    /// The state after the plan is carried out.
     #[must_use]
     pub fn outcome(&self) -> Current {
         let own = self.placements.iter().filter(|(_, placement)| placement.class.is_exclusive());
@@ -189,10 +190,10 @@ impl Plan {
     }
 }
 
-/// Plans the node anew. `pods` are those that run or are about to; a UID that occurs twice counts once.
+/// Plans the node. `pods` are running or about to run; a duplicate UID counts once.
 ///
 /// # Errors
-/// No CPU is left for pods at all.
+/// No CPU is left for pods.
 pub fn plan(node: &Node<'_>, pods: &[Pod], profiles: &Profiles, current: &Current) -> Result<Plan, PlanError> {
     let usable = usable(node)?;
     let Settings { trust_resource_status, authorization, .. } = node.settings;

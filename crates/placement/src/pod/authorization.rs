@@ -1,5 +1,5 @@
-//! What the operator lets pods claim. Labels and annotations are their authors' words; who may create pods could otherwise
-//! take a whole node.
+//! Permissions of pods' claims. Authors choose labels and annotations freely; without limits, anyone who can create
+//! pods could take a whole node.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use super::{Pod, PriorityClass, QosClass, ResourceSpec, Selector};
 use crate::policy::ExclusivePolicy;
 use crate::reason::Reason;
 
-/// Which pods may claim what, and how much. The operator's own word, a [`super::Profile`], needs no permission; it counts
-/// towards the caps.
+/// Permissions and caps of pods' claims. A [`super::Profile`] comes from the operator and needs no permission, but
+/// counts toward the caps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Authorization {
-    /// By class, LSE, LSR or BE: the pods that may claim it by their label. A class that is not here is free to all; an
-    /// empty list is nobody.
+    /// For each of LSE, LSR and BE: the pods that may claim the class by their label. A missing class is open to all
+    /// pods; an empty list permits none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<QosClass, Vec<Selector>>,
-    /// The pods whose `requiredCPUExclusivePolicy` is honored: it keeps later pods off a core or a NUMA node. Empty: nobody's.
+    /// Pods whose `requiredCPUExclusivePolicy` is honored, which keeps later pods off a core or NUMA node. Empty: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_exclusive: Vec<Selector>,
     /// Maximum number of exclusive CPUs on the node.
@@ -27,15 +27,15 @@ pub struct Authorization {
     /// Maximum number of exclusive CPUs of the pods of one namespace on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_exclusive_cpus_per_namespace: Option<usize>,
-    /// The same for namespaces by name, which beats the number for all.
+    /// Maximum by namespace, which overrides `max_exclusive_cpus_per_namespace`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub max_exclusive_cpus_by_namespace: BTreeMap<String, usize>,
 }
 
-/// A permission that cannot be meant.
+/// An invalid permission.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorizationError {
-    /// A class that anybody may have.
+    /// A class that cannot be restricted.
     #[error("classes: only LSE, LSR and BE can be reserved, not {0:?}")]
     Class(QosClass),
     /// An empty namespace or label key.
@@ -44,10 +44,10 @@ pub enum AuthorizationError {
 }
 
 impl Authorization {
-    /// Checks what a configuration says.
+    /// Validates a configuration.
     ///
     /// # Errors
-    /// The first permission that cannot be meant.
+    /// The first invalid permission.
     pub fn check(&self) -> Result<(), AuthorizationError> {
         if let Some(class) = self.classes.keys().find(|class| matches!(class, QosClass::Ls | QosClass::System)) {
             return Err(AuthorizationError::Class(*class));
@@ -67,14 +67,14 @@ impl Authorization {
         }
     }
 
-    /// Keys of the labels that permissions select by.
+    /// Keys of all labels that permissions select by.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let selectors = self.classes.values().flatten().chain(&self.required_exclusive);
         selectors.flat_map(|selector| selector.match_labels.keys().map(String::as_str))
     }
 
-    /// Whether the pod's own label may claim the class. Best effort may run on the CPUs of LSR pods: only pods that the
-    /// kernel or the scheduler ranks behind these anyway may.
+    /// Whether the pod's own label may claim the class. Best-effort pods may run on the CPUs of LSR pods, so only pods
+    /// that the kernel or the scheduler ranks below those may claim BE.
     pub(crate) fn class(&self, pod: &Pod, qos: QosClass) -> Result<(), Reason> {
         let named = self.classes.get(&qos);
         if named.is_some_and(|selectors| !selectors.iter().any(|selector| selector.selects(pod))) {
@@ -88,7 +88,7 @@ impl Authorization {
         }
     }
 
-    /// Whether the pod's own annotation may ask for this.
+    /// Whether the pod's own annotation may request these policies.
     pub(crate) fn spec(&self, pod: &Pod, spec: ResourceSpec) -> Result<ResourceSpec, Reason> {
         let locks_others_out = spec.exclusive.required && spec.exclusive.policy != ExclusivePolicy::None;
         match locks_others_out && !self.required_exclusive.iter().any(|selector| selector.selects(pod)) {

@@ -1,4 +1,4 @@
-//! Who is eligible for CPUs of its own: what a pod says, with the profiles' word, against what the node allows.
+//! Eligibility for exclusive CPUs: a pod's labels and annotations and its profile, checked against the node's rules.
 
 use kernel_text::CpuSet;
 
@@ -8,34 +8,34 @@ use crate::reason::Reason;
 use super::spec::cpus_of_status;
 use super::{Authorization, Pod, PriorityClass, Profiles, QOS_CLASS_LABEL, QosClass, ResourceSpec};
 
-/// What a pod is to get, and why not more.
+/// The class and claim of a pod, with the reason for a rejection.
 pub(crate) struct Wish {
-    /// The pool when it gets no CPUs of its own.
+    /// The pool without exclusive CPUs.
     pub(crate) shared: Class,
-    /// CPUs of its own, where it is eligible.
+    /// Claim to exclusive CPUs, if the pod is eligible.
     pub(crate) claim: Option<Claim>,
-    /// Why it is not, or what else is wrong with what it says.
+    /// Reason why it is not eligible, or another invalid label or annotation.
     pub(crate) refusal: Option<Reason>,
 }
 
-/// An eligible pod's claim to CPUs of its own.
+/// An eligible pod's claim to exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) class: Class,
     pub(crate) cpus: usize,
     pub(crate) spec: ResourceSpec,
-    /// CPUs that a trusted scheduler decided on.
+    /// CPUs chosen by a trusted scheduler.
     pub(crate) decided: Option<CpuSet>,
 }
 
-/// What eligibility depends on beside the pod.
+/// The rules of eligibility, apart from the pod.
 pub(crate) struct Rules<'a> {
     pub(crate) profiles: &'a Profiles,
     pub(crate) trust_resource_status: bool,
     pub(crate) authorization: &'a Authorization,
 }
 
-/// What a pod is to get. An LSE or LSR pod that is not eligible runs in the share pool.
+/// Classifies a pod. An LSE or LSR pod that is not eligible runs in the share pool.
 pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Wish {
     let profile = rules.profiles.of(pod);
     let asks_itself = profile.is_none_or(|profile| profile.qos_class.is_none()) && !pod.admitted;

@@ -1,4 +1,4 @@
-//! What a pod says of itself: requests, to be validated here, and never orders.
+//! Labels, annotations and resources of a pod: requests that must be validated, not orders.
 
 mod authorization;
 mod claim;
@@ -19,15 +19,15 @@ pub use spec::{ResourceSpec, SpecError};
 pub const QOS_CLASS_LABEL: &str = "koordinator.sh/qosClass";
 /// Label with the priority class.
 pub const PRIORITY_CLASS_LABEL: &str = "koordinator.sh/priority-class";
-/// Annotation with the policies that a pod asks for.
+/// Annotation with the requested policies.
 pub const RESOURCE_SPEC_ANNOTATION: &str = "scheduling.koordinator.sh/resource-spec";
-/// Annotation with what a Koordinator scheduler decided.
+/// Annotation with the decision of a Koordinator scheduler.
 pub const RESOURCE_STATUS_ANNOTATION: &str = "scheduling.koordinator.sh/resource-status";
 
-/// A pod's UID, as the caller identifies it over all ticks.
+/// Pod UID, the pod's identity across all ticks.
 pub type Uid = Arc<str>;
 
-/// One pod that runs, or is about to run, on the node; not one that has ended.
+/// One pod that runs, or is about to run, on the node. Terminated pods are excluded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     /// `metadata.uid`.
@@ -42,15 +42,15 @@ pub struct Pod {
     pub resource_status: Option<String>,
     /// `spec.priority`.
     pub priority: Option<i32>,
-    /// The kubelet's QoS class is BestEffort.
+    /// Whether the kubelet's QoS class is BestEffort.
     pub best_effort: bool,
-    /// It has been granted what it asks for before, and nothing else is known of it any more.
+    /// Whether its request was granted earlier and nothing else is known about it any more.
     pub admitted: bool,
-    /// CPU request of the whole pod, millicores; `None` when some container has none.
+    /// CPU request of the whole pod, millicores; `None` if any container lacks one.
     pub request_millis: Option<u64>,
-    /// CPU limit of the whole pod, millicores; `None` when some container has none.
+    /// CPU limit of the whole pod, millicores; `None` if any container lacks one.
     pub limit_millis: Option<u64>,
-    /// Order of arrival on the node: lower is older. Not from anything that the pod's author writes.
+    /// Order of arrival on the node: lower is older. Independent of anything the pod's author writes.
     pub arrival: u64,
 }
 
@@ -58,16 +58,16 @@ pub struct Pod {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum QosClass {
-    /// Latency-sensitive, exclusive: its CPUs are shared with nobody.
+    /// Latency-sensitive, exclusive: its CPUs are not shared with any pod.
     Lse,
     /// Latency-sensitive, reserved: best-effort pods may run on its CPUs.
     Lsr,
-    /// Latency-sensitive: the share pool.
+    /// Latency-sensitive: runs in the share pool.
     Ls,
-    /// Best effort: the share pool and the CPUs of LSR pods.
+    /// Best effort: runs on the share pool and the CPUs of LSR pods.
     Be,
-    /// A system service; runs in the share pool, because the reserved CPUs are the host's and the label is only the
-    /// author's word.
+    /// A system service. Runs in the share pool: the reserved CPUs belong to the host, and any author can set the
+    /// label.
     System,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum PriorityClass {
 }
 
 impl QosClass {
-    /// The value of the label; `None` for any other text.
+    /// Parses the label's value; `None` for any other text.
     #[must_use]
     pub fn parse(label: &str) -> Option<Self> {
         match label {
@@ -96,7 +96,8 @@ impl QosClass {
 }
 
 impl PriorityClass {
-    /// The band of `spec.priority`, which admission checks; else the label's word, else what the QoS class implies.
+    /// The band of `spec.priority`, which admission checks; else that of the label; else the one implied by the QoS
+    /// class.
     fn of(pod: &Pod, qos: QosClass) -> Self {
         let label = || pod.labels.get(PRIORITY_CLASS_LABEL).and_then(|label| Self::parse(label));
         let implied = if qos == QosClass::Be { Self::Batch } else { Self::Prod };

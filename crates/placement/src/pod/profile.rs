@@ -1,4 +1,4 @@
-//! Profiles: the operator's word for pods that carry no labels of their own, in the place of a ClusterColocationProfile.
+//! Profiles: the operator's settings for pods without labels of their own, instead of a ClusterColocationProfile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,58 +6,59 @@ use serde::{Deserialize, Serialize};
 
 use super::{Pod, QosClass, ResourceSpec};
 
-/// What the pods of a selector get. The operator's word: it beats the pod's own label and annotation.
+/// Class and policies of the pods of a selector. Set by the operator, so it overrides the pod's own label and
+/// annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
     /// Name, for logs; unique.
     pub name: String,
-    /// Which pods.
+    /// Selector of the pods.
     pub selector: Selector,
-    /// QoS class in the place of the label.
+    /// QoS class, instead of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos_class: Option<QosClass>,
-    /// Policies in the place of the resource-spec annotation.
+    /// Policies, instead of the resource-spec annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_spec: Option<ResourceSpec>,
 }
 
-/// Pods by namespace and label; a pod must meet both where both are given.
+/// Selects pods by namespace and label; if both are given, both must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Selector {
-    /// One of these namespaces; empty is any.
+    /// Matches any of these namespaces; empty matches all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// All of these labels; empty is any.
+    /// Matches only if all of these labels are present; empty matches all.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
 }
 
-/// A profile that cannot be meant.
+/// An invalid profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// No name.
+    /// A profile without a name.
     #[error("profile {0} of the list has no name")]
     Unnamed(usize),
-    /// A name twice.
+    /// A name that occurs twice.
     #[error("profile {0:?} is there twice")]
     Duplicate(String),
-    /// It would select every pod of the node.
+    /// A selector that matches every pod of the node.
     #[error("profile {0:?}: the selector has neither namespaces nor matchLabels")]
     SelectsAll(String),
     /// An empty namespace or label key.
     #[error("profile {0:?}: an empty namespace or label key selects nothing")]
     SelectsNothing(String),
-    /// It says nothing.
+    /// A profile without class and policies.
     #[error("profile {0:?} has neither qosClass nor resourceSpec")]
     Empty(String),
-    /// A resource-spec for pods that never get CPUs of their own.
+    /// A resource-spec for pods that never get exclusive CPUs.
     #[error("profile {0:?}: a resourceSpec has no effect on pods that are neither LSE nor LSR")]
     NoEffect(String),
 }
 
-/// Profiles, validated; the first that selects a pod is its profile.
+/// Validated profiles; the first that selects a pod applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Profiles(Vec<Profile>);
 
@@ -65,7 +66,7 @@ impl Profiles {
     /// Validates the profiles of a configuration.
     ///
     /// # Errors
-    /// The first profile that cannot be meant, by name.
+    /// The first invalid profile, by name.
     pub fn new(profiles: Vec<Profile>) -> Result<Self, ProfileError> {
         let mut names = BTreeSet::new();
         for (at, profile) in (1..).zip(&profiles) {

@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{Bind, BindPolicy, ExclusivePolicy, Exclusivity};
 
-/// What a pod asks for: required beats preferred, empty and `Default` are FullPCPUs.
+/// The requested policies. A required policy overrides a preferred one; empty and `Default` mean FullPCPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct ResourceSpec {
-    /// How its CPUs lie on cores.
+    /// Placement of its CPUs on cores.
     pub bind: Bind,
-    /// What they are kept apart from.
+    /// Separation of its CPUs from other pods.
     pub exclusive: Exclusivity,
 }
 
-/// An annotation, or a spec in the configuration, that cannot be understood.
+/// An invalid annotation, or an invalid spec in the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// Not JSON, or not of the annotation's form.
+    /// Not JSON, or not in the annotation's format.
     #[error("not of the form that Koordinator defines")]
     Json(#[from] serde_json::Error),
-    /// A value that is none of Koordinator's.
+    /// A value that Koordinator does not define.
     #[error("{key}: unknown value {value:?}")]
     Value {
-        /// The key.
+        /// Key of the value.
         key: &'static str,
-        /// Its value.
+        /// The unknown value.
         value: String,
     },
-    /// A key that is not known; an error in the configuration only.
+    /// An unknown key; an error only in the configuration.
     #[error("unknown key {0:?}")]
     Key(String),
-    /// A list of CPUs that is none.
+    /// An invalid list of CPUs.
     #[error("cpuset")]
     Cpus(#[from] kernel_text::ParseError),
 }
@@ -56,7 +56,7 @@ struct Wire {
     required_exclusive: Option<String>,
     #[serde(rename = "preferredCPUExclusivePolicy", skip_serializing_if = "Option::is_none")]
     preferred_exclusive: Option<String>,
-    /// Later versions of Koordinator may say more; a configuration may not.
+    /// Later versions of Koordinator may add keys; a configuration may not contain unknown ones.
     #[serde(flatten, skip_serializing)]
     unknown: BTreeMap<String, IgnoredAny>,
 }
@@ -67,16 +67,16 @@ struct WireStatus {
 }
 
 impl ResourceSpec {
-    /// Reads the annotation `resource-spec`. Keys that are not known are passed over.
+    /// Parses the annotation `resource-spec`. Ignores unknown keys.
     ///
     /// # Errors
-    /// Not a JSON object, or a policy that is none of Koordinator's.
+    /// Not a JSON object, or a policy that Koordinator does not define.
     pub fn from_annotation(json: &str) -> Result<Self, SpecError> {
         serde_json::from_str::<Wire>(json)?.policies()
     }
 }
 
-/// Reads the annotation `resource-status`: the CPUs that a scheduler decided on; `None` when it decided on none.
+/// Parses the annotation `resource-status`: the CPUs that a scheduler chose, or `None` if it chose none.
 pub(crate) fn cpus_of_status(json: &str) -> Result<Option<CpuSet>, SpecError> {
     let status: WireStatus = serde_json::from_str(json)?;
     Ok(status.cpuset.as_deref().map(CpuSet::parse).transpose()?.filter(|cpus| !cpus.is_empty()))

@@ -1,4 +1,4 @@
-//! The phases of a transition: shrink everybody, verify, release, grant, grow.
+//! The phases of a transition: shrink all pods, verify, release, grant, grow.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use super::{Step, Transition};
 pub(super) struct Build<'a> {
     placements: &'a BTreeMap<Uid, Placement>,
     trees: BTreeMap<Uid, Tree<'a>>,
-    /// What is granted at this point of the sequence.
+    /// The grants at this point of the sequence.
     granted: BTreeMap<Uid, Holding>,
     steps: Vec<Step>,
 }
 
-/// Which pods a phase is about.
+/// The pods of a phase.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     Sharers,
@@ -68,7 +68,7 @@ impl<'a> Build<'a> {
         placement.class.is_exclusive() && !self.granted.get(uid).is_some_and(same)
     }
 
-    /// Takes the pods to their targets, or only out of what is not theirs, and verifies what was written.
+    /// Moves the pods to their targets, or only off the CPUs that are not theirs, and verifies the writes.
     fn phase(&mut self, who: Who, aim: Aim, verify: bool) {
         let from = self.steps.len();
         let uids: Vec<Uid> = self.trees.keys().filter(|uid| self.is(uid, who)).cloned().collect();
@@ -90,7 +90,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// CPUs of others on which a pod of this class must not be.
+    /// CPUs of other pods on which a pod of this class may not run.
     fn blocked(&self, uid: &Uid, class: Class) -> CpuSet {
         self.closed_to(uid, class).fold(CpuSet::new(), |all, (_, held)| all.union(&held.cpus))
     }
@@ -99,7 +99,8 @@ impl<'a> Build<'a> {
         self.granted.iter().filter(move |(other, held)| *other != uid && !class.may_share_with(held.class))
     }
 
-    /// Only where there is no other way: the owner is to leave these CPUs in the same transition, but has not yet.
+    /// Releases the CPUs that the pod needs from other owners. Happens only without an alternative: the owner has not
+    /// left these CPUs yet, but will in the same transition.
     fn make_way(&mut self, uid: &Uid, class: Class, wanted: &CpuSet) {
         let overlaps = self.closed_to(uid, class).map(|(other, held)| (other.clone(), held.cpus.intersection(wanted)));
         for (other, cpus) in overlaps.collect::<Vec<_>>() {
@@ -131,7 +132,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// CPUs that exclusive pods had and have left.
+    /// Releases CPUs that exclusive pods held and have left.
     fn release_leftovers(&mut self) {
         let leftovers: Vec<(Uid, CpuSet)> = self
             .granted
@@ -156,7 +157,7 @@ impl<'a> Build<'a> {
         self.steps.push(Step::Release { uid: uid.clone(), cpus });
     }
 
-    /// From LSE to LSR: nobody has to leave first, and best-effort pods may come at once.
+    /// Changes LSE grants to LSR: no pod has to leave first, and best-effort pods may come at once.
     fn open_to_best_effort(&mut self) {
         for (uid, held) in &mut self.granted {
             let class = self.placements.get(uid).map(|placement| placement.class);

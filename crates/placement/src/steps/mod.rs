@@ -1,9 +1,10 @@
-//! The order in which cpusets are written, as data; `pinning` carries it out and stops where a step fails.
+//! The order in which cpusets are written, as data. Crate `pinning` carries it out and stops at the first failed step.
 //!
-//! Everybody shrinks first, that is verified, then CPUs are granted, then everybody grows. Within one pod the order is
-//! that of its hierarchy: on cgroup v1 a child must lie within its parent at every moment (EACCES, EBUSY otherwise), so
-//! top-down the union of old and new, then bottom-up the new; on v2 nothing is rejected and a child follows its parent.
-//! A cpuset that already has the meant effect is not written: a rewrite resets the affinity that an application set.
+//! First all pods shrink, which is verified; then CPUs are granted; then all pods grow. Within one pod the order
+//! follows its hierarchy. On cgroup v1 a child must lie within its parent at every moment (EACCES, EBUSY otherwise): so
+//! write the union of old and new top-down, then the new set bottom-up. On v2 no write is rejected and a child follows
+//! its parent. A cpuset that already has the intended effect is not written, because a rewrite resets the affinity that
+//! an application set.
 
 mod build;
 mod tree;
@@ -21,124 +22,126 @@ use build::Build;
 /// The rules that a cpuset hierarchy follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// cgroup v1: every cpuset lies within its parent's, or the write fails.
+    /// cgroup v1: a write fails unless every cpuset lies within its parent's.
     V1,
-    /// cgroup v2: effective = configured ∩ parent's, and the parent's where that is empty.
+    /// cgroup v2: effective = configured ∩ parent's, or the parent's if that is empty.
     V2,
 }
 
-/// The part of the hierarchy that is not ours to write.
+/// The part of the hierarchy that the agent does not write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Its rules.
+    /// Rules of the hierarchy.
     pub version: Version,
     /// Effective CPUs of the pods' common ancestor.
     pub ceiling: CpuSet,
-    /// What is written for the whole of `ceiling`: every possible CPU on v2, so that it outlives hotplug; the ceiling
-    /// itself on v1, which refuses more.
+    /// The set that is written for the whole of `ceiling`. On v2 it is every possible CPU, which survives hotplug; on
+    /// v1 it is the ceiling itself, because the kernel rejects more.
     pub full: CpuSet,
 }
 
-/// One cpuset cgroup of a pod as it is now.
+/// Current state of one cpuset cgroup of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// Its directory.
+    /// Directory of the cgroup.
     pub path: PathBuf,
-    /// Place of its parent among the pod's cgroups, before its own; `None` where the parent is not the pod's.
+    /// Index of its parent among the pod's cgroups, lower than its own; `None` if the parent is not the pod's.
     pub parent: Option<usize>,
-    /// `cpuset.cpus`; empty on v2 where it was never written.
+    /// `cpuset.cpus`; empty on v2 if it was never written.
     pub configured: CpuSet,
     /// `cpuset.cpus.effective` (v2), `cpuset.effective_cpus` (v1).
     pub effective: CpuSet,
-    /// The pod's own or a container's. A cgroup that an application made below its container is not ours: it is only
-    /// kept within the pod's CPUs, and follows them where it followed its parent.
+    /// Whether it is the cgroup of the pod or of a container. A cgroup that an application created below its container
+    /// is not: it is only kept within the pod's CPUs, and follows its parent if it did so before.
     pub ours: bool,
 }
 
 /// The cgroups of one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodCgroups {
-    /// Whose they are.
+    /// UID of the pod.
     pub uid: Uid,
-    /// Parents before children.
+    /// The cgroups, parents before children.
     pub cgroups: Vec<Cgroup>,
 }
 
-/// From what is to what is planned.
+/// A transition from the current to the planned state.
 #[derive(Debug, Clone, Copy)]
 pub struct Transition<'a> {
-    /// The hierarchy's rules.
+    /// Rules and limits of the hierarchy.
     pub hierarchy: &'a Hierarchy,
-    /// The pods' cgroups as they are now. Pods without a placement are left alone.
+    /// Current cgroups of the pods. Pods without a placement are not changed.
     pub pods: &'a [PodCgroups],
-    /// CPUs that exclusive pods were granted before.
+    /// CPUs that are granted to exclusive pods so far.
     pub held: &'a BTreeMap<Uid, Holding>,
-    /// What is planned.
+    /// The planned CPUs of each pod.
     pub placements: &'a BTreeMap<Uid, Placement>,
 }
 
-/// One step.
+/// One step of a transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Write `cpus` into the cgroup's `cpuset.cpus` and read the effective set back; done when it is as meant.
+    /// Writes `cpus` to the cgroup's `cpuset.cpus` and reads the effective set back; succeeds if it is the expected
+    /// one.
     Write {
-        /// Whose cgroup.
+        /// UID of the cgroup's pod.
         uid: Uid,
-        /// The cgroup.
+        /// Directory of the cgroup.
         path: PathBuf,
-        /// The text to write, as a set; never empty.
+        /// The set to write, never empty.
         cpus: CpuSet,
-        /// The effective set that must read back.
+        /// The expected effective set.
         effective: CpuSet,
     },
-    /// Read the effective set once more before CPUs are granted: another writer may have come between.
+    /// Reads the effective set again before CPUs are granted: another writer may have changed it.
     Verify {
-        /// Whose cgroup.
+        /// UID of the cgroup's pod.
         uid: Uid,
-        /// The cgroup.
+        /// Directory of the cgroup.
         path: PathBuf,
-        /// The effective set that must read back.
+        /// The expected effective set.
         effective: CpuSet,
     },
-    /// From here on these CPUs are the pod's no more. Nothing to write.
+    /// From here on the pod no longer holds these CPUs. Nothing to write.
     Release {
-        /// Whose they were.
+        /// UID of the previous owner.
         uid: Uid,
-        /// The CPUs.
+        /// The released CPUs.
         cpus: CpuSet,
     },
-    /// From here on these CPUs, all that the pod has, are its own, as this class. Nothing to write.
+    /// From here on the pod holds exactly these CPUs exclusively, in this class. Nothing to write.
     Grant {
-        /// Whose they are.
+        /// UID of the new owner.
         uid: Uid,
-        /// What it has, and as which class.
+        /// All CPUs of the pod, and its class.
         holding: Holding,
     },
 }
 
-/// A transition that cannot be written.
+/// An invalid transition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
     /// An empty set cannot be written to a populated cgroup.
     #[error("pod {0}: no CPU planned")]
     Empty(Uid),
-    /// CPUs that the hierarchy above the pod does not have.
+    /// The planned CPUs exceed those of the pod's ancestors.
     #[error("pod {uid}: CPUs {cpus} are beyond its ancestors' cpuset")]
     BeyondCeiling {
-        /// The pod.
+        /// UID of the pod.
         uid: Uid,
-        /// The CPUs beyond.
+        /// The CPUs that the ancestors lack.
         cpus: CpuSet,
     },
-    /// A child before its parent.
+    /// A child is listed before its parent.
     #[error("{path}: its parent does not come before it", path = .0.display())]
     Order(PathBuf),
 }
 
-/// The steps from what is to what is planned; none where nothing changes.
+/// Computes the steps from the current to the planned state; empty if nothing changes.
 ///
 /// # Errors
-/// A placement that is empty or beyond the ceiling, or cgroups that are not in order. Nothing has been written then.
+/// A placement that is empty or exceeds the ceiling, or cgroups in the wrong order. In that case nothing has been
+/// written.
 pub fn write_steps(transition: &Transition<'_>) -> Result<Vec<Step>, StepError> {
     for pod in transition.pods {
         in_order(pod)?;
@@ -155,10 +158,11 @@ pub fn write_steps(transition: &Transition<'_>) -> Result<Vec<Step>, StepError> 
     Ok(Build::new(*transition).run())
 }
 
-/// The steps that widen every cgroup of the pods to the whole ceiling, parents first, and release what is held.
+/// Computes the steps that widen every cgroup of the pods to the whole ceiling, parents first, and release all held
+/// CPUs.
 ///
 /// # Errors
-/// Cgroups that are not in order, or an empty ceiling.
+/// Cgroups in the wrong order, or an empty ceiling.
 pub fn drain_steps(
     hierarchy: &Hierarchy,
     pods: &[PodCgroups],
@@ -169,8 +173,8 @@ pub fn drain_steps(
     write_steps(&Transition { hierarchy, pods, held, placements: &placements })
 }
 
-/// The writes that let a pod run on `cpus` too, parents first; no cgroup loses a CPU. Cgroups that `may_widen` does not
-/// take are not written.
+/// Computes the writes that let a pod also run on `cpus`, parents first; no cgroup loses a CPU. Skips cgroups that
+/// `may_widen` rejects.
 #[must_use]
 pub fn widen_steps(
     hierarchy: &Hierarchy,

@@ -1,4 +1,4 @@
-//! One pod's cgroups while they are written: what each write does to the effective sets, by the hierarchy's rules.
+//! One pod's cgroups during the writes: the effect of each write on the effective sets, by the hierarchy's rules.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ struct Node {
     parent: Option<usize>,
     configured: CpuSet,
     effective: CpuSet,
-    /// An application's own choice: kept within the pod's CPUs, and not widened.
+    /// Whether an application chose this set: it is kept within the pod's CPUs, but never widened.
     chosen: bool,
 }
 
 /// One write within a tree.
 pub(super) struct TreeWrite {
     pub(super) at: usize,
-    /// What is written.
+    /// The set to write.
     pub(super) cpus: CpuSet,
-    /// What is effective then.
+    /// The effective set after the write.
     pub(super) effective: CpuSet,
 }
 
@@ -46,8 +46,9 @@ impl<'a> Tree<'a> {
         &self.nodes[at].path
     }
 
-    /// The set for leaving what is not in `target`: what the pod has of it already, where nobody else holds that
-    /// (`blocked`); else what of the target nobody holds; else what is left of either.
+    /// The set with which the pod leaves all CPUs outside `target`: the part of the target that it already has and that
+    /// is not `blocked`. If that is empty, the unblocked part of the target; if that is empty too, any part it has, or
+    /// the target.
     pub(super) fn retreat(&self, target: &CpuSet, blocked: &CpuSet) -> CpuSet {
         let has =
             self.nodes.iter().filter(|node| !node.chosen).fold(CpuSet::new(), |all, node| all.union(&node.effective));
@@ -56,8 +57,8 @@ impl<'a> Tree<'a> {
         choices.into_iter().find(|cpus| !cpus.is_empty()).unwrap_or_else(|| target.clone())
     }
 
-    /// The writes that give the pod this set, in the order that the hierarchy's rules ask for. An application's own
-    /// choice is kept as far as it lies within the set.
+    /// The writes that give the pod this set, in the order that the hierarchy requires. A set chosen by an application
+    /// is kept as far as it lies within the pod's set.
     pub(super) fn apply(&mut self, wanted: &CpuSet) -> Vec<TreeWrite> {
         let goals = self.goals(wanted);
         let mut writes = Vec::new();
@@ -74,7 +75,7 @@ impl<'a> Tree<'a> {
                     }
                 }
             }
-            // An application's choice needs no write: the kernel keeps it within its parent's set.
+            // A set chosen by an application needs no write: the kernel keeps it within its parent's set.
             Version::V2 => {
                 for (at, goal) in goals.iter().enumerate() {
                     if self.nodes[at].effective != *goal {
@@ -86,13 +87,13 @@ impl<'a> Tree<'a> {
         writes
     }
 
-    /// What each cgroup is to have; a child's lies within its parent's.
+    /// The intended set of each cgroup; a child's lies within its parent's.
     fn goals(&self, wanted: &CpuSet) -> Vec<CpuSet> {
         let mut goals: Vec<CpuSet> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
             let above = node.parent.map_or(wanted, |parent| &goals[parent]);
             let choice = node.configured.intersection(above);
-            // v1 keeps tasks out of an empty cpuset, so nobody runs there before its maker has written it.
+            // v1 allows no tasks in an empty cpuset, so nothing runs there until its creator has written it.
             let is_unused = self.hierarchy.version == Version::V1 && node.configured.is_empty();
             let goal = if node.chosen && (is_unused || !choice.is_empty()) { choice } else { above.clone() };
             goals.push(goal);

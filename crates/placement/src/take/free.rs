@@ -1,4 +1,4 @@
-//! The free CPUs of one request, and the groups in which the passes look at them.
+//! The free CPUs of one request, and the groups in which the passes consider them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,17 +10,17 @@ use crate::topology::{Cpu, Topology};
 
 use super::{Request, Taken};
 
-/// Free CPUs, and what the passes need to know of the taken ones.
+/// Free CPUs, and the necessary facts about the taken ones.
 #[derive(Clone)]
 pub(super) struct Free<'a> {
     pub(super) topology: &'a Topology,
     pub(super) request: &'a Request,
     cpus: CpuSet,
-    /// Holders by CPU id, where there are any; only CPUs that may have several.
+    /// Number of holders by CPU id, only for CPUs that have any.
     holders: BTreeMap<u32, u32>,
-    /// Cores, or NUMA nodes, that hold a pod of the request's own exclusive policy.
+    /// Ids of the cores, or NUMA nodes, with a pod of the same exclusive policy as the request.
     shunned: BTreeSet<u32>,
-    /// Cores, or NUMA nodes, with any exclusive pod.
+    /// Ids of the cores, or NUMA nodes, with any exclusive pod.
     foreign: BTreeSet<u32>,
 }
 
@@ -30,20 +30,20 @@ pub(super) struct FreeCore {
     pub(super) id: u32,
     pub(super) node: u32,
     pub(super) socket: u32,
-    /// Ascending by holders, then id.
+    /// Free CPUs, ascending by number of holders, then id.
     pub(super) cpus: Vec<u32>,
     pub(super) holders: u32,
     pub(super) whole: bool,
 }
 
-/// CPUs of one NUMA node or socket, in the order in which they would be given.
+/// CPUs of one NUMA node or socket, in order of allocation.
 pub(super) struct Group<T> {
     pub(super) members: Vec<T>,
-    /// Free CPUs, the measure of the strategies.
+    /// Number of free CPUs, which the strategies compare.
     pub(super) free: usize,
 }
 
-/// NUMA node or socket.
+/// The level of a group: NUMA node or socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Node,
@@ -86,7 +86,7 @@ impl<'a> Free<'a> {
         Self { cpus: self.cpus.intersection(cpus), ..self.clone() }
     }
 
-    /// Without the neighbours of any exclusive pod, where the exclusive policy is required.
+    /// Without the neighbors of any exclusive pod, if the exclusive policy is required.
     pub(super) fn without_foreign(&self) -> Self {
         if !self.request.exclusive.required {
             return self.clone();
@@ -96,7 +96,7 @@ impl<'a> Free<'a> {
         })
     }
 
-    /// Only the CPUs that can be part of the required shape: wholly free cores, or one CPU of each.
+    /// Only the CPUs that fit the required shape: completely free cores, or one CPU of each core.
     pub(super) fn in_required_shape(&self) -> Self {
         if !self.request.bind.required {
             return self.clone();
@@ -109,12 +109,12 @@ impl<'a> Free<'a> {
         self.within(&cpus.into_iter().collect())
     }
 
-    /// Without the cores or nodes that hold a pod of the same exclusive policy.
+    /// Without the cores or nodes that have a pod of the same exclusive policy.
     pub(super) fn unshunned(&self) -> Self {
         self.keep(|free, cpu| !free.shuns(cpu))
     }
 
-    /// Does the CPU's core or node hold a pod of the request's own exclusive policy?
+    /// Whether the CPU's core or node has a pod of the same exclusive policy as the request.
     pub(super) fn shuns(&self, cpu: &Cpu) -> bool {
         self.place(self.request.exclusive.policy, cpu).is_some_and(|at| self.shunned.contains(&at))
     }
@@ -124,8 +124,8 @@ impl<'a> Free<'a> {
         core.cpus.first().and_then(|&cpu| self.topology.cpu(cpu)).is_some_and(|cpu| self.shuns(cpu))
     }
 
-    /// Free CPUs that the filter lets through, ascending by holders, NUMA node and id: a numbering that interleaves the
-    /// nodes of a socket changes no answer.
+    /// Free CPUs that pass the filter, ascending by holders, NUMA node and id, so that a numbering that interleaves the
+    /// nodes of a socket makes no difference.
     pub(super) fn free_cpus(&self, filtered: bool) -> Vec<&'a Cpu> {
         let cpus = self.cpus.iter().filter_map(|cpu| self.topology.cpu(cpu));
         let mut cpus: Vec<_> = cpus.filter(|cpu| !(filtered && self.shuns(cpu))).collect();
@@ -133,7 +133,7 @@ impl<'a> Free<'a> {
         cpus
     }
 
-    /// Cores with free CPUs that the filter lets through, by id.
+    /// Cores with free CPUs that pass the filter, by id.
     pub(super) fn cores(&self, filtered: bool) -> Vec<FreeCore> {
         let mut cores: BTreeMap<u32, FreeCore> = BTreeMap::new();
         for cpu in self.free_cpus(filtered) {
@@ -154,7 +154,7 @@ impl<'a> Free<'a> {
         cores.into_values().collect()
     }
 
-    /// Less or more free CPUs first, as the strategy says.
+    /// Orders by number of free CPUs, ascending or descending depending on the strategy.
     pub(super) fn by_strategy(&self, a: usize, b: usize) -> Ordering {
         match self.request.strategy {
             NumaStrategy::MostAllocated => a.cmp(&b),
@@ -162,8 +162,8 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Groups by node or socket in the order of the strategy: free CPUs of the group, then (`socket_free`) of the
-    /// sockets that it is on, then its id.
+    /// Groups by node or socket in the order of the strategy: by free CPUs of the group, then by free CPUs of its
+    /// sockets (`socket_free`), then by id.
     pub(super) fn ordered<T>(
         &self,
         groups: BTreeMap<u32, Group<T>>,
@@ -188,7 +188,7 @@ impl<'a> Free<'a> {
         Self { cpus: cpus.collect(), ..self.clone() }
     }
 
-    /// Takes the whole cores or nodes of a hold whose exclusivity is required out of the free CPUs.
+    /// Removes the whole cores or nodes of a hold with required exclusivity from the free CPUs.
     fn guard(&mut self, policy: ExclusivePolicy, cpus: &CpuSet) {
         let groups = match policy {
             ExclusivePolicy::None => return,
@@ -214,13 +214,13 @@ impl<'a> Free<'a> {
 }
 
 impl FreeCore {
-    /// The order in which cores of one node or socket are given: most free CPUs, fewest holders, lowest id.
+    /// Order of the cores of one node or socket: most free CPUs, fewest holders, lowest id.
     pub(super) fn rank(&self) -> (Reverse<usize>, u32, u32) {
         (Reverse(self.cpus.len()), self.holders, self.id)
     }
 }
 
-/// One of each core in turn, then the second of each, and so on; the order is kept otherwise.
+/// One CPU of each core in turn, then the second of each, and so on; otherwise keeps the order.
 pub(super) fn round_robin(topology: &Topology, cpus: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
     let mut turns: Vec<(usize, u32)> = Vec::new();

@@ -1,4 +1,4 @@
-//! FullPCPUs: whole cores of one NUMA node, else of one socket, else of as few sockets as do.
+//! FullPCPUs: whole cores of one NUMA node, else of one socket, else of as few sockets as possible.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,20 +8,20 @@ use crate::policy::ExclusivePolicy;
 use super::free::{Free, FreeCore, Group, Level};
 
 impl Free<'_> {
-    /// Whole cores, and a part of one where the request is not a whole number of them. Gives fewer CPUs than wanted
-    /// only where cores are broken: the rest are single threads.
+    /// Whole cores, and a part of one if the request needs it. Returns fewer CPUs than wanted only if the rest must
+    /// come from partly used cores, as single threads.
     pub(super) fn full(&self, wanted: usize) -> Vec<u32> {
         let fit = |groups: Vec<Group<FreeCore>>| groups.iter().find_map(|group| self.first_of(group, wanted));
-        // The socket pass has no filter: a preferred exclusive policy gives way to staying on one socket.
+        // The socket pass has no filter: staying on one socket is more important than a preferred exclusive policy.
         fit(self.whole_cores(Level::Node, true))
             .or_else(|| fit(self.whole_cores(Level::Node, false)))
             .or_else(|| fit(self.whole_cores(Level::Socket, false)))
             .unwrap_or_else(|| self.spill(wanted))
     }
 
-    /// Wholly free cores by node or socket, the groups in the order of the strategy.
+    /// Completely free cores by node or socket; the groups are in the order of the strategy.
     fn whole_cores(&self, level: Level, filtered: bool) -> Vec<Group<FreeCore>> {
-        // A shunned node does not count for its socket; a shunned core, which is not whole anyhow, does.
+        // A filtered node does not count for its socket. A filtered core, which is not completely free anyway, does.
         let cores = self.cores(filtered && self.request.exclusive.policy == ExclusivePolicy::NumaNodeLevel);
         let mut per_socket: BTreeMap<u32, usize> = BTreeMap::new();
         for core in &cores {
@@ -47,7 +47,7 @@ impl Free<'_> {
         self.ordered(groups, &around)
     }
 
-    /// The first CPUs of a group that has enough; whole cores only, where that is required.
+    /// The first CPUs of a group that has enough; whole cores only, if that is required.
     fn first_of(&self, group: &Group<FreeCore>, wanted: usize) -> Option<Vec<u32>> {
         if group.free < wanted {
             return None;
@@ -61,7 +61,7 @@ impl Free<'_> {
         Some(cpus)
     }
 
-    /// Whole sockets, the largest first; then cores of the smallest that remain.
+    /// Whole sockets, the largest first; then cores of the smallest remaining socket.
     fn spill(&self, wanted: usize) -> Vec<u32> {
         let mut sockets = self.whole_cores(Level::Socket, false);
         sockets.sort_by_key(|socket| Reverse(socket.free));
@@ -84,14 +84,14 @@ impl Free<'_> {
         cpus
     }
 
-    /// The most CPUs up to `wanted` that whole free cores add up to.
+    /// The largest number of CPUs up to `wanted` that whole free cores add up to.
     pub(super) fn whole_up_to(&self, wanted: usize) -> usize {
         let cores: Vec<FreeCore> = self.cores(false).into_iter().filter(|core| core.whole).collect();
         (0..=wanted).rev().find(|&cpus| exactly(&cores, cpus).is_some()).unwrap_or(0)
     }
 }
 
-/// Cores in their order for as long as they fit, and those that were left over.
+/// The first cores that fit, and the cores that are left over.
 fn whole_first(cores: Vec<FreeCore>, wanted: usize) -> (Vec<u32>, Vec<FreeCore>) {
     let (mut cpus, mut rest) = (Vec::new(), Vec::new());
     for core in cores {
@@ -104,10 +104,10 @@ fn whole_first(cores: Vec<FreeCore>, wanted: usize) -> (Vec<u32>, Vec<FreeCore>)
     (cpus, rest)
 }
 
-/// Whole cores of exactly `wanted` CPUs. Cores of different sizes make it a subset sum, small enough to solve; earlier
-/// cores are preferred.
+/// Whole cores with exactly `wanted` CPUs. With cores of different sizes this is a subset-sum problem, small enough to
+/// solve; earlier cores are preferred.
 fn exactly(cores: &[FreeCore], wanted: usize) -> Option<Vec<u32>> {
-    // By number of CPUs: the last core of one way to reach it.
+    // Index: number of CPUs. Value: last core of one way to reach it.
     let mut reached: Vec<Option<usize>> = vec![None; wanted + 1];
     for (at, core) in cores.iter().enumerate() {
         for sum in (core.cpus.len()..=wanted).rev() {

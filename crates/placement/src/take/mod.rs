@@ -1,7 +1,7 @@
-//! The allocator: (topology, what is taken, request) → CPUs, or why not.
+//! The allocator: (topology, taken CPUs, request) → CPUs, or the reason for a failure.
 //!
-//! Pure and deterministic: ties break by id. What a *required* policy forbids is taken out of the free CPUs first, so
-//! the passes below only order and prefer.
+//! Pure and deterministic: ties break by id. CPUs that a *required* policy excludes are removed first, so the passes
+//! below only order and prefer.
 
 mod evenly;
 mod free;
@@ -18,20 +18,20 @@ use crate::topology::Topology;
 use free::Free;
 pub use taken::{Hold, Taken};
 
-/// What is asked of the allocator.
+/// A request to the allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// How many CPUs.
+    /// Number of CPUs.
     pub cpus: usize,
-    /// How they lie on cores.
+    /// Placement on cores.
     pub bind: Bind,
-    /// What they are kept apart from.
+    /// Separation from other pods.
     pub exclusive: Exclusivity,
-    /// Which NUMA nodes are filled first.
+    /// Order in which NUMA nodes are filled.
     pub strategy: NumaStrategy,
-    /// Only these; `None` is every online CPU.
+    /// Restricts the result to these CPUs; `None` allows every online CPU.
     pub allowed: Option<CpuSet>,
-    /// Holders that one CPU may have, this one included: Koordinator's maximum reference count. 1 is exclusive.
+    /// Maximum number of holders per CPU, this one included: Koordinator's maximum reference count. 1 means exclusive.
     pub max_holders: u32,
 }
 
@@ -48,43 +48,43 @@ impl Default for Request {
     }
 }
 
-/// Why a request cannot be met.
+/// Reason why a request cannot be met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
     /// Too few CPUs are free.
     #[error("{wanted} CPUs wanted, {free} free")]
     NotEnough {
-        /// CPUs wanted.
+        /// Number of requested CPUs.
         wanted: usize,
-        /// CPUs free and allowed.
+        /// Number of free and allowed CPUs.
         free: usize,
     },
-    /// Enough are free, but too few in the shape that the required bind policy asks for.
+    /// Enough CPUs are free, but too few in the shape of the required bind policy.
     #[error("{wanted} CPUs wanted as required {policy}, {free} free in that shape")]
     Bind {
-        /// CPUs wanted.
+        /// Number of requested CPUs.
         wanted: usize,
-        /// CPUs free in the required shape.
+        /// Number of free CPUs in the required shape.
         free: usize,
-        /// The policy.
+        /// The required policy.
         policy: BindPolicy,
     },
-    /// Enough are free, but too few away from other exclusive pods, as the required exclusive policy asks for.
+    /// Enough CPUs are free, but too few apart from other exclusive pods, as the required exclusive policy demands.
     #[error("{wanted} CPUs wanted with required {policy}, {free} free of foreign neighbours")]
     Exclusive {
-        /// CPUs wanted.
+        /// Number of requested CPUs.
         wanted: usize,
-        /// CPUs free and without a foreign sibling or node.
+        /// Number of free CPUs without another exclusive pod on the core or node.
         free: usize,
-        /// The policy.
+        /// The required policy.
         policy: ExclusivePolicy,
     },
 }
 
-/// Takes `request.cpus` CPUs; exactly as many, or none and the reason.
+/// Takes exactly `request.cpus` CPUs.
 ///
 /// # Errors
-/// Too few CPUs are free, or too few in the shape that a required policy asks for.
+/// Too few CPUs are free, or too few in the shape of a required policy.
 pub fn take(topology: &Topology, taken: &Taken, request: &Request) -> Result<CpuSet, TakeError> {
     let wanted = request.cpus;
     if wanted == 0 {
@@ -110,7 +110,7 @@ pub fn take(topology: &Topology, taken: &Taken, request: &Request) -> Result<Cpu
     cpus.map(|cpus| cpus.into_iter().collect()).filter(|cpus| fits(topology, request, cpus)).ok_or(no_shape)
 }
 
-/// Does a set have the size and, where it is required, the shape on cores that the request asks for?
+/// Whether a set has the requested size and, if required, the requested shape on cores.
 #[must_use]
 pub fn fits(topology: &Topology, request: &Request, cpus: &CpuSet) -> bool {
     let on_core = |threads: &CpuSet| threads.intersection(cpus).len();
@@ -125,7 +125,8 @@ pub fn fits(topology: &Topology, request: &Request, cpus: &CpuSet) -> bool {
 }
 
 impl Free<'_> {
-    /// The CPUs by the strategies that fill one node, then one socket, then spill; `None` when a required shape fails.
+    /// The CPUs from the strategies that fill one node, then one socket, then spill over; `None` if a required shape
+    /// fails.
     fn packed(&self, wanted: usize) -> Option<Vec<u32>> {
         let full = self.request.bind.policy == BindPolicy::FullPcpus;
         let mut cpus = Vec::new();

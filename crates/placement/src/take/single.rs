@@ -1,7 +1,8 @@
-//! What no node and no socket could give as a whole: single threads, close to what is already taken.
+//! Requests that do not fit any single node or socket: single threads, close to the CPUs already taken.
 //!
-//! The filter shuns what *other* pods hold. Koordinator's own also shuns the nodes of the request itself, which would
-//! carry the rest of a broken-up NUMANodeLevel request to a further node; the global order begins with what is used.
+//! The filter avoids CPUs next to those of *other* pods. Koordinator's filter also avoids the nodes of the request
+//! itself, which would move the rest of a split NUMANodeLevel request to another node. The global order here begins
+//! with the sockets in use.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use kernel_text::CpuSet;
 
 use super::free::{Free, FreeCore, round_robin};
 
-/// What the global order compares, by node and by socket.
+/// Scores that the global order compares, by node and by socket.
 struct Scores {
     node_free: BTreeMap<u32, usize>,
     socket_free: BTreeMap<u32, usize>,
@@ -18,7 +19,7 @@ struct Scores {
 }
 
 impl Free<'_> {
-    /// Fills `cpus` up to `wanted` in the global order; the filter is dropped when it leaves too few.
+    /// Fills `cpus` up to `wanted` in the global order; without the filter if it leaves too few.
     pub(super) fn singles(&self, cpus: &mut Vec<u32>, wanted: usize) {
         for filtered in [true, false] {
             if cpus.len() < wanted {
@@ -44,8 +45,8 @@ impl Free<'_> {
         round_robin(self.topology, cores.into_iter().flat_map(|core| core.cpus))
     }
 
-    /// Sockets already used; free CPUs of the socket, then of the node, by strategy; fewest free CPUs in the core;
-    /// socket, holders, core.
+    /// Compares CPUs already taken on the socket; free CPUs of the socket, then of the node, by strategy; fewest free
+    /// CPUs in the core; then socket, holders and core.
     fn global_rank(&self, scores: &Scores, a: &FreeCore, b: &FreeCore) -> Ordering {
         let used = |core: &FreeCore| Reverse(scores.socket_taken.get(&core.socket).copied().unwrap_or(0));
         used(a)

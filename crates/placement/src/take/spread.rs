@@ -1,4 +1,4 @@
-//! SpreadByPCPUs: CPUs of one NUMA node, else of one socket, a core at a time.
+//! SpreadByPCPUs: CPUs of one NUMA node, else of one socket, one core after another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::topology::Cpu;
 use super::free::{Free, Group, Level, round_robin};
 
 impl Free<'_> {
-    /// CPUs of one node or one socket; empty when none has enough.
+    /// CPUs of one node or one socket; empty if none has enough.
     pub(super) fn spread(&self, wanted: usize) -> Vec<u32> {
         [Level::Node, Level::Socket]
             .into_iter()
@@ -23,9 +23,9 @@ impl Free<'_> {
             .unwrap_or_default()
     }
 
-    /// Free CPUs by node or socket, one of each core in the filtered pass; the groups in the order of the strategy.
+    /// Free CPUs by node or socket, one per core in the filtered pass; the groups are in the order of the strategy.
     fn free_by(&self, level: Level, filtered: bool) -> Vec<Group<u32>> {
-        // A preferred NUMANodeLevel gives way to staying on one socket.
+        // Staying on one socket is more important than a preferred NUMANodeLevel.
         let numa_only = self.request.exclusive.policy == ExclusivePolicy::NumaNodeLevel;
         let cpus = self.free_cpus(filtered && !(level == Level::Socket && numa_only));
         let mut per_socket: BTreeMap<u32, usize> = BTreeMap::new();
@@ -51,7 +51,7 @@ impl Free<'_> {
 fn group(level: Level, filtered: bool, cpus: &[&Cpu]) -> Group<u32> {
     let mut cores = BTreeSet::new();
     let members: Vec<u32> = cpus.iter().filter(|cpu| !filtered || cores.insert(cpu.core)).map(|cpu| cpu.id).collect();
-    // A node is measured by its free CPUs, a socket by the CPUs that it could give.
+    // The size of a node is its number of free CPUs; the size of a socket, the number of CPUs it could give.
     let free = if level == Level::Node { cpus.len() } else { members.len() };
     Group { members, free }
 }

@@ -1,19 +1,19 @@
-//! What earlier exclusive pods hold.
+//! CPUs held by earlier exclusive pods.
 
 use kernel_text::CpuSet;
 
 use crate::policy::Exclusivity;
 
-/// One exclusive pod's CPUs.
+/// CPUs of one exclusive pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Its CPUs.
+    /// CPUs of the pod.
     pub cpus: CpuSet,
-    /// What it asked to be kept apart from.
+    /// Requested separation from other pods.
     pub exclusive: Exclusivity,
 }
 
-/// Everything that exclusive pods hold; a CPU may have several holders only where a request says so.
+/// All CPUs held by exclusive pods; a CPU may have several holders only if a request allows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
     holds: Vec<Hold>,
@@ -25,7 +25,7 @@ impl Taken {
         self.holds.push(Hold { cpus, exclusive });
     }
 
-    /// Every hold, in the order in which it was added.
+    /// All holds, in the order in which they were added.
     #[must_use]
     pub fn holds(&self) -> &[Hold] {
         &self.holds

@@ -1,45 +1,45 @@
-//! Regular machines, for tests, benches and drawings: every socket, node and core alike.
+//! Regular machines for tests, benches and diagrams: all sockets, nodes and cores are alike.
 
 use super::{Cpu, Topology};
 
-/// How a machine numbers the threads of its cores.
+/// Numbering of the threads of a machine's cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbering {
-    /// Siblings are neighbours: n, n + 1.
+    /// Siblings are adjacent: n, n + 1.
     Sequential,
     /// All first threads, then all second ones: n, n + N / 2.
     ThreadMajor,
-    /// Sockets take turns, as some firmware numbers them; siblings as in [`Numbering::ThreadMajor`].
+    /// Sockets alternate, as with some firmware; siblings as in [`Numbering::ThreadMajor`].
     SocketInterleaved,
 }
 
-/// A machine in which every socket, node and core is alike.
+/// A machine with identical sockets, nodes and cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// Sockets.
+    /// Number of sockets.
     pub sockets: u32,
-    /// NUMA nodes of a socket.
+    /// NUMA nodes per socket.
     pub nodes_per_socket: u32,
-    /// Cores of a NUMA node.
+    /// Cores per NUMA node.
     pub cores_per_node: u32,
-    /// Threads of a core.
+    /// Threads per core.
     pub threads_per_core: u32,
     /// Numbering of the threads.
     pub numbering: Numbering,
 }
 
 impl Grid {
-    /// Its CPUs, all online. Cores, nodes and sockets are numbered from 0 without holes.
+    /// All CPUs, all online. Cores, nodes and sockets are numbered from 0 without gaps.
     #[must_use]
     pub fn cpus(self) -> Vec<Cpu> {
         let threads = |core| (0..self.threads_per_core).map(move |thread| self.cpu(core, thread));
         (0..self.cores()).flat_map(threads).collect()
     }
 
-    /// The machine as relations.
+    /// Topology of the machine.
     ///
     /// # Panics
-    /// When a dimension is zero, or the CPUs are more than a kernel can have.
+    /// If a dimension is zero, or there are more CPUs than a kernel supports.
     #[must_use]
     pub fn topology(self) -> Topology {
         Topology::new(self.cpus()).expect("a grid of at least one CPU is regular")

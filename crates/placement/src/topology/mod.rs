@@ -1,7 +1,7 @@
-//! Which CPU belongs to which core, L3 cache, die, NUMA node and socket: relations, never divisions.
+//! Mapping of CPUs to core, L3 cache, die, NUMA node and socket, by lookup only.
 //!
-//! Only online CPUs are in it. Numberings differ between machines, cores may have different numbers of threads, and
-//! ids may have holes; nothing here or above derives one id from another.
+//! Contains only online CPUs. Numberings differ between machines, cores may have different numbers of threads, and ids
+//! may have gaps; so no code here or above derives one id from another.
 
 mod grid;
 
@@ -11,12 +11,12 @@ use kernel_text::{CpuSet, MAX_CPUS};
 
 pub use grid::{Grid, Numbering};
 
-/// One online CPU and where it is.
+/// One online CPU and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cpu {
     /// Logical CPU number, as in `/sys/devices/system/cpu/cpuN`.
     pub id: u32,
-    /// Physical core, unique on the machine. Lower ids are given first. See [`Topology::ranked`] for the kernel's
+    /// Physical core, unique on the machine. Lower ids are assigned first. See [`Topology::ranked`] for the kernel's
     /// `topology/core_id`, which is unique only within a die.
     pub core: u32,
     /// L3 cache that the CPU fills (`cache/index3/id`).
@@ -27,7 +27,7 @@ pub struct Cpu {
     pub node: u32,
     /// `topology/physical_package_id`.
     pub socket: u32,
-    /// Kind of core on a hybrid processor, where the kernel tells.
+    /// Kind of core on a hybrid processor; `None` if unknown.
     pub kind: Option<CoreKind>,
 }
 
@@ -40,34 +40,34 @@ pub enum CoreKind {
     Efficiency,
 }
 
-/// Relations that no machine has.
+/// An impossible topology.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// Nothing is online.
     #[error("no CPU in the topology")]
     Empty,
-    /// A CPU id that no kernel can have.
+    /// A CPU id that exceeds the kernel's maximum.
     #[error("CPU {0} is beyond what a kernel can have")]
     OutOfRange(u32),
-    /// A CPU id twice.
+    /// A CPU id that occurs twice.
     #[error("CPU {0} is listed twice")]
     Duplicate(u32),
-    /// Threads of one core in different places.
+    /// A core whose threads are on different nodes or sockets.
     #[error("core {core} spans more than one {level}")]
     CoreSpans {
-        /// The core.
+        /// Id of the core.
         core: u32,
         /// `NUMA node` or `socket`.
         level: &'static str,
     },
 }
 
-/// The online CPUs of one machine and how they relate.
+/// The online CPUs of one machine and their topology.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Topology {
-    /// By CPU id, ascending.
+    /// CPUs, ascending by id.
     cpus: Vec<Cpu>,
-    /// Place in `cpus` by CPU id; `u32::MAX` where there is none.
+    /// Index into `cpus` by CPU id; `u32::MAX` if there is no such CPU.
     place: Vec<u32>,
     online: CpuSet,
     cores: BTreeMap<u32, CpuSet>,
@@ -77,10 +77,10 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// A topology whose core ids are unique on the machine and in the order of preference.
+    /// Builds a topology from core ids that are unique on the machine and in order of preference.
     ///
     /// # Errors
-    /// No CPU at all, an id twice or out of range, or a core that spans NUMA nodes or sockets.
+    /// No CPU, a duplicate or out-of-range id, or a core that spans NUMA nodes or sockets.
     pub fn new(mut cpus: Vec<Cpu>) -> Result<Self, TopologyError> {
         cpus.sort_by_key(|cpu| cpu.id);
         check(&cpus)?;
@@ -95,9 +95,9 @@ impl Topology {
         Ok(Self { cpus, place, online, cores, nodes, sockets, distances: BTreeMap::new() })
     }
 
-    /// A topology from the kernel's `core_id`, which is unique only within a die: cores are renumbered by socket, NUMA
-    /// node, die, L3 and lowest CPU, so that the first cores of a node are also close to each other. What a hypervisor
-    /// calls siblings across nodes are cores of their own, as for the scheduler (`topology_sane` in arch/x86).
+    /// Builds a topology from the kernel's `core_id`, which is unique only within a die. Renumbers cores by socket,
+    /// NUMA node, die, L3 and lowest CPU, so that the first cores of a node are also close to each other. Siblings that
+    /// a hypervisor reports across nodes become separate cores, as in the scheduler (`topology_sane` in arch/x86).
     ///
     /// # Errors
     /// As [`Topology::new`].
@@ -119,20 +119,20 @@ impl Topology {
         Self::new(cpus)
     }
 
-    /// With the distance of each pair of NUMA nodes (`/sys/devices/system/node/nodeN/distance`; 10 is local).
+    /// Adds the distance of each pair of NUMA nodes (`/sys/devices/system/node/nodeN/distance`; 10 is local).
     #[must_use]
     pub fn with_distances(mut self, distances: BTreeMap<(u32, u32), u32>) -> Self {
         self.distances = distances;
         self
     }
 
-    /// Every online CPU.
+    /// All online CPUs.
     #[must_use]
     pub fn online(&self) -> &CpuSet {
         &self.online
     }
 
-    /// The CPUs, by id.
+    /// All CPUs, ascending by id.
     #[must_use]
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
@@ -162,20 +162,20 @@ impl Topology {
         &self.sockets
     }
 
-    /// Distance between two NUMA nodes, where the kernel tells; 10 is local.
+    /// Distance between two NUMA nodes; 10 is local. `None` if unknown.
     #[must_use]
     pub fn distance(&self, from: u32, to: u32) -> Option<u32> {
         self.distances.get(&(from, to)).copied()
     }
 
-    /// Every number of CPUs that whole cores add up to is a multiple of this: the threads per core where all cores have
-    /// the same number of online threads, else the greatest common divisor.
+    /// A divisor of every number of CPUs in whole cores: the threads per core if all cores have the same number of
+    /// online threads, else the greatest common divisor.
     #[must_use]
     pub fn whole_core_multiple(&self) -> usize {
         self.cores.values().map(CpuSet::len).fold(0, gcd)
     }
 
-    /// No core has a second online thread.
+    /// Whether no core has a second online thread.
     #[must_use]
     pub fn single_threaded(&self) -> bool {
         self.cores.len() == self.cpus.len()

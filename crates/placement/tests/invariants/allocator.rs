@@ -1,4 +1,4 @@
-//! What holds of the allocator alone, over random machines and random takings.
+//! Invariants of the allocator alone, over random machines and random allocations.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         .prop_map(|(cpus, bind, exclusive, strategy)| Request { cpus, bind, exclusive, strategy, ..Request::default() })
 }
 
-/// What earlier requests took, one after the other.
+/// CPUs taken by earlier requests, one after the other.
 fn taken_by(topology: &Topology, earlier: &[Request]) -> Taken {
     let mut taken = Taken::default();
     for request in earlier {
@@ -43,7 +43,7 @@ fn renumbered(machine: &Machine, name: impl Fn(u32) -> u32) -> Topology {
     Topology::new(online.map(|cpu| Cpu { id: name(cpu.id), ..*cpu }).collect()).expect("as regular as before")
 }
 
-/// How many CPUs of each core of each node of each socket a set has, whatever they are called.
+/// Number of CPUs of a set per core, node and socket, independent of their ids.
 fn shape(topology: &Topology, cpus: &CpuSet) -> Vec<Vec<Vec<usize>>> {
     let mut sockets: BTreeMap<u32, BTreeMap<u32, BTreeMap<u32, usize>>> = BTreeMap::new();
     for cpu in cpus.iter().filter_map(|cpu| topology.cpu(cpu)) {
@@ -92,7 +92,7 @@ proptest! {
                 let guarded = earlier.iter().any(|request| request.exclusive.required);
                 prop_assert!(guarded || free.len() < request.cpus);
             }
-            // Refused for its shape: on cores of one size there is none.
+            // Rejected for its shape: impossible if all cores have the same size.
             Err(TakeError::Bind { policy: BindPolicy::FullPcpus, .. }) => {
                 let guarded = request.exclusive.required || earlier.iter().any(|request| request.exclusive.required);
                 let whole: usize = whole.map(CpuSet::len).sum();

@@ -1,4 +1,4 @@
-//! Random machines: 1–4 sockets, 1–4 NUMA nodes, 1–16 cores a node, 1–2 threads, odd numberings, holes.
+//! Random machines: 1–4 sockets, 1–4 NUMA nodes, 1–16 cores per node, 1–2 threads, irregular numberings, gaps.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::fmt;
 use placement::{Cpu, Grid, Numbering, Topology};
 use proptest::prelude::*;
 
-/// Every CPU that the machine can have, and those that are offline.
+/// All possible CPUs of the machine, and the offline ones.
 #[derive(Clone)]
 pub(crate) struct Machine {
     pub(crate) possible: Vec<Cpu>,
     pub(crate) offline: BTreeSet<u32>,
 }
 
-/// As core@node:cpus, for a failure that can be read.
+/// One `cpu=core node socket` entry per CPU, `!` if offline, so that a failure is readable.
 impl fmt::Debug for Machine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for cpu in &self.possible {
@@ -30,14 +30,14 @@ impl Machine {
         Topology::new(online.collect()).expect("a CPU is online")
     }
 
-    /// Takes the n-th CPU offline, unless it is the last one.
+    /// Takes the n-th online CPU offline, unless it is the last one.
     pub(crate) fn unplug(&mut self, n: usize) -> Option<u32> {
         let online: Vec<u32> = self.possible.iter().map(|cpu| cpu.id).filter(|id| !self.offline.contains(id)).collect();
         let id = online[n % online.len()];
         (online.len() > 1 && self.offline.insert(id)).then_some(id)
     }
 
-    /// Brings the n-th offline CPU back.
+    /// Brings the n-th offline CPU back online.
     pub(crate) fn plug(&mut self, n: usize) -> Option<u32> {
         let id = *self.offline.iter().nth(n % self.offline.len().max(1))?;
         self.offline.remove(&id).then_some(id)
@@ -60,7 +60,7 @@ pub(crate) fn any_grid() -> impl Strategy<Value = Grid> {
     )
 }
 
-/// A grid whose CPU ids are spread out with gaps, and shuffled where `shuffle` says so.
+/// A grid whose CPU ids have gaps, shuffled if `shuffle` is set.
 pub(crate) fn any_machine() -> impl Strategy<Value = Machine> {
     (any_grid(), 1..=3u32, any::<bool>(), any::<prop::sample::Index>(), prop::collection::vec(any::<usize>(), 0..4))
         .prop_map(|(grid, gap, shuffle, seed, holes)| {
@@ -77,7 +77,7 @@ pub(crate) fn any_machine() -> impl Strategy<Value = Machine> {
         })
 }
 
-/// A fixed permutation for each seed; the order as it is for none.
+/// A fixed permutation for each seed; the unchanged order without a seed.
 pub(crate) fn shuffled(mut ids: Vec<u32>, seed: Option<usize>) -> Vec<u32> {
     let Some(mut state) = seed else { return ids };
     for at in (1..ids.len()).rev() {

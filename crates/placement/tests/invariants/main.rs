@@ -10,8 +10,8 @@ mod world;
 
 use proptest::test_runner::Config;
 
-/// As many cases as a slow machine runs in seconds; `PROPTEST_CASES` scales them (256 is once). A failing case is in
-/// the test's output, and is no file of the tree.
+/// Number of cases that a slow machine runs in seconds; `PROPTEST_CASES` scales it (256 means 1×). A failing case
+/// appears in the test's output; no file is written.
 fn cases(cases: u32) -> Config {
     let config = Config::default();
     Config { cases: (config.cases * cases / 256).max(1), failure_persistence: None, ..config }

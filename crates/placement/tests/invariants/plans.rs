@@ -1,4 +1,4 @@
-//! What holds of every plan, after every event of a random sequence.
+//! Invariants of every plan, after every event of a random sequence.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use crate::world::{Event, World, any_asks, any_event, any_world};
 
 type Checked = Result<(), TestCaseError>;
 
-/// Plays the events; `check` sees the world before each commit, and the plan that is to be committed.
+/// Plays the events; `check` sees the world before each commit, and the plan to be committed.
 fn play(mut world: World, events: &[Event], check: impl Fn(&World, &Plan) -> Checked) -> Checked {
     for event in events {
         world.happen(event);
-        // Nothing is usable where all that is online is reserved or the kubelet's.
+        // No CPU is usable if all online ones are reserved or the kubelet's.
         if let Ok(plan) = world.plan() {
             check(&world, &plan)?;
             world.current = plan.outcome();
@@ -38,7 +38,7 @@ fn disjoint(sets: &[&CpuSet]) -> bool {
     all.len() == sets.iter().map(|set| set.len()).sum::<usize>()
 }
 
-/// Cores, or NUMA nodes, that a set is on.
+/// Ids of the cores, or NUMA nodes, that a set touches.
 fn places(topology: &Topology, cpus: &CpuSet, level: &str) -> BTreeSet<u32> {
     let groups = if level == "PCPULevel" { topology.cores() } else { topology.nodes() };
     groups.iter().filter(|(_, members)| !members.is_disjoint(cpus)).map(|(&id, _)| id).collect()
@@ -55,7 +55,8 @@ fn shape_is_kept(topology: &Topology, spec: &ResourceSpec, cpus: &CpuSet) -> boo
     })
 }
 
-/// The same placements and pools, and the same pods refused. The reason may be another: what was free was taken since.
+/// Checks for equal placements and pools, and the same rejected pods. The reasons may differ, because free CPUs may
+/// have been taken since.
 fn same(again: Result<Plan, PlanError>, plan: &Plan) -> Checked {
     let again = again.expect("the node is as it was");
     prop_assert_eq!(&again.placements, &plan.placements);
@@ -73,7 +74,7 @@ fn is_claimant(pod: &Pod) -> bool {
     matches!(pod.labels.values().next().map(String::as_str), Some("LSE" | "LSR"))
 }
 
-/// What is left of the exclusive pods' CPUs leaves no floor.
+/// Whether the remaining CPUs of the exclusive pods leave less than the floor.
 fn is_squeezed(world: &World, usable: &CpuSet) -> bool {
     let held = world.pods.iter().filter(|pod| is_claimant(pod)).filter_map(|pod| world.current.held.get(&pod.uid));
     let held: usize = held.map(|held| held.cpus.intersection(usable).len()).sum();
@@ -141,7 +142,7 @@ proptest! {
                 let Some(exclusive) = own.spec.map(|spec| spec.exclusive) else { continue };
                 let level = exclusive.policy.as_str();
                 for (other, foreign) in &plan.placements {
-                    // Two that ran side by side before stay as they are: running pods keep their CPUs.
+                    // Two pods that already ran side by side stay as they are: running pods keep their CPUs.
                     let new = is_new(world, uid, &own.cpus) || is_new(world, other, &foreign.cpus);
                     if exclusive.required && level != "None" && other != uid && foreign.class.is_exclusive() && new {
                         let (own, foreign) =
@@ -187,7 +188,8 @@ proptest! {
                 match &plan.placements[&pod.uid] {
                     own if own.class.is_exclusive() && untouched => prop_assert_eq!(&own.cpus, &held.cpus),
                     own if own.class.is_exclusive() => {}
-                    // Relabelled, or what went offline took the floor with it. Another may have what it gave up by now.
+                    // Relabeled, or the floor was lost with an offline CPU. Another pod may hold its former CPUs by
+                    // now.
                     _ => prop_assert!(!is_claimant(pod) || !untouched || is_squeezed(world, &usable)),
                 }
             }

@@ -1,4 +1,4 @@
-//! What holds in every intermediate state of every write sequence, on both hierarchies, also across a crash.
+//! Invariants of every intermediate state of every write sequence, on both hierarchies, including after a crash.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn any_events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(any_event(), 1..16)
 }
 
-/// Carries the steps out. Pods that keep what they have are not moved by any of them.
+/// Carries the steps out and checks that no step moves a pod that keeps its CPUs.
 fn carry_out(stage: &mut Stage, steps: &[Step], plan: &Plan) -> Checked {
     let unmoved = stage.unmoved(plan, &stage.world.current);
     for step in steps {
@@ -142,7 +142,7 @@ proptest! {
             let steps = stage.steps(&plan, &stage.world.current);
             let done = crash.index(steps.len() + 1);
             carry_out(&mut stage, &steps[..done], &plan)?;
-            // After the restart: what was committed, or what was logged as the intent, and what the kernel says.
+            // After the restart: the committed state, or the logged intent, and the state of the kernel.
             let mut restarted = stage.clone();
             if intent_survives {
                 restarted.world.current = plan.outcome();
@@ -190,7 +190,7 @@ proptest! {
                     prop_assert!(stage.kernel.write(&path, &cpus).is_ok(), "{:?} := {:?}", path, cpus);
                     prop_assert_eq!(stage.kernel.effective(&path), effective);
                 }
-                // On v2 an application's own choice is in force again once its container has those CPUs.
+                // On v2 a set chosen by an application applies again as soon as its container has those CPUs.
                 for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours || version == Version::V1) {
                     let now = stage.kernel.effective(&cgroup.path);
                     prop_assert!(cgroup.effective.is_subset(&now), "{:?} lost of {:?}", cgroup, now);
@@ -210,7 +210,7 @@ proptest! {
             let Some(left) = stage.world.pods.get(n % stage.world.pods.len().max(1)).map(|pod| pod.uid.clone()) else {
                 return Ok(());
             };
-            // It is back on everything, and shares whatever it asks for.
+            // The pod runs on all CPUs again and in the share pool, whatever it requests.
             let everything = stage.hierarchy().ceiling;
             let pod = stage.cgroups().into_iter().find(|pod| pod.uid == left).expect("it has cgroups");
             for step in widen_steps(&stage.hierarchy(), &pod, &everything, |cgroup| cgroup.ours) {

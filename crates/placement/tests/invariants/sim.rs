@@ -1,5 +1,5 @@
-//! What a kernel does with cpuset writes: cgroup v1 and v2, after `validate_change` and `update_cpumasks_hier` of
-//! kernel/cgroup/cpuset.c. Written down apart from the crate's own model, and stricter where kernels differ.
+//! Model of the kernel's cpuset writes on cgroup v1 and v2, after `validate_change` and `update_cpumasks_hier` of
+//! kernel/cgroup/cpuset.c. Independent of the crate's own model, and stricter where kernels differ.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(crate) struct Kernel {
     pub(crate) version: Version,
     pub(crate) online: CpuSet,
     possible: CpuSet,
-    /// `cpuset.cpus` by path; a parent's path is the longest prefix.
+    /// `cpuset.cpus` by path; the parent of a cgroup is its longest prefix.
     configured: BTreeMap<PathBuf, CpuSet>,
 }
 
@@ -32,7 +32,8 @@ impl Kernel {
         Self { version, online, possible, configured: [(ROOT.into(), root)].into() }
     }
 
-    /// As a runtime makes it: with its parent's set on v1, where an empty one could run nothing; without one on v2.
+    /// Creates a cgroup as a runtime does: with its parent's set on v1, where nothing can run on an empty one; empty on
+    /// v2.
     pub(crate) fn mkdir(&mut self, path: PathBuf) {
         let cpus = match self.version {
             Version::V1 => self.configured[path.parent().expect("below the root")].clone(),
@@ -41,7 +42,7 @@ impl Kernel {
         self.configured.insert(path, cpus);
     }
 
-    /// As mkdir alone makes it: a v1 cpuset that can run nothing.
+    /// Creates a cgroup with mkdir alone: a v1 cpuset in which nothing can run.
     pub(crate) fn mkdir_unset(&mut self, path: PathBuf) {
         self.configured.insert(path, CpuSet::new());
     }
@@ -88,7 +89,7 @@ impl Kernel {
         }
     }
 
-    /// v1 strips the CPU everywhere for good; v2 only while it is offline.
+    /// Takes a CPU offline. v1 removes it from all cpusets permanently, v2 only while it is offline.
     pub(crate) fn unplug(&mut self, cpu: u32) {
         self.online.remove(cpu);
         if self.version == Version::V1 {
@@ -102,7 +103,7 @@ impl Kernel {
         self.online = self.online.union(&CpuSet::from_iter([cpu]));
     }
 
-    /// Would v1 leave a cpuset without any CPU, and so move its tasks elsewhere?
+    /// Whether v1 would leave a cpuset without CPUs, and so move its tasks elsewhere.
     pub(crate) fn would_empty(&self, cpu: u32) -> bool {
         let only = CpuSet::from_iter([cpu]);
         self.version == Version::V1 && self.configured.values().any(|cpus| *cpus == only)

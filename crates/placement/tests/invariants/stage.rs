@@ -1,4 +1,4 @@
-//! A world whose pods have cgroups on a simulated kernel, and the checks that hold at every step.
+//! A world whose pods have cgroups on a simulated kernel, with the checks for every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ pub(crate) struct Stage {
     pub(crate) world: World,
     pub(crate) kernel: Kernel,
     possible: CpuSet,
-    /// What is granted by the steps that were carried out, whatever was committed.
+    /// Grants of the steps carried out so far, whether committed or not.
     granted: BTreeMap<Uid, Holding>,
 }
 
-/// A CPU of one pod in the effective set of another that may not run there.
+/// CPUs of one pod in the effective set of another that may not run there.
 type Violations = BTreeSet<(PathBuf, u32)>;
 
 impl Stage {
@@ -28,7 +28,7 @@ impl Stage {
         Self { world, kernel, possible, granted: BTreeMap::new() }
     }
 
-    /// The world's event, and what runtime and kernel make of it.
+    /// Plays the event in the world, the kernel and the runtime.
     pub(crate) fn happen(&mut self, event: &Event) {
         if let Event::Unplug(n) = event {
             let cpu = self.world.machine.clone().unplug(*n);
@@ -43,7 +43,7 @@ impl Stage {
         self.sync();
     }
 
-    /// Makes the cgroups of new pods, and takes away those of pods that left.
+    /// Creates the cgroups of new pods and removes those of pods that left.
     fn sync(&mut self) {
         let uids: BTreeSet<PathBuf> = self.world.pods.iter().map(|pod| dir(&pod.uid)).collect();
         let dirs: Vec<PathBuf> = self.kernel.paths(Path::new(ROOT));
@@ -55,7 +55,7 @@ impl Stage {
                 self.kernel.mkdir(path);
             }
             self.kernel.mkdir_unset(uid.join("unset"));
-            // Every other application confines a part of itself; on an empty intersection it could not.
+            // Every other application restricts a part of itself, which fails with an empty intersection.
             let own = self.kernel.effective(&uid).iter().take(2).collect();
             if at % 2 == 0 {
                 let _ = self.kernel.write(&uid.join("c1/nested"), &own);
@@ -89,7 +89,7 @@ impl Stage {
         PodCgroups { uid: uid.clone(), cgroups: paths.iter().map(cgroup).collect() }
     }
 
-    /// The steps to the plan from what was committed, or what a checkpoint says.
+    /// The steps to the plan from the committed state, or from that of a checkpoint.
     pub(crate) fn steps(&self, plan: &Plan, committed: &Current) -> Vec<Step> {
         let (hierarchy, pods) = (self.hierarchy(), self.cgroups());
         let placements = &plan.placements;
@@ -97,7 +97,7 @@ impl Stage {
         write_steps(&transition).expect("a plan can be written")
     }
 
-    /// Carries one step out, and says what is wrong with it.
+    /// Carries out one step and returns any violation.
     pub(crate) fn carry_out(&mut self, step: &Step, plan: &Plan) -> Result<(), String> {
         let before = self.violations(plan);
         match step {
@@ -141,7 +141,7 @@ impl Stage {
         found
     }
 
-    /// Is every cgroup as planned?
+    /// Checks that every cgroup is as planned.
     pub(crate) fn settled(&self, plan: &Plan) -> Result<(), String> {
         for (uid, placement) in &plan.placements {
             for path in self.kernel.paths(&dir(uid)) {
@@ -155,7 +155,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Effective sets of exclusive pods that have, and keep, exactly their CPUs.
+    /// Effective sets of exclusive pods that hold exactly their CPUs and keep them.
     pub(crate) fn unmoved(&self, plan: &Plan, committed: &Current) -> BTreeMap<PathBuf, CpuSet> {
         let kept = plan.placements.iter().filter(|(uid, placement)| {
             let held = committed.held.get(*uid).is_some_and(|held| held.cpus == placement.cpus);
@@ -168,7 +168,7 @@ impl Stage {
         paths.map(|path| (path.clone(), self.kernel.effective(&path))).collect()
     }
 
-    /// A pod that is gone, or no pod's to write any more, holds nothing.
+    /// Commits the plan. A pod that is gone, or that the agent no longer writes, holds nothing.
     pub(crate) fn commit(&mut self, plan: &Plan) {
         self.world.current = plan.outcome();
         let held = &self.world.current.held;
@@ -180,7 +180,7 @@ impl Stage {
     }
 }
 
-/// Not an application's, and no runtime's that nobody knows.
+/// Whether it belongs neither to an application nor to an unknown runtime.
 pub(crate) fn is_ours(path: &Path) -> bool {
     !["nested", "unknown", "unset"].iter().any(|name| path.ends_with(name))
 }

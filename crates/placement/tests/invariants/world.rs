@@ -1,4 +1,4 @@
-//! A node with pods that come, go, change their minds and lose CPUs.
+//! A node with pods that arrive, leave, change their requests and lose CPUs.
 
 use kernel_text::CpuSet;
 use placement::{
@@ -28,11 +28,11 @@ pub(crate) enum Event {
     Relabel(usize, &'static str),
     Unplug(usize),
     Plug(usize),
-    /// The kubelet takes one more CPU for a container of its own.
+    /// The kubelet assigns one more CPU exclusively to a container.
     KubeletTakes(usize),
 }
 
-/// What a pod asks for.
+/// The request of a pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Asks {
     pub(crate) qos: &'static str,

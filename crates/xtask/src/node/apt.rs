@@ -1,4 +1,4 @@
-//! An apt of our own: this machine's archives and transport settings, another suite, a state directory in `target`.
+//! A private apt: this machine's archives and transport settings, another suite, and a state directory in `target`.
 //!
 //! The machine's apt configuration, lists and caches are only read.
 
@@ -10,15 +10,15 @@ use std::process::Command;
 use super::NodeError;
 use crate::process;
 
-/// Keys of Debian's archive, of all its current releases. Where it is missing, the keys that apt trusts anyway count.
+/// Keys of Debian's archive, for all its current releases. If the file is missing, apt's trusted keys apply.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// One suite of one archive, with its package lists up to date.
+/// One suite of one archive, with updated package lists.
 pub(super) struct PrivateApt {
     directory: PathBuf,
 }
 
-/// The base URIs of the archives that this machine is configured for, whatever the format of its sources.
+/// The base URIs of this machine's configured archives, whatever the format of its sources.
 pub(super) fn machine_archives(scratch: &Path) -> Result<BTreeSet<String>, NodeError> {
     let lists = scratch.join("machine-lists");
     make_dir(&lists.join("partial"))?;
@@ -29,7 +29,7 @@ pub(super) fn machine_archives(scratch: &Path) -> Result<BTreeSet<String>, NodeE
     Ok(parse_archives(&String::from_utf8_lossy(&uris)))
 }
 
-/// From lines such as `'http://HOST/debian/dists/bookworm/InRelease' FILE 0`.
+/// Parses lines such as `'http://HOST/debian/dists/bookworm/InRelease' FILE 0`.
 fn parse_archives(uris: &str) -> BTreeSet<String> {
     let quoted = uris.lines().filter_map(|line| line.strip_prefix('\'')?.split_once('\''));
     quoted.filter_map(|(uri, _)| Some(uri.split_once("/dists/")?.0.to_owned())).collect()
@@ -51,14 +51,14 @@ impl PrivateApt {
         Ok(apt)
     }
 
-    /// The first package that `package` depends on; `None` where there is no such package.
+    /// The first package that `package` depends on; `None` if there is no such package.
     pub(super) fn dependency_of(&self, package: &str) -> Result<Option<String>, NodeError> {
         let text = process::output_of(self.command("apt-cache").args(["depends", package]))?;
         let text = String::from_utf8_lossy(&text);
         Ok(text.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned))
     }
 
-    /// Downloads a package, its hash checked by apt, and returns the file.
+    /// Downloads a package, verified by apt, and returns the file.
     pub(super) fn download(&self, package: &str) -> Result<PathBuf, NodeError> {
         process::output_of(self.command("apt-get").args(["download", package]).current_dir(&self.directory))?;
         let entries = fs::read_dir(&self.directory).map_err(NodeError::io(&self.directory))?;
@@ -78,7 +78,7 @@ impl PrivateApt {
     }
 }
 
-/// The machine's transport settings (proxies, certificates), and every place of apt's moved into `directory`.
+/// The machine's transport settings (proxies, certificates), with all of apt's directories moved into `directory`.
 fn configuration(machine_dump: &str, directory: &Path) -> String {
     let wanted = |line: &&str| line.starts_with("Acquire::") && !line.starts_with("Acquire::IndexTargets");
     let transport: Vec<_> = machine_dump.lines().filter(wanted).collect();

@@ -1,4 +1,4 @@
-//! A running guest, from its boot to what it leaves behind.
+//! A running guest, from its boot to its outputs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use tempfile::TempDir;
 use super::machine::{self, Machine};
 use super::{Ending, Node, NodeError, Outcome, OutputFile, outputs};
 
-/// A guest with its program; dropping it kills it.
+/// A guest with its program, killed on drop.
 pub struct Guest {
     machine: Machine,
     outputs: Vec<OutputFile>,
     powered_on: Instant,
     deadline: Instant,
-    /// The serial ports and the initramfs.
+    /// Directory of the serial ports and the initramfs.
     _work: TempDir,
 }
 
@@ -29,15 +29,15 @@ impl Guest {
     /// Whether the guest is off: its program has ended, or it was lost.
     ///
     /// # Errors
-    /// When QEMU has failed.
+    /// If QEMU failed.
     pub fn is_off(&mut self) -> Result<bool, NodeError> {
         self.machine.wait(Duration::ZERO, |_| true)
     }
 
-    /// Waits until the guest is off, and kills it after its time.
+    /// Waits until the guest is off, and kills it after its timeout.
     ///
     /// # Errors
-    /// When QEMU has failed, or a wanted file is not there.
+    /// If QEMU failed, or a requested file does not exist.
     pub fn wait(mut self) -> Result<Outcome, NodeError> {
         let is_off = self.machine.wait(self.deadline.saturating_duration_since(Instant::now()), |_| false)?;
         let ports = &self.machine.ports;

@@ -1,38 +1,38 @@
-//! What goes into the guest and what comes out, as it is written on the command line.
+//! Input and output files of the guest, and their syntax on the command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A file or directory of this machine that the guest gets. Executables bring their shared libraries.
+/// A file or directory of this machine to copy into the guest. Executables include their shared libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestFile {
-    /// Where it is here.
+    /// Path on this machine.
     pub source: PathBuf,
-    /// Where it will be in the guest; absolute.
+    /// Absolute path in the guest.
     pub dest: PathBuf,
 }
 
-/// A file or directory of the guest that is brought back once the program has ended.
+/// A file or directory of the guest to copy back after the program has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputFile {
-    /// Where it is in the guest; absolute.
+    /// Absolute path in the guest.
     pub guest: PathBuf,
-    /// Where it goes here.
+    /// Path on this machine.
     pub host: PathBuf,
 }
 
-/// A TCP port of the guest that this machine can connect to.
+/// A TCP port of the guest that is reachable from this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
-    /// Where it is here: a free port, best of the loopback address.
+    /// Address on this machine: a free port, preferably of the loopback address.
     pub host: SocketAddr,
-    /// The port in the guest, where the program must listen on all addresses.
+    /// Port in the guest, on which the program must listen on all addresses.
     pub guest_port: u16,
 }
 
 impl GuestFile {
-    /// A file that the guest gets at `dest`.
+    /// A file to copy to `dest` in the guest.
     pub fn at(source: impl Into<PathBuf>, dest: impl Into<PathBuf>) -> Self {
         Self { source: source.into(), dest: dest.into() }
     }
@@ -41,7 +41,7 @@ impl GuestFile {
 impl FromStr for GuestFile {
     type Err = String;
 
-    /// `PATH[:DEST]`; without DEST the same path, made absolute.
+    /// Parses `PATH[:DEST]`; without DEST the path itself, made absolute.
     fn from_str(text: &str) -> Result<Self, String> {
         let (source, dest) = match text.split_once(':') {
             Some((source, dest)) => (PathBuf::from(source), PathBuf::from(dest)),
@@ -54,7 +54,7 @@ impl FromStr for GuestFile {
 impl FromStr for OutputFile {
     type Err = String;
 
-    /// `GUESTPATH:HOSTPATH`.
+    /// Parses `GUESTPATH:HOSTPATH`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (guest, host) = text.split_once(':').ok_or("expected GUESTPATH:HOSTPATH")?;
         let output = Self { guest: guest.into(), host: host.into() };
@@ -65,7 +65,7 @@ impl FromStr for OutputFile {
 impl FromStr for Forward {
     type Err = String;
 
-    /// `ADDRESS:PORT:GUESTPORT`.
+    /// Parses `ADDRESS:PORT:GUESTPORT`.
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host.parse().ok()?, port.parse().ok()?)));
         let (host, guest_port) = parts.ok_or("expected ADDRESS:PORT:GUESTPORT, such as 127.0.0.1:9753:9753")?;

@@ -1,4 +1,4 @@
-//! The shell text that runs in the guest.
+//! The shell scripts that run in the guest.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 /// The guest's first process.
 pub(super) const INIT: &str = include_str!("init.sh");
 
-/// A shell script that becomes the program.
+/// A shell script that replaces itself with the program.
 pub(super) fn command_script(program: &Path, args: &[impl AsRef<OsStr>], env: &[(String, String)]) -> String {
     let exports = env.iter().map(|(name, value)| format!("export {name}={}\n", quote(value)));
     let words = std::iter::once(program.as_os_str()).chain(args.iter().map(AsRef::as_ref));

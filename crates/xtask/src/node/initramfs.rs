@@ -1,4 +1,4 @@
-//! The guest's files: a tree of links that cpio(1) follows, so that nothing is copied twice.
+//! The guest's files: a tree of links that cpio(1) follows, so that no file is copied twice.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,12 +12,12 @@ use crate::process;
 /// The program to run.
 pub(super) struct GuestProgram {
     host_path: PathBuf,
-    /// Where the guest finds it.
+    /// Path in the guest.
     pub(super) guest_path: PathBuf,
 }
 
 impl GuestProgram {
-    /// A path, or a name in `PATH`.
+    /// Finds a program by path, or by name in `PATH`.
     pub(super) fn locate(program: &Path) -> Result<Self, NodeError> {
         let not_found = || NodeError::NoSuchFile(program.into());
         let host_path = if program.components().count() > 1 { Some(program.into()) } else { in_path(program) };
@@ -32,7 +32,7 @@ fn in_path(name: &Path) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
-/// Writes the initramfs into `work` and returns its path. It is not compressed: that would cost the guest seconds.
+/// Writes the initramfs into `work` and returns its path. Not compressed, which would cost the guest seconds.
 pub(super) fn build(
     work: &Path,
     program: &GuestProgram,
@@ -60,7 +60,7 @@ pub(super) fn build(
 /// The guest's root directory under construction.
 struct Tree {
     root: PathBuf,
-    /// Guest path to host path, to be linked.
+    /// Links to create: guest path to host path.
     links: BTreeMap<PathBuf, PathBuf>,
 }
 
@@ -76,7 +76,7 @@ impl Tree {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(NodeError::io(&path))
     }
 
-    /// A file with the libraries it needs, or a directory as it is.
+    /// Adds a file with the libraries it needs, or a directory unchanged.
     fn program(&mut self, source: &Path, dest: &Path) -> Result<(), NodeError> {
         let source = source.canonicalize().map_err(|_| NodeError::NoSuchFile(source.into()))?;
         if source.is_file() {

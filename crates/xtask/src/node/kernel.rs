@@ -1,4 +1,4 @@
-//! Kernels, out of Debian's packages, kept by version in `target/node`: the image, and the modules of a network card.
+//! Kernels from Debian's packages, cached by version in `target/node`: the image, and the modules for a network card.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -15,17 +15,17 @@ use crate::workspace;
 /// A kernel series that Debian ships.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelSeries {
-    /// 6.1, of Debian 12.
+    /// 6.1, from Debian 12.
     V6_1,
-    /// 6.12, of Debian 13 and of Debian 12's backports.
+    /// 6.12, from Debian 13 and from Debian 12's backports.
     V6_12,
 }
 
 impl KernelSeries {
-    /// All of them.
+    /// All series.
     pub const ALL: [Self; 2] = [Self::V6_1, Self::V6_12];
 
-    /// `6.1`, `6.12`.
+    /// Version number: `6.1` or `6.12`.
     pub fn name(self) -> &'static str {
         match self {
             Self::V6_1 => "6.1",
@@ -33,7 +33,7 @@ impl KernelSeries {
         }
     }
 
-    /// Suites that carry the series, the best first.
+    /// Suites that contain the series, in order of preference.
     fn suites(self) -> &'static [&'static str] {
         match self {
             Self::V6_1 => &["bookworm-security", "bookworm"],
@@ -60,8 +60,8 @@ impl FromStr for KernelSeries {
 /// The package that depends on the current cloud kernel of a suite.
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// What a network card needs in QEMU, each after what it needs itself. Newer kernels have some of them in the image, as
-/// all that the node uses besides. The last one is a module in all.
+/// Modules for a network card in QEMU, each after its dependencies. Newer kernels have some of them built in, like
+/// everything else the node uses. The last one is a module in all kernels.
 const NETWORK_MODULES: [&str; 8] = [
     "virtio_ring",
     "virtio",
@@ -73,17 +73,17 @@ const NETWORK_MODULES: [&str; 8] = [
     "virtio_net",
 ];
 
-/// A kernel, unpacked.
+/// An unpacked kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// `vmlinuz-VERSION`.
+    /// Path of `vmlinuz-VERSION`.
     pub image: PathBuf,
-    /// The modules of a network card, in the order in which they are loaded.
+    /// Paths of the modules for a network card, in load order.
     pub network_modules: Vec<PathBuf>,
 }
 
 impl Kernel {
-    /// The kernel of an image, if its modules are there too.
+    /// The kernel of an image, if its modules exist.
     fn of(image: PathBuf) -> Option<Self> {
         let directory = modules_directory(&image)?;
         let files: Vec<_> = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).collect();
@@ -94,26 +94,26 @@ impl Kernel {
     }
 }
 
-/// `modules-VERSION` beside `vmlinuz-VERSION`.
+/// Path of `modules-VERSION` beside `vmlinuz-VERSION`.
 fn modules_directory(image: &Path) -> Option<PathBuf> {
     let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
     Some(image.with_file_name(format!("modules-{version}")))
 }
 
-/// `NAME` of `NAME.ko`, or of `NAME.ko.xz` as newer kernels have it.
+/// `NAME` of `NAME.ko`, or of `NAME.ko.xz` in newer kernels.
 fn module_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     name.strip_suffix(".ko").or_else(|| name.strip_suffix(".ko.xz"))
 }
 
-/// A kernel of the series, fetched if there is none in `target/node` yet.
+/// Returns a kernel of the series, downloaded unless it is in `target/node` already.
 ///
 /// # Errors
-/// [`NodeError::NoKernel`] with everything that was tried; IO errors on the cache.
+/// [`NodeError::NoKernel`] with all attempts; I/O errors of the cache.
 pub fn obtain_kernel(series: KernelSeries) -> Result<Kernel, NodeError> {
     let cache = workspace::target_dir().join("node").join(series.name());
     fs::create_dir_all(&cache).map_err(NodeError::io(&cache))?;
-    // Two tests may want the same kernel at once: the second waits for the first one's.
+    // Two tests may need the same kernel at once: the second waits for the first one's.
     let lock_path = cache.join("lock");
     let lock = File::create(&lock_path).map_err(NodeError::io(&lock_path))?;
     lock.lock().map_err(NodeError::io(&lock_path))?;
@@ -160,7 +160,7 @@ fn fetch(series: KernelSeries, cache: &Path, archive: &str, suite: &str) -> Resu
     kernel.ok_or_else(|| format!("{package} lacks its image or virtio_net"))
 }
 
-/// Takes the image and the network's modules out of a kernel package.
+/// Extracts the image and the network modules from a kernel package.
 fn unpack(deb: &Path, into: &Path) -> Result<(), NodeError> {
     let mut dpkg = Command::new("dpkg-deb");
     dpkg.arg("--fsys-tarfile").arg(deb).stdout(Stdio::piped());
@@ -171,7 +171,7 @@ fn unpack(deb: &Path, into: &Path) -> Result<(), NodeError> {
     if status.success() { copied } else { Err(process::failed(&dpkg, status, "").into()) }
 }
 
-/// Reads to the end, for dpkg-deb to end well.
+/// Reads to the end, so that dpkg-deb exits without an error.
 fn copy_wanted(stream: impl io::Read, into: &Path) -> io::Result<()> {
     for entry in tar::Archive::new(stream).entries()? {
         let mut entry = entry?;
@@ -182,7 +182,8 @@ fn copy_wanted(stream: impl io::Read, into: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves what was unpacked into the cache. By the order of the names the image comes last: one that is there is whole.
+/// Moves the unpacked files into the cache. The image sorts last, so an existing image means that the cache is
+/// complete.
 fn keep(unpacked: &Path, cache: &Path) -> io::Result<()> {
     let mut names = fs::read_dir(unpacked)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
     names.sort();
@@ -193,14 +194,14 @@ fn keep(unpacked: &Path, cache: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a file of the package goes; `None` for what is not wanted.
+/// Destination of a file of the package; `None` for files that are not needed.
 fn place(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?;
     if is_image(path) {
         return Some(name.into());
     }
     NETWORK_MODULES.contains(&module_name(path)?).then_some(())?;
-    // ./lib/modules/VERSION/kernel/…, or below ./usr.
+    // `./lib/modules/VERSION/kernel/…`, or below `./usr`.
     let version = path.iter().skip_while(|part| *part != "modules").nth(1)?;
     Some(Path::new(&format!("modules-{}", version.to_str()?)).join(name))
 }

@@ -1,4 +1,4 @@
-//! The virtual machine: QEMU's command line, its serial ports, and the wait for its end.
+//! The virtual machine: QEMU's command line, its serial ports, and the wait for its exit.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write};
@@ -14,16 +14,16 @@ use crate::process;
 /// Virtual CPUs. Each socket is a NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTopology {
-    /// Sockets.
+    /// Number of sockets.
     pub sockets: u32,
-    /// Cores a socket.
+    /// Cores per socket.
     pub cores: u32,
-    /// Threads a core.
+    /// Threads per core.
     pub threads: u32,
 }
 
 impl CpuTopology {
-    /// CPUs in all.
+    /// Total number of CPUs.
     pub fn count(self) -> u32 {
         self.sockets * self.cores * self.threads
     }
@@ -32,7 +32,7 @@ impl CpuTopology {
 impl FromStr for CpuTopology {
     type Err = String;
 
-    /// `SOCKETSxCORESxTHREADS`.
+    /// Parses `SOCKETSxCORESxTHREADS`.
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers: Option<Vec<u32>> = text.split('x').map(|part| part.parse().ok().filter(|n| *n > 0)).collect();
         match numbers.as_deref() {
@@ -42,15 +42,15 @@ impl FromStr for CpuTopology {
     }
 }
 
-/// The guest's four serial ports, each a file: console, standard output, standard error, result.
+/// The guest's four serial ports, each backed by a file: console, standard output, standard error, result.
 pub(super) struct Ports {
-    /// Where the files are.
+    /// Directory of the files.
     pub(super) directory: PathBuf,
 }
 
 const PORT_NAMES: [&str; 4] = ["console", "stdout", "stderr", "result"];
 
-/// Interrupts of the ports. ISA's own give each to two ports, and QEMU's interrupt lines cannot be shared.
+/// Interrupts of the ports. The ISA defaults share each between two ports, and QEMU's interrupt lines cannot be shared.
 const PORT_IRQS: [u32; 4] = [4, 3, 5, 7];
 
 impl Ports {
@@ -85,13 +85,13 @@ impl Ports {
     }
 }
 
-/// QEMU before 8.1 translates code without locking it against being patched: about one boot in forty trips over a
-/// stale breakpoint of the kernel's own. No program has run by then, so another boot is as good as the first.
+/// Maximum number of boots. QEMU before 8.1 translates code without locking it against patching: about one boot in
+/// forty fails on a stale breakpoint of the kernel. No program has run by then, so the boot can be repeated.
 const BOOTS: u32 = 3;
-/// A boot takes 2 s; a busy machine makes it several times that.
+/// A boot takes 2 s, and several times that on a busy machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Powers the machine on and returns once the guest is up.
+/// Powers the machine on and returns when the guest is up.
 pub(super) fn boot(node: &Node, kernel: &Path, initramfs: &Path, directory: &Path) -> Result<Machine, NodeError> {
     let mut console = String::new();
     for _ in 0..BOOTS {
@@ -105,7 +105,7 @@ pub(super) fn boot(node: &Node, kernel: &Path, initramfs: &Path, directory: &Pat
     Err(NodeError::NeverUp { boots: BOOTS, console })
 }
 
-/// A running QEMU, which does not outlive this value.
+/// A running QEMU, killed on drop.
 pub(super) struct Machine {
     qemu: Child,
     pub(super) ports: Ports,
@@ -124,12 +124,12 @@ impl Machine {
         Ok(Self { qemu, ports, echo })
     }
 
-    /// Whether the guest has said that it is up, on its way to the program.
+    /// Whether the guest has reported that it is up and about to start the program.
     fn is_up(&self) -> bool {
         self.ports.result().is_ok_and(|bytes| bytes.starts_with(UP))
     }
 
-    /// Waits until the machine is off (true), or until the condition holds or the time is over (false).
+    /// Waits until the machine is off (true), or until the condition holds or the timeout expires (false).
     pub(super) fn wait(&mut self, timeout: Duration, condition: impl Fn(&Self) -> bool) -> Result<bool, NodeError> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -159,12 +159,12 @@ const QEMU_STDERR: &str = "qemu-stderr";
 
 fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Command {
     let CpuTopology { sockets, cores, threads } = node.cpus;
-    // setpriv: should this process be killed, the machine goes with it.
+    // setpriv kills the machine if this process is killed.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-no-user-config"]);
     command.args(["-display", "none", "-no-reboot", "-accel", "tcg,thread=multi"]);
-    // The vendor: Linux makes out SMT siblings only where it knows it. No cx16: QEMU 7.2 spoils the flags register in
-    // cmpxchg16b, which Linux uses in its allocator where it can.
+    // vendor: Linux detects SMT siblings only for known vendors. cx16=off: QEMU 7.2 corrupts the flags register in
+    // cmpxchg16b, which Linux otherwise uses in its allocator.
     command.args(["-cpu", "max,vendor=GenuineIntel,cx16=off", "-m", &node.memory_mib.to_string()]);
     let count = node.cpus.count();
     command.args(["-smp", &format!("{count},sockets={sockets},cores={cores},threads={threads}")]);
@@ -180,7 +180,8 @@ fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Comma
         command.args(["-device", &format!("isa-serial,chardev={name},index={index},irq={irq}")]);
     }
     if let Some(Forward { host, guest_port }) = node.forward {
-        // Restricted: the guest reaches nobody, and is reached at this address alone. No firmware: none is to boot from it.
+        // restrict: the guest reaches no other host, and is reachable only at this address. romfile: no firmware, since
+        // nothing boots from it.
         command.args(["-netdev", &format!("user,id=net,restrict=on,hostfwd=tcp:{host}-:{guest_port}")]);
         command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
     }
@@ -189,7 +190,7 @@ fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Comma
     command
 }
 
-/// Passes on what the program writes, while it runs.
+/// Forwards the program's output while it runs.
 struct Echo {
     streams: Vec<(File, Box<dyn Write>)>,
 }

@@ -1,8 +1,8 @@
 //! The QEMU node: a Debian kernel with cgroup v2 and PSI, in which one program runs as root.
 //!
-//! Owns the guest from kernel package to exit code. The host's own cgroups and apt configuration are not touched;
-//! everything lives in `target/node` and a temporary directory. Software emulation throughout: it runs wherever QEMU
-//! does, at the price of slow CPUs, so no test may read speed from a guest.
+//! Manages the guest from the kernel package to the exit code. Does not touch the host's cgroups and apt configuration;
+//! all files are in `target/node` and a temporary directory. Always emulates in software: it runs wherever QEMU does,
+//! but with slow CPUs, so no test may measure speed in a guest.
 
 mod apt;
 mod guest;
@@ -27,26 +27,26 @@ pub use machine::CpuTopology;
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
 
-/// What to boot and how long to wait for it.
+/// Configuration of a guest and its timeout.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The kernel.
+    /// Series of the kernel.
     pub kernel: KernelSeries,
-    /// The virtual CPUs; each socket is a NUMA node.
+    /// Virtual CPUs; each socket is a NUMA node.
     pub cpus: CpuTopology,
-    /// Memory, MiB, shared out evenly to the NUMA nodes.
+    /// Memory, MiB, divided evenly among the NUMA nodes.
     pub memory_mib: u32,
-    /// From the program's start until the guest is killed.
+    /// Time from the program's start until the guest is killed.
     pub timeout: Duration,
-    /// The program's environment, beside `PATH`, `HOME` and `RUST_BACKTRACE=1`.
+    /// Environment of the program, in addition to `PATH`, `HOME` and `RUST_BACKTRACE=1`.
     pub env: Vec<(String, String)>,
-    /// Files for the guest.
+    /// Files to copy into the guest.
     pub files: Vec<GuestFile>,
-    /// Files to bring back once the program has ended.
+    /// Files to copy back after the program has ended.
     pub outputs: Vec<OutputFile>,
-    /// Pass the program's output on while it runs.
+    /// Whether to forward the program's output while it runs.
     pub echo: bool,
-    /// A port of the guest to be reached from here; without one the guest has no network card.
+    /// Port of the guest that is reachable from here; without one the guest has no network card.
     pub forward: Option<Forward>,
 }
 
@@ -66,34 +66,34 @@ impl Default for Node {
     }
 }
 
-/// How a guest ended.
+/// Outcome of the program or the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The program ended with this code; 128 + N after signal N.
+    /// The program exited with this code; 128 + N after signal N.
     Exited(i32),
-    /// The guest was killed after its time.
+    /// The guest was killed after its timeout.
     TimedOut,
-    /// The guest ended without saying how the program did: a kernel panic, or it powered itself off.
+    /// The guest ended without a result of the program: a kernel panic, or it powered itself off.
     Lost,
 }
 
-/// What a guest left behind.
+/// Result of a guest.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// How it ended.
+    /// Outcome of the program or the guest.
     pub ending: Ending,
-    /// The program's standard output, as far as it came.
+    /// Standard output of the program, as far as received.
     pub stdout: Vec<u8>,
-    /// The program's standard error, as far as it came.
+    /// Standard error of the program, as far as received.
     pub stderr: Vec<u8>,
-    /// What the kernel and the init script said.
+    /// Output of the kernel and the init script.
     pub console: String,
-    /// From the first power-on to power-off.
+    /// Time from the first power-on to power-off.
     pub elapsed: Duration,
 }
 
 impl Outcome {
-    /// The ending in words; the console with it where that is what tells why.
+    /// Describes the ending, with the console where it is needed to find the cause.
     pub fn describe(&self) -> String {
         let seconds = self.elapsed.as_secs_f64();
         match self.ending {
@@ -104,7 +104,7 @@ impl Outcome {
     }
 }
 
-/// Why a guest could not be run.
+/// Failure to run a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// Tools are missing.
@@ -116,39 +116,39 @@ pub enum NodeError {
     /// A file could not be read or written.
     #[error("{path}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
     /// The program, or a file for the guest, does not exist.
     #[error("{0}: no such file on this machine")]
     NoSuchFile(PathBuf),
-    /// A file that was to be brought back is not in the guest.
+    /// A requested output file does not exist in the guest.
     #[error("{0}: not in the guest when its program had ended")]
     NoSuchOutput(PathBuf),
-    /// No kernel of the series could be had.
+    /// No kernel of the series is available.
     #[error("no Debian kernel {series} can be had from this machine's package sources:\n  {}", attempts.join("\n  "))]
     NoKernel {
-        /// The series.
+        /// Series of the kernel.
         series: KernelSeries,
-        /// What was tried, and what came of it.
+        /// Attempts with their results.
         attempts: Vec<String>,
     },
-    /// The kernel did not come up, several times.
+    /// The guest did not come up in several boots.
     #[error("no guest came up in {boots} boots; the last one's console:\n{console}")]
     NeverUp {
-        /// How often it was tried.
+        /// Number of boots.
         boots: u32,
-        /// What the last one said.
+        /// Console of the last boot.
         console: String,
     },
     /// QEMU did not start.
     #[error("qemu-system-x86_64 ended with {status}: {stderr}")]
     Qemu {
-        /// How it ended.
+        /// Exit status of QEMU.
         status: std::process::ExitStatus,
-        /// What it said.
+        /// Standard error of QEMU.
         stderr: String,
     },
 }
@@ -160,25 +160,25 @@ impl NodeError {
     }
 }
 
-/// How often a lost guest is tried again.
+/// Maximum number of repetitions after a lost guest.
 const MORE_RUNS: u32 = 2;
 
 impl Node {
     /// Boots the guest, runs `program` (a path, or a name in `PATH`) with `args` in it as root, and powers it off.
     ///
     /// # Errors
-    /// When the guest could not be prepared or started. How the program did is the [`Outcome`]'s to say.
+    /// If the guest could not be prepared or started. A failure of the program is part of the [`Outcome`].
     pub fn run(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Outcome, NodeError> {
         self.start(program, args)?.wait()
     }
 
-    /// As [`run`](Self::run), and once more where the guest was lost, at most twice.
+    /// As [`run`](Self::run), repeated at most twice if the guest was lost.
     ///
-    /// A guest kernel that dies is the emulator's doing (see `cx16` in its command line): the program has neither failed
-    /// nor succeeded.
+    /// A guest kernel that crashes is the emulator's fault (see `cx16` in its command line): the program has neither
+    /// failed nor succeeded.
     ///
     /// # Errors
-    /// As of [`run`](Self::run).
+    /// As for [`run`](Self::run).
     pub fn run_again_if_lost(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Outcome, NodeError> {
         let mut outcome = self.run(program, args)?;
         for _ in 0..MORE_RUNS {
@@ -190,10 +190,10 @@ impl Node {
         Ok(outcome)
     }
 
-    /// Boots the guest and returns when it is up, on its way to the program.
+    /// Boots the guest and returns when it is up and about to start the program.
     ///
     /// # Errors
-    /// When the guest could not be prepared or started.
+    /// If the guest could not be prepared or started.
     pub fn start(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Guest, NodeError> {
         prerequisites::check(|tool| tool.task == Task::Node)?;
         let kernel = obtain_kernel(self.kernel)?;
@@ -205,7 +205,7 @@ impl Node {
         Guest::boot(self, &kernel.image, &initramfs, work)
     }
 
-    /// Where init finds them, by the order of their names; none without a network.
+    /// Places the modules where init finds them, in load order by name; none without a network.
     fn network_modules(&self, kernel: &Kernel) -> Vec<GuestFile> {
         let modules = kernel.network_modules.iter().enumerate().filter(|_| self.forward.is_some());
         let file = |(at, path): (usize, &PathBuf)| {

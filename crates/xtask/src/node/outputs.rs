@@ -1,15 +1,15 @@
-//! What comes back over the result port: that the guest is up, the program's exit code, then a tar archive of the
-//! wanted files.
+//! Data on the result port: the report that the guest is up, the program's exit code, then a tar archive of the
+//! requested files.
 
 use std::fs;
 use std::path::Path;
 
 use super::{NodeError, OutputFile};
 
-/// What a guest says first.
+/// First message of a guest.
 pub(super) const UP: &[u8] = b"up\n";
 
-/// The exit code, `None` where the guest did not come to tell it, and the archive's bytes.
+/// The exit code, `None` if the guest ended before it reported one, and the archive's bytes.
 pub(super) fn parse_result(bytes: &[u8]) -> (Option<i32>, Vec<u8>) {
     let rest = bytes.strip_prefix(UP).unwrap_or_default();
     let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return (None, Vec::new()) };
@@ -17,11 +17,11 @@ pub(super) fn parse_result(bytes: &[u8]) -> (Option<i32>, Vec<u8>) {
     (line.strip_prefix("exit ").and_then(|code| code.parse().ok()), rest[end + 1..].to_vec())
 }
 
-/// Writes the archive's files to where they are wanted.
+/// Writes the archive's files to their destinations.
 pub(super) fn unpack(archive: &[u8], outputs: &[OutputFile]) -> Result<(), NodeError> {
     let mut found = vec![false; outputs.len()];
     let mut archive = tar::Archive::new(archive);
-    // With nothing wanted there is no archive at all, and no end mark.
+    // If no file was requested there is no archive, and no end marker.
     let entries = if outputs.is_empty() { None } else { Some(archive.entries().map_err(NodeError::io("result"))?) };
     for entry in entries.into_iter().flatten() {
         let mut entry = entry.map_err(NodeError::io("result"))?;

@@ -1,4 +1,4 @@
-//! Which shared libraries a program needs, as the dynamic loader finds them here.
+//! The shared libraries of a program, as the dynamic loader of this machine finds them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use std::process::{Command, Stdio};
 use super::NodeError;
 use crate::process;
 
-/// Absolute paths of the program's libraries and its loader; empty for a static program and for what is no program.
+/// Absolute paths of the program's libraries and its loader; empty for a static program and for any other file.
 pub(super) fn of_program(program: &Path) -> Result<BTreeSet<PathBuf>, NodeError> {
     let mut ldd = Command::new("ldd");
     ldd.arg(program).env("LC_ALL", "C").stdin(Stdio::null());
-    // ldd ends with 1 for a static program and for a script.
+    // ldd exits with 1 for a static program and for a script.
     let output = ldd.output().map_err(|source| process::start_error(&ldd, source))?;
     Ok(parse(&String::from_utf8_lossy(&output.stdout)))
 }
 
 fn parse(ldd_output: &str) -> BTreeSet<PathBuf> {
-    // "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)", "/lib64/ld-linux-x86-64.so.2 (0x…)", and the vDSO without
-    // a path.
+    // "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)", "/lib64/ld-linux-x86-64.so.2 (0x…)", and the vDSO without a
+    // path.
     let paths = ldd_output.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     paths.map(PathBuf::from).collect()
 }

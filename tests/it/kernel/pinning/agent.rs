@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::scene::{Scene, all_classes, container_id, effective, online};
 use crate::support::{Agent, Qos, binary, eventually};
 
-/// Serves this list of pods to whoever asks, for as long as the test binary lives.
+/// Serves this list of pods to all clients, for the lifetime of the test binary.
 pub(super) fn kubelet(pods: &Value) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -41,7 +41,7 @@ fn pod(scene: &Scene, at: usize, annotations: &Value) -> Value {
 }
 
 pub(super) fn list(scene: &Scene) -> Value {
-    // Nobody else is harmed by what one pod's author wrote.
+    // An invalid annotation of one pod must not affect the others.
     let forged = json!({"scheduling.koordinator.sh/resource-spec": "{\"preferredCPUBindPolicy\": \"Mine\"}"});
     let annotations = |at| if at == 0 { forged.clone() } else { json!({}) };
     let items: Vec<Value> = (0..scene.pods.len()).map(|at| pod(scene, at, &annotations(at))).collect();

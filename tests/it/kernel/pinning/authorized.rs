@@ -1,4 +1,4 @@
-//! What the operator lets pods claim, with the real binary: the reason is in the metric and in `pins`.
+//! Authorization of pods' claims, with the real binary: the reason is in the metric and in `pins`.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::agent::{command, kubelet, list, options, said};
 use super::scene::{Scene, Wish, online};
 use crate::support::{Agent, eventually};
 
-/// Starts an agent with this authorization, and waits until it has rejected a pod for this reason.
+/// Starts an agent with this authorization, and waits for a rejection with this reason.
 fn rejected(scene: &Scene, authorization: &str, reason: &str) -> (Agent, Vec<String>) {
     let config = scene.state.path().join("cpuwarden.yaml");
     fs::write(&config, format!("authorization: {authorization}\n")).unwrap();

@@ -10,7 +10,7 @@ use placement::Step;
 use super::scene::{Scene, all_classes, container_id};
 use crate::support::{Cgroup, Qos};
 
-/// Starts pods as a kubelet and a runtime do, and ends them, until told to stop; how many.
+/// Starts and ends pods as a kubelet and a runtime do, until `stop` is set; returns their number.
 fn start_and_end_pods(scene: &Scene, stop: &AtomicBool) -> usize {
     let mut started = 0;
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! SIGKILL after every step of a transition, in a process of its own.
+//! SIGKILL after every step of a transition, in a separate process.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output};
@@ -14,12 +14,12 @@ const KUBEPODS: &str = "CPUWARDEN_IT_KUBEPODS";
 const STATE: &str = "CPUWARDEN_IT_STATE";
 const KILL_AT: &str = "CPUWARDEN_IT_KILL_AT";
 
-/// One of each kind: every step of theirs costs two processes.
+/// One pod of each kind: every step of theirs costs two processes.
 fn wishes() -> [Wish; 3] {
     [(Class::Share, 0), (Class::BestEffort, 0), (Class::Lse, 1)].map(|(class, cpus)| Wish { class, cpus })
 }
 
-/// Runs one enforcing pass in a process that is killed at the event of this number, or at none.
+/// Runs one enforcing pass in a process that is killed at the event with this number, or not at all.
 fn enforce_and_die(scene: &Scene, at: Option<usize>) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["kernel::pinning::crash::enforcing_process", "--exact", "--ignored", "--nocapture"]);
@@ -70,7 +70,7 @@ fn killed_after_any_step_a_restart_gives_every_pod_the_same_cpus() {
         give_back(&scene);
         let killed = enforce_and_die(&scene, Some(at));
         assert_eq!((killed.status.signal(), events(&killed)), (Some(9), whole[..=at].to_vec()));
-        // What is granted on disk is so on the kernel, whatever else was under way.
+        // The grants on disk match the kernel, whatever else was in progress.
         let mut pinner = scene.pinner(true);
         let report = scene.pass(&mut pinner);
         assert_eq!(report.standing, pinning::Standing::Enforcing);

@@ -34,7 +34,7 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The first line of the checkpoint: a magic and the FNV-1a of the rest.
+/// The checkpoint with its first line: a magic and the FNV-1a hash of the rest.
 fn sealed(body: &str) -> String {
     let hash = body
         .bytes()
@@ -42,7 +42,7 @@ fn sealed(body: &str) -> String {
     format!("cpuwarden-pins-1 {hash:016x}\n{body}")
 }
 
-/// Rewrites the checkpoint's keys of cgroups.
+/// Rewrites the keys of the checkpoint's cgroups.
 fn rekey(scene: &Scene, change: impl Fn(&str, &mut Value) -> String) {
     let path = scene.config(true).node.state_dir.join("pins.json");
     let text = fs::read_to_string(&path).unwrap();
@@ -54,7 +54,7 @@ fn rekey(scene: &Scene, change: impl Fn(&str, &mut Value) -> String) {
     fs::write(path, sealed(&body.to_string())).unwrap();
 }
 
-/// A cgroup that had all CPUs that it was to have is first written after somebody else took some away.
+/// A cgroup that already had all of its planned CPUs is first written after another writer took some of them away.
 #[test]
 fn what_a_rival_wrote_before_the_first_write_is_not_given_back() {
     let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::BestEffort, cpus: 0 }]);
@@ -98,7 +98,7 @@ fn a_drain_finds_what_was_written_under_another_mount_path() {
     assert_eq!(scene.all_effective(), before);
 }
 
-/// Up to version 0.1 the keys were whole paths, under whatever mount the agent had.
+/// Up to version 0.1 the keys were full paths that depended on the agent's mount.
 #[test]
 fn checkpoints_with_whole_paths_are_drained_too() {
     let scene = Scene::new(&all_classes());
@@ -143,7 +143,7 @@ fn what_an_earlier_boot_wrote_is_no_failure() {
     assert_eq!(scene.bytes(), before);
 }
 
-/// The agent cannot read the node any more; what it wrote must be given back all the same.
+/// The agent can no longer read the node, but its writes must be reverted all the same.
 #[test]
 fn a_drain_works_while_the_passes_of_the_agent_fail() {
     let scene = Scene::new(&all_classes());
@@ -167,7 +167,7 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
     assert!(matches!(&report.standing, Standing::Observing(_)), "{report:?}");
 }
 
-/// Without a checkpoint nobody knows what was written; the operator may say that every pod is to be widened.
+/// Without a checkpoint the earlier writes are unknown; the operator may request that every pod is widened.
 #[test]
 fn every_pod_can_be_released_without_any_state() {
     let scene = Scene::new(&all_classes());
@@ -181,7 +181,7 @@ fn every_pod_can_be_released_without_any_state() {
     assert_eq!(scene.all_effective(), before);
 }
 
-/// Not even that: `/proc` takes no files.
+/// Not even the state directory is writable: `/proc` accepts no files.
 #[test]
 fn a_state_directory_that_cannot_be_written_does_not_keep_pods_confined() {
     let scene = Scene::new(&all_classes());
@@ -191,7 +191,7 @@ fn a_state_directory_that_cannot_be_written_does_not_keep_pods_confined() {
     assert_eq!(scene.all_effective(), before);
 }
 
-/// A pod that the kubelet does not list any more, and in whose cgroups nothing runs.
+/// A pod that the kubelet no longer lists, without processes in its cgroups.
 #[test]
 fn an_orphaned_pod_cgroup_without_processes_gives_its_cpus_back() {
     let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
@@ -209,7 +209,7 @@ fn an_orphaned_pod_cgroup_without_processes_gives_its_cpus_back() {
     assert_eq!((scene.effective(0), scene.effective(1)), (online(), online()));
 }
 
-/// A directory in the place of the file that is written stands for a full disk.
+/// A directory in place of the file to write stands for a full disk.
 #[test]
 fn a_full_state_directory_does_not_keep_pods_off_cpus_that_became_free() {
     let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);

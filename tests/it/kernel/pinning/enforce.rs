@@ -1,4 +1,4 @@
-//! Grants, releases and what is taken back.
+//! Grants, releases and reverted writes.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::support::{Qos, Workload};
 #[test]
 fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
     let scene = Scene::new(&all_classes());
-    // Threads begin on the lowest CPUs, which are those to be granted.
+    // Threads start on the lowest CPUs, which are those to be granted.
     let sharers = u32::try_from(online().len() / 2).unwrap().max(2);
     let spin = |at| Workload::Spin { threads: if at < 2 { sharers } else { 1 } };
     let running: Vec<_> = (0..scene.pods.len()).map(|at| scene.container(at).spawn(&spin(at))).collect();
@@ -40,7 +40,7 @@ fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
     assert!(exclusive[1..].iter().all(|cpus| cpus.is_subset(&scene.effective(1))), "best effort may run on LSR's CPUs");
 }
 
-/// CPUs that the report says are others' alone.
+/// CPUs that other pods hold exclusively, according to the report.
 fn granted_to_others(scene: &Scene, at: usize, report: &Report) -> CpuSet {
     let others = (2..scene.pods.len()).filter(|&owner| owner != at);
     let closed = others.filter(|&owner| !scene.wish(at).class.may_share_with(scene.wish(owner).class));
@@ -48,7 +48,7 @@ fn granted_to_others(scene: &Scene, at: usize, report: &Report) -> CpuSet {
     closed.fold(CpuSet::new(), |all, owner| all.union(&pin(owner).cpus.parse().unwrap()))
 }
 
-/// CPUs on which the process's threads in state R are: field 39 of `stat`.
+/// CPUs of the process's threads in state R: field 39 of `stat`.
 fn cpus_of_running_threads(pid: u32) -> CpuSet {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let cpu = |stat: String| {
@@ -78,7 +78,7 @@ fn without_its_checkpoint_running_pods_keep_what_their_cpusets_show() {
     let scene = Scene::new(&all_classes());
     let last = u32::try_from(online().len() - 1).unwrap();
     scene.pass(&mut scene.pinner(true));
-    // As if it had been granted other CPUs than a fresh plan would give it.
+    // Simulates a grant of other CPUs than a fresh plan would choose.
     let cpus: CpuSet = (0..).take(scene.effective(2).len()).map(|back| last - back).collect();
     let (pod, container) = (scene.pods[2].1.clone(), scene.container(2));
     for cgroup in [&pod, &container] {
@@ -127,7 +127,7 @@ fn when_pods_change_places_nobody_is_on_a_granted_cpu_at_any_step() {
     scene.pass(&mut pinner);
     let (shared, own) = (scene.wish(0), scene.wish(2));
     for (sharer, owner) in [(2, 0), (0, 2)] {
-        // At once, and then one after the other.
+        // Both at once, and then one after the other.
         scene.change(sharer, shared);
         scene.change(owner, own);
         let report = scene.pass(&mut pinner);
@@ -161,7 +161,7 @@ fn draining_gives_back_what_was_there() {
     assert_eq!(drain(), Outcome::Nothing);
 }
 
-/// Not that of these pods: the kernels of today refuse it.
+/// Probes with a separate pod, because current kernels reject the write.
 fn takes_an_empty_set_with_processes(scene: &Scene) -> bool {
     let probe = scene.tree.pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0deeee");
     let _running = probe.spawn(&Workload::Spin { threads: 1 });

@@ -1,4 +1,4 @@
-//! What owners are told through the API server, and that nobody is disturbed where they are not.
+//! Events for the owners through the API server, and undisturbed pinning where events are not allowed.
 
 use std::net::TcpListener;
 
@@ -34,7 +34,7 @@ impl Cluster {
         ]
     }
 
-    /// Events of this reason about the pod.
+    /// Events with this reason about the pod.
     fn about(&self, scene: &Scene, pod: usize, reason: &str) -> Vec<Value> {
         let uid = &*scene.pods[pod].0;
         let is = |event: &Value| event["regarding"]["uid"] == uid && event["reason"] == reason;
@@ -53,7 +53,7 @@ fn count(agent: &Agent, result: &str) -> Option<f64> {
     agent.metrics().value("cpuwarden_pin_events_total", &[("result", result)])
 }
 
-/// Rewrites the sharer's cpusets and waits until they are repaired.
+/// Overwrites the sharer's cpusets and waits until they are repaired.
 fn strike(scene: &Scene) {
     let confined = scene.effective(0);
     rewrite(scene);

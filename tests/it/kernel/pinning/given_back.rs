@@ -1,4 +1,4 @@
-//! What is given back after something went wrong on the way: a lost checkpoint, an obstacle, a container that came late.
+//! Reverted writes after a problem: a lost checkpoint, an obstacle, a container that started late.
 
 use std::fs;
 use std::time::Duration;
@@ -54,11 +54,11 @@ fn an_agent_that_may_not_write_any_more_gives_back_all_the_same_when_told() {
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("drained")));
     assert_eq!(scene.all_effective(), before);
-    // It holds the lock no more.
+    // The agent no longer holds the lock.
     drain(&scene);
 }
 
-/// A v1 runtime starts a container with the CPUs that its pod has at that moment.
+/// A v1 runtime starts a container with the current CPUs of its pod.
 #[test]
 fn a_container_that_came_into_a_confined_pod_gets_all_cpus_back() {
     let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);

@@ -1,4 +1,4 @@
-//! CPUs that go and come back under an agent that pins.
+//! CPUs that go offline and come back while an agent pins.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ impl Drop for Offline {
     }
 }
 
-/// How often the agent has read the topology anew and found these CPUs online.
+/// Number of times that the agent has reread the topology and found these CPUs online.
 fn times_read(agent: &Agent, online: &str) -> usize {
     let is = |line: &&str| line.contains("CPUs came or went") && line.contains(&format!("\"{online}\""));
     agent.log().lines().filter(is).count()
@@ -40,7 +40,7 @@ fn pool(agent: &Agent, name: &str) -> Option<usize> {
     agent.metrics().value("cpuwarden_pool_cpus", &[("pool", name)]).map(|cpus| cpus as usize)
 }
 
-/// Everybody has what is planned: so many CPUs are shared, and the pod of the first two classes has its own.
+/// Whether every pod has its planned CPUs: this number of CPUs is shared, and the two exclusive pods have their own.
 fn is_settled(scene: &Scene, agent: &Agent, shared: usize) -> bool {
     let (lse, lsr) = (scene.effective(2), scene.effective(3));
     let apart = lse.is_disjoint(&lsr) && scene.effective(0).is_disjoint(&lse.union(&lsr));
@@ -62,7 +62,7 @@ fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
     eventually("the grants", || is_settled(&scene, &agent, shared));
     let neighbour = scene.effective(3);
 
-    // CPU 0 of this architecture stays.
+    // CPU 0 of this architecture cannot go offline.
     let cpu = scene.effective(2).iter().max().unwrap();
     let offline = Offline::take(cpu);
     eventually("another CPU for the pod, of a share pool with one less", || is_settled(&scene, &agent, shared - 1));

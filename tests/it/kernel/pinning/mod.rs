@@ -1,5 +1,5 @@
-//! Pinning on real cpusets: that exclusive means exclusive, at every step, across crashes and rivals, and until it is
-//! taken back.
+//! Pinning on real cpusets: exclusive CPUs are exclusive at every step, across crashes and other writers, until they
+//! are released.
 
 mod agent;
 mod authorized;

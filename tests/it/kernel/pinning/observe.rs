@@ -1,4 +1,4 @@
-//! What must not be written.
+//! Files that must not be written.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use pinning::Standing;
 
 use super::scene::{Scene, all_classes, online};
 
-/// Tells every opening for writing of the pods' `cpuset.cpus`, from now on.
+/// Watches the pods' `cpuset.cpus` for writes, from now on.
 fn watch(scene: &Scene) -> Inotify {
     let inotify = Inotify::init().unwrap();
     for (_, cgroup) in scene.cgroups() {
@@ -66,7 +66,7 @@ fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
     assert_eq!((writes(&mut watch), scene.bytes()), (0, before));
 }
 
-/// As koordlet's suppression leaves it behind, or an administrator wants it.
+/// As koordlet's suppression leaves it behind, or as an administrator configures it.
 #[test]
 fn a_qos_level_that_somebody_confined_confines_nobody_else() {
     let scene = Scene::new(&all_classes());

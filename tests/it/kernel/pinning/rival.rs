@@ -1,4 +1,4 @@
-//! Somebody else writes into the same cpusets.
+//! Another writer of the same cpusets.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use placement::{Class, Step};
 use super::scene::{Scene, Wish, all_classes, online};
 use crate::support::Workload;
 
-/// As the kubelet does when its shared pool changes, and systemd at a daemon-reload.
+/// Writes as the kubelet does when its shared pool changes, and systemd at a daemon-reload.
 pub(super) fn rewrite(scene: &Scene) {
     for cgroup in [scene.pods[0].1.clone(), scene.container(0)] {
         cgroup.write("cpuset", "cpuset.cpus", &online().to_string());
     }
 }
 
-/// Not through the scene's check: the rival breaks the invariant, and the pass restores it.
+/// A pass without the scene's check: the other writer breaks the invariant, and the pass restores it.
 fn pass_after_a_rival(scene: &Scene, pinner: &mut Pinner) -> Report {
     pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {})
 }
@@ -36,7 +36,7 @@ fn a_rewrite_is_repaired_and_counted() {
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
 }
 
-/// systemd's daemon-reload and a kubelet that restarts go through all pods, one after the other.
+/// systemd's daemon-reload and a restarting kubelet rewrite all pods, one after the other.
 #[test]
 fn a_rewrite_of_every_pod_in_turn_is_no_rival() {
     let wishes = [vec![Wish { class: Class::Share, cpus: 0 }; 8], vec![Wish { class: Class::Lse, cpus: 1 }]].concat();
@@ -113,7 +113,7 @@ fn stepped_back_from_the_node_what_is_released_is_given_back() {
 fn a_rewrite_between_a_write_and_the_grant_holds_the_grant_back() {
     let scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
-    // The sharer's pod: written last on v1, and alone on v2.
+    // The sharer's pod: written last on v1, and as the only cgroup on v2.
     let (sharer, mut rewrites, mut grants) = (scene.pods[0].1.dir("cpuset"), 0, 0);
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |trace| match trace {
         Trace::Done(Step::Write { path, .. }) if sharer == *path && rewrites == 0 => {

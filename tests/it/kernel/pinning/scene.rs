@@ -12,14 +12,14 @@ use pods::model::{Container, Phase, Pod, Resources};
 
 use crate::support::{Cgroup, Qos, RealTree};
 
-/// A pod: what it asks for, and how many CPUs.
+/// A pod: its class, and the number of requested CPUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
     pub(super) class: Class,
     pub(super) cpus: u64,
 }
 
-/// A tree with a pod each wish, in this order of arrival.
+/// A tree with one pod per request, in this order of arrival.
 pub(super) struct Scene {
     pub(super) state: tempfile::TempDir,
     pub(super) pods: Vec<(Uid, Cgroup)>,
@@ -27,7 +27,7 @@ pub(super) struct Scene {
     wishes: Vec<Wish>,
 }
 
-/// An LSE, an LS and a BE pod, and an LSR pod where there are CPUs for it: half of this machine stays shared.
+/// An LSE, an LS and a BE pod, and an LSR pod if there are enough CPUs: half of this machine stays shared.
 pub(super) fn all_classes() -> Vec<Wish> {
     let wish = |class, cpus| Wish { class, cpus };
     match online().len() {
@@ -86,12 +86,12 @@ impl Scene {
         Pinner::new(self.config(enforce)).unwrap()
     }
 
-    /// From now on the pod asks for this.
+    /// Changes the pod's request.
     pub(super) fn change(&mut self, at: usize, wish: Wish) {
         self.wishes[at] = wish;
     }
 
-    /// One pass, in which the invariant is looked at after each step, also for what was granted before it.
+    /// Runs one pass and checks the invariant after each step, including for earlier grants.
     pub(super) fn pass(&self, pinner: &mut Pinner) -> Report {
         let mut granted = Granted::before(self);
         let report = pinner.pass(&self.index(), &CpuSet::new(), &mut |trace| granted.follow(self, trace));
@@ -113,13 +113,13 @@ impl Scene {
         effective(&self.container(at))
     }
 
-    /// Each pod's effective CPUs.
+    /// Effective CPUs of each pod.
     pub(super) fn all_effective(&self) -> Vec<String> {
         (0..self.pods.len()).map(|at| self.effective(at).to_string()).collect()
     }
 }
 
-/// What is granted at this point of the steps, and the check that nobody else is on it.
+/// Grants at this point of the steps, with the check that no other pod runs on them.
 struct Granted(BTreeMap<Uid, Holding>);
 
 impl Granted {
@@ -178,7 +178,7 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
     }
 }
 
-/// What a kubelet would say of these pods.
+/// A kubelet's list of these pods.
 pub(super) fn index(wishes: &[Wish]) -> PodIndex {
     let pods = wishes.iter().enumerate().map(|(at, wish)| {
         let millis = (wish.cpus > 0).then_some(wish.cpus * 1000);

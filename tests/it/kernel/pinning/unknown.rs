@@ -1,4 +1,4 @@
-//! Cgroups below pods that nobody here knows, and pods that cannot be confined: neither keeps the others waiting.
+//! Unknown cgroups below pods, and pods that cannot be confined: neither delays the other pods.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ fn checkpoints(reports: &[Report]) -> u64 {
     reports.iter().map(|report| report.operations.count(Operation::Checkpoint)).sum()
 }
 
-/// As Kata's `kata_<id>`, which has its sandbox's CPUs.
+/// Like Kata's `kata_<id>`, which has its sandbox's CPUs.
 #[test]
 fn an_unknown_cgroup_is_kept_within_its_pods_cpus() {
     let scene = Scene::new(&all_classes());
@@ -38,7 +38,7 @@ fn a_container_that_makes_and_removes_cgroups_all_the_time_delays_nothing() {
         for n in 0u64.. {
             let job = container.join(format!("job{}", n % 8));
             let _ = fs::create_dir(&job);
-            // All that its parent has now, which may be less by the time of the write.
+            // All current CPUs of its parent, which may have fewer by the time of the write.
             let _ = fs::write(job.join("cpuset.cpus"), fs::read_to_string(container.join("cpuset.cpus")).unwrap());
             std::thread::sleep(Duration::from_millis(1));
             let _ = fs::remove_dir(container.join(format!("job{}", (n + 3) % 8)));
@@ -98,7 +98,7 @@ fn an_applications_cgroups_shrink_and_grow_with_their_container() {
     assert_eq!((scene.effective(0), effective(&app), effective(&deep)), (online(), online(), online()));
 }
 
-/// What hotplug leaves behind on v1: the cpuset is empty, and its processes are in the parent's. v2 leaves them in place.
+/// State after hotplug on v1: the cpuset is empty, and its processes are in the parent's. v2 leaves them in place.
 #[test]
 fn processes_that_v1_moved_out_of_an_emptied_cpuset_are_moved_back() {
     let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
@@ -106,7 +106,7 @@ fn processes_that_v1_moved_out_of_an_emptied_cpuset_are_moved_back() {
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     let cpus = scene.effective(1);
-    // Younger ones are the runtime's.
+    // Newer ones are left to the runtime.
     std::thread::sleep(Duration::from_millis(5100));
     let (pod, container) = (scene.pods[1].1.dir("cpuset"), scene.container(1).dir("cpuset"));
     if !container.join("cpuset.cpus.effective").exists() {
