@@ -36,7 +36,9 @@ pub(crate) struct Agent {
     /// Ends with the agent; pins stay as they are.
     pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
+    #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     published: Published,
+    #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     pods: Pods,
     address: SocketAddr,
     serving: Serving,
@@ -138,11 +140,13 @@ impl Agent {
     }
 
     /// What the sampler publishes.
+    #[cfg(feature = "demo")]
     pub(crate) fn published(&self) -> Published {
         self.published.clone()
     }
 
     /// The pods as known.
+    #[cfg(feature = "demo")]
     pub(crate) fn pods(&self) -> &Pods {
         &self.pods
     }

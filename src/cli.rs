@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{self, Config, Options, Said, Span};
+#[cfg(feature = "demo")]
+use crate::config::Span;
+use crate::config::{self, Config, Options, Said};
 #[cfg(feature = "demo")]
 use crate::demo::Workload;
 use crate::exit::Failure;

@@ -71,6 +71,7 @@ impl LogFilter {
 
 impl LogFilter {
     /// Errors alone.
+    #[cfg(feature = "demo")]
     pub(crate) fn errors() -> Self {
         Self { text: "error".to_owned(), targets: Targets::new().with_default(LevelFilter::ERROR) }
     }
