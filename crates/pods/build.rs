@@ -1,4 +1,4 @@
-//! Makes the gRPC clients of the kubelet's sockets. protox reads the .proto files, so no protoc is needed.
+//! Generates the gRPC clients of the kubelet's sockets. protox parses the .proto files, so protoc is not needed.
 
 use std::error::Error;
 

@@ -51,17 +51,17 @@ impl TaskReader {
         }
     }
 
-    /// Appends every thread of the cgroup and of what is nested in it, until there are [`ENTRIES`] of them. What ends
-    /// meanwhile, or may not be read, is left out; so is what the kernel shows as 0, a process of a PID namespace that
-    /// this one does not see.
+    /// Appends the threads of the cgroup and its descendants, up to [`ENTRIES`] threads. Skips what ends meanwhile or
+    /// may not be read. Also skips the pid 0, which the kernel shows for a process in a PID namespace that is not
+    /// visible from this one.
     ///
     /// # Errors
-    /// Something that is there could not be read, such as for want of a descriptor: the list is incomplete.
+    /// Fails if something exists but could not be read, such as without a free descriptor: the list is incomplete.
     pub fn threads(&mut self, cgroup: &Path, into: &mut Vec<ThreadId>) -> io::Result<()> {
-        // Stays empty, and so costs no allocation, where nothing is nested.
+        // Stays empty, and so allocates nothing, without nested cgroups.
         let mut unread = Vec::new();
         self.threads_of(cgroup, &mut unread, into)?;
-        // As many cgroups as threads: a container may nest them without a process in them.
+        // At most as many cgroups as threads: a container may nest cgroups without processes.
         for _ in 1..ENTRIES {
             let Some(cgroup) = unread.pop() else { break };
             self.threads_of(&cgroup, &mut unread, into)?;
@@ -69,7 +69,7 @@ impl TaskReader {
         Ok(())
     }
 
-    /// Appends the threads of one cgroup to `into` and the cgroups in it to `nested`.
+    /// Appends the threads of one cgroup to `into` and its child cgroups to `nested`.
     fn threads_of(&mut self, cgroup: &Path, nested: &mut Vec<PathBuf>, into: &mut Vec<ThreadId>) -> io::Result<()> {
         self.read_pids(cgroup)?;
         for at in 0..self.pids.len() {
@@ -81,15 +81,15 @@ impl TaskReader {
         self.nested(cgroup, nested)
     }
 
-    /// Reads one thread; `None` when it is gone or may not be read, or the kernel lacks `CONFIG_SCHED_INFO`.
+    /// Reads one thread; `None` if it is gone or may not be read, or the kernel lacks `CONFIG_SCHED_INFO`.
     ///
     /// # Errors
-    /// It is there and could not be read.
+    /// Fails if the thread exists and could not be read.
     pub fn task(&mut self, (pid, tid): ThreadId) -> io::Result<Option<Task>> {
         let Some(text) = self.read_file(format_args!("{pid}/task/{tid}/schedstat"))? else { return Ok(None) };
         let Ok(schedstat) = TaskSchedstat::parse(text) else { return Ok(None) };
         let stat = self.read_file(format_args!("{pid}/task/{tid}/stat"))?;
-        // PID (NAME) STATE …, and a name may hold any byte.
+        // PID (NAME) STATE …, and the name may contain any byte.
         let state = stat.and_then(|stat| stat.get(stat.iter().rposition(|&byte| byte == b')')? + 2));
         Ok(stat.map(|_| Task { tid, schedstat, runnable: state == Some(&b'R') }))
     }
@@ -131,13 +131,13 @@ impl TaskReader {
     }
 }
 
-/// Whether nothing else can be expected: it is gone, may not be read, or is the `cgroup.procs` of a threaded cgroup,
-/// whose processes are listed above it.
+/// Whether the error is expected: the file is gone, may not be read, or is the `cgroup.procs` of a threaded cgroup,
+/// whose processes are listed in its parent.
 fn is_unreadable(error: &io::Error) -> bool {
     is_vanished(error) || matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }
 
-/// The file up to a bound, into a buffer that grows while the file is larger; `None` when it is gone or may not be read.
+/// Reads the file up to a limit, into a buffer that grows with it; `None` if the file is gone or may not be read.
 fn read<'a>(path: &str, text: &'a mut Vec<u8>, most: usize) -> io::Result<Option<&'a [u8]>> {
     match read_length(path, text, most) {
         Ok(length) => Ok(Some(&text[..length])),
@@ -161,7 +161,7 @@ fn read_length(path: &str, text: &mut Vec<u8>, most: usize) -> io::Result<usize>
     }
 }
 
-/// Visits the entries of a directory until one returns false; none where it is gone or may not be listed.
+/// Visits the entries of a directory until one returns false; no entry if the directory is gone or may not be listed.
 fn each_entry(
     path: &str,
     buffer: &mut [MaybeUninit<u8>],

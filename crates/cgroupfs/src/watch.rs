@@ -92,7 +92,7 @@ impl TreeWatch {
     /// Starts to report events of the cgroup `directory`, but not of its sub-directories.
     ///
     /// # Errors
-    /// As [`TreeWatch::watch`].
+    /// Same as [`TreeWatch::watch`].
     pub fn watch_leaf(&mut self, directory: &Path) -> Result<()> {
         self.add(directory, directory, WatchMask::MODIFY | WatchMask::ONLYDIR, Kind::Directory)
     }
@@ -100,7 +100,7 @@ impl TreeWatch {
     /// Starts to report when the cgroup `directory` fills or empties (v2).
     ///
     /// # Errors
-    /// No such file, or no watch left.
+    /// Fails if the file does not exist, or no watch is left.
     pub fn watch_population(&mut self, directory: &Path) -> Result<()> {
         self.add(directory, &directory.join("cgroup.events"), WatchMask::MODIFY, Kind::Events)
     }
@@ -125,7 +125,7 @@ impl TreeWatch {
     /// Passes all pending events to `visit`, without blocking.
     ///
     /// # Errors
-    /// The kernel's read error, except "would block".
+    /// Returns the kernel's read error, except "would block".
     pub fn drain(&mut self, mut visit: impl FnMut(TreeEvent)) -> io::Result<()> {
         loop {
             let events = match self.inotify.read_events(&mut self.buffer) {

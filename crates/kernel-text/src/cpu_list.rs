@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use crate::{ParseError, Result};
 
-/// CPUs that a kernel can have (`CONFIG_NR_CPUS` of x86-64 tops out at 8192).
+/// Maximum number of CPUs of a kernel (the largest `CONFIG_NR_CPUS` of x86-64 is 8192).
 pub const MAX_CPUS: u32 = 8192;
 
 const WORD_BITS: u32 = 64;
 
-/// A set of CPU ids below [`MAX_CPUS`]. Ordered by its words, for maps only.
+/// A set of CPU ids below [`MAX_CPUS`]. The order compares words and is only useful for maps.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
     /// Bit `cpu % 64` of word `cpu / 64`; no trailing zero word, so that equal sets are equal values.
@@ -24,10 +24,10 @@ impl CpuSet {
         Self { words: Vec::new() }
     }
 
-    /// Parses the kernel's list format; the empty text is the empty set. Blanks around it are passed over.
+    /// Parses the kernel's list format; empty text is the empty set. Ignores surrounding white space.
     ///
     /// # Errors
-    /// A token that is neither `N` nor `N-M` with N ≤ M, or an id of [`MAX_CPUS`] or more.
+    /// Fails for a token that is neither `N` nor `N-M` with N ≤ M, or for an id of [`MAX_CPUS`] or more.
     pub fn parse(text: &str) -> Result<Self> {
         let mut set = Self::new();
         let text = text.trim();
@@ -41,10 +41,10 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Adds a CPU; true when it was not there.
+    /// Adds a CPU; returns whether it is new.
     ///
     /// # Errors
-    /// An id of [`MAX_CPUS`] or more.
+    /// Fails for an id of [`MAX_CPUS`] or more.
     pub fn insert(&mut self, cpu: u32) -> Result<bool> {
         if cpu >= MAX_CPUS {
             return Err(ParseError::CpuOutOfRange { cpu: u64::from(cpu), max: MAX_CPUS });
@@ -62,7 +62,7 @@ impl CpuSet {
         self.words[word] |= 1 << (cpu % WORD_BITS);
     }
 
-    /// By words: a long list of wide ranges takes no longer than its text.
+    /// Works on whole words, so that a long list of wide ranges takes no longer than its text.
     fn insert_range(&mut self, first: u32, last: u32) {
         let (from, to) = (first / WORD_BITS, last / WORD_BITS);
         if self.words.len() <= to as usize {
@@ -75,7 +75,7 @@ impl CpuSet {
         }
     }
 
-    /// Takes a CPU out; true when it was there.
+    /// Removes a CPU; returns whether it was in the set.
     pub fn remove(&mut self, cpu: u32) -> bool {
         let there = self.contains(cpu);
         if there {
@@ -85,19 +85,19 @@ impl CpuSet {
         there
     }
 
-    /// Is the CPU in the set?
+    /// Whether the CPU is in the set.
     #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
         self.words.get((cpu / WORD_BITS) as usize).is_some_and(|word| word >> (cpu % WORD_BITS) & 1 == 1)
     }
 
-    /// How many CPUs.
+    /// Number of CPUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// No CPU at all?
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
@@ -116,13 +116,13 @@ impl CpuSet {
         })
     }
 
-    /// CPUs in either.
+    /// CPUs in `self` or `other`.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.zip(other, |a, b| a | b)
     }
 
-    /// CPUs in both.
+    /// CPUs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.zip(other, |a, b| a & b)
@@ -134,13 +134,13 @@ impl CpuSet {
         self.zip(other, |a, b| a & !b)
     }
 
-    /// Every CPU of `self` is in `other`.
+    /// Whether every CPU of `self` is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.difference(other).is_empty()
     }
 
-    /// No CPU is in both.
+    /// Whether no CPU is in both sets.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
         self.intersection(other).is_empty()
@@ -185,7 +185,7 @@ impl FromStr for CpuSet {
 }
 
 impl FromIterator<u32> for CpuSet {
-    /// Collects ids; one of [`MAX_CPUS`] or more is a programming error and panics.
+    /// Collects ids; panics for an id of [`MAX_CPUS`] or more, which is a programming error.
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         let mut set = Self::new();
         for cpu in cpus {

@@ -2,36 +2,36 @@
 
 use crate::{Result, flat_keyed};
 
-/// `cpu.stat` of cgroup v1 (nanoseconds) or v2 (microseconds), as nanoseconds.
+/// `cpu.stat` of cgroup v1 (nanoseconds) or v2 (microseconds), converted to nanoseconds.
 ///
-/// v1 prints `nr_periods nr_throttled throttled_time nr_bursts burst_time`; v2 prints `usage_usec user_usec
-/// system_usec`, then, where the cpu controller is enabled, `nr_periods nr_throttled throttled_usec nr_bursts
-/// burst_usec`. Bursts exist since 5.14. (kernel/sched/core.c `cpu_cfs_stat_show`, `cpu_extra_stat_show`.)
+/// v1 prints `nr_periods nr_throttled throttled_time nr_bursts burst_time`. v2 prints `usage_usec user_usec
+/// system_usec` and, with the cpu controller enabled, `nr_periods nr_throttled throttled_usec nr_bursts burst_usec`.
+/// Bursts exist since 5.14. (kernel/sched/core.c `cpu_cfs_stat_show`, `cpu_extra_stat_show`.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuStat {
-    /// CPU time used; v2 only.
+    /// CPU time used, nanoseconds; v2 only.
     pub usage_ns: Option<u64>,
-    /// CPU time in user mode; v2 only.
+    /// CPU time in user mode, nanoseconds; v2 only.
     pub user_ns: Option<u64>,
-    /// CPU time in kernel mode; v2 only.
+    /// CPU time in kernel mode, nanoseconds; v2 only.
     pub system_ns: Option<u64>,
     /// Enforcement periods that began while the group had something to run.
     pub nr_periods: Option<u64>,
     /// Periods in which at least one CPU's run queue was throttled.
     pub nr_throttled: Option<u64>,
-    /// Time throttled, summed over CPUs, so it can pass wall time.
+    /// Time throttled, nanoseconds summed over CPUs, so it can exceed wall time.
     pub throttled_ns: Option<u64>,
     /// Periods in which burst was used.
     pub nr_bursts: Option<u64>,
-    /// Time used above the quota by burst, summed over CPUs.
+    /// Time used above the quota by burst, nanoseconds summed over CPUs.
     pub burst_ns: Option<u64>,
 }
 
 impl CpuStat {
-    /// Parses `cpu.stat` of either version; the unit is told by the key. `cpu.stat.local` has the same keys.
+    /// Parses `cpu.stat` of either version; the key determines the unit. `cpu.stat.local` has the same keys.
     ///
     /// # Errors
-    /// A line that is not `KEY NUMBER`. Unknown keys are passed over: kernels add keys.
+    /// Fails for a line that is not `KEY NUMBER`. Unknown keys are ignored: kernels add keys.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let mut stat = Self::default();
         flat_keyed("cpu.stat", text, |key, value| match key {
@@ -51,7 +51,7 @@ impl CpuStat {
     }
 }
 
-/// `cpuacct.stat` of cgroup v1: `user N`, `system N`, in ticks of `USER_HZ` (100 a second on every Linux).
+/// `cpuacct.stat` of cgroup v1: `user N`, `system N`, in ticks of `USER_HZ` (100 per second on every Linux).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuacctStat {
     /// Ticks in user mode.
@@ -64,7 +64,7 @@ impl CpuacctStat {
     /// Parses `cpuacct.stat`.
     ///
     /// # Errors
-    /// A line that is not `KEY NUMBER`.
+    /// Fails for a line that is not `KEY NUMBER`.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let mut stat = Self::default();
         flat_keyed("cpuacct.stat", text, |key, value| match key {

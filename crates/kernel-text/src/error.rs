@@ -1,25 +1,25 @@
-//! The one error of this crate.
+//! Error type of this crate.
 
-/// Text that is not what the named kernel file prints.
+/// Text that differs from the format of the named kernel file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// A line or token is not of the file's form.
+    /// A line or token in another format.
     #[error("{file}: unexpected text {text:?}")]
     Unexpected {
         /// The kernel file's name, without its directory.
         file: &'static str,
-        /// The offending text, cut to 80 bytes.
+        /// The unexpected text, cut to 80 bytes.
         text: String,
     },
-    /// A CPU id that no kernel can have.
+    /// A CPU id beyond the maximum of any kernel.
     #[error("CPU {cpu} is beyond the {max} that a kernel can have")]
     CpuOutOfRange {
-        /// The id.
+        /// CPU id.
         cpu: u64,
-        /// The bound.
+        /// Number of CPU ids; the largest valid id is one less.
         max: u32,
     },
-    /// The file has no value at all.
+    /// The file contains no value.
     #[error("{file}: empty")]
     Empty {
         /// The kernel file's name, without its directory.
@@ -27,7 +27,7 @@ pub enum ParseError {
     },
 }
 
-/// Shorthand for this crate's results.
+/// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, ParseError>;
 
 impl ParseError {

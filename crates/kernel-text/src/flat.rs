@@ -2,10 +2,10 @@
 
 use crate::{ParseError, Result};
 
-/// A decimal number, as the kernel prints it, with an optional trailing newline.
+/// Parses a decimal number, as the kernel prints it, with an optional trailing newline.
 ///
 /// # Errors
-/// Anything but digits, or a value above `u64::MAX`.
+/// Fails for anything but digits, or a value above `u64::MAX`.
 pub fn parse_u64(file: &'static str, text: &[u8]) -> Result<u64> {
     let text = text.trim_ascii();
     digits(text).ok_or_else(|| match text {
@@ -14,10 +14,10 @@ pub fn parse_u64(file: &'static str, text: &[u8]) -> Result<u64> {
     })
 }
 
-/// A decimal number that may be negative.
+/// Parses a decimal number that may be negative.
 ///
 /// # Errors
-/// Anything but an optional `-` and digits, or a value beyond `i64`.
+/// Fails for anything but an optional `-` and digits, or a value beyond `i64`.
 pub fn parse_i64(file: &'static str, text: &[u8]) -> Result<i64> {
     let text = text.trim_ascii();
     let (negative, rest) = match text {
@@ -35,7 +35,7 @@ pub fn parse_i64(file: &'static str, text: &[u8]) -> Result<i64> {
     }
 }
 
-/// Digits only, no sign, no space.
+/// Parses digits only: no sign, no space.
 pub(crate) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -48,10 +48,10 @@ pub(crate) fn digits(text: &[u8]) -> Option<u64> {
 
 /// Calls `visit(key, value)` for each line of a flat-keyed file.
 ///
-/// Keys that the caller does not know are its to ignore: kernels add keys.
+/// The caller must ignore unknown keys: kernels add keys.
 ///
 /// # Errors
-/// A line that is not `KEY NUMBER`.
+/// Fails for a line that is not `KEY NUMBER`.
 pub fn flat_keyed<'a>(file: &'static str, text: &'a [u8], mut visit: impl FnMut(&'a [u8], u64)) -> Result<()> {
     for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
         let space = line.iter().position(|&byte| byte == b' ');

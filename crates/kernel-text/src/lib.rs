@@ -1,6 +1,6 @@
-//! Types and parsers of what the kernel prints, and nothing else.
+//! Types and parsers for the kernel's text formats.
 //!
-//! Everything takes text or bytes and gives values with the unit in the name. Nothing here opens a file or reads a
+//! All functions take text or bytes, and return values with the unit in the name. This crate opens no file and reads no
 //! clock. A key that the kernel did not print is `None`, never zero.
 
 mod cpu_list;

@@ -3,13 +3,13 @@
 use crate::flat::digits;
 use crate::{ParseError, Result, flat_keyed, parse_u64};
 
-/// v1 prints its "no limit" as the largest page-aligned `long`; anything of that size is one.
+/// v1 prints "no limit" as the largest page-aligned `long`; any value from here on means no limit.
 const V1_UNLIMITED_BYTES: u64 = 0x7fff_ffff_ffff_0000;
 
-/// `memory.max` (v2) or `memory.limit_in_bytes` (v1): bytes, `None` when unlimited.
+/// Parses `memory.max` (v2) or `memory.limit_in_bytes` (v1): bytes, `None` if unlimited.
 ///
 /// # Errors
-/// Neither `max` nor a number.
+/// Fails for anything but `max` or a number.
 pub fn limit_bytes(text: &[u8]) -> Result<Option<u64>> {
     match text.trim_ascii() {
         b"max" => Ok(None),
@@ -17,18 +17,18 @@ pub fn limit_bytes(text: &[u8]) -> Result<Option<u64>> {
     }
 }
 
-/// `inactive_file` of v2's `memory.stat`, bytes.
+/// Parses `inactive_file` of v2's `memory.stat`, bytes.
 ///
 /// # Errors
-/// A line that is not `KEY NUMBER`.
+/// Fails for a line that is not `KEY NUMBER`.
 pub fn v2_inactive_file(text: &[u8]) -> Result<Option<u64>> {
     one_key(text, b"inactive_file")
 }
 
-/// `total_inactive_file` of v1's `memory.stat` (with the descendants), bytes.
+/// Parses `total_inactive_file` of v1's `memory.stat` (including descendants), bytes.
 ///
 /// # Errors
-/// A line that is not `KEY NUMBER`.
+/// Fails for a line that is not `KEY NUMBER`.
 pub fn v1_total_inactive_file(text: &[u8]) -> Result<Option<u64>> {
     one_key(text, b"total_inactive_file")
 }
@@ -51,11 +51,11 @@ pub struct NumaStat {
 }
 
 impl NumaStat {
-    /// Reads into `self` the sum of `anon` and `file`, which v2 prints in
-    /// bytes as `anon N0=… N1=…`; other lines break the same pages down further.
+    /// Reads into `self` the sum of `anon` and `file`, which v2 prints in bytes as `anon N0=… N1=…`; other lines are a
+    /// further breakdown of the same pages.
     ///
     /// # Errors
-    /// A wanted line with a token that is not `N<node>=<bytes>`.
+    /// Fails for a token of these lines that is not `N<node>=<bytes>`.
     pub fn read_v2(&mut self, text: &[u8]) -> Result<()> {
         self.nodes.clear();
         for line in text.split(|&byte| byte == b'\n') {
@@ -66,10 +66,10 @@ impl NumaStat {
         Ok(())
     }
 
-    /// Reads into `self` the line `hierarchical_total=… N0=…` of v1, which counts pages of `page_bytes`.
+    /// Reads into `self` the line `hierarchical_total=… N0=…` of v1, which counts pages of `page_bytes` bytes.
     ///
     /// # Errors
-    /// A token of that line that is not `N<node>=<pages>`.
+    /// Fails for a token of that line that is not `N<node>=<pages>`.
     pub fn read_v1(&mut self, text: &[u8], page_bytes: u64) -> Result<()> {
         self.nodes.clear();
         for line in text.split(|&byte| byte == b'\n') {

@@ -6,9 +6,9 @@ use crate::{ParseError, Result};
 /// Totals of a pressure file, nanoseconds. (kernel/sched/psi.c `psi_show`.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuPressure {
-    /// Time in which at least one task waited for a CPU.
+    /// Time in which at least one task waited for a CPU, nanoseconds.
     pub some_ns: Option<u64>,
-    /// Time in which every non-idle task waited; a cgroup has it since 5.13, the node's is always 0.
+    /// Time in which every non-idle task waited, nanoseconds; available for a cgroup since 5.13, always 0 for the node.
     pub full_ns: Option<u64>,
 }
 
@@ -16,7 +16,7 @@ impl CpuPressure {
     /// Parses `some avg10=… total=USEC` and `full …`.
     ///
     /// # Errors
-    /// A line without its `total=`.
+    /// Fails for a line without `total=`.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let mut pressure = Self::default();
         for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
@@ -32,7 +32,7 @@ impl CpuPressure {
     }
 }
 
-/// `total=` is the last token of the line since PSI exists.
+/// `total=` has always been the last token of a PSI line.
 fn total_usec(line: &[u8]) -> Option<u64> {
     let last = line.rsplit(|&byte| byte == b' ').next()?;
     digits(last.strip_prefix(b"total=")?)

@@ -3,12 +3,12 @@
 use crate::flat::digits;
 use crate::{ParseError, Result, parse_i64};
 
-/// A quota: CPU time a period.
+/// A quota: CPU time per period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
     /// No limit (`max` on v2, `-1` on v1).
     Max,
-    /// Microseconds a period.
+    /// Microseconds per period.
     Usec(u64),
 }
 
@@ -16,13 +16,13 @@ impl Quota {
     /// Parses v1's `cpu.cfs_quota_us`.
     ///
     /// # Errors
-    /// Anything but a number.
+    /// Fails for anything but a number.
     pub fn parse_v1(text: &[u8]) -> Result<Self> {
         let quota_usec = parse_i64("cpu.cfs_quota_us", text)?;
         Ok(u64::try_from(quota_usec).map_or(Self::Max, Self::Usec))
     }
 
-    /// Microseconds a period; `None` without a limit.
+    /// Microseconds per period; `None` without a limit.
     #[must_use]
     pub fn usec(self) -> Option<u64> {
         match self {
@@ -35,7 +35,7 @@ impl Quota {
 /// Quota and period of one cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// CPU time a period.
+    /// CPU time per period.
     pub quota: Quota,
     /// Length of the period, microseconds, never 0.
     pub period_usec: u64,
@@ -45,7 +45,7 @@ impl Bandwidth {
     /// Parses v2's `cpu.max`: `max 100000` or `20000 100000`.
     ///
     /// # Errors
-    /// Another form, or a period of 0.
+    /// Fails for another format, or a period of 0.
     pub fn parse_v2(text: &[u8]) -> Result<Self> {
         let text = text.trim_ascii();
         Self::split_v2(text).ok_or_else(|| match text {
@@ -64,7 +64,7 @@ impl Bandwidth {
         Some(Self { quota, period_usec })
     }
 
-    /// quota ÷ period, in cores; `None` when unlimited.
+    /// Quota ÷ period, in cores; `None` if unlimited.
     #[must_use]
     pub fn limit_cores(&self) -> Option<f64> {
         match self.quota {

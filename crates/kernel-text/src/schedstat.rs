@@ -3,12 +3,12 @@
 use crate::flat::digits;
 use crate::{ParseError, Result};
 
-/// One task's `sched_info` (fs/proc/base.c `proc_pid_schedstat`); needs only `CONFIG_SCHED_INFO`.
+/// `sched_info` of one task (fs/proc/base.c `proc_pid_schedstat`); needs only `CONFIG_SCHED_INFO`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TaskSchedstat {
     /// Time on a CPU, nanoseconds.
     pub run_ns: u64,
-    /// Time runnable but waiting, throttled time included, nanoseconds.
+    /// Time runnable but waiting, including throttled time, nanoseconds.
     pub run_delay_ns: u64,
 }
 
@@ -16,7 +16,7 @@ impl TaskSchedstat {
     /// Parses `RUN_NS DELAY_NS TIMESLICES`.
     ///
     /// # Errors
-    /// Fewer than two numbers.
+    /// Fails for fewer than two numbers.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let mut numbers = text.trim_ascii().split(|&byte| byte == b' ').map(digits);
         match (numbers.next().flatten(), numbers.next().flatten()) {

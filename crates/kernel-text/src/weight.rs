@@ -1,29 +1,29 @@
-//! CPU weights: `cpu.weight` of cgroup v2, `cpu.shares` of v1, and the container runtimes' rules between the two.
+//! CPU weights: `cpu.weight` of cgroup v2, `cpu.shares` of v1, and the conversion rules of container runtimes.
 
 use std::ops::RangeInclusive;
 
 const SHARES: RangeInclusive<u64> = 2..=262_144;
 const MAX_WEIGHT: u64 = 10_000;
 
-/// Steps in which requests are usually written, millicores, from coarse to fine.
+/// Usual steps of CPU requests, millicores, from coarse to fine.
 const REQUEST_STEPS: [u64; 8] = [1000, 500, 250, 100, 50, 10, 5, 1];
 
-/// The rule by which a container runtime turns v1 shares into a v2 weight.
+/// The rule by which a container runtime converts v1 shares to a v2 weight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WeightRule {
     /// runc up to 1.3.1 and crun up to 1.22: `1 + (shares − 2) × 9999 ÷ 262142`, so 1024 shares are weight 39.
     #[default]
     Linear,
-    /// runc from 1.3.2 and crun from 1.23: `⌈10^(L²÷612 + 125L÷612 − 7÷34)⌉` with `L = log2(shares)`, so 1024 shares are
-    /// weight 100, the kernel's default on both versions.
+    /// runc from 1.3.2 and crun from 1.23: `⌈10^(L²÷612 + 125L÷612 − 7÷34)⌉` with `L = log2(shares)`, so 1024 shares
+    /// are weight 100, the kernel's default on both versions.
     Quadratic,
 }
 
 impl WeightRule {
-    /// Every rule.
+    /// All rules.
     pub const ALL: [Self; 2] = [Self::Linear, Self::Quadratic];
 
-    /// Name in options and labels.
+    /// Name used in options and labels.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -32,8 +32,7 @@ impl WeightRule {
         }
     }
 
-    /// The weight, 1 to 10000, that a runtime writes for these shares. Shares out of the kernel's range count as its
-    /// nearest bound.
+    /// Weight (1 to 10000) that a runtime writes for these shares. Shares outside the kernel's range are clamped.
     #[must_use]
     pub fn weight(self, shares: u64) -> u64 {
         let shares = shares.clamp(*SHARES.start(), *SHARES.end());
@@ -50,8 +49,8 @@ impl WeightRule {
         }
     }
 
-    /// The shares behind a weight. Several shares have the same weight: of them the one whose CPU request is the roundest
-    /// number of millicores, and for the lowest weight 2, which the kubelet writes where nothing is requested.
+    /// Converts a weight to shares. Of several shares with the same weight, returns those of the CPU request that is
+    /// the roundest number of millicores. For the lowest weight returns 2, which the kubelet writes without a request.
     #[must_use]
     pub fn shares(self, weight: u64) -> u64 {
         if weight <= 1 {
@@ -60,14 +59,14 @@ impl WeightRule {
         let (lowest, next) = (self.lowest_shares(weight), self.lowest_shares(weight + 1));
         let candidates = lowest..next.max(lowest + 1);
         let round = REQUEST_STEPS.into_iter().find_map(|step| {
-            // The first multiple of the step that has at least the lowest shares.
+            // The first multiple of the step with at least the lowest shares.
             let millis = (lowest * 1000).div_ceil(1024).next_multiple_of(step);
             Some(request_shares(millis)).filter(|shares| candidates.contains(shares))
         });
         round.unwrap_or(lowest)
     }
 
-    /// The lowest shares of at least this weight; the highest shares and one where no shares have it.
+    /// The lowest shares with at least this weight; one more than the highest shares if there are none.
     fn lowest_shares(self, weight: u64) -> u64 {
         let (mut low, mut high) = (*SHARES.start(), *SHARES.end() + 1);
         while low < high {
@@ -77,7 +76,7 @@ impl WeightRule {
         low
     }
 
-    /// The only rule by which these shares have this weight; `None` where both or neither agree.
+    /// The only rule that converts these shares to this weight; `None` if both or neither do.
     #[must_use]
     pub fn between(shares: u64, weight: u64) -> Option<Self> {
         match Self::ALL.map(|rule| rule.weight(shares) == weight) {
@@ -88,7 +87,7 @@ impl WeightRule {
     }
 }
 
-/// The shares that the kubelet asks the runtime for, from a CPU request in millicores; 0 is no request.
+/// The shares that the kubelet requests from the runtime, from a CPU request in millicores; 0 means no request.
 #[must_use]
 pub fn request_shares(millis: u64) -> u64 {
     (millis.saturating_mul(1024) / 1000).clamp(*SHARES.start(), *SHARES.end())
@@ -101,7 +100,7 @@ mod tests {
 
     #[test]
     fn both_rules_give_the_published_weights() {
-        // opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value, before and after its change of 2025.
+        // opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value, before and after its change in 2025.
         for (shares, linear, quadratic) in [
             (0, 1, 1),
             (2, 1, 1),

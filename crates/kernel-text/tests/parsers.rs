@@ -1,5 +1,5 @@
-//! Properties of every parser of the kernel's text, over a corpus and mutations of it: no panic, little memory, the same
-//! as a plainer parser says, and what is written in the kernel's format reads back.
+//! Properties of every parser of the kernel's text, over a corpus and its mutations: no panic, little memory, the same
+//! result as a simpler parser, and text in the kernel's format can be read back.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -11,20 +11,20 @@ use kernel_text::{
     parse_i64, parse_u64, v1_total_inactive_file, v2_inactive_file,
 };
 
-/// Bytes for errors, which quote 80 bytes of a text.
+/// Allowance for errors, bytes; they quote up to 80 bytes of a text.
 const LITTLE: usize = 1024;
 
 fn check(parser: &str, tokens: &[&[u8]], property: impl Fn(&[u8])) {
     corpus::run(env!("CARGO_MANIFEST_DIR"), parser, tokens, property);
 }
 
-/// A number by the standard library, which takes a sign that the kernel does not print.
+/// A number parsed by the standard library. Rejects a leading `+`, which the kernel does not print.
 fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     let text = std::str::from_utf8(text).ok()?;
     text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The last number of each key; `None` where a line is not `KEY NUMBER`.
+/// The last number of each key; `None` if a line is not `KEY NUMBER`.
 fn lines(text: &[u8]) -> Option<BTreeMap<Vec<u8>, u64>> {
     let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     let pairs = lines.map(|line| {
@@ -134,7 +134,7 @@ fn memory_limits_are_numbers_or_none() {
         let trimmed = text.trim_ascii();
         let expected = if trimmed == b"max" { Some(None) } else { number::<u64>(trimmed).map(Some) };
         match (limit, expected) {
-            // Beyond what any machine has: v1's own word for no limit.
+            // Larger than any machine's memory: v1's value for no limit.
             (Some(None), Some(Some(bytes))) => assert!(bytes > i64::MAX as u64 - (1 << 16)),
             (limit, expected) => assert_eq!(limit, expected),
         }
@@ -145,7 +145,7 @@ fn memory_limits_are_numbers_or_none() {
 fn numa_stat_reads_back_as_written() {
     check("numa_stat", &[b"anon N0=1", b"file N1=2", b"hierarchical_total=3 N2=3", b" N4294967296=1"], |text| {
         let mut stat = NumaStat::default();
-        // Of "N0=0 " at the shortest, 16 bytes in a list that doubles.
+        // 16 bytes per token, which is at least as long as "N0=0 ", in a list that doubles.
         let limit = LITTLE + 16 * text.len();
         if within(limit, || stat.read_v2(text)).is_ok() {
             let nodes: BTreeSet<u32> = stat.nodes.iter().map(|(node, _)| *node).collect();
@@ -173,7 +173,7 @@ fn schedstat_is_its_first_two_numbers() {
     });
 }
 
-/// CPU lists, plainly; `None` for no list.
+/// A simple parser of CPU lists; `None` if the text is not a list.
 fn cpus(text: &str) -> Option<BTreeSet<u32>> {
     let mut cpus = vec![false; MAX_CPUS as usize];
     for token in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
@@ -191,7 +191,7 @@ fn cpus(text: &str) -> Option<BTreeSet<u32>> {
 fn cpu_lists_read_back_as_written() {
     check("cpu_list", &[b"0-8191", b"8192", b"0-", b"-0", b"1-0", b",,"], |text| {
         let Ok(text) = std::str::from_utf8(text) else { return };
-        // One bit a CPU, in a vector that doubles.
+        // One bit per CPU, in a vector that doubles.
         let set = within(LITTLE + MAX_CPUS as usize, || CpuSet::parse(text)).ok();
         assert_eq!(set.as_ref().map(|set| set.iter().collect()), cpus(text));
         if let Some(set) = set {

@@ -1,40 +1,40 @@
-//! What was found of each container's runtime, and what it is advised: rows that stay until the next are set.
+//! Detected runtime and advice of each container: the rows stay until the next ones are set.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sampler::snapshot::ContainerIdentity;
 
-/// The rows that a page shows. None before the first are set.
+/// Advice rows of a page; empty until the first are set.
 #[derive(Debug, Default)]
 pub struct AdviceMetrics {
     rows: Mutex<Arc<[AdviceRow]>>,
 }
 
-/// One container. What is `None` has no series.
+/// Advice for one container. A `None` value has no series.
 #[derive(Debug, Clone)]
 pub struct AdviceRow {
-    /// Whose row it is.
+    /// Names and labels of the container.
     pub identity: Arc<ContainerIdentity>,
-    /// The language of its runtime.
+    /// Language of its runtime.
     pub runtime: Option<&'static str>,
     /// Version of the runtime.
     pub version: Option<Box<str>>,
-    /// Threads that the runtime will run at once.
+    /// Number of threads that the runtime runs in parallel.
     pub parallelism: Option<u32>,
-    /// Share of throttled periods that the advice puts up with, as the label has it.
+    /// Acceptable share of throttled periods, as the label value.
     pub objective: Arc<str>,
-    /// Cores.
+    /// Advised limit, cores.
     pub limit_cores: Option<f64>,
-    /// Whether that is what suffices (`exact`) or the least that may (`lower`), as the label has it.
+    /// Value of the label: `exact` if the limit suffices, `lower` if it is a lower bound.
     pub limit_bound: &'static str,
-    /// Seconds of `cpu.max.burst`.
+    /// Advised `cpu.max.burst`, seconds.
     pub burst_seconds: Option<f64>,
-    /// Bytes.
+    /// Advised soft memory limit, bytes.
     pub memory_soft_limit_bytes: Option<u64>,
 }
 
 impl AdviceMetrics {
-    /// All containers, in the order of the page.
+    /// Sets the rows of all containers, in the page's order.
     pub fn set(&self, rows: Vec<AdviceRow>) {
         *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = rows.into();
     }

@@ -1,5 +1,5 @@
-//! What the agent counts about itself, kept by the prometheus crate: lock-free handles for whoever runs the ticks and
-//! asks for pod names. Where a value belongs to the tick itself, it is in the snapshot instead.
+//! Metrics that the agent counts about itself, kept by the prometheus crate: lock-free handles for the code that runs
+//! the ticks and reads pod names. Values of a tick are in the snapshot instead.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,18 +10,18 @@ use crate::catalogue::{Descriptor, agent};
 use crate::live::{Live, opts, registered};
 use crate::{AdviceMetrics, PinningMetrics};
 
-/// Seconds; a tick of 10,000 cgroups stays under 0.2.
+/// Bucket bounds, seconds; a tick over 10,000 cgroups stays below 0.2.
 const DURATION_BUCKETS: [f64; 10] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
-/// Seconds; a healthy tick begins within a scheduler's wake-up latency, a late one within an interval.
+/// Bucket bounds, seconds; a healthy tick starts within the scheduler's wake-up latency, a late one within an interval.
 const LATENESS_BUCKETS: [f64; 9] = [0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
 
-/// What is running.
+/// The running build.
 #[derive(Debug, Clone, Copy)]
 pub struct Build<'a> {
     /// Version of the release.
     pub version: &'a str,
-    /// Commit that it was built from.
+    /// Commit of the build.
     pub revision: &'a str,
 }
 
@@ -45,7 +45,7 @@ pub struct AgentMetrics {
 }
 
 impl AgentMetrics {
-    /// All of them, at zero or absent.
+    /// Creates all metrics, at zero or absent.
     #[must_use]
     pub fn new(build: Build<'_>) -> Self {
         let registry = Registry::new();
@@ -78,69 +78,69 @@ impl AgentMetrics {
         }
     }
 
-    /// A tick began `lateness` after its deadline and took `duration` of wall time.
+    /// Records a tick that began `lateness` after its deadline and took `duration` of wall time.
     pub fn observe_tick(&self, lateness: Duration, duration: Duration) {
         self.sample_lateness.observe(lateness.as_secs_f64());
         self.sample_duration.observe(duration.as_secs_f64());
     }
 
-    /// The named source of pods gave a good answer at `at`.
+    /// Records a valid answer of the named pod source at `at`.
     pub fn pod_source_succeeded(&self, source: &str, at: SystemTime) {
-        // A clock before 1970 has no timestamp to offer; the source is up all the same.
+        // A clock before 1970 has no timestamp; the source is up nevertheless.
         if let Ok(since_epoch) = at.duration_since(SystemTime::UNIX_EPOCH) {
             self.pod_source_last_success.with_label_values(&[source]).set(since_epoch.as_secs_f64());
         }
         self.pod_source_up.with_label_values(&[source]).set(1);
     }
 
-    /// The named source of pods gave no good answer.
+    /// Records that the named pod source gave no valid answer.
     pub fn pod_source_failed(&self, source: &str) {
         self.pod_source_up.with_label_values(&[source]).set(0);
     }
 
-    /// So many requests have left for the API server since the start.
+    /// Sets the number of requests sent to the API server since the start.
     pub fn set_apiserver_requests(&self, total: u64) {
         self.apiserver_requests.inc_by(total.saturating_sub(self.apiserver_requests.get()));
     }
 
-    /// The threads and tasks whose work is switched on, all of them, and whether each finishes its rounds.
+    /// Sets all enabled threads and tasks, and whether each completes its rounds.
     pub fn set_subsystems(&self, states: impl Iterator<Item = (&'static str, bool)>) {
         let up = &self.subsystem_up;
         let set = |labels: &[&str], is_up: bool| up.vector.with_label_values(labels).set(i64::from(is_up));
         up.keep(states.map(|(name, is_up)| ([name], is_up)), set, |labels| up.vector.remove_label_values(labels));
     }
 
-    /// A thread was started again after a panic.
+    /// Counts a restart of a thread after a panic.
     pub fn subsystem_restarted(&self, name: &str) {
         self.subsystem_restarts.with_label_values(&[name]).inc();
     }
 
-    /// A page was rendered.
+    /// Counts a rendered page.
     pub fn page_rendered(&self, page: &str) {
         self.page_renders.with_label_values(&[page]).inc();
     }
 
-    /// A connection to the endpoint was cut or rejected.
+    /// Counts a closed or rejected connection to the endpoint.
     pub fn http_connection_cut(&self, reason: &str) {
         self.http_connections_cut.with_label_values(&[reason]).inc();
     }
 
-    /// So many pod lists were longer than the limit since the start.
+    /// Sets the number of pod lists that exceeded the limit since the start.
     pub fn set_pod_lists_cut(&self, total: u64) {
         self.pod_lists_cut.inc_by(total.saturating_sub(self.pod_lists_cut.get()));
     }
 
-    /// What pinning counts.
+    /// Metrics of pinning.
     pub fn pinning(&self) -> &PinningMetrics {
         &self.pinning
     }
 
-    /// What containers run in and are advised.
+    /// Rows of runtimes and advice.
     pub fn advice(&self) -> &AdviceMetrics {
         &self.advice
     }
 
-    /// All that has a value now, by name.
+    /// All metrics that have a value, by name.
     pub(crate) fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }

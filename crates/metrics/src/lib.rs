@@ -1,8 +1,8 @@
-//! The catalogue of every metric, the page that exposes them, and the reference that is generated from it.
+//! The catalogue of all metrics, the page that exposes them, and the generated reference.
 //!
-//! [`catalogue`] declares each metric once: name, type, labels, HELP text and, for what a tick publishes, how it is
-//! read from the snapshot. [`exposition`] writes a page of them; [`AgentMetrics`] keeps what the agent counts about
-//! itself between ticks. Nothing here opens a file, asks the sampler for anything, or serves HTTP.
+//! [`catalogue`] declares each metric once: name, type, labels, HELP text and, for values of a tick, how to read them
+//! from the snapshot. [`exposition`] writes a page of them; [`AgentMetrics`] keeps the metrics that the agent counts
+//! about itself between ticks. This crate opens no file, calls no sampler and serves no HTTP.
 
 mod advice;
 mod agent;

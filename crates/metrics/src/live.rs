@@ -1,4 +1,4 @@
-//! Vectors of the prometheus crate whose series come and go.
+//! Vectors of the prometheus crate with series that come and go.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use prometheus::{Opts, Registry};
 
 use crate::catalogue::Descriptor;
 
-/// A vector whose series go with what they are about, and which no scrape finds empty in between.
+/// A vector whose series are removed with the objects that they describe. No scrape finds it empty in between.
 #[derive(Debug)]
 pub(crate) struct Live<V> {
     pub(crate) vector: V,
@@ -35,7 +35,7 @@ impl<V> Live<V> {
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         for gone in series.difference(&now) {
             let labels: Vec<&str> = gone.iter().map(String::as_str).collect();
-            // It was set under the same labels before, so it is there.
+            // The series was set with the same labels before, so it exists.
             let _ = remove(&labels);
         }
         *series = now;

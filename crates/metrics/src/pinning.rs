@@ -7,7 +7,7 @@ use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Registry};
 use crate::catalogue::{Descriptor, pinning as catalogue};
 use crate::live::{Live, opts, registered};
 
-/// What pinning counts. Nothing of it is exposed before the first value.
+/// Metrics of pinning. Each is absent until its first value.
 #[derive(Debug)]
 pub struct PinningMetrics {
     pinned: Live<IntGaugeVec>,
@@ -39,47 +39,47 @@ impl PinningMetrics {
         }
     }
 
-    /// The pods with CPUs of their own, all of them: namespace, pod, class, policy; and how many.
+    /// Sets the number of exclusive CPUs of all pods that have some: namespace, pod, class, policy.
     pub fn set_pinned<'a>(&self, pods: impl Iterator<Item = ([&'a str; 4], usize)>) {
         let set = |labels: &[&str], cpus: usize| self.pinned.vector.with_label_values(labels).set(gauge_value(cpus));
         self.pinned.keep(pods, set, |labels| self.pinned.vector.remove_label_values(labels));
     }
 
-    /// CPUs of a pool.
+    /// Sets the number of CPUs in a pool.
     pub fn set_pool(&self, pool: &str, cpus: usize) {
         self.pools.with_label_values(&[pool]).set(gauge_value(cpus));
     }
 
-    /// Time of overlap since the last call, by namespace and pod, of all pods with CPUs of their own.
+    /// Adds the time of overlap since the last call, by namespace and pod, of all pods with exclusive CPUs.
     pub fn add_overlaps<'a>(&self, pods: impl Iterator<Item = ([&'a str; 2], Duration)>) {
         let add =
             |labels: &[&str], time: Duration| self.overlap.vector.with_label_values(labels).inc_by(time.as_secs_f64());
         self.overlap.keep(pods, add, |labels| self.overlap.vector.remove_label_values(labels));
     }
 
-    /// An operation was done so many times more.
+    /// Counts `times` more operations; `held`: whether they succeeded.
     pub fn add_operations(&self, operation: &str, held: bool, times: u64) {
         self.operations.with_label_values(&[operation, if held { "ok" } else { "error" }]).inc_by(times);
     }
 
-    /// A pod was refused.
+    /// Counts a rejected pod.
     pub fn add_rejection(&self, reason: &str) {
         self.rejections.with_label_values(&[reason]).inc();
     }
 
-    /// Everything that is stepped back from, by scope and reason.
+    /// Sets the number of objects that pinning has stepped back from, by scope and reason.
     pub fn set_stepped_back<'a>(&self, counts: impl Iterator<Item = ([&'a str; 2], usize)>) {
         let vector = &self.stepped_back.vector;
         let set = |labels: &[&str], count: usize| vector.with_label_values(labels).set(gauge_value(count));
         self.stepped_back.keep(counts, set, |labels| vector.remove_label_values(labels));
     }
 
-    /// An event was `sent`, `failed` or `dropped`.
+    /// Counts an event by result: `sent`, `failed` or `dropped`.
     pub fn add_event(&self, result: &str) {
         self.events.with_label_values(&[result]).inc();
     }
 
-    /// Cpusets are written, or not and why.
+    /// Sets whether cpusets are written, or the reason why not.
     pub fn set_enforcing(&self, reason_not: Option<&str>) {
         let state = ([reason_not.unwrap_or_default()], i64::from(reason_not.is_none()));
         let set = |labels: &[&str], value: i64| self.enforcing.vector.with_label_values(labels).set(value);

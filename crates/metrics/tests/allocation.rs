@@ -1,4 +1,4 @@
-//! The steady state allocates nothing. A test binary of its own, because counting replaces the global allocator.
+//! The steady state allocates nothing. A separate test binary, because counting replaces the global allocator.
 
 mod snapshots;
 
@@ -7,8 +7,8 @@ use metrics::{AgentMetrics, Exposition, Format};
 
 const NO_CAP: usize = usize::MAX;
 
-/// Allocations of one page after the first, which sizes the buffer. Two counts compare only of the same `agent`: each
-/// registry of the prometheus crate has an order of its own, and what sorts it allocates by that.
+/// Number of allocations of one page after the first, which sizes the buffer. Compare two numbers only for the same
+/// `agent`: each registry of the prometheus crate has its own order, which affects the allocations of sorting.
 fn allocations(agent: &AgentMetrics, containers: usize, max_series: usize, format: Format) -> u64 {
     let mut snapshot = snapshots::node(containers);
     snapshot.pods = (0..containers / 2).map(snapshots::pod).collect();
@@ -32,7 +32,7 @@ fn rows_cost_no_allocation() {
 
 #[test]
 fn the_agents_own_metrics_cost_a_bounded_number() {
-    // The families that go through the prometheus crate's gather, with one series each: 244 when this was written.
+    // Families of the prometheus crate's gather, with one series each: 244 allocations when this was written.
     let count = allocations(&snapshots::agent(), 0, NO_CAP, Format::Text);
     assert!(count < 300, "{count}");
 }

@@ -1,4 +1,4 @@
-//! A real Prometheus scrapes both formats, compressed, and has every series and value.
+//! A real Prometheus scrapes both formats, compressed, and gets every series and value.
 
 mod snapshots;
 
@@ -14,14 +14,14 @@ use metrics::{Exposition, Format, catalogue};
 use sampler::snapshot::NodeSnapshot;
 use serde_json::Value;
 
-/// Far more than a start or a scrape takes; only a hang reaches it.
+/// Timeout far beyond any start or scrape; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Prometheus 2.42 cannot be told which format to ask for, so the text format has a path of its own.
+/// Prometheus 2.42 cannot be configured to request a format, so the text format has a separate path.
 const JOBS: [(&str, &str, Format); 2] =
     [("openmetrics", "/metrics", Format::OpenMetrics), ("text", "/text", Format::Text)];
 
-/// A label value with everything that needs an escape.
+/// A label value with every character that needs an escape.
 const HARD_REASON: &str = "a \"quoted\" back\\slash,\nanother line, é";
 
 #[test]
@@ -66,7 +66,7 @@ fn snapshot() -> NodeSnapshot {
     snapshot
 }
 
-/// Prometheus appends a scrape before it begins the next, so with the second request the first page is in.
+/// Prometheus appends a scrape before it starts the next, so the first page is stored when the second request arrives.
 fn wait_for_scrapes(scrapes: &Receiver<&'static str>) {
     let mut seen = JOBS.map(|(job, ..)| (job, 0));
     while seen.iter().any(|(_, count)| *count < 2) {
@@ -75,7 +75,7 @@ fn wait_for_scrapes(scrapes: &Receiver<&'static str>) {
     }
 }
 
-/// Serves the page on loopback for as long as the test binary lives, and tells which job each scrape was for.
+/// Serves the page on loopback while the test binary runs, and reports the job of each scrape.
 fn serve(snapshot: NodeSnapshot, served: Sender<&'static str>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = listener.local_addr().expect("a bound socket has an address");
@@ -97,7 +97,7 @@ fn serve(snapshot: NodeSnapshot, served: Sender<&'static str>) -> SocketAddr {
                 body.len(),
             );
             let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
-            // At the end Prometheus is killed and the test gone: neither is this thread's to report.
+            // At the end Prometheus is killed and the test is over: errors are then expected.
             if sent.is_err() || served.send(job).is_err() {
                 return;
             }
@@ -126,7 +126,7 @@ impl Request {
     }
 }
 
-/// A Prometheus with its data in a temporary directory; killed with the value.
+/// A Prometheus with its data in a temporary directory; killed on drop.
 struct Prometheus {
     child: Child,
     address: String,
@@ -160,13 +160,13 @@ impl Prometheus {
         prometheus
     }
 
-    /// The address that it says it listens on. Its log is read to the end, so that it never blocks on a full pipe.
+    /// The address from its log. The log is read to the end, so that Prometheus never blocks on a full pipe.
     fn listening(&mut self) -> String {
         let log = BufReader::new(self.child.stderr.take().expect("stderr is a pipe"));
         let (lines, said) = mpsc::channel();
         thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
-                // The receiver goes once the address is known.
+                // The receiver is dropped once the address is known.
                 let _ = lines.send(line);
             }
         });
@@ -182,7 +182,7 @@ impl Prometheus {
         }
     }
 
-    /// The only result of an instant query.
+    /// The single result of an instant query.
     fn query(&self, query: &str) -> Value {
         let mut data = self.get(&format!("/api/v1/query?query={}", percent_encoded(query)));
         let results = data["result"].as_array_mut().expect("an instant query gives a vector");
@@ -190,7 +190,7 @@ impl Prometheus {
         results.remove(0)
     }
 
-    /// Type, HELP and, from OpenMetrics, the unit are as the catalogue has them.
+    /// Checks that type, HELP and, in OpenMetrics, the unit equal the catalogue's.
     fn check_metadata(&self, descriptor: &catalogue::Descriptor) {
         for (job, _, format) in JOBS {
             let openmetrics = format == Format::OpenMetrics;
@@ -205,11 +205,11 @@ impl Prometheus {
         }
     }
 
-    /// `data` of an answer of the HTTP API.
+    /// Field `data` of an answer of the HTTP API.
     fn get(&self, path: &str) -> Value {
         let mut stream = TcpStream::connect(&self.address).expect("prometheus listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
-        // HTTP/1.0: the body ends with the connection, never in chunks.
+        // HTTP/1.0: the body ends with the connection and is never chunked.
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("prometheus takes a request");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("prometheus answers in UTF-8");
@@ -222,7 +222,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The process may be gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

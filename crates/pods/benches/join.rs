@@ -1,5 +1,5 @@
 //! Cases:
-//! - decode/5MB: a list of 250 pods, 5 MB, from memory: what each poll costs besides the network
+//! - decode/5MB: a list of 250 pods, 5 MB, from memory: the cost of each poll apart from the network
 //! - path/parse: one container's path, systemd driver
 //! - index/lookup: one container by UID and id among 250 pods
 

@@ -1,29 +1,29 @@
-//! Kinds of failure of a pod source, each with its remedy. They say nothing of addresses or of what was answered, so that
-//! everybody may read them.
+//! Failure causes of a pod source, each with its remedy. They contain no addresses and no part of an answer, so they
+//! may be shown to everybody.
 
-/// Why a source does not answer.
+/// Reason why a source does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The kubelet's certificate is not accepted.
+    /// The kubelet's certificate is not trusted.
     Certificate,
-    /// 401.
+    /// HTTP status 401.
     Unauthorized,
-    /// 403.
+    /// HTTP status 403.
     Forbidden,
     /// No connection, or no answer.
     Unreachable,
-    /// The API server does not answer, or not with pods.
+    /// The API server does not answer, or its answer is not a pod list.
     ApiServer,
-    /// Something else; the log has it.
+    /// Anything else; see the log.
     Other,
 }
 
 impl Cause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 6] =
         [Self::Certificate, Self::Unauthorized, Self::Forbidden, Self::Unreachable, Self::ApiServer, Self::Other];
 
-    /// The cause and its remedy, in the values of the chart; flags only where no value does it.
+    /// Cause and remedy, as values of the chart; as flags only if there is no such value.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Cause {
         }
     }
 
-    /// The remedy alone.
+    /// The remedy without the cause.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         self.reason().split_once(": ").map_or("", |(_, remedy)| remedy)

@@ -1,4 +1,4 @@
-//! What the operator may set about pod sources, and its validation. Reads no pod and opens no connection.
+//! Operator settings of pod sources, and their validation. Reads no pod and opens no connection.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,51 +6,51 @@ use std::time::Duration;
 
 use http::Uri;
 
-/// Where kubelets mount the API server's CA into a pod.
+/// Path at which kubelets mount the API server's CA into a pod.
 pub const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
-/// Where kubelets mount a pod's token.
+/// Path at which kubelets mount a pod's token.
 pub const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// Files that kubelets serve from where the cluster issues no certificate: the kubelet's own, and k3s's. Neither holds a
+/// Serving certificates of kubelets in clusters that issue none: the kubelet's own, and k3s's. Neither file contains a
 /// key.
 pub const HOST_CERTIFICATES: [&str; 2] =
     ["/var/lib/kubelet/pki/kubelet.crt", "/var/lib/rancher/k3s/agent/serving-kubelet.crt"];
 /// The kubelet's pod-resources socket.
 pub const POD_RESOURCES_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
-/// The socket of the kubelet's Pods API (1.36 behind a gate, on by default since 1.37).
+/// The socket of the kubelet's Pods API (feature gate in 1.36, on by default since 1.37).
 pub const PODS_API_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
 
-/// Largest pod list that is read. 250 pods are about 5 MB; etcd's limit of 1.5 MiB an object makes 128 MiB of 85 absurd
-/// ones.
+/// Maximum size of a pod list, bytes. 250 pods take about 5 MB; at etcd's limit of 1.5 MiB per object, 85 pods fill 128
+/// MiB.
 const POD_LIST_LIMIT: usize = 128 << 20;
 
-/// Where KEP-4188 and early 1.36 releases have that socket.
+/// Path of that socket in KEP-4188 and early 1.36 releases.
 pub const PODS_API_SOCKET_OF_THE_KEP: &str = "/var/lib/kubelet/pods/kubelet.sock";
 
-/// `--pod-source`.
+/// Value of `--pod-source`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PodSource {
-    /// Whatever this node offers: the kubelet's Pods API socket, its HTTPS port, the read-only port where configured,
-    /// the API server where opted in.
+    /// All sources that this node offers: the kubelet's Pods API socket and HTTPS port, the read-only port if
+    /// configured, and the API server if enabled.
     #[default]
     Auto,
-    /// The kubelet alone, over HTTPS.
+    /// Only the kubelet's HTTPS port.
     Kubelet,
-    /// The kubelet's Pods API socket alone.
+    /// Only the kubelet's Pods API socket.
     PodsApi,
-    /// The kubelet's read-only port alone.
+    /// Only the kubelet's read-only port.
     ReadOnly,
-    /// The API server alone.
+    /// Only the API server.
     ApiServer,
-    /// No names: cgroups carry what their path tells.
+    /// No names: cgroups are identified by their path only.
     None,
 }
 
-/// Everything about pod sources.
+/// Configuration of the pod sources.
 #[derive(Debug, Clone)]
 pub struct PodConfig {
-    /// Which sources to use.
+    /// Sources to use.
     pub source: PodSource,
-    /// This node's name: the kubelet's certificate bears it, and the API server selects by it.
+    /// This node's name: it is in the kubelet's certificate, and selects the pods at the API server.
     pub node_name: Option<String>,
     /// The kubelet's HTTPS port.
     pub kubelet: KubeletConfig,
@@ -58,21 +58,21 @@ pub struct PodConfig {
     pub readonly_url: Option<String>,
     /// Socket of the kubelet's Pods API.
     pub pods_api_socket: PathBuf,
-    /// Used where that socket does not exist and this one does.
+    /// Used if `pods_api_socket` does not exist and this socket does.
     pub pods_api_other_socket: Option<PathBuf>,
-    /// Socket of pod-resources; `None` does without exclusive CPUs.
+    /// Socket of pod-resources; `None`: exclusive CPUs are not read.
     pub pod_resources_socket: Option<PathBuf>,
     /// The API server as a source.
     pub apiserver: ApiServerConfig,
-    /// Labels that are kept of each pod, beside those of Koordinator: what the configured profiles select on.
+    /// Labels to keep of each pod, in addition to Koordinator's: those that the configured profiles select on.
     pub label_keys: BTreeSet<String>,
-    /// Bytes of a pod list that are read; the pods behind are without names.
+    /// Maximum size of a pod list, bytes; pods beyond it have no names.
     pub pod_list_limit: usize,
-    /// Time between polls while nothing unknown is seen.
+    /// Time between polls while no cgroup is unnamed.
     pub poll_interval: Duration,
-    /// How long a connection may take to come about.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// How long a whole request may take, connection and body included.
+    /// Timeout of a whole request, including connection and body.
     pub request_timeout: Duration,
 }
 
@@ -81,26 +81,26 @@ pub struct PodConfig {
 pub struct KubeletConfig {
     /// `https://host:port`.
     pub url: String,
-    /// PEM file of the authorities that may have signed the kubelet's certificate. `None`: the pod's service-account
-    /// CA, where it exists.
+    /// PEM file of the CAs that may have signed the kubelet's certificate. `None`: the pod's service-account CA, if it
+    /// exists.
     pub ca_file: Option<PathBuf>,
-    /// PEM file of the certificate that the kubelet serves with, which is accepted as it is. It need not exist. `None`:
-    /// [`HOST_CERTIFICATES`], unless `ca_file` is named.
+    /// PEM file of the kubelet's serving certificate, which is trusted as it is. It need not exist. `None`:
+    /// [`HOST_CERTIFICATES`], unless `ca_file` is set.
     pub host_certificate: Option<PathBuf>,
-    /// File with a bearer token. `None`: the pod's service-account token where there is one.
+    /// File with a bearer token. `None`: the pod's service-account token, if there is one.
     pub token_file: Option<PathBuf>,
-    /// Client certificate and key, PEM files, instead of a token.
+    /// Client certificate and key (PEM files), used instead of a token.
     pub client_certificate: Option<ClientCertificate>,
-    /// The name that a certificate from an authority must bear. `None`: the node's name or the URL's host.
+    /// The name that a CA-signed certificate must contain. `None`: the node's name or the URL's host.
     pub server_name: Option<String>,
-    /// Take any certificate: whoever sits on the port can then read the token and invent pods.
+    /// Do not verify the certificate (insecure): an impostor on the port can read the token and forge the pod list.
     pub insecure_skip_verify: bool,
 }
 
 /// A client certificate and its key.
 #[derive(Debug, Clone)]
 pub struct ClientCertificate {
-    /// PEM file, chain included.
+    /// PEM file of the certificate, including its chain.
     pub certificate_file: PathBuf,
     /// PEM file of the key.
     pub key_file: PathBuf,
@@ -109,12 +109,13 @@ pub struct ClientCertificate {
 /// The API server as a source.
 #[derive(Debug, Clone)]
 pub struct ApiServerConfig {
-    /// Use it under `--pod-source=auto` once every local source has failed for [`Self::fallback_after`].
+    /// Whether `--pod-source=auto` uses it after every local source has failed for [`Self::fallback_after`].
     /// `--pod-source=apiserver` uses it alone and at once.
     pub fallback: bool,
-    /// How long local sources must have failed; a fleet's kubelets restart together, so chance adds up to as much again.
+    /// Time for which local sources must have failed. A random delay of up to the same time is added, because the
+    /// kubelets of a fleet restart together.
     pub fallback_after: Duration,
-    /// `https://host:port`; `None`: what the pod's environment says.
+    /// `https://host:port`; `None`: from the pod's environment.
     pub url: Option<String>,
     /// PEM file of its CA. `None`: the pod's service-account CA.
     pub ca_file: Option<PathBuf>,
@@ -162,80 +163,80 @@ impl Default for KubeletConfig {
     }
 }
 
-/// A setting that cannot work, with the place and the remedy.
+/// An invalid setting, with the flag and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A URL that is none.
+    /// An invalid URL.
     #[error("{setting}: {value:?} is no {scheme}://host:port URL")]
     Url {
-        /// The flag.
+        /// Flag.
         setting: &'static str,
-        /// What was given.
+        /// Given value.
         value: String,
-        /// What it must begin with.
+        /// Required scheme.
         scheme: &'static str,
     },
-    /// A file that must be readable at the start is not.
+    /// A file that must be readable at the start cannot be read.
     #[error("{setting}: cannot read {}; mount the file or correct the path", path.display())]
     File {
-        /// The flag.
+        /// Flag.
         setting: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: std::io::Error,
     },
-    /// A file without what it is for.
+    /// A file without the expected PEM object.
     #[error("{setting}: {} holds no PEM {what}", path.display())]
     Pem {
-        /// The flag.
+        /// Flag.
         setting: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was looked for.
+        /// Expected object.
         what: &'static str,
     },
-    /// A file that must hold a certificate alone.
+    /// A file that must contain only a certificate.
     #[error("{setting}: {} holds a private key; name the file with the certificate alone", path.display())]
     HoldsKey {
-        /// The flag.
+        /// Flag.
         setting: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: std::io::Error,
     },
-    /// Certificate and key do not fit, or the like.
+    /// Certificate and key do not match, or a similar error.
     #[error("{setting}: not usable for TLS")]
     Tls {
-        /// The flag.
+        /// Flag.
         setting: &'static str,
-        /// Why.
+        /// Underlying error.
         source: rustls::Error,
     },
-    /// A server name that no certificate can bear.
+    /// A server name that cannot occur in a certificate.
     #[error("--kubelet-server-name: {name:?} is no DNS name or IP address; give the node's name")]
     ServerName {
-        /// What was given.
+        /// Given name.
         name: String,
     },
-    /// A source was chosen that lacks a setting.
+    /// The chosen source lacks a setting.
     #[error("--pod-source={source_name} needs {setting}")]
     Missing {
-        /// The source.
+        /// Name of the source.
         source_name: &'static str,
-        /// The flag.
+        /// Missing flag.
         setting: &'static str,
     },
 }
 
-/// Splits and checks a URL of the form `scheme://host[:port]`.
+/// Parses and checks a URL of the form `scheme://host[:port]`.
 pub(crate) fn base_uri(setting: &'static str, value: &str, scheme: &'static str) -> Result<Uri, ConfigError> {
     let wrong = || ConfigError::Url { setting, value: value.to_owned(), scheme };
     let uri: Uri = value.parse().map_err(|_| wrong())?;
@@ -246,7 +247,7 @@ pub(crate) fn base_uri(setting: &'static str, value: &str, scheme: &'static str)
     if plain { Ok(uri) } else { Err(wrong()) }
 }
 
-/// Reads a file that the operator named.
+/// Reads a file named by the operator.
 pub(crate) fn read_named(setting: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
     std::fs::read(path).map_err(|source| ConfigError::File { setting, path: path.to_owned(), source })
 }

@@ -1,4 +1,4 @@
-//! The kubelet's gRPC sockets: generated clients, and the way to connect to a Unix socket.
+//! The kubelet's gRPC sockets: generated clients, and connections to a Unix socket.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,16 +9,17 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::source::SourceError;
 
-/// Largest message that is read. pod-resources of a large node passes tonic's default of 4 MiB.
+/// Maximum message size, bytes. The pod-resources list of a large node exceeds tonic's default of 4 MiB.
 pub(crate) const MESSAGE_LIMIT: usize = 16 << 20;
 
-/// grpc-go, which serves these sockets, cuts clients that ping more often than every five minutes.
+/// Interval of keep-alive pings. grpc-go, which serves these sockets, disconnects clients that ping more often than
+/// every five minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(330);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) use generated::{core_v1, podresources_v1, pods_v1alpha1};
 
-/// Messages and clients as `build.rs` makes them of `proto/`.
+/// Messages and clients that `build.rs` generates from `proto/`.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -45,13 +46,13 @@ mod generated {
     }
 }
 
-/// Connects to a socket. A channel is of one socket file: when the kubelet makes a new one, connect again.
+/// Connects to a socket. A channel is bound to one socket file: if the kubelet recreates it, connect again.
 pub(crate) async fn connect(socket: &Path, timeout: Duration) -> Result<Channel, SourceError> {
     if !socket.exists() {
         return Err(SourceError::Absent { socket: socket.to_owned() });
     }
     let path = socket.to_owned();
-    // grpc-go refuses an authority made of a path; the host is never looked up.
+    // grpc-go rejects a path as the authority; this host name is never resolved.
     Endpoint::from_static("http://localhost")
         .connect_timeout(timeout)
         .http2_keep_alive_interval(PING_INTERVAL)
@@ -65,7 +66,7 @@ pub(crate) async fn connect(socket: &Path, timeout: Duration) -> Result<Channel,
         .map_err(|source| SourceError::Grpc { call: "connect", socket: socket.to_owned(), source: source.into() })
 }
 
-/// A failed call.
+/// Maps the error of a failed call.
 pub(crate) fn failed(call: &'static str, socket: &Path) -> impl FnOnce(tonic::Status) -> SourceError {
     let socket: PathBuf = socket.to_owned();
     move |status| SourceError::Grpc { call, socket, source: format!("{}: {}", status.code(), status.message()).into() }

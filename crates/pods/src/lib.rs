@@ -1,8 +1,8 @@
-//! Who a cgroup belongs to.
+//! Pods and containers of cgroups.
 //!
-//! Three parts, joined only here: the grammar of cgroup paths ([`path`], pure), the pods of the node ([`model`],
-//! [`PodIndex`], pure values), and the service that learns them from the kubelet ([`PodService`], the only IO). Nothing
-//! here opens cgroupfs, and nothing writes anywhere.
+//! Three parts: the grammar of cgroup paths ([`path`], pure), the pods of the node ([`model`], [`PodIndex`], pure
+//! values), and the service that reads them from the kubelet ([`PodService`], the only I/O). This crate does not read
+//! cgroupfs and writes nothing.
 
 mod cause;
 mod config;

@@ -1,7 +1,7 @@
-//! A pod as cpuwarden keeps it: names, identities and resources, and nothing else of the API object.
+//! A pod as cpuwarden stores it: only names, identities and resources of the API object.
 //!
-//! Plain immutable values; where they come from is `decode`'s and the sources' business. `None` means that the object
-//! did not say, never zero.
+//! Plain immutable values, filled by `decode` and the sources. `None` means that the object does not contain the value,
+//! never zero.
 
 use crate::path::QosClass;
 
@@ -12,19 +12,20 @@ pub struct Pod {
     pub namespace: Box<str>,
     /// `metadata.name`.
     pub name: Box<str>,
-    /// `metadata.uid` as this source says it. The kubelet and the API server differ on static pods.
+    /// `metadata.uid` as reported by this source. The kubelet and the API server differ for static pods.
     pub uid: Box<str>,
-    /// Hash of a static pod's manifest: what its cgroup bears in the place of a UID. In the kubelet's list it is the UID.
+    /// Hash of a static pod's manifest, used in its cgroup name instead of a UID. In the kubelet's list it equals the
+    /// UID.
     pub static_hash: Option<Box<str>>,
     /// `spec.nodeName`.
     pub node: Option<Box<str>>,
-    /// `status.qosClass`; absent while the kubelet has not yet seen the pod.
+    /// `status.qosClass`; `None` until the kubelet has seen the pod.
     pub qos_class: Option<QosClass>,
     /// `spec.priority`.
     pub priority: Option<i32>,
     /// `spec.priorityClassName`.
     pub priority_class: Option<Box<str>>,
-    /// What Koordinator-style pinning asks for.
+    /// Request for Koordinator-style pinning.
     pub pinning: PinningRequest,
     /// `metadata.labels`, sorted by key.
     pub labels: Vec<(Box<str>, Box<str>)>,
@@ -32,20 +33,20 @@ pub struct Pod {
     pub owner: Option<Owner>,
     /// `status.phase`.
     pub phase: Phase,
-    /// `metadata.deletionTimestamp` is set.
+    /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `spec.resources`: the pod-level resources of Kubernetes 1.32 and later.
     pub resources: Resources,
-    /// `status.resources`: pod-level resources in force, which lag behind [`Self::resources`] in a resize (1.35 and
+    /// `status.resources`: current pod-level resources, which lag behind [`Self::resources`] during a resize (1.35 and
     /// later).
     pub actual_resources: Option<Resources>,
-    /// Where an in-place resize of the pod stands.
+    /// Status of an in-place resize of the pod.
     pub resize: Option<Resize>,
-    /// Init containers and sidecars, then containers, then ephemeral ones, each in the order of the spec.
+    /// Init containers and sidecars, then containers, then ephemeral containers, each in spec order.
     pub containers: Vec<Container>,
 }
 
-/// What a pod's author asks of the CPU placement, unparsed.
+/// The pod author's request for CPU placement, unparsed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinningRequest {
     /// Label `koordinator.sh/qosClass`.
@@ -63,28 +64,28 @@ pub struct PinningRequest {
 pub struct Owner {
     /// `Deployment`, `StatefulSet`, `DaemonSet`, `Job`, `ReplicaSet`, `Node` (static pods), …
     pub kind: Box<str>,
-    /// Its name.
+    /// Name of the controller.
     pub name: Box<str>,
 }
 
 /// `status.phase`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Not started, or not said.
+    /// Not started, or not reported.
     #[default]
     Pending,
     /// At least one container has started.
     Running,
-    /// All containers ended well.
+    /// All containers ended successfully.
     Succeeded,
-    /// Ended badly, or never admitted (then without container statuses).
+    /// Some container failed, or the pod was never admitted (then without container statuses).
     Failed,
-    /// The node cannot tell.
+    /// The node cannot determine the phase.
     Unknown,
 }
 
 impl Phase {
-    /// No container of the pod will start any more.
+    /// Whether no container of the pod will start any more.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -103,27 +104,27 @@ pub struct Resources {
     pub memory_limit_bytes: Option<u64>,
 }
 
-/// Where an in-place resize stands: `status.resize` up to 1.32, the conditions `PodResizePending` and
+/// Status of an in-place resize: `status.resize` up to 1.32, the conditions `PodResizePending` and
 /// `PodResizeInProgress` since 1.33.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
-    /// Asked for, not yet looked at.
+    /// Requested, but not evaluated yet.
     Proposed,
     /// Being applied.
     InProgress,
-    /// Does not fit now.
+    /// Does not fit at present.
     Deferred,
-    /// Can never fit this node.
+    /// Can never fit on this node.
     Infeasible,
 }
 
-/// Which list of the spec a container is from.
+/// The list of the spec that contains a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum ContainerKind {
     /// `spec.containers`.
     #[default]
     App,
-    /// `spec.initContainers`, runs to its end before the others start.
+    /// `spec.initContainers`: runs to completion before the next ones start.
     Init,
     /// `spec.initContainers` with `restartPolicy: Always`.
     Sidecar,
@@ -150,39 +151,41 @@ pub enum ContainerState {
 pub struct Container {
     /// `name`.
     pub name: Box<str>,
-    /// Which list it is from.
+    /// The list of the spec that contains it.
     pub kind: ContainerKind,
-    /// Id of the present, or else of the last run, without `containerd://`; absent until the kubelet knows it, which is
-    /// later than the cgroup.
+    /// Id of the current or, without one, the last run, without `containerd://`. It is absent until the kubelet knows
+    /// it, which is later than the creation of the cgroup.
     pub id: Option<Box<str>>,
-    /// Id of the run before (`lastState.terminated.containerID`).
+    /// Id of the previous run (`lastState.terminated.containerID`).
     pub last_id: Option<Box<str>>,
-    /// What stood before `://` in the id: `containerd`, `cri-o`, `docker`.
+    /// Part of the id before `://`: `containerd`, `cri-o`, `docker`.
     pub runtime: Option<Box<str>>,
-    /// `image` of the spec, the reference as its author wrote it.
+    /// `image` of the spec, as its author wrote it.
     pub image: Box<str>,
     /// Desired resources, from the spec.
     pub resources: Resources,
-    /// Resources in force, from the status (1.33 and later, or with the InPlacePodVerticalScaling gate).
+    /// Current resources, from the status (1.33 and later, or with the InPlacePodVerticalScaling gate).
     pub actual_resources: Option<Resources>,
-    /// State of the present run.
+    /// State of the current run.
     pub state: ContainerState,
     /// `restartCount`.
     pub restart_count: u32,
-    /// No further run will start without the kubelet saying so first: running, or ended for good.
+    /// Whether no further run starts before the kubelet reports it: the container is running, or has ended for good.
     pub settled: bool,
 }
 
-/// The kubelet sets no quota below 1 ms per 100 ms (`pkg/kubelet/cm/helpers_linux.go`, `MinQuotaPeriod`).
+/// Minimum CPU limit with a quota, millicores: the kubelet sets at least 1 ms per 100 ms
+/// (`pkg/kubelet/cm/helpers_linux.go`, `MinQuotaPeriod`).
 const MIN_QUOTA_MILLIS: u64 = 10;
 
-/// The kernel cuts a memory limit to whole pages, at most 64 KiB each.
+/// Rounds a memory limit down to units of 64 KiB. The kernel rounds it down to whole pages, which are at most that
+/// large.
 fn in_pages(bytes: u64) -> u64 {
     bytes >> 16
 }
 
 impl Pod {
-    /// The container of this runtime id, by its present run or the one before.
+    /// Finds a container by the runtime id of its current or previous run.
     pub fn container_by_id(&self, id: &str) -> Option<&Container> {
         let has = |field: &Option<Box<str>>| field.as_deref() == Some(id);
         self.containers
@@ -191,10 +194,10 @@ impl Pod {
             .or_else(|| self.containers.iter().find(|container| has(&container.last_id)))
     }
 
-    /// The container that no id is known of and that alone has these limits: `cpu_millis` and `memory_bytes` as a
-    /// cgroup has them in force, `None` for no limit. Without any limit none is found: a sandbox has none either.
+    /// Finds the only container without a known id that has these limits: `cpu_millis` and `memory_bytes` as set on a
+    /// cgroup, `None` for no limit. Returns `None` if there is no limit at all, because a sandbox has none either.
     ///
-    /// A kubelet that has just started lists ids seconds to minutes later than the cgroups are there.
+    /// A kubelet that has just started lists ids seconds to minutes after the cgroups were created.
     pub fn container_by_limits(&self, cpu_millis: Option<u64>, memory_bytes: Option<u64>) -> Option<&Container> {
         cpu_millis.or(memory_bytes)?;
         let mut fitting = self.containers.iter().filter(|container| {
@@ -206,27 +209,27 @@ impl Pod {
         fitting.next().filter(|_| fitting.next().is_none())
     }
 
-    /// What the pod's cgroup may bear: its UID or, of a static pod, its hash.
+    /// Possible names of the pod's cgroup: its UID and, for a static pod, its hash.
     pub fn cgroup_names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.uid).chain(self.static_hash.as_deref())
     }
 
-    /// The container of this name.
+    /// Finds a container by name.
     pub fn container_by_name(&self, name: &str) -> Option<&Container> {
         self.containers.iter().find(|container| &*container.name == name)
     }
 
-    /// A label's value.
+    /// Value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(present, _)| (**present).cmp(key)).ok()?;
         Some(&self.labels[at].1)
     }
 
-    /// Whether a cgroup of the pod that is no listed container's must be its sandbox: every container has its id, none
-    /// is between two runs, and those that are listed as running are there (`lives`). A list that names a container
-    /// whose cgroup has gone is late, as every list is while the API server is down, and proves nothing.
+    /// Whether an unlisted cgroup of the pod must be its sandbox. Every container must have its id, none may be between
+    /// two runs, and those listed as running must have a cgroup (`lives`). A list with a running container whose cgroup
+    /// is gone is outdated, as every list is while the API server is down, and proves nothing.
     ///
-    /// Holds only for a list that was fetched well after the cgroup appeared.
+    /// Valid only for a list that was requested well after the cgroup appeared.
     pub fn leaves_only_its_sandbox(&self, lives: impl Fn(&str) -> bool) -> bool {
         let is_accounted_for = |container: &Container| {
             let Some(id) = &container.id else { return false };

@@ -1,9 +1,9 @@
 //! Kubernetes resource quantities (`apimachinery/pkg/api/resource`): `100m`, `4k`, `1Gi`, `1e3`, `0.5`.
 //!
 //! Pure and exact: integers only, rounded up where Kubernetes rounds up. The kubelet rewrites quantities to their
-//! canonical form, so "4000" comes back as "4k"; both spellings are one value.
+//! canonical form, so "4000" becomes "4k"; both are the same value.
 
-/// Text that is not a quantity, or one below zero.
+/// Text that is not a quantity, or a negative quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a resource quantity: {text:?}")]
 pub struct BadQuantity {
@@ -11,18 +11,18 @@ pub struct BadQuantity {
     pub text: String,
 }
 
-/// Kubernetes caps values at this ("values bigger than 2^63-1 are capped").
+/// Maximum value: Kubernetes caps values here ("values bigger than 2^63-1 are capped").
 const MAX: u128 = i64::MAX as u128;
 
-/// A larger power of ten overflows or vanishes whatever the digits are.
+/// Maximum power of ten: a larger one overflows or vanishes for any digits.
 const MAX_POWER: i32 = 60;
 
-/// Reads a CPU quantity as millicores, rounded up, as the kubelet does for `cpu.max` and `cpu.shares`.
+/// Parses a CPU quantity to millicores, rounded up as by the kubelet for `cpu.max` and `cpu.shares`.
 pub fn millicores(text: &str) -> Result<u64, BadQuantity> {
     scaled(text, 3).ok_or_else(|| bad(text))
 }
 
-/// Reads a quantity of bytes, rounded up.
+/// Parses a quantity of bytes, rounded up.
 pub fn whole(text: &str) -> Result<u64, BadQuantity> {
     scaled(text, 0).ok_or_else(|| bad(text))
 }
@@ -31,7 +31,7 @@ fn bad(text: &str) -> BadQuantity {
     BadQuantity { text: text.chars().take(64).collect() }
 }
 
-/// The value times 10^`power`, rounded up and capped.
+/// Value times 10^`power`, rounded up and capped.
 fn scaled(text: &str, power: i32) -> Option<u64> {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let digits_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
@@ -47,7 +47,7 @@ fn scaled(text: &str, power: i32) -> Option<u64> {
     Some(round_up(mantissa, ten, two))
 }
 
-/// Powers of ten and of two that a suffix stands for. A lone `E` is exa; `E` or `e` and a number is an exponent.
+/// Powers of ten and of two of a suffix. A lone `E` is exa; `E` or `e` with a number is an exponent.
 fn multiplier(suffix: &str) -> Option<(i32, u32)> {
     Some(match suffix {
         "n" => (-9, 0),
@@ -70,8 +70,8 @@ fn multiplier(suffix: &str) -> Option<(i32, u32)> {
     })
 }
 
-/// The digits of both parts as one number. The bounds keep every later product exact or certainly above [`MAX`];
-/// nobody writes more digits (Kubernetes itself keeps nine after the point).
+/// The digits of both parts as one number. The bounds keep every later product exact or certainly above [`MAX`]; more
+/// digits do not occur (Kubernetes itself keeps nine decimals).
 fn decimal(integer: &str, fraction: &str) -> Option<u128> {
     if fraction.len() > 18 {
         return None;

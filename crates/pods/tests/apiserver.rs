@@ -1,4 +1,5 @@
-//! The API server as a source: what it is asked and how often, and how the watch survives what API servers do.
+//! The API server as a source: content and rate of the requests, and behavior of the watch with typical API server
+//! faults.
 
 mod support;
 
@@ -22,7 +23,7 @@ fn pod(uid: &str, id: &str) -> Value {
     })
 }
 
-/// A node whose only source is an API server with one pod; `a` is its UID and container id.
+/// A node whose only source is an API server with one pod, with UID and container id `a`.
 async fn cluster() -> (Node, ApiServerStub) {
     let mut node = node().await;
     let server = ApiServerStub::start(node.directory.path()).await.expect("the stub starts");
@@ -124,11 +125,11 @@ async fn a_watch_that_is_refused_as_gone_is_listed_anew() {
     until_named(&pods, "b").await;
 }
 
-/// 429 with Retry-After: the client waits as long as it is told, and every attempt is counted.
+/// 429 with Retry-After: the client waits for the given time, and every attempt is counted.
 #[tokio::test]
 async fn retry_after_is_honoured_and_every_attempt_counted() {
     let (node, server) = cluster().await;
-    // Longer than the first backoff with all its jitter.
+    // Longer than the first backoff, whatever its jitter.
     server.throttle(1, 5);
     let begun = std::time::Instant::now();
     let pods = node.start_known().await;
@@ -164,7 +165,7 @@ async fn a_token_that_is_missing_is_waited_for() {
     within(pods.known()).await;
 }
 
-/// As `kubectl create secret --from-file` keeps it, and as client-go reads it.
+/// The format of `kubectl create secret --from-file`, which client-go accepts.
 #[tokio::test]
 async fn a_token_file_may_end_with_a_newline() {
     let (mut node, server) = cluster().await;
@@ -174,7 +175,7 @@ async fn a_token_file_may_end_with_a_newline() {
     until_named(&node.start_known().await, "a").await;
 }
 
-/// The rate limit holds however often the watch breaks.
+/// The rate limit applies however often the watch breaks.
 #[tokio::test]
 async fn a_watch_that_breaks_again_and_again_does_not_become_a_flood() {
     let (node, server) = cluster().await;
@@ -185,7 +186,7 @@ async fn a_watch_that_breaks_again_and_again_does_not_become_a_flood() {
     }
     requests(&server, 10).await;
     server.end_watches();
-    // Each of the others took milliseconds.
+    // Each of the earlier requests took milliseconds.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!((server.requests().len(), pods.apiserver_requests()), (10, 10));
 }

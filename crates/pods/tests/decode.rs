@@ -1,4 +1,4 @@
-//! What real kubelets say, and what broken ones do.
+//! Lists of real and of faulty kubelets.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn recorded(name: &str) -> Arc<Pod> {
     pods.into_iter().find(|pod| &*pod.name == name).expect("the pod is in the recording")
 }
 
-/// A list of one pod, hand-written.
+/// A hand-written list of one pod.
 fn one(pod: &str) -> Arc<Pod> {
     let text = format!(r#"{{"kind":"PodList","items":[{pod}]}}"#);
     read_pod_list(text.as_bytes()).expect("a list").pop().expect("of one")

@@ -1,5 +1,5 @@
-//! Every fault of a kubelet: the last names live on, the status tells, nothing is blocked, and when it is over the same
-//! service recovers by itself.
+//! Faults of a kubelet: the last names stay, the status reports the fault, nothing is blocked, and the same service
+//! recovers by itself.
 
 mod support;
 
@@ -19,21 +19,21 @@ fn name(pods: &Pods, uid: &str, id: &str) -> Option<String> {
     }
 }
 
-/// The recorded list with this pod alone.
+/// The recorded list with only this pod.
 fn only(name: &str) -> Vec<u8> {
     let mut list: serde_json::Value = serde_json::from_slice(RECORDED).expect("JSON");
     list["items"].as_array_mut().expect("a list").retain(|pod| pod["metadata"]["name"] == name);
     list.to_string().into_bytes()
 }
 
-/// The name that was known before the fault is known still, and the status says since when it is old.
+/// Asserts that the name known before the fault is still known, and that the status is down.
 fn assert_names_live_on(pods: &Pods) {
     assert_eq!(name(pods, UID, ID).as_deref(), Some("throttled/hot"));
     let status = status(pods, SourceName::Kubelet);
     assert!(!status.up && status.ever() && pods.is_known());
 }
 
-/// The healed source brings news: not only the status is up.
+/// Asserts that the recovered source delivers changes: not only its status is up.
 async fn assert_recovers(node: &Node, pods: &Pods) {
     let id = "cd".repeat(32);
     node.stub.set_pods(one_pod("new", "news", &id));
@@ -42,7 +42,7 @@ async fn assert_recovers(node: &Node, pods: &Pods) {
     assert_eq!(status(pods, SourceName::Kubelet).error, None);
 }
 
-/// A fault of the answer: names live on, the status tells `expected`, and it heals.
+/// A faulty answer: names stay, the status contains `expected`, and the source recovers.
 async fn survives(fault: Fault, expected: &[&str]) {
     let mut node = node().await;
     node.config.request_timeout = Duration::from_millis(1500);
@@ -85,7 +85,7 @@ async fn a_kubelet_that_hangs() {
     survives(Fault::Hang, &["no complete answer after 1.5s"]).await;
 }
 
-/// With a time limit beyond the test's patience: whoever waited for the request would fail the test.
+/// The timeout exceeds the test's limit: a reader that waited for the request would fail the test.
 #[tokio::test]
 async fn while_a_request_hangs_readers_are_served() {
     let mut node = node().await;
@@ -164,12 +164,12 @@ async fn a_token_that_is_not_configured() {
     let mut node = node().await;
     node.config.kubelet.token_file = None;
     let error = down(&node.start(), SourceName::Kubelet).await;
-    // In a pod, the service account's token is there without being configured.
+    // In a pod, the service account's token exists without configuration.
     let expected = if std::path::Path::new(pods::SERVICE_ACCOUNT_TOKEN).exists() { "401" } else { "no token was sent" };
     assert!(error.contains(expected), "{error}");
 }
 
-/// The refused request is repeated at once with the token that the file has by then: no attempt fails.
+/// The rejected request is repeated at once with the new token from the file: no attempt fails.
 #[tokio::test]
 async fn a_token_that_is_rotated_while_a_request_is_under_way() {
     let node = node().await;
@@ -214,7 +214,7 @@ async fn a_token_file_that_is_empty_is_named() {
     assert!(error.contains("the token file is empty"), "{error}");
 }
 
-/// The words of the remedies, by what the kubelet says that it tried.
+/// The remedies for the subresources that the kubelet reports.
 #[tokio::test]
 async fn a_missing_right_is_named_with_its_rule() {
     let node = node().await;
@@ -250,7 +250,7 @@ async fn an_empty_list_while_containers_run_is_not_believed() {
     }
 }
 
-/// The kubelet drops a static pod from its list while its containers still end.
+/// The kubelet removes a static pod from its list before its containers have ended.
 #[tokio::test]
 async fn an_empty_list_after_the_last_static_pod_went_is_no_failure() {
     let node = node().await;
@@ -269,7 +269,7 @@ async fn an_empty_list_after_the_last_static_pod_went_is_no_failure() {
     assert!(status(&pods, SourceName::Kubelet).up);
 }
 
-/// As after a start of agent and kubelet together: cgroups are seen, the kubelet does not list yet.
+/// As after a simultaneous start of agent and kubelet: cgroups exist, but the kubelet does not list pods yet.
 #[tokio::test]
 async fn an_empty_list_at_the_start_is_not_believed_while_cgroups_want_names() {
     let node = node().await;
@@ -291,7 +291,7 @@ async fn an_empty_node_is_known_to_be_empty() {
     assert!(status(&pods, SourceName::Kubelet).up && pods.index().pods().is_empty());
 }
 
-/// A certificate that must not be believed, and then one that may.
+/// Serves a certificate that must be rejected, and then one that must be accepted.
 async fn distrusts(kind: CertificateKind, expected: &str, remedy: &str) {
     let node = node().await;
     let pods = node.start_known().await;
@@ -366,11 +366,11 @@ async fn without_any_authority_the_remedy_is_named() {
     let mut node = node().await;
     node.config.kubelet.ca_file = None;
     let error = down(&node.start(), SourceName::Kubelet).await;
-    // On a machine with a service account or a kubelet of its own, its authority is not the stub's.
+    // A machine with a service account or a kubelet has a CA, but it is not the stub's.
     assert!(error.contains("give --kubelet-ca-file") || error.contains("certificate"), "{error}");
 }
 
-/// One author's pod, however large, costs the others no name.
+/// A huge pod does not cost other pods their names.
 #[tokio::test]
 async fn a_list_that_is_too_long_loses_the_pods_behind_the_limit_and_is_counted() {
     let mut node = node().await;
@@ -387,7 +387,7 @@ async fn a_list_that_is_too_long_loses_the_pods_behind_the_limit_and_is_counted(
     assert!(status(&pods, SourceName::Kubelet).up && pods.cut_lists() > 0);
 }
 
-/// Labels are their authors' to choose: as many as fit into 1.5 MiB.
+/// Pod authors choose the labels, as many as fit into 1.5 MiB.
 #[tokio::test]
 async fn only_the_labels_that_something_selects_on_are_kept() {
     let mut node = node().await;

@@ -44,7 +44,7 @@ fn a_static_pod_is_named_by_its_hash_from_either_source() {
     assert!(index(MIRROR).pod("8d1b74e5-3701-4813-b15b-a24f47786ed1").is_some());
 }
 
-/// Ids of the sandboxes from the runtime's own listing of the recorded node.
+/// The ids of the sandboxes are from the runtime's own list on the recorded node.
 #[test]
 fn a_pod_leaves_only_its_sandbox_once_every_container_is_accounted_for_and_lives() {
     let index = index(KUBELET);
@@ -85,7 +85,7 @@ fn a_listed_pod_comes_before_one_that_has_left() {
     assert_eq!(&*index.pod("u").unwrap().name, "new");
 }
 
-/// An annotation is its author's word: any pod may have this one.
+/// Any pod's author may write this annotation.
 #[test]
 fn an_annotation_does_not_make_a_static_pod() {
     const HASH: &str = "6ec3ffcddcf927fb68b511fad21604ab";
@@ -104,7 +104,7 @@ fn an_annotation_does_not_make_a_static_pod() {
     assert_eq!(forged(&mirror, job).static_hash, None);
     let other_uid = mirror.replace(HASH, "739af45a-2748-4c87-8efd-d0abe6b8b632");
     assert_eq!(forged(&other_uid, node).static_hash, None, "no hash, but another pod's UID");
-    // Forged in full: nobody gets the name.
+    // A complete forgery: neither pod gets the name.
     let forged = forged(&mirror, node);
     assert_eq!(forged.static_hash.as_deref(), Some(HASH));
     for list in [KUBELET, MIRROR] {

@@ -1,4 +1,4 @@
-//! The kubelet's HTTPS and read-only ports as they should be: what is asked, with what, and what comes of it.
+//! The kubelet's HTTPS and read-only ports without faults: requests, credentials and results.
 
 mod support;
 
@@ -78,7 +78,7 @@ async fn the_service_ends_with_its_last_handle() {
     node.stub.stop_listening().await;
     node.stub.listen_again().await.unwrap();
     let after = node.stub.requests().len();
-    // Three poll intervals: a service that still ran would have asked again.
+    // Three poll intervals: a running service would have sent a request.
     tokio::time::sleep(node.config.poll_interval * 3).await;
     assert_eq!(node.stub.requests().len(), after);
 }
@@ -95,7 +95,7 @@ async fn a_list_that_says_nothing_new_makes_no_new_index() {
     within(pods.until(|pods| pods.index().generation() == generation + 1)).await;
 }
 
-/// The kubelet drops a force-deleted pod from its list before its cgroups are gone.
+/// The kubelet removes a force-deleted pod from its list before its cgroups.
 #[tokio::test]
 async fn a_pod_that_has_left_keeps_its_names_for_a_while() {
     let node = node().await;
@@ -108,7 +108,7 @@ async fn a_pod_that_has_left_keeps_its_names_for_a_while() {
     assert_eq!(pods.index().pods().len(), 1);
 }
 
-/// One ask asks until the id is there, though the list at first has the pod without it.
+/// One call of `ask` requests until the id is listed, although the list first has the pod without it.
 #[tokio::test]
 async fn an_id_that_lags_behind_its_cgroup_is_asked_for_again() {
     let mut node = node().await;
@@ -125,7 +125,7 @@ async fn an_id_that_lags_behind_its_cgroup_is_asked_for_again() {
     within(pods.until(|pods| matches!(pods.index().container("u", &id), Lookup::Named { .. }))).await;
 }
 
-/// A flock of new cgroups is one request, and what is never listed does not flood the kubelet.
+/// A batch of new cgroups causes one request, and an id that is never listed does not flood the kubelet.
 #[tokio::test]
 async fn asks_are_debounced_and_spaced() {
     let mut node = node().await;
@@ -138,11 +138,11 @@ async fn asks_are_debounced_and_spaced() {
     within(node.stub.pod_requests(seen + 4)).await;
     let requests = node.stub.requests();
     let gaps: Vec<_> = requests[seen..].windows(2).map(|pair| pair[1].at - pair[0].at).collect();
-    // Half a second each, less what a busy machine delays the first of two by.
+    // Half a second each, minus the delay of the first of two on a busy machine.
     assert!(gaps.iter().all(|gap| gap.as_millis() > 300), "{gaps:?}");
 }
 
-/// The sampler is a plain thread outside the runtime.
+/// The sampler runs on a plain thread outside the runtime.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thread_without_a_runtime_may_read_and_ask() {
     let mut node = node().await;
@@ -201,7 +201,7 @@ async fn the_cpu_manager_policy_is_the_kubelets_own_word() {
     assert_eq!(pods.cpu_manager_policy().as_deref(), Some("none"));
 }
 
-/// A beat that nobody listens to.
+/// A heartbeat without a listener.
 fn unwatched() -> pods::Beat {
     Box::new(|_| {})
 }
@@ -222,7 +222,7 @@ async fn the_task_that_asks_for_the_policy_beats_each_round_also_where_nobody_an
         assert!(within(beaten.recv()).await.is_some());
     }
     drop(pods);
-    // The task ends with the service, and its beat with it.
+    // The task ends with the service, and so does its heartbeat.
     within(async { while beaten.recv().await.is_some() {} }).await;
 }
 

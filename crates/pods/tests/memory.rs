@@ -1,5 +1,5 @@
-//! What a large list costs: 5 MB of 250 pods must not raise the peak by more than 8 MiB. Alone in its process, because
-//! it counts every allocation of it and resets the kernel's high-water mark.
+//! Memory use of a large list: 5 MB with 250 pods must not raise the peak by more than 8 MiB. This test needs its own
+//! process, because it counts every allocation and resets the kernel's high-water mark.
 
 mod support;
 #[path = "support/synthetic.rs"]
@@ -22,7 +22,7 @@ fn peak_rss() -> usize {
     kib * 1024
 }
 
-/// Sets the peak back to the present resident set (proc(5), `clear_refs`).
+/// Resets the peak to the current resident set (proc(5), `clear_refs`).
 fn reset_peak_rss() {
     std::fs::write("/proc/self/clear_refs", "5").expect("own clear_refs can be written");
 }
@@ -30,7 +30,7 @@ fn reset_peak_rss() {
 #[tokio::test]
 async fn a_large_list_is_parsed_as_it_arrives() {
     let node = node().await;
-    // What the first connection needs once, TLS above all, is not the list's doing.
+    // The one-time cost of the first connection, mainly TLS, is not part of the list's cost.
     drop(node.start_known().await);
     let list = synthetic::pod_list(250, 5_000_000);
     assert!((4_900_000..5_100_000).contains(&list.len()), "{}", list.len());

@@ -1,5 +1,5 @@
-//! Properties of the parsers of what the kubelet and pods' authors write, over a corpus and mutations of it. Protobuf,
-//! whose types are private, is in `src/decode/proto.rs`.
+//! Properties of the parsers for data from the kubelet and pod authors, over a corpus and its mutations. Protobuf,
+//! whose types are private, is tested in `src/decode/proto.rs`.
 
 use corpus::within;
 use pods::path::CgroupPath;
@@ -15,12 +15,12 @@ fn check(parser: &str, tokens: &[&[u8]], property: impl Fn(&[u8])) {
 fn pod_lists_are_read_the_same_in_any_notation() {
     let tokens: [&[u8]; 6] = [b"\"items\":", b"null", b"{}", b"[]", b"\"\\ud800\"", b"\"resources\":{}"];
     check("pod_list", &tokens, |text| {
-        // The shortest container is "{}," and a few hundred bytes of fields.
+        // The shortest container is "{}," and takes a few hundred bytes of fields.
         let read = within((64 << 10) + 512 * text.len(), || read_pod_list(text));
         if serde_json::from_slice::<IgnoredAny>(text).is_err() {
             return assert!(read.is_err(), "not JSON");
         }
-        // What is not kept may hold numbers and strings that nothing can hold.
+        // Skipped fields may contain numbers and strings that no type can represent.
         let Ok(value) = serde_json::from_slice::<Value>(text) else { return };
         let Ok(pods) = read else { return };
         assert!(value.is_object());
@@ -61,7 +61,7 @@ fn paths_of_cgroups_read_back_as_written() {
     assert!(understood.get() >= 8, "the corpus has paths of no kubelet");
 }
 
-/// A decimal number with a suffix, by floating point; `None` beyond what that can say.
+/// A decimal number with a suffix, by floating point; `None` beyond its precision.
 fn by_float(text: &str, factor: f64) -> Option<f64> {
     let end = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
     let number: f64 = text[..end].parse().ok()?;

@@ -1,4 +1,4 @@
-//! The path grammar: vectors of real and of hand-written nodes, look-alikes, and format ∘ parse = identity.
+//! The path grammar: recorded and hand-written paths, similar names, and format ∘ parse = identity.
 
 use pods::path::{
     CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime, choose_tops, kubepods_root,
@@ -22,7 +22,7 @@ fn root(driver: Driver, slice_prefix: &str) -> Root {
     Root { driver, slice_prefix: slice_prefix.into() }
 }
 
-/// The names of a kubelet 1.32 with containerd 1.6 and the cgroupfs driver, as recorded.
+/// Names recorded from a kubelet 1.32 with containerd 1.6 and the cgroupfs driver.
 #[test]
 fn cgroupfs_driver_with_containerd_names_bare_ids() {
     let burstable = container(&format!("burstable/pod{UID}/{ID}"));
@@ -34,7 +34,7 @@ fn cgroupfs_driver_with_containerd_names_bare_ids() {
     assert_eq!((&*guaranteed_static.pod.uid, guaranteed_static.pod.qos), (HASH, QosClass::Guaranteed));
 }
 
-/// Hand-written after `CgroupName.ToSystemd` of the kubelet and each runtime's scope names; not recorded.
+/// Hand-written from the kubelet's `CgroupName.ToSystemd` and each runtime's scope names; not recorded.
 #[test]
 fn systemd_driver_names_the_runtime_and_writes_uids_with_underscores() {
     let slice = format!("kubepods-burstable.slice/kubepods-burstable-pod{SLICE_UID}.slice");
@@ -51,7 +51,7 @@ fn systemd_driver_names_the_runtime_and_writes_uids_with_underscores() {
     assert_eq!(&*static_pod.pod.uid, HASH);
 }
 
-/// Hand-written after kind's node image (`cgroupRoot: /kubelet`, systemd driver) and a deeper root; not recorded.
+/// Hand-written from kind's node image (`cgroupRoot: /kubelet`, systemd driver) and a deeper root; not recorded.
 #[test]
 fn a_cgroup_root_of_the_kubelet_prefixes_every_slice() {
     let kind = "kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod";
@@ -62,7 +62,7 @@ fn a_cgroup_root_of_the_kubelet_prefixes_every_slice() {
     assert_eq!(deep.pod.root, root(Driver::Systemd, "a-b"));
 }
 
-/// Hand-written after CRI-O's `internal/config/cgmgr`; not recorded.
+/// Hand-written from CRI-O's `internal/config/cgmgr`; not recorded.
 #[test]
 fn crio_conmon_is_known_and_is_no_container() {
     let pod = format!("kubepods-burstable.slice/kubepods-burstable-pod{SLICE_UID}.slice");
@@ -87,7 +87,7 @@ fn what_is_below_a_container_belongs_to_it() {
     }
 }
 
-/// The names of `test/e2e_node` of Kubernetes 1.37 (node system partition, KEP-5894).
+/// Names from Kubernetes 1.37's `test/e2e_node` (node system partition, KEP-5894).
 #[test]
 fn pods_of_the_system_partition_have_their_own_qos_levels() {
     let slice = "kubepods-system.slice";
@@ -172,7 +172,7 @@ fn what_nobody_names_so_is_nothing() {
         &format!("kubepods-pod{SLICE_UID}.slice/libpod-{ID}.scope"),
     ] {
         if path == "podman" {
-            // Indistinguishable from a static pod whose manifest says `uid: man`.
+            // Indistinguishable from a static pod with `uid: man` in its manifest.
             assert!(parse(path).is_some());
         } else {
             assert_eq!(parse(path), None, "{path}");
@@ -205,7 +205,7 @@ fn the_root_is_the_whole_component() {
     }
 }
 
-/// Prefixes as kind, k3s and minikube put them on hosts that run nodes as containers; hand-written.
+/// Prefixes used by kind, k3s and minikube on hosts that run nodes as containers; hand-written.
 #[test]
 fn the_kubelets_tree_is_found_below_any_prefix() {
     let relative = format!("burstable/pod{UID}/{ID}");
@@ -280,7 +280,7 @@ proptest! {
         prop_assert_eq!(parse(&path.to_string()), Some(path));
     }
 
-    /// Text made of the grammar's own pieces: whatever parses must come back letter by letter.
+    /// Text built from pieces of the grammar: each parsed path must be formatted to the same text.
     #[test]
     fn format_undoes_parse(pieces in prop::collection::vec(prop::sample::select(PIECES), 1..8)) {
         let text = pieces.concat();

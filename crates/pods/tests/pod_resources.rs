@@ -1,4 +1,4 @@
-//! The pod-resources socket: exclusive CPUs, and every way in which the socket fails.
+//! The pod-resources socket: exclusive CPUs, and all its failures.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn pod(name: &str, containers: &[(&str, &[i64])]) -> PodResources {
     PodResources { name: name.into(), namespace: "default".into(), containers, ..PodResources::default() }
 }
 
-/// As recorded from a kubelet 1.32 with the static policy, in part: unsorted ids, and pods that share.
+/// Part of a recording from a kubelet 1.32 with the static policy: unsorted ids, and pods in the shared pool.
 fn recorded() -> Vec<PodResources> {
     vec![
         pod("guaranteed", &[("a", &[2, 3]), ("b", &[1])]),
@@ -73,7 +73,7 @@ async fn drivers_that_have_allocated_devices_are_known() {
     assert_eq!(pods.exclusive_cpus().holders().count(), 0);
 }
 
-/// Field 4 of `PodResources`, in the published API since 1.36.
+/// Field 4 of `PodResources`, part of the published API since 1.36.
 #[tokio::test]
 async fn cpus_of_a_pod_as_a_whole_are_exclusive_too() {
     let (node, stub) = node_with_socket().await;
@@ -96,7 +96,7 @@ async fn a_change_of_the_pods_asks_again() {
     until_exclusive(&pods, ("new", "c"), &[1]).await;
 }
 
-/// More than the 4 MiB at which gRPC clients stop by default: a node full of devices.
+/// A node full of devices, beyond the 4 MiB that gRPC clients accept by default.
 #[tokio::test]
 async fn an_answer_of_six_mebibytes_is_read() {
     let (node, stub) = node_with_socket().await;

@@ -1,4 +1,4 @@
-//! The Pods API socket: a watch instead of polls, and what takes over when it breaks.
+//! The Pods API socket: a watch instead of polls, and the fallback when it breaks.
 
 mod support;
 
@@ -46,7 +46,7 @@ async fn node_with_socket(source: PodSource) -> (Node, PodsApiStub) {
     (node, stub)
 }
 
-/// Kubernetes has had the socket in two places.
+/// Kubernetes has used two paths for the socket.
 #[tokio::test]
 async fn the_socket_is_found_in_either_place() {
     let (mut node, stub) = node_with_socket(PodSource::PodsApi).await;
@@ -101,11 +101,11 @@ async fn polls_take_over_while_the_watch_is_down_and_end_when_it_is_back() {
     let polls = node.stub.requests().len();
     stub.apply(&running("u", "new", "1d"));
     within(pods.until(|pods| is_named(pods, "u", "1d"))).await;
-    // At most one poll was under way when the watch came back.
+    // At most one poll was in progress when the watch was back.
     assert!(node.stub.requests().len() <= polls + 1);
 }
 
-/// A kubelet that is still starting refuses; one that does not know the method says so.
+/// A starting kubelet rejects the call; one without the method reports that.
 #[tokio::test]
 async fn a_socket_that_refuses_is_told_and_polls_name_the_pods() {
     for code in [Code::FailedPrecondition, Code::Unimplemented] {

@@ -61,7 +61,7 @@ fn other_text_is_an_error_that_quotes_it() {
 }
 
 proptest! {
-    /// Exactness: no digit is lost on the way through any suffix.
+    /// Exactness: every digit is preserved with every suffix.
     #[test]
     fn binary_and_decimal_suffixes_multiply_exactly(value in 0..8_000_u64) {
         for (suffix, factor) in

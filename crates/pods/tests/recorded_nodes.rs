@@ -1,5 +1,5 @@
-//! Grammar and join on recorded real nodes (`tests/fixtures` of the repository): the runtime's own list of containers
-//! (`containers.tsv`) tells the truth that paths and `/pods` must lead to.
+//! Grammar and join on recordings of real nodes (`tests/fixtures` of the repository). The runtime's own list of
+//! containers (`containers.tsv`) is the expected result for paths and `/pods`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,8 +13,8 @@ use tar::Archive;
 
 const NODES: [&str; 4] = ["guest-v2-cgroupfs", "guest-v2-static", "host-v1-apiserver", "host-v1-cgroupfs"];
 
-/// Containers that ran when the runtime was asked and that `/pods`, asked a moment before, did not have ids for: the
-/// ids lag behind the cgroups.
+/// Containers in the runtime's list without an id in `/pods`, which was read a moment earlier: the ids lag behind the
+/// cgroups.
 const NOT_YET_LISTED: [&str; 2] = ["sidecar-rig-guest/app", "sidecar-rig-guest/mesh"];
 
 /// A sandbox that outlived its pod.
@@ -58,7 +58,7 @@ fn recording(node: &str) -> Recording {
     found
 }
 
-/// One line; `None` for a container that was gone by the time that the recorder asked for more than its id.
+/// Parses one line; `None` for a container that was gone before the recorder read more than its id.
 fn row(line: &str) -> Option<Row> {
     let fields: Vec<String> = line.split('\t').map(str::to_owned).collect();
     let [id, kind, _, uid, pod, container, path] = fields.try_into().expect("seven columns");
@@ -82,7 +82,7 @@ fn every_recorded_container_is_named_and_no_sandbox_is() {
                     named += 1;
                 }
                 Lookup::Unlisted { pod } if row.is_sandbox => assert_eq!(&*pod.name, row.pod),
-                // Left over from a pod that the kubelet has forgotten.
+                // Left over from a pod that the kubelet no longer knows.
                 Lookup::UnknownPod if row.is_sandbox => assert_eq!((node, &*row.pod), LEFT_OVER),
                 Lookup::Unlisted { .. } => assert!(NOT_YET_LISTED.contains(&&*who), "{node}: {who} is not listed"),
                 other => panic!("{node}: {who} (sandbox: {}) is {other:?}", row.is_sandbox),

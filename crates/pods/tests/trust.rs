@@ -1,4 +1,4 @@
-//! Whose certificate is taken for the kubelet's: real TLS with a kubelet that signs its own certificate.
+//! Certificates accepted as the kubelet's: real TLS with a kubelet that signs its own certificate.
 
 mod support;
 
@@ -9,10 +9,10 @@ use kubelet_stub::CertificateKind;
 use pods::{ConfigError, PodService, SourceName, copy_certificate};
 use support::{Node, down, node, up, within};
 
-/// A node whose kubelet serves with a certificate of its own, which only its file on the host vouches for.
+/// A node whose kubelet serves a self-signed certificate, trusted only through its file on the host.
 async fn self_signed() -> Node {
     let mut node = node().await;
-    // An authority that has not signed it: the cluster's.
+    // A CA that has not signed it: the cluster's.
     let cluster = support::node().await;
     fs::copy(cluster.stub.ca_file(), node.directory.path().join("cluster.crt")).expect("a copy of the CA");
     node.config.kubelet.ca_file = Some(node.directory.path().join("cluster.crt"));
@@ -39,7 +39,7 @@ async fn a_self_signed_certificate_is_rejected_without_the_nodes_file() {
 async fn another_certificate_of_the_same_authority_is_not_the_nodes() {
     let node = self_signed().await;
     node.stub.write_host_certificate().unwrap();
-    // As an impostor's would: the same names, another key.
+    // Like an impostor's certificate: the same names, another key.
     node.stub.rotate_certificate(CertificateKind::Valid).unwrap();
     let error = down(&node.start(), SourceName::Kubelet).await;
     assert!(error.contains("certificate is not accepted"), "{error}");
@@ -56,7 +56,7 @@ async fn the_nodes_file_is_read_again_when_it_is_replaced() {
     up(&pods, SourceName::Kubelet).await;
 }
 
-/// A kubelet never renews what it has signed itself.
+/// A kubelet never renews a self-signed certificate.
 #[tokio::test]
 async fn the_nodes_own_certificate_is_accepted_after_its_year() {
     let node = self_signed().await;
@@ -85,7 +85,7 @@ async fn both_the_authority_and_the_nodes_file_are_trusted() {
     let node = self_signed().await;
     node.stub.write_host_certificate().unwrap();
     let pods = node.start_known().await;
-    // The cluster begins to issue the kubelet's certificate.
+    // The cluster starts to issue the kubelet's certificate.
     fs::copy(node.stub.ca_file(), node.config.kubelet.ca_file.as_ref().unwrap()).unwrap();
     node.stub.rotate_certificate(CertificateKind::Valid).unwrap();
     up(&pods, SourceName::Kubelet).await;

@@ -1,5 +1,5 @@
-//! Detection that nobody waits for without end: whoever runs a container decides what its files are on, a server that is
-//! gone or a file system of its own making, and to open one may then never return.
+//! Detection with a timeout. The container's owner controls the file systems of its files, which may be on an
+//! unreachable server or in FUSE: opening one may then block forever.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -10,10 +10,10 @@ use analysis::Runtime;
 use crate::look::Looker;
 use crate::parallelism::Machine;
 
-/// For one process, whose files take some 50 microseconds.
+/// Timeout for one process; its files normally take some 50 microseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Threads that may hang in files that do not answer: then nothing more is looked for until one returns.
+/// Maximum number of threads blocked on unresponsive files; at this number detection stops until one returns.
 const MOST_HELD: usize = 8;
 
 /// Detects runtimes of processes.
@@ -21,11 +21,11 @@ const MOST_HELD: usize = 8;
 pub struct Detector {
     proc_root: PathBuf,
     worker: Option<Worker>,
-    /// Processes whose files have not answered yet.
+    /// Processes whose files have not responded yet.
     held: Vec<(u32, Worker)>,
 }
 
-/// A thread that looks into one process at a time, and ends when this is dropped, once it has its answer.
+/// A thread that examines one process at a time. On drop it ends after the current answer.
 #[derive(Debug)]
 struct Worker {
     questions: Sender<(u32, Machine)>,
@@ -33,15 +33,15 @@ struct Worker {
 }
 
 impl Detector {
-    /// A detector of the processes of this `/proc`.
+    /// Creates a detector for the processes of this `/proc`.
     #[must_use]
     pub fn new(proc_root: PathBuf) -> Self {
         Self { proc_root, worker: None, held: Vec::new() }
     }
 
-    /// The runtime of a container's first process on this machine; of its first child where the process itself tells
-    /// nothing, as an init or a shell does. `None` when it is gone or its executable may not be read, or does not answer
-    /// within half a second.
+    /// Detects the runtime of a container's first process on this machine, or of a descendant if the process itself has
+    /// none, such as an init or a shell. Returns `None` if the process is gone, its executable may not be read, or its
+    /// files do not respond within half a second.
     pub fn detect(&mut self, pid: u32, machine: Machine) -> Option<Runtime> {
         self.held.retain(|(_, worker)| worker.answers.try_recv() == Err(TryRecvError::Empty));
         if self.held.len() >= MOST_HELD || self.held.iter().any(|(held, _)| *held == pid) {
@@ -67,7 +67,7 @@ impl Detector {
 }
 
 impl Worker {
-    /// `None` where the system has no thread left.
+    /// Starts a thread; `None` if the system has no thread left.
     fn start(mut look: impl FnMut(u32, Machine) -> Option<Runtime> + Send + 'static) -> Option<Self> {
         let (questions, asked) = channel::<(u32, Machine)>();
         let (answer, answers) = channel();
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// A worker that looks into files on a server that is gone, until the guard goes.
+    /// A worker blocked on files of an unreachable server, until the guard is dropped.
     fn held(gate: &Arc<Mutex<()>>) -> Worker {
         let gate = Arc::clone(gate);
         Worker::start(move |_, _| gate.lock().map(|_| Runtime::default()).ok()).expect("a thread")
@@ -103,7 +103,7 @@ mod tests {
         let (this, machine) = (std::process::id(), Machine::default());
         detector.worker = Some(held(&gate));
         assert_eq!(detector.detect(1, machine), None);
-        // It is not asked again while it is held, and others are.
+        // The process is not examined again while its worker is blocked, but others are.
         for _ in 0..20 {
             assert_eq!(detector.detect(1, machine), None);
             assert!(detector.detect(this, machine).is_some());

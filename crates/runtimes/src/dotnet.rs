@@ -1,4 +1,4 @@
-//! .NET: the version of the runtime that was loaded.
+//! .NET: version of the loaded runtime.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use crate::version::{after, leading};
 
 const FRAMEWORK: &str = "Microsoft.NETCore.App";
 
-/// From where `libcoreclr.so` lies: `…/shared/Microsoft.NETCore.App/8.0.11/libcoreclr.so`; of a program that brings its
-/// own, beside it, from `PROGRAM.runtimeconfig.json`.
+/// Version from the path of `libcoreclr.so`: `…/shared/Microsoft.NETCore.App/8.0.11/libcoreclr.so`. For a
+/// self-contained program, from `PROGRAM.runtimeconfig.json` beside the library.
 pub(crate) fn version(process: &Process, library: &Path) -> Option<String> {
     let directory = library.parent()?;
     if directory.parent()?.file_name()? == FRAMEWORK {
@@ -19,7 +19,7 @@ pub(crate) fn version(process: &Process, library: &Path) -> Option<String> {
     of_config(&process.read(&directory.join(name))?)
 }
 
-/// The framework's version: the text behind the first `"version"` behind its name.
+/// The framework's version: the value of the first `"version"` after its name.
 fn of_config(text: &[u8]) -> Option<String> {
     let value = after(after(text, FRAMEWORK.as_bytes())?, b"\"version\"")?;
     leading(after(value, b"\"")?)
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn a_program_that_brings_its_runtime_names_the_version() {
-        // As `dotnet publish --self-contained` of .NET 8 writes it.
+        // Output of `dotnet publish --self-contained` of .NET 8.
         let text = r#"{"runtimeOptions": {"tfm": "net8.0", "includedFrameworks": [
             {"name": "Microsoft.NETCore.App", "version": "8.0.11"}]}}"#;
         assert_eq!(of_config(text.as_bytes()).as_deref(), Some("8.0.11"));

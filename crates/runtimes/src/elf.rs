@@ -1,5 +1,5 @@
-//! Sections of a 64-bit little-endian ELF file, by their names, with bounded reads. Whoever runs a container wrote the
-//! file: nothing in it is believed.
+//! Sections of a 64-bit little-endian ELF file by name, with bounded reads. The file is untrusted: the container's
+//! owner may have written it.
 
 use std::io;
 
@@ -20,16 +20,16 @@ pub(crate) struct Elf<R> {
 
 const HEADER_BYTES: usize = 64;
 const SECTION_BYTES: usize = 64;
-/// Linkers write some 50.
+/// Linkers write some 50 sections.
 const MAX_SECTIONS: usize = 1024;
 const MAX_NAMES_BYTES: usize = 64 << 10;
-/// Bytes of a section that are searched at once: they stay in a CPU's own cache.
+/// Number of bytes of a section that are searched at once: they fit into a CPU's cache.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Bytes behind a mark.
+/// Number of bytes returned after a mark.
 const BEHIND_BYTES: usize = 48;
 
 impl<R: Pread> Elf<R> {
-    /// `None` when it is no such file.
+    /// Reads the headers; `None` if this is not such a file.
     pub(crate) fn new(read: R) -> Option<Self> {
         let mut header = [0; HEADER_BYTES];
         read(&mut header, 0).ok()?;
@@ -47,12 +47,12 @@ impl<R: Pread> Elf<R> {
         Some(elf)
     }
 
-    /// The first bytes of a section, at most so many.
+    /// The first bytes of a section, at most `most`.
     pub(crate) fn section(&self, name: &[u8], most: usize) -> Option<Vec<u8>> {
         self.bytes(self.place(name)?, most)
     }
 
-    /// Some bytes behind the first such mark, which is looked for in the first bytes of a section, at most so many.
+    /// Up to 48 bytes after the first `mark` within the first `most` bytes of a section.
     pub(crate) fn behind(&self, name: &[u8], mark: &[u8], most: u64) -> Option<Vec<u8>> {
         let (offset, size) = self.place(name)?;
         let end = offset.checked_add(size.min(most))?;
@@ -67,7 +67,7 @@ impl<R: Pread> Elf<R> {
                     let behind = &chunk[found + mark.len()..];
                     return Some(behind[..BEHIND_BYTES.min(behind.len())].to_owned());
                 }
-                // It stands at the edge: once more, from there.
+                // The mark is at the edge of the chunk: search again from there.
                 Some(found) => at += found as u64,
                 None if is_last => return None,
                 None => at += (length - mark.len()) as u64,
@@ -141,7 +141,7 @@ mod tests {
             let size = file.len() - offset;
             file[0x28..0x30].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
             file[0x3a..0x40].copy_from_slice(&[64, 0, 2, 0, 1, 0]);
-            // Both sections: the one that is searched has its name where the other, of names, begins.
+            // Two sections: the searched one, whose name is at offset 0 of the second, and the one with the names.
             let names = file.len();
             file.extend(b".x\0");
             for (section, (place, size)) in [(offset, size), (names, 3)].into_iter().enumerate() {
@@ -163,7 +163,7 @@ mod tests {
         let mut header = b"\x7fELF\x02\x01".to_vec();
         header.resize(HEADER_BYTES, 0xff);
         assert!(of(&header).is_none());
-        // The size of a section header as it should be, and 65,535 of them.
+        // Valid section header size, but 65,535 headers.
         header[0x3a..0x3c].copy_from_slice(&[64, 0]);
         assert!(of(&header).is_none());
         assert!(of(b"#!/bin/sh\n").is_none());

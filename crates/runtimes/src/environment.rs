@@ -1,10 +1,10 @@
-//! The initial environment, through a list of names.
+//! The initial environment, filtered by a list of names.
 
 use std::collections::BTreeMap;
 
 use cgroupfs::bounded;
 
-/// The only variables that are read. None of them is a place for a secret.
+/// The only variables that are read. They are not used for secrets.
 pub const ALLOWED: [&str; 16] = [
     "DOTNET_GCHeapHardLimit",
     "DOTNET_PROCESSOR_COUNT",
@@ -19,20 +19,20 @@ pub const ALLOWED: [&str; 16] = [
     "RAYON_NUM_THREADS",
     "TOKIO_WORKER_THREADS",
     "UV_THREADPOOL_SIZE",
-    // Only the flags of `jvm::flags` are kept of these.
+    // Only the flags of `jvm::flags` are kept from these.
     "JAVA_TOOL_OPTIONS",
     "JDK_JAVA_OPTIONS",
     "_JAVA_OPTIONS",
 ];
 
-/// The allowed variables of a `/proc/PID/environ`.
+/// The allowed variables in a `/proc/PID/environ`.
 pub(crate) fn allowed(environ: &[u8]) -> BTreeMap<String, String> {
     let pairs = bounded::strings(environ, bounded::ENVIRON_BYTES).filter_map(|pair| {
         let (name, value) = std::str::from_utf8(pair).ok()?.split_once('=')?;
         ALLOWED.contains(&name).then_some((name, value))
     });
     let mut kept = BTreeMap::new();
-    // Not collected: that holds every repetition of a name at once.
+    // Not collected at once, which would hold every repetition of a name.
     for (name, value) in pairs {
         kept.insert(name.to_owned(), value.to_owned());
     }

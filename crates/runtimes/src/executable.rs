@@ -1,4 +1,4 @@
-//! What an executable is, and in which version, whatever runs it.
+//! Runtime and version of an executable, independent of the process.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::FileExt as _;
@@ -21,13 +21,14 @@ pub(crate) struct Executable {
     pub(crate) go: BuildInfo,
 }
 
-/// Bytes of compilers' names in `.comment`.
+/// Maximum number of bytes of `.comment` that are searched for compilers' names.
 const MAX_COMMENT_BYTES: usize = 4 << 10;
-/// Bytes of constants in which Node's own stand: they come first, in 18 and 20 within 280 KiB, before V8's and ICU's.
+/// Maximum number of bytes of constants that are searched. Node's own come first, before V8's and ICU's: in 18 and 20
+/// within 280 KiB.
 const MAX_CONSTANT_BYTES: u64 = 512 << 10;
 
 impl Executable {
-    /// `None` when it may not be read.
+    /// Examines the executable of a process; `None` if it may not be read.
     pub(crate) fn of(process: &Process) -> Option<Self> {
         let file = bounded::open(&process.exe()).ok()?;
         let elf = Elf::new(|buffer: &mut [u8], at| file.read_exact_at(buffer, at));
@@ -50,7 +51,7 @@ impl Executable {
         Self { language, version, go: BuildInfo::default() }
     }
 
-    /// By the runtime's library that it has loaded: launchers of one's own, and programs that embed one.
+    /// Detects the runtime by its mapped library: for custom launchers, and programs that embed a runtime.
     fn by_library(process: &Process) -> Option<Self> {
         let (language, path) = process.mapped(|path| {
             let name = path.file_name()?.as_encoded_bytes();
@@ -76,7 +77,7 @@ const LIBRARIES: [(&str, Language); 4] = [
     ("libpython", Language::Python),
 ];
 
-/// The launchers whose names are fixed.
+/// Detects launchers with fixed names.
 fn by_name(name: &OsStr) -> Option<Language> {
     match name.to_str()? {
         "java" => Some(Language::Jvm),
@@ -92,17 +93,17 @@ fn by_name(name: &OsStr) -> Option<Language> {
     }
 }
 
-/// `python3.11`, `libpython3.11.so.1.0`; of `python3` nothing but the 3.
+/// The version in `python3.11` or `libpython3.11.so.1.0`; only the 3 in `python3`.
 fn python_version(path: &Path) -> Option<String> {
     leading(after(path.file_name()?.as_encoded_bytes(), b"python")?)
 }
 
-/// From the address of its own release, a constant (`process.release.sourceUrl`).
+/// The version in the URL of Node's own release, a constant (`process.release.sourceUrl`).
 fn node_version(elf: &Elf<impl Pread>) -> Option<String> {
     leading(&elf.behind(b".rodata", b"https://nodejs.org/download/release/v", MAX_CONSTANT_BYTES)?)
 }
 
-/// By the compiler's mark in `.comment`, which `strip` leaves but Debian's packages have not.
+/// Detects Rust by the compiler's mark in `.comment`. `strip` keeps it, but Debian's packages lack it.
 fn rust(elf: &Elf<impl Pread>) -> Option<Executable> {
     let comment = elf.section(b".comment", MAX_COMMENT_BYTES)?;
     Some(Executable::new(Language::Rust, leading(after(&comment, b"rustc version ")?)))

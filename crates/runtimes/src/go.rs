@@ -1,33 +1,34 @@
-//! Go's build information: the section `.go.buildinfo` of an ELF binary, which `strip` leaves in place.
+//! Go's build information: the section `.go.buildinfo` of an ELF binary, which `strip` keeps.
 
 use cgroupfs::bounded;
 
 use crate::version::plausible;
 
-/// What a Go binary says of itself.
+/// Build information of a Go binary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BuildInfo {
-    /// `go1.25.1`; `None` in the format of Go before 1.18, which holds pointers.
+    /// Version, such as `go1.25.1`; `None` in the format before Go 1.18, which contains pointers.
     pub(crate) version: Option<String>,
     /// Path of the main module or package.
     pub(crate) module: Option<String>,
-    /// go.uber.org/automaxprocs is among the dependencies.
+    /// Whether go.uber.org/automaxprocs is a dependency.
     pub(crate) automaxprocs: bool,
-    /// github.com/KimMachineGun/automemlimit is: it sets GOMEMLIMIT to 90 % of the container's limit.
+    /// Whether github.com/KimMachineGun/automemlimit is a dependency: it sets GOMEMLIMIT to 90 % of the container's
+    /// limit.
     pub(crate) automemlimit: bool,
-    /// `DefaultGODEBUG` of the build: what go.mod's older version switches off.
+    /// `DefaultGODEBUG` of the build: features disabled because go.mod has an older version.
     pub(crate) godebug: String,
 }
 
-/// Bytes of build information that are read at most; large programs have some 30 KB of modules.
+/// Maximum size of build information that is read, bytes; large programs have some 30 KB of modules.
 pub(crate) const MAX_BYTES: usize = 128 << 10;
-/// Settings of GODEBUG that turn a container's limit off, or following it.
+/// GODEBUG settings that make Go ignore a container's limit, or its changes.
 const GODEBUG: [&str; 2] = ["containermaxprocs", "updatemaxprocs"];
 const MAGIC: &[u8] = b"\xff Go buildinf:";
-/// Where the version's length stands, in the format with strings in line (debug/buildinfo).
+/// Offset of the version's length, in the format with inline strings (debug/buildinfo).
 const INLINE: usize = 32;
 
-/// What the content of `.go.buildinfo` says; `None` where it is none.
+/// Parses the content of `.go.buildinfo`; `None` if it is invalid.
 pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     let bytes = bytes.strip_prefix(MAGIC).map(|_| bytes)?;
     if bytes.get(15)? & 2 == 0 {
@@ -36,7 +37,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     let (version, rest) = string(bytes.get(INLINE..)?)?;
     // `go1.25.1 X:nocoverageredesign`, and `devel go1.26-0123abc Sat Nov 21 …`.
     let version = version.split(|&byte| byte == b' ').find(|word| word.starts_with(b"go")).and_then(plausible);
-    // The modules stand between two marks of 16 bytes.
+    // The modules are between two marks of 16 bytes.
     let modules = string(rest).and_then(|(text, _)| text.get(16..text.len().checked_sub(16)?)).unwrap_or_default();
     let modules = String::from_utf8_lossy(modules);
     let after = |prefix: &str| modules.lines().find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
@@ -55,14 +56,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     Some(BuildInfo { version, module, automaxprocs, automemlimit, godebug })
 }
 
-/// The settings of a GODEBUG that bear on the number of threads: an old go.mod makes a build list dozens of others.
+/// The settings of a GODEBUG that affect the number of threads: with an old go.mod a build lists dozens of others.
 pub(crate) fn kept_godebug(text: &str) -> String {
     let bears =
         |pair: &&str| pair.split_once('=').is_some_and(|(name, value)| GODEBUG.contains(&name) && value.len() < 8);
     text.split(',').filter(bears).collect::<Vec<_>>().join(",")
 }
 
-/// A string behind its length as a varint.
+/// Splits off a string preceded by its length as a varint.
 fn string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length = 0_usize;
     for (at, &byte) in bytes.iter().take(5).enumerate() {
@@ -78,7 +79,7 @@ fn string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    /// As `go build` of 1.22 writes it, with shortened modules.
+    /// Output of `go build` 1.22, with shortened modules.
     fn section_text(version: &str, modules: &str) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend([8, 2]);

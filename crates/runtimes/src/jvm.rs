@@ -1,4 +1,4 @@
-//! A JVM: its version beside it, its flags from its command line and from the variables that it reads.
+//! A JVM: its version from the files beside it, its flags from the command line and the variables that it reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::process::Process;
 use crate::version;
 
-/// The flags that bear on CPU and heap, as (name of the setting, text before the value).
-/// `-Xmx` is short for `-XX:MaxHeapSize=`; a file of arguments (java(1)) may have any of them, and is not read.
+/// Flags that affect CPU and heap: (name of the setting, text before the value). `-Xmx` is short for
+/// `-XX:MaxHeapSize=`. A file of arguments (java(1)) may contain any of them, but is not read.
 const FLAGS: [(&str, &str); 6] = [
     ("ActiveProcessorCount", "-XX:ActiveProcessorCount="),
     ("MaxRAMPercentage", "-XX:MaxRAMPercentage="),
@@ -17,12 +17,12 @@ const FLAGS: [(&str, &str); 6] = [
     ("@file", "@"),
 ];
 
-/// The variables with flags before and behind those of the command line; of the same flag the last holds (arguments.cpp,
+/// Variables with flags that are parsed before or after the command line; the last of equal flags wins (arguments.cpp,
 /// `parse_vm_init_args`).
 pub(crate) const BEFORE: [&str; 2] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"];
 pub(crate) const BEHIND: &str = "_JAVA_OPTIONS";
 
-/// Options of the launcher whose value is the next word.
+/// Launcher options whose value is the next word.
 const WITH_VALUE: [&str; 10] = [
     "-cp",
     "-classpath",
@@ -36,7 +36,7 @@ const WITH_VALUE: [&str; 10] = [
     "--source",
 ];
 
-/// Adds the flags among the words.
+/// Adds the flags among these words to `settings`.
 pub(crate) fn flags<'a>(words: impl Iterator<Item = &'a str>, settings: &mut BTreeMap<String, String>) {
     for word in words {
         for (name, prefix) in FLAGS {
@@ -47,7 +47,7 @@ pub(crate) fn flags<'a>(words: impl Iterator<Item = &'a str>, settings: &mut BTr
     }
 }
 
-/// The words before the program (`Main`, `-jar a.jar`, `-m a/b`): what follows is the program's own.
+/// The words before the program (`Main`, `-jar a.jar`, `-m a/b`): the words after it are the program's own.
 pub(crate) fn options(arguments: &[String]) -> impl Iterator<Item = &str> {
     let mut words = arguments.iter().map(String::as_str);
     std::iter::from_fn(move || {
@@ -59,7 +59,7 @@ pub(crate) fn options(arguments: &[String]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `JAVA_VERSION` of the file `release` in the directory of the runtime that a file belongs to: `bin/java`,
+/// `JAVA_VERSION` in the file `release` of the runtime directory that contains `file`: `bin/java`,
 /// `lib/server/libjvm.so`, and before Java 9 `jre/bin/java`, `jre/lib/amd64/server/libjvm.so`.
 pub(crate) fn version(process: &Process, file: &Path) -> Option<String> {
     let homes = file.ancestors().skip(2).take(4);

@@ -1,9 +1,8 @@
-//! Which language runtime a process is, and how many threads it will run at once: from `/proc/PID`, its executable, and
-//! what lies beside it.
+//! Detects a process's language runtime and its parallelism, from `/proc/PID`, the executable, and the files beside it.
 //!
-//! Of the environment only the variables of [`ALLOWED`] are looked at; nothing else of it is kept. What a program sets by
-//! calls at run time (`runtime.GOMAXPROCS`) cannot be seen. Everything is written by whoever runs the container: reads are
-//! bounded, and no link leads out of the container.
+//! Only the environment variables of [`ALLOWED`] are read and kept. Values that a program sets at run time
+//! (`runtime.GOMAXPROCS`) are not visible. All input is untrusted: reads are bounded, and no link leads out of the
+//! container.
 
 mod detect;
 mod dotnet;

@@ -1,4 +1,4 @@
-//! Processes to runtimes, with what is in an executable kept for the file.
+//! From processes to runtimes, with a cache of executables by file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -14,20 +14,21 @@ use crate::parallelism::{Machine, Traits, parallelism};
 use crate::process::Process;
 use crate::{environment, jvm};
 
-/// Executables that are remembered; more than a node runs, and a bound.
+/// Maximum number of cached executables: more than a node runs.
 const REMEMBERED: usize = 4096;
 
-/// How long an executable stays one that tells nothing: a process that has just begun may have loaded nothing yet.
+/// Time after which an executable without a result is examined again: a new process may not have loaded its libraries
+/// yet.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// How far down the program is looked for: an init, a shell, the program.
+/// Maximum depth of the search for the program: an init, a shell, the program.
 const GENERATIONS: usize = 3;
 
-/// A file as it was: device, inode, and the seconds and nanoseconds of its last change. File systems give the inode of
-/// a file that is gone to the next one.
+/// Identity of a file: device, inode, and the seconds and nanoseconds of its last change. File systems reuse the inode
+/// of a removed file.
 type File = (u64, u64, i64, i64);
 
-/// Looks into processes, for as long as their files take.
+/// Examines processes; blocks as long as their files do.
 #[derive(Debug)]
 pub(crate) struct Looker {
     proc_root: PathBuf,
@@ -89,12 +90,12 @@ fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runti
     keep_own(&mut runtime);
     let has_tokio = runtime.language == Language::Rust && process.has_thread(b"tokio-runtime-w\n");
     let traits = Traits { godebug: &executable.go.godebug, has_tokio };
-    // What one worker runs says nothing of how many there are.
+    // One worker does not show the number of workers.
     let may_have_workers = matches!(runtime.language, Language::Nodejs | Language::Python);
     if !(may_have_workers && process.first_child().is_some()) {
         (runtime.parallelism, runtime.parallelism_source) = parallelism(&runtime, traits, machine).unzip();
     }
-    // What is kept of it; what it amounts to was found in the whole.
+    // Truncated only now: the parallelism was derived from the whole values.
     runtime.settings.values_mut().for_each(|value| bounded::truncate(value, bounded::VALUE_BYTES));
     runtime
 }
@@ -107,7 +108,7 @@ fn jvm_settings(process: &Process, settings: &mut BTreeMap<String, String>) {
     jvm::flags(before.chain(jvm::options(&arguments)).chain(last.split_whitespace()), settings);
 }
 
-/// Settings of other runtimes in the environment say nothing of this one.
+/// Removes settings of other runtimes in the environment.
 fn keep_own(runtime: &mut Runtime) {
     let own: &[&str] = match runtime.language {
         Language::Go => &["GO"],

@@ -1,15 +1,15 @@
-//! How many threads a runtime will run at once, and where the number is from.
+//! Parallelism of a runtime, and the source of the number.
 
 use analysis::{Language, Runtime};
 
-/// What the runtime sees of its machine.
+/// The machine as the runtime sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Machine {
-    /// CPUs that the container may use (cpuset); `None` while unknown.
+    /// Number of CPUs that the container may use (cpuset); `None` if unknown.
     pub cpus: Option<u32>,
-    /// CPU limit of the container's own cgroup, cores; in its cgroup namespace it sees no other.
+    /// CPU limit of the container's own cgroup, cores; no other is visible in its cgroup namespace.
     pub limit_cores: Option<f64>,
-    /// What that was when the process was first seen: some choose once, when they start.
+    /// CPU limit when the process was first seen, cores: some runtimes choose only once, at the start.
     pub first_limit_cores: Option<f64>,
 }
 
@@ -19,16 +19,16 @@ impl Machine {
     }
 }
 
-/// What else bears on it.
+/// Further properties that affect the parallelism.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Traits<'a> {
-    /// The build's GODEBUG.
+    /// GODEBUG of the build.
     pub(crate) godebug: &'a str,
-    /// Threads of Tokio's runtime were seen.
+    /// Whether threads of Tokio's runtime were found.
     pub(crate) has_tokio: bool,
 }
 
-/// A number and where it is from.
+/// A number of threads and its source.
 type Sourced = Option<(u32, String)>;
 
 pub(crate) fn parallelism(runtime: &Runtime, traits: Traits<'_>, machine: Machine) -> Sourced {
@@ -44,7 +44,7 @@ pub(crate) fn parallelism(runtime: &Runtime, traits: Traits<'_>, machine: Machin
     }
 }
 
-/// A setting that is a positive number; what is not is ignored by the runtimes too.
+/// A setting with a positive number; runtimes ignore other values, too.
 fn setting(runtime: &Runtime, names: &[&str]) -> Sourced {
     names.iter().find_map(|name| {
         let threads = runtime.settings.get(*name)?.parse().ok().filter(|&threads| threads > 0)?;
@@ -52,8 +52,8 @@ fn setting(runtime: &Runtime, names: &[&str]) -> Sourced {
     })
 }
 
-/// Go 1.25 takes the limit, rounded up and never under 2, and follows it, unless GODEBUG or an older go.mod switches
-/// that off (runtime/cgroup_linux.go, `adjustCgroupGOMAXPROCS`; runtime/proc.go, `sysmonUpdateGOMAXPROCS`).
+/// Go 1.25 uses the limit, rounded up, at least 2, and follows its changes, unless GODEBUG or an older go.mod disables
+/// that (runtime/cgroup_linux.go, `adjustCgroupGOMAXPROCS`; runtime/proc.go, `sysmonUpdateGOMAXPROCS`).
 fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
     if runtime.automaxprocs && machine.first_limit_cores.is_some() {
         return by_whole_limit(machine.at_start());
@@ -62,7 +62,7 @@ fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
         let minor = version.strip_prefix("go1.")?.split(|letter: char| !letter.is_ascii_digit()).next()?;
         minor.parse::<u32>().ok()
     });
-    // The environment's GODEBUG beats the build's.
+    // The environment's GODEBUG overrides the build's.
     let set = [runtime.settings.get("GODEBUG").map_or("", String::as_str), godebug];
     let is_off = |name: &str| {
         let value = |pair: &'_ str| pair.strip_prefix(name)?.strip_prefix('=').map(|value| value == "0");
@@ -76,19 +76,19 @@ fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
 
 const CPUS: &str = "the CPUs it may use";
 
-/// automaxprocs and Rust's `available_parallelism`, which Tokio asks: the limit, rounded down, never under 1.
+/// The limit, rounded down, at least 1: for automaxprocs and Rust's `available_parallelism`, which Tokio uses.
 fn by_whole_limit(machine: Machine) -> Sourced {
     let limited = machine.limit_cores.map(|limit| (limit.floor() as u32).max(1));
     lower(limited, machine.cpus, "the limit, rounded down")
 }
 
-/// The limit, rounded up and at least so much.
+/// The limit, rounded up, at least `at_least`.
 fn by_limit(machine: Machine, at_least: u32) -> Sourced {
     let limited = machine.limit_cores.map(|limit| (limit.ceil() as u32).max(at_least));
     lower(limited, machine.cpus, "the limit, rounded up")
 }
 
-/// The limit, or the CPUs where that is no more.
+/// The limit if it is below the number of CPUs, otherwise that number.
 fn lower(limited: Option<u32>, cpus: Option<u32>, source: &str) -> Sourced {
     match limited {
         Some(limited) if cpus.is_none_or(|cpus| limited < cpus) => Some((limited, source.to_owned())),

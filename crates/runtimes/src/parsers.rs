@@ -1,5 +1,5 @@
-//! Properties of the parsers of what containers hold, over a corpus and mutations of it: no panic, little memory, nothing
-//! that is not in the input, and what is understood is what a plainer parser, or an independent one, understands.
+//! Properties of the parsers for container data, over a corpus and its mutations: no panic, little memory, no output
+//! that is not in the input, and the same result as a simpler or independent parser.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,14 +30,15 @@ fn elf(bytes: &[u8]) -> Option<Elf<impl Pread>> {
 
 const SECTIONS: [&str; 3] = [".comment", ".go.buildinfo", ".rodata"];
 const MARK: &[u8] = b"https://nodejs.org/download/release/v";
-/// Section headers and names at their bounds, a section, a chunk of another.
+/// Memory limit: section headers and names at their maximum, a section, and a chunk of another.
 const ELF_BYTES: usize = 512 << 10;
 
-/// The content of a section by another parser; `None` where there is not exactly one of this name with content.
+/// The content of a section by another parser; `None` unless exactly one section has this name and content.
 fn section<'a>(file: &ElfFile64<'a, LittleEndian>, name: &str) -> Option<&'a [u8]> {
     let mut named = file.sections().filter(|section| section.name() == Ok(name));
     let section = named.next().filter(|_| named.next().is_none())?;
-    // One without bytes in the file says where they would be; another way to count sections is not read.
+    // A section without bytes in the file still has an offset; the alternative encoding of the number of sections is
+    // not supported.
     section.file_range()?;
     let is_plain = file.elf_header().e_shnum(LittleEndian) > 0;
     section.data().ok().filter(|data| is_plain && !data.is_empty())
@@ -52,7 +53,7 @@ fn sections_of_elf_files_are_those_that_another_parser_finds() {
         for name in SECTIONS {
             let found = within(ELF_BYTES, || elf.section(name.as_bytes(), 64));
             assert!(found.as_ref().is_none_or(|found| found.len() <= 64 && memmem::find(bytes, found).is_some()));
-            // The first header has no name in any file that a linker wrote; in a mutated one it may get one.
+            // The first header has no name in any file from a linker; a mutation may give it one.
             let is_unnamed = elf.section(b"", 0).is_some();
             if let (Some(found), Some(expected), true) =
                 (found, other.as_ref().and_then(|it| section(it, name)), is_unnamed)
@@ -66,7 +67,7 @@ fn sections_of_elf_files_are_those_that_another_parser_finds() {
     });
 }
 
-/// Whether the first section header, which other parsers pass over, has this name.
+/// Whether the first section header, which other parsers skip, has this name.
 fn is_first_named(bytes: &[u8], name: &str) -> bool {
     let u64_at = |at: usize| bytes.get(at..at + 8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
     let header = u64_at(0x28).and_then(|at| usize::try_from(at).ok());
@@ -89,7 +90,7 @@ fn both_kinds_of_elf_files_of_the_corpus_are_understood() {
     }
 }
 
-/// A section with build information, as the linker of Go 1.18 and later writes it.
+/// A section with build information in the format of Go 1.18 and later.
 fn buildinfo(info: &BuildInfo) -> Vec<u8> {
     let depends =
         |does: bool, module: &str| if does { format!("dep\t{module}\tv1.0.0\th1:x\n") } else { String::new() };
@@ -119,7 +120,7 @@ fn build_information_of_go_reads_back_as_written() {
     let tokens: [&[u8]; 5] =
         [b"path\t", b"mod\t", b"dep\tgo.uber.org/automaxprocs\t", b"build\tDefaultGODEBUG=", b"go1.9"];
     check("go_buildinfo", &tokens, |bytes| {
-        // The text is decoded, which can make three bytes of one, and lines of it are kept.
+        // The text is decoded, which can turn one byte into three, and some of its lines are kept.
         let Some(info) = within(4096 + 16 * bytes.len(), || go::parse(bytes)) else { return };
         assert_eq!(go::parse(&buildinfo(&info)), Some(info.clone()));
         assert!(info.version.is_none_or(|version| version.starts_with("go") && version.len() <= 40));
@@ -134,7 +135,7 @@ fn only_allowed_variables_are_kept_and_each_is_in_the_environment() {
     check("environ", &tokens, |bytes| {
         let kept = within(4096 + 4 * bytes.len(), || allowed(bytes));
         let mut expected = BTreeMap::new();
-        // What the bound has cut is left out.
+        // A variable truncated by the limit is left out.
         let whole = if bytes.len() < bounded::ENVIRON_BYTES {
             bytes
         } else {

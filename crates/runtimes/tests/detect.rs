@@ -1,4 +1,4 @@
-//! Detection over a made-up `/proc`: real links, real files. A process is `7`, and what it sees is below `7/root`.
+//! Detection over a synthetic `/proc` with real links and files. A process is `7`, and its root is `7/root`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 const MACHINE: Machine = Machine { cpus: Some(16), limit_cores: Some(2.0), first_limit_cores: Some(2.0) };
 
-/// A made-up `/proc`, and the container that its processes run in.
+/// A synthetic `/proc`, and the container of its processes.
 struct Node {
     directory: TempDir,
 }
@@ -22,7 +22,7 @@ impl Node {
         Self { directory }
     }
 
-    /// Where a file of the container lies.
+    /// Path of a file in the container.
     fn file(&self, path: &str) -> PathBuf {
         self.directory.path().join("container").join(path)
     }
@@ -32,7 +32,7 @@ impl Node {
         self
     }
 
-    /// A process with this executable, whose link shows its path in the container behind that of the container.
+    /// A process with this executable; the link shows the container's path followed by the path in the container.
     fn process(&self, pid: u32, exe: &str) -> &Self {
         let directory = self.directory.path().join(pid.to_string());
         let _ = fs::remove_dir_all(&directory);
@@ -55,7 +55,7 @@ impl Node {
         self.detector().detect(7, MACHINE).expect("the process is there")
     }
 
-    /// A mapping of code, as `maps` shows it.
+    /// A code mapping, as shown in `maps`.
     fn mapping(&self, path: &str) -> String {
         format!("{:<73}{}\n", "7f4ad4a26000-7f4ad4b7b000 r-xp 00028000 fe:00 1", self.file(path).display())
     }
@@ -66,14 +66,14 @@ fn write(path: &Path, content: &[u8]) {
     fs::write(path, content).expect("the directory is ours");
 }
 
-/// A process whose executable has this name and content.
+/// The runtime of a process whose executable has this name and content.
 fn detect(name: &str, content: &[u8], environ: &[u8], cmdline: &[u8]) -> Runtime {
     let node = Node::new();
     node.write(name, content).process(7, name).proc_file(7, "environ", environ).proc_file(7, "cmdline", cmdline);
     node.detect()
 }
 
-/// An ELF file with one section of its own, and that of the sections' names.
+/// An ELF file with one section, and the section of the sections' names.
 fn elf(section: &str, content: &[u8]) -> Vec<u8> {
     let names = format!("\0{section}\0.shstrtab\0");
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
@@ -193,7 +193,7 @@ fn the_program_behind_an_init_and_a_shell_is_found_and_no_farther_one() {
     }
     assert_eq!(node.detect().language, Language::Jvm);
     assert_eq!(node.write("bash", b"").process(9, "bash").detect().language, Language::Unknown);
-    // A child that is gone leaves what its parent is.
+    // If the child is gone, the parent's result stays.
     assert_eq!(node.proc_file(7, "task/7/children", b"42 ").detect().language, Language::Unknown);
 }
 
@@ -201,7 +201,8 @@ fn the_program_behind_an_init_and_a_shell_is_found_and_no_farther_one() {
 fn no_link_leads_out_of_the_container_and_nothing_but_a_file_is_read() {
     let node = Node::new();
     node.write("jdk/bin/java", b"").process(7, "jdk/bin/java");
-    // The executable's path begins with the container's, which is its root no more: nothing is found outside.
+    // The executable's path begins with the container's path, which no longer exists below the new root: nothing is
+    // found outside.
     let root = node.directory.path().join("7/root");
     fs::remove_file(&root).unwrap();
     symlink(node.file(""), &root).unwrap();
@@ -226,7 +227,7 @@ fn what_is_gone_is_none() {
     assert_eq!(Node::new().detector().detect(7, Machine::default()), None);
 }
 
-/// Whoever runs a container can move the ends of `environ` and `cmdline`, and have children and threads without number.
+/// A container's owner can move the ends of `environ` and `cmdline`, and create any number of children and threads.
 #[test]
 fn files_without_an_end_cost_no_memory() {
     const HUGE: u64 = 2 << 30;
@@ -245,7 +246,7 @@ fn files_without_an_end_cost_no_memory() {
     assert!(grown < 16 << 10, "{grown} KiB for a process whose files are {HUGE} bytes long");
 }
 
-/// The most memory that this process has had, `VmHWM`.
+/// Peak memory use of this process (`VmHWM`), KiB.
 fn peak_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("this process is there");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
@@ -274,7 +275,7 @@ fn what_is_kept_of_a_setting_and_of_a_module_is_short() {
     assert!(found.settings.values().all(|value| value.len() <= 256), "{:?}", found.settings);
 }
 
-/// A pipe without a writer, where a file of a process or beside its program is expected.
+/// A pipe without a writer, in place of a process's file or a file beside its program.
 #[test]
 fn a_pipe_is_neither_read_nor_waited_for() {
     let node = Node::new();
@@ -291,7 +292,7 @@ fn a_pipe_is_neither_read_nor_waited_for() {
     let began = std::time::Instant::now();
     assert_eq!(node.detect().language, Language::Jvm);
     assert_eq!(node.detector().detect(8, MACHINE), None);
-    // The detector itself gives a process half a second.
+    // The detector allows half a second per process.
     assert!(began.elapsed() < std::time::Duration::from_millis(400), "{:?}", began.elapsed());
 }
 
@@ -313,7 +314,7 @@ fn another_file_with_the_inode_of_one_that_is_gone_is_looked_into() {
     node.write("server", &elf(".comment", b"rustc version 1.95.0\0")).process(7, "server");
     let mut detector = node.detector();
     assert_eq!(detector.detect(7, MACHINE).unwrap().language, Language::Rust);
-    // The clock of files stands still for a tick.
+    // File timestamps change only once per kernel tick.
     std::thread::sleep(std::time::Duration::from_millis(20));
     node.write("server", b"something else");
     assert_eq!(detector.detect(7, MACHINE).unwrap().language, Language::Unknown);

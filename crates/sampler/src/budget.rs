@@ -1,48 +1,48 @@
-//! How many descriptors the sampler may keep, and for which files.
+//! Budget of descriptors that the sampler may keep open, and the files they are spent on.
 
-/// Descriptors left for everything but cgroup files: sockets of scrapes, inotify, epoll, pidfds, logs, a margin.
+/// Descriptors reserved for everything but cgroup files: scrape sockets, inotify, epoll, pidfds, logs, a margin.
 const RESERVED: u64 = 256;
 
-/// How often a file is worth a read. Where descriptors are scarce, those of the earlier rhythms are kept first.
+/// Read frequency of a file. When descriptors are scarce, the earlier variants keep theirs first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rhythm {
-    /// Counts at every tick.
+    /// A counter, read at every tick.
     Counter,
-    /// Read at every tick, but changes rarely, or is wanted of some cgroups only.
+    /// Read at every tick, but changes rarely or matters for some cgroups only.
     Setting,
-    /// Read in turn.
+    /// Read for a share of the containers per tick.
     Slow,
 }
 
-/// Rhythms in the order in which they are given up.
+/// All rhythms, by descending priority for descriptors.
 pub(crate) const RHYTHMS: [Rhythm; 3] = [Rhythm::Counter, Rhythm::Setting, Rhythm::Slow];
 
-/// A count of the descriptors that may still be kept.
+/// Number of descriptors that may still be kept open.
 #[derive(Debug, Clone, Copy)]
 pub struct DescriptorBudget {
     whole: u64,
     left: u64,
-    /// Files of later rhythms are not kept.
+    /// Files with a later rhythm than this are not kept open.
     keep: Rhythm,
 }
 
 impl DescriptorBudget {
-    /// From the soft limit of open files in force.
+    /// Creates the budget from the current soft limit of open files.
     #[must_use]
     pub fn from_limit(soft_limit: u64) -> Self {
         let whole = soft_limit.saturating_sub(RESERVED);
-        // Until it is known how many cgroups there are.
+        // Until the number of cgroups is known.
         Self { whole, left: whole, keep: Rhythm::Counter }
     }
 
-    /// The same, but at most `most`.
+    /// Limits the budget to at most `most` descriptors.
     #[must_use]
     pub fn at_most(self, most: u64) -> Self {
         let whole = self.whole.min(most);
         Self { whole, left: whole, ..self }
     }
 
-    /// Decides which rhythms are kept: the most whose files, `wanted(rhythm)` of each, fit together. True when fewer
+    /// Keeps as many rhythms as fit the budget; `wanted(rhythm)` is the number of files of each. Returns whether fewer
     /// are kept than before.
     pub(crate) fn plan(&mut self, wanted: impl Fn(Rhythm) -> u64) -> bool {
         let before = self.keep;
@@ -57,12 +57,12 @@ impl DescriptorBudget {
         self.keep < before
     }
 
-    /// Files of this rhythm are kept.
+    /// Whether files of this rhythm are kept open.
     pub(crate) fn keeps(&self, rhythm: Rhythm) -> bool {
         rhythm <= self.keep
     }
 
-    /// Takes one; false when none is left for a file of this rhythm.
+    /// Takes one descriptor; returns false if none is left for a file of this rhythm.
     pub(crate) fn take(&mut self, rhythm: Rhythm) -> bool {
         let some = self.left > 0 && self.keeps(rhythm);
         self.left -= u64::from(some);
@@ -106,7 +106,7 @@ mod tests {
         assert!(budget.keeps(Rhythm::Slow));
         assert!(budget.plan(|_| 40));
         assert!(budget.keeps(Rhythm::Setting) && !budget.keeps(Rhythm::Slow));
-        // Counters are kept as far as they go.
+        // Counters have the highest priority, even if not all of them fit.
         assert!(budget.plan(|_| 1000));
         assert!(budget.keeps(Rhythm::Counter) && !budget.keeps(Rhythm::Setting));
     }

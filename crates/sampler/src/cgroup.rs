@@ -1,4 +1,4 @@
-//! One cgroup under watch: what it is, its files, and the last value of each of its counters.
+//! One watched cgroup: its kind, its files and the last value of each counter.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::timing::TIMING;
 /// Handle of a cgroup in the sampler's table.
 pub(crate) type CgroupId = usize;
 
-/// What a cgroup is.
+/// Role of a cgroup in the kubelet's hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Above a kubelet's top cgroup, the mount's root included: its quota is the pods' too.
+    /// An ancestor of a kubelet's top cgroup, up to the mount's root: its quota also limits the pods.
     Above,
     /// The kubelet's top cgroup.
     Root,
-    /// The system partition of a kubelet that has one.
+    /// The system partition, if the kubelet has one.
     Partition,
     /// A QoS level.
     Qos,
@@ -36,11 +36,11 @@ pub(crate) enum Kind {
     Pod { uid: Box<str> },
     /// A container or a pod's sandbox.
     Container(ContainerKey),
-    /// A container's monitor: known, never read.
+    /// A container's monitor: never read.
     Conmon,
 }
 
-/// What the path tells of a container.
+/// Properties of a container, taken from its cgroup path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContainerKey {
     pub(crate) uid: Box<str>,
@@ -50,7 +50,7 @@ pub(crate) struct ContainerKey {
 }
 
 impl Kind {
-    /// From a path below the kubelet's top cgroup; `None` for what is not the sampler's to watch.
+    /// Parses a path below the kubelet's top cgroup; `None` for cgroups that the sampler does not watch.
     pub(crate) fn of(path: CgroupPath) -> Option<Self> {
         match path {
             CgroupPath::SystemPartition { .. } => Some(Self::Partition),
@@ -69,7 +69,7 @@ impl Kind {
 
     pub(crate) const LAST_RANK: u8 = 4;
 
-    /// Ancestors come before descendants: a tick goes through the ranks in order.
+    /// Depth in the hierarchy: a tick reads the ranks in order, so that ancestors come before descendants.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             Self::Above | Self::Root => 0,
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// Its sub-directories are cgroups of their own to the sampler.
+    /// Whether its subdirectories are watched as separate cgroups.
     pub(crate) fn has_children(&self) -> bool {
         self.rank() < Self::LAST_RANK
     }
@@ -94,68 +94,68 @@ impl Kind {
     }
 }
 
-/// What is known of the name of a container's or a pod's cgroup. The only steps are `Pending` → `Unmapped` → `Named` or
-/// `Sandbox`, and `Sandbox` → `Named` when a list names it after all: a name is final for the cgroup's life.
+/// Naming state of a container's or pod's cgroup. Transitions: `Pending` → `Unmapped` → `Named` or `Sandbox`, and
+/// `Sandbox` → `Named` if a pod list names it later. A name is final for the cgroup's lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// Too new to be listed: read, counted and not shown yet.
+    /// Too new to be in a pod list: read and counted, but not shown yet.
     Pending,
-    /// Read, counted, and shown by its id: no list has it.
+    /// In no pod list: read, counted and shown by its id.
     Unmapped,
     /// Its container is known.
     Named,
-    /// Proven a sandbox, or a monitor: no series, no reads.
+    /// A sandbox or a monitor: no series, no reads.
     Sandbox,
 }
 
-/// A cgroup under watch.
+/// A watched cgroup.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
-    /// Below the mount, `kubepods/burstable/pod…/…`.
+    /// Path below the mount, such as `kubepods/burstable/pod…/…`.
     pub(crate) relative: Arc<str>,
-    /// The same from the mount on, `/kubepods/burstable/pod…/…`.
+    /// The same path with a leading slash, `/kubepods/burstable/pod…/…`.
     pub(crate) absolute: Arc<str>,
     pub(crate) inode: u64,
     pub(crate) kind: Kind,
     pub(crate) parent: Option<CgroupId>,
-    /// The walk that last saw it.
+    /// Number of the last walk that found it.
     pub(crate) seen: u64,
-    /// When it was found.
+    /// Time of discovery.
     pub(crate) found: Instant,
     pub(crate) naming: Naming,
-    /// When its name is asked for while it has none.
+    /// Schedule of the name lookups while it is unnamed.
     pub(crate) look: Look,
     pub(crate) series: Option<SeriesId>,
     pub(crate) files: Files,
     pub(crate) marks: Marks,
     pub(crate) bandwidth: Option<Bandwidth>,
     pub(crate) weight: Option<CpuWeight>,
-    /// What its past says about what to read.
+    /// Recent activity, which decides what to read.
     pub(crate) activity: Activity,
-    /// `cpu.stat` tells of bursts.
+    /// Whether `cpu.stat` has burst counters.
     pub(crate) has_burst: bool,
-    /// What quotas on it and above it have throttled and allow; what its children inherit.
+    /// Limit and throttled time of its own and its ancestors' quotas; inherited by its children.
     pub(crate) path: PathQuota,
-    /// v1: tells when its first process ends, the last moment at which its counters can be read.
+    /// v1: pidfd of its first process. The end of that process is the last moment at which its counters can be read.
     pub(crate) exit: Option<OwnedFd>,
-    /// The kernel says that it is gone.
+    /// Whether a read has reported that it is gone.
     pub(crate) vanished: bool,
-    /// inotify reports what happens to it.
+    /// Whether an inotify watch is set on it.
     pub(crate) is_watched: bool,
 }
 
-/// Quotas from the top down to one cgroup, itself included.
+/// Quotas of a cgroup and all its ancestors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct PathQuota {
-    /// Throttled time of the quotas, their own `cpu.stat` added up.
+    /// Throttled time by these quotas: sum of each cgroup's own `cpu.stat`.
     pub(crate) throttled_ns: u64,
-    /// The lowest of them.
+    /// The lowest of these limits.
     pub(crate) limit: Option<Limit>,
-    /// Some of them has, or had, a quota.
+    /// Whether one of them has, or had, a quota.
     pub(crate) had_quota: bool,
 }
 
-/// A quota as what it allows.
+/// CPU limit set by a quota.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limit {
     /// Quota ÷ period.
@@ -164,12 +164,12 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// `None` when the bandwidth is unlimited.
+    /// Returns `None` if the bandwidth is unlimited.
     fn of(bandwidth: Bandwidth) -> Option<Self> {
         Some(Self { cores: bandwidth.limit_cores()?, period_usec: bandwidth.period_usec })
     }
 
-    /// The lower of two limits; the cgroup's own when they are equal, because its counters are in its own periods.
+    /// Returns the lower limit; the cgroup's own if they are equal, because its counters count its own periods.
     fn lowest(own: Option<Self>, above: Option<Self>) -> Option<Self> {
         match (own, above) {
             (Some(own), Some(above)) => Some(if above.cores < own.cores { above } else { own }),
@@ -205,48 +205,48 @@ impl Cgroup {
         }
     }
 
-    /// Closes its files.
+    /// Closes its files and returns their descriptors to the budget.
     pub(crate) fn close_files(&mut self, budget: &mut DescriptorBudget) {
         budget.give_back(self.files.kept());
         self.files = Files::new(self.kind.file_set());
     }
 
-    /// Its counters are read at every tick.
+    /// Whether its counters are read.
     pub(crate) fn is_read(&self) -> bool {
         self.naming != Naming::Sandbox && !self.vanished
     }
 
-    /// It has no name yet, and its time to be looked at has come; `may_answer`: some source may name it.
+    /// Whether it is unnamed and its next lookup is due. `may_answer`: some source may still name it.
     pub(crate) fn is_to_be_named(&self, now: Instant, may_answer: bool) -> bool {
         let is_open = matches!(self.naming, Naming::Pending | Naming::Unmapped);
         is_open && self.look.is_due(now) && (may_answer || !self.look.is_in_vain())
     }
 
-    /// It was never read.
+    /// Whether it was never read.
     pub(crate) fn is_unread(&self) -> bool {
         !self.marks.seen
     }
 
-    /// A container that is so new that a file of its usage may still come: a runtime makes its cgroup in one v1
+    /// Whether its usage file may still appear: the container is new, and a runtime creates the cgroup in one v1
     /// hierarchy after the other.
     pub(crate) fn awaits_usage(&self) -> bool {
         let is_young = || self.found.elapsed() < TIMING.complete_after;
         matches!(self.kind, Kind::Container(_)) && self.is_read() && !self.marks.user.is_known() && is_young()
     }
 
-    /// All its files were there when it was last read.
+    /// Whether all its files had been created by the last read.
     pub(crate) fn is_complete(&self) -> bool {
         self.activity.is_complete(self.found, &TIMING)
     }
 
-    /// The usage that the last readings showed.
+    /// Usage at the last reading.
     pub(crate) fn last_usage(&self) -> LastUsage {
         LastUsage { usage_ns: self.marks.usage.last(), modes_due_ns: self.marks.modes_due_ns }
     }
 
-    /// Takes the reading of a tick in: the gauges as they are, the counters as what they gained.
+    /// Applies the reading of a tick: stores the gauges and returns the increments of the counters.
     pub(crate) fn take(&mut self, reading: &TickReading, above: PathQuota, now: Instant) -> Gains {
-        // What was not read this time, or failed, is as it was.
+        // Values that were not read or failed stay as they were.
         self.bandwidth = reading.bandwidth.read().or(self.bandwidth);
         self.weight = reading.weight.read().or(self.weight);
         let limit = self.bandwidth.and_then(Limit::of);
@@ -260,7 +260,7 @@ impl Cgroup {
         let gained_ns = self.marks.advance_above(reading.local_throttled_ns, above, own_ns);
         gains.ancestor_ns = above.had_quota.then_some(gained_ns);
         let has_throttled = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
-        // What has failed is still to be read.
+        // Read again next time what failed now.
         self.activity.throttle_due = has_throttled || matches!(reading.local_throttled_ns, Value::Failed);
         self.activity.settings_written |=
             matches!(reading.bandwidth, Value::Failed) || matches!(reading.weight, Value::Failed);
@@ -275,7 +275,7 @@ impl Cgroup {
     }
 }
 
-/// The last value of each counter of a cgroup.
+/// Last value of each counter of a cgroup.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Marks {
     seen: bool,
@@ -292,18 +292,18 @@ pub(crate) struct Marks {
     pressure_some: Mark,
     pressure_full: Mark,
     local: HighWater,
-    /// Where the ancestors' own counts stood when this cgroup was last read.
+    /// The ancestors' throttled time when this cgroup was last read, nanoseconds.
     ancestors: Option<u64>,
     beyond: Beyond,
     own_throttled_ns: u64,
-    /// By its own quota and its ancestors'.
+    /// Throttled time by its own quota and its ancestors' quotas.
     pub(crate) throttled_time: ThrottledTime,
 }
 
-/// What the counters gained since the reading before.
+/// Increments of the counters since the previous reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Gains {
-    /// The first reading of this cgroup: the gains are its history.
+    /// Whether this is the cgroup's first reading: the increments are then its whole history.
     pub(crate) first: bool,
     pub(crate) usage_ns: Option<u64>,
     pub(crate) user_ns: Option<u64>,
@@ -317,7 +317,7 @@ pub(crate) struct Gains {
 }
 
 impl Gains {
-    /// No counter of the quota has moved.
+    /// Whether no quota counter has moved.
     fn are_none(&self) -> bool {
         let counters = [self.periods, self.throttled_periods, self.throttled_ns];
         !self.first && counters.into_iter().flatten().all(|gained| gained == 0)
@@ -346,7 +346,7 @@ impl Marks {
         gains
     }
 
-    /// What user and system time gained. They begin again with the usage; alone, they are held where they step back.
+    /// Increments of user and system time. Both restart with the usage; a step back of one alone is ignored.
     fn advance_modes(&mut self, reading: &TickReading) -> (Option<u64>, Option<u64>) {
         let usage_ns = reading.usage_ns();
         if usage_ns.zip(self.usage.last()).is_some_and(|(now, last)| now < last) {
@@ -358,17 +358,17 @@ impl Marks {
         (user_ns, modes.system_ns.map(|ns| self.system.advance(ns)))
     }
 
-    /// What the ancestors' quotas throttled this cgroup: `cpu.stat.local` less its own count.
+    /// Increment of the throttling by ancestors' quotas: `cpu.stat.local` minus the cgroup's own count.
     fn advance_local(&mut self, local_ns: u64) -> u64 {
-        // Not read where it is quiet, and then as it was; nor where it never had a quota: then it counts nothing.
+        // The own count may be unread: unchanged while idle, and 0 if there never was a quota.
         let own = self.throttled.last().unwrap_or(0);
         self.local.advance(local_ns.saturating_sub(own))
     }
 
-    /// What the ancestors' quotas throttled. Where the kernel has no `cpu.stat.local`, that is what their own counts
-    /// gained while this cgroup lived, beyond what its own count did.
+    /// Increment of the throttling by ancestors' quotas. Without `cpu.stat.local`: the part of the ancestors'
+    /// increments during this cgroup's lifetime that exceeds its own.
     fn advance_above(&mut self, local_ns: Value<u64>, above: PathQuota, own_ns: u64) -> u64 {
-        // The least and the most that this cgroup waited for ancestors' quotas.
+        // Increment, and the lower and upper bound of the wait for ancestors' quotas.
         let (gained_ns, least_ns, most_ns) = match local_ns {
             Value::Read(local_ns) => {
                 let gained_ns = self.advance_local(local_ns);
@@ -378,7 +378,7 @@ impl Marks {
             Value::Absent => {
                 let before = self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
                 let all_ns = above.throttled_ns - before;
-                // Not beyond its own: the two need not have run out at the same time.
+                // Only the excess over its own: the quotas need not have run out at the same time.
                 (self.beyond.advance(own_ns, all_ns), 0, all_ns)
             }
         };
@@ -386,13 +386,13 @@ impl Marks {
         gained_ns
     }
 
-    /// What pressure gained: (some, full).
+    /// Increments of the pressure counters: (some, full).
     pub(crate) fn advance_pressure(&mut self, now: CpuPressure) -> (Option<u64>, Option<u64>) {
         let some = now.some_ns.map(|ns| self.pressure_some.advance(ns));
         (some, now.full_ns.map(|ns| self.pressure_full.advance(ns)))
     }
 
-    /// The ancestors' history is this cgroup's too: both were found at the same time.
+    /// Counts the ancestors' whole history as this cgroup's: both were found at the same time.
     pub(crate) fn inherit_history(&mut self) {
         self.ancestors = Some(0);
     }

@@ -1,34 +1,34 @@
-//! How much of a container's run-queue delay was contention. Pure.
+//! Contention as a part of a container's run-queue delay. Pure functions.
 //!
-//! `/proc/PID/task/TID/schedstat` counts all the time a thread was runnable and waited, whatever the reason: throttling
-//! included. `cpu.stat` counts throttling per CPU: while a run queue of k waiting threads is throttled for t, each of
-//! the k delays grows by t, and the throttled time by t alone. So of a delay D and a throttled time T in an interval,
-//! with n threads that waited at all, throttling was at least T (each throttled CPU had a waiting thread) and at most
-//! n × T (all of them waited on each throttled CPU). Contention is between D − n × T and D − T.
+//! `/proc/PID/task/TID/schedstat` counts all the time a thread was runnable but waited, including throttling.
+//! `cpu.stat` counts throttling per CPU. While a run queue of k waiting threads is throttled for t, each of the k
+//! delays grows by t, but the throttled time by t only once. Take an interval with delay D, throttled time T, and n
+//! threads that waited. Throttling was at least T (each throttled CPU had a waiting thread) and at most n × T (all of
+//! them waited on each throttled CPU). Contention is therefore between D − n × T and D − T.
 //!
-//! T itself is a range where the kernel counts the throttling of an ancestor only on the ancestor: none of it need have
-//! been this container's ([`ThrottledTime`]).
+//! T is a range if the kernel counts an ancestor's throttling on the ancestor only: perhaps none of it affected this
+//! container ([`ThrottledTime`]).
 
 use std::collections::HashMap;
 
-/// Time for which quotas throttled a container since it was found, summed over CPUs.
+/// Time a container was throttled since it was found, nanoseconds summed over CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThrottledTime {
-    /// Threads of the container certainly waited on each throttled CPU.
+    /// Lower bound: its threads certainly waited on each throttled CPU.
     pub(crate) least_ns: u64,
-    /// They waited no longer than this.
+    /// Upper bound.
     pub(crate) most_ns: u64,
 }
 
 impl ThrottledTime {
-    /// Adds time of which at least `least_ns` and at most `most_ns` was the container's.
+    /// Adds throttled time, of which between `least_ns` and `most_ns` was the container's.
     pub(crate) fn add(&mut self, least_ns: u64, most_ns: u64) {
         self.least_ns += least_ns;
         self.most_ns += most_ns;
     }
 }
 
-/// The last delays of a container's threads.
+/// Last delays of a container's threads.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     threads: HashMap<u32, Seen>,
@@ -43,16 +43,16 @@ struct Seen {
     round: u64,
 }
 
-/// What an interval's delays say.
+/// Delay and contention bounds of an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Contention {
-    /// All of the threads' delay, throttling included.
+    /// Delay of all threads, including throttling.
     pub(crate) delay_ns: u64,
     pub(crate) lower_ns: u64,
     pub(crate) upper_ns: u64,
 }
 
-/// One look at all threads of a container.
+/// A scan over all threads of a container.
 pub(crate) struct Look<'a> {
     delays: &'a mut Delays,
     gained_ns: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Look<'a> {
 }
 
 impl Delays {
-    /// Begins a look.
+    /// Begins a scan.
     pub(crate) fn look(&mut self) -> Look<'_> {
         self.round += 1;
         Look { delays: self, gained_ns: 0, waiting: 0 }
@@ -68,12 +68,12 @@ impl Delays {
 }
 
 impl Look<'_> {
-    /// A thread's delay. A thread that is new since the last look has waited all its delay since then.
+    /// Records a thread's delay. The whole delay of a thread that is new since the last scan counts.
     pub(crate) fn thread(&mut self, tid: u32, delay_ns: u64) {
         let round = self.delays.round;
         let before = self.delays.threads.insert(tid, Seen { delay_ns, round });
         let gained = match before {
-            // The id went to another thread.
+            // The thread id was reused.
             Some(seen) if delay_ns < seen.delay_ns => delay_ns,
             Some(seen) => delay_ns - seen.delay_ns,
             None => delay_ns,
@@ -82,8 +82,8 @@ impl Look<'_> {
         self.waiting += u64::from(gained > 0);
     }
 
-    /// Ends the look, at which the container has been throttled for this long. `None` at the first look, which only
-    /// shows where the counters stand.
+    /// Ends the scan. `throttled`: the container's throttled time so far. Returns `None` at the first scan, which only
+    /// sets the baseline.
     pub(crate) fn end(self, throttled: ThrottledTime) -> Option<Contention> {
         let round = self.delays.round;
         self.delays.threads.retain(|_, seen| seen.round == round);
@@ -105,12 +105,12 @@ mod tests {
 
     use super::*;
 
-    /// A look at which the container's own quota has throttled it for `own_ns`.
+    /// A scan; the container's own quota has throttled it for `own_ns`.
     fn look(delays: &mut Delays, threads: &[(u32, u64)], own_ns: u64) -> Option<Contention> {
         look_below(delays, threads, own_ns, 0)
     }
 
-    /// A look at which ancestors' quotas have throttled it for up to `above_ns` besides.
+    /// A scan; ancestors' quotas have throttled the container for up to `above_ns` in addition.
     fn look_below(delays: &mut Delays, threads: &[(u32, u64)], own_ns: u64, above_ns: u64) -> Option<Contention> {
         let mut look = delays.look();
         threads.iter().for_each(|&(tid, delay)| look.thread(tid, delay));
@@ -135,7 +135,7 @@ mod tests {
     fn several_threads_leave_a_span() {
         let mut delays = Delays::default();
         look(&mut delays, &[(1, 0), (2, 0), (3, 7)], 0);
-        // The third thread did not wait: it cannot have been throttled.
+        // The third thread did not wait, so it was not throttled.
         let found = look(&mut delays, &[(1, 500), (2, 500), (3, 7)], 300).unwrap();
         assert_eq!(found, Contention { delay_ns: 1000, lower_ns: 400, upper_ns: 700 });
     }
@@ -153,7 +153,7 @@ mod tests {
         let mut delays = Delays::default();
         look(&mut delays, &[(1, 100)], 0);
         assert_eq!(look(&mut delays, &[(2, 40)], 0).unwrap().upper_ns, 40);
-        // Thread 1's id is used again, by a thread that is younger.
+        // Thread 1's id is reused by a younger thread.
         assert_eq!(look(&mut delays, &[(1, 30), (2, 40)], 0).unwrap().upper_ns, 30);
     }
 

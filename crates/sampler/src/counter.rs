@@ -1,17 +1,17 @@
-//! Kernel counters to totals that never go back. Pure.
+//! Conversion of kernel counters to totals that never decrease. Pure functions.
 
-/// The last value of one kernel counter of one cgroup.
+/// Last value of one kernel counter of one cgroup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Mark(Option<u64>);
 
 impl Mark {
-    /// The value that was read last.
+    /// The last value read.
     pub(crate) fn last(self) -> Option<u64> {
         self.0
     }
 
-    /// What the counter has gained since the last value; all of it at the first one, and when it went back: then the
-    /// cgroup behind it is a new one that began at zero.
+    /// Returns the increment since the last value. At the first value, or if the counter decreased, returns the whole
+    /// value: a new cgroup has started at zero.
     pub(crate) fn advance(&mut self, now: u64) -> u64 {
         match self.0.replace(now) {
             Some(last) if now >= last => now - last,
@@ -20,12 +20,12 @@ impl Mark {
     }
 }
 
-/// A counter that may be read a little ahead of another, or that its kernel lets step back: only its new maxima count.
+/// A counter that may decrease, or be read slightly ahead of another: only new maxima count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HighWater(Option<u64>);
 
 impl HighWater {
-    /// It was read before.
+    /// Whether it was read before.
     pub(crate) fn is_known(self) -> bool {
         self.0.is_some()
     }
@@ -37,20 +37,20 @@ impl HighWater {
     }
 }
 
-/// How much one of two counters of one wait may be read ahead of the other: periods of a second at most, and a throttle
-/// is credited when it ends.
+/// Maximum lead between two counters of the same wait, nanoseconds: periods last at most one second, and a throttle is
+/// counted when it ends.
 const SLIP_NS: u64 = 1_000_000_000;
 
-/// What ancestors deny beyond what the cgroup's own quota denies at the same time. The kubelet gives a pod the sum of its
-/// containers' limits, so both run out together, and each counts the whole wait.
+/// Ancestors' throttling in excess of the cgroup's own at the same time. The kubelet gives a pod the sum of its
+/// containers' limits, so both quotas run out together, and each counter counts the whole wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Beyond {
-    /// Own, not yet met by the ancestors' count.
+    /// Own throttling not yet matched by the ancestors' count.
     own_ns: u64,
 }
 
 impl Beyond {
-    /// From what the own count and the ancestors' have gained.
+    /// Returns the excess, from the increments of the own and the ancestors' count.
     pub(crate) fn advance(&mut self, own_ns: u64, ancestors_ns: u64) -> u64 {
         let own_ns = self.own_ns + own_ns;
         let both_ns = own_ns.min(ancestors_ns);
@@ -70,8 +70,8 @@ mod tests {
         fn a_total_is_the_sum_of_what_each_cgroup_counted(
             runs in proptest::collection::vec(proptest::collection::vec(0u64..1_000_000, 1..20), 1..10)
         ) {
-            // Each run is a cgroup's increments. A new cgroup starts at zero; it is told by the value going back, so
-            // only a run whose first value is below the last one's end can be told, as in the kernel.
+            // Each run is a cgroup's increments. A new cgroup starts at zero. As in the kernel, it is detected only if
+            // its first value is below the last value of the previous run.
             let mut mark = Mark::default();
             let mut total = 0u64;
             let mut truth = 0u64;

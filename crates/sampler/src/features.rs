@@ -1,4 +1,4 @@
-//! Which optional kernel features are in force, and why one is not.
+//! Optional kernel features: whether each is in use, and the reason if not.
 
 use cgroupfs::Version;
 
@@ -7,8 +7,8 @@ use crate::files::FileId;
 use crate::snapshot::{FeatureState, KernelInfo};
 use crate::tree::Tree;
 
-/// The state of every feature that can be told by now. What only a container's files show is left out before the first
-/// container.
+/// State of every feature that can be determined by now. Features visible only in a container's files are left out
+/// before the first container.
 pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
     let mut states = vec![state("inotify", tree.watches.error().unwrap_or_default().to_owned())];
     let mut containers = tree.cgroups.iter().filter(|(_, cgroup)| matches!(cgroup.kind, Kind::Container(_)));
@@ -36,7 +36,7 @@ fn pressure(tree: &Tree, kernel: &KernelInfo) -> String {
     reason.to_owned()
 }
 
-/// A feature that is in force when there is no reason against it.
+/// A feature, in use if `reason` is empty.
 pub(crate) fn state(feature: &'static str, reason: String) -> FeatureState {
     FeatureState { feature, enabled: reason.is_empty(), reason }
 }

@@ -1,4 +1,4 @@
-//! The kernel files of one cgroup: which there are on v1 and v2, and their kept descriptors.
+//! Kernel files of one cgroup on v1 and v2, and their kept descriptors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use cgroupfs::{Hierarchy, KeptFile, Version, is_vanished};
 use crate::budget::{DescriptorBudget, Rhythm};
 use crate::reading::Value;
 
-/// A file by what it says, whatever its name on this version.
+/// A file by its content, whatever its name on this cgroup version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum FileId {
@@ -30,7 +30,7 @@ pub(crate) enum FileId {
 }
 
 impl FileId {
-    /// Says what is set, and counts nothing: the last value is good until somebody writes.
+    /// Whether the file is a setting: its last value is valid until somebody writes to it.
     fn is_setting(self) -> bool {
         matches!(self, Self::CpuMax | Self::CfsQuota | Self::CfsPeriod | Self::CpuWeight | Self::CpuShares)
     }
@@ -38,7 +38,7 @@ impl FileId {
 
 const FILES: usize = FileId::CpusetEffective as usize + 1;
 
-/// Which mount a v1 file is in.
+/// Mount of a v1 file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Controller {
     Cpu,
@@ -49,15 +49,15 @@ enum Controller {
 
 type Entry = (FileId, Rhythm, Controller, &'static str);
 
-/// For every cgroup. `cpu.stat` is read where there is a quota.
+/// Files of every cgroup. `cpu.stat` is read only with a quota.
 const V1_CPU: &[Entry] = &[
     (FileId::CpuStat, Rhythm::Setting, Controller::Cpu, "cpu.stat"),
     (FileId::CfsQuota, Rhythm::Setting, Controller::Cpu, "cpu.cfs_quota_us"),
     (FileId::CfsPeriod, Rhythm::Setting, Controller::Cpu, "cpu.cfs_period_us"),
 ];
-/// Besides, for pods and containers.
+/// Additional files of pods and containers.
 const V1_USAGE: &[Entry] = &[(FileId::AcctUsage, Rhythm::Counter, Controller::Cpuacct, "cpuacct.usage")];
-/// Besides, for containers.
+/// Additional files of containers.
 const V1_CONTAINER: &[Entry] = &[
     (FileId::CpuStatLocal, Rhythm::Setting, Controller::Cpu, "cpu.stat.local"),
     (FileId::CpuShares, Rhythm::Setting, Controller::Cpu, "cpu.shares"),
@@ -68,7 +68,7 @@ const V1_CONTAINER: &[Entry] = &[
     (FileId::MemoryNuma, Rhythm::Slow, Controller::Memory, "memory.numa_stat"),
     (FileId::CpusetEffective, Rhythm::Slow, Controller::Cpuset, "cpuset.effective_cpus"),
 ];
-/// `cpu.stat` also holds the usage.
+/// `cpu.stat` also contains the usage.
 const V2_CPU: &[Entry] = &[
     (FileId::CpuStat, Rhythm::Counter, Controller::Cpu, "cpu.stat"),
     (FileId::CpuMax, Rhythm::Setting, Controller::Cpu, "cpu.max"),
@@ -84,14 +84,14 @@ const V2_CONTAINER: &[Entry] = &[
     (FileId::CpusetEffective, Rhythm::Slow, Controller::Cpuset, "cpuset.cpus.effective"),
 ];
 
-/// Which files a cgroup is read for.
+/// Files that are read for a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileSet {
-    /// Throttling and quota: what is above the pods.
+    /// Throttling and quota: for cgroups above the pods.
     Bandwidth,
-    /// These, and the usage.
+    /// Throttling, quota and usage.
     Pod,
-    /// Everything.
+    /// All files.
     Container,
 }
 
@@ -108,7 +108,7 @@ fn entries(version: Version, set: FileSet) -> impl Iterator<Item = &'static Entr
     cpu.iter().chain(usage).chain(container)
 }
 
-/// How many files of a rhythm a cgroup of this kind has.
+/// Number of files of a rhythm for a file set.
 pub(crate) fn count(version: Version, set: FileSet, rhythm: Rhythm) -> u64 {
     entries(version, set).filter(|entry| entry.1 == rhythm).count() as u64
 }
@@ -124,15 +124,15 @@ fn mount(hierarchy: &Hierarchy, controller: Controller) -> Option<&Path> {
 
 #[derive(Debug, Default)]
 enum Slot {
-    /// Not there: this kernel or this hierarchy has no such file.
+    /// This kernel or hierarchy has no such file.
     #[default]
     Absent,
     Kept(KeptFile),
-    /// There, but descriptors ran out, the agent's own or the process's: opened at every read.
+    /// The file exists but is opened at every read: the budget or the process ran out of descriptors.
     Unkept,
 }
 
-/// The open files of one cgroup.
+/// Open files of one cgroup.
 #[derive(Debug)]
 pub(crate) struct Files {
     set: FileSet,
@@ -140,17 +140,17 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Nothing open yet.
+    /// Creates the set without opening a file.
     pub(crate) fn new(set: FileSet) -> Self {
         Self { set, slots: std::array::from_fn(|_| Slot::Absent) }
     }
 
-    /// Opens what is there and not yet open. A runtime makes a cgroup in one v1 hierarchy after the other, so this is
-    /// called again while a cgroup is young. What cannot be opened now, such as for want of a descriptor, is not taken
-    /// for absent: it is opened at every read until it can be kept.
+    /// Opens the files that exist and are not open yet. It is called repeatedly while a cgroup is new, because a
+    /// runtime creates the cgroup in one v1 hierarchy after the other. A file that cannot be opened now, such as
+    /// without a free descriptor, is opened at every read until it can be kept.
     ///
     /// # Errors
-    /// The first file that is there and could not be opened. The others are open all the same.
+    /// Returns the error of the first file that exists and could not be opened. The others are opened anyway.
     pub(crate) fn open(
         &mut self,
         hierarchy: &Hierarchy,
@@ -192,7 +192,7 @@ impl Files {
         result
     }
 
-    /// Closes what is not kept any more; gives how many descriptors that were.
+    /// Closes the files that the budget no longer keeps; returns the number of closed descriptors.
     pub(crate) fn close_unkept(&mut self, version: Version, budget: &DescriptorBudget) -> usize {
         let mut closed = 0;
         for (id, ..) in entries(version, self.set).filter(|(_, rhythm, ..)| !budget.keeps(*rhythm)) {
@@ -205,17 +205,17 @@ impl Files {
         closed
     }
 
-    /// The file is there.
+    /// Whether the file exists.
     pub(crate) fn has(&self, id: FileId) -> bool {
         !matches!(self.slots[id as usize], Slot::Absent)
     }
 
-    /// How many descriptors are kept here.
+    /// Number of descriptors kept here.
     pub(crate) fn kept(&self) -> usize {
         self.slots.iter().filter(|slot| matches!(slot, Slot::Kept(_))).count()
     }
 
-    /// Some file is read by open/read/close.
+    /// Whether some file is opened and closed for each read.
     pub(crate) fn any_unkept(&self) -> bool {
         self.slots.iter().any(|slot| matches!(slot, Slot::Unkept))
     }
@@ -223,7 +223,7 @@ impl Files {
     /// Reads one file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Fails if the kernel cannot read the file.
     pub(crate) fn read<'a>(
         &self,
         id: FileId,
@@ -247,12 +247,12 @@ impl Files {
     }
 }
 
-/// Where a cgroup's files are, and which of them are to be read.
+/// Location of a cgroup's files, and whether to read its settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) hierarchy: &'a Hierarchy,
     pub(crate) relative: &'a str,
-    /// Settings may have changed, or it is their turn.
+    /// Whether to read the settings: they may have changed, or a recheck is due.
     pub(crate) settings: bool,
 }
 
@@ -264,7 +264,7 @@ impl Place<'_> {
     }
 }
 
-/// Reasons of failed reads, counted since the start.
+/// Failed reads by reason, counted since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReadErrors {
     pub(crate) vanished: u64,
@@ -273,7 +273,7 @@ pub(crate) struct ReadErrors {
 }
 
 impl ReadErrors {
-    /// Counts an error of a read or an open; true when it says that the cgroup is gone.
+    /// Counts a failed read or open; returns whether the error means that the cgroup is gone.
     pub(crate) fn count(&mut self, error: &io::Error) -> bool {
         let vanished = is_vanished(error);
         *if vanished { &mut self.vanished } else { &mut self.io } += 1;

@@ -1,13 +1,12 @@
-//! The agent spares the node: it lengthens the interval when the CPU time of sampling passes a budget.
+//! Limits the agent's overhead: lengthens the interval if the CPU time of sampling exceeds a budget.
 
 use std::time::Duration;
 
-/// How long its cost is watched before anything is decided: long enough for a walk to be no reason.
+/// Time over which the cost is measured before a decision: long enough that a single walk does not matter.
 const WATCHED: Duration = Duration::from_secs(10);
-/// No interval is longer.
+/// Maximum interval.
 const LONGEST: Duration = Duration::from_secs(60);
-/// It goes back to the shorter interval when the cost would then be below this part of the budget, so that it does
-/// not swing.
+/// The interval is shortened only if the cost would then be below this share of the budget, to avoid oscillation.
 const COMFORT: f64 = 0.5;
 
 /// Decides on the interval between ticks.
@@ -16,15 +15,15 @@ pub(crate) struct Governor {
     configured: Duration,
     interval: Duration,
     budget_cores: f64,
-    /// Start of the watch: (time since some start, CPU time).
+    /// Start of the measurement: (time since a fixed moment, CPU time in nanoseconds).
     began: Option<(Duration, u64)>,
 }
 
-/// The interval has changed.
+/// A change of the interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Change {
     pub(crate) interval: Duration,
-    /// What sampling used, cores.
+    /// CPU use of sampling, cores.
     pub(crate) used_cores: f64,
 }
 
@@ -33,12 +32,12 @@ impl Governor {
         Self { configured, interval: configured, budget_cores, began: None }
     }
 
-    /// In force.
+    /// The current interval.
     pub(crate) fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// Why the interval is not the configured one; empty when it is.
+    /// The reason why the interval differs from the configured one; empty if it does not.
     pub(crate) fn reason(&self) -> String {
         if self.interval <= self.configured {
             return String::new();
@@ -46,11 +45,11 @@ impl Governor {
         format!("sampling passed its budget of {} cores: raise --cpu-budget or --sample-interval", self.budget_cores)
     }
 
-    /// Takes in what the sampler's thread has used by now; `now` counts from any fixed moment.
+    /// Records the CPU time of the sampler's thread so far, nanoseconds; `now` counts from any fixed moment.
     pub(crate) fn observe(&mut self, now: Duration, cpu_ns: u64) -> Option<Change> {
         let (began, cpu_then) = *self.began.get_or_insert((now, cpu_ns));
         let watched = now.saturating_sub(began);
-        // Longer intervals need a longer watch: a tick more or less must not decide.
+        // Longer intervals need a longer measurement: one tick more or less must not decide.
         if watched < WATCHED.max(self.interval * 4) {
             return None;
         }
@@ -80,7 +79,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Feeds `seconds` of a constant use and gives what was decided.
+    /// Feeds `seconds` of constant use and returns the decisions.
     fn run(governor: &mut Governor, from: u64, seconds: u64, cores: f64) -> Vec<Duration> {
         let ns = |second: u64| ((second - from) as f64 * cores * 1e9) as u64;
         governor.began = None;
@@ -110,7 +109,7 @@ mod tests {
         let mut governor = Governor::new(SECOND, 0.02);
         run(&mut governor, 0, 10, 0.03);
         assert_eq!(governor.interval(), SECOND * 2);
-        // Half the interval would cost 0.018 cores: within the budget, but not with comfort.
+        // Half the interval would cost 0.018 cores: within the budget, but above `COMFORT`.
         assert!(run(&mut governor, 10, 100, 0.009).is_empty());
         assert_eq!(run(&mut governor, 200, 10, 0.004), [SECOND]);
     }

@@ -1,8 +1,8 @@
-//! Label pairs of the Prometheus text format, made once an identity and kept with it: [`snapshot`](crate::snapshot)'s
-//! `labels`, and every label value that the exposition writes. The only place that knows the escapes.
+//! Label pairs of the Prometheus text format, formatted once per identity and kept with it: `labels` of
+//! [`snapshot`](crate::snapshot), and every label value of the exposition. No other module escapes label values.
 
-/// Hands `value` to `write` in pieces, with `\`, `"` and line feed escaped as a label value asks
-/// (Prometheus text format 0.0.4 and OpenMetrics 1.0 agree).
+/// Passes `value` to `write` in pieces, with `\`, `"` and line feed escaped as in a label value (Prometheus text format
+/// 0.0.4 and OpenMetrics 1.0 agree).
 pub fn escape(value: &str, mut write: impl FnMut(&str)) {
     let mut rest = value;
     while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'\\' | b'"' | b'\n')) {
@@ -17,7 +17,7 @@ pub fn escape(value: &str, mut write: impl FnMut(&str)) {
     write(rest);
 }
 
-/// `name="value",…`, values escaped, without braces.
+/// Formats `name="value",…` with escaped values, without braces.
 #[must_use]
 pub fn pairs(labels: &[(&str, &str)]) -> Box<str> {
     let mut text = String::new();

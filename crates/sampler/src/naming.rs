@@ -1,6 +1,6 @@
-//! What a cgroup's series are called: the join with the pods, and what to show while a name is not known.
+//! Names of a cgroup's series: the join with the pods, and the fallback for unnamed cgroups.
 //!
-//! Pure but for [`PodNames`]: time and what the kernel shows are arguments. [`Naming`](crate::cgroup::Naming) holds the
+//! Pure except for [`PodNames`]: time and kernel data are arguments. [`Naming`](crate::cgroup::Naming) holds the
 //! result.
 
 use std::sync::Arc;
@@ -13,42 +13,42 @@ use crate::cgroup::{ContainerKey, Naming};
 use crate::labels;
 use crate::snapshot::{ContainerIdentity, PodIdentity, SpecRow};
 
-/// How long a cgroup of an unknown pod is not shown where a source of names answers: longer than a kubelet takes to list
-/// a new pod, so that a series is not first shown under another name.
+/// Time for which a cgroup of an unknown pod stays hidden while a source of names answers. It exceeds the time a
+/// kubelet needs to list a new pod, so that a series does not start under another name.
 const NAME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same for a cgroup of a known pod: the kubelet lists a new container after its next relist, about a second.
+/// The same for a cgroup of a known pod: the kubelet lists a new container after its next relist, about one second.
 const UNMAPPED_AFTER: Duration = Duration::from_secs(3);
 
-/// A list whose request began this long after a cgroup appeared has had the time to name it.
+/// Age of a cgroup at which a new list request must name it.
 const LISTED_AFTER: Duration = Duration::from_secs(5);
 
-/// Time to the second look at a cgroup without a name; doubles from there.
+/// Delay before the second lookup of an unnamed cgroup; doubles with each lookup.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
-/// Longest time between two looks at a cgroup without a name. A new list makes all of them due.
+/// Maximum delay between two lookups of an unnamed cgroup. A new list makes all of them due.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// Source of the names of cgroups. The sampler never waits for it.
 pub trait PodNames: Send {
-    /// The pods as last known.
+    /// The latest known pods.
     fn index(&self) -> Arc<PodIndex>;
-    /// When the request for the latest list began, one that changed nothing in the index included; `None` before the
-    /// first. Without it, no list proves a cgroup a sandbox.
+    /// Start time of the request for the latest list, even if that list did not change the index; `None` before the
+    /// first. Without it, no list proves a cgroup to be a sandbox.
     fn listed_at(&self) -> Option<Instant> {
         None
     }
-    /// This cgroup has no name in the present index. May be called at every tick.
+    /// Reports a cgroup that has no name in the current index. May be called at every tick.
     fn ask(&self, pod_uid: &str, container_id: &str);
-    /// Nobody wants the name of this cgroup any more.
+    /// Cancels the request for the name of this cgroup.
     fn withdraw(&self, _container_id: &str) {}
-    /// The cgroup of this pod is there, or has gone.
+    /// Reports that the cgroup of this pod exists, or is gone.
     fn pod_lives(&self, _pod_uid: &str, _lives: bool) {}
-    /// Why no source of names answers, empty while one does; `None` where names are not wanted.
+    /// The reason why no source of names answers, empty if one does; `None` if names are disabled.
     fn missing(&self) -> Option<&'static str> {
         None
     }
-    /// Some source has answered or is still being asked for the first time: a name may come soon.
+    /// Whether a name may come soon: some source has answered or is being asked for the first time.
     fn may_answer(&self) -> bool;
 }
 
@@ -83,7 +83,7 @@ impl PodNames for Pods {
     }
 }
 
-/// When an unnamed cgroup is looked at: at once, then ever more rarely.
+/// Schedule of the lookups of an unnamed cgroup: the first at once, then at growing delays.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     due: Instant,
@@ -103,32 +103,32 @@ impl Look {
         self.due <= now
     }
 
-    /// Where no source may answer, nothing new is to be seen once a cgroup has had its pause process for a while.
+    /// Whether further lookups are useless if no source answers: a pause process would have been found by now.
     pub(crate) fn is_in_vain(self) -> bool {
         self.delay >= LONGEST_DELAY
     }
 
-    /// Notes a look at `now`.
+    /// Records a lookup at `now`.
     pub(crate) fn taken(&mut self, now: Instant) {
         self.due = now + self.delay;
         self.delay = (self.delay * 2).min(LONGEST_DELAY);
     }
 }
 
-/// What to call a container's cgroup.
+/// Name of a container's cgroup.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Name {
     /// A container of a known pod.
     Known(Box<KnownContainer>),
-    /// Not yet: count it, and do not show it.
+    /// Not known yet: counted, but not shown.
     Pending,
-    /// Show it by its id.
+    /// Shown by its id.
     Unmapped(Box<ContainerIdentity>),
     /// A sandbox: never shown.
     Sandbox,
 }
 
-/// A named container and what its pod's spec says.
+/// A named container and the data from its pod's spec.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct KnownContainer {
     pub(crate) identity: ContainerIdentity,
@@ -137,39 +137,39 @@ pub(crate) struct KnownContainer {
     pub(crate) spec: SpecRow,
 }
 
-/// What the kernel lets a container's cgroup use.
+/// Limits of a container's cgroup, as the kernel enforces them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits {
     pub(crate) cpu_cores: Option<f64>,
     pub(crate) memory_bytes: Option<u64>,
 }
 
-/// What is known of an unnamed cgroup beside the list.
+/// Facts about an unnamed cgroup, apart from the pod list.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Circumstances {
-    /// How long it has been there.
+    /// Time since the cgroup was found.
     pub(crate) age: Duration,
-    /// How long it had been there when the request for the latest list began; `None` for an older list.
+    /// Age of the cgroup when the request for the latest list began; `None` if that list is older.
     pub(crate) age_at_list: Option<Duration>,
     pub(crate) limits: Limits,
-    /// A source of names may answer.
+    /// Whether a source of names may answer.
     pub(crate) may_answer: bool,
 }
 
-/// What the kernel shows of an unnamed cgroup and of its pod. Each answer costs something: asked for only where needed.
+/// Kernel data about an unnamed cgroup and its pod. Each method costs reads, so it is called only if needed.
 pub(crate) trait Surroundings {
-    /// Its only process is a pause.
+    /// Whether its only process is a pause process.
     fn runs_pause(&self) -> bool;
-    /// Something runs in it: a process, seen or unseen, or a cgroup of its own.
+    /// Whether it contains a process, visible or not, or a child cgroup.
     fn is_populated(&self) -> bool;
-    /// A cgroup of this container is in the pod.
+    /// Whether the pod has a cgroup for this container.
     fn lives(&self, container_id: &str) -> bool;
-    /// Another cgroup of the pod is proven its sandbox. A pod has one at a time.
+    /// Whether another cgroup of the pod is its proven sandbox. A pod has one at a time.
     fn has_sandbox(&self) -> bool;
 }
 
-/// Names a container's cgroup. A sandbox is told only by positive evidence: a pause process in it, or a list that was
-/// fetched well after the cgroup appeared and leaves nothing else.
+/// Names a container's cgroup. A sandbox needs positive evidence: a pause process in it, or a list that was requested
+/// well after the cgroup appeared and leaves no other explanation.
 pub(crate) fn name(
     index: &PodIndex,
     key: &ContainerKey,
@@ -200,11 +200,11 @@ pub(crate) fn name(
             return Name::Sandbox;
         }
     }
-    // What an earlier run has left behind is counted, and not shown: nothing in it needs a name.
+    // Leftovers of an earlier run are counted but not shown: they need no name.
     unnamed(is_old_enough && surroundings.is_populated())
 }
 
-/// Whether a cgroup of this age that no list has is shown by its id.
+/// Whether an unlisted cgroup of this age is shown by its id.
 pub(crate) fn is_shown_unnamed(index: &PodIndex, key: &ContainerKey, age: Duration, may_answer: bool) -> bool {
     let held_back = match index.pod(&key.uid) {
         Some(_) => UNMAPPED_AFTER,
@@ -214,13 +214,13 @@ pub(crate) fn is_shown_unnamed(index: &PodIndex, key: &ContainerKey, age: Durati
     age >= held_back
 }
 
-/// A kubelet that lists a container's id too late names it by its limits.
+/// Finds the container by its limits, for a kubelet that lists the container's id too late.
 fn by_limits(pod: &Pod, limits: Limits) -> Option<&Container> {
     let cpu_millis = limits.cpu_cores.map(|cores| (cores * 1000.0).round() as u64);
     pod.container_by_limits(cpu_millis, limits.memory_bytes)
 }
 
-/// The container whose id a list has, for a cgroup that is gone or was taken for a sandbox.
+/// Finds the listed container with this id, for a cgroup that is gone or was classified as a sandbox.
 pub(crate) fn listed(index: &PodIndex, key: &ContainerKey) -> Option<KnownContainer> {
     match index.container(&key.uid, &key.id) {
         Lookup::Named { pod, container } => Some(known(pod, container, key)),
@@ -228,15 +228,15 @@ pub(crate) fn listed(index: &PodIndex, key: &ContainerKey) -> Option<KnownContai
     }
 }
 
-/// What the spec says now of a container that has its name already. `None` where its pod, or the container in it, is not
-/// known any more: then the last word counts.
+/// Current spec data of an already named container. Returns `None` if its pod, or the container in it, is no longer
+/// known: the previous data then stays.
 pub(crate) fn refreshed(index: &PodIndex, key: &ContainerKey, identity: &ContainerIdentity) -> Option<KnownContainer> {
     let pod = index.pod(&key.uid)?;
     let is_same = *pod.namespace == *identity.namespace && *pod.name == *identity.pod;
     let container = pod.container_by_name(&identity.container).filter(|_| is_same)?;
     let mut known = known(pod, container, key);
     if container.id.as_deref() != Some(&*key.id) {
-        // Of two cgroups of a container the one that runs now is the other.
+        // The container has two cgroups, and the other one is running now.
         known.identity.container_id.clone_from(&identity.container_id);
     }
     Some(known)
@@ -269,12 +269,13 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
     }
 }
 
-/// A cgroup without a name: its container's id under its pod, or under the pod's UID while the pod is unknown too.
+/// Identity of an unnamed cgroup: the container's id, under its pod or, if the pod is unknown, under the pod's UID.
 pub(crate) fn unmapped(index: &PodIndex, key: &ContainerKey) -> ContainerIdentity {
     in_pod(index, key, &key.id)
 }
 
-/// Where the counts of containers go that have exited without a name, once a pod has many of them: no container's.
+/// Identity that collects the counts of a pod's unnamed exited containers once there are many; without a container
+/// name.
 pub(crate) fn exited_unnamed(index: &PodIndex, key: &ContainerKey) -> ContainerIdentity {
     ContainerIdentity { container_id: String::new(), ..in_pod(index, key, "") }
 }
@@ -295,7 +296,7 @@ fn in_pod(index: &PodIndex, key: &ContainerKey, container: &str) -> ContainerIde
     }
 }
 
-/// What a pod's own series are called.
+/// Identity and naming state of a pod's own series.
 pub(crate) fn pod(index: &PodIndex, uid: &str, age: Duration, may_answer: bool) -> (PodIdentity, Naming) {
     let (namespace, pod, naming) = match index.pod(uid) {
         Some(pod) => (pod.namespace.to_string(), pod.name.to_string(), Naming::Named),
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(spec(memory), SpecRow { pod_limits_memory: true, ..none });
     }
 
-    /// The pod's only container is listed as running under the id `old`.
+    /// A pod whose only container is listed as running under the id `old`.
     #[derive(Default)]
     struct InPod {
         pause: bool,
@@ -366,7 +367,7 @@ mod tests {
         PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], [])
     }
 
-    /// The cgroup `new`, so many seconds old, with a list as many seconds after it appeared.
+    /// Name of the cgroup `new`, `age` seconds old, with a list `age_at_list` seconds after it appeared.
     fn named(index: &PodIndex, age: u64, age_at_list: u64, surroundings: &InPod) -> &'static str {
         let circumstances = Circumstances {
             age: Duration::from_secs(age),

@@ -1,4 +1,4 @@
-//! What the agent's own process uses, as every client library of Prometheus reports it.
+//! Resource use of the agent's own process, as every Prometheus client library reports it.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use kernel_text::parse_u64;
 
 use crate::snapshot::ProcessRow;
 
-/// `USER_HZ`: ticks a second in `/proc/PID/stat`.
+/// `USER_HZ`: ticks per second in `/proc/PID/stat`.
 const TICKS: f64 = 100.0;
-/// Number of `starttime` among the fields after the name (`proc_pid_stat(5)`).
+/// Index of `starttime` among the fields after the name (`proc_pid_stat(5)`).
 const START_TIME: usize = 19;
 
-/// Kept files of this process and what does not change.
+/// Kept files of this process, and its constant values.
 pub(crate) struct OwnProcess {
     statm: Option<KeptFile>,
     page_bytes: u64,
@@ -28,20 +28,20 @@ impl OwnProcess {
         process
     }
 
-    /// Opens what is not open: there may have been no descriptor for it before.
+    /// Opens the missing files: no descriptor may have been free before.
     pub(crate) fn open_missing(&mut self) {
         if self.statm.is_none() {
             self.statm = KeptFile::open(Path::new("/proc/self"), "statm").ok().flatten();
         }
     }
 
-    /// Counts the open descriptors again, which takes a look at each on kernels before 6.2.
+    /// Counts the open descriptors; before Linux 6.2 this lists each of them.
     pub(crate) fn count_descriptors(&mut self) {
         let descriptors = open_descriptors();
         (self.row.open_fds, self.row.max_fds) = (descriptors.open, descriptors.limit);
     }
 
-    /// What is used now.
+    /// Current resource use.
     pub(crate) fn read(&self, buffer: &mut Vec<u8>) -> ProcessRow {
         let text = self.statm.as_ref().and_then(|file| file.read(buffer).ok()).unwrap_or_default();
         let mut pages = text.split(|&byte| byte == b' ').map(|number| parse_u64("statm", number).ok());
@@ -51,7 +51,7 @@ impl OwnProcess {
     }
 }
 
-/// When this process started, in seconds since the epoch.
+/// Start time of this process, seconds since the epoch.
 fn start_time() -> Option<f64> {
     let (own, node) = (std::fs::read_to_string("/proc/self/stat").ok()?, std::fs::read_to_string("/proc/stat").ok()?);
     Some(boot_time(&node)? + since_boot(&own)?)
@@ -61,7 +61,7 @@ fn boot_time(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// The name, which may hold spaces and parentheses, ends at the last parenthesis.
+/// The name, which may contain spaces and parentheses, ends at the last parenthesis.
 fn since_boot(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: f64 = fields.split(' ').nth(START_TIME)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What is read of a cgroup in a tick: decided here and nowhere else. Pure.
+//! The read plan: the only place that decides what is read of a cgroup in a tick. Pure functions.
 
 use std::time::Instant;
 
@@ -8,29 +8,29 @@ use crate::cgroup::PathQuota;
 use crate::files::FileSet;
 use crate::timing::{Phase, TIMING, Timing, Turn};
 
-/// What is known of a cgroup's past.
+/// Past activity of a cgroup.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activity {
-    /// When its counters were last read.
+    /// Time of the last read of its counters.
     pub(crate) counters_read: Option<Instant>,
-    /// A reading after which nothing has run in it and no counter has moved, up to the last reading.
+    /// Reading since which nothing has run in it and no counter has moved.
     idle_since: Option<Instant>,
-    /// When its slow files were last read.
+    /// Time of the last read of its slow files.
     pub(crate) slow_read: Option<Instant>,
-    /// When its threads were last read.
+    /// Time of the last read of its threads.
     pub(crate) threads_read: Option<Instant>,
-    /// Somebody has written to a setting since it was last read.
+    /// Whether a setting was written since the last read.
     pub(crate) settings_written: bool,
-    /// It has, or had, a quota.
+    /// Whether it has, or had, a quota.
     pub(crate) had_quota: bool,
-    /// A quota has throttled it since the reading before the last, or it is about to go.
+    /// Whether a quota has throttled it since the reading before the last, or it is about to disappear.
     pub(crate) throttle_due: bool,
-    /// What it inherited when it was last read.
+    /// Quotas inherited at the last read.
     pub(crate) above: PathQuota,
 }
 
 impl Activity {
-    /// Of a cgroup that was never read.
+    /// Activity of a cgroup that was never read.
     pub(crate) fn new() -> Self {
         Self {
             counters_read: None,
@@ -44,49 +44,49 @@ impl Activity {
         }
     }
 
-    /// Notes a reading of its counters, and whether one had moved since the last.
+    /// Records a reading of its counters, and whether one had moved since the last.
     pub(crate) fn note(&mut self, now: Instant, has_moved: bool) {
         let unmoved = self.counters_read.filter(|_| !has_moved);
         self.idle_since = unmoved.map(|read| self.idle_since.unwrap_or(read));
         self.counters_read = Some(now);
     }
 
-    /// The one definition of idle.
+    /// Whether the cgroup is idle; the only definition of idle.
     pub(crate) fn is_idle(&self, now: Instant, timing: &Timing) -> bool {
         self.idle_since.is_some_and(|since| now.saturating_duration_since(since) >= timing.idle_after)
     }
 
-    /// Nothing has run in it since this earlier look.
+    /// Whether nothing has run in it since this earlier reading.
     fn has_been_idle_since(&self, look: Instant) -> bool {
         self.idle_since.is_some_and(|since| since < look)
     }
 
-    /// It was read when all its files must have been there.
+    /// Whether it was read after all its files must have existed.
     pub(crate) fn is_complete(&self, found: Instant, timing: &Timing) -> bool {
         self.counters_read.is_some_and(|read| read.saturating_duration_since(found) >= timing.complete_after)
     }
 }
 
-/// A cgroup as far as the plan goes.
+/// Inputs of the plan from a cgroup.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watched<'a> {
     pub(crate) files: FileSet,
     pub(crate) phase: Phase,
     pub(crate) found: Instant,
     pub(crate) activity: &'a Activity,
-    /// What it inherits now.
+    /// Quotas inherited now.
     pub(crate) above: PathQuota,
-    /// Of the cgroup above it.
+    /// Activity of the parent cgroup.
     pub(crate) parent: Option<&'a Activity>,
 }
 
-/// The tick, as far as the plan goes.
+/// Inputs of the plan from the tick.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) now: Instant,
     pub(crate) timing: Timing,
     pub(crate) version: Version,
-    /// inotify reports every write to a setting.
+    /// Whether inotify reports every write to a setting.
     pub(crate) sees_settings: bool,
     started: Instant,
     round: Turn,
@@ -99,12 +99,12 @@ impl Clock {
         Self { now, timing: TIMING, version, sees_settings: true, started: now, round: turn, idle_round: turn }
     }
 
-    /// The same tick at a moment after its beginning.
+    /// The same tick at a later moment.
     pub(crate) fn at(&self, now: Instant, sees_settings: bool) -> Self {
         Self { now, sees_settings, ..*self }
     }
 
-    /// Goes on to the tick at `now`.
+    /// Advances to the tick at `now`.
     pub(crate) fn advance(&mut self, now: Instant) {
         self.now = now;
         self.round.advance(self.started, now, self.timing.round);
@@ -112,32 +112,32 @@ impl Clock {
     }
 }
 
-/// When `cpu.stat` is read.
+/// Condition for a read of `cpu.stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatRead {
     Always,
-    /// Where something has run since the last reading.
+    /// If something has run since the last reading.
     IfRun,
-    /// Where a quota shows up.
+    /// If there is a quota.
     IfQuota,
 }
 
-/// What is read of one cgroup.
+/// Files to read of one cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadPlan {
-    /// Its counters; where not, they are as they were.
+    /// Whether to read its counters; otherwise they are unchanged.
     pub(crate) counters: bool,
     /// Quota, period and weight.
     pub(crate) settings: bool,
     pub(crate) stat: StatRead,
-    /// `cpu.stat.local`: what quotas above it have throttled may have grown.
+    /// Whether to read `cpu.stat.local`: throttling by ancestors' quotas may have grown.
     pub(crate) local: bool,
     /// Memory, pressure and effective CPUs.
     pub(crate) slow: bool,
     pub(crate) threads: bool,
 }
 
-/// What to read of this cgroup now.
+/// Decides what to read of this cgroup now.
 pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
     let Watched { files, phase, found, activity, above, parent } = *cgroup;
     let Clock { now, timing, .. } = clock;
@@ -146,10 +146,10 @@ pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
     let settings =
         activity.settings_written || is_recheck || !clock.sees_settings || !activity.is_complete(found, timing);
     let is_idle = activity.is_idle(*now, timing);
-    // The pod's usage holds its containers', and what the pod hands down is all that its quota can do to them.
+    // The pod's usage includes its containers', and the inherited quotas cover all effects of the pod's quota on them.
     let is_settled = is_idle && parent.is_some_and(|pod| pod.is_idle(*now, timing)) && activity.above == above;
     let stat = match (clock.version, files) {
-        // It holds the usage, too.
+        // This file also contains the usage.
         (Version::V2, FileSet::Pod | FileSet::Container) => StatRead::Always,
         _ if !activity.had_quota && activity.counters_read.is_some() => StatRead::IfQuota,
         _ if is_idle => StatRead::IfRun,
@@ -168,8 +168,8 @@ pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
         counters: !(is_container && is_settled) || settings,
         settings,
         stat,
-        // It moves when a throttle ends, and then the quota that throttled counts, too. Once more in the tick after:
-        // what is read of a pod and then of its container may be before and after that moment.
+        // The file changes when a throttle ends, together with the count of the quota that throttled. It is read once
+        // more in the next tick: that moment may lie between the reads of the pod and of its container.
         local: is_container && above.had_quota && (activity.throttle_due || has_throttled_above),
         slow: is_container && activity.slow_read.is_none_or(has_turn),
         threads: is_container && is_due(activity.threads_read),
@@ -189,7 +189,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A cgroup that was read each second up to `now`, and in which nothing has moved for the last `idle` of them.
+    /// A cgroup that was read each second up to `now`, idle for the last `idle` seconds.
     fn read_each_second(start: Instant, now: u64, idle: u64) -> Activity {
         let mut activity = Activity { settings_written: false, throttle_due: false, ..Activity::new() };
         for second in 0..now {
@@ -200,12 +200,12 @@ mod tests {
         activity
     }
 
-    /// The plan in a tick in which it is nobody's turn, and its parent has been idle for so long.
+    /// The plan in a tick without rechecks; the parent has been idle for `parent_idle` seconds.
     fn plan(version: Version, files: FileSet, activity: &Activity, parent_idle: u64) -> ReadPlan {
         let start = Instant::now();
         let offset = seconds(100);
         let mut clock = Clock::new(start, version);
-        // A tick of no length in which no phase lies.
+        // A tick of zero length, which contains no phase.
         clock.advance(start + offset);
         clock.advance(start + offset);
         let now = start + offset;

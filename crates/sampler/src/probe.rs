@@ -1,4 +1,4 @@
-//! The node's own rows: CPUs, kernel, steal, pressure, and what this process costs.
+//! The node's own rows: CPUs, kernel, steal, pressure, and the cost of this process.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,16 @@ use kernel_text::{CpuPressure, CpuSet, WeightRule, parse_u64};
 use crate::own_process::OwnProcess;
 use crate::snapshot::{CpuPlace, FeatureState, KernelInfo, NodeRow, SamplerRow};
 
-/// Nanoseconds of one tick of `/proc/stat` (`USER_HZ` is 100).
+/// Length of one tick of `/proc/stat`, nanoseconds (`USER_HZ` is 100).
 const TICK_NS: u64 = 10_000_000;
 
-/// Kept files of the node and what does not change.
+/// Kept files of the node, and its constant values.
 pub(crate) struct NodeProbe {
     proc_root: PathBuf,
     sys_root: PathBuf,
     stat: Option<KeptFile>,
     pressure: Option<KeptFile>,
-    /// The most that the kernel has shown: it lets steal step back where a hypervisor corrects itself.
+    /// Maximum steal time so far, nanoseconds: the kernel's value may decrease if a hypervisor corrects itself.
     steal_ns: u64,
     process: OwnProcess,
     pub(crate) kernel: KernelInfo,
@@ -51,7 +51,7 @@ impl NodeProbe {
         probe
     }
 
-    /// Opens what is not open: there may have been no descriptor for it before.
+    /// Opens the missing files: no descriptor may have been free before.
     pub(crate) fn open_missing(&mut self) {
         let open = |file: &mut Option<KeptFile>, directory: &Path, name| {
             if file.is_none() {
@@ -69,13 +69,14 @@ impl NodeProbe {
         }
     }
 
-    /// Reads again what changes seldom.
+    /// Reads again the values that rarely change.
     pub(crate) fn read_slow(&mut self) {
         self.read_topology();
         self.process.count_descriptors();
     }
 
-    /// Reads CPUs and their places again; they change with hotplug. Where a list cannot be read, all is as it was.
+    /// Reads the CPUs and their topology again; they change with hotplug. Keeps the old values if a list cannot be
+    /// read.
     fn read_topology(&mut self) {
         let Ok(lists) = self.cpu_lists() else { return };
         let online = lists.iter().find(|(state, _)| *state == "online");
@@ -84,7 +85,7 @@ impl NodeProbe {
         self.row.cpus = lists.into_iter().map(|(state, list)| (state, list.len() as u32)).collect();
     }
 
-    /// CPUs by state, without the states that this kernel does not know or prints in another form.
+    /// CPUs by state, without the states that this kernel lacks or prints in another form.
     fn cpu_lists(&self) -> cgroupfs::Result<Vec<(&'static str, CpuSet)>> {
         let states = ["online", "offline", "possible", "present", "isolated", "nohz_full"];
         let lists = states.into_iter().map(|state| match node::cpu_list(&self.sys_root, state) {
@@ -111,7 +112,7 @@ impl NodeProbe {
         }
     }
 
-    /// Writes what this process has cost into `into`.
+    /// Writes the cost of this process into `into`.
     pub(crate) fn publish_own_cost(&self, into: &mut SamplerRow, buffer: &mut Vec<u8>) {
         into.process = self.process.read(buffer);
     }
@@ -121,7 +122,8 @@ fn read(file: Option<&KeptFile>, buffer: &mut Vec<u8>, parse: impl FnOnce(&[u8])
     parse(file?.read(buffer).ok()?)
 }
 
-/// The eighth number of the first line of `/proc/stat`: `cpu user nice system idle iowait irq softirq steal …`.
+/// Steal time: the eighth number in the first line of `/proc/stat`, `cpu user nice system idle iowait irq softirq steal
+/// …`.
 fn steal_ns(text: &[u8]) -> Option<u64> {
     let line = text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?;
     let mut numbers = line.split(|&byte| byte == b' ').filter(|number| !number.is_empty());
@@ -129,8 +131,8 @@ fn steal_ns(text: &[u8]) -> Option<u64> {
     ticks.checked_mul(TICK_NS)
 }
 
-/// From 6.18 on a task is throttled when it returns to user space; before, its whole run queue is. The two are not
-/// comparable (sched/fair: "task based throttling").
+/// Kind of throttle accounting. From Linux 6.18 a task is throttled when it returns to user space; before, its whole
+/// run queue is. The two are not comparable (sched/fair: "task based throttling").
 fn throttle_accounting(release: &str) -> &'static str {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {

@@ -1,4 +1,4 @@
-//! Publishing snapshots whole, and taking back those that nobody reads any more.
+//! Atomic publication of snapshots, and reuse of those without a reader.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 
 use crate::snapshot::NodeSnapshot;
 
-/// Where consumers find the latest snapshot. Cheap to clone; reading takes no lock and never waits.
+/// Access to the latest snapshot. Cheap to clone; reading takes no lock and never waits.
 #[derive(Debug, Clone, Default)]
 pub struct Published(Arc<ArcSwap<NodeSnapshot>>);
 
@@ -18,7 +18,7 @@ impl Published {
     }
 }
 
-/// The writing side: fills a snapshot that no consumer holds any more.
+/// The writer: fills a snapshot that no consumer holds any more.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
     published: Published,
@@ -30,7 +30,7 @@ impl Publisher {
         self.published.clone()
     }
 
-    /// Lets `fill` write over an older snapshot, which keeps its buffers, and publishes it.
+    /// Lets `fill` overwrite an older snapshot, which keeps its buffers, and publishes it.
     pub(crate) fn publish(&mut self, fill: impl FnOnce(&mut NodeSnapshot)) {
         let free = self.spare.iter_mut().position(|snapshot| Arc::get_mut(snapshot).is_some());
         let mut snapshot = free.map(|at| self.spare.swap_remove(at)).unwrap_or_default();
@@ -38,7 +38,7 @@ impl Publisher {
             fill(snapshot);
         }
         let old = self.published.0.swap(snapshot);
-        // A consumer that never lets go must not make the spares pile up.
+        // Limits the spares in case a consumer never releases a snapshot.
         if self.spare.len() < 3 {
             self.spare.push(old);
         }

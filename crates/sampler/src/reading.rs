@@ -1,4 +1,4 @@
-//! One cgroup's files, read and parsed: what is read at every tick.
+//! Reading and parsing of one cgroup's files at every tick.
 
 use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64};
 
@@ -6,21 +6,21 @@ use crate::files::{FileId, Files, Place, ReadErrors};
 use crate::plan::{ReadPlan, StatRead};
 use crate::snapshot::CpuWeight;
 
-/// What a read of a file gave.
+/// Result of reading a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Value<T> {
-    /// This kernel, or this cgroup, has no such file.
+    /// This kernel or cgroup has no such file.
     Absent,
-    /// It was not worth a read: it is as it was.
+    /// Not read in this tick: the last value still holds.
     #[default]
     NotRead,
-    /// The read or the parse failed, and was counted: what it says now is unknown.
+    /// The read or the parse failed and was counted: the current value is unknown.
     Failed,
     Read(T),
 }
 
 impl<T> Value<T> {
-    /// What was read, if it was.
+    /// The value, if it was read.
     pub(crate) fn read(self) -> Option<T> {
         match self {
             Self::Read(value) => Some(value),
@@ -38,18 +38,18 @@ impl<T> Value<T> {
     }
 }
 
-/// Parses the text of a file, counting what fails.
+/// Reads and parses files, and counts failures.
 pub(crate) struct Reader<'a> {
     pub(crate) files: &'a Files,
     pub(crate) place: Place<'a>,
     pub(crate) buffer: &'a mut Vec<u8>,
     pub(crate) errors: &'a mut ReadErrors,
-    /// Set when a read says that the cgroup is gone.
+    /// Whether a read has reported that the cgroup is gone.
     pub(crate) vanished: bool,
 }
 
 impl Reader<'_> {
-    /// Reads and parses one file, counting what fails.
+    /// Reads and parses one file; counts failures.
     pub(crate) fn get<T>(&mut self, id: FileId, parse: impl FnOnce(&[u8]) -> Result<T, ParseError>) -> Value<T> {
         let text = match self.files.read(id, self.place, self.buffer) {
             Ok(text) => text,
@@ -71,11 +71,11 @@ impl Reader<'_> {
     }
 }
 
-/// What is read at every tick.
+/// Values that are read at every tick.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TickReading {
     pub(crate) stat: Value<CpuStat>,
-    /// Throttled by any quota, the ancestors' included (`cpu.stat.local`).
+    /// Throttled time by any quota, including the ancestors' (`cpu.stat.local`).
     pub(crate) local_throttled_ns: Value<u64>,
     /// v1: `cpuacct.usage`.
     pub(crate) acct_usage_ns: Value<u64>,
@@ -85,23 +85,23 @@ pub(crate) struct TickReading {
     pub(crate) weight: Value<CpuWeight>,
 }
 
-/// The usage that the last readings of a cgroup showed.
+/// Usage of a cgroup at the last readings.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LastUsage {
     pub(crate) usage_ns: Option<u64>,
-    /// v1: the usage from which on `cpuacct.stat` says more than when it was last read.
+    /// v1: usage above which `cpuacct.stat` may have changed since its last read, nanoseconds.
     pub(crate) modes_due_ns: Option<u64>,
 }
 
 impl LastUsage {
-    /// Whether user and system time are to be read again at this usage.
+    /// Whether user and system time must be read again at this usage.
     fn modes_are_due(self, usage_ns: u64) -> bool {
         let went_back = self.usage_ns.is_some_and(|last| usage_ns < last);
         went_back || self.modes_due_ns.is_none_or(|due| usage_ns >= due)
     }
 }
 
-/// The unit of `cpuacct.stat`, USER_HZ.
+/// Unit of `cpuacct.stat`, nanoseconds (1 / USER_HZ).
 const CLOCK_TICK_NS: u64 = 10_000_000;
 
 /// User and system time of a cgroup, nanoseconds.
@@ -112,15 +112,15 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// From `cpuacct.stat`.
+    /// Converts the ticks of `cpuacct.stat`.
     fn of_ticks(acct: CpuacctStat) -> Self {
         let nanoseconds = |ticks: Option<u64>| ticks?.checked_mul(CLOCK_TICK_NS);
         Self { user_ns: nanoseconds(acct.user_ticks), system_ns: nanoseconds(acct.system_ticks) }
     }
 
-    /// The usage from which on `cpuacct.stat` says more, where it says this at `usage_ns`: each mode is cut to whole
-    /// ticks, so together they are less than two short. Before Linux 5.17, where the kernel samples them at its clock
-    /// ticks, they may be further off on either side.
+    /// Usage at which `cpuacct.stat` will have changed, given these values at `usage_ns`. Each mode is rounded down to
+    /// whole ticks, so their sum is less than two ticks short. Before Linux 5.17 the kernel samples them at its clock
+    /// ticks, so the error may be larger, in either direction.
     pub(crate) fn due_ns(self, usage_ns: u64) -> u64 {
         let shown_ns = self.user_ns.unwrap_or(0).saturating_add(self.system_ns.unwrap_or(0));
         match shown_ns.saturating_add(2 * CLOCK_TICK_NS) {
@@ -131,14 +131,14 @@ impl Modes {
 }
 
 impl TickReading {
-    /// All CPU time that the cgroup and everything in it has used.
+    /// CPU time of the cgroup and its descendants, nanoseconds.
     pub(crate) fn usage_ns(&self) -> Option<u64> {
         self.acct_usage_ns.read().or_else(|| self.stat.read()?.usage_ns)
     }
 
-    /// How much of it was in user and in kernel mode: the kernel's own counters, which it never lets step back. They may
-    /// sum to less than the usage, because each is cut to its unit. Parts that always summed to it would have to be held
-    /// up by what was shown before, and fall when the agent restarts.
+    /// User and system part of the usage: the kernel's own counters, which never decrease. Their sum may be less than
+    /// the usage, because each is rounded down to its unit. Parts that always add up to the usage would depend on what
+    /// was shown before, and would decrease at a restart of the agent.
     pub(crate) fn modes(&self) -> Modes {
         self.acct
             .read()
@@ -149,12 +149,12 @@ impl TickReading {
             .unwrap_or_default()
     }
 
-    /// Reads what the plan says.
+    /// Reads the files that the plan selects.
     pub(crate) fn read(reader: &mut Reader<'_>, plan: &ReadPlan, last: LastUsage) -> Self {
         let bandwidth = bandwidth(reader);
         let has_quota = bandwidth.read().is_some_and(|bandwidth| bandwidth.quota != Quota::Max);
-        // `local` before `stat`: it holds `own`, so a throttle that is credited between the two can only make the
-        // ancestors' part smaller, and the next reading mends it.
+        // Read `local` before `stat`: it includes the cgroup's own throttling. A throttle counted between the two reads
+        // can only reduce the ancestors' part, and the next reading corrects it.
         let local = match plan.local || !reader.files.has(FileId::CpuStatLocal) {
             true => reader.get(FileId::CpuStatLocal, CpuStat::parse),
             false => Value::NotRead,
@@ -199,7 +199,7 @@ fn bandwidth_v1(reader: &mut Reader<'_>) -> Value<Bandwidth> {
         other => return other.map(|quota| Bandwidth { quota, period_usec: 0 }),
     };
     match reader.get(FileId::CfsPeriod, |text| parse_u64("cpu.cfs_period_us", text)) {
-        // A period of 0 is no text of a kernel's.
+        // The kernel never prints a period of 0.
         Value::Read(0) => Value::Failed,
         period => period.map(|period_usec| Bandwidth { quota, period_usec }),
     }

@@ -42,12 +42,12 @@ const NEWS_EVERY: Duration = Duration::from_millis(100);
 /// Polling interval while a cgroup is shown without a name.
 const NAMES_EVERY: Duration = Duration::from_secs(1);
 
-/// What the sampler reads and how often.
+/// Configuration of the sampler.
 #[derive(Debug, Clone)]
 pub struct SamplerConfig {
     /// The cgroup hierarchies.
     pub hierarchy: Hierarchy,
-    /// The kubelet's top cgroups as paths below the cpu mount; empty: they are looked for.
+    /// The kubelet's top cgroups as paths below the cpu mount; if empty, they are searched for.
     pub kubepods: Vec<String>,
     /// `/proc` of the node.
     pub proc_root: PathBuf,
@@ -57,15 +57,15 @@ pub struct SamplerConfig {
     pub interval: Duration,
     /// CPU time that the sampler's thread may use, cores; above it the interval is doubled.
     pub cpu_budget_cores: f64,
-    /// Time between walks that find what inotify has missed.
+    /// Time between walks that find what inotify missed.
     pub reconcile_interval: Duration,
     /// Descriptors that may be kept.
     pub descriptors: DescriptorBudget,
-    /// Rule that turns v1 shares into a weight; on v2, in force until a container shows its runtime's.
+    /// Rule that converts v1 shares to a weight; on v2, the default until a container shows its runtime's rule.
     pub weight_rule: WeightRule,
 }
 
-/// The sampler's state. It lives on one thread; consumers read what it has [`Published`].
+/// State of the sampler. It lives on one thread; consumers read what it [`Published`].
 pub struct Sampler {
     names: Box<dyn PodNames>,
     proc_root: PathBuf,
@@ -85,41 +85,41 @@ pub struct Sampler {
     slow: Slow,
     errors: ReadErrors,
     index: Arc<PodIndex>,
-    /// A new cgroup has no name yet, or no usage.
+    /// Whether a new cgroup has no name or no usage yet.
     awaits_news: bool,
-    /// Some cgroup is shown without a name that may still come.
+    /// Whether some cgroup is shown unnamed and may still get a name.
     awaits_names: bool,
-    /// When the next cgroup without a name is looked at.
+    /// Time of the next name lookup.
     next_look: Option<Instant>,
-    /// Containers that exited before they had a name.
+    /// Containers that exited before they were named.
     exited: Vec<ExitedUnnamed>,
     walked: Option<Instant>,
-    /// When what had failed was last tried again.
+    /// Time of the last retry of failed operations.
     reconciled: Option<Instant>,
-    /// Where the scan of threads goes on.
+    /// Slot at which the scan of threads continues.
     next_scan: usize,
-    /// Cgroups to be read once more, and when.
+    /// Cgroups to read once more, with the time to do so.
     again: Vec<(Instant, CgroupId)>,
     path: PathBuf,
     window_began: Option<Instant>,
-    /// When the last tick read the counters.
+    /// Time at which the last tick read the counters.
     read_at: Option<Instant>,
     features: Vec<FeatureState>,
-    /// Of the feature `pod_names`, as [`PodNames::missing`] said last.
+    /// Reason for the feature `pod_names`, as last returned by [`PodNames::missing`].
     names_missing: Option<&'static str>,
     waits: WaitsSlot,
-    /// A container has shown the rule between shares and weights.
+    /// Whether a container has shown the rule between shares and weights.
     is_weight_rule_shown: bool,
 }
 
 impl Sampler {
-    /// A sampler that has read nothing yet.
+    /// Creates a sampler that has read nothing yet.
     ///
     /// # Errors
-    /// No epoll instance is to be had.
+    /// Fails if no epoll instance can be created.
     pub fn new(config: SamplerConfig, names: Box<dyn PodNames>) -> io::Result<Self> {
         let SamplerConfig { hierarchy, kubepods, proc_root, sys_root, descriptors, weight_rule, .. } = config;
-        // First what it cannot do without.
+        // Required resources first.
         let wake = Wake::new()?;
         let mut probe = NodeProbe::new(&proc_root, &sys_root, &hierarchy);
         probe.kernel.weight_rule = weight_rule;
@@ -165,13 +165,13 @@ impl Sampler {
         })
     }
 
-    /// Where consumers read.
+    /// Handle through which consumers read the snapshots.
     #[must_use]
     pub fn published(&self) -> Published {
         self.publisher.published()
     }
 
-    /// Where the waits are to be put that the next snapshot publishes.
+    /// Slot for the waits that the next snapshot publishes.
     #[must_use]
     pub fn waits(&self) -> WaitsSlot {
         self.waits.clone()
@@ -183,15 +183,15 @@ impl Sampler {
         self.governor.interval()
     }
 
-    /// Lets [`Sampler::wait`] break when `stop` becomes readable.
+    /// Makes [`Sampler::wait`] break when `stop` becomes readable.
     ///
     /// # Errors
-    /// What epoll says.
+    /// Fails if epoll does.
     pub(crate) fn stop_when_readable(&self, stop: &OwnedFd) -> io::Result<()> {
         self.wake.on_stop(stop)
     }
 
-    /// Waits for the deadline and meanwhile takes in what comes and goes; breaks when it is to stop.
+    /// Waits for the deadline, handling events meanwhile; breaks if the sampler must stop.
     pub(crate) fn wait(&mut self, deadline: Instant) -> ControlFlow<()> {
         loop {
             let now = Instant::now();
@@ -225,7 +225,7 @@ impl Sampler {
         }
     }
 
-    /// Takes in what inotify tells: opens what is new at once and reads the last counters of what has just emptied.
+    /// Handles inotify events: opens new cgroups at once and reads the last counters of those that have just emptied.
     fn attend(&mut self) {
         self.tree.drain_events(&mut self.errors);
         self.settle();
@@ -239,7 +239,7 @@ impl Sampler {
         }
     }
 
-    /// One tick at `now`.
+    /// Runs one tick at `now`.
     pub fn tick(&mut self, now: Instant) {
         let began = Instant::now();
         self.tree.tick += 1;
@@ -276,7 +276,7 @@ impl Sampler {
         self.publish();
     }
 
-    /// Tries again what has failed for want of descriptors or of inotify. The walk that follows opens files.
+    /// Retries what failed because descriptors or inotify were unavailable. The walk that follows opens files.
     fn try_again(&mut self, now: Instant) {
         self.reconciled = Some(now);
         self.probe.open_missing();
@@ -298,8 +298,8 @@ impl Sampler {
         self.pods.iter_mut().for_each(PodSeries::close_window);
     }
 
-    /// Lengthens the interval where sampling costs too much, and says so. Only this thread counts: what others of the
-    /// process cost, a longer interval would not lower.
+    /// Lengthens the interval if sampling costs too much, and logs it. Only this thread's CPU time counts: a longer
+    /// interval would not reduce that of the other threads.
     fn govern(&mut self, now: Instant) {
         let Some(change) = self.governor.observe(now.duration_since(self.started), own_thread_cpu_ns()) else { return };
         let (interval, used_cores) = (change.interval, format!("{:.4}", change.used_cores));
@@ -307,8 +307,8 @@ impl Sampler {
         self.tell_features();
     }
 
-    /// Takes the rule between shares and weights from the containers whose request is known: after an upgrade of the
-    /// runtime, older containers still have the older rule's weight, so the majority decides.
+    /// Derives the rule between shares and weights from containers with a known request. The majority decides: after an
+    /// upgrade of the runtime, older containers still have the old rule's weight.
     fn follow_weight_rule(&mut self) {
         let shown = self.containers.iter_mut().filter_map(|series| series.row.shown_weight_rule());
         let balance: i64 = shown.map(|rule| if rule == WeightRule::Linear { 1 } else { -1 }).sum();

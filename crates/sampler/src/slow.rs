@@ -1,4 +1,4 @@
-//! What changes slowly, or only adds up: memory, effective CPUs, pressure. Read in turn, some containers a tick.
+//! Values that change slowly or only accumulate: memory, effective CPUs, pressure. Read for some containers per tick.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::reading::{Reader, Value};
 use crate::series::add;
 use crate::snapshot::{ContainerRow, CpusetRow};
 
-/// The slow files of one container, in buffers that are kept from one to the next.
+/// The slow files of one container, in buffers reused from one container to the next.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slow {
     pressure: Value<CpuPressure>,
     memory_bytes: Value<u64>,
-    /// Part of it that is page cache not in use.
+    /// Inactive page cache, a part of `memory_bytes`.
     inactive_bytes: Value<Option<u64>>,
     limit_bytes: Value<Option<u64>>,
     numa_read: Value<()>,
@@ -55,7 +55,7 @@ impl Slow {
         self.cpuset_read = reader.get(FileId::CpusetEffective, parse);
     }
 
-    /// Brings a row up to date. What failed to be read is as it was.
+    /// Updates a row. Values that could not be read stay as they were.
     pub(crate) fn apply(&self, marks: &mut Marks, row: &mut ContainerRow) {
         if let Value::Read(pressure) = self.pressure {
             let (some, full) = marks.advance_pressure(pressure);
@@ -67,7 +67,7 @@ impl Slow {
             (Value::Read(used), Value::Read(Some(inactive))) => {
                 row.memory_working_set_bytes = Some(used.saturating_sub(inactive));
             }
-            // Without memory.stat it is not known: usage alone would be another quantity under its name.
+            // The working set is unknown without memory.stat: usage alone is another quantity.
             _ => row.memory_working_set_bytes = None,
         }
         if self.limit_bytes != Value::Failed {
@@ -82,7 +82,7 @@ impl Slow {
     }
 
     fn apply_cpuset(&self, row: &mut ContainerRow) {
-        // A v1 cgroup that nobody has configured has an empty set, and can hold no task.
+        // A v1 cgroup that was never configured has an empty set, and cannot contain a task.
         let has_cpus = self.cpuset_read == Value::Read(()) && !self.cpuset.is_empty();
         if self.cpuset_read == Value::Failed {
             return;

@@ -1,7 +1,7 @@
-//! What one tick publishes: the whole node, as plain values, for consumers that never touch the kernel.
+//! Snapshot published by a tick: the whole node as plain values, for consumers that never access the kernel.
 //!
-//! `None` means that the kernel, the kubelet or the cgroup does not offer the value; a consumer leaves the series out.
-//! Counters are accumulated over a container's restarts for as long as the agent lives, so they never go back.
+//! `None` means that the kernel, the kubelet or the cgroup does not provide the value; a consumer omits the series.
+//! Counters accumulate over a container's restarts while the agent runs, so they never decrease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,36 +19,35 @@ pub struct NodeSnapshot {
     pub sequence: u64,
     /// Wall-clock time of the tick; `None` before the first.
     pub taken: Option<SystemTime>,
-    /// When the tick read the counters, by the monotonic clock; `None` before the first.
+    /// Time at which the tick read the counters, by the monotonic clock; `None` before the first.
     pub read_at: Option<Instant>,
-    /// Time between ticks in force (the governor may have lengthened what was configured).
+    /// Current time between ticks (the governor may have lengthened the configured one).
     pub interval: Duration,
-    /// One row a container, in the order of (namespace, pod, container).
+    /// One row per container, sorted by (namespace, pod, container).
     pub containers: Vec<ContainerRow>,
-    /// One row a pod whose own cgroup has, or had, a CFS quota.
+    /// One row per pod whose own cgroup has, or had, a CFS quota.
     pub pods: Vec<PodRow>,
-    /// The kubelet's cgroups, with their names; for whoever finds something by cgroup.
+    /// The kubelet's cgroups with their names, to look up a container by cgroup.
     pub cgroups: Vec<CgroupRow>,
-    /// Who makes whom wait, where it is traced.
+    /// Waits and their causes, if traced.
     pub waits: Arc<NodeWaits>,
-    /// What is counted once a node.
+    /// Metrics of the node.
     pub node: NodeRow,
-    /// What the sampler says of itself.
+    /// The sampler's own metrics.
     pub sampler: SamplerRow,
 }
 
-/// Length of a window, where ticks are no longer.
+/// Length of a window, unless ticks are longer.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
-/// Whether a tick ends the window that began at `began`: when the window is a second long, or with each tick where ticks
-/// are longer.
+/// Whether a tick ends the window that began at `began`: after one second, or at each tick if ticks are longer.
 #[must_use]
 pub fn ends_window(began: Instant, tick: Instant, interval: Duration) -> bool {
-    // Half a tick of tolerance: a tick that comes a little early must not make a window of two.
+    // Half a tick of tolerance: a tick that comes slightly early must not merge two windows.
     tick.saturating_duration_since(began) + interval.min(WINDOW) / 2 >= WINDOW
 }
 
-/// Who a container's series belong to. Made once, when the name becomes known, and shared by all later snapshots.
+/// Names and labels of a container's series. Created once, when the name becomes known, and shared by later snapshots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerIdentity {
     /// `namespace="…",pod="…",container="…"`, escaped for the Prometheus text format, without braces.
@@ -61,7 +60,7 @@ pub struct ContainerIdentity {
     pub container: String,
     /// The pod's UID as the kubelet reports it.
     pub uid: String,
-    /// The runtime's id of the container that runs now, without the `containerd://` prefix.
+    /// The runtime's id of the current container, without the `containerd://` prefix.
     pub container_id: String,
     /// Image reference; empty while the pod is unknown.
     pub image: String,
@@ -73,7 +72,7 @@ pub struct ContainerIdentity {
     pub cgroup_driver: &'static str,
 }
 
-/// Who a pod-level row belongs to.
+/// Names and labels of a pod's series.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodIdentity {
     /// `namespace="…",pod="…"`, escaped for the Prometheus text format, without braces.
@@ -91,7 +90,7 @@ pub struct CfsTotals {
     pub periods: u64,
     /// `nr_throttled`: periods in which at least one CPU's share was throttled.
     pub throttled_periods: u64,
-    /// `throttled_time` / `throttled_usec`: CPU-nanoseconds denied, summed over CPUs.
+    /// `throttled_time` / `throttled_usec`: time throttled, nanoseconds summed over CPUs.
     pub throttled_ns: u64,
     /// `nr_bursts` (since 5.14).
     pub burst_periods: Option<u64>,
@@ -116,81 +115,81 @@ pub struct WindowHistogram {
 pub struct ContainerRow {
     /// Names and labels.
     pub identity: Arc<ContainerIdentity>,
-    /// A cgroup of this container exists now. When false, the counters stand still and the gauges are `None`.
+    /// Whether a cgroup of this container exists. If false, the counters do not change and the gauges are `None`.
     pub live: bool,
-    /// CPU time, nanoseconds: exact, where the modes are cut to the kernel's units.
+    /// CPU time, nanoseconds. It is exact; user and system time are rounded down to the kernel's units.
     pub usage_ns: Option<u64>,
-    /// CPU time in user mode, nanoseconds; on v1 in steps of 10 ms, on v2 of a microsecond.
+    /// CPU time in user mode, nanoseconds; the resolution is 10 ms on v1 and 1 µs on v2.
     pub user_ns: Option<u64>,
-    /// CPU time in kernel mode, nanoseconds, in the same steps.
+    /// CPU time in kernel mode, nanoseconds, with the same resolution.
     pub system_ns: Option<u64>,
-    /// CFS counters of the container's own cgroup; `None` where it never had a quota.
+    /// CFS counters of the container's own cgroup; `None` if it never had a quota.
     pub cfs: Option<CfsTotals>,
-    /// CPU-nanoseconds denied by an ancestor's quota; `None` where no ancestor ever had one.
+    /// Time throttled by ancestors' quotas, nanoseconds summed over CPUs; `None` if no ancestor ever had one.
     pub throttled_ancestor_ns: Option<u64>,
-    /// Share of throttled periods a window; `None` where there never was a quota of its own.
+    /// Share of throttled periods per window; `None` if the container's own cgroup never had a quota.
     pub windows: Option<WindowHistogram>,
-    /// Lowest quota ÷ period over the container and its ancestors, cores; `None` when unlimited.
+    /// Lowest quota ÷ period over the container and its ancestors, cores; `None` if unlimited.
     pub limit_cores: Option<f64>,
-    /// CFS period of that lowest quota, microseconds; the container's own where two quotas are equally low.
+    /// CFS period of that lowest quota, microseconds; the container's own if two quotas are equally low.
     pub limit_period_usec: Option<u64>,
     /// CPU request of the pod spec, cores.
     pub request_cores: Option<f64>,
-    /// Share of contended CPUs, as the kernel has it.
+    /// Weight on contended CPUs, in the kernel's unit.
     pub weight: Option<CpuWeight>,
-    /// The node's rule between the two units of that share.
+    /// The node's conversion rule between v1 shares and v2 weight.
     pub weight_rule: WeightRule,
-    /// Quota of the container's own cgroup, microseconds a period; `None` when unlimited.
+    /// Quota of the container's own cgroup, microseconds per period; `None` if unlimited.
     pub quota_usec: Option<u64>,
     /// CFS period of the container's own cgroup, microseconds.
     pub period_usec: Option<u64>,
-    /// Path of the cgroup that fed it last, from the mount on: `/kubepods/burstable/pod…/…`.
+    /// Path of the cgroup that fed it last, relative to the mount: `/kubepods/burstable/pod…/…`.
     pub cgroup: Option<Arc<str>>,
     /// PSI `some` of `cpu.pressure`, nanoseconds.
     pub pressure_waiting_ns: Option<u64>,
     /// PSI `full` of `cpu.pressure`, nanoseconds.
     pub pressure_stalled_ns: Option<u64>,
-    /// Run-queue delay that cannot have been throttling, nanoseconds.
+    /// Run-queue delay that certainly was contention, nanoseconds: lower bound.
     pub contention_lower_ns: Option<u64>,
-    /// Run-queue delay that may have been contention, nanoseconds.
+    /// Run-queue delay that may have been contention, nanoseconds: upper bound.
     pub contention_upper_ns: Option<u64>,
-    /// Run-queue delay of all threads since they were first looked at, throttling included, nanoseconds.
+    /// Run-queue delay of all threads since their first scan, including throttling, nanoseconds.
     pub run_delay_ns: Option<u64>,
-    /// What its threads waited for, by the trace; `None` where none runs, and before the first wait.
+    /// Causes of its threads' waits, by the trace; `None` without a trace, and before the first wait.
     pub waits: Option<Arc<ContainerWaits>>,
-    /// Effective CPUs.
+    /// Effective cpuset.
     pub cpuset: Option<Arc<CpusetRow>>,
     /// Bytes of memory by NUMA node: (node id, bytes).
     pub numa_memory: Vec<(u32, u64)>,
-    /// The first process, as this PID namespace numbers it; `None` while none was seen.
+    /// Pid of the first process in the agent's PID namespace; `None` while none was found.
     pub first_pid: Option<u32>,
-    /// Threads.
+    /// Number of threads.
     pub threads: Option<u64>,
-    /// Threads in state R.
+    /// Number of threads in state R.
     pub runnable_threads: Option<u64>,
-    /// Memory in use less inactive file pages, bytes.
+    /// Memory in use minus inactive file pages, bytes.
     pub memory_working_set_bytes: Option<u64>,
-    /// Memory limit, bytes; `None` when unlimited.
+    /// Memory limit, bytes; `None` if unlimited.
     pub memory_limit_bytes: Option<u64>,
     /// Memory request of the pod spec, bytes.
     pub memory_request_bytes: Option<u64>,
-    /// What else the pod's spec says; `None` while the pod is unknown.
+    /// Further properties of the pod's spec; `None` while the pod is unknown.
     pub spec: Option<SpecRow>,
 }
 
-/// Where a container stands in its pod's spec, and what the pod has for all of its containers (`spec.resources`).
+/// Position of a container in its pod's spec, and the pod-level resources (`spec.resources`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecRow {
-    /// Which list it is from.
+    /// The list of the spec that contains it.
     pub kind: ContainerKind,
-    /// The pod itself has a CPU request.
+    /// Whether the pod itself has a CPU request.
     pub pod_requests_cpu: bool,
-    /// The pod itself has a memory limit.
+    /// Whether the pod itself has a memory limit.
     pub pod_limits_memory: bool,
 }
 
 impl ContainerRow {
-    /// cgroup v2 weight; on v1, shares turned into it by the node's rule.
+    /// cgroup v2 weight; on v1, converted from the shares by the node's rule.
     #[must_use]
     pub fn v2_weight(&self) -> Option<u64> {
         Some(match self.weight? {
@@ -199,7 +198,8 @@ impl ContainerRow {
         })
     }
 
-    /// v1 shares; on v2 those of the pod's request where a runtime turns them into this weight, else by the node's rule.
+    /// v1 shares. On v2: the shares of the pod's request if a runtime converts them to this weight, otherwise by the
+    /// node's rule.
     #[must_use]
     pub fn v1_shares(&self) -> Option<u64> {
         let weight = match self.weight? {
@@ -210,13 +210,13 @@ impl ContainerRow {
         Some(self.requested_shares().filter(is_requested).unwrap_or_else(|| self.weight_rule.shares(weight)))
     }
 
-    /// Shares that the kubelet asks for; `None` while the pod is unknown.
+    /// Shares that the kubelet requests; `None` while the pod is unknown.
     fn requested_shares(&self) -> Option<u64> {
         let millis = (self.request_cores.unwrap_or_default() * 1000.0).round() as u64;
         self.spec.map(|_| request_shares(millis))
     }
 
-    /// The rule by which the container's runtime wrote the weight; `None` where it does not show.
+    /// The rule by which the container's runtime wrote the weight; `None` if it cannot be determined.
     pub(crate) fn shown_weight_rule(&self) -> Option<WeightRule> {
         match self.weight? {
             CpuWeight::Weight(weight) => WeightRule::between(self.requested_shares()?, weight),
@@ -225,7 +225,7 @@ impl ContainerRow {
     }
 }
 
-/// A cgroup's share of contended CPUs, in the unit of its kernel.
+/// A cgroup's weight on contended CPUs, in the unit of its cgroup version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuWeight {
     /// v2, 1 to 10000.
@@ -237,35 +237,35 @@ pub enum CpuWeight {
 /// One of the kubelet's cgroups.
 #[derive(Debug, Clone)]
 pub struct CgroupRow {
-    /// Of its directory in the hierarchy with the cpu controller.
+    /// Inode of its directory in the hierarchy with the cpu controller.
     pub inode: u64,
-    /// Below that hierarchy's mount, `kubepods/burstable/pod…/…`.
+    /// Path below that hierarchy's mount, such as `kubepods/burstable/pod…/…`.
     pub path: Arc<str>,
-    /// Whose it is.
+    /// Role of the cgroup.
     pub kind: CgroupKind,
 }
 
-/// Whose a cgroup is.
+/// Role of a cgroup.
 #[derive(Debug, Clone)]
 pub enum CgroupKind {
-    /// A container's, under the name of its series.
+    /// A container, with the identity of its series.
     Container(Arc<ContainerIdentity>),
-    /// A container's or a sandbox's whose name is not known yet.
+    /// A container or a sandbox that is not named yet.
     Pending,
     /// A pod's sandbox, or a container's monitor.
     Sandbox,
-    /// A pod's.
+    /// A pod.
     Pod,
-    /// Above the pods.
+    /// A cgroup above the pods.
     Top,
 }
 
-/// A set of CPUs, as a list and as a number.
+/// A set of CPUs: its list and its size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpusetRow {
     /// The kernel's list format, `0-3,8`.
     pub cpus: String,
-    /// How many.
+    /// Number of CPUs.
     pub count: u32,
 }
 
@@ -276,35 +276,35 @@ pub struct PodRow {
     pub identity: Arc<PodIdentity>,
     /// CFS counters of the pod's own cgroup.
     pub cfs: CfsTotals,
-    /// Share of throttled periods a window.
+    /// Share of throttled periods per window.
     pub windows: WindowHistogram,
-    /// quota ÷ period of the pod's own cgroup, cores; `None` when it has been lifted.
+    /// Quota ÷ period of the pod's own cgroup, cores; `None` after the quota was removed.
     pub limit_cores: Option<f64>,
 }
 
-/// What is counted once a node.
+/// Metrics of the node.
 #[derive(Debug, Clone, Default)]
 pub struct NodeRow {
     /// CPUs by state (`online`, `possible`, `isolated`, …), from `/sys/devices/system/cpu`.
     pub cpus: Vec<(&'static str, u32)>,
-    /// Where each online CPU sits.
+    /// Topology of each online CPU.
     pub cpu_info: Vec<CpuPlace>,
-    /// Time stolen by the hypervisor (`/proc/stat`), nanoseconds; `None` where `/proc/stat` cannot be read.
+    /// Time stolen by the hypervisor, nanoseconds; `None` if `/proc/stat` cannot be read.
     pub steal_ns: Option<u64>,
     /// PSI `some` of `/proc/pressure/cpu`, nanoseconds.
     pub pressure_waiting_ns: Option<u64>,
     /// The kernel and its cgroups.
     pub kernel: KernelInfo,
-    /// Optional features with their state.
+    /// Optional features and their state.
     pub features: Vec<FeatureState>,
 }
 
-/// Where one CPU sits; ids as the kernel prints them. `None` where sysfs does not say.
+/// Topology of one CPU, with ids as the kernel prints them. `None` if sysfs does not provide the id.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuPlace {
     /// CPU number.
     pub cpu: u32,
-    /// Lowest CPU of its core's thread siblings: unique on the node, unlike `core_id`.
+    /// Lowest CPU among its core's thread siblings: unique on the node, unlike `core_id`.
     pub core: Option<u32>,
     /// Id of the last-level cache.
     pub llc: Option<u32>,
@@ -317,19 +317,19 @@ pub struct CpuPlace {
 /// The kernel and its cgroups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelInfo {
-    /// `uname -r`.
+    /// Kernel release, as `uname -r` prints it.
     pub release: String,
     /// `v1`, `v2` or `hybrid`.
     pub cgroup_version: &'static str,
     /// `cgroupfs`, `systemd` or `unknown`.
     pub cgroup_driver: &'static str,
-    /// `task` from 6.18 on (a task is throttled at its return to user space), `cfs_rq` before.
+    /// `task` from Linux 6.18 (a task is throttled when it returns to user space), `cfs_rq` before.
     pub throttle_accounting: &'static str,
     /// `on`, `off` (compiled in, disabled at boot) or `absent`.
     pub psi: &'static str,
-    /// `/sys/kernel/btf/vmlinux` exists.
+    /// Whether `/sys/kernel/btf/vmlinux` exists.
     pub btf: bool,
-    /// Rule between shares and weights: on v1 as configured, on v2 as the containers show it.
+    /// Conversion rule between shares and weights: configured on v1, derived from the containers on v2.
     pub weight_rule: WeightRule,
 }
 
@@ -338,32 +338,32 @@ pub struct KernelInfo {
 pub struct FeatureState {
     /// Name, `snake_case`.
     pub feature: &'static str,
-    /// In force.
+    /// Whether the feature is in use.
     pub enabled: bool,
-    /// Why it is not in force, or empty.
+    /// The reason why it is not in use, or empty.
     pub reason: String,
 }
 
-/// What the sampler says of itself.
+/// The sampler's own metrics.
 #[derive(Debug, Clone, Default)]
 pub struct SamplerRow {
-    /// Cgroups under watch by kind: `container`, `sandbox`, `pod`, `qos`.
+    /// Watched cgroups by kind: `container`, `sandbox`, `pod`, `qos`.
     pub cgroups: Vec<(&'static str, u64)>,
-    /// Cgroups whose pod or container name is not known, by kind.
+    /// Unnamed cgroups by kind.
     pub unmapped_cgroups: Vec<(&'static str, u64)>,
     /// Failed reads since the start by reason: `vanished`, `io`, `parse`.
     pub read_errors: Vec<(&'static str, u64)>,
-    /// Cgroups that are read by open/read/close because descriptors ran out.
+    /// Number of cgroups whose files are opened for each read because descriptors ran out.
     pub unkept_cgroups: u64,
-    /// Time that reading the containers' threads has taken since the start, nanoseconds.
+    /// Time spent reading the containers' threads since the start, nanoseconds.
     pub task_scan_ns: Option<u64>,
-    /// Threads that were read since the start.
+    /// Number of thread reads since the start.
     pub task_scan_threads: Option<u64>,
-    /// What the agent's own process uses.
+    /// Resource use of the agent's own process.
     pub process: ProcessRow,
 }
 
-/// What the agent's own process uses.
+/// Resource use of the agent's own process.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ProcessRow {
     /// CPU time, user and system, nanoseconds.

@@ -1,5 +1,5 @@
-//! Threads: how many, how many want a CPU, and how long they waited. The one cost that grows with threads, so it is
-//! taken in turns within a budget of time a tick, and its cost is exported.
+//! Threads: their number, the number of runnable ones, and their waits. This cost grows with the number of threads, so
+//! each tick scans some containers within a time budget. The cost is exported.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,12 +13,12 @@ use crate::contention::{Delays, ThrottledTime};
 use crate::series::add;
 use crate::snapshot::ContainerRow;
 
-/// Part of the interval that a tick's threads may take: 0.5 ms at one second, 0.05 % of a core.
+/// Divisor of the interval that gives a tick's budget for threads: 0.5 ms per second, 0.05 % of a core.
 const BUDGET_OF_INTERVAL: u32 = 2000;
-/// Threads of one container that are read; where there are more, their number and the bounds are absent.
+/// Maximum number of threads of one container that are read; above it, their number and the bounds are absent.
 const MOST_THREADS: usize = cgroupfs::bounded::ENTRIES - 1;
 
-/// The scan over all containers' threads.
+/// The scan of all containers' threads.
 #[derive(Debug)]
 pub(crate) struct TaskScan {
     reader: TaskReader,
@@ -28,16 +28,16 @@ pub(crate) struct TaskScan {
     cost: ScanCost,
 }
 
-/// What the scans have cost since the start.
+/// Cost of the scans since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ScanCost {
     pub(crate) time: Duration,
     pub(crate) threads: u64,
-    /// Some process of a container was seen: without the host's PID namespace there is none.
+    /// Whether some process of a container was found: there is none without the host's PID namespace.
     pub(crate) any_process: bool,
 }
 
-/// The budget of one tick.
+/// Time budget of one tick.
 #[derive(Debug)]
 pub(crate) struct Turn {
     began: Instant,
@@ -69,11 +69,11 @@ impl TaskScan {
         self.containers.remove(&id);
     }
 
-    /// Looks at all threads of a container, which has been throttled for this long by now.
+    /// Scans all threads of a container. `throttled`: its throttled time so far.
     ///
     /// # Errors
-    /// Something could not be read though it is there. The look is discarded, and the next one counts what it missed:
-    /// a thread that is left out of one look would be taken for a new one at the next.
+    /// Fails if something exists but could not be read. The scan is then discarded, and the next one counts what it
+    /// missed: a thread left out of one scan would count as new in the next.
     pub(crate) fn scan(
         &mut self,
         id: CgroupId,
@@ -105,7 +105,7 @@ impl TaskScan {
         Ok(())
     }
 
-    /// Brings a row up to date with what was read.
+    /// Updates a row from the threads read.
     fn apply(&mut self, id: CgroupId, throttled: ThrottledTime, row: &mut ContainerRow) {
         let Self { containers, threads, tasks, .. } = self;
         row.threads = (1..=MOST_THREADS).contains(&threads.len()).then_some(threads.len() as u64);
@@ -118,7 +118,7 @@ impl TaskScan {
         let mut look = containers.entry(id).or_default().look();
         tasks.iter().for_each(|task| look.thread(task.tid, task.schedstat.run_delay_ns));
         let contention = look.end(throttled);
-        // From the first look on: what was waited before is history.
+        // Starts at 0 with the first scan: earlier waits are history.
         add(&mut row.run_delay_ns, Some(contention.map_or(0, |contention| contention.delay_ns)));
         add(&mut row.contention_lower_ns, contention.map(|contention| contention.lower_ns));
         add(&mut row.contention_upper_ns, contention.map(|contention| contention.upper_ns));

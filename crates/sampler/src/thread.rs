@@ -1,4 +1,4 @@
-//! The sampler's thread: absolute deadlines, woken between them when cgroups come and go.
+//! The sampler's thread: wakes at absolute deadlines, and between them when cgroups come and go.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,14 +9,14 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::sampler::Sampler;
 
-/// What one tick took, for the agent's own metrics.
+/// Timing of one tick, for the agent's own metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct TickReport {
-    /// How long after its deadline the tick began.
+    /// Delay between the deadline and the start of the tick.
     pub lateness: Duration,
-    /// How long it took.
+    /// Duration of the tick.
     pub duration: Duration,
-    /// Time until the next one, as the cost allows.
+    /// Time until the next tick, set by the governor.
     pub interval: Duration,
 }
 
@@ -33,14 +33,14 @@ impl Running {
         self.end();
     }
 
-    /// The thread is still there; false after it panicked.
+    /// Whether the thread is running; false after it panicked.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     fn end(&mut self) {
-        // An eventfd takes eight bytes; it can only fail when its counter is full, and then the thread is woken anyway.
+        // A write to an eventfd fails only if its counter is full, and then the thread is woken anyway.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -57,7 +57,7 @@ impl Drop for Running {
 /// Starts the sampler on its own thread, `sampler`. `report` is called after every tick, on that thread.
 ///
 /// # Errors
-/// No descriptor or thread is to be had.
+/// Fails if no descriptor or thread can be created.
 pub fn spawn(mut sampler: Sampler, mut report: impl FnMut(TickReport) + Send + 'static) -> io::Result<Running> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     sampler.stop_when_readable(&stop)?;
@@ -79,8 +79,8 @@ pub fn spawn(mut sampler: Sampler, mut report: impl FnMut(TickReport) + Send + '
     Ok(Running { stop, thread: Some(thread) })
 }
 
-/// The next multiple of the interval after `deadline` that is still to come: a tick that overran, or a machine that
-/// slept, loses ticks and never makes them up in a burst.
+/// The next future deadline, a multiple of the interval after `deadline`. Ticks missed by an overrun or while the
+/// machine was suspended are skipped, not made up in a burst.
 fn next_deadline(deadline: Instant, interval: Duration, now: Instant) -> Instant {
     let next = deadline + interval;
     if next > now {

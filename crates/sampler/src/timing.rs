@@ -1,27 +1,27 @@
-//! Time spans by which the sampler decides what to read. Durations, so that each means the same at every sample interval.
+//! Time spans that decide what is read. They are durations, so that each means the same at every sample interval.
 
 use std::time::{Duration, Instant};
 
-/// Every such time span.
+/// All time spans of the read plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// A cgroup is idle once nothing has run in it and no counter of it has moved for this long. From then on its
-    /// counters can only move together with its usage: a period that still runs ends within a second, the longest that
-    /// the kernel allows, and a throttled cgroup counts each period.
+    /// A cgroup is idle once nothing has run in it and none of its counters has moved for this long. From then on its
+    /// counters move only together with its usage: a running period ends within one second, the kernel's maximum, and a
+    /// throttled cgroup counts each period.
     pub(crate) idle_after: Duration,
-    /// By then a runtime has made a container's cgroup in every v1 hierarchy: missing files and settings are looked for
-    /// until one look has come after this time.
+    /// Time by which a runtime has created a container's cgroup in every v1 hierarchy. Missing files and settings are
+    /// looked for until one look has come after this time.
     pub(crate) complete_after: Duration,
     /// Every container's slow files and threads are read once in this time.
     pub(crate) round: Duration,
-    /// The same where nothing has run since the last look: memory changes only by reclaim, threads not at all. Settings
-    /// are rechecked as often, though inotify reports their changes.
+    /// The same if nothing has run since the last read: memory then changes only by reclaim, threads not at all.
+    /// Settings are rechecked at this rate, too, although inotify reports their changes.
     pub(crate) idle_round: Duration,
-    /// A container found so soon after its pod was started together with it.
+    /// A container found within this time after its pod was started together with it.
     pub(crate) started_together: Duration,
 }
 
-/// The time spans in force.
+/// The time spans in use.
 pub(crate) const TIMING: Timing = Timing {
     idle_after: Duration::from_secs(2),
     complete_after: Duration::from_secs(5),
@@ -30,7 +30,7 @@ pub(crate) const TIMING: Timing = Timing {
     started_together: Duration::from_secs(1),
 };
 
-/// Place of a cgroup within a round, as a part of 65,536.
+/// Position of a cgroup within a round, in units of 1/65,536.
 pub(crate) type Phase = u16;
 
 /// Spreads the cgroups evenly over a round: multiples of the golden ratio.
@@ -38,16 +38,16 @@ pub(crate) fn phase(cgroup: usize) -> Phase {
     (cgroup as u16).wrapping_mul(40_503)
 }
 
-/// The part of a round that has passed since the tick before: those cgroups are due whose phase lies in it.
+/// Part of a round that has passed since the previous tick. Cgroups whose phase lies in it are due.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Turn {
-    /// In parts of a round since the first round began.
+    /// Start, in units of 1/65,536 round since the first round began.
     from: u64,
     to: u64,
 }
 
 impl Turn {
-    /// Goes on to `now`; rounds began at `started`.
+    /// Advances to `now`; the first round began at `started`.
     pub(crate) fn advance(&mut self, started: Instant, now: Instant, round: Duration) {
         let parts = now.saturating_duration_since(started).as_micros() * 65_536 / round.as_micros().max(1);
         self.from = self.to;

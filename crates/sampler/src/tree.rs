@@ -1,6 +1,6 @@
-//! The cgroups under watch: what inotify and the walk find, and what goes.
+//! The watched cgroups, kept up to date by inotify and by walks.
 //!
-//! This module opens and forgets; it reads no counter.
+//! This module opens and closes files, but reads no counter.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,41 +16,41 @@ use crate::cgroup::{Cgroup, CgroupId, Kind};
 use crate::files::{self, FileSet, ReadErrors};
 use crate::watches::Watches;
 
-/// How deep the kubelet's top cgroup may be: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
+/// Maximum depth of the kubelet's top cgroup: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
 const LOCATE_DEPTH: usize = 5;
 
-/// All cgroups under watch.
+/// All watched cgroups.
 pub(crate) struct Tree {
     pub(crate) hierarchy: Hierarchy,
-    /// Tops as the operator named them, below the mount; empty: they are looked for.
+    /// Top cgroups named by the operator, relative to the mount; if empty, they are searched for.
     named_tops: Vec<String>,
-    /// The choice among those that were found.
+    /// The choice among the tops that were found.
     tops: Tops,
     pub(crate) cgroups: Slab<Cgroup>,
     by_path: HashMap<Arc<str>, CgroupId>,
-    /// The cgroups above the tops, ancestors before descendants. They are in no other index.
+    /// Cgroups above the tops, ancestors before descendants. They are not in `by_path`.
     pub(crate) above: Vec<CgroupId>,
     pub(crate) watches: Watches,
     budget: DescriptorBudget,
-    /// Not yet seen by the sampler.
+    /// Cgroups added but not yet handled by the sampler.
     pub(crate) added: Vec<CgroupId>,
     pub(crate) removed: Vec<(CgroupId, Cgroup)>,
-    /// Filled or emptied since the last look (v2).
+    /// Cgroups that were filled or emptied since the last tick (v2).
     pub(crate) populated: Vec<CgroupId>,
-    /// Processes were moved into these since the last look.
+    /// Cgroups into which processes were moved since the last tick.
     pub(crate) attached: Vec<CgroupId>,
     overflowed: bool,
-    /// A top has appeared beside one that is known.
+    /// Whether a top has appeared beside a known one.
     top_appeared: bool,
-    /// Number of the present walk, for [`Cgroup::seen`].
+    /// Number of the current walk, for [`Cgroup::seen`].
     walk: u64,
-    /// Some directory could not be listed in the present walk, though it is there.
+    /// Whether some existing directory could not be listed in the current walk.
     walk_incomplete: bool,
-    /// Number of the present tick.
+    /// Number of the current tick.
     pub(crate) tick: u64,
-    /// The present time, for [`Cgroup::found`].
+    /// The current time, for [`Cgroup::found`].
     pub(crate) now: Instant,
-    /// It was said that there is no top.
+    /// Whether the missing top was already logged.
     told_empty: bool,
 }
 
@@ -79,18 +79,19 @@ impl Tree {
         }
     }
 
-    /// Without inotify, or after its queue overflowed, only a walk finds what is new.
+    /// Whether only a walk can find new cgroups: inotify is missing or incomplete, its queue overflowed, or a top
+    /// appeared.
     pub(crate) fn must_walk(&self) -> bool {
         !self.reports_settings() || self.overflowed || self.top_appeared || self.by_path.is_empty()
     }
 
-    /// Every write to a setting is reported.
+    /// Whether inotify reports every write to a setting.
     pub(crate) fn reports_settings(&self) -> bool {
         self.watches.error().is_none()
     }
 
-    /// Tries again to watch what is not watched; to be followed by a walk, which finds what was made meanwhile. True when
-    /// there is a new inotify instance.
+    /// Retries the missing watches; a walk must follow, to find what was created meanwhile. Returns whether there is a
+    /// new inotify instance.
     pub(crate) fn restore_watches(&mut self) -> bool {
         if self.reports_settings() {
             return false;
@@ -100,7 +101,7 @@ impl Tree {
         for id in ids {
             if is_new || !self.cgroups[id].is_watched {
                 self.watch(id);
-                // Nobody has reported writes until now.
+                // Writes were not reported until now.
                 self.cgroups[id].activity.settings_written = true;
             }
         }
@@ -117,7 +118,7 @@ impl Tree {
         self.hierarchy.cpu.join(relative)
     }
 
-    /// Takes in what inotify has told since the last time, without blocking.
+    /// Handles the inotify events since the last call, without blocking.
     pub(crate) fn drain_events(&mut self, errors: &mut ReadErrors) {
         let mut events = Vec::new();
         self.watches.drain(&mut events);
@@ -141,7 +142,7 @@ impl Tree {
             }
             TreeEvent::Removed(path) => {
                 let Some(id) = self.id_of(&path) else { return };
-                // The name may be in use again already: then this is its predecessor's removal.
+                // The path may be in use again already: then this event is about its predecessor.
                 if !cgroupfs::inode(&path).is_ok_and(|inode| inode == self.cgroups[id].inode) {
                     self.remove(id);
                 }
@@ -169,7 +170,7 @@ impl Tree {
         self.by_path.get(self.relative(path)?).copied()
     }
 
-    /// Walks the whole tree: adds what is new, removes what is gone, replaces what has another inode.
+    /// Walks the whole tree: adds new cgroups, removes those that are gone, and replaces those with another inode.
     pub(crate) fn walk(&mut self, errors: &mut ReadErrors) {
         if std::mem::take(&mut self.overflowed) {
             self.cgroups.iter_mut().for_each(|(_, cgroup)| cgroup.activity.settings_written = true);
@@ -198,7 +199,7 @@ impl Tree {
         self.tell_if_empty();
     }
 
-    /// Says once that there is nothing to sample, and again when that has come back.
+    /// Logs once that there is nothing to sample, and again if that recurs.
     fn tell_if_empty(&mut self) {
         let is_empty = self.by_path.is_empty();
         if is_empty && !self.told_empty {
@@ -209,7 +210,7 @@ impl Tree {
         self.told_empty = is_empty;
     }
 
-    /// Decides anew what is kept open, now that it is known how many cgroups there are, and opens it.
+    /// Decides which files stay open, for the current number of cgroups, and opens them.
     fn plan_descriptors(&mut self, errors: &mut ReadErrors) {
         let version = self.hierarchy.version;
         let of_set = |set| self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind.file_set() == set).count() as u64;
@@ -230,7 +231,7 @@ impl Tree {
         if !self.named_tops.is_empty() {
             return self.named_tops.clone();
         }
-        // Searched again each time: after a change of its driver a kubelet leaves the old top beside the new one.
+        // Search again each time: after a change of its driver a kubelet leaves the old top beside the new one.
         let known = self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind == Kind::Root);
         let known: Vec<String> = known.map(|(_, cgroup)| cgroup.relative.to_string()).collect();
         let tops = path::choose_tops(locate_tops(&self.hierarchy).into_iter().chain(known));
@@ -248,7 +249,7 @@ impl Tree {
         }
     }
 
-    /// Lists one known directory and meets what is in it.
+    /// Lists one known directory and handles its children.
     fn scan(&mut self, id: CgroupId, errors: &mut ReadErrors) {
         let children = match subdirectories(&self.absolute(&self.cgroups[id].relative)) {
             Ok(children) => children,
@@ -262,7 +263,7 @@ impl Tree {
         }
     }
 
-    /// A directory `name` with this inode is below `parent` now.
+    /// Handles a directory `name` with this inode below `parent`.
     fn meet(&mut self, parent: CgroupId, name: &str, inode: u64, errors: &mut ReadErrors) {
         let relative = format!("{}/{name}", self.cgroups[parent].relative);
         match self.by_path.get(relative.as_str()).copied() {
@@ -303,7 +304,7 @@ impl Tree {
         self.above.iter().copied().find(|&id| *self.cgroups[id].relative == *relative)
     }
 
-    /// Makes the visible cgroups above a top known, from the mount's root down; gives the lowest.
+    /// Adds the visible cgroups above a top, from the mount's root down; returns the lowest.
     fn add_above(&mut self, top: &str) -> Option<CgroupId> {
         let mut parent = None;
         for relative in ancestors(top) {
@@ -312,7 +313,8 @@ impl Tree {
                 let inode = cgroupfs::inode(&path).ok()?;
                 let id = self.cgroups.insert(Cgroup::new(relative.into(), inode, Kind::Above, parent, self.now));
                 self.above.push(id);
-                // Writes to its quota; the same mask as for a directory in which a top may come back.
+                // The watch reports writes to its quota; its mask equals that of a directory in which a top may
+                // reappear.
                 self.watch(id);
                 Some(id)
             });
@@ -320,7 +322,7 @@ impl Tree {
         parent
     }
 
-    /// Forgets what is above no top any more, or was replaced, with the tops below it.
+    /// Removes cgroups that are above no top any more, or were replaced, and the tops below them.
     fn drop_above(&mut self, tops: &[String]) {
         for id in self.above.clone() {
             let Some(cgroup) = self.cgroups.get(id) else { continue };
@@ -341,12 +343,12 @@ impl Tree {
         self.added.push(id);
         self.watch(id);
         if has_children {
-            // After the watch: what was made before it is found here, what is made after it is reported.
+            // Scan after the watch is set: earlier children are found here, later ones are reported.
             self.scan(id, errors);
         }
     }
 
-    /// Opens what is not open yet of a cgroup's files.
+    /// Opens the files of a cgroup that are not open yet.
     pub(crate) fn open_files(&mut self, id: CgroupId, errors: &mut ReadErrors) {
         let cgroup = &mut self.cgroups[id];
         if !cgroup.is_read() {
@@ -359,12 +361,12 @@ impl Tree {
         }
     }
 
-    /// Gives a cgroup's descriptors back: its counters are of no use.
+    /// Closes a cgroup's files, because its counters are not needed.
     pub(crate) fn close_files(&mut self, id: CgroupId) {
         self.cgroups[id].close_files(&mut self.budget);
     }
 
-    /// Forgets a cgroup and everything below it.
+    /// Removes a cgroup and everything below it.
     pub(crate) fn remove(&mut self, id: CgroupId) {
         if self.cgroups[id].kind.has_children() {
             let children = self.cgroups.iter().filter(|(_, cgroup)| cgroup.parent == Some(id));
@@ -373,7 +375,7 @@ impl Tree {
         }
         let mut cgroup = self.cgroups.remove(id);
         if cgroup.kind == Kind::Above {
-            // The watch stays: a top may come back below it.
+            // The watch stays: a top may reappear below it.
             self.above.retain(|&above| above != id);
             return cgroup.close_files(&mut self.budget);
         }
@@ -402,13 +404,13 @@ impl Tree {
     }
 }
 
-/// What is above a top, from the mount's root down: `""`, `docker`, `docker/0123` for `docker/0123/kubepods`.
+/// Ancestors of a top, from the mount's root down: `""`, `docker`, `docker/0123` for `docker/0123/kubepods`.
 fn ancestors(top: &str) -> impl Iterator<Item = &str> {
     let parents = top.match_indices('/').map(|(slash, _)| &top[..slash]);
     std::iter::once("").chain(parents.filter(|parent| !parent.is_empty()))
 }
 
-/// Says which of several cgroups called kubepods are read, where there is a choice.
+/// Logs which of several cgroups called kubepods are read.
 fn report_tops(tops: &Tops) {
     if tops.taken.len() > 1 || !tops.passed_over.is_empty() {
         let (taken, passed_over) = (tops.taken.join(", "), tops.passed_over.join(", "));

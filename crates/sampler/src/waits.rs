@@ -1,6 +1,6 @@
-//! Who made whom wait: found by whoever polls the trace, published with the next snapshot.
+//! Waits and their causes: found by the code that polls the trace, published with the next snapshot.
 //!
-//! Nothing here knows how waits are traced; the sampler only joins them to its series, so that they live as long.
+//! The sampler only joins waits to its series, so that they have the same lifetime; it does not trace.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,68 +10,68 @@ pub use sched_trace::{Histogram, LATENCY_BOUNDS_NS, Losses, Mode, STALL_BOUNDS_N
 
 use crate::snapshot::{ContainerRow, FeatureState, PodIdentity};
 
-/// What a container's threads waited for since they were first seen: counters, thread-nanoseconds.
+/// Causes of a container's waits since its threads were first seen: counters, thread-nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ContainerWaits {
-    /// A quota of its own or of a cgroup above it was used up.
+    /// The quota of the container or of a cgroup above it was used up.
     pub throttled_ns: u64,
-    /// Another pod ran.
+    /// Another pod was running.
     pub neighbor_ns: u64,
-    /// Its own pod ran.
+    /// The same pod was running.
     pub self_ns: u64,
-    /// A host service or the kernel ran, or the CPU was still waking up.
+    /// A host service or the kernel was running, or the CPU was still waking up.
     pub system_ns: u64,
-    /// Seen by the kernel, and not why.
+    /// Reported by the kernel, but without a known cause.
     pub unattributed_ns: u64,
-    /// Waits less throttled time, by length; bounds: [`LATENCY_BOUNDS_NS`].
+    /// Waits minus throttled time, by length; bounds: [`LATENCY_BOUNDS_NS`].
     pub latency: Histogram,
     /// Throttles of its run queues, by length; bounds: [`STALL_BOUNDS_NS`].
     pub stalls: Histogram,
-    /// Time on a CPU by what the core's other thread ran; `None` where no core has two that are known.
+    /// Time on a CPU, by what ran on the core's other thread; `None` if no core has two known threads.
     pub smt: Option<SmtShares>,
 }
 
-/// What one aggressor made one pod wait.
+/// Time that one pod waited because of one aggressor.
 #[derive(Debug, Clone, Default)]
 pub struct InterferenceRow {
-    /// Who waited.
+    /// The pod that waited.
     pub victim: Arc<PodIdentity>,
-    /// Who ran: a pod's namespace; `system` for everything outside the pods, `other` for all other pods.
+    /// Namespace of the pod that was running; `system` for everything outside the pods, `other` for all other pods.
     pub aggressor_namespace: Arc<str>,
-    /// The pod; empty for `system` and `other`.
+    /// Name of that pod; empty for `system` and `other`.
     pub aggressor_pod: Arc<str>,
-    /// A counter, thread-nanoseconds.
+    /// Counter, thread-nanoseconds.
     pub wait_ns: u64,
 }
 
-/// What the trace says of itself.
+/// The trace's own metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct TraceRow {
-    /// All the time, in bursts, or not now.
+    /// Mode of the trace: continuous, in bursts, or off.
     pub mode: Mode,
-    /// CPU time that it took, nanoseconds.
+    /// CPU time of the trace, nanoseconds.
     pub run_ns: u64,
-    /// Context switches that it saw.
+    /// Number of context switches traced.
     pub switches: u64,
-    /// What it lost.
+    /// Waits and histories that the trace lost.
     pub losses: Losses,
 }
 
-/// Everything that the trace has found until its last poll.
+/// All findings of the trace up to its last poll.
 #[derive(Debug, Clone, Default)]
 pub struct NodeWaits {
-    /// By the labels of the container's series.
+    /// Waits by the labels of the container's series.
     pub containers: HashMap<Box<str>, Arc<ContainerWaits>>,
-    /// By victim and aggressor.
+    /// Waits by victim and aggressor.
     pub interference: Vec<InterferenceRow>,
-    /// `None` where nothing is traced.
+    /// `None` if nothing is traced.
     pub trace: Option<TraceRow>,
-    /// Whether waits are traced, and why not; `None` before that is known.
+    /// Whether waits are traced, and the reason if not; `None` before that is known.
     pub feature: Option<FeatureState>,
 }
 
 impl NodeWaits {
-    /// Puts each container's waits into its row.
+    /// Stores each container's waits in its row.
     pub(crate) fn join(&self, rows: &mut [ContainerRow]) {
         for row in rows {
             row.waits = self.containers.get(&row.identity.labels).cloned();
@@ -79,17 +79,17 @@ impl NodeWaits {
     }
 }
 
-/// Where the waits are put, and found by the sampler's next tick. Cheap to clone.
+/// Slot through which the waits reach the sampler's next tick. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct WaitsSlot(Arc<ArcSwap<NodeWaits>>);
 
 impl WaitsSlot {
-    /// Replaces what was put there before.
+    /// Replaces the previous content.
     pub fn put(&self, waits: NodeWaits) {
         self.0.store(Arc::new(waits));
     }
 
-    /// What was put there last.
+    /// Returns the latest content.
     #[must_use]
     pub fn latest(&self) -> Arc<NodeWaits> {
         self.0.load_full()

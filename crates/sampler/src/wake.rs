@@ -1,4 +1,4 @@
-//! What wakes the sampler between two ticks: cgroups that come and go, processes that end, the order to stop.
+//! Events that wake the sampler between ticks: cgroups that come and go, processes that end, the stop signal.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,20 +10,20 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::cgroup::CgroupId;
 
-/// Why the wait ended.
+/// Reason for a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// inotify has something to tell.
+    /// inotify has events.
     Tree,
     /// The first process of this cgroup has ended.
     Exit(CgroupId),
-    /// The thread is to end.
+    /// The thread must stop.
     Stop,
 }
 
 const TREE: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
-/// Events taken at once; more wait for the next call.
+/// Maximum number of events taken at once; further events wait for the next call.
 const AT_ONCE: usize = 64;
 
 /// An epoll instance.
@@ -47,10 +47,10 @@ impl Wake {
         Ok(epoll::add(&self.epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?)
     }
 
-    /// Wakes with [`Cause::Exit`] when the process ends. The wake-up is in force while the descriptor is kept.
+    /// Wakes with [`Cause::Exit`] when the process ends, for as long as the returned descriptor is kept.
     ///
     /// # Errors
-    /// The process is gone, or is not in this PID namespace.
+    /// Fails if the process is gone or not in this PID namespace.
     pub(crate) fn on_exit(&self, id: CgroupId, pid: u32) -> io::Result<OwnedFd> {
         let none = || io::Error::from(io::ErrorKind::NotFound);
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(none)?;
@@ -59,14 +59,14 @@ impl Wake {
         Ok(process)
     }
 
-    /// Waits; gives one call of `visit` for each cause, none when the time is over.
+    /// Waits; calls `visit` once per cause, or not at all on a timeout.
     pub(crate) fn wait(&self, timeout: Duration, mut visit: impl FnMut(Cause)) {
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         };
         let mut buffer = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
-        // EINTR looks like a time that is over: the caller looks at the clock.
+        // EINTR is treated as a timeout: the caller checks the clock.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) else { return };
         for event in events {
             visit(match event.data.u64() {

@@ -1,4 +1,4 @@
-//! inotify on the tree: what is watched, and why something is not.
+//! inotify watches on the tree, and the reason if one is missing.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -7,7 +7,7 @@ use cgroupfs::{TreeEvent, TreeWatch, Version};
 
 use crate::cgroup::Kind;
 
-/// An inotify instance, if there is one, and what is wrong with it. While anything is wrong, only walks find what is new.
+/// An inotify instance, if there is one, and its error. While there is an error, only walks find new cgroups.
 #[derive(Debug)]
 pub(crate) struct Watches {
     inotify: Option<TreeWatch>,
@@ -30,7 +30,7 @@ impl Watches {
         }
     }
 
-    /// Why there is no inotify, or why some of it is missing.
+    /// The reason why inotify is missing or incomplete.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -40,7 +40,7 @@ impl Watches {
         self.inotify.as_ref().map(TreeWatch::as_fd)
     }
 
-    /// Forgets what was wrong, so that it is tried again. True when there is a new instance, which watches nothing yet.
+    /// Clears the error for another attempt. Returns whether there is a new instance, which watches nothing yet.
     pub(crate) fn try_again(&mut self) -> bool {
         self.error = None;
         let is_new = self.inotify.is_none();
@@ -50,12 +50,12 @@ impl Watches {
         is_new && self.inotify.is_some()
     }
 
-    /// Gives the instance up: its events cannot be had.
+    /// Drops the instance, whose events cannot be read.
     pub(crate) fn give_up(&mut self, error: String) {
         (self.inotify, self.error) = (None, Some(error));
     }
 
-    /// Takes the events that are waiting.
+    /// Takes the pending events.
     pub(crate) fn drain(&mut self, events: &mut Vec<TreeEvent>) {
         let Some(inotify) = &mut self.inotify else { return };
         if let Err(error) = inotify.drain(|event| events.push(event)) {
@@ -63,7 +63,7 @@ impl Watches {
         }
     }
 
-    /// Watches a cgroup. True when that is done, or when the cgroup is gone.
+    /// Watches a cgroup. Returns true on success, or if the cgroup is gone.
     pub(crate) fn watch(&mut self, path: &Path, kind: &Kind, version: Version) -> bool {
         let Some(inotify) = &mut self.inotify else { return false };
         let result = match (kind.has_children(), version) {
@@ -71,7 +71,7 @@ impl Watches {
             (false, Version::V1) => inotify.watch_leaf(path),
             (false, Version::V2) => inotify.watch_leaf(path).and_then(|()| inotify.watch_population(path)),
         };
-        // The directory that a kubepods root is in: there it goes, and comes back.
+        // Parent directory of a kubepods root: the root disappears from it and reappears in it.
         let beside = path.parent().filter(|_| *kind == Kind::Root);
         let result = result.and_then(|()| beside.map_or(Ok(()), |parent| inotify.watch(parent)));
         match result {
@@ -83,7 +83,7 @@ impl Watches {
         }
     }
 
-    /// Forgets the watches on a cgroup that is gone.
+    /// Removes the watches of a cgroup that is gone.
     pub(crate) fn forget(&mut self, path: &Path) {
         if let Some(inotify) = &mut self.inotify {
             inotify.forget(path);

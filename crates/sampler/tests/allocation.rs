@@ -7,7 +7,7 @@ mod support;
 
 use support::Node;
 
-/// Half of the containers run, the others are still.
+/// Number of pods. Half of the containers run, the others are idle.
 const PODS: usize = 20;
 
 fn tick(node: &mut Node) -> u64 {
@@ -18,13 +18,13 @@ fn tick(node: &mut Node) -> u64 {
 #[test]
 fn a_steady_tick_allocates_nothing() {
     let mut node = Node::new(PODS);
-    // Long enough for every container's threads to have been read twice, whatever the budget of a tick allows.
+    // Long enough to read every container's threads twice, whatever the budget of a tick allows.
     (0..200).for_each(|_| _ = tick(&mut node));
     let before = node.latest();
     assert_eq!((before.containers.len(), before.pods.len()), (40, 20));
     assert!(before.containers.iter().all(|row| row.threads.is_some() && row.contention_upper_ns.is_some()));
     drop(before);
-    // A turn of everything, the late ones included.
+    // A full round of all reads, including the rechecks of idle cgroups.
     let allocations: u64 = (0..70).map(|_| tick(&mut node)).sum();
     assert_eq!(allocations, 0);
     assert_eq!(node.latest().sequence, 270);

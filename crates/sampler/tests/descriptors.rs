@@ -1,4 +1,4 @@
-//! Where there are more files than descriptors, the rest is opened for each read: slower, and the same otherwise.
+//! With fewer descriptors than files, the other files are opened for each read: slower, but with the same result.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -13,7 +13,7 @@ use sampler::DescriptorBudget;
 use support::Node;
 
 const PODS: usize = 3;
-/// Ten of a container, two of each cgroup above.
+/// Ten files per container, two per cgroup above.
 const FILES: usize = 2 * (PODS + 2) + 10 * 2 * PODS;
 
 /// Kernel files that this process holds open below the node's directory.
@@ -22,7 +22,7 @@ fn kept(node: &Node) -> usize {
     links.filter(|target: &PathBuf| target.starts_with(node.root())).count()
 }
 
-/// What a node shows after each of some ticks in which one container runs.
+/// State of the node after each of 30 ticks in which one container runs.
 fn seen(most: u64) -> (Vec<String>, usize, u64, Option<String>) {
     let mut node = Node::with(PODS, DescriptorBudget::from_limit(4096).at_most(most), Duration::from_secs(1));
     let rows = (0..30).map(|_| {
@@ -48,7 +48,7 @@ fn the_rows_are_the_same_whatever_is_kept_and_what_is_not_is_told() {
     let (plenty, all, unkept, reason) = seen(4096);
     assert_eq!((all, unkept, reason), (FILES, 0, None));
     assert!(plenty[29] != plenty[0], "the running container counts: {plenty:?}");
-    // All hot files and settings fit, then only some of the hot ones, then none.
+    // All counters and settings fit, then only some of the counters, then none.
     for most in [FILES as u64 - 1, 10, 0] {
         let (rows, kept, unkept, reason) = seen(most);
         assert_eq!(rows, plenty, "{most} descriptors");

@@ -1,4 +1,4 @@
-//! Idle detection, retries and rounds mean the same in seconds at every sample interval.
+//! Idle detection, retries and rounds last the same time at every sample interval.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -17,7 +17,7 @@ fn node(millis: u64) -> Node {
     Node::with(1, DescriptorBudget::from_limit(4096), Duration::from_millis(millis))
 }
 
-/// Ticks until so many seconds have passed, one at least.
+/// Ticks until `seconds` have passed, at least once.
 fn pass(node: &mut Node, seconds: u64, millis: u64) {
     (0..(seconds * 1000).div_ceil(millis)).for_each(|_| node.tick());
 }
@@ -28,7 +28,7 @@ fn usage_usec(node: &Node, number: usize) -> u64 {
 
 #[test]
 fn a_container_is_idle_after_the_same_time() {
-    // Longer intervals are longer than what is asked here.
+    // The longer intervals exceed the times checked here.
     for millis in &MILLIS[..3] {
         let mut node = node(*millis);
         pass(&mut node, 20, *millis);

@@ -14,7 +14,7 @@ use support::{NoNames, Node};
 
 const POD: &str = "kubelet/kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 
-/// Limit in cores and the period of the quota behind it, of each container.
+/// Limit in cores, and the period of the limiting quota, for each container.
 fn limits(node: &Node) -> Vec<(Option<f64>, Option<u64>)> {
     node.latest().containers.iter().map(|row| (row.limit_cores, row.limit_period_usec)).collect()
 }
@@ -23,7 +23,7 @@ fn limits(node: &Node) -> Vec<(Option<f64>, Option<u64>)> {
 fn the_period_is_that_of_the_lowest_quota() {
     let mut node = Node::new(2);
     let pod = |number| node.container(number).parent().unwrap().to_owned();
-    // Lower than its containers', as low as one of them, and lower than another's.
+    // Lower than its containers', equal to one of them, and lower than another's.
     fs::write(pod(0).join("cpu.max"), "1000 10000\n").unwrap();
     fs::write(pod(2).join("cpu.max"), "2000 10000\n").unwrap();
     fs::write(node.container(3).join("cpu.max"), "max 50000\n").unwrap();
@@ -32,7 +32,7 @@ fn the_period_is_that_of_the_lowest_quota() {
     assert_eq!(limits(&node), expected.map(|(cores, usec)| (Some(cores), Some(usec))));
 }
 
-/// A node in a container, as kind's are, with a quota on the cgroup above the kubelet's and none on the mount's root.
+/// A node in a container, as with kind: a quota on the cgroup above the kubelet's, none on the mount's root.
 fn nested() -> (tempfile::TempDir, Sampler) {
     let root = tempfile::tempdir().unwrap();
     let write = |directory: &str, files: &[(&str, &str)]| {
@@ -75,7 +75,7 @@ fn a_quota_above_kubepods_limits_and_throttles_as_an_ancestor() {
             (row.limit_cores, row.limit_period_usec, row.throttled_ancestor_ns)
         };
         assert_eq!(row(0), (Some(3.0), Some(50_000), Some(7_000_000)), "cpu.stat.local: {local:?}");
-        // The mount's root is visible where the node has a cgroup namespace of its own.
+        // The mount's root is visible if the node has its own cgroup namespace.
         fs::write(root.path().join("cpu.max"), "100000 100000\n").unwrap();
         assert_eq!(row(1), (Some(1.0), Some(100_000), Some(7_000_000)), "a quota that comes later");
         fs::write(root.path().join("docker/0123/cpu.max"), "25000 50000\n").unwrap();

@@ -1,5 +1,5 @@
-//! Names: what a cgroup without one counts is shown under its pod and goes to its container once that is listed; a name is
-//! final for a cgroup's life; only evidence makes a sandbox.
+//! Naming: the counts of an unnamed cgroup are shown under its pod, and move to its container once that is listed. A
+//! name is final for a cgroup's lifetime. A sandbox is recognized only by evidence.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
 
-/// What the kubelet says, and what was asked of it.
+/// The kubelet's answer, and the names requested from it.
 #[derive(Default)]
 struct Said {
     index: Arc<PodIndex>,
@@ -60,7 +60,7 @@ impl PodNames for Names {
     }
 }
 
-/// A v2 node with one pod, and its sampler, which looks once a second in a time of its own.
+/// A v2 node with one pod, and its sampler, which ticks once per second of simulated time.
 struct Node {
     root: TempDir,
     sampler: Sampler,
@@ -97,19 +97,19 @@ impl Node {
 
     fn start(&self, number: u32) {
         fs::create_dir_all(self.pod().join(id(number))).unwrap();
-        // A process of another PID namespace.
+        // A process in another PID namespace.
         fs::write(self.pod().join(id(number)).join("cgroup.procs"), "0\n").unwrap();
         self.use_cpu(number, 0);
     }
 
-    /// Sets what the container's kernel counter says, in milliseconds.
+    /// Sets the container's kernel counter, milliseconds.
     fn use_cpu(&self, number: u32, millis: u64) {
         let usec = millis * 1000;
         let stat = format!("usage_usec {usec}\nuser_usec {usec}\nsystem_usec 0\n");
         fs::write(self.pod().join(id(number)).join("cpu.stat"), stat).unwrap();
     }
 
-    /// Lets one process of this name be all that runs in the container.
+    /// Makes one process with this name the only one in the container.
     fn run(&self, number: u32, pid: u32, program: &str) {
         fs::write(self.pod().join(id(number)).join("cgroup.procs"), format!("{pid}\n")).unwrap();
         let process = self.root.path().join(format!("proc/{pid}"));
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// The kubelet answers now with these containers of the pod.
+    /// The kubelet now lists these containers of the pod.
     fn list(&self, containers: &[Container]) {
         let pod = Pod {
             namespace: "shop".into(),
@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// Usage of every series on show in milliseconds, by (namespace, pod, container).
+    /// Usage of every visible series, milliseconds, by "namespace/pod/container".
     fn shown(&self) -> BTreeMap<String, u64> {
         let latest = self.sampler.published().latest();
         let rows = latest.containers.iter().map(|row| {
@@ -165,7 +165,7 @@ impl Node {
         assert_eq!(self.shown(), expected);
     }
 
-    /// Cgroups of a kind, and those without a name.
+    /// Number of containers, sandboxes and unnamed containers.
     fn counts(&self) -> (u64, u64, u64) {
         let sampler = &self.sampler.published().latest().sampler;
         let of = |rows: &[(&str, u64)], kind| rows.iter().find(|row| row.0 == kind).unwrap().1;
@@ -205,7 +205,7 @@ fn restart_that_is_listed_late_is_unmapped_then_complete() {
         node.list(&[running("app", 1)]);
         node.ticks(1);
         match second {
-            // Found by the first of these ticks; three seconds later it is shown.
+            // Found by the first of these ticks; shown three seconds later.
             ..4 => node.is_shown(&[("shop/web/app", 500)]),
             _ => node.is_shown(&[("shop/web/0002", second * 1000), ("shop/web/app", 500)]),
         }
@@ -282,7 +282,7 @@ fn a_list_that_forgets_a_run_does_not_make_its_cgroup_a_sandbox() {
         node.start(number);
         node.use_cpu(number, 100);
     }
-    // The old run's cgroup is still there.
+    // The old run's cgroup still exists.
     node.list(&[restarted("app", 2, 1)]);
     node.ticks(8);
     node.is_shown(&[("shop/web/app", 200)]);
@@ -329,7 +329,7 @@ fn sandboxes_of_image_less_and_crash_looping_pods_are_no_unmapped_containers() {
     node.run(1, 77, "pause");
     node.ticks(1);
     assert_eq!(node.counts(), (0, 1, 0));
-    // Between two runs, whatever the list says next.
+    // Between two runs: the next list must not change the result.
     let between = Container { settled: false, state: ContainerState::Waiting, ..restarted("app", 2, 3) };
     node.list(std::slice::from_ref(&between));
     node.ticks(60);
@@ -361,7 +361,8 @@ fn complete_list_proves_a_sandbox_only_while_its_containers_are_there() {
         node.ticks(1);
     }
     assert_eq!((node.shown().len(), node.counts()), (1, (1, 1, 0)));
-    // The container restarts and the list stands still: the new cgroup is no sandbox, however often it says so.
+    // The container restarts and the list does not change: the new cgroup is not a sandbox, however often the list is
+    // repeated.
     node.stop(2);
     node.start(3);
     node.use_cpu(3, 40);
@@ -375,7 +376,7 @@ fn complete_list_proves_a_sandbox_only_while_its_containers_are_there() {
 #[test]
 fn one_cgroup_of_a_shared_series_that_is_a_sandbox_leaves_the_other_its_series() {
     let mut node = Node::new();
-    // The same pod and container id below two kubepods levels, as a move between QoS classes leaves them.
+    // The same pod and container id below two kubepods levels, as after a move between QoS classes.
     let twin = node.root.path().join(format!("kubepods/besteffort/pod{UID}")).join(id(1));
     node.start(1);
     make(&twin);

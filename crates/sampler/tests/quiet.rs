@@ -1,4 +1,4 @@
-//! A container that is left unread while it is quiet counts nothing twice.
+//! An idle container that was not read counts nothing twice.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -23,7 +23,7 @@ fn write(directory: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// On v1 `cpu.stat` is passed by while a container is quiet, and `cpu.stat.local` is not.
+/// On v1 `cpu.stat` is not read while a container is idle, but `cpu.stat.local` is.
 #[test]
 fn what_its_own_quota_denied_a_container_is_not_its_pods_doing_when_it_has_been_idle() {
     let root = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ const TICK_NS: u64 = 10_000_000;
 struct Node {
     root: TempDir,
     now: Instant,
-    /// What the container has used in user and in kernel mode, nanoseconds.
+    /// CPU time of the container in user and in kernel mode, nanoseconds.
     used: [u64; 2],
 }
 
@@ -41,7 +41,7 @@ impl Node {
         self.root.path().join(controller).join(POD).join(format!("{:064x}", 1))
     }
 
-    /// As the kernel shows it: the usage in nanoseconds, the modes in whole ticks.
+    /// Writes the files as the kernel does: the usage in nanoseconds, the modes in whole ticks.
     fn write(&self) {
         let [user, system] = self.used;
         let cgroup = self.container("cpuacct");
@@ -70,7 +70,7 @@ impl Node {
         Sampler::new(config, Box::new(NoNames::default())).unwrap()
     }
 
-    /// User and system time after the sampler's next tick.
+    /// User and system time after the sampler's next tick, nanoseconds.
     fn modes(&mut self, sampler: &mut Sampler) -> [u64; 2] {
         self.now += Duration::from_secs(1);
         sampler.tick(self.now);
@@ -120,7 +120,7 @@ proptest! {
         let mut sampler = node.start_sampler();
         let mut before = [0; 2];
         for (user, system, chance) in steps {
-            // Often nothing, or little, is used between two ticks.
+            // Often little or no time is used between two ticks.
             let used = [user, system].map(|ns| if chance == 0 { ns } else { ns / 20 });
             node.run(used[0], used[1]);
             if chance == 1 {

@@ -1,5 +1,5 @@
-//! Whatever containers do, nothing goes back, nothing is counted twice, and no second is lost: arbitrary sequences of
-//! counting, resets, vanishing, re-creation and renaming on a directory of files, against a plain model.
+//! Property tests: no counter decreases, nothing is counted twice and no time is lost. Arbitrary sequences of counting,
+//! resets, vanishing, re-creation and renaming on a directory of files are compared with a simple model.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -16,25 +16,25 @@ use sampler::{DescriptorBudget, PodNames, Published, Sampler, SamplerConfig};
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
 
-/// Containers of a pod that may exit before they are listed without losing their names.
+/// Number of unlisted exited containers per pod that keep their own series.
 const MOST_UNLISTED: u32 = 8;
 
-/// What can happen between two ticks.
+/// Event between two ticks.
 #[derive(Debug, Clone)]
 enum Step {
-    /// The live container uses CPU and is throttled, microseconds and periods.
+    /// The running container uses CPU time and is throttled: microseconds and periods.
     Count { usage: u64, throttled: u64, periods: u64 },
-    /// The pod's quota throttles the live container for so many microseconds.
+    /// The pod's quota throttles the running container, microseconds.
     Deny(u64),
-    /// The runtime kills the container and starts it anew under another id.
+    /// The runtime kills the container and starts it again under another id.
     Restart,
-    /// The same directory is made anew: same name, other inode, counters from zero.
+    /// The same directory is created again: same name, other inode, counters from zero.
     Recreate,
-    /// The container is gone for now.
+    /// The container ends.
     Stop,
-    /// The kubelet lists the container's runs under its name, those that are over included.
+    /// The kubelet lists all runs of the container under its name, including the ended ones.
     Name,
-    /// Nothing happens for so many ticks, after which nothing in the pod is read any more.
+    /// Nothing happens for this many ticks, after which nothing in the pod is read any more.
     Rest(u32),
 }
 
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Names as the test says.
+/// Names set by the test.
 #[derive(Clone, Default)]
 struct Names(Arc<Mutex<Arc<PodIndex>>>);
 
@@ -68,7 +68,7 @@ impl PodNames for Names {
 }
 
 impl Names {
-    /// Lists every run so far of the one container: as entries of the same name, so that no run is forgotten.
+    /// Lists every run so far of the one container, as entries with the same name, so that no run is lost.
     fn list(&self, ids: u32) {
         let id = |number| Some(format!("{number:064x}").into());
         let run = |number| Container { name: "app".into(), id: id(number), ..Container::default() };
@@ -79,19 +79,19 @@ impl Names {
     }
 }
 
-/// One pod with at most one container, on disk and as numbers.
+/// A pod with at most one container, as files and as numbers.
 struct World {
     root: PathBuf,
     pod: PathBuf,
     ids: u32,
-    /// How many of them the kubelet has listed.
+    /// Number of runs that the kubelet has listed.
     listed: u32,
     live: Option<(String, Counters)>,
-    /// What all containers ever counted.
+    /// Counters of all runs of the container.
     truth: Counters,
 }
 
-/// Usage µs, throttled by the own quota µs, periods, throttled by the pod's quota µs.
+/// Usage, time throttled by its own quota, periods, time throttled by the pod's quota; times in microseconds.
 type Counters = [u64; 4];
 
 impl World {
@@ -116,7 +116,7 @@ impl World {
         self.write_pod();
     }
 
-    /// The pod's own file counts what is over, too.
+    /// Writes the pod's own file, which also counts ended containers.
     fn write_pod(&self) {
         let [usage, _, _, denied] = self.truth;
         let stat = format!(
@@ -126,7 +126,7 @@ impl World {
         self.count(&self.pod, "cpu.stat", &stat);
     }
 
-    /// What the kernel writes: inotify does not tell of it, and so this goes through a name that is not watched.
+    /// Writes like the kernel, which causes no inotify event: through a hard link that is not watched.
     fn count(&self, cgroup: &Path, file: &str, text: &str) {
         let path = cgroup.join(file);
         let unwatched = self.root.join(format!("{}-{file}", cgroup.file_name().unwrap().display()));
@@ -170,7 +170,7 @@ impl World {
                 self.write();
             }
             Step::Deny(denied) => {
-                // What waits has run before, and will again.
+                // A throttled container ran before, and will run again.
                 let Some((_, counters)) = &mut self.live else { return };
                 add(counters, [1, 0, 0, *denied]);
                 add(&mut self.truth, [1, 0, 0, *denied]);
@@ -190,7 +190,7 @@ impl World {
             Step::Name => self.list(names),
             Step::Rest(_) => {}
         }
-        // Of more containers that exit unlisted, the oldest lose their names.
+        // With more unlisted exits, the oldest lose their names.
         if self.ids - self.listed > MOST_UNLISTED {
             self.list(names);
         }
@@ -250,7 +250,7 @@ proptest! {
                 now += Duration::from_secs(1);
                 sampler.tick(now);
             }
-            // What waits for its name is not shown yet; nothing goes back, and nothing is counted twice.
+            // Unnamed counts are not shown yet; nothing decreases or is counted twice.
             let shown = totals(&published);
             let bounded = shown.iter().zip(last).zip(world.truth).all(|((now, last), truth)| *now >= last && *now <= truth);
             prop_assert!(bounded, "{:?} after {:?}, of {:?}, at {:?}", shown, last, world.truth, step);
@@ -259,7 +259,7 @@ proptest! {
         prop_assert_eq!(last, world.truth, "every second has its name now");
         let rows = &published.latest().containers;
         prop_assert!(rows.len() <= 1 && rows.iter().all(|row| row.identity.container == "app"), "one series");
-        // The pod goes, and everything of it.
+        // The pod ends, and all its series with it.
         world.stop();
         fs::remove_dir_all(&world.pod).unwrap();
         for _ in 0..2 {

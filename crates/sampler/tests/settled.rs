@@ -1,4 +1,4 @@
-//! Containers of a pod whose usage stands are not read: it holds theirs.
+//! Containers of a pod with unchanged usage are not read: the pod's usage includes theirs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -9,9 +9,9 @@ use std::fs;
 
 use support::Node;
 
-/// More than a tick in which every counter stands.
+/// Number of ticks after which every cgroup is idle.
 const SETTLED: usize = 30;
-/// In which even a settled container has its turn.
+/// Number of ticks in which even an idle container is rechecked.
 const LATE_ROUND: usize = 60;
 
 fn settled() -> Node {
@@ -44,7 +44,7 @@ fn a_settled_container_is_read_with_its_pods_usage_and_else_in_its_late_turn() {
     let mut node = settled();
     node.run_unseen(0);
     node.run_unseen(2);
-    // Some are read in a tick because it is their turn, but not all of them in one.
+    // A tick rechecks some of them, but not all.
     node.tick();
     assert!(usage(&node).iter().sum::<u64>() < 15_000, "nothing told of them");
     node.run(1);

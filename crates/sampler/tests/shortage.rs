@@ -1,4 +1,4 @@
-//! A shortage of descriptors or of inotify ends, and the next reconcile watches and reads everything again.
+//! After a shortage of descriptors or inotify, the next reconcile watches and reads everything again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -14,22 +14,22 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::Node;
 
-/// More than the interval between reconciles.
+/// Longer than the interval between reconciles.
 const RECONCILE: Duration = Duration::from_secs(1_000_001);
 
-/// The limit of open files is the process's: one test at a time.
+/// The limit of open files applies to the process: run one test at a time.
 static LIMIT: Mutex<()> = Mutex::new(());
 
-/// A lowered limit of open files; dropping it gives back the old one.
+/// A lowered limit of open files; restored on drop.
 struct Shortage {
     before: Rlimit,
 }
 
 impl Shortage {
-    /// Only so many more files can be opened.
+    /// Allows only `left` more open files.
     fn of(left: u64) -> Self {
         let before = getrlimit(Resource::Nofile);
-        // The lowest number that is free is the next to be given.
+        // The lowest free number is the next one to be used.
         let lowest = File::open("/dev/null").unwrap().as_raw_fd();
         let current = Some(u64::try_from(lowest).unwrap() + left);
         setrlimit(Resource::Nofile, Rlimit { current, ..before }).unwrap();
@@ -59,14 +59,14 @@ fn rows(node: &Node) -> String {
     latest.containers.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// Why the feature is not in force; empty when it is.
+/// The reason why the feature is not in use; empty if it is.
 fn lack(node: &Node, feature: &str) -> String {
     let latest = node.latest();
     let state = latest.node.features.iter().find(|state| state.feature == feature);
     state.unwrap().reason.clone()
 }
 
-/// Two ticks, a run of the second container, and the tick of a reconcile, with so many descriptors for the first two.
+/// Two ticks with this many descriptors, a run of the second container, and the tick of a reconcile.
 fn after_a_reconcile(descriptors: u64) -> (String, usize, Node) {
     let mut node = Node::new(2);
     let shortage = Shortage::of(descriptors);

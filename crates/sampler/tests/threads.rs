@@ -1,4 +1,4 @@
-//! Run-queue delay of threads: what of it is contention, and what a failed look costs.
+//! Run-queue delay of threads: the part that is contention, and the effect of a failed scan.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// Sets the throttled time that the cgroup's own quota counts.
+    /// Sets the throttled time of the cgroup's own quota.
     fn throttle(&self, cgroup: &std::path::Path, millis: u64) {
         let stat = match self.is_v2 {
             true => format!(
@@ -104,7 +104,7 @@ impl Node {
         fs::write(task.join("stat"), format!("{} (a) S 1\n", pid(number) + thread)).unwrap();
     }
 
-    /// Ticks until the threads of each container, idle ones included, have been looked at once more.
+    /// Ticks until the threads of every container, including idle ones, have been scanned once more.
     fn look(&mut self) {
         for _ in 0..65 {
             self.now += Duration::from_secs(1);
@@ -132,7 +132,7 @@ fn upper_bound_holds_for_a_sidecar_that_waits_beside_its_pods_quota() {
     for is_v2 in [true, false] {
         let mut node = Node::new(is_v2);
         node.look();
-        // The quota throttles the app for 5 s; the sidecar waits for 0.3 s because another pod runs.
+        // The pod's quota throttles the app for 5 s; the sidecar waits for 0.3 s because another pod runs.
         node.throttle(&node.pod(), 5000);
         node.wait(APP, 0, 5000);
         node.wait(SIDECAR, 0, 300);
@@ -148,7 +148,7 @@ fn own_throttling_is_in_neither_bound_and_ancestors_may_add_to_it() {
         let mut node = Node::new(is_v2);
         node.set_quota(&node.container(APP));
         node.look();
-        // Its own quota throttles the app for 0.4 s and, at other times, the pod's for 0.6 s.
+        // Its own quota throttles the app for 0.4 s, and at other times the pod's quota for 0.6 s.
         node.throttle(&node.container(APP), 400);
         node.throttle(&node.pod(), 600);
         node.wait(APP, 0, 1000);
@@ -184,7 +184,7 @@ fn failed_look_at_threads_counts_nothing_twice_and_loses_nothing() {
     node.wait(APP, 1, 4000);
     node.look();
     assert_eq!(node.row(APP).run_delay_ns, Some(0), "what came before the first look is history");
-    // An error which says neither that the thread has gone nor that it may not be read.
+    // An error that means neither that the thread is gone nor that it may not be read.
     let schedstat = node.task(APP, 1).join("schedstat");
     let broken = node.task(APP, 1).join("broken");
     fs::rename(&schedstat, &broken).unwrap();

@@ -1,4 +1,4 @@
-//! The kubelet's top cgroup may come, go, and come back elsewhere while the agent runs.
+//! The kubelet's top cgroup may appear, disappear, and reappear elsewhere while the agent runs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -18,7 +18,7 @@ const RECONCILE: Duration = Duration::from_secs(30);
 const CGROUPFS: &str = "kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 const SYSTEMD: &str = "kubepods.slice/kubepods-pod8e0d3a0c_5f4b_4f60_9f2a_3d8c1d0c0004.slice";
 
-/// A v2 node without any kubelet.
+/// A v2 node without a kubelet.
 struct Node {
     root: TempDir,
     sampler: Sampler,
@@ -48,14 +48,14 @@ impl Node {
         self.root.path().join(below)
     }
 
-    /// Makes a container's cgroup and everything above it.
+    /// Creates a container's cgroup and everything above it.
     fn start(&self, pod: &str, leaf: &str) {
         let directory = self.path(pod).join(leaf);
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("cpu.stat"), "usage_usec 5\nuser_usec 5\nsystem_usec 0\n").unwrap();
     }
 
-    /// How many containers there are after the next tick.
+    /// Number of containers after the next tick.
     fn containers(&mut self) -> usize {
         self.now += Duration::from_secs(1);
         self.sampler.tick(self.now);
@@ -86,7 +86,7 @@ fn a_top_that_comes_after_the_agent_and_goes_and_comes_back_is_found_by_the_next
         assert_eq!(node.containers(), 0);
         node.start(CGROUPFS, &id(2));
         assert_eq!(node.containers(), 1);
-        // Gone and back between two ticks.
+        // Removed and recreated between two ticks.
         remove(&node.path("kubepods"));
         node.start(CGROUPFS, &id(3));
         node.start(CGROUPFS, &id(4));

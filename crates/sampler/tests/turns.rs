@@ -1,4 +1,4 @@
-//! What is read in turn: a round is ten seconds, and six where nothing has run since the last look.
+//! Rounds: ten seconds, or 60 seconds if nothing has run since the last read.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -7,7 +7,7 @@ mod support;
 
 use support::Node;
 
-/// More than a tick in which every counter stands.
+/// Number of ticks after which every cgroup is idle.
 const SETTLED: usize = 30;
 const ROUND: usize = 10;
 const LATE_ROUND: usize = 60;
@@ -41,7 +41,7 @@ fn memory_is_read_in_a_round_where_something_runs_and_in_six_where_nothing_does(
 fn what_has_run_since_its_last_look_is_read_in_the_next_round() {
     let mut node = Node::new(1);
     (0..SETTLED).for_each(|_| node.tick());
-    // In each tick of a round, for one of them is its turn.
+    // At each tick of a round, because one of them is when it is due.
     for after in 0..ROUND {
         node.run(1);
         node.tick();

@@ -14,7 +14,7 @@ use sampler::snapshot::{NodeSnapshot, WeightRule};
 use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
 
 const POD: &str = "kubepods/burstable/pod00000000-0000-4000-8000-000000000001";
-/// Of a pod that no list names.
+/// A pod that no list contains.
 const UNKNOWN_POD: &str = "kubepods/burstable/pod00000000-0000-4000-8000-000000000002";
 
 /// One list of pods.
@@ -36,14 +36,14 @@ impl PodNames for Listed {
     }
 }
 
-/// A container: its CPU request in millicores (`None`: not in the list of pods) and what the kernel's file says.
+/// A container: CPU request in millicores (`None`: unlisted), and the number in the kernel's file.
 type Spec = (Option<u64>, u64);
 
 fn id(number: usize) -> String {
     format!("{number:064x}")
 }
 
-/// A container's cgroup below the cpu mount.
+/// A container's cgroup, relative to the cpu mount.
 fn cgroup(number: usize, spec: Spec) -> String {
     format!("{}/{}", if spec.0.is_some() { POD } else { UNKNOWN_POD }, id(number))
 }
@@ -67,7 +67,7 @@ fn names(specs: &[Spec]) -> Listed {
     Listed(Arc::new(PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], [])))
 }
 
-/// The node when cgroups without a name are shown too, with the rule that is configured.
+/// The node with the configured rule, after unnamed cgroups are shown too.
 fn observe(root: &Path, specs: &[Spec], weight_rule: WeightRule) -> Arc<NodeSnapshot> {
     let config = SamplerConfig {
         hierarchy: Hierarchy::detect(root).unwrap(),
@@ -94,7 +94,7 @@ fn v2(specs: &[Spec], configured: WeightRule) -> Arc<NodeSnapshot> {
     for (number, &spec) in specs.iter().enumerate() {
         let cgroup = root.path().join(cgroup(number, spec));
         fs::create_dir_all(&cgroup).unwrap();
-        // A process of another PID namespace.
+        // A process in another PID namespace.
         fs::write(cgroup.join("cgroup.procs"), "0\n").unwrap();
         fs::write(cgroup.join("cpu.stat"), "usage_usec 5\nuser_usec 5\nsystem_usec 0\n").unwrap();
         fs::write(cgroup.join("cpu.weight"), format!("{}\n", spec.1)).unwrap();
@@ -107,7 +107,7 @@ fn v1(specs: &[Spec], configured: WeightRule) -> Arc<NodeSnapshot> {
     for (number, &spec) in specs.iter().enumerate() {
         let cgroup = root.path().join("cpu,cpuacct").join(cgroup(number, spec));
         fs::create_dir_all(&cgroup).unwrap();
-        // A process of another PID namespace.
+        // A process in another PID namespace.
         fs::write(cgroup.join("cgroup.procs"), "0\n").unwrap();
         fs::write(cgroup.join("cpuacct.usage"), "5000\n").unwrap();
         fs::write(cgroup.join("cpuacct.stat"), "user 0\nsystem 0\n").unwrap();
@@ -116,7 +116,7 @@ fn v1(specs: &[Spec], configured: WeightRule) -> Arc<NodeSnapshot> {
     observe(root.path(), specs, configured)
 }
 
-/// Of the containers in the order of their numbers; the page has them by name.
+/// Shares of the containers by number; the snapshot sorts them by name.
 fn shares(snapshot: &NodeSnapshot) -> Vec<u64> {
     let mut rows: Vec<_> =
         snapshot.containers.iter().map(|row| (&row.identity.container_id, row.v1_shares().unwrap())).collect();
@@ -136,7 +136,7 @@ fn on_v1_the_configured_rule_gives_the_weight() {
 
 #[test]
 fn on_v2_shares_are_those_of_the_request_whatever_the_runtime() {
-    // Requests whose weights many shares have.
+    // Requests whose weights correspond to many share values.
     let requests = [3, 7, 33, 101, 333, 1000, 1234, 7777, 31_999, 255_999];
     for rule in WeightRule::ALL {
         let shares_of = |millis: u64| (millis * 1024 / 1000).max(2);
@@ -151,7 +151,7 @@ fn on_v2_shares_are_those_of_the_request_whatever_the_runtime() {
 
 #[test]
 fn on_v2_known_requests_show_the_rule_for_containers_without_one() {
-    // Two containers of before the runtime's upgrade, three after it; one that no list names.
+    // Two containers from before the runtime's upgrade, three from after it, and an unlisted one.
     let specs =
         [(Some(1000), 39), (Some(2000), 79), (Some(500), 59), (Some(1000), 100), (Some(2000), 174), (None, 100)];
     let snapshot = v2(&specs, WeightRule::Linear);

@@ -1,4 +1,4 @@
-//! A window is a second, whatever the sample interval, or the interval where that is longer.
+//! A window lasts one second at any sample interval, or one interval if that is longer.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 use sampler::DescriptorBudget;
 use support::Node;
 
-/// Windows in so much time of a container that has periods at each tick, and of one that has none; a tick in three comes
-/// late by so much.
+/// Number of windows in `time` of a container with periods at each tick, and of one without; every third tick is
+/// `late`.
 fn windows(interval: Duration, time: Duration, late: Duration) -> [u64; 2] {
     let mut node = Node::with(1, DescriptorBudget::from_limit(4096), interval);
     // The first reading is history, and begins a window.
@@ -52,6 +52,6 @@ fn a_snapshot_has_the_time_at_which_its_counters_were_read() {
     let first = node.latest().read_at.unwrap();
     node.tick_late(interval / 10);
     let apart = node.latest().read_at.unwrap().duration_since(first);
-    // Not to the nanosecond: a tick looks for new cgroups before it reads.
+    // Not exact: a tick looks for new cgroups before it reads.
     assert!(apart.abs_diff(Duration::from_secs(66)) < Duration::from_secs(5), "{apart:?}");
 }

@@ -1,9 +1,9 @@
-//! One row is what was found and advised for one container; the rows live in [`AgentMetrics`](crate::AgentMetrics).
+//! Metrics of advice: one row per container; the rows are in [`AgentMetrics`](crate::AgentMetrics).
 
 use super::{Metric, gauge};
 use crate::AdviceRow;
 
-/// The label of a figure that holds under an objective.
+/// Label of values that depend on an objective.
 const ADVISED: &[&str] = &["objective"];
 
 pub(crate) static ADVICE: &[Metric<AdviceRow>] = &[

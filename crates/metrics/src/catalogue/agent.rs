@@ -1,4 +1,4 @@
-//! What the agent counts about itself between ticks; the values live in [`AgentMetrics`](crate::AgentMetrics).
+//! Metrics that the agent counts about itself between ticks; the values are in [`AgentMetrics`](crate::AgentMetrics).
 
 use super::{Descriptor, counter, gauge, histogram, pinning};
 

@@ -1,5 +1,5 @@
-//! The names under which cAdvisor shows the same counters, for dashboards and alerts that are written after it. They have
-//! a page of their own: most clusters scrape the kubelet's cAdvisor as well, and one series must not come from two.
+//! cAdvisor's names of the same counters, for existing dashboards and alerts. They have a separate page: most clusters
+//! also scrape the kubelet's cAdvisor, and a series must not come from two sources.
 
 use sampler::snapshot::ContainerRow;
 
@@ -41,7 +41,7 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
         .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_stalled_ns))),
 ];
 
-/// Every metric of that page.
+/// All metrics of that page.
 pub(crate) fn descriptors() -> impl Iterator<Item = &'static Descriptor> {
     CADVISOR.iter().map(|metric| &metric.descriptor)
 }
@@ -55,7 +55,7 @@ fn put(row: &ContainerRow, out: &mut Samples<'_>, value: Option<u64>) {
     out.with(labels(row)).count(live(row, value));
 }
 
-/// cAdvisor forgets a container with its cgroup.
+/// The value of a live container only: cAdvisor drops a container together with its cgroup.
 fn live<T>(row: &ContainerRow, value: Option<T>) -> Option<T> {
     value.filter(|_| row.live)
 }

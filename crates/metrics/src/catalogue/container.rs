@@ -1,4 +1,5 @@
-//! One row of the snapshot is one container, over all its restarts: counters go on, gauges need a live cgroup.
+//! Metrics of containers: one snapshot row per container, over all its restarts. Counters persist, gauges need a live
+//! cgroup.
 
 use sampler::snapshot::{ContainerRow, WINDOW_BUCKETS};
 use sampler::waits::{Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
@@ -237,7 +238,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         .read(|row, out| out.count(row.memory_request_bytes)),
 ];
 
-/// A histogram of nanoseconds, in seconds. Its counts have one bucket more than there are bounds.
+/// Writes a histogram of nanoseconds in seconds. Its counts have one more bucket than there are bounds.
 fn time_histogram(out: &mut Samples<'_>, bounds_ns: &[u64; 9], histogram: &Histogram) {
     let seconds = |ns: u64| ns as f64 / 1e9;
     out.histogram(&bounds_ns.map(seconds), &histogram.counts, seconds(histogram.sum_ns));

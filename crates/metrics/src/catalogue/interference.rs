@@ -1,4 +1,4 @@
-//! Who made whom wait: one row is a pod that waited, and one that ran.
+//! Metrics of waits: one row per pod that waited and pod that was running.
 
 use sampler::waits::InterferenceRow;
 

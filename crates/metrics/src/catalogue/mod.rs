@@ -1,8 +1,8 @@
-//! Every metric that cpuwarden exposes, declared once.
+//! Declarations of all metrics that cpuwarden exposes.
 //!
-//! A row of a table is a [`Descriptor`] and the function that reads its samples from a snapshot's row, so HELP and TYPE,
-//! the exposition, the generated reference and the checks of dashboards and alert rules cannot disagree. Names are the
-//! product's public interface: changing one is a breaking change. This module formats no number and holds no state.
+//! A table row is a [`Descriptor`] with the function that reads its samples from a snapshot row. HELP and TYPE, the
+//! exposition, the generated reference, and the checks of dashboards and alert rules therefore always agree. Names are
+//! a public interface: changing one is a breaking change. This module formats no number and holds no state.
 
 mod advice;
 pub(crate) mod agent;
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As a TYPE line has it, in both formats.
+    /// Name in a TYPE line of both formats.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// What a metric is, without where its values come from.
+/// Description of a metric, independent of its values.
 #[derive(Debug, Clone, Copy)]
 pub struct Descriptor {
     /// Full name, with the `cpuwarden_` prefix and, on a counter, `_total`.
@@ -60,12 +60,12 @@ pub struct Descriptor {
     pub kind: Kind,
     /// Labels beyond those of the scope, in the order of exposition.
     pub labels: &'static [&'static str],
-    /// HELP text: what, the unit where the name does not say it, the source file, and what one would not guess.
+    /// HELP text: the meaning, the unit unless it is in the name, the source file, and surprising properties.
     pub help: &'static str,
 }
 
 impl Descriptor {
-    /// The name of the family in OpenMetrics: without `_total`.
+    /// Name of the family in OpenMetrics, without `_total`.
     #[must_use]
     pub fn family(&self) -> &'static str {
         match self.kind {
@@ -74,7 +74,7 @@ impl Descriptor {
         }
     }
 
-    /// The base unit that the name ends in; `None` for plain numbers.
+    /// The base unit at the end of the name; `None` for plain numbers.
     #[must_use]
     pub fn unit(&self) -> Option<&'static str> {
         let family = self.family();
@@ -83,7 +83,7 @@ impl Descriptor {
             .find(|unit| family.strip_suffix(unit).is_some_and(|stem| stem.ends_with('_')))
     }
 
-    /// The names under which its samples appear: its own, or a histogram's three.
+    /// Names of its samples: its own, or the three of a histogram.
     pub fn sample_names(&self) -> impl Iterator<Item = String> {
         let suffixes: &[&str] = match self.kind {
             Kind::Counter | Kind::Gauge => &[""],
@@ -93,23 +93,23 @@ impl Descriptor {
     }
 }
 
-/// What a metric's series are counted by.
+/// Object that a metric's series describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// One container, over all its restarts.
     Container,
     /// One pod.
     Pod,
-    /// One pod that waits, and one that makes it wait.
+    /// A pod that waits, and a pod that causes the wait.
     Interference,
-    /// The node, as the tick saw it.
+    /// The node, as of the tick.
     Node,
     /// The agent itself.
     Agent,
 }
 
 impl Scope {
-    /// Labels that every series of this scope carries before those of the metric.
+    /// Labels of every series of this scope, before those of the metric.
     #[must_use]
     pub const fn labels(self) -> &'static [&'static str] {
         match self {
@@ -120,7 +120,7 @@ impl Scope {
     }
 }
 
-/// Every metric, in the order of the tables.
+/// All metrics, in the order of the tables.
 pub fn all() -> impl Iterator<Item = (Scope, &'static Descriptor)> {
     let containers = CONTAINER.iter().map(|metric| (Scope::Container, &metric.descriptor));
     let advice = ADVICE.iter().map(|metric| (Scope::Container, &metric.descriptor));
@@ -131,22 +131,22 @@ pub fn all() -> impl Iterator<Item = (Scope, &'static Descriptor)> {
     containers.chain(advice).chain(pods).chain(interference).chain(node).chain(agent)
 }
 
-/// The metric that a sample's name belongs to, a histogram's `_bucket`, `_sum` and `_count` included.
+/// Finds the metric of a sample name, including a histogram's `_bucket`, `_sum` and `_count`.
 #[must_use]
 pub fn find(sample_name: &str) -> Option<(Scope, &'static Descriptor)> {
     all().find(|(_, descriptor)| descriptor.sample_names().any(|name| name == sample_name))
 }
 
-/// A metric and how it is read from a row `R` of the snapshot.
+/// A metric and the function that reads it from a row `R` of the snapshot.
 pub(crate) struct Metric<R> {
     pub(crate) descriptor: Descriptor,
-    /// Writes the row's samples; a value that is `None` writes nothing.
+    /// Writes the row's samples; a `None` value writes nothing.
     pub(crate) read: fn(&R, &mut Samples<'_>),
 }
 
-/// One row of the snapshot that series belong to.
+/// A row of the snapshot with its own series.
 pub(crate) trait Row {
-    /// The scope's labels, escaped, without braces.
+    /// Labels of the scope, escaped, without braces.
     fn labels(&self) -> &str;
 }
 
@@ -180,7 +180,7 @@ impl Row for NodeSnapshot {
     }
 }
 
-// Constructors of the tables' rows: in the order of a TYPE and a HELP line.
+// Constructors of the tables' rows, with arguments in the order of the TYPE and HELP lines.
 
 const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Descriptor {
     Descriptor { name, kind: Kind::Counter, labels, help }

@@ -1,4 +1,4 @@
-//! What is counted once a node: its CPUs, its kernel, and what the sampler says of itself.
+//! Metrics of the node: CPUs, kernel, and the sampler's own.
 
 use std::time::SystemTime;
 
@@ -160,7 +160,7 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     .read(|snapshot, out| out.seconds(snapshot.sampler.task_scan_ns)),
     counter("cpuwarden_task_scan_threads_total", &[], "Threads of containers that were read.")
         .read(|snapshot, out| out.count(snapshot.sampler.task_scan_threads)),
-    // Under the names that every client library has.
+    // Names used by every client library.
     counter("process_cpu_seconds_total", &[], "CPU time of the agent's own process, user and system.")
         .read(|snapshot, out| out.seconds(snapshot.sampler.process.cpu_ns)),
     gauge("process_resident_memory_bytes", &[], "Resident memory of the agent's own process.")

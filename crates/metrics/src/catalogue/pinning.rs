@@ -1,4 +1,4 @@
-//! What pinning does; the values live in [`AgentMetrics`](crate::AgentMetrics).
+//! Metrics of pinning; the values are in [`AgentMetrics`](crate::AgentMetrics).
 
 use super::{Descriptor, counter, gauge};
 

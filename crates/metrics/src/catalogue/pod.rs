@@ -1,4 +1,4 @@
-//! One row of the snapshot is one pod whose own cgroup has, or had, a CFS quota.
+//! Metrics of pods: one snapshot row per pod whose own cgroup has, or had, a CFS quota.
 
 use sampler::snapshot::{PodRow, WINDOW_BUCKETS};
 

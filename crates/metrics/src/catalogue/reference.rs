@@ -1,4 +1,4 @@
-//! The metric reference, as markdown, from the tables.
+//! The metric reference as Markdown, generated from the tables.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ const SECTIONS: [(Scope, &str); 5] = [
     (Scope::Agent, "Agent"),
 ];
 
-/// Metrics that no dashboard and no rule reads, and what a query of one's own reads them for.
+/// Metrics that no dashboard or rule uses, and their purpose in custom queries.
 pub const QUERY_ONLY: &[(&str, &str)] = &[
     ("cpuwarden_bpf_switches_total", "how busy the scheduler is: the unit in which the trace's cost grows"),
     ("cpuwarden_container_cfs_burst_periods_total", "how often bursts happen, beside how long they are"),
@@ -31,7 +31,7 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
     ("process_virtual_memory_bytes", "as in every exporter; the resident memory is what counts"),
 ];
 
-/// The reference of all metrics: a section a scope, a table row a metric.
+/// The reference of all metrics: one section per scope, one table row per metric.
 #[must_use]
 pub fn reference() -> String {
     let mut text = String::new();

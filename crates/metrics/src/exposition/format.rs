@@ -1,4 +1,4 @@
-//! Content negotiation: what a scraper's Accept and Accept-Encoding headers ask for (RFC 9110, section 12.5).
+//! Content negotiation by a scraper's Accept and Accept-Encoding headers (RFC 9110, section 12.5).
 
 /// An exposition format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -11,8 +11,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that an Accept header prefers; of two with the same weight the one named first. Where it names
-    /// neither, or is empty, the text format: every scraper reads it, and an error page would help nobody.
+    /// The format that an Accept header prefers; of two with equal weight, the first. The text format is the default
+    /// for an empty header or one without either format: every scraper reads it, and an error page would not help.
     #[must_use]
     pub fn from_accept(accept: &str) -> Self {
         let mut best = (0, Self::Text);
@@ -27,7 +27,7 @@ impl Format {
         best.1
     }
 
-    /// The Content-Type of a page in this format.
+    /// Content-Type of a page in this format.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Format {
     }
 }
 
-/// Whether an Accept-Encoding header takes gzip.
+/// Whether an Accept-Encoding header accepts gzip.
 #[must_use]
 pub fn accepts_gzip(accept_encoding: &str) -> bool {
     let mut any = false;
@@ -52,8 +52,8 @@ pub fn accepts_gzip(accept_encoding: &str) -> bool {
     any
 }
 
-/// The format that a media range asks for. A wildcard is for whoever reads anything: the text format. Another version
-/// than ours is another format (Prometheus asks for OpenMetrics 0.0.1, 1.0.0 and text 1.0.0 side by side).
+/// The format that a media range requests. A wildcard means the text format, which every client reads. Another version
+/// counts as another format (Prometheus requests OpenMetrics 0.0.1, 1.0.0 and text 1.0.0 together).
 fn named(range: &str) -> Option<Format> {
     let media_type = range.split(';').next().unwrap_or_default().trim();
     let version = parameter(range, "version");
@@ -66,7 +66,7 @@ fn named(range: &str) -> Option<Format> {
     }
 }
 
-/// The `q` of a list member in thousandths: 1000 where it says nothing, 0 where it says nonsense.
+/// The `q` of a list member in thousandths: 1000 if absent, 0 if invalid.
 fn weight(member: &str) -> u32 {
     let Some(q) = parameter(member, "q") else { return 1000 };
     match q.parse::<f64>() {
@@ -110,7 +110,7 @@ mod tests {
                  text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
                 Format::OpenMetrics,
             ),
-            // 3.x with native histograms: protobuf first, which we do not speak
+            // 3.x with native histograms: protobuf first, which is not supported
             (
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,\
                  application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
@@ -118,7 +118,7 @@ mod tests {
                  text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
                 Format::OpenMetrics,
             ),
-            // 3.x with scrape_protocols [PrometheusText1.0.0]: only the wildcard is ours
+            // 3.x with scrape_protocols [PrometheusText1.0.0]: only the wildcard matches
             ("text/plain;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.5", Format::Text),
         ];
         for (accept, format) in cases {

@@ -1,4 +1,4 @@
-//! What the prometheus crate keeps, written in our two formats: its encoder knows only one of them.
+//! The prometheus crate's metrics, written in both formats: its own encoder supports only one.
 
 use prometheus::proto;
 use sampler::labels;
@@ -8,7 +8,8 @@ use super::samples::Samples;
 use crate::AgentMetrics;
 use crate::catalogue::{Kind, agent::AGENT};
 
-/// Writes the agent's own metrics, in the order of the catalogue. A handful of allocations, however large the node is.
+/// Writes the agent's own metrics, in the catalogue's order. The number of allocations does not depend on the node's
+/// size.
 pub(super) fn write(writer: &mut PageWriter<'_>, agent: &AgentMetrics) {
     let families = agent.gather();
     for descriptor in AGENT {

@@ -1,16 +1,16 @@
-//! A page, compressed into a buffer that is kept, with a compressor that is kept: no allocation in the steady state.
+//! Page compression with a kept buffer and compressor: no allocation in the steady state.
 
 use std::fmt;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-/// zlib's largest window.
+/// Largest window of zlib.
 const WINDOW_BITS: u8 = 15;
 
-/// A page of metrics is so repetitive that the next levels save little and cost several times as much.
+/// Compression level. A page of metrics is so repetitive that higher levels save little and cost several times as much.
 const LEVEL: u32 = 1;
 
-/// Room added to the output whenever it is full, bytes.
+/// Growth of a full output buffer, bytes.
 const STEP: usize = 64 * 1024;
 
 pub(super) struct Gzip {
@@ -23,7 +23,7 @@ impl Gzip {
         Self { compress: Compress::new_gzip(Compression::new(LEVEL), WINDOW_BITS), output: Vec::new() }
     }
 
-    /// `page` as one gzip member (RFC 1952), valid until the next call.
+    /// Compresses `page` as one gzip member (RFC 1952), valid until the next call.
     pub(super) fn compress(&mut self, page: &[u8]) -> &[u8] {
         self.compress.reset();
         self.output.clear();

@@ -1,7 +1,7 @@
-//! The page that a scraper reads: families of the catalogue times rows of one snapshot, in either format.
+//! The page for scrapers: the catalogue's families over the rows of one snapshot, in either format.
 //!
-//! Rendering costs no allocation once the buffer has grown, except for the agent's own few metrics, whose number does
-//! not depend on the node. It reads the snapshot and nothing else, so a scrape never touches the kernel.
+//! Rendering allocates nothing once the buffer has grown, except for the agent's own metrics, whose number does not
+//! depend on the node. It reads only the snapshot, so a scrape never accesses the kernel.
 
 mod format;
 mod gather;
@@ -21,17 +21,17 @@ use crate::{AdviceRow, AgentMetrics};
 use gzip::Gzip;
 use samples::Samples;
 
-/// Renders pages into buffers that it keeps.
+/// Renders pages into reused buffers.
 #[derive(Debug)]
 pub struct Exposition {
     max_series: usize,
     page: Vec<u8>,
-    /// Bytes to be reserved for a page whose buffer was taken.
+    /// Bytes to reserve for a page whose buffer was taken.
     next_length: usize,
     gzip: Gzip,
 }
 
-/// The rows that a page shows.
+/// Rows of a page.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
     pods: &'a [PodRow],
@@ -43,18 +43,18 @@ struct Rows<'a> {
 const NO_ROWS: Rows<'_> = Rows { pods: &[], containers: &[], interference: &[], advice: &[] };
 
 impl Exposition {
-    /// An exposition of at most `max_series` series a page, as Prometheus counts them (each bucket is one). The
-    /// agent's and the node's own, some dozens and a few a CPU, are never cut.
+    /// Creates an exposition with at most `max_series` series per page, as Prometheus counts them (each bucket is one).
+    /// The agent's and the node's own series, some dozens and a few per CPU, are never dropped.
     #[must_use]
     pub fn new(max_series: usize) -> Self {
         Self { max_series, page: Vec::new(), next_length: 0, gzip: Gzip::new() }
     }
 
-    /// The page of one snapshot, valid until the next call.
+    /// Renders the page of one snapshot, valid until the next call.
     ///
-    /// Over the cap, whole rows go: pods first keep what there is room for, then containers, then who made whom
-    /// wait, then what is advised, each from the start of the snapshot's order, so that the same rows stay from page to page. What goes is added to
-    /// `cpuwarden_series_dropped_total` on the same page.
+    /// Above the limit whole rows are dropped. Pods get the available room first, then containers, then interference,
+    /// then advice, each in the snapshot's order, so that the same rows stay from page to page. Dropped series are
+    /// added to `cpuwarden_series_dropped_total` on the same page.
     pub fn render(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
         let advice = agent.advice().rows();
         let all = Rows {
@@ -70,7 +70,7 @@ impl Exposition {
         &self.page
     }
 
-    /// The page of cAdvisor's names, valid until the next call; cut as [`Exposition::render`] cuts.
+    /// Renders the page with cAdvisor's names, valid until the next call; drops rows like [`Exposition::render`].
     pub fn render_cadvisor(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
         let (mut room, mut dropped) = (self.max_series, 0);
         let containers = fitting(CADVISOR, &snapshot.containers, &mut room, &mut dropped, &mut self.page);
@@ -81,7 +81,7 @@ impl Exposition {
         &self.page
     }
 
-    /// The page that was rendered last, to be kept by the caller; the next one gets a new buffer.
+    /// Takes the page rendered last; the next one gets a new buffer.
     pub fn take_page(&mut self) -> Vec<u8> {
         let length = self.page.len();
         let page = std::mem::take(&mut self.page);
@@ -89,17 +89,17 @@ impl Exposition {
         page
     }
 
-    /// The page that was rendered last, as one gzip member at level 1, valid until the next call.
+    /// Compresses the page rendered last as one gzip member at level 1, valid until the next call.
     pub fn compressed(&mut self) -> &[u8] {
         self.gzip.compress(&self.page)
     }
 
-    /// A page as one gzip member at level 1, valid until the next call.
+    /// Compresses a page as one gzip member at level 1, valid until the next call.
     pub fn compress(&mut self, page: &[u8]) -> &[u8] {
         self.gzip.compress(page)
     }
 
-    /// Writes a page of `rows`, and returns how many series it has. Past the cap the rest is not written.
+    /// Writes a page of `rows` and returns its number of series. Stops writing above the limit.
     fn write(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format, rows: Rows<'_>) -> usize {
         self.page.clear();
         self.page.reserve(self.next_length);
@@ -122,7 +122,7 @@ impl Exposition {
         }
     }
 
-    /// The rows that the cap leaves room for; the series of the others are counted as dropped.
+    /// Rows that fit the limit; counts the series of the others as dropped.
     fn cut<'a>(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, all: Rows<'a>) -> Rows<'a> {
         let fixed = self.write(snapshot, agent, Format::Text, NO_ROWS);
         let mut room = self.max_series.saturating_sub(fixed);
@@ -136,8 +136,8 @@ impl Exposition {
     }
 }
 
-/// The longest start of `rows` whose series fit into `room`, which shrinks by them; after the first row that does not
-/// fit there is no room for any other. `scratch` loses its content.
+/// The longest prefix of `rows` whose series fit into `room`, which is reduced by them. After the first row that does
+/// not fit, no further row is taken. Overwrites `scratch`.
 fn fitting<'a, R: Row>(
     table: &'static [Metric<R>],
     rows: &'a [R],
@@ -170,17 +170,17 @@ fn series_of<R: Row>(table: &'static [Metric<R>], row: &R, scratch: &mut Vec<u8>
     series
 }
 
-/// A page in the making.
+/// A page being written.
 struct PageWriter<'p> {
     page: &'p mut Vec<u8>,
     format: Format,
-    /// Series written so far.
+    /// Number of series written so far.
     series: usize,
-    /// No further family begins past this many series.
+    /// Number of series above which no further family is started.
     limit: usize,
 }
 
-/// Where a family's metadata begin and end on the page.
+/// Position of a family's metadata on the page.
 struct Header {
     start: usize,
     end: usize,
@@ -217,7 +217,7 @@ impl PageWriter<'_> {
         Header { start, end: self.page.len() }
     }
 
-    /// Takes the metadata back where no sample followed.
+    /// Removes the metadata if no sample followed.
     fn close(&mut self, header: &Header, series: usize) {
         self.series += series;
         if self.page.len() == header.end {

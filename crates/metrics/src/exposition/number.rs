@@ -1,38 +1,38 @@
-//! Numbers as both formats want them, without allocation: integers and nanoseconds exactly, floats as the shortest text
-//! that reads back as the same value.
+//! Number formatting for both formats, without allocation: integers and nanoseconds exactly, floats as the shortest
+//! text that reads back as the same value.
 
 use std::io::Write as _;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Thousandths up to this many have at most 15 significant digits, which a double keeps apart: the text reads back as
-/// the same value and no shorter one does.
+/// Thousandths up to this number have at most 15 significant digits, which a double distinguishes: the text reads back
+/// as the same value, and no shorter one does.
 const MAX_THOUSANDTHS: f64 = 1e15;
 
-/// `value` in decimal.
+/// Writes `value` in decimal.
 pub(super) fn integer(page: &mut Vec<u8>, value: u64) {
     page.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// `ns` nanoseconds in seconds, by integer arithmetic: no digit is lost however large the counter is.
+/// Writes `ns` nanoseconds in seconds, by integer arithmetic: exact for every value.
 pub(super) fn seconds(page: &mut Vec<u8>, ns: u64) {
     integer(page, ns / NANOS_PER_SECOND);
     fraction(page, ns % NANOS_PER_SECOND, NANOS_PER_SECOND);
 }
 
-/// `.` and the digits of `part / unit` without trailing zeros; nothing for 0. `unit` is a power of ten.
+/// Writes `.` and the digits of `part / unit` without trailing zeros; nothing for 0. `unit` is a power of ten.
 fn fraction(page: &mut Vec<u8>, part: u64, unit: u64) {
     if part == 0 {
         return;
     }
-    // The unit's own digit stands where the point goes and keeps the leading zeros.
+    // The unit's leading 1 takes the place of the point and preserves leading zeros.
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(unit + part).trim_end_matches('0');
     page.push(b'.');
     page.extend_from_slice(&digits.as_bytes()[1..]);
 }
 
-/// The shortest decimal text that reads back as `value`; `NaN`, `+Inf`, `-Inf` as both formats spell them.
+/// Writes the shortest decimal text that reads back as `value`; `NaN`, `+Inf`, `-Inf` as both formats spell them.
 pub(super) fn float(page: &mut Vec<u8>, value: f64) {
     let thousandths = (value * 1000.0).round();
     if thousandths.abs() < MAX_THOUSANDTHS && thousandths / 1000.0 == value {
@@ -51,8 +51,8 @@ pub(super) fn float(page: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// A bucket's upper bound as the value of `le`: always with a point, as OpenMetrics asks, and the same in the text
-/// format, so that a series keeps its name whichever format is negotiated.
+/// Writes a bucket's upper bound as the value of `le`: always with a point, as OpenMetrics requires. The text format
+/// uses the same form, so that a series keeps its name in either format.
 pub(super) fn bound(page: &mut Vec<u8>, value: f64) {
     float(page, value);
     if value.is_finite() && value.fract() == 0.0 {

@@ -1,27 +1,28 @@
-//! Sample lines of one metric family: the row's cached labels, the metric's own, the value. The hot loop of a page.
+//! Sample lines of one metric family: the row's cached labels, the metric's own labels, and the value. Hot loop of a
+//! page.
 
 use sampler::labels::escape;
 
 use super::number;
 use crate::catalogue::Descriptor;
 
-/// Where a metric's read function puts the samples of one row.
+/// Receives the samples of one row from a metric's read function.
 #[derive(Debug)]
 pub(crate) struct Samples<'a> {
     page: &'a mut Vec<u8>,
     descriptor: &'static Descriptor,
     /// The row's labels, escaped, without braces.
     row_labels: &'a str,
-    /// Series written so far.
+    /// Number of series written so far.
     series: usize,
 }
 
-/// The value of one of the metric's own labels.
+/// Value of one of the metric's own labels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Label<'v> {
     Text(&'v str),
     Id(u32),
-    /// The label is left out, which a query reads as the empty value.
+    /// The label is omitted; a query treats it as empty.
     Absent,
 }
 
@@ -43,7 +44,7 @@ impl From<Option<u32>> for Label<'_> {
     }
 }
 
-/// A sample whose labels are known and whose value is not yet.
+/// A sample with its labels, whose value is still missing.
 #[must_use]
 pub(crate) struct Sample<'s, 'a, const N: usize> {
     samples: &'s mut Samples<'a>,
@@ -55,7 +56,7 @@ impl<'a> Samples<'a> {
         Self { page, descriptor, row_labels, series: 0 }
     }
 
-    /// Turns to the next row.
+    /// Continues with the next row.
     pub(crate) fn set_row(&mut self, row_labels: &'a str) {
         self.row_labels = row_labels;
     }
@@ -64,7 +65,7 @@ impl<'a> Samples<'a> {
         self.series
     }
 
-    /// A sample with the metric's own labels, in the order of its descriptor.
+    /// Starts a sample with the metric's own labels, in the order of its descriptor.
     pub(crate) fn with<'s, L, const N: usize>(&'s mut self, labels: [L; N]) -> Sample<'s, 'a, N>
     where
         L: Into<Label<'s>>,
@@ -73,22 +74,22 @@ impl<'a> Samples<'a> {
         Sample { samples: self, labels: labels.map(Into::into) }
     }
 
-    /// A number, exactly.
+    /// Writes an exact integer.
     pub(crate) fn count(&mut self, value: Option<u64>) {
         self.unlabelled().count(value);
     }
 
-    /// Nanoseconds, exactly, as seconds.
+    /// Writes nanoseconds as exact seconds.
     pub(crate) fn seconds(&mut self, ns: Option<u64>) {
         self.unlabelled().seconds(ns);
     }
 
-    /// A float, as short as it goes.
+    /// Writes a float in its shortest form.
     pub(crate) fn number(&mut self, value: Option<f64>) {
         self.unlabelled().number(value);
     }
 
-    /// A histogram from counts by bucket; counts beyond the last bound's are of what lies above it.
+    /// Writes a histogram from counts per bucket; counts beyond the last bound are of values above it.
     pub(crate) fn histogram(&mut self, bounds: &[f64], counts: &[u64], sum: f64) {
         let mut cumulative = 0;
         let buckets = bounds.iter().zip(counts).map(|(&bound, count)| {
@@ -98,7 +99,8 @@ impl<'a> Samples<'a> {
         self.cumulative_histogram(buckets, counts.iter().sum(), sum);
     }
 
-    /// A histogram from finite bounds, each with the number of values at or below it, and the count and sum of all.
+    /// Writes a histogram from finite bounds, each with the number of values at or below it, and the total count and
+    /// sum.
     pub(crate) fn cumulative_histogram(&mut self, buckets: impl Iterator<Item = (f64, u64)>, count: u64, sum: f64) {
         let start = self.page.len();
         self.name("_bucket");
@@ -174,17 +176,17 @@ impl<'a> Samples<'a> {
 }
 
 impl<const N: usize> Sample<'_, '_, N> {
-    /// A number, exactly.
+    /// Writes an exact integer.
     pub(crate) fn count(self, value: Option<u64>) {
         self.write(value, number::integer);
     }
 
-    /// Nanoseconds, exactly, as seconds.
+    /// Writes nanoseconds as exact seconds.
     pub(crate) fn seconds(self, ns: Option<u64>) {
         self.write(ns, number::seconds);
     }
 
-    /// A float, as short as it goes.
+    /// Writes a float in its shortest form.
     pub(crate) fn number(self, value: Option<f64>) {
         self.write(value, number::float);
     }

@@ -1,4 +1,4 @@
-//! The cap on series: whole rows go, always the same ones, and every series that goes is counted.
+//! The limit on series: whole rows are dropped, always the same ones, and every dropped series is counted.
 
 use metrics::{Exposition, Format};
 use proptest::prelude::*;
@@ -17,14 +17,14 @@ fn dropped(families: &[Family]) -> usize {
     sample.value.parse().expect("it counts whole series")
 }
 
-/// Series whose label `name` is `value`, each by its identity and value, in the order of the page.
+/// Series with the value `value` of the label `name`, each with its identity and value, in the page's order.
 fn of(families: &[Family], name: &str, value: &str) -> Vec<String> {
     let samples = families.iter().flat_map(|family| &family.samples);
     samples.filter(|sample| sample.label(name) == Some(value)).map(|sample| format!("{sample:?}")).collect()
 }
 
-/// A node of 5 pods with a quota and 10 containers, of which every other one has no quota and so fewer series: what
-/// does not fit for one could fit for the next.
+/// A node with 5 pods with a quota and 10 containers. Every other container has no quota and thus fewer series, so that
+/// a later row could fit where an earlier one does not.
 fn node() -> sampler::snapshot::NodeSnapshot {
     let mut snapshot = snapshots::node(10);
     snapshot.pods = (0..5).map(snapshots::pod).collect();
@@ -47,7 +47,7 @@ fn a_page_at_the_cap_is_whole_and_one_series_less_drops_a_row() {
     assert_eq!((series(&at), dropped(&at)), (total, 0));
 
     let below = read(Exposition::new(total - 1).render(&snapshot, &snapshots::agent(), Format::Text), Format::Text);
-    // The row of what is advised is the last.
+    // The advice row is the last.
     let last = of(&whole, "container", "main");
     assert_eq!((series(&below), dropped(&below)), (total - last.len(), last.len()));
     assert!(of(&below, "container", "main").is_empty());
@@ -64,7 +64,7 @@ fn each_page_that_leaves_series_out_counts_them() {
 }
 
 proptest! {
-    // A page is read back strictly several times a case.
+    // Each case strictly parses a page several times.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
@@ -83,7 +83,7 @@ proptest! {
             prop_assert_eq!(series(&page) + dropped(&page), series(&whole));
             let rows = snapshot.pods.iter().map(|pod| ("pod", pod.identity.pod.clone()));
             let rows = rows.chain(snapshot.containers.iter().map(|row| ("container", row.identity.container.clone())));
-            // What is advised comes last.
+            // The advice row is the last.
             let rows = rows.chain([("container", "main".to_owned())]);
             let mut cut = false;
             for (label, name) in rows {

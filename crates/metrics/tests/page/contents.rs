@@ -1,4 +1,4 @@
-//! What is on a page and what is not.
+//! Content of a page.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn every_metric_of_the_catalogue_is_exposed_as_declared() {
             let mut seen: BTreeSet<_> =
                 family.samples.iter().flat_map(|sample| &sample.labels).map(|(name, _)| name.as_str()).collect();
             assert_eq!(seen.remove("le"), descriptor.kind == Kind::Histogram, "{name}");
-            // The maximal node does not know its CPUs' NUMA nodes.
+            // The maximal node does not know the NUMA nodes of its CPUs.
             assert!(seen.is_subset(&declared) && (seen == declared || name == "cpuwarden_node_cpu_info"), "{name}");
         }
         assert_eq!(exposed.len(), catalogue::all().count(), "a family that is not in the catalogue");
@@ -45,7 +45,7 @@ fn names_keep_the_rules_of_prometheus() {
             Scope::Container => "cpuwarden_container_",
             Scope::Pod => "cpuwarden_pod_",
             Scope::Interference => "cpuwarden_interference_",
-            // Named as in every client library.
+            // Names used by every client library.
             Scope::Node if name.starts_with("process_") => "process_",
             Scope::Node | Scope::Agent => "cpuwarden_",
         };
@@ -140,7 +140,7 @@ fn a_compressed_page_is_the_page() {
     assert_eq!(text, page);
 }
 
-/// A row with any subset of its values, under a name that no other row has.
+/// A row with any subset of its values, and a unique name.
 fn any_row() -> impl Strategy<Value = ContainerRow> {
     let ns = || proptest::option::of(any::<u64>());
     let cfs = proptest::option::of((any::<u32>(), any::<u64>(), ns()));

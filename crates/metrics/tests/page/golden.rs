@@ -1,4 +1,4 @@
-//! Golden pages of the maximal snapshot. `UPDATE_GOLDEN=1` writes them anew; the difference is for the reviewer.
+//! Golden pages of the maximal snapshot. `UPDATE_GOLDEN=1` rewrites them; review the difference.
 
 use metrics::{Exposition, Format};
 

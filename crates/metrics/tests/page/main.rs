@@ -1,4 +1,4 @@
-//! The page as a scraper sees it: read back by a strict parser, checked by promtool, compared with golden pages.
+//! The page as a scraper sees it: parsed strictly, checked by promtool, and compared with golden pages.
 
 mod cap;
 mod contents;
@@ -13,7 +13,7 @@ use parser::Family;
 
 const FORMATS: [Format; 2] = [Format::Text, Format::OpenMetrics];
 
-/// A cap that nothing here reaches.
+/// A limit that is never reached here.
 const NO_CAP: usize = usize::MAX;
 
 fn read(page: &[u8], format: Format) -> Vec<Family> {

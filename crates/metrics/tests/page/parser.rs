@@ -1,5 +1,5 @@
-//! A strict reader of both formats: what a page may contain by the specifications, and nothing that a lenient scraper
-//! would let through. Not the product's code: it shares nothing with the writer.
+//! A strict parser of both formats: accepts only what the specifications allow, even where scrapers are lenient. It
+//! shares no code with the writer.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use metrics::catalogue::Kind;
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Family {
-    /// As the metadata have it: without `_total` in OpenMetrics.
+    /// Name as in the metadata: without `_total` in OpenMetrics.
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) help: String,
@@ -32,7 +32,7 @@ impl Sample {
         self.value.parse().expect("values are checked when they are read")
     }
 
-    /// Identity of the series, whatever the order of its labels.
+    /// Identity of the series, independent of the order of its labels.
     pub(crate) fn series(&self) -> (String, Vec<(String, String)>) {
         let mut labels = self.labels.clone();
         labels.sort();
@@ -40,7 +40,7 @@ impl Sample {
     }
 }
 
-/// Every family of the page, or the first line that breaks a rule.
+/// Parses every family of the page; returns the first line that breaks a rule as the error.
 pub(crate) fn parse(page: &[u8], format: Format) -> Result<Vec<Family>, String> {
     let text = std::str::from_utf8(page).map_err(|error| format!("not UTF-8: {error}"))?;
     let text = match format {
@@ -68,7 +68,7 @@ pub(crate) fn parse(page: &[u8], format: Format) -> Result<Vec<Family>, String> 
 struct Reader {
     format: Format,
     families: Vec<Family>,
-    /// Metadata lines (keyword, name, text) that wait for their family's first sample.
+    /// Metadata lines (keyword, name, text) that precede their family's first sample.
     metadata: Vec<(String, String, String)>,
 }
 
@@ -246,7 +246,7 @@ fn check_values(family: &Family, format: Format) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the first histogram of `samples`, whole and in one piece, and returns what follows it.
+/// Checks that the first histogram of `samples` is complete and contiguous, and returns what follows it.
 fn check_histogram(samples: &[Sample]) -> Result<&[Sample], String> {
     let own_labels = |sample: &Sample| -> Vec<(String, String)> {
         sample.labels.iter().filter(|(name, _)| name != "le").cloned().collect()

@@ -1,4 +1,4 @@
-//! `promtool check metrics`, Prometheus's own lint, has nothing to say.
+//! `promtool check metrics`, Prometheus's own linter, reports nothing.
 
 use std::io::{ErrorKind, Write as _};
 use std::process::{Command, Output, Stdio};

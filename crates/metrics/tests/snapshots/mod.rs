@@ -1,4 +1,4 @@
-//! Snapshots of nodes that no test owns: a small one with every field that a cgroup v2 node has, and large ones.
+//! Snapshots shared by the tests: a small node with every field of cgroup v2, and large nodes.
 
 #![allow(dead_code, reason = "several test binaries and a bench share this, each a part of it")]
 
@@ -13,12 +13,12 @@ use sampler::snapshot::{
 };
 use sampler::waits::{ContainerWaits, Histogram, InterferenceRow, Losses, Mode, NodeWaits, SmtShares, TraceRow};
 
-/// When the snapshots were taken: 2026-01-02 03:04:05 UTC.
+/// Time of the snapshots: 2026-01-02 03:04:05 UTC.
 pub(crate) fn taken() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045)
 }
 
-/// The agent's own metrics with a value for each.
+/// The agent's own metrics, each with a value.
 pub(crate) fn agent() -> AgentMetrics {
     let agent = AgentMetrics::new(Build { version: "0.1.0", revision: "0123abc" });
     agent.observe_tick(Duration::from_micros(80), Duration::from_millis(2));
@@ -44,7 +44,7 @@ pub(crate) fn agent() -> AgentMetrics {
     agent
 }
 
-/// What is advised for the container `main` of a pod.
+/// Advice for the container `main` of a pod.
 pub(crate) fn advised(pod: &str) -> AdviceRow {
     AdviceRow {
         identity: identity("shop", pod, "main"),
@@ -59,7 +59,7 @@ pub(crate) fn advised(pod: &str) -> AdviceRow {
     }
 }
 
-/// A node of `containers` containers, two a pod, with every value that a row can have.
+/// A node with `containers` containers, two per pod, with every value that a row can have.
 pub(crate) fn node(containers: usize) -> NodeSnapshot {
     NodeSnapshot {
         sequence: 7,
@@ -90,8 +90,8 @@ pub(crate) fn node(containers: usize) -> NodeSnapshot {
     }
 }
 
-/// A snapshot in which every metric of the catalogue has a sample: one live container, one that is gone, and a pod with
-/// a quota.
+/// A snapshot in which every metric of the catalogue has a sample: a live container, one that is gone, and a pod with a
+/// quota.
 pub(crate) fn maximal() -> NodeSnapshot {
     let mut snapshot = node(1);
     snapshot.containers.push(ContainerRow {
@@ -120,7 +120,7 @@ pub(crate) fn maximal() -> NodeSnapshot {
     snapshot
 }
 
-/// Who a container's series belong to, with plausible values for the rest.
+/// Identity of a container's series, with plausible values for the other fields.
 pub(crate) fn identity(namespace: &str, pod: &str, container: &str) -> Arc<ContainerIdentity> {
     Arc::new(ContainerIdentity {
         labels: labels::pairs(&[("namespace", namespace), ("pod", pod), ("container", container)]),
@@ -136,7 +136,7 @@ pub(crate) fn identity(namespace: &str, pod: &str, container: &str) -> Arc<Conta
     })
 }
 
-/// The `n`th container of a node; counters differ from row to row, as they do on a real one.
+/// The `n`th container of a node; counters differ between rows, as on a real node.
 fn container(n: usize) -> ContainerRow {
     let seed = n as u64 * 1_000_003;
     let pod = format!("checkout-7d9c5b6f4-{:05}", n / 2);
@@ -189,7 +189,7 @@ fn waits(seed: u64) -> ContainerWaits {
     }
 }
 
-/// The `n`th pod with a quota of its own.
+/// The `n`th pod with its own quota.
 pub(crate) fn pod(n: usize) -> PodRow {
     let name = format!("checkout-7d9c5b6f4-{n:05}");
     PodRow {

@@ -1,4 +1,4 @@
-//! How much is kept of what pods' authors write: a list must not cost the agent the memory that its authors choose.
+//! Limits on pod data that is kept: pod authors must not control the agent's memory use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,24 +6,25 @@ use std::sync::Arc;
 use crate::config::PodConfig;
 use crate::model::Pod;
 
-/// Labels that Koordinator's semantics read.
+/// Labels used by Koordinator's semantics.
 const KOORDINATOR: [&str; 2] = ["koordinator.sh/qosClass", "koordinator.sh/priority-class"];
 
-/// Bytes that are kept of a name, a UID or a label's value: the API's own limit is 253 for the longest of them.
+/// Maximum length that is kept of a name, UID or label value, bytes. The API's own limit is 253 for the longest of
+/// them.
 pub(super) const NAME: usize = 256;
 
-/// Bytes that are kept of an image reference.
+/// Maximum length that is kept of an image reference, bytes.
 pub(super) const IMAGE: usize = 1024;
 
-/// Bytes that are kept of an annotation: a longer one is cut, and then no valid JSON.
+/// Maximum length that is kept of an annotation, bytes; a longer one is cut and is then invalid JSON.
 pub(super) const ANNOTATION: usize = 16 << 10;
 
-/// Which labels are kept.
+/// Labels to keep.
 #[derive(Debug, Clone)]
 pub(crate) enum LabelKeys {
-    /// For readers of a single list.
+    /// All labels, for readers of a single list.
     All,
-    /// These, and what Koordinator's semantics read.
+    /// These labels, and those used by Koordinator's semantics.
     Only(Arc<[Box<str>]>),
 }
 
@@ -44,7 +45,7 @@ impl LabelKeys {
         kept.map(|(key, value)| (key, bounded(value, NAME))).collect()
     }
 
-    /// The pod without the labels that are not kept.
+    /// Removes the labels that are not kept.
     pub(crate) fn strip(&self, pod: Arc<Pod>) -> Arc<Pod> {
         let mut pod = Arc::unwrap_or_clone(pod);
         pod.labels.retain(|(key, _)| self.has(key));
@@ -53,7 +54,7 @@ impl LabelKeys {
     }
 }
 
-/// The text, cut to at most so many bytes.
+/// Cuts the text to at most `most` bytes.
 pub(super) fn bounded(text: Box<str>, most: usize) -> Box<str> {
     if text.len() <= most { text } else { text[..text.floor_char_boundary(most)].into() }
 }

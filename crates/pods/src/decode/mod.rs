@@ -1,7 +1,8 @@
-//! The JSON of a `PodList` to [`Pod`]s, as a stream: one API object at a time, and of each only what is kept.
+//! Streaming decoder from the JSON of a `PodList` to [`Pod`]s: one API object at a time, storing only the fields that
+//! are kept.
 //!
-//! Owns the leniency towards what real kubelets send: `items: null`, pods without status, quantities that do not
-//! parse (absent, not fatal). A list that ends early or is no `PodList` is an error as a whole.
+//! Tolerates what real kubelets send: `items: null`, pods without status, and unparsable quantities (treated as
+//! absent). A list that ends early or is not a `PodList` is an error as a whole.
 
 mod keep;
 mod pod;
@@ -21,10 +22,10 @@ pub(crate) use pod::from_wire;
 pub(crate) use proto::to_wire;
 pub(crate) use wire::WirePod;
 
-/// Why a list was not understood.
+/// Reason why a list could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// No JSON, cut off, or a field of the wrong type. Also when the reader failed: then the source says why.
+    /// Invalid JSON, truncated, or a field of the wrong type. Also a failed reader: the source then has the error.
     #[error("pod list is not readable")]
     Json(#[from] serde_json::Error),
     /// JSON, but without `items`.
@@ -32,17 +33,17 @@ pub enum DecodeError {
     NotAList,
 }
 
-/// Reads a `PodList` (`items: null` is an empty one).
+/// Reads a `PodList`; `items: null` is an empty list.
 ///
 /// # Errors
-/// [`DecodeError`] when the text is anything but one whole list.
+/// [`DecodeError`] unless the text is exactly one complete list.
 pub fn read_pod_list(reader: impl Read) -> Result<Vec<Arc<Pod>>, DecodeError> {
     let mut pods = Vec::new();
     read_pods_into(reader, &LabelKeys::All, &mut pods)?;
     Ok(pods)
 }
 
-/// Reads a `PodList` into `pods`. After an error they are those before the place of the fault.
+/// Reads a `PodList` into `pods`. After an error, `pods` contains those before the error.
 pub(crate) fn read_pods_into(reader: impl Read, keep: &LabelKeys, pods: &mut Vec<Arc<Pod>>) -> Result<(), DecodeError> {
     let mut json = serde_json::Deserializer::from_reader(reader);
     let has_items = json.deserialize_map(ListVisitor(Items { keep, pods }))?;
@@ -53,7 +54,7 @@ pub(crate) fn read_pods_into(reader: impl Read, keep: &LabelKeys, pods: &mut Vec
 struct ListVisitor<'a>(Items<'a>);
 
 impl<'de> Visitor<'de> for ListVisitor<'_> {
-    /// Whether there were items.
+    /// Whether the list has `items`.
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! One API object to one [`Pod`]: joins spec and status by container name and reads the quantities.
+//! Conversion of one API object to one [`Pod`]: joins spec and status by container name, and parses the quantities.
 
 use super::keep::{ANNOTATION, IMAGE, LabelKeys, NAME, bounded};
 use super::wire::{
@@ -46,8 +46,9 @@ pub(crate) fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
     }
 }
 
-/// The hash of a static pod. An annotation alone does not make one, for any pod's author may write it: in the kubelet's
-/// list a static pod's UID is the hash, and in the API server's its mirror is controlled by the node that it is on.
+/// The hash of a static pod. The annotation alone is not enough, because any pod's author may write it. In the
+/// kubelet's list a static pod's UID is the hash; in the API server's list, its mirror pod is controlled by its own
+/// node.
 fn static_hash(metadata: &Metadata, node: Option<&str>) -> Option<Box<str>> {
     let Annotations { config_hash, config_mirror, .. } = &metadata.annotations;
     if config_hash.as_deref() == Some(&*metadata.uid) {
@@ -70,8 +71,8 @@ fn phase(name: Option<&str>) -> Phase {
     }
 }
 
-/// The controlling owner. A ReplicaSet made by a Deployment is named `<deployment>-<pod-template-hash>` and its pods
-/// bear that hash as a label; without the label, the ReplicaSet is somebody's own.
+/// The controlling owner. A ReplicaSet of a Deployment is named `<deployment>-<pod-template-hash>`, and its pods have
+/// that hash as a label. Without the label, the ReplicaSet has no Deployment.
 fn owner(metadata: &Metadata) -> Option<Owner> {
     let reference = metadata.owner_references.iter().find(|reference| reference.controller == Some(true))?;
     let deployment = metadata
@@ -128,17 +129,17 @@ fn init_kind(container: &SpecContainer) -> ContainerKind {
     }
 }
 
-/// What decides whether an ended container gets another run.
+/// Settings that decide whether an ended container is restarted.
 #[derive(Clone, Copy)]
 struct RestartRules<'a> {
-    /// The container's own policy, else the pod's.
+    /// The container's own policy, or else the pod's.
     policy: &'a str,
     has_rules: bool,
     deleting: bool,
 }
 
 impl RestartRules<'_> {
-    /// Whether the kubelet will start no other run after this end.
+    /// Whether the kubelet will not restart the container after this end.
     fn is_last_run(self, kind: ContainerKind, ended: &Terminated) -> bool {
         let well = ended.exit_code == Some(0);
         if self.deleting || kind == ContainerKind::Ephemeral {
@@ -192,12 +193,12 @@ fn state(status: &ContainerStatus) -> ContainerState {
     } else if status.state.terminated.is_some() {
         ContainerState::Terminated
     } else {
-        // An empty state means waiting, by the API's own comment on ContainerState.
+        // An empty state means waiting, according to the API's comment on ContainerState.
         ContainerState::Waiting
     }
 }
 
-/// `containerd://<id>` without what names the runtime.
+/// `containerd://<id>` without the runtime's name.
 fn bare_id(id: &str) -> &str {
     id.split_once("://").map_or(id, |(_, bare)| bare)
 }

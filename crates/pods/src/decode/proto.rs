@@ -1,6 +1,6 @@
-//! `v1.Pod` as protobuf to the same intermediate shape as JSON, so that both are joined by the same code.
+//! Conversion of a protobuf `v1.Pod` to the same intermediate form as JSON, so that the same code joins both.
 //!
-//! Go's marshaller writes empty strings where JSON leaves fields out; here they are absent again.
+//! Go's encoder writes empty strings for fields that JSON omits; here they are absent again.
 
 use std::collections::HashMap;
 
@@ -136,7 +136,7 @@ mod tests {
     use crate::grpc::{core_v1, pods_v1alpha1};
 
     const JSON: &[u8] = include_bytes!("../../tests/data/kubelet-1.32-pods.json");
-    /// The same pods, marshalled by Kubernetes' own Go types.
+    /// The same pods, encoded by Kubernetes' own Go types.
     const PROTOBUF: &[u8] = include_bytes!("../../tests/data/kubelet-1.32-pods.pb");
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
     fn any_bytes_are_a_pod_or_an_error_and_a_pod_reads_back_as_written() {
         let read = |pod: core_v1::Pod| from_wire(to_wire(pod), &LabelKeys::All);
         corpus::run(env!("CARGO_MANIFEST_DIR"), "pod_proto", &[b"\x0a\x00", b"\x12\x02\x12\x00", b"cpu"], |bytes| {
-            // An empty message is two bytes, and a few hundred as a container.
+            // An empty message takes two bytes, but a few hundred as a container.
             let limit = (64 << 10) + 1024 * bytes.len();
             let Ok(wire) = corpus::within(limit, || core_v1::Pod::decode(bytes)) else { return };
             let written = wire.encode_to_vec();

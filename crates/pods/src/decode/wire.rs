@@ -1,4 +1,4 @@
-//! The parts of `v1.Pod` that are read, in the API's own shape. Unknown fields are skipped without being stored.
+//! The parts of `v1.Pod` that are read, in the API's own form. Unknown fields are skipped without being stored.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) struct Metadata {
     pub(crate) name: Box<str>,
     pub(crate) namespace: Box<str>,
     pub(crate) uid: Box<str>,
-    /// For a watch on the API server only.
+    /// Needed only for a watch on the API server.
     pub(crate) resource_version: Option<Box<str>>,
     pub(crate) deletion_timestamp: Option<Box<str>>,
     #[serde(deserialize_with = "nullable")]
@@ -37,7 +37,7 @@ pub(crate) struct Metadata {
     pub(crate) owner_references: Vec<OwnerReference>,
 }
 
-/// Only these annotations are kept: others may be as large as 256 KiB.
+/// The annotations that are kept: others may be as large as 256 KiB.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Annotations {
@@ -105,7 +105,7 @@ pub(crate) struct WireAmounts {
     pub(crate) memory: Option<Amount>,
 }
 
-/// A quantity: always a string from Go, but YAML authors' bare numbers survive some proxies.
+/// A quantity: always a string from Go, but some proxies pass bare numbers from YAML through.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Amount {

@@ -1,10 +1,10 @@
-//! [`CgroupPath`] to text.
+//! Formatting of a [`CgroupPath`].
 
 use std::fmt;
 
 use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, Root};
 
-/// The path relative to the kubelet's top cgroup, exactly as [`super::parse`] took it.
+/// The path relative to the kubelet's top cgroup, exactly as [`super::parse`] accepted it.
 impl fmt::Display for CgroupPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -21,7 +21,7 @@ impl fmt::Display for CgroupPath {
     }
 }
 
-/// The levels from below the root down to the last of `names`; absent levels have no name.
+/// Writes the levels below the root down to the last of `names`; absent levels have no name.
 fn write_levels(f: &mut fmt::Formatter<'_>, root: &Root, names: &[Option<&str>]) -> fmt::Result {
     let mut parts = vec!["kubepods"];
     for name in names.iter().flatten() {

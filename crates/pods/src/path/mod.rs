@@ -1,10 +1,10 @@
-//! The grammar of cgroup paths below `kubepods`: what a path says about QoS class, pod, container and runtime.
+//! Grammar of cgroup paths below `kubepods`: QoS class, pod, container and runtime.
 //!
-//! Pure: text in, values out, and back again ([`CgroupPath`] displays as exactly the path it was parsed from). It knows
-//! nothing of a hierarchy's mount point, of cgroup v1 or v2 (the names are the same), or of the pods that run.
+//! Pure: parses text to values, and formats them back ([`CgroupPath`] displays as exactly the path it was parsed from).
+//! Independent of the mount point, of cgroup v1 or v2 (the names are the same), and of running pods.
 //!
-//! The names come from the kubelet (`pkg/kubelet/cm`: `CgroupName.ToCgroupfs`, `ToSystemd`) for everything down to the
-//! pod, and from the container runtime below it.
+//! The kubelet defines the names down to the pod (`pkg/kubelet/cm`: `CgroupName.ToCgroupfs`, `ToSystemd`), and the
+//! container runtime those below it.
 
 mod format;
 mod parse;
@@ -13,12 +13,12 @@ mod root;
 pub use parse::parse;
 pub use root::{Root, Split, Tops, choose_tops, kubepods_root, split};
 
-/// Who makes the cgroups: decides how their names are spelled.
+/// Creator of the cgroups, which determines the form of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Driver {
-    /// The runtime itself, by mkdir: `kubepods/burstable/pod<uid>/<id>`.
+    /// The runtime itself, with mkdir: `kubepods/burstable/pod<uid>/<id>`.
     Cgroupfs,
-    /// systemd, by slices and scopes: `kubepods.slice/kubepods-burstable.slice/…`.
+    /// systemd, with slices and scopes: `kubepods.slice/kubepods-burstable.slice/…`.
     Systemd,
 }
 
@@ -35,16 +35,16 @@ impl Driver {
 /// Kubernetes QoS class of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QosClass {
-    /// Every container has equal requests and limits; its pods sit directly below `kubepods`.
+    /// Every container has equal requests and limits; the pod cgroups are directly below `kubepods`.
     Guaranteed,
-    /// Some request or limit.
+    /// Some container has a request or limit.
     Burstable,
-    /// Neither request nor limit.
+    /// No container has a request or limit.
     BestEffort,
 }
 
 impl QosClass {
-    /// The spelling of `status.qosClass`.
+    /// The spelling in `status.qosClass`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -58,7 +58,7 @@ impl QosClass {
         [Self::Guaranteed, Self::Burstable, Self::BestEffort].into_iter().find(|class| class.as_str() == name)
     }
 
-    /// The QoS level's part of a cgroup name; `None` for Guaranteed, which has no level of its own.
+    /// The QoS level's part of a cgroup name; `None` for Guaranteed, which has no level.
     fn level(self) -> Option<&'static str> {
         match self {
             Self::Guaranteed => None,
@@ -68,19 +68,19 @@ impl QosClass {
     }
 }
 
-/// The part of the kubelet's tree that a pod is in.
+/// The part of the kubelet's tree that contains a pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Partition {
-    /// Directly below kubepods: every pod of a kubelet without partitions.
+    /// Directly below kubepods: all pods of a kubelet without partitions.
     #[default]
     Default,
-    /// Below `kubepods/system`: pods of the namespaces that `systemPartition` of the kubelet's configuration lists
-    /// (Kubernetes 1.37, feature gate NodeSystemPartition, KEP-5894). QoS levels repeat below it.
+    /// Below `kubepods/system`: pods of the namespaces in the kubelet's `systemPartition` setting (Kubernetes 1.37,
+    /// feature gate NodeSystemPartition, KEP-5894). QoS levels repeat below it.
     System,
 }
 
 impl Partition {
-    /// The partition's part of a cgroup name; `None` for the default one, which has no level of its own.
+    /// The partition's part of a cgroup name; `None` for the default one, which has no level.
     fn level(self) -> Option<&'static str> {
         match self {
             Self::Default => None,
@@ -89,10 +89,10 @@ impl Partition {
     }
 }
 
-/// The runtime that a container's cgroup name tells of.
+/// The runtime, as indicated by a container's cgroup name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Runtime {
-    /// A bare id, the cgroupfs driver's form under containerd, dockershim and cri-dockerd alike.
+    /// Bare id: the cgroupfs driver's form with containerd, dockershim and cri-dockerd.
     Unnamed,
     /// `cri-containerd-<id>.scope`.
     Containerd,
@@ -103,7 +103,7 @@ pub enum Runtime {
 }
 
 impl Runtime {
-    /// What stands before the id, dash included.
+    /// Prefix of the id, including the dash.
     fn prefix(self) -> &'static str {
         match self {
             Self::Unnamed => "",
@@ -114,7 +114,7 @@ impl Runtime {
     }
 }
 
-/// What CRI-O puts before the id of a container's monitor.
+/// CRI-O's prefix of the id of a container's monitor.
 const CONMON_PREFIX: &str = "crio-conmon-";
 
 /// The cgroup of a pod.
@@ -122,49 +122,50 @@ const CONMON_PREFIX: &str = "crio-conmon-";
 pub struct PodCgroup {
     /// The pod's UID with dashes, or the 32 hex digits of a static pod's configuration hash.
     pub uid: Box<str>,
-    /// QoS class, from where the pod sits.
+    /// QoS class, derived from the path.
     pub qos: QosClass,
-    /// Part of the tree that it sits in.
+    /// Part of the tree that contains it.
     pub partition: Partition,
-    /// Which tree it sits in.
+    /// The kubelet's tree that contains it.
     pub root: Root,
 }
 
-/// The cgroup of one container, of a pod's sandbox (the two look alike), or of a container's monitor.
+/// The cgroup of a container, of a pod's sandbox (the two look the same), or of a container's monitor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ContainerCgroup {
-    /// The pod that it is in.
+    /// Pod of the cgroup.
     pub pod: PodCgroup,
     /// The runtime's id: 64 lower-case hex digits.
     pub id: Box<str>,
-    /// What the name tells of the runtime.
+    /// Runtime, as indicated by the name.
     pub runtime: Runtime,
 }
 
-/// What a path below `kubepods` is.
+/// A parsed path below `kubepods`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CgroupPath {
-    /// The system partition: QoS levels and pods below it.
+    /// The system partition, which contains QoS levels and pods.
     SystemPartition {
-        /// Which tree it sits in.
+        /// The kubelet's tree that contains it.
         root: Root,
     },
     /// A QoS level: Burstable or BestEffort.
     Qos {
         /// Never Guaranteed.
         class: QosClass,
-        /// Part of the tree that it sits in.
+        /// Part of the tree that contains it.
         partition: Partition,
-        /// Which tree it sits in.
+        /// The kubelet's tree that contains it.
         root: Root,
     },
     /// A pod.
     Pod(PodCgroup),
-    /// A container or a pod's sandbox; only the pod's status tells which ([`crate::PodIndex::container`]).
+    /// A container or a pod's sandbox; only the pod's status shows which ([`crate::PodIndex::container`]).
     Container(ContainerCgroup),
-    /// CRI-O's monitor of the container of this id. Holds no workload.
+    /// CRI-O's monitor of the container with this id. Contains no workload.
     Conmon(ContainerCgroup),
-    /// Anything below a container: it belongs to that container (nested runtimes, systemd inside, crun's `container`).
+    /// Any cgroup below a container; it belongs to that container (nested runtimes, systemd inside, crun's
+    /// `container`).
     Nested {
         /// The container.
         container: ContainerCgroup,
@@ -174,7 +175,7 @@ pub enum CgroupPath {
 }
 
 impl CgroupPath {
-    /// The pod, for a pod and everything below it.
+    /// The pod of a pod's cgroup and of everything below it.
     pub fn pod(&self) -> Option<&PodCgroup> {
         match self {
             Self::SystemPartition { .. } | Self::Qos { .. } => None,

@@ -1,13 +1,13 @@
-//! Text to [`CgroupPath`].
+//! Parser from text to [`CgroupPath`].
 
 use super::root::{cgroupfs, systemd};
 use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime};
 
-/// Reads a path relative to the kubelet's top cgroup, without a leading slash: `burstable/pod<uid>/<id>`,
+/// Parses a path relative to the kubelet's top cgroup, without a leading slash: `burstable/pod<uid>/<id>`,
 /// `kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/crio-<id>.scope`, `system/pod<uid>/<id>`, …
 ///
-/// The driver and the slices' prefix follow from the names. `None` for the empty path and for anything that neither
-/// the kubelet nor a known runtime would have named so.
+/// The driver and the slices' prefix follow from the names. Returns `None` for the empty path and for names that
+/// neither the kubelet nor a known runtime uses.
 pub fn parse(relative: &str) -> Option<CgroupPath> {
     if relative.split('/').any(str::is_empty) {
         return None;
@@ -52,7 +52,8 @@ fn below_pod(pod: PodCgroup, leaf: &str, below: &str) -> Option<CgroupPath> {
     Some(CgroupPath::Nested { container, below: below.into() })
 }
 
-/// A bare id is the cgroupfs driver's form; `cri-containerd-` and `docker-` only ever name scopes.
+/// Parses a container's name. A bare id is the cgroupfs driver's form; `cri-containerd-` and `docker-` occur only in
+/// scopes.
 fn container_name(name: &str, driver: Driver) -> Option<(Runtime, &str)> {
     let runtimes: &[Runtime] = match driver {
         Driver::Cgroupfs => &[Runtime::Unnamed, Runtime::Crio],
@@ -64,7 +65,8 @@ fn container_name(name: &str, driver: Driver) -> Option<(Runtime, &str)> {
     })
 }
 
-/// containerd (through the CRI), CRI-O and docker all use 32 random bytes as lower-case hex.
+/// Whether the text is a container id: containerd (through the CRI), CRI-O and docker all use 32 random bytes in
+/// lower-case hex.
 fn is_container_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -76,7 +78,7 @@ fn system_partition(component: &str) -> Option<Root> {
     partition_root(component.strip_suffix(".slice")?, Partition::System)
 }
 
-/// The tree of a slice's name without suffix, QoS level and pod: `[<prefix>-]kubepods[-<partition>]`.
+/// The tree of a slice name without suffix, QoS level and pod: `[<prefix>-]kubepods[-<partition>]`.
 fn partition_root(name: &str, partition: Partition) -> Option<Root> {
     match partition.level() {
         Some(level) => systemd(name.strip_suffix(level)?.strip_suffix('-')?),
@@ -102,8 +104,8 @@ fn pod_cgroup(component: &str, qos: QosClass, partition: Partition) -> Option<Po
     {
         return Some(PodCgroup { uid: uid.into(), qos, partition, root: cgroupfs() });
     }
-    // The UID is what stands after the last dash: systemd nests slices at dashes, so the kubelet writes the UID's own
-    // dashes as underscores.
+    // The UID follows the last dash: systemd nests slices at dashes, so the kubelet replaces the UID's own dashes by
+    // underscores.
     let (parent, last) = component.strip_suffix(".slice")?.rsplit_once('-')?;
     let uid = last.strip_prefix("pod").filter(|uid| is_uid(uid))?;
     let parent = match qos.level() {
@@ -113,8 +115,8 @@ fn pod_cgroup(component: &str, qos: QosClass, partition: Partition) -> Option<Po
     Some(PodCgroup { uid: uid.replace('_', "-").into(), qos, partition, root: partition_root(parent, partition)? })
 }
 
-/// UIDs are UUIDs from the API server, 32 hex digits for a static pod, or what a static manifest's author chose.
-/// The length is the kernel's limit of a file name.
+/// Whether the text may be a UID: a UUID from the API server, 32 hex digits for a static pod, or a value from a static
+/// pod's manifest. The maximum length follows from the kernel's limit of a file name.
 fn is_uid(text: &str) -> bool {
     text.len() <= 250
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())

@@ -1,19 +1,19 @@
-//! Where the kubelet's tree begins: the component that *is* kubepods, and not one that merely looks like it.
+//! Start of the kubelet's tree: the component that is kubepods, as opposed to similar names.
 
 use super::Driver;
 
-/// The kubelet's top cgroup: which driver made it, and what stands before `kubepods` in its slices' names.
+/// The kubelet's top cgroup: its driver, and the prefix of `kubepods` in the slice names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Root {
-    /// Spelling of the names below.
+    /// Driver, which determines the names below.
     pub driver: Driver,
-    /// systemd only: the kubelet's own cgroup root, joined by dashes, without the last dash (`kubelet` on kind).
-    /// Empty where kubepods is at the top.
+    /// systemd only: the kubelet's own cgroup root, joined by dashes, without the last dash (`kubelet` on kind). Empty
+    /// if kubepods is at the root.
     pub slice_prefix: Box<str>,
 }
 
 impl Root {
-    /// The root's own component.
+    /// Name of the root's own path component.
     pub fn component(&self) -> String {
         match self.driver {
             Driver::Cgroupfs => "kubepods".to_owned(),
@@ -21,7 +21,7 @@ impl Root {
         }
     }
 
-    /// The slice of these parts, below the prefix: `[<prefix>-]<part>-<part>.slice`.
+    /// Name of the slice with these parts below the prefix: `[<prefix>-]<part>-<part>.slice`.
     pub(super) fn slice(&self, parts: &[&str]) -> String {
         let mut name = String::with_capacity(96);
         for part in std::iter::once(&*self.slice_prefix).chain(parts.iter().copied()).filter(|part| !part.is_empty()) {
@@ -35,10 +35,10 @@ impl Root {
     }
 }
 
-/// Reads one path component: `Some` for exactly `kubepods`, `kubepods.slice` or `<prefix>-kubepods.slice`.
+/// Parses one path component: `Some` for exactly `kubepods`, `kubepods.slice` or `<prefix>-kubepods.slice`.
 ///
-/// Other programs have `kubepods-bench` and the like; those are `None`. A component alone cannot tell whether a prefixed
-/// slice is the kubelet's; [`split`] also looks at the parent.
+/// Returns `None` for cgroups of other programs, such as `kubepods-bench`. A component alone does not show whether a
+/// prefixed slice is the kubelet's; [`split`] also checks the parent.
 pub fn kubepods_root(component: &str) -> Option<Root> {
     if component == "kubepods" {
         return Some(cgroupfs());
@@ -50,7 +50,7 @@ pub(super) fn cgroupfs() -> Root {
     Root { driver: Driver::Cgroupfs, slice_prefix: "".into() }
 }
 
-/// The tree of `[<prefix>-]kubepods`, from a slice's name without suffix and levels. systemd refuses empty parts.
+/// The tree of `[<prefix>-]kubepods`, from a slice name without suffix and levels. systemd rejects empty parts.
 pub(super) fn systemd(name: &str) -> Option<Root> {
     let prefix = match name.strip_suffix("kubepods")? {
         "" => "",
@@ -60,20 +60,20 @@ pub(super) fn systemd(name: &str) -> Option<Root> {
     valid.then(|| Root { driver: Driver::Systemd, slice_prefix: prefix.into() })
 }
 
-/// A cgroup path cut at the kubelet's top cgroup.
+/// A cgroup path split at the kubelet's top cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split<'a> {
-    /// Up to and with the kubepods component.
+    /// Path up to and including the kubepods component.
     pub top: &'a str,
-    /// Which tree it is.
+    /// Root of the tree.
     pub root: Root,
-    /// What [`super::parse`] takes; empty at the top itself.
+    /// Input of [`super::parse`]; empty at the top itself.
     pub relative: &'a str,
 }
 
-/// Finds the kubelet's top cgroup in a path such as `/proc/<pid>/cgroup` gives, also below prefixes that kind, k3s and
-/// minikube add (`/docker/<id>/kubelet/kubepods/…`). A prefixed slice counts only inside the slice that systemd would
-/// put it in: `kubelet-kubepods.slice` inside `kubelet.slice`.
+/// Finds the kubelet's top cgroup in a path such as those in `/proc/<pid>/cgroup`, also below the prefixes of kind, k3s
+/// and minikube (`/docker/<id>/kubelet/kubepods/…`). A prefixed slice must be inside the slice where systemd would
+/// create it: `kubelet-kubepods.slice` inside `kubelet.slice`.
 pub fn split(path: &str) -> Option<Split<'_>> {
     let mut parent = "";
     let mut begin = 0;
@@ -89,21 +89,21 @@ pub fn split(path: &str) -> Option<Split<'_>> {
     None
 }
 
-/// Cgroups called kubepods, told apart into this kubelet's and others'.
+/// Cgroups called kubepods, divided into this kubelet's and others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tops {
-    /// This kubelet's; more than one only where a kubelet has changed its driver.
+    /// This kubelet's top cgroups; more than one only after a change of its driver.
     pub taken: Vec<String>,
-    /// Nested nodes' and other programs', or none of several can be told to be this kubelet's.
+    /// Top cgroups of nested nodes and other programs, and candidates that cannot be attributed to this kubelet.
     pub passed_over: Vec<String>,
 }
 
-/// Chooses this kubelet's top cgroups from `candidates`, paths below the mount that end in a kubepods component.
+/// Chooses this kubelet's top cgroups from `candidates`: paths below the mount that end in a kubepods component.
 ///
-/// A kubelet makes its tree at the root, or where systemd puts `--cgroup-root`: `kubepods`, `kubepods.slice`,
-/// `kubelet.slice/kubelet-kubepods.slice`. Where there is none of these, the only candidate with the fewest levels above
-/// it is taken: `kubelet/kubepods`, or on the host of a node that is a container `docker/<id>/kubelet/kubepods`. Among
-/// several of those none is taken: each may be another node's, and `--kubepods` names the right one.
+/// A kubelet creates its tree at the root, or where systemd places `--cgroup-root`: `kubepods`, `kubepods.slice`,
+/// `kubelet.slice/kubelet-kubepods.slice`. Without such a tree, the candidate with the fewest levels above it is taken
+/// if it is unique: `kubelet/kubepods`, or `docker/<id>/kubelet/kubepods` on the host of a node in a container. If
+/// there are several, none is taken, because each may be another node's; `--kubepods` names the right one.
 pub fn choose_tops(candidates: impl IntoIterator<Item = String>) -> Tops {
     let is_kubelets = |path: &String| split(path).is_some_and(|split| split.relative.is_empty());
     let mut candidates: Vec<String> = candidates.into_iter().filter(is_kubelets).collect();
@@ -120,7 +120,7 @@ pub fn choose_tops(candidates: impl IntoIterator<Item = String>) -> Tops {
     Tops { taken: Vec::new(), passed_over }
 }
 
-/// `kubepods`, `kubepods.slice`, or a slice inside exactly the slices that its own name tells.
+/// Whether the path is `kubepods`, `kubepods.slice`, or a slice inside exactly the slices that its own name implies.
 fn is_at_the_root(path: &str) -> bool {
     let (above, component) = path.rsplit_once('/').unwrap_or(("", path));
     let Some(root) = kubepods_root(component) else { return false };

@@ -1,39 +1,39 @@
-//! Cgroups whose names are wanted, and when to ask for each. Pure: time is an argument.
+//! Cgroups whose names are requested, and the schedule of the requests. Pure: time is an argument.
 //!
-//! A container's id lags behind its cgroup (the kubelet lists it after its next relist, about a second), so one answer
-//! may not be enough; and some cgroups are never listed at all, so asking must tire. Each cgroup is asked for at once,
-//! then every half second for a while, then ever more rarely until the regular poll is as good.
+//! A container's id lags behind its cgroup: the kubelet lists it after its next relist, about one second. One answer
+//! may therefore not be enough. Some cgroups are never listed, so the requests must become rarer. Each cgroup is
+//! requested at once, then every half second for a while, then at growing delays until the regular poll suffices.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::index::{Lookup, PodIndex};
 
-/// Several containers of a pod start together: wait this long for the others before asking for all of them.
+/// Delay before a request: several containers of a pod start together, and one request covers them all.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// Shortest time between requests (at most 2/s).
+/// Minimum time between requests (at most 2/s).
 pub(super) const SPACING: Duration = Duration::from_millis(500);
-/// Attempts at full rate before the delay doubles: the kubelet's relist and a slow start fit in.
+/// Number of attempts at full rate before the delay doubles: enough for the kubelet's relist and a slow start.
 const EAGER_ATTEMPTS: u32 = 8;
-/// Delay at which the regular poll takes over.
+/// Delay from which the regular poll takes over.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
-/// A cgroup that nobody has asked for in this time is forgotten.
+/// Time after which a cgroup that is no longer requested is dropped.
 const FORGET_AFTER: Duration = Duration::from_secs(120);
-/// Bound of memory; above it, asks still count, but all as one.
+/// Maximum number of cgroups, to bound memory; further requests share one entry.
 const CAPACITY: usize = 4096;
 
 #[derive(Debug)]
 struct Ask {
     uid: Box<str>,
     attempts: u32,
-    /// `None` once the regular poll is as good.
+    /// `None` once the regular poll suffices.
     due: Option<Instant>,
-    /// First and last time that it was asked for.
+    /// First and last time that it was requested.
     first: Instant,
     last: Instant,
 }
 
-/// All cgroups with an open question. Keyed by container id, or by UID for a pod's own cgroup.
+/// All unnamed cgroups with a request, by container id, or by UID for a pod's own cgroup.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     open: HashMap<Box<str>, Ask>,
@@ -41,8 +41,8 @@ pub(super) struct Asks {
 }
 
 impl Asks {
-    /// Notes that this cgroup has no name in the present index. An empty `container_id` asks for the pod.
-    /// True when this brings the next request forward.
+    /// Records that this cgroup has no name in the current index. An empty `container_id` requests the pod. Returns
+    /// whether the next request is now due earlier.
     pub(super) fn ask(&mut self, uid: &str, container_id: &str, now: Instant) -> bool {
         let key = if container_id.is_empty() { uid } else { container_id };
         if let Some(ask) = self.open.get_mut(key) {
@@ -60,27 +60,27 @@ impl Asks {
         sooner
     }
 
-    /// When the next request is wanted.
+    /// Time at which the next request is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.open.values().filter_map(|ask| ask.due).chain(self.overflow).min()
     }
 
-    /// Whether somebody waits for a name: then pods run, whatever a list says.
+    /// Whether a name is requested: pods are then running, even if a list is empty.
     pub(super) fn any(&self) -> bool {
         !self.open.is_empty() || self.overflow.is_some()
     }
 
-    /// Drops the question of this cgroup: it is gone, or known for a sandbox.
+    /// Drops the request of this cgroup: it is gone, or known to be a sandbox.
     pub(super) fn withdraw(&mut self, container_id: &str) {
         self.open.remove(container_id);
     }
 
-    /// Strikes what `index`, the answer to a request begun at `begun`, resolves, and defers the rest.
+    /// Removes the requests that `index` resolves, and defers the others. `begun`: start of the request for this index.
     pub(super) fn answered(&mut self, index: &PodIndex, begun: Instant) {
         self.overflow = self.overflow.filter(|due| *due > begun);
         self.open.retain(|key, ask| {
             if ask.first > begun {
-                // Seen only after the request had begun: this answer may be older than the cgroup.
+                // Found after the request had begun: this answer may be older than the cgroup.
                 return true;
             }
             if is_resolved(index, &ask.uid, key) || begun.saturating_duration_since(ask.last) > FORGET_AFTER {
@@ -100,7 +100,7 @@ fn is_resolved(index: &PodIndex, uid: &str, key: &str) -> bool {
     matches!(index.container(uid, key), Lookup::Named { .. })
 }
 
-/// How long after the begin of the last attempt the next is due; `None` when the regular poll will do.
+/// Delay from the start of the last attempt to the next one; `None` if the regular poll suffices.
 fn delay(attempts: u32) -> Option<Duration> {
     let doublings = attempts.saturating_sub(EAGER_ATTEMPTS).min(16);
     let delay = SPACING * (1 << doublings);
@@ -156,8 +156,8 @@ mod tests {
         assert_eq!(asks.due(), Some(now + DEBOUNCE));
     }
 
-    /// An id that is never listed is asked for eagerly, then ever more rarely, then left to the regular poll; asking
-    /// again at every tick does not start over.
+    /// An id that is never listed is requested at full rate, then at growing delays, then left to the regular poll.
+    /// Repeated requests at every tick do not restart the schedule.
     #[test]
     fn asking_in_vain_tires() {
         let mut asks = Asks::default();
@@ -215,7 +215,7 @@ mod tests {
         assert!(asks.overflow.is_none());
     }
 
-    /// A list does not tell a sandbox from a container that it lacks: who asks says which it is.
+    /// A list does not distinguish a sandbox from a container that it lacks: the caller withdraws a sandbox.
     #[test]
     fn an_unlisted_cgroup_is_asked_for_until_it_is_withdrawn() {
         let mut asks = Asks::default();

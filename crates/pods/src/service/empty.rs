@@ -1,11 +1,11 @@
-//! Whether an empty list is to be believed. Pure: time is an argument.
+//! Decides whether to accept an empty list. Pure: time is an argument.
 //!
-//! A kubelet lists nothing for up to 16 s after its start (`items: null`) while its containers run on. Names are kept
-//! through that; a node that was truly drained loses them a minute later.
+//! A kubelet lists nothing for up to 16 s after its start (`items: null`), while its containers keep running. Names are
+//! kept meanwhile; a drained node loses them one minute later.
 
 use std::time::{Duration, Instant};
 
-/// How long a list must stay empty before it is believed against the evidence.
+/// Time for which lists must stay empty before one is accepted against the evidence.
 const DOUBT: Duration = Duration::from_secs(60);
 
 /// Remembers since when lists have been empty.
@@ -15,7 +15,7 @@ pub(super) struct EmptyLists {
 }
 
 impl EmptyLists {
-    /// Judges a list. `pods_run`: the index has pods, or cgroups wait for a name.
+    /// Whether to accept a list. `pods_run`: the index has pods, or cgroups wait for a name.
     pub(super) fn believes(&mut self, is_empty: bool, pods_run: bool, now: Instant) -> bool {
         if !is_empty {
             self.since = None;

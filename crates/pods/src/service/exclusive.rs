@@ -1,4 +1,4 @@
-//! The task that keeps the kubelet's exclusive CPUs: asked after every change of the pods, and regularly, because an
+//! The task that reads the kubelet's exclusive CPUs: after every change of the pods, and regularly, because an
 //! allocation may change without one.
 
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::{Beat, Shared, lock};
 use crate::source::pod_resources::PodResourcesSocket;
 use crate::source::{SourceError, SourceName};
 
-/// The kubelet allocates before it starts a container, and lists the container's pod earlier still: what a change of
-/// the pods announces is there a moment later.
+/// Delay after a change of the pods. The kubelet lists a pod before it allocates the CPUs, and allocates before it
+/// starts a container: the allocation follows a moment later.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Asks for ever.
+/// Polls forever.
 pub(super) async fn keep_exclusive_cpus(
     shared: Arc<Shared>,
     socket: PodResourcesSocket,
@@ -47,6 +47,6 @@ pub(super) async fn keep_exclusive_cpus(
 
 async fn pods_changed(shared: &Shared, generation: u64) {
     let mut progress = shared.progress.subscribe();
-    // The sender lives in `shared`: the wait cannot fail.
+    // The sender is in `shared`, so the wait cannot fail.
     let _ = progress.wait_for(|_| shared.index.load().generation() != generation).await;
 }

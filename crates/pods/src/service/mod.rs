@@ -1,7 +1,7 @@
-//! The running service: asks the sources when names are needed and publishes whole indexes.
+//! The running service: queries the sources when names are needed, and publishes complete indexes.
 //!
-//! It lives on the caller's tokio runtime. [`Pods`] is its handle for everybody else, the synchronous sampler included:
-//! reading the index takes no lock, and nothing here ever blocks a reader.
+//! Runs on the caller's tokio runtime. [`Pods`] is the handle for other threads, including the synchronous sampler:
+//! reading the index takes no lock, and the service never blocks a reader.
 
 mod asks;
 mod empty;
@@ -39,23 +39,23 @@ pub use status::SourceStatus;
 use status::Statuses;
 use supervisor::Supervisor;
 
-/// How long pods may be without names before the agent goes on without.
+/// Time without names after which the agent continues without them.
 const NAMES_AFTER: Duration = Duration::from_secs(60);
 
-/// Called by a task of the service once a round, with the time in which the next one is due. It is dropped when the task
-/// ends.
+/// Heartbeat, called by a task of the service once per round with the time until the next call is due. It is dropped
+/// when the task ends.
 pub type Beat = Box<dyn Fn(Duration) + Send>;
 
-/// A task of the service that works for as long as the service lives.
+/// A task that runs as long as the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// Asks for the pods.
+    /// Reads the pods.
     Pods,
-    /// Asks pod-resources for exclusive CPUs.
+    /// Reads exclusive CPUs from pod-resources.
     PodResources,
 }
 
-/// Starts the service.
+/// Starter of the service.
 #[derive(Debug)]
 pub struct PodService;
 
@@ -66,20 +66,20 @@ pub struct Pods {
     _stop: Arc<DropGuard>,
 }
 
-/// What the service's tasks and its handles have in common.
+/// State shared by the service's tasks and handles.
 #[derive(Debug)]
 pub(crate) struct Shared {
     index: ArcSwap<PodIndex>,
     exclusive: ArcSwap<ExclusiveCpus>,
-    /// CPU manager policy, as `/configz` says it.
+    /// CPU manager policy, as reported by `/configz`.
     policy: ArcSwapOption<Box<str>>,
     asks: Mutex<Asks>,
     asked: Notify,
     statuses: Mutex<Statuses>,
     started: Instant,
-    /// When the request for the latest list began.
+    /// Start time of the request for the latest list.
     listed_at: Mutex<Option<Instant>>,
-    /// UIDs of the pods whose cgroups are there, as the sampler sees them; `None` where nobody has reported any.
+    /// UIDs of the pods with an existing cgroup, as reported by the sampler; `None` if none was ever reported.
     live: Mutex<Option<HashSet<Box<str>>>>,
     /// Whether the pods are known; touched at the end of every attempt.
     progress: watch::Sender<bool>,
@@ -87,7 +87,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Nothing is known yet; `is_known` where there is nothing to know.
+    /// Initial state without pods; `is_known` is true if there is no source to wait for.
     fn new(statuses: Statuses, is_known: bool, apiserver_requests: Arc<AtomicU64>) -> Self {
         Self {
             index: ArcSwap::default(),
@@ -104,21 +104,21 @@ impl Shared {
         }
     }
 
-    /// Whether some of these pods have a cgroup; where nobody reports cgroups, whether there are any pods.
+    /// Whether some of these pods have a cgroup; without reports of cgroups, whether there are any pods.
     fn any_runs(&self, pods: &[Arc<Pod>]) -> bool {
         let live = lock(&self.live);
         live.as_ref()
             .map_or(!pods.is_empty(), |live| pods.iter().any(|pod| pod.cgroup_names().any(|name| live.contains(name))))
     }
 
-    /// Why no source of names has answered for [`NAMES_AFTER`].
+    /// The cause why no source of names has answered for [`NAMES_AFTER`].
     fn names_missing(&self, now: Instant) -> Option<Cause> {
         let since = lock(&self.listed_at).unwrap_or(self.started);
         let cause = lock(&self.statuses).why_no_names()?;
         (now.saturating_duration_since(since) >= NAMES_AFTER).then_some(cause)
     }
 
-    /// Wakes those who wait for something to have changed. `listed`: the attempt has brought a list.
+    /// Wakes tasks that wait for a change. `listed`: whether the attempt returned a list.
     fn attempt_ended(&self, listed: bool) {
         self.progress.send_modify(|known| *known |= listed);
     }
@@ -128,31 +128,31 @@ impl PodService {
     /// Checks the configuration without starting anything.
     ///
     /// # Errors
-    /// [`ConfigError`] for whatever can be known to be wrong before the first connection.
+    /// [`ConfigError`] for every problem that can be detected before the first connection.
     pub fn validate(config: &PodConfig) -> Result<(), ConfigError> {
         Sources::of(config, &Arc::default()).map(drop)
     }
 
-    /// Checks where the API server is, for other purposes than pods.
+    /// Checks the connection settings of the API server, for other uses than pods.
     ///
     /// # Errors
-    /// It is not configured and this is no pod, or its CA or token cannot be read.
+    /// Fails if it is not configured outside a pod, or if its CA or token cannot be read.
     pub fn validate_apiserver(config: &PodConfig) -> Result<(), ConfigError> {
         ApiServerConnection::new(config, Arc::default())?.validate()
     }
 
-    /// Starts asking. Returns at once; the first index comes when a source has answered.
+    /// Starts the service. Returns at once; the first index follows when a source has answered.
     ///
     /// # Errors
-    /// As [`PodService::validate`]. A source that cannot be reached is no error: it is retried for ever.
+    /// Same as [`PodService::validate`]. An unreachable source is not an error: it is retried forever.
     pub fn start(config: &PodConfig, runtime: &Handle) -> Result<Pods, ConfigError> {
         Self::start_watched(config, runtime, |_| Box::new(|_| {}))
     }
 
-    /// As [`PodService::start`]; `watch` is called once for each task that is started.
+    /// Same as [`PodService::start`]; calls `watch` once for each task that is started.
     ///
     /// # Errors
-    /// As [`PodService::validate`].
+    /// Same as [`PodService::validate`].
     pub fn start_watched(
         config: &PodConfig,
         runtime: &Handle,
@@ -181,21 +181,21 @@ async fn until(stop: CancellationToken, task: impl Future<Output = ()>) {
 }
 
 impl Pods {
-    /// The pods as last known; empty and of generation 0 before the first answer.
+    /// The latest known pods; empty and with generation 0 before the first answer.
     pub fn index(&self) -> Arc<PodIndex> {
         self.shared.index.load_full()
     }
 
-    /// The CPUs that the kubelet has given to containers for themselves; empty where pod-resources is not available.
+    /// Exclusive CPUs allocated by the kubelet; empty if pod-resources is not available.
     pub fn exclusive_cpus(&self) -> Arc<ExclusiveCpus> {
         self.shared.exclusive.load_full()
     }
 
-    /// Asks the kubelet's `/configz` for its CPU manager policy from now on (needs `nodes/configz`). `watch` is called
-    /// once where a task is started for that.
+    /// Starts polling the kubelet's `/configz` for its CPU manager policy (needs `nodes/configz`). Calls `watch` once
+    /// if a task is started.
     ///
     /// # Errors
-    /// As [`PodService::validate`].
+    /// Same as [`PodService::validate`].
     pub fn ask_cpu_manager_policy(
         &self,
         config: &PodConfig,
@@ -211,28 +211,28 @@ impl Pods {
         Ok(())
     }
 
-    /// The kubelet's CPU manager policy as it said last, `none` or `static`; `None` before the first answer and after two
-    /// attempts without one.
+    /// The kubelet's last reported CPU manager policy, `none` or `static`; `None` before the first answer and after two
+    /// failed attempts.
     pub fn cpu_manager_policy(&self) -> Option<String> {
         self.shared.policy.load().as_deref().map(ToString::to_string)
     }
 
-    /// Says that a cgroup with this pod UID (or static hash) and container id has no name in the present index; an
-    /// empty id asks for the pod. Asks the source at once (debounced by 100 ms, at most twice a second) and goes on
-    /// asking, ever more rarely, until the name is known. May be called at every tick for the same cgroup.
+    /// Reports that a cgroup with this pod UID (or static hash) and container id has no name in the current index; an
+    /// empty id requests the pod. Requests the name at once (debounced by 100 ms, at most twice per second), then at
+    /// growing delays until it is known. May be called at every tick for the same cgroup.
     pub fn ask(&self, pod_uid: &str, container_id: &str) {
         if lock(&self.shared.asks).ask(pod_uid, container_id, Instant::now()) {
             self.shared.asked.notify_one();
         }
     }
 
-    /// Says that nobody wants the name of this container's cgroup any more.
+    /// Cancels the request for the name of this container's cgroup.
     pub fn withdraw(&self, container_id: &str) {
         lock(&self.shared.asks).withdraw(container_id);
     }
 
-    /// When the request for the list behind the present index began, or for a later list that said the same; while a
-    /// watch lives, now.
+    /// Start time of the request for the list behind the current index, or for a later list without changes; with a
+    /// live watch, the current time.
     pub fn listed_at(&self) -> Option<Instant> {
         if lock(&self.shared.statuses).has_live_watch() {
             return Some(Instant::now());
@@ -240,8 +240,8 @@ impl Pods {
         *lock(&self.shared.listed_at)
     }
 
-    /// Says that the cgroup of the pod of this UID (or static hash) is there, or has gone. A pod whose cgroup is there
-    /// keeps its name, whatever a list says.
+    /// Reports that the cgroup of the pod with this UID (or static hash) exists or is gone. A pod whose cgroup exists
+    /// keeps its name, even if it leaves the list.
     pub fn pod_lives(&self, pod_uid: &str, lives: bool) {
         let mut live = lock(&self.shared.live);
         let live = live.get_or_insert_default();
@@ -252,23 +252,24 @@ impl Pods {
         }
     }
 
-    /// The state of every source in use, in the order of preference. A socket that this node does not have is not
-    /// among them, unless it is the only source.
+    /// Status of every source in use, by preference. A socket that does not exist on this node is omitted, unless it is
+    /// the only source.
     pub fn status(&self) -> Vec<SourceStatus> {
         lock(&self.shared.statuses).list(SystemTime::now())
     }
 
-    /// Whether the pods are known: some source has answered since the start, or there is none to answer.
+    /// Whether the pods are known: some source has answered since the start, or there is no source.
     pub fn is_known(&self) -> bool {
         *self.shared.progress.borrow()
     }
 
-    /// Why pods get no names: no source has answered for a minute. `None` while one answers, or where there is none.
+    /// The cause why pods get no names: no source has answered for a minute. `None` if one answers, or if there is
+    /// none.
     pub fn names_missing(&self) -> Option<Cause> {
         self.shared.names_missing(Instant::now())
     }
 
-    /// Whether names are wanted.
+    /// Whether a source of names is configured.
     pub fn has_source(&self) -> bool {
         lock(&self.shared.statuses).has_naming()
     }
@@ -278,32 +279,32 @@ impl Pods {
         self.until(Self::is_known).await;
     }
 
-    /// Waits until `condition` holds; it is looked at now and after every attempt of any source.
+    /// Waits until `condition` holds; it is checked now and after every attempt of any source.
     pub async fn until(&self, mut condition: impl FnMut(&Self) -> bool) {
-        // The sender lives in `shared`, which `self` holds: the wait cannot fail.
+        // The sender is in `shared`, which `self` holds, so the wait cannot fail.
         let _ = self.shared.progress.subscribe().wait_for(|_| condition(self)).await;
     }
 
-    /// The API server of the configuration, for other purposes than pods; what leaves is counted here all the same.
+    /// A connection to the configured API server, for other uses than pods; its requests are counted here, too.
     ///
     /// # Errors
-    /// When it is not configured and this is no pod, or its CA cannot be read.
+    /// Fails if it is not configured outside a pod, or if its CA cannot be read.
     pub fn apiserver(&self, config: &PodConfig) -> Result<ApiServerConnection, ConfigError> {
         ApiServerConnection::new(config, Arc::clone(&self.shared.apiserver_requests))
     }
 
-    /// Lists that were longer than the limit, ever; the pods behind it have no names.
+    /// Number of lists that exceeded the limit since the start; the pods beyond it have no names.
     pub fn cut_lists(&self) -> u64 {
         lock(&self.shared.statuses).cut_lists()
     }
 
-    /// Requests that this process has sent to the API server, ever.
+    /// Number of requests sent to the API server since the start.
     pub fn apiserver_requests(&self) -> u64 {
         self.shared.apiserver_requests.load(Ordering::Relaxed)
     }
 }
 
-/// Locks and goes on after a panic elsewhere: everything behind these locks is valid between any two statements.
+/// Locks even after a panic elsewhere: the data behind these locks is valid between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The task that keeps the kubelet's CPU manager policy, for who wants to place containers beside it.
+//! The task that reads the kubelet's CPU manager policy, for code that places containers alongside it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::{Beat, Shared};
 use crate::source::chain;
 use crate::source::http::KubeletHttp;
 
-/// Attempts without an answer after which the last answer is not believed any more: the kubelet may have been restarted
-/// with another policy.
+/// Number of failed attempts after which the last answer is dropped: the kubelet may have been restarted with another
+/// policy.
 const BELIEVED_FOR: u32 = 2;
 
-/// Asks until the service is gone.
+/// Polls until the service ends.
 pub(super) async fn keep_policy(shared: Weak<Shared>, mut kubelet: KubeletHttp, interval: Duration, beat: Beat) {
     let mut failures = 0_u32;
     loop {

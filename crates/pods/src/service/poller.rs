@@ -1,4 +1,4 @@
-//! Polling: picks the best HTTP source that is not in backoff and judges its answer.
+//! Polling: picks the best HTTP source that is not in backoff, and checks its answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +11,7 @@ use crate::source::SourceError;
 use crate::source::body::Listed;
 use crate::source::http::KubeletHttp;
 
-/// The sources that must be asked.
+/// The polled sources.
 #[derive(Debug)]
 pub(super) struct Poller {
     sources: Vec<(KubeletHttp, Backoff)>,
@@ -20,7 +20,7 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// `sources` in the order of preference.
+    /// Creates the poller; `sources` are sorted by preference.
     pub(super) fn new(sources: Vec<KubeletHttp>, interval: Duration) -> Self {
         Self {
             sources: sources.into_iter().map(|source| (source, Backoff::default())).collect(),
@@ -29,7 +29,7 @@ impl Poller {
         }
     }
 
-    /// When to poll next; `None` where there is nothing to poll.
+    /// Time of the next poll; `None` without a source to poll.
     pub(super) fn due(&self, shared: &Shared) -> Option<Instant> {
         if self.sources.is_empty() {
             return None;
@@ -39,7 +39,7 @@ impl Poller {
         Some(self.schedule.due(lock(&shared.asks).due(), open))
     }
 
-    /// Polls once. `None` when no source has answered with a list that is believed.
+    /// Polls once. Returns `None` if no source has answered with an accepted list.
     pub(super) async fn poll(&mut self, shared: &Shared) -> Option<Vec<Arc<Pod>>> {
         let begun = Instant::now();
         self.schedule.begin(begun);
@@ -64,7 +64,7 @@ impl Poller {
                 if self.empty.believes(pods.is_empty(), known_run || lock(&shared.asks).any(), begun) {
                     return Ok(pods);
                 }
-                // The kubelet drops a static pod, or one deleted by force, from its list before its containers end.
+                // The kubelet removes static pods and force-deleted pods from its list before their containers end.
                 let is_leaving = |pod: &Arc<Pod>| pod.deleting || pod.static_hash.is_some();
                 let all_leave = known_run && index.pods().iter().all(is_leaving);
                 if all_leave { Ok(index.pods().to_vec()) } else { Err(SourceError::EmptyList) }

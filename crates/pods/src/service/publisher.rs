@@ -1,4 +1,4 @@
-//! Lists to indexes: what is new is published, what is not costs readers nothing.
+//! From lists to indexes: publishes changes; an unchanged list costs readers nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use super::{Shared, lock};
 use crate::index::PodIndex;
 use crate::model::Pod;
 
-/// How long a pod that left the list can still be looked up where its cgroup is not there, or is not known of: the
-/// kubelet drops a force-deleted pod before its cgroups. A pod whose cgroup is there can be looked up for as long as that
-/// lasts: a kubelet that restarts while the API server is down lists its static pods only, or none.
+/// Time for which a pod that left the list can still be found if its cgroup is gone or unknown: the kubelet removes a
+/// force-deleted pod before its cgroups. A pod with an existing cgroup can be found as long as the cgroup exists. The
+/// reason is that a kubelet that restarts while the API server is down lists only its static pods, or none.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// The only writer of the present index.
+/// The only writer of the current index.
 #[derive(Debug, Default)]
 pub(super) struct Publisher {
     lingering: Vec<(Arc<Pod>, Instant)>,
 }
 
 impl Publisher {
-    /// Makes the list, as it was at `taken` or later, the present one. Pods that are as they were keep their place in
-    /// memory, and a list that says nothing new makes no new index.
+    /// Publishes the list, as of `taken` or later. Unchanged pods keep their allocation, and a list without changes
+    /// creates no new index.
     pub(super) fn publish(&mut self, shared: &Shared, mut pods: Vec<Arc<Pod>>, taken: Instant) {
         let previous = shared.index.load_full();
         let before: HashMap<&str, &Arc<Pod>> = previous.pods().iter().map(|pod| (&*pod.uid, pod)).collect();
@@ -66,7 +66,7 @@ mod tests {
         Arc::new(Pod { uid: uid.into(), name: uid.into(), ..Pod::default() })
     }
 
-    /// What is known of `live`, whose cgroup is there, and of `gone`, so long after both left the list.
+    /// Whether `live`, which has a cgroup, and `gone` are still known, `seconds` after both left the list.
     fn known_after(seconds: u64) -> [bool; 2] {
         let shared = Shared::new(Statuses::of([]), false, Arc::default());
         let mut publisher = Publisher::default();

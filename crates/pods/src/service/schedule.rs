@@ -1,23 +1,23 @@
-//! When to ask next: the regular poll, the asks in between, and the backoff while a source is down. Pure: time and
-//! chance are arguments.
+//! Schedule of the requests: the regular poll, requests for names in between, and the backoff while a source is down.
+//! Pure: time and random numbers are arguments.
 
 use std::time::{Duration, Instant};
 
 use super::asks::SPACING;
 
-/// First delay after a failure; doubles from there.
+/// First delay after a failure; doubles with each failure.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-/// Longest delay between attempts on a source that is down. Local and cheap, so it is short.
+/// Maximum delay between attempts on a failed source. Short, because the attempts are local and cheap.
 const BACKOFF_LONGEST: Duration = Duration::from_secs(15);
-/// Share of a delay that chance may take away, so that a fleet does not ask in step.
+/// Maximum share of a delay that is randomly removed, so that the nodes of a fleet do not send requests in step.
 const JITTER: f64 = 0.2;
 
-/// `delay` shortened by up to [`JITTER`]; `chance` is in 0..1.
+/// `delay` shortened by up to [`JITTER`]; `chance` is a random number in 0..1.
 pub(super) fn jittered(delay: Duration, chance: f64) -> Duration {
     delay.mul_f64(1.0 - JITTER * chance)
 }
 
-/// One source's backoff.
+/// Backoff of one source.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Backoff {
     failures: u32,
@@ -35,7 +35,7 @@ impl Backoff {
         *self = Self::default();
     }
 
-    /// Until when the source is to be left alone.
+    /// Time before which the source is not tried.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
@@ -45,7 +45,7 @@ impl Backoff {
     }
 }
 
-/// The node's polls.
+/// Schedule of the node's polls.
 #[derive(Debug)]
 pub(super) struct Schedule {
     interval: Duration,
@@ -54,28 +54,28 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The first poll is due at once.
+    /// Creates the schedule; the first poll is due at once.
     pub(super) fn new(interval: Duration, now: Instant) -> Self {
         Self { interval, begun: None, regular: now }
     }
 
-    /// A request begins.
+    /// Records the start of a request.
     pub(super) fn begin(&mut self, now: Instant) {
         self.begun = Some(now);
     }
 
-    /// It was answered.
+    /// Records an answer.
     pub(super) fn answered(&mut self, now: Instant, chance: f64) {
         self.regular = now + jittered(self.interval, chance);
     }
 
-    /// No source answered; none is to be tried before `retry`.
+    /// Records that no source answered; the next attempt is at `retry`.
     pub(super) fn failed(&mut self, retry: Instant) {
         self.regular = retry;
     }
 
-    /// When the next request is due. Asks never come closer than [`SPACING`]; `open` is false while all sources are
-    /// down, and then asks wait for the backoff.
+    /// Time of the next request. Requests for names are at least [`SPACING`] apart. `open` is false while all sources
+    /// are down: such requests then wait for the backoff.
     pub(super) fn due(&self, ask: Option<Instant>, open: bool) -> Instant {
         let spaced = |at: Instant| self.begun.map_or(at, |begun| at.max(begun + SPACING));
         match ask.filter(|_| open) {

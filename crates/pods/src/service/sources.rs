@@ -1,4 +1,4 @@
-//! From the configuration to the sources in use, in the order of preference.
+//! Sources of a configuration, by preference.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,18 +12,18 @@ use crate::source::http::KubeletHttp;
 use crate::source::pod_resources::PodResourcesSocket;
 use crate::source::pods_api::PodsApiSocket;
 
-/// What a configuration makes use of.
+/// Sources that a configuration uses.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     pub(super) pods_api: Option<PodsApiSocket>,
     pub(super) polled: Vec<KubeletHttp>,
-    /// With the time that local sources must have failed before it is used.
+    /// The API server, and the time for which local sources must have failed before it is used.
     pub(super) apiserver: Option<(ApiServer, Duration)>,
     pub(super) pod_resources: Option<PodResourcesSocket>,
 }
 
 impl Sources {
-    /// Checks the configuration and makes the sources; connects to nothing.
+    /// Checks the configuration and creates the sources, without a connection.
     pub(super) fn of(config: &PodConfig, apiserver_requests: &Arc<AtomicU64>) -> Result<Self, ConfigError> {
         let keep = LabelKeys::of(config);
         let pods_api = || PodsApiSocket::new(config, keep.clone());
@@ -55,7 +55,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Their names, the best first.
+    /// Names of the sources, by preference.
     pub(super) fn names(&self) -> Vec<SourceName> {
         let mut names = Vec::new();
         names.extend(self.pods_api.as_ref().map(|_| SourceName::PodsApi));
@@ -65,7 +65,7 @@ impl Sources {
         names
     }
 
-    /// Whether any of them can name a pod.
+    /// Whether any source can name a pod.
     pub(super) fn can_name(&self) -> bool {
         self.pods_api.is_some() || !self.polled.is_empty() || self.apiserver.is_some()
     }

@@ -1,24 +1,24 @@
-//! What each source has done lately.
+//! Status of each source.
 
 use std::time::SystemTime;
 
 use crate::cause::Cause;
 use crate::source::{SourceError, SourceName, chain};
 
-/// The state of one source.
+/// Status of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceStatus {
-    /// Which.
+    /// Name of the source.
     pub source: SourceName,
-    /// Its last attempt succeeded. False before the first.
+    /// Whether its last attempt succeeded; false before the first.
     pub up: bool,
-    /// When an attempt last succeeded; for a watch that lives, the time of asking.
+    /// Time of the last successful attempt; the current time with a live watch.
     pub last_success: Option<SystemTime>,
-    /// Why the last attempt failed, causes included; `None` while up and before the first attempt.
+    /// Error of the last attempt, including its causes; `None` while up and before the first attempt.
     pub error: Option<String>,
-    /// The kind of that failure.
+    /// Cause of that error.
     pub cause: Option<Cause>,
-    /// Pods in its last good list; of pod-resources, containers with exclusive CPUs.
+    /// Number of pods in its last valid list; for pod-resources, the number of containers with exclusive CPUs.
     pub pods: usize,
 }
 
@@ -27,7 +27,7 @@ impl SourceStatus {
         Self { source, up: false, last_success: None, error: None, cause: None, pods: 0 }
     }
 
-    /// Whether it has ever succeeded.
+    /// Whether some attempt has succeeded.
     pub fn ever(&self) -> bool {
         self.last_success.is_some()
     }
@@ -36,14 +36,14 @@ impl SourceStatus {
 #[derive(Debug)]
 pub(super) struct Statuses {
     entries: Vec<Entry>,
-    /// Lists that were longer than the limit, ever.
+    /// Number of lists that exceeded the limit since the start.
     cut_lists: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     status: SourceStatus,
-    /// The node does not have this source.
+    /// Whether the node lacks this source.
     absent: bool,
 }
 
@@ -72,7 +72,7 @@ impl Statuses {
         entry.status = SourceStatus { source, up: true, last_success: Some(now), error: None, cause: None, pods };
     }
 
-    /// Logs a failure once until it changes.
+    /// Records a failure; logs it unless the last one was the same.
     pub(super) fn failed(&mut self, source: SourceName, error: &SourceError) {
         let Some(entry) = self.find(source) else { return };
         let text = chain(error);
@@ -85,7 +85,7 @@ impl Statuses {
         entry.status.cause = Some(error.cause());
     }
 
-    /// Notes that the node does not offer this source.
+    /// Records that the node does not offer this source.
     pub(super) fn absent(&mut self, source: SourceName) {
         let Some(entry) = self.find(source) else { return };
         if entry.status.up {
@@ -96,14 +96,14 @@ impl Statuses {
         entry.status.error = entry.status.ever().then(|| "its socket does not exist any more".to_owned());
     }
 
-    /// Notes that a source was ended because a better one is back.
+    /// Records that a source was stopped because a better one is back.
     pub(super) fn stood_down(&mut self, source: SourceName) {
         let Some(entry) = self.find(source) else { return };
         entry.status.up = false;
         (entry.status.error, entry.status.cause) = (None, None);
     }
 
-    /// Counts a list that was longer than the limit; its first pods are known.
+    /// Counts a list that exceeded the limit; the pods before the limit are known.
     pub(super) fn list_was_cut(&mut self, source: SourceName, pods: usize) {
         if self.cut_lists == 0 {
             tracing::warn!(
@@ -119,12 +119,12 @@ impl Statuses {
         self.cut_lists
     }
 
-    /// Whether a watch delivers every change at once.
+    /// Whether a watch reports every change at once.
     pub(super) fn has_live_watch(&self) -> bool {
         self.entries.iter().any(|entry| entry.status.up && is_watch(entry.status.source))
     }
 
-    /// Why no source of names answers, by the best of them that has failed; `None` while one answers.
+    /// The cause of the best failed source if no source of names answers; `None` if one answers.
     pub(super) fn why_no_names(&self) -> Option<Cause> {
         if !self.has_naming() || self.naming().any(|status| status.up) {
             return None;
@@ -132,7 +132,7 @@ impl Statuses {
         Some(self.naming().find_map(|status| status.cause).unwrap_or(Cause::Unreachable))
     }
 
-    /// Whether any source names pods.
+    /// Whether any source provides names.
     pub(super) fn has_naming(&self) -> bool {
         self.naming().next().is_some()
     }
@@ -150,7 +150,7 @@ fn is_watch(source: SourceName) -> bool {
     matches!(source, SourceName::PodsApi | SourceName::ApiServer)
 }
 
-/// Times and ports differ between two reports of one fault.
+/// Whether two error texts differ only in digits, such as times and ports.
 fn is_same_but_for_numbers(one: &str, other: &str) -> bool {
     let words = |text| str::chars(text).filter(|c| !c.is_ascii_digit());
     words(one).eq(words(other))

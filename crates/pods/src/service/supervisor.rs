@@ -1,5 +1,5 @@
-//! The task that decides whose list counts: a watch on the Pods API while it lives, else polls, else, where opted in, a
-//! watch on the API server.
+//! The task that chooses the source of the list: a live watch on the Pods API, otherwise polls, otherwise, if enabled,
+//! a watch on the API server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,21 +19,21 @@ use crate::source::apiserver::ApiServer;
 use crate::source::pods_api::PodsApiSocket;
 use crate::source::{SourceError, SourceName, Update, Updates};
 
-/// Time between looks for a socket that is not there.
+/// Time between checks for a missing socket.
 const ABSENT_RETRY: Duration = Duration::from_secs(30);
-/// A watch that lasted so long was healthy: its next failure is a first one.
+/// Duration after which a watch counts as healthy, so that its next failure is treated as the first.
 const HEALTHY_WATCH: Duration = Duration::from_secs(60);
-/// Longest time between two rounds, for who watches that they go on.
+/// Maximum time between two rounds, for the task's heartbeat.
 const ROUND: Duration = Duration::from_secs(5);
-/// What stands for "never" in a timer.
+/// Timeout that stands for "never".
 const NEVER: Duration = Duration::from_secs(86_400);
-/// Lists that may wait for the supervisor while it polls.
+/// Maximum number of lists that wait for the supervisor while it polls.
 const UPDATE_QUEUE: usize = 4;
 
-/// Whether the Pods API delivers.
+/// State of the Pods API watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delivery {
-    /// It has not said yet: give it its time before polling.
+    /// No result yet: polling waits for it.
     Pending,
     Up,
     Down,
@@ -44,23 +44,23 @@ pub(super) struct Supervisor {
     poller: Poller,
     publisher: Publisher,
     pods_api: Delivery,
-    /// Why pods have no names, as it was logged.
+    /// Cause of missing names, as last logged.
     missing: Option<Cause>,
-    /// `--pod-source=pods-api`: a missing socket is then a failure.
+    /// `--pod-source=pods-api`: a missing socket is a failure.
     pods_api_alone: bool,
     apiserver: Option<Fallback>,
     updates: mpsc::Receiver<Update>,
     sender: mpsc::Sender<Update>,
-    /// Ends the watches with the supervisor.
+    /// The watches, which end with the supervisor.
     watches: JoinSet<()>,
 }
 
-/// The API server as a source.
+/// The API server as the fallback source.
 struct Fallback {
     server: Arc<ApiServer>,
-    /// Its watch, while it is in use; ends when this is dropped.
+    /// Its watch while in use; ends on drop.
     watch: Option<JoinSet<()>>,
-    /// When to begin.
+    /// Time at which to start it.
     due: Instant,
     after: Duration,
 }
@@ -88,7 +88,7 @@ impl Supervisor {
         supervisor
     }
 
-    /// Works for ever.
+    /// Runs forever.
     pub(super) async fn run(mut self, beat: Beat) {
         loop {
             beat(ROUND);
@@ -106,7 +106,7 @@ impl Supervisor {
         }
     }
 
-    /// Logs once that the agent goes on without names, and the remedy.
+    /// Logs once that the agent continues without names, with the remedy.
     fn warn_if_names_are_missing(&mut self) {
         let missing = self.shared.names_missing(Instant::now());
         if let (Some(cause), None) = (missing, self.missing) {
@@ -135,7 +135,7 @@ impl Supervisor {
         if is_pods_api {
             self.pods_api = if update.outcome.is_ok() { Delivery::Up } else { Delivery::Down };
         } else if !self.apiserver.as_ref().is_some_and(Fallback::is_in_use) {
-            // Sent before a local source came back.
+            // Sent before a local source was back.
             return;
         }
         let answered = update.outcome.is_ok();
@@ -195,19 +195,19 @@ impl Fallback {
         self.watch = Some(watch);
     }
 
-    /// Puts the next begin off, and ends the watch; true where there was one.
+    /// Postpones the next start and ends the watch; returns whether there was one.
     fn end(&mut self) -> bool {
         self.due = due(self.after);
         self.watch.take().is_some()
     }
 }
 
-/// A time between `after` and twice that from now.
+/// A random time between `after` and twice `after` from now.
 fn due(after: Duration) -> Instant {
     Instant::now() + after + after.mul_f64(fastrand::f64())
 }
 
-/// Watches the Pods API for ever, with a backoff between failures.
+/// Watches the Pods API forever, with a backoff between failures.
 async fn keep_watching(socket: PodsApiSocket, updates: Updates) {
     let mut backoff = Backoff::default();
     loop {

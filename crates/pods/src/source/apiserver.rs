@@ -1,7 +1,7 @@
-//! The API server, where the operator opts in: one watch on this node's pods, through `kube`.
+//! The API server as a source, if the operator enables it: one watch on this node's pods, through `kube`.
 //!
-//! What the cluster pays is bounded: the first list is served from the API server's cache (resource version 0), the watch
-//! asks for bookmarks, failures back off with jitter; [`ApiServerConnection`] counts and limits the requests.
+//! The load on the cluster is bounded: the first list comes from the API server's cache (resource version 0), the watch
+//! requests bookmarks, and failures back off with jitter. [`ApiServerConnection`] counts and limits the requests.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,9 +23,9 @@ use crate::config::{ConfigError, PodConfig};
 use crate::decode::{LabelKeys, WirePod, from_wire};
 use crate::model::Pod;
 
-/// Time between attempts to make a client while its files cannot be read.
+/// Time between attempts to create a client while its files cannot be read.
 const FILES_RETRY: Duration = Duration::from_secs(10);
-/// Changes come in flocks; they are published together.
+/// Time for which changes are collected and then published together.
 const FLOCK: Duration = Duration::from_millis(100);
 /// The API server of the cluster.
 #[derive(Debug)]
@@ -36,14 +36,14 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// `requests` counts what leaves.
+    /// Creates the source; `requests` counts the requests sent.
     pub(crate) fn new(config: &PodConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
         let missing = ConfigError::Missing { source_name: "apiserver", setting: "--node-name" };
         let connection = ApiServerConnection::new(config, requests)?;
         Ok(Self { connection, node: config.node_name.clone().ok_or(missing)?, keep: LabelKeys::of(config) })
     }
 
-    /// Watches for ever; sends the whole list after every flock of changes.
+    /// Watches forever; sends the whole list after every batch of changes.
     pub(crate) async fn watch(&self, updates: &Updates) {
         loop {
             match self.connection.client() {
@@ -56,7 +56,7 @@ impl ApiServer {
 
     async fn follow(&self, client: Client, updates: &Updates) {
         let fields = format!("spec.nodeName={}", self.node);
-        // Without pages: a limit would make kube leave out resource version 0, and the list would go to etcd.
+        // No paging: with a limit kube would omit resource version 0, and the list would be read from etcd.
         let config = watcher::Config { page_size: None, ..watcher::Config::default().any_semantic().fields(&fields) };
         let mut events = std::pin::pin!(watcher(Api::<ApiPod>::all(client), config).default_backoff());
         let mut pods = Listing::default();
@@ -72,11 +72,11 @@ impl ApiServer {
         }
     }
 
-    /// Takes one event; true when the present list has changed.
+    /// Handles one event; returns whether the current list has changed.
     async fn take(&self, event: watcher::Result<Event<ApiPod>>, pods: &mut Listing, updates: &Updates) -> bool {
         match event {
             Ok(event) => pods.apply(event, &self.keep),
-            // 410: the watch fell behind the server's history; the watcher lists anew by itself.
+            // 410: the watch fell behind the server's history; the watcher lists again by itself.
             Err(watcher::Error::WatchError(status)) if status.code == 410 => false,
             Err(error) => {
                 updates.failed(self.failed(error)).await;
@@ -90,16 +90,16 @@ impl ApiServer {
     }
 }
 
-/// The pods as the events have made them.
+/// The pods according to the events so far.
 #[derive(Debug, Default)]
 struct Listing {
     present: HashMap<Box<str>, Arc<Pod>>,
-    /// A list that is still coming in.
+    /// A list that is still being received.
     next: HashMap<Box<str>, Arc<Pod>>,
 }
 
 impl Listing {
-    /// True when the present list has changed: not while a new one comes in.
+    /// Applies an event; returns whether the current list has changed, which it does not while a new list is received.
     fn apply(&mut self, event: Event<ApiPod>, keep: &LabelKeys) -> bool {
         match event {
             Event::Init => self.next.clear(),
@@ -120,7 +120,7 @@ impl Listing {
     }
 }
 
-/// A pod as `kube` needs it: what is kept, and the little metadata that a watch is resumed by.
+/// A pod for `kube`: the kept data, and the metadata that it needs to resume a watch.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(from = "WirePod")]
 struct ApiPod {

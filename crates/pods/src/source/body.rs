@@ -1,5 +1,4 @@
-//! An answer's body, parsed while it arrives: the network on the one side, serde's `Read` on the other, and never more
-//! than a few chunks between them.
+//! Body of an answer, parsed while it arrives: a channel of a few chunks connects the network to serde's `Read`.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -13,19 +12,19 @@ use super::SourceError;
 use crate::decode::{LabelKeys, read_pods_into};
 use crate::model::Pod;
 
-/// Chunks in flight. hyper's chunks are at most 512 KiB and usually 8 to 64.
+/// Maximum number of chunks in flight. hyper's chunks are at most 512 KiB and usually 8 KiB to 64 KiB.
 const CHUNKS_IN_FLIGHT: usize = 2;
 
-/// A list of pods as it was read.
+/// A pod list that was read.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) pods: Vec<Arc<Pod>>,
-    /// It was longer than the limit: these are the pods before it.
+    /// Whether the list exceeded the limit: only the pods before the limit are included.
     pub(crate) is_cut: bool,
 }
 
-/// Reads the pods from the first `limit` bytes of a body. The parsing runs on a blocking thread, so that a large list does
-/// not hold up others.
+/// Reads the pods from the first `limit` bytes of a body. Parsing runs on a blocking thread, so that a large list does
+/// not delay other tasks.
 pub(crate) async fn read_pods(
     url: &str,
     mut body: Incoming,
@@ -41,7 +40,7 @@ pub(crate) async fn read_pods(
     let fed = feed(url, &mut body, &chunks, limit).await;
     drop(chunks);
     let (read, pods) = parser.await.map_err(|panic| transport(url, panic))?;
-    // What ails the connection comes first: a body cut short is then not called bad JSON.
+    // Errors of the connection come first, so that a truncated body is not reported as invalid JSON.
     let is_cut = fed? == Fed::ToTheLimit;
     match read {
         Ok(()) => Ok(Listed { pods, is_cut: false }),
@@ -51,17 +50,17 @@ pub(crate) async fn read_pods(
     }
 }
 
-/// How much of a body the parser was given.
+/// Part of a body that the parser received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fed {
     Whole,
     ToTheLimit,
 }
 
-/// Largest configuration that is read; real ones are 5 KiB.
+/// Maximum size of the kubelet's configuration, bytes; real ones take 5 KiB.
 const CONFIG_LIMIT: usize = 1 << 20;
 
-/// Reads the CPU manager's policy from the body of `/configz`.
+/// Reads the CPU manager policy from the body of `/configz`.
 pub(crate) async fn read_policy(url: &str, body: Incoming) -> Result<Box<str>, SourceError> {
     #[derive(serde::Deserialize)]
     struct Configz {
@@ -79,7 +78,7 @@ pub(crate) async fn read_policy(url: &str, body: Incoming) -> Result<Box<str>, S
     Ok(configz.kubeletconfig.cpu_manager_policy)
 }
 
-/// The first bytes of a refusal, as one line of text.
+/// Reads the first bytes of an error response, as one line of text.
 pub(crate) async fn read_refusal(mut body: Incoming) -> String {
     const ENOUGH: usize = 300;
     let mut text = Vec::new();
@@ -101,7 +100,7 @@ async fn feed(url: &str, body: &mut Incoming, chunks: &mpsc::Sender<Bytes>, limi
             return Ok(Fed::ToTheLimit);
         }
         if chunks.send(data).await.is_err() {
-            // The parser has given up; it tells why.
+            // The parser has stopped; its own result contains the reason.
             return Ok(Fed::Whole);
         }
     }

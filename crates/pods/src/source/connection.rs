@@ -1,6 +1,6 @@
-//! How the agent talks to the API server, whatever for: counted, at a limited rate, with the token read anew.
+//! Connection to the API server for any use: requests are counted and rate-limited, and the token is re-read.
 //!
-//! `Retry-After` is honoured, and every request that leaves is counted, retries included.
+//! `Retry-After` is respected, and every request sent is counted, including retries.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use tower::retry::RetryLayer;
 use super::token::TokenFile;
 use crate::config::{ApiServerConfig, ConfigError, PodConfig, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, base_uri};
 
-/// At most this many requests in [`RATE_WINDOW`]: more than the backoff between failures ever makes, but a server that
-/// ends every watch at once is not failing, and nothing else would hold the client back.
+/// Maximum number of requests per [`RATE_WINDOW`]. The backoff after failures never reaches it. A server that ends
+/// every watch at once does not fail, however, and only this limit slows the client down.
 const RATE: u64 = 10;
 const RATE_WINDOW: Duration = Duration::from_secs(30);
-/// Requests that wait for the rate limit; the watch has one at a time.
+/// Number of requests that may wait for the rate limit; the watch has one at a time.
 const QUEUE: usize = 4;
 
-/// Where the API server is and who asks.
+/// Address of the API server, and the agent's credentials.
 #[derive(Debug, Clone)]
 pub struct ApiServerConnection {
     url: Uri,
@@ -39,7 +39,7 @@ pub struct ApiServerConnection {
 }
 
 impl ApiServerConnection {
-    /// `requests` counts what leaves.
+    /// Creates the connection; `requests` counts the requests sent.
     pub(crate) fn new(config: &PodConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
         let missing = |setting| ConfigError::Missing { source_name: "apiserver", setting };
         let url = match &config.apiserver.url {
@@ -60,7 +60,7 @@ impl ApiServerConnection {
         })
     }
 
-    /// Whether CA and token can be read.
+    /// Checks that the CA and the token can be read.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let files = [("--apiserver-ca-file", &self.ca_file), ("--apiserver-token-file", &self.token_file)];
         files.into_iter().try_for_each(|(setting, path)| crate::config::read_named(setting, path).map(drop))
@@ -71,23 +71,23 @@ impl ApiServerConnection {
         self.url.to_string()
     }
 
-    /// A client with a rate limit of its own. To be called inside a tokio runtime.
+    /// Creates a client with its own rate limit. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// When the CA or the token cannot be read.
+    /// Fails if the CA or the token cannot be read.
     pub fn client(&self) -> kube::Result<Client> {
         self.client_with(RATE)
     }
 
-    /// As [`ApiServerConnection::client`], with at most so many requests in half a minute.
+    /// Same as [`ApiServerConnection::client`], with at most `requests` requests per half minute.
     ///
     /// # Errors
-    /// When the CA or the token cannot be read.
+    /// Fails if the CA or the token cannot be read.
     pub fn client_with(&self, requests: u64) -> kube::Result<Client> {
         let rate = requests;
         let mut config = kube::Config::new(self.url.clone());
         config.root_cert_file = Some(self.ca_file.clone());
-        // The file's roots take the place of these. Without any, kube asks for the system's too, and the image has none.
+        // The roots of the file replace these. Without any, kube also loads the system's, and the image has none.
         config.root_cert = Some(Vec::new());
         config.connect_timeout = Some(self.connect_timeout);
         let https = config.rustls_https_connector()?;
@@ -104,7 +104,7 @@ impl ApiServerConnection {
             .layer(RateLimitLayer::new(rate, RATE_WINDOW))
             .map_request(move |mut request: http::Request<kube::client::Body>| {
                 requests.fetch_add(1, Ordering::Relaxed);
-                // kube's own layer sends the file as it is, with the newline at its end.
+                // kube's own layer would send the file unchanged, including the trailing newline.
                 if let Ok(bearer) = token.read() {
                     request.headers_mut().insert(AUTHORIZATION, bearer);
                 }
@@ -116,7 +116,7 @@ impl ApiServerConnection {
     }
 }
 
-/// What the kubelet tells every pod of the API server's place.
+/// URL of the API server, from the environment variables that the kubelet sets in every pod.
 fn in_cluster_url() -> Option<String> {
     let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
     let port = std::env::var("KUBERNETES_SERVICE_PORT").ok()?;

@@ -46,12 +46,12 @@ enum Transport {
 struct Tls {
     files: TlsFiles,
     token: Option<TokenFile>,
-    /// Made of the files as they were at this stamp.
+    /// Client with the stamp of the files that it was built from.
     client: Option<(Stamp, Secure)>,
 }
 
 impl KubeletHttp {
-    /// The HTTPS port.
+    /// Creates the source for the HTTPS port.
     pub(crate) fn secure(config: &PodConfig) -> Result<Self, ConfigError> {
         let kubelet = &config.kubelet;
         let uri = base_uri("--kubelet-url", &kubelet.url, "https")?;
@@ -66,7 +66,7 @@ impl KubeletHttp {
         Ok(Self::new(config, SourceName::Kubelet, &uri, Transport::Tls(Box::new(Tls { files, token, client: None }))))
     }
 
-    /// The read-only port at `url`.
+    /// Creates the source for the read-only port at `url`.
     pub(crate) fn read_only(config: &PodConfig, url: &str) -> Result<Self, ConfigError> {
         let uri = base_uri("--kubelet-readonly-url", url, "http")?;
         let client = Client::builder(TokioExecutor::new()).build(http_connector(config.connect_timeout));
@@ -74,19 +74,19 @@ impl KubeletHttp {
     }
 
     fn new(config: &PodConfig, name: SourceName, base: &Uri, transport: Transport) -> Self {
-        // Without a trailing slash: the kubelet's authorizer takes both, but older releases redirect `/pods/`.
+        // No trailing slash: the kubelet's authorizer accepts both, but older releases redirect `/pods/`.
         let url = format!("{}/pods", base.to_string().trim_end_matches('/'));
         let (connect_timeout, request_timeout) = (config.connect_timeout, config.request_timeout);
         let (list_limit, keep) = (config.pod_list_limit, LabelKeys::of(config));
         Self { name, url, transport, connect_timeout, request_timeout, list_limit, keep }
     }
 
-    /// Which source this is.
+    /// Name of this source.
     pub(crate) fn name(&self) -> SourceName {
         self.name
     }
 
-    /// Fetches the list within the time limit.
+    /// Fetches the list within the request timeout.
     pub(crate) async fn fetch(&mut self) -> Result<Listed, SourceError> {
         let limit = self.request_timeout;
         match tokio::time::timeout(limit, self.fetch_unlimited()).await {
@@ -101,7 +101,7 @@ impl KubeletHttp {
         read_pods(&url, body, self.list_limit, self.keep.clone()).await
     }
 
-    /// The CPU manager's policy as the kubelet's `/configz` tells it (`kubeletconfig.cpuManagerPolicy`).
+    /// Fetches the CPU manager policy from the kubelet's `/configz` (`kubeletconfig.cpuManagerPolicy`).
     pub(crate) async fn cpu_manager_policy(&mut self) -> Result<Box<str>, SourceError> {
         let url = format!("{}/configz", self.url.trim_end_matches("/pods"));
         let limit = self.request_timeout;
@@ -112,7 +112,7 @@ impl KubeletHttp {
         }
     }
 
-    /// The body of a good answer.
+    /// The body of a successful answer. On a 401, retries once if the token file has changed.
     async fn answer(&mut self, url: &str) -> Result<Incoming, SourceError> {
         let mut response = self.get(url).await?;
         if response.status() == StatusCode::UNAUTHORIZED && self.token_changed() {
@@ -156,7 +156,7 @@ impl KubeletHttp {
         }
     }
 
-    /// Whether the token file now holds another token than the one that was just refused.
+    /// Whether the token file now contains another token than the rejected one.
     fn token_changed(&mut self) -> bool {
         let Transport::Tls(tls) = &mut self.transport else { return false };
         let Some(token) = &mut tls.token else { return false };
@@ -166,7 +166,7 @@ impl KubeletHttp {
 }
 
 impl Tls {
-    /// The client of the present files: made anew, with fresh connections, when a file has changed.
+    /// The client for the current files; rebuilt, with new connections, if a file has changed.
     fn client(&mut self, connect_timeout: Duration) -> Result<&Secure, SourceError> {
         let stamp = self.files.stamp();
         if self.client.as_ref().is_none_or(|(made_of, _)| *made_of != stamp) {
@@ -186,13 +186,13 @@ fn http_connector(connect_timeout: Duration) -> HttpConnector {
     connector
 }
 
-/// The token file that is named, else the pod's own, unless a client certificate says who asks.
+/// The configured token file, or else the pod's own unless a client certificate is used.
 fn token_file(named: Option<&Path>, has_certificate: bool) -> Option<TokenFile> {
     let default = (!has_certificate).then(|| Path::new(SERVICE_ACCOUNT_TOKEN)).filter(|path| path.exists());
     named.or(default).map(TokenFile::new)
 }
 
-/// What a request shows of who asks.
+/// Credentials that a request carries.
 #[derive(Debug, Clone, Copy)]
 enum Identity {
     Token,
@@ -201,7 +201,7 @@ enum Identity {
 }
 
 impl Identity {
-    /// What to look at after a 401.
+    /// Hint for the operator after a 401.
     fn hint(self) -> &'static str {
         match self {
             Self::Token => {
@@ -228,8 +228,8 @@ async fn refusal(url: &str, response: Response<Incoming>, identity: Identity) ->
     }
 }
 
-/// The kubelet names the subresources that it tried: `subresource(s)=[pods proxy]` where fine-grained authorization is
-/// on (default since 1.33), `[proxy]` before.
+/// Remedy for a 403. The kubelet reports the subresources that it checked: `subresource(s)=[pods proxy]` with
+/// fine-grained authorization (default since 1.33), `[proxy]` before.
 fn missing_rule(answer: &str) -> &'static str {
     let tried = answer.rsplit_once("subresource(s)=").map_or("", |(_, list)| list);
     if tried.split(|c: char| !c.is_ascii_alphanumeric()).any(|name| name == "pods") {

@@ -1,4 +1,4 @@
-//! The places that know the node's pods, and how each of them fails.
+//! Sources of the node's pods, and their errors.
 
 pub(crate) mod apiserver;
 pub(crate) mod body;
@@ -20,7 +20,7 @@ use crate::cause::Cause;
 use crate::decode::DecodeError;
 use crate::model::Pod;
 
-/// Which source; the value of the `source` label of the `cpuwarden_pod_source_*` metrics.
+/// Name of a source; the value of the label `source` of the `cpuwarden_pod_source_*` metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceName {
     /// The kubelet's HTTPS port.
@@ -36,7 +36,7 @@ pub enum SourceName {
 }
 
 impl SourceName {
-    /// `kubelet`, `readonly`, `pods-api`, `pod-resources`, `apiserver`.
+    /// Returns `kubelet`, `readonly`, `pods-api`, `pod-resources` or `apiserver`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kubelet => "kubelet",
@@ -48,147 +48,147 @@ impl SourceName {
     }
 }
 
-/// Why an attempt to learn the pods failed. All of them are passing: the next attempt starts afresh.
+/// Error of an attempt to read the pods. All are transient: each attempt starts from the beginning.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
-    /// No connection, or it broke; TLS failures included.
+    /// No connection, or it broke; includes TLS errors.
     #[error("GET {url} failed")]
     Transport {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// Why.
+        /// Underlying error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The kubelet's certificate did not pass the check.
+    /// The kubelet's certificate was rejected.
     #[error("GET {url}: the kubelet's certificate is not accepted: {remedy}")]
     Certificate {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
-        /// What is wrong with it.
+        /// Underlying error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No answer in time.
+    /// No complete answer within the timeout.
     #[error("GET {url} had no complete answer after {after:?}")]
     Timeout {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// The limit.
+        /// Timeout.
         after: Duration,
     },
-    /// 401.
+    /// HTTP status 401.
     #[error("GET {url}: 401 Unauthorized: {hint}")]
     Unauthorized {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// What to look at.
+        /// Hint for the operator.
         hint: &'static str,
     },
-    /// 403.
+    /// HTTP status 403.
     #[error("GET {url}: 403 Forbidden ({answer}): {remedy}")]
     Forbidden {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// The kubelet's own words.
+        /// The kubelet's message.
         answer: String,
-        /// The RBAC rule that is missing.
+        /// The missing RBAC rule.
         remedy: &'static str,
     },
-    /// Any other status than 200.
+    /// Any other status but 200.
     #[error("GET {url}: status {status}: {answer}")]
     Status {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// The status.
+        /// HTTP status.
         status: u16,
         /// Beginning of the body.
         answer: String,
     },
-    /// The body is no pod list.
+    /// The body is not a pod list.
     #[error("GET {url}")]
     Decode {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// What is wrong with it.
+        /// Underlying error.
         source: DecodeError,
     },
-    /// The first pod alone is larger than a list may be.
+    /// The first pod alone exceeds the size limit of a list.
     #[error("GET {url}: no whole pod in the first {limit} bytes")]
     TooLarge {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// The limit.
+        /// Size limit, bytes.
         limit: usize,
     },
-    /// An empty list that is not believed, because pods were or are seen to run.
+    /// An empty list that is rejected, because pods are or were running.
     #[error(
         "the list is empty while pods run: kept the last names (a kubelet lists nothing for a while after its start)"
     )]
     EmptyList,
-    /// A file that is needed now.
+    /// A required file cannot be read.
     #[error("cannot read {}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: std::io::Error,
     },
-    /// No authority to verify the kubelet's certificate with.
+    /// There is no certificate or CA to verify the kubelet's certificate with.
     #[error("nothing to verify the kubelet's certificate with (looked for {looked_for}): {}", Cause::Certificate.remedy())]
     NoTrust {
         /// Files that do not exist.
         looked_for: String,
     },
-    /// Trust or identity files changed into something unusable.
+    /// Certificate, key or token files changed and are unusable now.
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
     /// The socket does not exist: the kubelet does not offer it, or it is not mounted.
     #[error("no socket {}", socket.display())]
     Absent {
-        /// Where it would be.
+        /// Expected path.
         socket: PathBuf,
     },
     /// A gRPC call failed.
     #[error("{call} on {} failed", socket.display())]
     Grpc {
-        /// The method.
+        /// Name of the method.
         call: &'static str,
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A watch that should have begun, or gone on, did not.
+    /// A watch neither started nor continued within the timeout.
     #[error("{call} on {} said nothing for {after:?}", socket.display())]
     Silent {
-        /// The method.
+        /// Name of the method.
         call: &'static str,
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// The limit.
+        /// Timeout.
         after: Duration,
     },
-    /// A pod's bytes are no `v1.Pod`.
+    /// A pod's bytes are not a `v1.Pod`.
     #[error("{} sent a pod that is not readable", socket.display())]
     Protobuf {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// What is wrong with it.
+        /// Underlying error.
         source: prost::DecodeError,
     },
     /// The watch on the API server failed.
     #[error("API server {url}")]
     ApiServer {
-        /// Where.
+        /// URL of the API server.
         url: String,
-        /// Why.
+        /// Underlying error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl SourceError {
-    /// The kind of failure.
+    /// The cause to show to the operator.
     pub(crate) fn cause(&self) -> Cause {
         match self {
             Self::Certificate { .. } | Self::NoTrust { .. } => Cause::Certificate,
@@ -203,15 +203,15 @@ impl SourceError {
     }
 }
 
-/// What a watch has to say.
+/// Message of a watch.
 #[derive(Debug)]
 pub(crate) struct Update {
     pub(crate) source: SourceName,
-    /// The whole list as it is now, or why there is none.
+    /// The complete current list, or the reason why there is none.
     pub(crate) outcome: Result<Vec<Arc<Pod>>, SourceError>,
 }
 
-/// A watch's way to the service.
+/// Sender of a watch's messages to the service.
 #[derive(Debug)]
 pub(crate) struct Updates {
     pub(crate) source: SourceName,
@@ -219,29 +219,29 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    /// Hands over the present list.
+    /// Sends the current list.
     pub(crate) async fn send(&self, pods: Vec<Arc<Pod>>) {
         self.outcome(Ok(pods)).await;
     }
 
-    /// Says that the watch is broken.
+    /// Sends the error of a broken watch.
     pub(crate) async fn failed(&self, error: SourceError) {
         self.outcome(Err(error)).await;
     }
 
     async fn outcome(&self, outcome: Result<Vec<Arc<Pod>>, SourceError>) {
-        // Nobody receives once the service ends, and with it this watch.
+        // The receiver is gone once the service ends, which also ends this watch.
         let _ = self.sender.send(Update { source: self.source, outcome }).await;
     }
 }
 
-/// An error with its causes on one line: `a: b: c`.
+/// An error and its causes on one line: `a: b: c`.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        // hyper and tonic repeat their source's text in their own.
+        // hyper and tonic repeat the text of their source.
         if !text.ends_with(&more) {
             text.push_str(": ");
             text.push_str(&more);

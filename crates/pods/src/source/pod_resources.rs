@@ -1,4 +1,4 @@
-//! The kubelet's pod-resources socket, v1: which CPUs it has given away.
+//! The kubelet's pod-resources socket, v1: CPUs allocated exclusively.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::grpc::podresources_v1::pod_resources_lister_client::PodResourcesListe
 use crate::grpc::podresources_v1::{AllocatableResourcesRequest, ListPodResourcesRequest, PodResources};
 use crate::grpc::{MESSAGE_LIMIT, connect, failed};
 
-/// A client of the socket. It connects for every fetch: half a minute lies between two, and a kubelet that restarts
-/// makes a new socket.
+/// A client of the socket. It connects for every fetch: fetches are half a minute apart, and a restarted kubelet
+/// creates a new socket.
 #[derive(Debug)]
 pub(crate) struct PodResourcesSocket {
     socket: PathBuf,
@@ -25,7 +25,7 @@ impl PodResourcesSocket {
         Self { socket: socket.to_owned(), timeout }
     }
 
-    /// Asks for allocations and allocatable CPUs.
+    /// Fetches the allocations and the allocatable CPUs.
     pub(crate) async fn fetch(&self) -> Result<ExclusiveCpus, SourceError> {
         match tokio::time::timeout(self.timeout, self.fetch_unlimited()).await {
             Ok(result) => result,
@@ -74,7 +74,7 @@ fn add(found: &mut ExclusiveCpus, pod: PodResources) {
     }
 }
 
-/// The kubelet sends ids unsorted.
+/// Sorts the CPU ids, which the kubelet sends unsorted.
 fn cpus(ids: &[i64]) -> Vec<u32> {
     let mut cpus: Vec<u32> = ids.iter().filter_map(|id| u32::try_from(*id).ok()).collect();
     cpus.sort_unstable();

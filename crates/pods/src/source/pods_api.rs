@@ -1,9 +1,9 @@
-//! The kubelet's Pods API (KEP-4188): `v1alpha1.Pods/WatchPods` on a socket of its own, beta and on by default since
-//! Kubernetes 1.37. It pushes every change, so nothing is polled while it lives; who may read it is decided by the
+//! The kubelet's Pods API (KEP-4188): `v1alpha1.Pods/WatchPods` on a separate socket, beta and on by default since
+//! Kubernetes 1.37. It pushes every change, so nothing is polled while the watch lives. Access is controlled by the
 //! socket's permissions (root), not by RBAC.
 //!
-//! The stream begins with an ADDED for every pod and one INITIAL_SYNC_COMPLETE. The kubelet ends it when a client falls
-//! 100 events behind; then it is simply begun again.
+//! The stream begins with an ADDED event for every pod and one INITIAL_SYNC_COMPLETE. The kubelet ends it if a client
+//! falls 100 events behind; the watch is then restarted.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::grpc::pods_v1alpha1::{EventType, WatchPodsEvent, WatchPodsRequest};
 use crate::grpc::{MESSAGE_LIMIT, connect, core_v1, failed};
 use crate::model::Pod;
 
-/// Changes come in flocks; they are published together.
+/// Time for which changes are collected and then published together.
 const FLOCK: Duration = Duration::from_millis(50);
 
 const CALL: &str = "WatchPods";
@@ -31,14 +31,14 @@ const CALL: &str = "WatchPods";
 #[derive(Debug)]
 pub(crate) struct PodsApiSocket {
     socket: PathBuf,
-    /// Where else it may be.
+    /// Alternative path of the socket.
     other: Option<PathBuf>,
     keep: LabelKeys,
     timeout: Duration,
 }
 
 impl PodsApiSocket {
-    /// `timeout` bounds connecting and the initial list; the watch itself lasts.
+    /// Creates the client. `timeout` bounds the connection and the initial list, but not the watch.
     pub(crate) fn new(config: &PodConfig, keep: LabelKeys) -> Self {
         Self {
             socket: config.pods_api_socket.clone(),
@@ -48,14 +48,14 @@ impl PodsApiSocket {
         }
     }
 
-    /// The same, with the socket that is there for the only one.
+    /// A client of the existing one of the two sockets.
     fn present(&self) -> Self {
         let other = self.other.as_ref().filter(|other| !self.socket.exists() && other.exists());
         let socket = other.unwrap_or(&self.socket).clone();
         Self { socket, other: None, keep: self.keep.clone(), timeout: self.timeout }
     }
 
-    /// Watches until something fails; sends the whole list after every flock of changes.
+    /// Watches until an error occurs; sends the whole list after every batch of changes.
     pub(crate) async fn watch(&self, updates: &Updates) -> SourceError {
         match self.present().try_watch(updates).await {
             Ok(never) => match never {},
@@ -82,7 +82,7 @@ impl PodsApiSocket {
         }
     }
 
-    /// Takes one event; true for the end of the initial list.
+    /// Handles one event; returns true at the end of the initial list.
     async fn apply_next(
         &self,
         events: &mut Streaming<WatchPodsEvent>,

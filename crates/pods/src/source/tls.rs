@@ -1,9 +1,9 @@
-//! Trust and identity towards the kubelet: the files they come from, re-read when they change, and the connector made
-//! of them.
+//! Trust and identity for the connection to the kubelet: the files, reloaded when they change, and the connector built
+//! from them.
 //!
-//! The kubelet's own certificate is `CN=<node>@<epoch>` with the node's name as its only subject alternative name, no IP
-//! address; one that the cluster issues bears the name and the addresses. So the node's name is accepted as well as the
-//! host of the URL.
+//! The kubelet's self-signed certificate is `CN=<node>@<epoch>`; its only subject alternative name is the node's name,
+//! without an IP address. A certificate issued by the cluster contains the name and the addresses. Therefore both the
+//! node's name and the URL's host are accepted.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,25 +25,25 @@ const CA_SETTING: &str = "--kubelet-ca-file";
 const CERTIFICATE_SETTING: &str = "--kubelet-client-cert-file";
 const KEY_SETTING: &str = "--kubelet-client-key-file";
 
-/// Where trust and identity come from.
+/// Files for trust and identity.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsFiles {
     ca_file: Option<PathBuf>,
-    /// Files of the certificates that the kubelet serves with; those that exist count.
+    /// Files with the kubelet's serving certificates; missing ones are ignored.
     host_certificates: Vec<PathBuf>,
     client: Option<ClientCertificate>,
-    /// Any of them will do; the first is sent.
+    /// Accepted server names; the first one is sent (SNI).
     server_names: Vec<ServerName<'static>>,
     skip_verify: bool,
 }
 
-/// What files looked like when they were read; another stamp means other content. A projected volume is updated by
-/// swapping a link, which changes the inode behind the path.
+/// Identity of the files when they were read; a changed stamp means changed content. A projected volume is updated by
+/// swapping a link, which changes the inode at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stamp(Vec<(PathBuf, u64, i64, i64)>);
 
 impl TlsFiles {
-    /// Checks what can be checked without the kubelet: the files that the operator named must be readable and fit.
+    /// Checks everything that does not need the kubelet: files named by the operator must be readable and match.
     pub(crate) fn new(config: &KubeletConfig, server_names: &[&str]) -> Result<Self, ConfigError> {
         let name = |name: &&str| {
             ServerName::try_from((*name).to_owned()).map_err(|_| ConfigError::ServerName { name: (*name).to_owned() })
@@ -65,12 +65,12 @@ impl TlsFiles {
         Ok(files)
     }
 
-    /// Whether a client certificate is shown.
+    /// Whether a client certificate is used.
     pub(crate) fn has_client_certificate(&self) -> bool {
         self.client.is_some()
     }
 
-    /// The present state of the files in use.
+    /// The current stamp of the files in use.
     pub(crate) fn stamp(&self) -> Stamp {
         let client = self.client.iter().flat_map(|client| [&*client.certificate_file, &*client.key_file]);
         let own = self.host_certificates.iter().map(PathBuf::as_path);
@@ -78,7 +78,7 @@ impl TlsFiles {
         Stamp(files.filter_map(file_stamp).collect())
     }
 
-    /// Reads the files and makes a connector of them.
+    /// Reads the files and builds a connector.
     pub(crate) fn connector(&self, http: HttpConnector) -> Result<HttpsConnector<HttpConnector>, SourceError> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -102,7 +102,7 @@ impl TlsFiles {
             .wrap_connector(http))
     }
 
-    /// Reads what the kubelet's certificate is checked against.
+    /// Reads the certificates to verify the kubelet's certificate with.
     fn trust(&self) -> Result<Trust, SourceError> {
         if self.skip_verify {
             return Ok(Trust::Any);
@@ -129,7 +129,7 @@ impl TlsFiles {
     }
 }
 
-/// The file that is named; else, where no authority is named, the usual ones.
+/// The configured file; without it and without a configured CA, the default files.
 fn host_certificates(config: &KubeletConfig) -> Vec<PathBuf> {
     match (&config.host_certificate, &config.ca_file) {
         (Some(named), _) => vec![named.clone()],
@@ -172,7 +172,7 @@ fn read_identity(client: &ClientCertificate) -> Result<Identity, ConfigError> {
     Ok((chain, PrivateKeyDer::from_pem_slice(&key).map_err(no_key)?))
 }
 
-/// What to do about a certificate that did not pass the check; `None` where that is not what went wrong.
+/// Remedy for a rejected certificate; `None` if the error has another cause.
 pub(super) fn certificate_remedy(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     Some(match rejected_certificate(error)? {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -192,7 +192,7 @@ fn rejected_certificate<'a>(error: &'a (dyn std::error::Error + 'static)) -> Opt
     if let Some(rustls::Error::InvalidCertificate(wrong)) = error.downcast_ref() {
         return Some(wrong);
     }
-    // The source of an `io::Error` is that of the error in it, which itself is skipped.
+    // The source of an `io::Error` is the source of its inner error; the inner error itself is skipped.
     match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
         Some(inner) => rejected_certificate(inner),
         None => rejected_certificate(error.source()?),

@@ -1,5 +1,5 @@
-//! Bearer tokens in files that are rotated while the agent runs, read as client-go reads them: without the white space
-//! around them. A secret made by hand often ends with a newline.
+//! Bearer tokens in files that are rotated at run time. Like client-go, trims surrounding white space: a manually
+//! created secret often ends with a newline.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use http::header::HeaderValue;
 #[derive(Debug, Clone)]
 pub(crate) struct TokenFile {
     path: PathBuf,
-    /// What was read last: a file that is missing for a moment does not make a valid token invalid.
+    /// The token last read: a file that is missing for a moment does not invalidate it.
     last: Option<HeaderValue>,
 }
 
@@ -23,7 +23,7 @@ impl TokenFile {
         &self.path
     }
 
-    /// What was read last.
+    /// The token last read.
     pub(crate) fn last(&self) -> Option<&HeaderValue> {
         self.last.as_ref()
     }
@@ -31,7 +31,7 @@ impl TokenFile {
     /// Reads the token, as the value of an `Authorization` header.
     ///
     /// # Errors
-    /// When the file has no token, and never had one.
+    /// Fails if the file contains no token and never did.
     pub(crate) fn read(&mut self) -> io::Result<HeaderValue> {
         match (std::fs::read_to_string(&self.path).and_then(|text| bearer(&text)), &self.last) {
             (Ok(token), _) => Ok(self.last.insert(token).clone()),

@@ -1,9 +1,9 @@
-//! Trust in the kubelet's certificate: it is the node's own, byte for byte, or an authority signed it for this node.
+//! Trust in the kubelet's certificate: it is this node's own, byte for byte, or a CA signed it for this node.
 //!
-//! A kubelet signs its own serving certificate unless the cluster issues one (`serverTLSBootstrap`), so that the service
-//! account's CA does not vouch for it. The file that the kubelet serves from does: who holds its key is the kubelet of
-//! this node, whatever name or date the certificate bears. The kubelet never renews a certificate that it has signed
-//! itself; clients that do not verify go on using it after its year is over, and so does a pinned one.
+//! A kubelet signs its own serving certificate unless the cluster issues one (`serverTLSBootstrap`); the service
+//! account's CA does not cover it. The kubelet's certificate file does: the holder of its key is this node's kubelet,
+//! whatever name or date the certificate has. The kubelet never renews a self-signed certificate. Clients without
+//! verification keep using it after it expires in a year, and so does a client that pins it.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -19,29 +19,29 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use super::tls::provider;
 use crate::config::{ConfigError, read_named};
 
-/// The flag of the node's own certificate.
+/// Flag that names the node's own certificate.
 const HOST_SETTING: &str = "--kubelet-host-certificate";
-/// In the first line of every private key, encrypted ones included.
+/// Part of the first line of every private key, including encrypted ones.
 const KEY: &[u8] = b"PRIVATE KEY-----";
 
-/// Which certificates are the kubelet's.
+/// Certificates accepted as the kubelet's.
 #[derive(Debug)]
 pub(super) enum Trust {
-    /// Any: an impostor on the port is believed.
+    /// Any certificate (insecure): an impostor on the port is trusted.
     Any,
-    /// Those of this node.
+    /// Certificates of this node.
     Verified {
-        /// The certificates that this node's kubelet serves with, from its own files.
+        /// Serving certificates of this node's kubelet, from its own files.
         own: Vec<CertificateDer<'static>>,
-        /// Authorities that sign for the kubelets of this cluster.
+        /// CAs that sign certificates for this cluster's kubelets.
         authorities: Option<Arc<WebPkiServerVerifier>>,
-        /// A certificate from an authority must bear one of these names.
+        /// Names of which a CA-signed certificate must contain one.
         names: Vec<ServerName<'static>>,
     },
 }
 
 impl Trust {
-    /// The check of certificates that these roots have signed.
+    /// Builds the verifier for certificates signed by these roots.
     pub(super) fn authorities(
         roots: RootCertStore,
         provider: Arc<CryptoProvider>,
@@ -51,18 +51,18 @@ impl Trust {
     }
 }
 
-/// Reads the certificate that the kubelet serves with: the first of its file, before that of the authority that the
-/// kubelet made for it. `None` where the file does not exist or may not be read.
+/// Reads the kubelet's serving certificate: the first in its file, followed by the certificate of the CA that the
+/// kubelet created for it. Returns `None` if the file does not exist or may not be read.
 ///
 /// # Errors
-/// The file holds no certificate, or a private key.
+/// Fails if the file contains no certificate, or contains a private key.
 pub(super) fn read_own(path: &Path) -> Result<Option<CertificateDer<'static>>, ConfigError> {
     let no_certificate = |_| ConfigError::Pem { setting: HOST_SETTING, path: path.to_owned(), what: "certificate" };
     let pem = read_certificates(path)?;
     pem.map(|pem| CertificateDer::from_pem_slice(&pem).map_err(no_certificate)).transpose()
 }
 
-/// The text of a PEM file that holds no key; `None` where it does not exist or may not be read.
+/// The text of a PEM file without a key; `None` if the file does not exist or may not be read.
 fn read_certificates(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     let pem = match std::fs::read(path) {
         Ok(pem) => pem,
@@ -75,11 +75,11 @@ fn read_certificates(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     Ok(Some(pem))
 }
 
-/// Copies the certificate that the kubelet serves with out of a directory that the agent itself must not see, because
-/// keys are beside it. False where there is none, or where it may not be read; the target is then left alone.
+/// Copies the kubelet's serving certificate from a directory that the agent itself must not see, because it also
+/// contains keys. Returns false, leaving the target unchanged, if there is no such file or it may not be read.
 ///
 /// # Errors
-/// The source holds no certificate, or a private key; or the target cannot be written.
+/// Fails if the source contains no certificate or contains a private key, or if the target cannot be written.
 pub fn copy_certificate(from: &Path, to: &Path) -> Result<bool, ConfigError> {
     if read_own(from)?.is_none() {
         return Ok(false);
@@ -90,10 +90,11 @@ pub fn copy_certificate(from: &Path, to: &Path) -> Result<bool, ConfigError> {
     Ok(true)
 }
 
-/// TLS to a server whose certificate is the one in this PEM file, or bears the name and is signed by one in it.
+/// TLS configuration for a server whose certificate is in this PEM file, or has this name and is signed by one in the
+/// file.
 ///
 /// # Errors
-/// The file cannot be read or holds no certificate, and names the `setting` by which it was given.
+/// Fails if the file cannot be read or contains no certificate; the error names `setting`.
 pub fn client_config(
     setting: &'static str,
     file: &Path,
@@ -114,7 +115,7 @@ pub fn client_config(
     Ok(builder.map_err(failed)?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// Checks the kubelet's certificate, and that its holder has the key.
+/// Verifies the kubelet's certificate, and that its holder has the key.
 #[derive(Debug)]
 pub(super) struct KubeletCertificate {
     pub(super) trust: Trust,
@@ -136,10 +137,10 @@ impl ServerCertVerifier for KubeletCertificate {
         if own.iter().any(|own| own == leaf) {
             return Ok(ServerCertVerified::assertion());
         }
-        // Without an authority or a name nothing but the node's own certificate is accepted.
+        // Without a CA or a name only the node's own certificate is accepted.
         let mut rejection = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let Some(authorities) = authorities else { return Err(rejection) };
-        // The first name is the one that is reported.
+        // The error for the first name is reported.
         for name in names.iter().rev() {
             match authorities.verify_server_cert(leaf, intermediates, name, ocsp, now) {
                 Ok(verified) => return Ok(verified),

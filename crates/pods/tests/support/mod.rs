@@ -1,4 +1,4 @@
-//! A stub kubelet and the service against it, with limits short enough for tests.
+//! A stub kubelet and the service connected to it, with short timeouts for tests.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -9,7 +9,7 @@ use pods::{PodConfig, PodService, PodSource, Pods, SourceName, SourceStatus};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-/// Longer than anything here takes on a busy machine; passing it means that what is awaited does not come.
+/// Timeout beyond any expected duration on a busy machine; exceeding it means that the awaited event does not occur.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const RECORDED: &[u8] = include_bytes!("../data/kubelet-1.32-pods.json");
@@ -58,7 +58,7 @@ impl Node {
     }
 }
 
-/// A list of one running pod with this UID, name and one container id.
+/// A list with one running pod with this UID, name and container id.
 pub(crate) fn one_pod(uid: &str, name: &str, id: &str) -> Vec<u8> {
     format!(
         r#"{{"items":[{{"metadata":{{"namespace":"n","name":"{name}","uid":"{uid}"}},
@@ -68,7 +68,7 @@ pub(crate) fn one_pod(uid: &str, name: &str, id: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Awaits `future`, but not for ever.
+/// Awaits `future` with a timeout.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it comes to pass")
 }
@@ -77,7 +77,7 @@ pub(crate) fn status(pods: &Pods, source: SourceName) -> SourceStatus {
     pods.status().into_iter().find(|status| status.source == source).expect("the source is in use")
 }
 
-/// Waits until the source is down; returns why.
+/// Waits until the source is down; returns its error.
 pub(crate) async fn down(pods: &Pods, source: SourceName) -> String {
     within(pods.until(|pods| status(pods, source).error.is_some())).await;
     status(pods, source).error.unwrap_or_default()

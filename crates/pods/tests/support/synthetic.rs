@@ -1,4 +1,4 @@
-//! A made-up list as large as real ones get: what a pod object is full of, managed fields and environment first.
+//! A synthetic list as large as real ones, with typical content of pod objects, mainly managed fields and environment.
 
 use std::fmt::Write;
 
@@ -33,12 +33,12 @@ pub(crate) fn pod_list(pods: usize, bytes: usize) -> String {
     list
 }
 
-/// The UID of the pod of this number.
+/// UID of the pod with this number.
 pub(crate) fn uid(number: usize) -> String {
     format!("{number:08x}-0000-4000-8000-000000000000")
 }
 
-/// The id of the container of this number: two a pod.
+/// Id of the container with this number; each pod has two.
 pub(crate) fn id(number: usize) -> String {
     format!("{number:064x}")
 }

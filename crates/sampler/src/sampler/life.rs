@@ -1,4 +1,4 @@
-//! What comes and goes: series follow their cgroups.
+//! Cgroups that come and go, and their series.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
 use crate::timing::TIMING;
 
 impl Sampler {
-    /// Finds the first process of containers in which none was found: it came before the watch, or with a fork.
+    /// Finds the first process of containers where none was found yet: it joined before the watch, or by a fork.
     pub(super) fn watch_exits(&mut self, walked: bool) {
         if self.tree.hierarchy.version == Version::V2 {
             return;
@@ -22,8 +22,8 @@ impl Sampler {
         }
     }
 
-    /// Waits for the end of a container's first process: on v1 nothing else reports a container's end while its counters
-    /// can still be read. On v2 `cgroup.events` does.
+    /// Waits for the end of a container's first process. On v1 nothing else reports a container's end while its
+    /// counters are still readable; on v2 `cgroup.events` does.
     pub(super) fn watch_exit(&mut self, id: CgroupId) {
         let Some(cgroup) = self.tree.cgroups.get_mut(id) else { return };
         let is_wanted = self.tree.hierarchy.version == Version::V1 && cgroup.exit.is_none() && cgroup.is_read();
@@ -33,7 +33,7 @@ impl Sampler {
         }
     }
 
-    /// Lets series follow the cgroups that came and went.
+    /// Updates the series for cgroups that were added or removed.
     pub(super) fn settle(&mut self) {
         for (id, cgroup) in std::mem::take(&mut self.tree.removed) {
             self.forget(id, &cgroup);

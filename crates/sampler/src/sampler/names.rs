@@ -1,4 +1,4 @@
-//! Naming: which series a cgroup feeds, as the pods become known and change.
+//! Naming: assignment of cgroups to series as pods become known and change.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use crate::series::{SeriesId, Track};
 use crate::snapshot::ContainerIdentity;
 use crate::tree::Tree;
 
-/// How long a container that exited without a name is asked for.
+/// Time for which the name of an exited container is requested.
 const ASKED_FOR: Duration = Duration::from_secs(120);
 
-/// Containers of one pod that have exited without a name and keep a series of their own; the counts of older ones become
-/// one series of the pod.
+/// Maximum number of unnamed exited containers per pod with a series of their own; older ones are merged into one
+/// series of the pod.
 const MOST_EXITED: usize = 8;
 
-/// A container that exited before it had a name. Its counts wait for one.
+/// A container that exited before it was named. Its counts are kept until it gets a name.
 #[derive(Debug)]
 pub(super) struct ExitedUnnamed {
     pub(super) key: ContainerKey,
@@ -27,7 +27,7 @@ pub(super) struct ExitedUnnamed {
     pub(super) is_shown: bool,
 }
 
-/// What the tree and `/proc` show of an unnamed cgroup.
+/// Kernel data about an unnamed cgroup, from the tree and `/proc`.
 struct InTree<'a> {
     tree: &'a Tree,
     proc_root: &'a Path,
@@ -67,7 +67,7 @@ impl Surroundings for InTree<'_> {
 }
 
 impl Sampler {
-    /// Shows what has got its name, or its usage, since the last tick: a container is not to wait for the next one.
+    /// Shows cgroups that were named, or got their usage, since the last tick, without waiting for the next one.
     pub(super) fn welcome(&mut self, now: Instant) {
         let is_new = |cgroup: &Cgroup| cgroup.is_unread() || cgroup.awaits_usage();
         if !self.awaits_news && !self.awaits_names {
@@ -87,13 +87,13 @@ impl Sampler {
         self.awaits_news |= self.awaits_usage();
     }
 
-    /// Some new container's usage may still come.
+    /// Whether some new container's usage may still appear.
     pub(super) fn awaits_usage(&self) -> bool {
         self.tree.cgroups.iter().any(|(_, cgroup)| cgroup.awaits_usage())
     }
 
-    /// Gives names to what has none yet, and refreshes the others when the pods have changed. True when something is
-    /// shown now that was not, or under another name.
+    /// Names the unnamed cgroups, and refreshes the others if the pods changed. Returns whether a series appeared or
+    /// was renamed.
     pub(super) fn rename(&mut self, now: Instant) -> bool {
         let index = self.names.index();
         let changed = index.generation() != self.index.generation();
@@ -120,7 +120,7 @@ impl Sampler {
         has_shown
     }
 
-    /// Notes what waits for a name and when it is looked at next.
+    /// Records which kinds of names are pending, and when the next lookup is due.
     fn plan_looks(&mut self, may_answer: bool) {
         let is_container = |cgroup: &&Cgroup| matches!(cgroup.kind, Kind::Container(_));
         (self.awaits_news, self.awaits_names, self.next_look) = (false, false, None);
@@ -136,7 +136,7 @@ impl Sampler {
         }
     }
 
-    /// Names containers that were gone before the kubelet listed them: their counts are their pod's all the same.
+    /// Names containers that exited before the kubelet listed them: their counts still belong to their pod.
     fn name_exited(&mut self, now: Instant, may_answer: bool) -> bool {
         let mut has_shown = false;
         let Self { exited, names, index, containers, .. } = self;
@@ -164,7 +164,7 @@ impl Sampler {
         has_shown
     }
 
-    /// Keeps the counts of a container that has exited without a name until it is listed.
+    /// Keeps the counts of an unnamed exited container until it is listed.
     pub(super) fn keep_exited(&mut self, gone: ExitedUnnamed) {
         let pod = gone.pod;
         self.exited.push(gone);
@@ -180,7 +180,7 @@ impl Sampler {
         self.names.withdraw(&oldest.key.id);
     }
 
-    /// Looks at a container's cgroup that has no name. True when it is shown now, or under another name.
+    /// Looks up the name of a container's cgroup. Returns whether a series appeared or was renamed.
     pub(super) fn name(&mut self, id: CgroupId, now: Instant) -> bool {
         self.tree.cgroups[id].look.taken(now);
         let cgroup = &self.tree.cgroups[id];
@@ -233,7 +233,7 @@ impl Sampler {
         self.describe(series, known);
     }
 
-    /// Takes over what the spec says of the container now. Its name stays as it is.
+    /// Updates the spec data of the container. Its name does not change.
     fn refresh(&mut self, id: CgroupId) {
         let cgroup = &self.tree.cgroups[id];
         let (Kind::Container(key), Some(series)) = (&cgroup.kind, cgroup.series) else { return };
@@ -251,8 +251,8 @@ impl Sampler {
         row.spec = Some(known.spec);
     }
 
-    /// Names what was taken for a sandbox and is listed as a container after all: a container may well run a program
-    /// called pause. Its counters are read from their beginning.
+    /// Names a cgroup that was classified as a sandbox but is listed as a container: a container may run a program
+    /// called pause. Its counters are read from zero.
     fn name_listed(&mut self, id: CgroupId) -> bool {
         let Kind::Container(key) = &self.tree.cgroups[id].kind else { return false };
         let Some(known) = naming::listed(&self.index, key) else { return false };
@@ -275,7 +275,7 @@ impl Sampler {
         self.tree.close_files(id);
     }
 
-    /// Lets a cgroup feed the series of `identity`.
+    /// Assigns a cgroup to the series of `identity`.
     fn place(&mut self, id: CgroupId, identity: ContainerIdentity, visible: bool, naming: Naming) -> SeriesId {
         let cgroup = &mut self.tree.cgroups[id];
         cgroup.naming = naming;
@@ -285,15 +285,15 @@ impl Sampler {
             None => self.containers.attach(identity, pod, visible),
         };
         if cgroup.series.replace(series) != Some(series) {
-            // Gauges are not taken along.
+            // The gauges are not transferred.
             cgroup.activity.slow_read = None;
         }
-        // A cgroup of the same id takes over what its predecessor left without a name.
+        // A cgroup with the same id takes over the counts that its predecessor left unnamed.
         self.exited.retain(|gone| gone.series != series);
         series
     }
 
-    /// Names a pod's own series, where the pod has some.
+    /// Names a pod's own series, if the pod has one.
     pub(super) fn name_pod(&mut self, id: CgroupId, now: Instant) {
         let may_answer = self.names.may_answer();
         let cgroup = &mut self.tree.cgroups[id];

@@ -1,4 +1,4 @@
-//! Counters of cgroups, read into their series.
+//! Reads cgroups' counters into their series.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,18 +11,19 @@ use crate::reading::{Reader, TickReading};
 use crate::series::Track;
 use crate::timing;
 
-/// A process is charged for its last microseconds after its end was told; a runtime takes longer to remove the cgroup.
+/// Delay of the second read. A process is charged for its last microseconds after its end was reported; a runtime takes
+/// longer to remove the cgroup.
 const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
 
 impl Sampler {
-    /// The first process of a cgroup has ended: its counters may be about to go.
+    /// Reads a cgroup whose first process has ended: its counters may be about to disappear.
     pub(super) fn read_last(&mut self, id: CgroupId) {
         let Some(cgroup) = self.tree.cgroups.get_mut(id) else { return };
         cgroup.exit = None;
         self.read_twice(id);
     }
 
-    /// Reads a cgroup that may be about to go, now and once more.
+    /// Reads a cgroup that may be about to disappear, now and once more.
     pub(super) fn read_twice(&mut self, id: CgroupId) {
         self.tree.cgroups[id].activity.throttle_due = true;
         self.read(id);
@@ -30,7 +31,7 @@ impl Sampler {
         self.again.push((Instant::now() + LAST_MICROSECONDS, id));
     }
 
-    /// Reads once more what is due by `now`; gives when the next is.
+    /// Reads the cgroups whose second read is due by `now`; returns the time of the next one.
     pub(super) fn read_again(&mut self, now: Instant) -> Option<Instant> {
         for (due, id) in std::mem::take(&mut self.again) {
             if due > now {
@@ -42,7 +43,7 @@ impl Sampler {
         self.again.iter().map(|(due, _)| *due).min()
     }
 
-    /// Reads every cgroup in which something may have changed.
+    /// Reads every cgroup that may have changed.
     pub(super) fn read_all(&mut self) {
         self.read_ranks(|_| true);
         let vanished = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.vanished).map(|(id, _)| id);
@@ -55,7 +56,7 @@ impl Sampler {
         self.settle();
     }
 
-    /// Reads those that `wanted` selects, ancestors before descendants.
+    /// Reads the cgroups that `wanted` selects, ancestors before descendants.
     pub(super) fn read_ranks(&mut self, wanted: impl Fn(&Cgroup) -> bool) {
         for at in 0..self.tree.above.len() {
             self.read(self.tree.above[at]);
@@ -76,7 +77,7 @@ impl Sampler {
         }
     }
 
-    /// What to read of a cgroup now.
+    /// Decides what to read of a cgroup now.
     pub(super) fn plan(&self, id: CgroupId) -> ReadPlan {
         let cgroup = &self.tree.cgroups[id];
         let parent = cgroup.parent.map(|parent| &self.tree.cgroups[parent]);

@@ -1,4 +1,4 @@
-//! What consumers get to see after a tick.
+//! Rows published after a tick.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -37,7 +37,7 @@ impl Sampler {
     }
 }
 
-/// What others may know of a cgroup.
+/// Row of a cgroup.
 fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> CgroupRow {
     let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
         (Kind::Above | Kind::Root | Kind::Partition | Kind::Qos, ..) => CgroupKind::Top,

@@ -1,4 +1,4 @@
-//! What is read in turn, some containers a tick: slow files and threads.
+//! Reads spread over ticks, some containers per tick: slow files and threads.
 
 use super::Sampler;
 use crate::cgroup::{CgroupId, Kind};
@@ -8,7 +8,7 @@ use crate::series::{SeriesId, Track};
 use crate::tasks::Turn;
 
 impl Sampler {
-    /// Reads the slow files of this tick's share of the containers, and of those that were never read.
+    /// Reads the slow files of this tick's share of the containers, and of those never read before.
     pub(super) fn read_slow_round(&mut self) {
         for id in 0..self.tree.cgroups.capacity() {
             let Some(series) = self.series_to_read(id).filter(|_| self.plan(id).slow) else { continue };
@@ -22,7 +22,7 @@ impl Sampler {
         }
     }
 
-    /// Reads threads of the containers whose turn it is, while the tick's budget lasts; one container at least.
+    /// Reads the threads of containers that are due, within the tick's budget; at least one container.
     pub(super) fn scan_tasks(&mut self) {
         let turn = Turn::new(self.interval());
         let capacity = self.tree.cgroups.capacity().max(1);
@@ -46,7 +46,7 @@ impl Sampler {
         }
     }
 
-    /// The series of a container whose counters are of use.
+    /// The series of a container whose counters are read.
     fn series_to_read(&self, id: CgroupId) -> Option<SeriesId> {
         let cgroup = self.tree.cgroups.get(id)?;
         cgroup.series.filter(|_| matches!(cgroup.kind, Kind::Container(_)) && cgroup.is_read())

@@ -1,4 +1,4 @@
-//! A container's series.
+//! Series of a container.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::window::WindowMark;
 use crate::cgroup::Gains;
 use crate::snapshot::{ContainerIdentity, ContainerRow};
 
-/// One container's series.
+/// Series of one container.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerSeries {
     pub(crate) row: ContainerRow,
@@ -16,7 +16,7 @@ pub(crate) struct ContainerSeries {
 }
 
 impl ContainerSeries {
-    /// Adds what a cgroup's counters gained.
+    /// Adds the increments of a cgroup's counters.
     pub(crate) fn gain(&mut self, gains: &Gains, had_quota: bool) {
         let row = &mut self.row;
         add(&mut row.usage_ns, gains.usage_ns);
@@ -33,7 +33,7 @@ impl ContainerSeries {
         }
     }
 
-    /// Ends a window.
+    /// Closes the current window.
     pub(crate) fn close_window(&mut self) {
         if let (Some(cfs), Some(windows)) = (self.row.cfs, &mut self.row.windows) {
             self.window.close(cfs, windows);
@@ -76,7 +76,7 @@ impl Track for ContainerSeries {
         }
     }
 
-    /// Counters stand, gauges are absent.
+    /// Keeps the counters and clears the gauges.
     fn rest(&mut self) {
         let row = &mut self.row;
         row.live = false;

@@ -1,4 +1,4 @@
-//! Series: totals over all cgroups of one identity, and their windows.
+//! Series: totals over all cgroups with the same identity, and their windows.
 
 mod container;
 mod pod;

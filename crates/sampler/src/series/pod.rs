@@ -1,4 +1,4 @@
-//! The series of a pod whose own cgroup has a quota.
+//! Series of pods whose own cgroup has a quota.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::window::WindowMark;
 use crate::cgroup::Gains;
 use crate::snapshot::{PodIdentity, PodRow};
 
-/// One pod's series.
+/// Series of one pod.
 #[derive(Debug, Default)]
 pub(crate) struct PodSeries {
     row: PodRow,
@@ -15,7 +15,7 @@ pub(crate) struct PodSeries {
 }
 
 impl PodSeries {
-    /// Adds what the pod's own counters gained.
+    /// Adds the increments of the pod's own counters.
     pub(crate) fn gain(&mut self, gains: &Gains, limit_cores: Option<f64>) {
         self.row.cfs.gain(gains);
         self.row.limit_cores = limit_cores;
@@ -24,7 +24,7 @@ impl PodSeries {
         }
     }
 
-    /// Ends a window.
+    /// Closes the current window.
     pub(crate) fn close_window(&mut self) {
         self.window.close(self.row.cfs, &mut self.row.windows);
     }

@@ -1,6 +1,6 @@
-//! Series by what the exposition shows of them.
+//! Table of series by their labels.
 //!
-//! A series outlives its cgroups and stays until the last pod that it was seen in is gone.
+//! A series outlives its cgroups: it stays until the last pod that contained it is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ pub(crate) type SeriesId = usize;
 
 /// A published row.
 pub(crate) trait Row: Clone + Default {
-    /// Whose it is.
+    /// Identity of the row: names and labels.
     type Identity: PartialEq;
 
     fn identity(&self) -> &Arc<Self::Identity>;
     fn set_identity(&mut self, identity: Arc<Self::Identity>);
-    /// What makes it unique.
+    /// Labels, which are unique.
     fn labels(identity: &Self::Identity) -> &str;
-    /// The order of the exposition.
+    /// Sort key of the exposition.
     fn key(identity: &Self::Identity) -> (&str, &str, &str);
-    /// Becomes equal to `other` without giving up its own buffers.
+    /// Copies `other`, reusing its own buffers.
     fn copy_from(&mut self, other: &Self);
 }
 
-/// A row together with what its counting needs.
+/// A row with the state needed to update it.
 pub(crate) trait Track: Default {
     type Row: Row;
 
     fn row(&self) -> &Self::Row;
     fn row_mut(&mut self) -> &mut Self::Row;
-    /// A cgroup feeds it again.
+    /// Called when a cgroup feeds it again.
     fn wake(&mut self);
-    /// No cgroup feeds it.
+    /// Called when no cgroup feeds it any more.
     fn rest(&mut self);
-    /// Takes over another's totals.
+    /// Adds the totals of another series.
     fn merge(&mut self, other: &Self);
 }
 
@@ -46,11 +46,11 @@ type Identity<T> = <<T as Track>::Row as Row>::Identity;
 #[derive(Debug, Default)]
 struct Entry<T> {
     track: T,
-    /// Shown in the exposition.
+    /// Whether it is shown in the exposition.
     visible: bool,
-    /// Cgroups that feed it now.
+    /// Number of cgroups that feed it now.
     cgroups: u32,
-    /// The pods' cgroups that it was seen in and that are still there.
+    /// Existing pod cgroups that contain or contained it.
     pods: Vec<CgroupId>,
 }
 
@@ -83,7 +83,7 @@ impl<T: Track> Table<T> {
         self.entries.iter_mut().map(|(_, entry)| &mut entry.track)
     }
 
-    /// Feeds the series of `identity` from one more cgroup of `pod`; makes the series when there is none.
+    /// Feeds the series of `identity` from one more cgroup of `pod`; creates the series if it does not exist.
     pub(crate) fn attach(&mut self, identity: Identity<T>, pod: CgroupId, visible: bool) -> SeriesId {
         let labels = T::Row::labels(&identity);
         let id = match self.by_labels.get(labels) {
@@ -104,7 +104,7 @@ impl<T: Track> Table<T> {
         id
     }
 
-    /// Gives a series its labels' other values and shows or hides it.
+    /// Updates the identity of a series, whose labels stay the same, and shows or hides it.
     pub(crate) fn describe(&mut self, id: SeriesId, identity: Identity<T>, visible: bool) {
         let entry = &mut self.entries[id];
         let row = entry.track.row_mut();
@@ -116,7 +116,7 @@ impl<T: Track> Table<T> {
         entry.visible = visible;
     }
 
-    /// Moves a cgroup's feed, with what its series has counted, to the series of another identity.
+    /// Moves a cgroup, with the counts of its series, to the series of another identity.
     pub(crate) fn rename(&mut self, from: SeriesId, identity: Identity<T>, pod: CgroupId, visible: bool) -> SeriesId {
         if T::Row::labels(self.entries[from].track.row().identity()) == T::Row::labels(&identity) {
             self.describe(from, identity, visible);
@@ -133,7 +133,7 @@ impl<T: Track> Table<T> {
         to
     }
 
-    /// A cgroup that fed the series is gone.
+    /// Records that a cgroup that fed the series is gone.
     pub(crate) fn detach(&mut self, id: SeriesId) {
         let entry = &mut self.entries[id];
         entry.cgroups = entry.cgroups.saturating_sub(1);
@@ -142,8 +142,8 @@ impl<T: Track> Table<T> {
         }
     }
 
-    /// A cgroup that fed the series turned out to be nobody's: the series goes too, unless another cgroup feeds it.
-    /// True when it has gone.
+    /// Removes the series of a cgroup that turned out to be a sandbox, unless another cgroup feeds it. Returns whether
+    /// it was removed.
     pub(crate) fn discard(&mut self, id: SeriesId) -> bool {
         let is_last = self.entries[id].cgroups <= 1;
         if is_last {
@@ -154,7 +154,7 @@ impl<T: Track> Table<T> {
         is_last
     }
 
-    /// A pod's cgroup is gone, and with it the series that no other pod holds.
+    /// Records that a pod's cgroup is gone; removes the series that no other pod holds.
     pub(crate) fn drop_pod(&mut self, pod: CgroupId) {
         let mut gone = Vec::new();
         for (id, entry) in &mut self.entries {
@@ -169,7 +169,7 @@ impl<T: Track> Table<T> {
         }
     }
 
-    /// Takes a series away altogether.
+    /// Removes a series.
     fn remove(&mut self, id: SeriesId) -> T {
         let track = self.entries.remove(id).track;
         self.by_labels.remove(T::Row::labels(track.row().identity()));
@@ -177,7 +177,7 @@ impl<T: Track> Table<T> {
         track
     }
 
-    /// Writes the visible rows into `rows`, reusing what is there.
+    /// Writes the visible rows into `rows`, reusing the existing rows.
     pub(crate) fn publish(&mut self, rows: &mut Vec<T::Row>) {
         if std::mem::take(&mut self.stale_order) {
             self.sort();

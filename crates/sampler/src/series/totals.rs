@@ -1,9 +1,9 @@
-//! Adding what counters gained to totals.
+//! Addition of counter increments to totals.
 
 use crate::cgroup::Gains;
 use crate::snapshot::CfsTotals;
 
-/// Adds to a total that is absent until its counter was first read.
+/// Adds to a total that is `None` until its counter was first read.
 pub(crate) fn add(total: &mut Option<u64>, gain: Option<u64>) {
     if let Some(gain) = gain {
         *total = Some(total.unwrap_or(0) + gain);

@@ -10,13 +10,13 @@ pub(crate) struct WindowMark {
 }
 
 impl WindowMark {
-    /// What happened before the agent looked is in no window.
+    /// Excludes periods from before the agent first read the counters.
     pub(crate) fn skip(&mut self, periods: u64, throttled_periods: u64) {
         self.periods += periods;
         self.throttled_periods += throttled_periods;
     }
 
-    /// Ends a window at these totals; windows without periods do not count.
+    /// Closes a window at these totals; windows without periods do not count.
     pub(crate) fn close(&mut self, totals: CfsTotals, histogram: &mut WindowHistogram) {
         let periods = totals.periods - self.periods;
         let throttled = totals.throttled_periods - self.throttled_periods;
@@ -28,7 +28,7 @@ impl WindowMark {
 }
 
 impl WindowHistogram {
-    /// Counts one window with this share of throttled periods; shares above 1 count as 1.
+    /// Counts one window with this share of throttled periods (0..=1); larger shares count as 1.
     pub fn observe(&mut self, share: f64) {
         let share = share.min(1.0);
         let bucket = WINDOW_BUCKETS.iter().position(|&bound| share <= bound).unwrap_or(WINDOW_BUCKETS.len() - 1);

@@ -12,7 +12,7 @@ use sampler::snapshot::NodeSnapshot;
 use sampler::{DescriptorBudget, PodNames, Published, Sampler, SamplerConfig};
 use tempfile::TempDir;
 
-/// Nobody knows a name.
+/// A source without any name.
 #[derive(Default)]
 pub(crate) struct NoNames(Arc<PodIndex>);
 
@@ -43,7 +43,7 @@ const FILES: &[(&str, &str)] = &[
     ("cpuset.cpus.effective", "0-3\n"),
 ];
 
-/// Of one length, so that it can be written over.
+/// Text of constant length, so that it can be overwritten in place.
 fn cpu_stat(usage_usec: u64, periods: u64) -> String {
     let throttling = format!("nr_periods {periods:06}\nnr_throttled 3\nthrottled_usec 77\n");
     format!("usage_usec {usage_usec:010}\nuser_usec {usage_usec:010}\nsystem_usec 0\n{throttling}")
@@ -58,7 +58,7 @@ fn make_cgroup(path: &Path) {
     fs::write(path.join("cgroup.procs"), "").unwrap();
 }
 
-/// A node and its sampler, which looks at it in a time of its own.
+/// A node and its sampler, which runs in simulated time.
 pub(crate) struct Node {
     root: TempDir,
     sampler: Sampler,
@@ -70,22 +70,22 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// With so many pods of two containers, looked at once a second.
+    /// Creates `pods` pods with two containers each, sampled once per second.
     pub(crate) fn new(pods: usize) -> Self {
         Self::with(pods, DescriptorBudget::from_limit(4096), Duration::from_secs(1))
     }
 
-    /// The same, with so many descriptors and such ticks.
+    /// The same with this descriptor budget and interval.
     pub(crate) fn with(pods: usize, descriptors: DescriptorBudget, interval: Duration) -> Self {
         Self::start(Self::make_root(pods), descriptors, interval)
     }
 
-    /// A sampler that looks once a second at what [`Self::make_root`] made.
+    /// A sampler that samples the tree of [`Self::make_root`] once per second.
     pub(crate) fn on(root: TempDir) -> Self {
         Self::start(root, DescriptorBudget::from_limit(4096), Duration::from_secs(1))
     }
 
-    /// The cgroups of so many pods of two containers.
+    /// Creates the cgroups of `pods` pods with two containers each.
     pub(crate) fn make_root(pods: usize) -> TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu cpuset memory\n").unwrap();
@@ -118,26 +118,26 @@ impl Node {
         Self { root, published, sampler, now, interval, usage_usec: 3000, periods: 9 }
     }
 
-    /// Lets this container run for a while, in a period of its quota, and so its pod.
+    /// Runs this container, and thus its pod, for a while, within a period of its quota.
     pub(crate) fn run(&mut self, number: usize) {
         self.run_unseen(number);
         let pod = self.container(number).parent().unwrap().to_owned();
         self.count(&pod, "cpu.stat", &cpu_stat(self.usage_usec, self.periods));
     }
 
-    /// Lets a container run for a while which its pod's file does not count: no kernel does so.
+    /// Runs a container without counting it in its pod's file, which no kernel does.
     pub(crate) fn run_unseen(&mut self, number: usize) {
         self.usage_usec += 1000;
         self.periods += 1;
         self.write(number, "cpu.stat", &cpu_stat(self.usage_usec, self.periods));
     }
 
-    /// Lets the kernel count in one of a container's files.
+    /// Writes to one of a container's files like the kernel.
     pub(crate) fn write(&self, number: usize, file: &str, text: &str) {
         self.count(&self.container(number), file, text);
     }
 
-    /// Through a name that is not watched, for inotify does not tell of what the kernel writes.
+    /// Writes through a hard link that is not watched: a write by the kernel causes no inotify event.
     fn count(&self, cgroup: &Path, file: &str, text: &str) {
         let path = cgroup.join(file);
         let unwatched =
@@ -148,7 +148,7 @@ impl Node {
         fs::File::options().write(true).open(unwatched).unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// A container's directory; its parent is its pod's.
+    /// A container's directory; the parent is its pod's.
     pub(crate) fn container(&self, number: usize) -> PathBuf {
         container(self.root.path(), number)
     }
@@ -161,7 +161,7 @@ impl Node {
         self.tick_late(Duration::ZERO);
     }
 
-    /// The next tick, which comes so late; the one after it is in time again.
+    /// Runs the next tick, delayed by `late`; the one after it is on time again.
     pub(crate) fn tick_late(&mut self, late: Duration) {
         self.now += self.interval;
         self.sampler.tick(self.now + late);
