@@ -1,4 +1,4 @@
-//! The agent in one piece: pods, sampler, endpoint. `run` and `demo` both start this.
+//! The whole agent: pods, sampler, endpoint. Both `run` and `demo` start it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::serve::{self, Access, Auth, Identity, Pages, Parts, Serving, Sources}
 use crate::trace::{Tracing, Wiring};
 use crate::watchdog::{Checking, Claims, Part, Watchdog};
 
-/// Requests to the API server in half a minute, two for each token that is asked about: for tokens that were good, and
-/// for all others.
+/// Maximum number of API server requests per half minute, two per token: for tokens that were accepted before, and for
+/// all others.
 const RENEWALS: u64 = 20;
 const STRANGERS: u64 = 60;
 
-/// How long open scrapes may take to end after a signal.
+/// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
 
 /// The running agent.
 pub(crate) struct Agent {
     sampling: Running,
     tracing: Tracing,
-    /// Ends with the agent; pins stay as they are.
+    /// Stops when the agent is dropped; pinned pods stay as they are.
     pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
@@ -44,16 +44,16 @@ pub(crate) struct Agent {
     serving: Serving,
     identity: Option<Arc<Identity>>,
     advising: JoinHandle<()>,
-    /// Ends with the agent.
+    /// Stops when the agent is dropped.
     _arrivals: ArrivalSampler,
     checking: Checking,
 }
 
 impl Agent {
-    /// Starts everything: port first, so that what is wrong with it is known before anything runs.
+    /// Starts everything. Opens the port first, so that an error there is reported before anything runs.
     ///
     /// # Errors
-    /// The port is in use, there is no hierarchy, or the configuration of the pod sources cannot work.
+    /// The port is in use, there is no cgroup hierarchy, or the configuration of the pod sources is invalid.
     pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
         let Checked { hierarchy, identity } = check(config)?;
         let identity = identity.map(Arc::new);
@@ -87,7 +87,7 @@ impl Agent {
             let (metrics, is_published) = (Arc::clone(&metrics), Arc::clone(&is_published));
             let beat = watchdog.watch(Part::Sampler, config.sample_interval);
             sampler::spawn(sampler, move |report| {
-                // Dropped with this closure when the thread ends, for whatever reason.
+                // Dropped with this closure when the thread ends, for any reason.
                 let _ = &alive;
                 metrics.observe_tick(report.lateness, report.duration);
                 is_published.notify_one();
@@ -134,24 +134,24 @@ impl Agent {
         })
     }
 
-    /// Where /metrics is.
+    /// Address of the endpoint.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the sampler publishes.
+    /// Snapshots published by the sampler.
     #[cfg(feature = "demo")]
     pub(crate) fn published(&self) -> Published {
         self.published.clone()
     }
 
-    /// The pods as known.
+    /// The known pods.
     #[cfg(feature = "demo")]
     pub(crate) fn pods(&self) -> &Pods {
         &self.pods
     }
 
-    /// Takes over what can change while the agent runs: the certificate and the profiles. Tokens are read again whenever
+    /// Applies the settings that can change at run time: the certificate and the profiles. Tokens are reread whenever
     /// their files change.
     pub(crate) fn reload(&self, config: &Config) {
         if let Some(identity) = &self.identity {
@@ -163,21 +163,21 @@ impl Agent {
         tracing::info!("SIGHUP: certificate and profiles were read again; other options need a restart");
     }
 
-    /// Returns when the sampler's thread has ended by itself: it never should.
+    /// Returns when the sampler's thread has ended unexpectedly.
     pub(crate) async fn failed(&mut self) {
         let _ = (&mut self.sampler_ended).await;
     }
 
-    /// Ends everything within a second.
+    /// Stops everything within a second.
     pub(crate) async fn drain(self) {
-        // First: what ends from here on ends because it is told to.
+        // Stop the watchdog first: the parts that end from here on are meant to.
         drop(self.checking);
         self.advising.abort();
         if tokio::time::timeout(DRAIN, self.serving.stop()).await.is_err() {
             tracing::warn!("open requests were cut off");
         }
         drop(self.tracing);
-        // The thread ends after the tick in progress.
+        // The thread ends after the current tick.
         self.sampling.stop();
     }
 }
@@ -195,7 +195,7 @@ fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
         .map_err(|error| Failure::config(chain(&error)))
 }
 
-/// Who says who may read the metrics.
+/// The API server clients that authorize readers of the metrics.
 fn auth(config: &Config, pods: &Pods) -> Result<Arc<Auth>, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::config(format!("--metrics-auth: {}", chain(error)));
     let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
@@ -209,10 +209,10 @@ fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
     })
 }
 
-/// Descriptors for 250 pods of two containers, up to 14 files each, three for a pod, and some for the rest.
+/// Number of descriptors for 250 pods with two containers: up to 14 files per container, three per pod, and some spare.
 const DESCRIPTORS_OF_A_FULL_NODE: u64 = 8192;
 
-/// What the sampler is to read.
+/// Configuration of the sampler.
 pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerConfig {
     let limit = raise_descriptor_limit();
     if limit.soft < DESCRIPTORS_OF_A_FULL_NODE {

@@ -1,4 +1,4 @@
-//! The configuration against this machine: what `run` needs before it begins, and what `check-config` finds out by it.
+//! Checks the configuration against this machine. `run` needs the results to start; `check-config` reports the errors.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use crate::config::{Config, PinningMode, chain};
 use crate::exit::Failure;
 use crate::serve::Identity;
 
-/// CPUs of the share pool where nothing else is said: also on smaller machines.
+/// Default minimum number of CPUs in the shared pool, also on small machines.
 const SMALL_FLOOR: usize = 2;
 
-/// What was found good.
+/// Results of the checks.
 pub(crate) struct Checked {
     pub(crate) hierarchy: Hierarchy,
     pub(crate) identity: Option<Identity>,
 }
 
-/// Checks everything that must be there before the agent starts.
+/// Checks everything that must exist before the agent starts.
 ///
 /// # Errors
-/// The option that cannot work here, and the remedy.
+/// The option that cannot work here, with the remedy.
 pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
     check_machine(config)?;
     let hierarchy = hierarchy(config)?;
@@ -38,10 +38,10 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
     Ok(Checked { hierarchy, identity })
 }
 
-/// Checks what is said of the machine: its directories and its CPUs.
+/// Checks the options about the machine: its directories and its CPUs.
 ///
 /// # Errors
-/// As [`check`].
+/// See [`check`].
 pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
     directory("--proc-root", &config.proc_root)?;
     directory("--sys-root", &config.sys_root)?;
@@ -53,10 +53,10 @@ pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
     check_cpus(config)
 }
 
-/// The cgroup hierarchy.
+/// Detects the cgroup hierarchy.
 ///
 /// # Errors
-/// As [`check`].
+/// See [`check`].
 pub(crate) fn hierarchy(config: &Config) -> Result<Hierarchy, Failure> {
     let no_hierarchy = |error| Failure::node(format!("--cgroup-root: {}", chain(&error)));
     Hierarchy::detect(&config.cgroup_root).map_err(no_hierarchy)
@@ -70,10 +70,10 @@ fn directory(flag: &str, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// CPUs that are spoken of must exist.
+/// Checks that the CPUs named by options exist.
 fn check_cpus(config: &Config) -> Result<(), Failure> {
     let pinning = &config.pinning;
-    // A recorded or very small sysfs may not say which there are; pinning says so itself where it is wanted.
+    // A recorded or minimal sysfs may lack the list. Pinning, which needs it, reports that itself.
     let Ok(possible) = node::cpu_list(&config.sys_root, "possible") else { return Ok(()) };
     let absent = pinning.reserved.difference(&possible);
     if !absent.is_empty() {
@@ -88,11 +88,11 @@ fn check_cpus(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `cpuwarden copy-certificate`: for an init container, which must not keep the agent from starting where the kubelet has
-/// no such file.
+/// Runs `cpuwarden copy-certificate`. The init container that calls it must not block the agent on nodes where the
+/// kubelet has no such file.
 ///
 /// # Errors
-/// The file is no certificate, or holds a key; or the target cannot be written.
+/// A file that is not a certificate or contains a key, or a target that cannot be written.
 pub(crate) fn copy_certificate(from: &Path, to: &Path) -> Result<(), Failure> {
     let is_copied = pods::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
     let outcome = if is_copied { "copied" } else { "does not exist, or may not be read: nothing is copied" };

@@ -77,18 +77,19 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// The configuration in force.
+    /// Resolves the configuration in force.
     ///
     /// # Errors
-    /// One line that names the flag, the variable or the file's place, and the remedy.
+    /// One line that names the flag, the variable or the position in the file, with the remedy.
     pub(crate) fn resolve(self) -> Result<Config, Failure> {
         self.read().and_then(|(config, _)| config)
     }
 
-    /// Does something with the configuration in force; an error of an option names where the option was said.
+    /// Runs `action` with the configuration in force. If it fails because of an option, the error names the option's
+    /// source.
     ///
     /// # Errors
-    /// As [`RunArgs::resolve`], and what `action` fails with.
+    /// See [`RunArgs::resolve`], or the error of `action`.
     pub(crate) fn within<T>(self, action: impl FnOnce(&Config) -> Result<T, Failure>) -> Result<T, Failure> {
         let (config, said) = self.read()?;
         action(&config?).map_err(|failure| said.locate(failure))
@@ -169,7 +170,7 @@ pub(crate) struct DemoArgs {
     pub(crate) listen: std::net::SocketAddr,
 }
 
-/// A time in which something can be seen.
+/// Parses a duration that is long enough to show something.
 #[cfg(feature = "demo")]
 fn at_least_a_second(text: &str) -> Result<Span, String> {
     let span: Span = text.parse()?;

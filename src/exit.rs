@@ -1,4 +1,4 @@
-//! How the process ends: one exit code per kind of outcome, one line that says why.
+//! Process exit: one exit code per kind of failure, and one line with the reason.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -9,28 +9,28 @@ use clap::error::{ContextKind, ContextValue};
 use crate::cli::Cli;
 use crate::config::Said;
 
-/// Why the process ends early.
+/// Reason of an early exit.
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: Kind,
     text: String,
 }
 
-/// The kinds of outcome, with the codes of sysexits.h.
+/// Kinds of failure, with the codes of sysexits.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// 64: a flag, a variable or the configuration file is wrong.
+    /// 64: a wrong flag, environment variable or configuration file.
     Config = 64,
-    /// 69: something that must be there is not: a port in use, a running agent that does not answer.
+    /// 69: something required is unavailable: a port in use, a running agent that does not answer.
     Unavailable = 69,
-    /// 70: the agent itself failed.
+    /// 70: an internal failure of the agent.
     Internal = 70,
-    /// 72: the node lacks what there must be: no cgroup hierarchy.
+    /// 72: the node lacks a requirement: no cgroup hierarchy.
     Node = 72,
 }
 
 impl Failure {
-    /// A wrong command line or variable: what clap says of it, without its usage text, and where help is.
+    /// A wrong command line or environment variable: clap's message without its usage text, with a pointer to the help.
     pub(crate) fn usage(error: &clap::Error, said: &Said) -> Self {
         let text = error.to_string();
         let message = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").trim_end();
@@ -38,7 +38,7 @@ impl Failure {
             Some(ContextValue::String(option)) => option.as_str(),
             _ => "",
         };
-        // clap names the flag, even where nobody gave it.
+        // clap names the flag even if the value came from the environment.
         let flag = option.split([' ', '[', '=']).next().unwrap_or_default();
         let message = match said.variable_of(flag) {
             Some(variable) => message.replace(&format!("'{option}'"), &variable),
@@ -90,7 +90,7 @@ impl From<anyhow::Error> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One line, whatever a library's message looks like.
+        // A library's message may have several lines.
         let mut lines = self.text.lines().map(str::trim).filter(|line| !line.is_empty());
         out.write_str(lines.next().unwrap_or_default())?;
         lines.try_for_each(|line| write!(out, " {line}"))

@@ -1,4 +1,4 @@
-//! What is logged, and how: lines to standard error, filtered and formatted as configured.
+//! Logging: lines to standard error, filtered and formatted as configured.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::config::LogFormat;
 use crate::stderr::Stderr;
 
-/// Levels, from none to all.
+/// Log levels, from none to all.
 const LEVELS: &[(&str, LevelFilter)] = &[
     ("off", LevelFilter::OFF),
     ("error", LevelFilter::ERROR),
@@ -45,7 +45,7 @@ const MODULES: &[&str] = &[
     "tower",
 ];
 
-/// `--log`: a level, and levels of modules.
+/// Value of `--log`: a default level, and levels of modules.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFilter {
     text: String,
@@ -53,10 +53,10 @@ pub(crate) struct LogFilter {
 }
 
 impl LogFilter {
-    /// Reads a filter such as `info` or `sampler=debug,warn`. Without a level of its own, everything else is at info.
+    /// Parses a filter such as `info` or `sampler=debug,warn`. The default level is info.
     ///
     /// # Errors
-    /// The part that is neither a level nor a module with one.
+    /// The part that is neither a level nor a module with a level.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut targets = Targets::new().with_default(LevelFilter::INFO);
         for part in text.split(',').map(str::trim) {
@@ -70,7 +70,7 @@ impl LogFilter {
 }
 
 impl LogFilter {
-    /// Errors alone.
+    /// A filter that logs errors only.
     #[cfg(feature = "demo")]
     pub(crate) fn errors() -> Self {
         Self { text: "error".to_owned(), targets: Targets::new().with_default(LevelFilter::ERROR) }
@@ -103,7 +103,7 @@ fn module_of(path: &str) -> Result<String, String> {
 pub(crate) fn install(filter: &LogFilter, format: LogFormat) {
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_ansi(false);
     let registry = tracing_subscriber::registry().with(filter.targets.clone());
-    // A second installation, as in tests of one process, keeps the first.
+    // A second installation, as in tests that share a process, keeps the first subscriber.
     let _ = match format {
         LogFormat::Text => registry.with(lines).try_init(),
         LogFormat::Json => registry.with(lines.json()).try_init(),

@@ -1,4 +1,4 @@
-//! cpuwarden: the binary. Start-up, shutdown, and nothing else.
+//! cpuwarden: the binary. Only start-up and shutdown.
 
 mod advise;
 mod agent;
@@ -28,7 +28,7 @@ use cli::{Cli, Command};
 use config::Said;
 use exit::Failure;
 
-/// How long the last lines may take to be written: a reader that does not read must not hold up the end.
+/// Maximum time for writing the last lines: a reader that does not read must not delay the exit.
 const LAST_LINES: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn run_command() -> Result<ExitCode, Failure> {
     match Cli::try_parse() {
         Ok(cli) => dispatch(cli.command),
         Err(error) if !error.use_stderr() => {
-            // Help and version are asked for.
+            // Help and version count as success.
             let _ = error.print();
             Ok(ExitCode::SUCCESS)
         }

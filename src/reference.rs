@@ -1,4 +1,4 @@
-//! `cpuwarden reference`: what `deploy/docs` has of metrics and of configuration, from the tables that they are made of.
+//! `cpuwarden reference`: prints the reference of metrics or options for `deploy/docs`, from their source tables.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub(crate) enum Subject {
     Configuration,
 }
 
-/// The reference as Markdown.
+/// Renders the reference as Markdown.
 pub(crate) fn reference(subject: Subject) -> String {
     match subject {
         Subject::Metrics => metrics::catalogue::reference(),
@@ -24,7 +24,7 @@ pub(crate) fn reference(subject: Subject) -> String {
     }
 }
 
-/// A section a heading of `run --help`, a row an option.
+/// Renders one section per heading of `run --help`, with one row per option.
 fn configuration() -> String {
     let command = RunArgs::augment_args(clap::Command::new("run"));
     let mut text = String::new();
@@ -46,7 +46,7 @@ fn row(text: &mut String, option: &Arg) {
     let flag = option.get_long().unwrap_or_default();
     let variable = option.get_env().unwrap_or_default().to_string_lossy();
     let values: Vec<_> = option.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
-    // A flag that is true or false needs no list.
+    // A boolean flag needs no list of values.
     let values = if values.len() > 2 { format!(": {}", values.join(", ")) } else { String::new() };
     let help = option.get_help().map(ToString::to_string).unwrap_or_default();
     let _ = writeln!(text, "| `--{flag}` | `{variable}` | `{}` | {help}{values} |", camel_case(flag));

@@ -15,7 +15,7 @@ use crate::output;
 /// Runs the agent until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// What keeps it from starting, or the end of its sampler.
+/// A failure to start, or the end of the sampler.
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
     logging::install(&config.log, config.log_format);
     runtime()?.block_on(async {
@@ -38,7 +38,7 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
     })
 }
 
-/// Takes over what has changed in the configuration; one that cannot be meant changes nothing.
+/// Applies a changed configuration; an invalid one changes nothing.
 fn reload(agent: &Agent) {
     match Cli::try_parse().map(|cli| cli.command) {
         Ok(Command::Run(args)) => match args.resolve() {
@@ -47,21 +47,21 @@ fn reload(agent: &Agent) {
                 tracing::warn!(error = %failure, "SIGHUP: the configuration cannot be used; nothing changes");
             }
         },
-        // This process was started by these arguments.
+        // Cannot happen: this process was started with these arguments.
         _ => tracing::warn!("SIGHUP: the configuration cannot be read again; nothing changes"),
     }
 }
 
-/// The small runtime on which HTTP, the pod sources and signals live; sampling has a thread of its own.
+/// The small runtime for HTTP, the pod sources and signals; sampling has its own thread.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("io").enable_all().build();
     Ok(runtime.context("cannot start the runtime")?)
 }
 
-/// Prints the configuration in force, where `run` would start with it.
+/// Prints the configuration in force, if `run` could start with it.
 ///
 /// # Errors
-/// As those of [`run`] before it begins.
+/// Like [`run`] before it starts.
 pub(crate) fn check_config(config: &Config) -> Result<(), Failure> {
     check(config)?;
     let text = serde_saphyr::to_string(&config.to_options()).context("cannot print the configuration")?;

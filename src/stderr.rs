@@ -1,5 +1,5 @@
-//! Standard error, written by a thread of its own: a reader that stops reading blocks nothing, a broken pipe or a full
-//! disk ends nothing. What finds no room in the queue is lost, and counted in the log itself.
+//! Standard error, written by a separate thread. A reader that stops reading blocks nothing; a broken pipe or a full
+//! disk stops nothing. Lines that do not fit into the queue are dropped, and counted in the log itself.
 
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Lines that wait to be written.
+/// Maximum number of queued lines.
 const CAPACITY: usize = 1024;
-/// Bytes of a line; the rest is cut.
+/// Maximum length of a line, bytes; longer lines are cut.
 const LONGEST: usize = 16 * 1024;
 const CUT: &[u8] = "…\n".as_bytes();
 
@@ -18,11 +18,11 @@ static QUEUE: OnceLock<Option<Queue>> = OnceLock::new();
 
 enum Item {
     Line(Vec<u8>),
-    /// To be answered once everything before is written.
+    /// Answered once everything queued before is written.
     Flush(SyncSender<()>),
 }
 
-/// What waits to be written.
+/// Queue of lines to be written.
 struct Queue {
     items: SyncSender<Item>,
     lost: Arc<AtomicU64>,
@@ -45,7 +45,7 @@ impl Queue {
     }
 }
 
-/// Writes whole lines to standard error. Never waits and never fails.
+/// Writes whole lines to standard error. Never blocks and never fails.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stderr;
 
@@ -62,13 +62,13 @@ impl Write for Stderr {
     }
 }
 
-/// Writes a line of the command's own, the program's name before it.
+/// Prints a line of the command itself, prefixed with the program's name.
 pub(crate) fn say(text: impl std::fmt::Display) {
     // Writing to the queue cannot fail.
     let _ = Stderr.write(format!("cpuwarden: {text}\n").as_bytes());
 }
 
-/// Waits until everything is written, at most for this time.
+/// Waits until everything is written, at most this long.
 pub(crate) fn flush(at_most: Duration) {
     let Some(Some(queue)) = QUEUE.get() else { return };
     let (written, done) = sync_channel(1);
@@ -82,7 +82,7 @@ pub(crate) fn flush(at_most: Duration) {
     let _ = done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Reports a panic of any thread in the log, or as a line where there is none.
+/// Reports a panic of any thread in the log, or as a plain line without a logger.
 pub(crate) fn report_panic(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");
@@ -108,7 +108,7 @@ fn queue() -> Option<&'static Queue> {
 fn write_all(items: &Receiver<Item>, lost: &AtomicU64, out: &mut impl Write) {
     while let Ok(item) = items.recv() {
         match item {
-            // What standard error does not take is lost.
+            // A line that standard error rejects is lost.
             Item::Line(line) => drop(out.write_all(&line)),
             Item::Flush(written) => drop(written.try_send(())),
         }
@@ -144,7 +144,7 @@ mod tests {
         let (queue, items) = Queue::new();
         (0..3).for_each(|_| queue.put(b"line\n"));
         drop(queue);
-        // A slice of no bytes takes none.
+        // An empty slice accepts no bytes.
         write_all(&items, &AtomicU64::new(0), &mut &mut [][..]);
     }
 }

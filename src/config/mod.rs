@@ -1,4 +1,4 @@
-//! Configuration in two stages: what was said (flags over environment over file), then what it means.
+//! Configuration in two stages: the options as given (flags over environment over file), then the values in force.
 
 mod options;
 mod pinning;
@@ -17,10 +17,10 @@ pub(crate) use span::Span;
 
 use crate::exit::Failure;
 
-/// Reads the configuration file, and gives its text too; an absent path is an empty file.
+/// Reads the configuration file; returns the options and the text. Without a path, both are empty.
 ///
 /// # Errors
-/// A file that cannot be read, is no YAML, or has an unknown key or value; the message names file, line and key.
+/// A file that cannot be read, is not YAML, or has an unknown key or value; the message names file, line and key.
 pub(crate) fn read_file(path: Option<&Path>) -> Result<(Options, String), Failure> {
     let Some(path) = path else { return Ok((Options::default(), String::new())) };
     let place = path.display();

@@ -1,4 +1,4 @@
-//! What the operator may say: one table for flags, environment variables and the YAML file.
+//! Options of the agent: one table for flags, environment variables and the YAML file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::span::Span;
 use placement::{Authorization, Profile};
 
-/// Declares the options once: flag, environment variable and YAML key have the same name in their own spelling, and a
-/// value said in one place gives way to the same value said in a stronger one.
+/// Declares each option once. Flag, environment variable and YAML key have the same name, each in its own spelling. A
+/// value from a stronger source overrides one from a weaker source.
 macro_rules! options {
     ($( $(#[$meta:meta])* $name:ident : $type:ty ),* $(,)?) => {
         /// Every option of `run` and `check-config`, as it was said; `None` where it was not.

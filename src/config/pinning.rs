@@ -1,4 +1,4 @@
-//! What the options of pinning mean.
+//! Meaning of the pinning options.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::options::NumaStrategyName;
 use super::{Options, PinningMode, chain};
 use crate::exit::Failure;
 
-/// Pinning as configured.
+/// Configuration of pinning.
 #[derive(Debug, Clone)]
 pub(crate) struct PinningConfig {
     pub(crate) mode: PinningMode,
@@ -26,7 +26,7 @@ pub(crate) struct PinningConfig {
 
 impl PinningConfig {
     /// # Errors
-    /// The option or profile that cannot be meant, by name.
+    /// The invalid option or profile, by name.
     pub(super) fn resolve(options: &Options) -> Result<Self, Failure> {
         let reserved = options.reserved_cpus.as_deref().unwrap_or_default();
         let reserved = reserved.parse().map_err(|error| {

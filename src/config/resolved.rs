@@ -1,4 +1,4 @@
-//! What the options mean: every value there, checked.
+//! Configuration in force: every value is set and checked.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 const MAX_SERIES: usize = 50_000;
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
-/// Cores.
+/// Default CPU budget of sampling, cores.
 const CPU_BUDGET: f64 = 0.02;
-/// 60 MiB of kernel memory, half of the chart's limit.
+/// Default number of open files. It costs 60 MiB of kernel memory, half of the chart's memory limit.
 const MAX_OPEN_FILES: u64 = 12_288;
 const ADVICE_AFTER: Duration = Duration::from_secs(300);
 
-/// Share of the node's CPUs.
+/// Default CPU budget of the trace, as a share of the node's CPUs.
 const SCHED_TRACE_BUDGET: f64 = 0.01;
 
 /// The configuration in force.
@@ -45,14 +45,14 @@ pub(crate) struct Config {
     pub(crate) sched_trace: SchedTraceMode,
     pub(crate) sched_trace_budget: f64,
     pub(crate) pods: PodConfig,
-    /// The node's name is not the host's.
+    /// Whether the node's name was configured, instead of taken from the host.
     pub(crate) node_name_said: bool,
     pub(crate) pinning: PinningConfig,
     pub(crate) log: LogFilter,
     pub(crate) log_format: LogFormat,
 }
 
-/// The endpoint's certificate and its key.
+/// Certificate and key of the endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,
@@ -60,10 +60,10 @@ pub(crate) struct TlsFiles {
 }
 
 impl Config {
-    /// Fills in the defaults and checks what can be known to be wrong before anything runs.
+    /// Fills in the defaults and rejects values that are wrong on any machine.
     ///
     /// # Errors
-    /// One line that names the option and the remedy.
+    /// One line that names the option, with the remedy.
     pub(crate) fn resolve(options: Options) -> Result<Self, Failure> {
         check_texts(&options)?;
         let pods = pod_config(&options)?;
@@ -100,7 +100,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Everything in force, in the form of the file.
+    /// The values in force, in the form of the configuration file.
     pub(crate) fn to_options(&self) -> Options {
         let kubelet = &self.pods.kubelet;
         let certificate = kubelet.client_certificate.as_ref();
@@ -209,7 +209,7 @@ fn client_certificate(options: &Options) -> Result<Option<ClientCertificate>, Fa
     }
 }
 
-/// Kubelets call their node by the host's name in lower case unless told otherwise.
+/// Default node name. By default a kubelet uses the host's name in lower case.
 fn host_name() -> Option<String> {
     let name = rustix::system::uname().nodename().to_str().ok()?.trim().to_lowercase();
     (!name.is_empty()).then_some(name)
@@ -237,7 +237,7 @@ fn source_name(source: PodSource) -> PodSourceName {
     }
 }
 
-/// An error and its causes on one line.
+/// Formats an error with its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,22 +1,22 @@
-//! Where each value was said: by a flag, a variable of the environment, or a line of the file. Errors name that place.
+//! Source of each option: a flag, an environment variable, or a line of the file. Errors name that source.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 
-/// What was said, and where. An option that was said nowhere is named by its flag.
+/// Options given, with their sources. An option without a source is named by its flag.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
-    /// Flags of the command line, without their values.
+    /// Flags on the command line, without their values.
     flags: Vec<String>,
-    /// Variables of the environment that are set.
+    /// Environment variables that are set.
     variables: Vec<String>,
     file: Option<(PathBuf, BTreeMap<String, usize>)>,
 }
 
 impl Said {
-    /// What this process was given, with the text of its configuration file.
+    /// Options given to this process; `file` is the configuration file with its text.
     pub(crate) fn here(file: Option<(&Path, &str)>) -> Self {
         let args = std::env::args_os().skip(1).filter_map(|arg| arg.into_string().ok());
         let flags = args.filter_map(|arg| Some(format!("--{}", arg.strip_prefix("--")?.split('=').next()?))).collect();
@@ -24,7 +24,7 @@ impl Said {
         Self { flags, variables, file: file.map(|(path, text)| (path.to_owned(), keys(text))) }
     }
 
-    /// The failure with the place of the option that its text begins with.
+    /// Adds the source of the option with which the failure's text begins.
     pub(crate) fn locate(&self, failure: Failure) -> Failure {
         failure.map(|text| self.located(text))
     }
@@ -39,7 +39,7 @@ impl Said {
         }
     }
 
-    /// The place of an option that was not said by its flag. Of those that only the file has, the name is the key.
+    /// Source of an option unless given by its flag. For an option that exists only in the file, `name` is the key.
     fn place(&self, name: &str) -> Option<String> {
         let flag = name.strip_prefix("--");
         if self.flags.iter().any(|said| said == name) {
@@ -54,14 +54,14 @@ impl Said {
         Some(format!("{}:{line}: {key}", path.display()))
     }
 
-    /// The variable by which this flag was said, where it was.
+    /// The environment variable that gave this option; `None` if the flag or neither did.
     pub(crate) fn variable_of(&self, flag: &str) -> Option<String> {
         let by_variable = |name: &str| Some(variable(name)).filter(|variable| self.variables.contains(variable));
         if self.flags.iter().any(|said| said == flag) { None } else { by_variable(flag.strip_prefix("--")?) }
     }
 }
 
-/// The keys at the top of a YAML text and their lines.
+/// The top-level keys of a YAML text with their line numbers.
 pub(super) fn keys(text: &str) -> BTreeMap<String, usize> {
     let lines = text.lines().enumerate();
     let keys = lines.filter_map(|(at, line)| {
@@ -72,12 +72,12 @@ pub(super) fn keys(text: &str) -> BTreeMap<String, usize> {
     keys.collect()
 }
 
-/// `sample-interval` as a variable.
+/// Environment variable of an option: `sample-interval` becomes `CPUWARDEN_SAMPLE_INTERVAL`.
 fn variable(flag: &str) -> String {
     format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase())
 }
 
-/// `sample-interval` as a key of the file.
+/// Key of an option in the file: `sample-interval` becomes `sampleInterval`.
 pub(crate) fn camel_case(flag: &str) -> String {
     let mut words = flag.split('-');
     let mut name = words.next().unwrap_or_default().to_owned();
@@ -89,7 +89,7 @@ pub(crate) fn camel_case(flag: &str) -> String {
     name
 }
 
-/// A key of the file as its flag.
+/// Flag of a key in the file: `sampleInterval` becomes `--sample-interval`.
 pub(super) fn flag(key: &str) -> String {
     let mut flag = String::from("--");
     for char in key.chars() {

@@ -1,4 +1,4 @@
-//! A duration as people write it: `1s`, `250ms`, `6h`.
+//! A human-readable duration: `1s`, `250ms`, `6h`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A duration that is read from and printed in words.
+/// A duration that is parsed and printed in human-readable form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Span(pub(crate) Duration);

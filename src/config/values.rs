@@ -1,4 +1,4 @@
-//! What can be said against values without a look at this machine: each with the option, the value and the remedy.
+//! Checks values without looking at this machine. Each error has the option, the value and the remedy.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -8,16 +8,16 @@ use super::said::{flag, keys};
 use super::{Config, Options, Span};
 use crate::exit::Failure;
 
-/// Options for which an empty text has a meaning: none.
+/// Options that accept an empty text, which means none.
 const MAY_BE_EMPTY: &[&str] = &["reservedCpus", "cpusetOwnerNamespaces"];
-/// Longest name of a node (RFC 1123).
+/// Maximum length of a node name (RFC 1123).
 const NODE_NAME: usize = 253;
 
 const fn seconds(from: u64, to: u64) -> RangeInclusive<Duration> {
     Duration::from_secs(from)..=Duration::from_secs(to)
 }
 
-/// Against texts that cannot have been meant, whatever their option.
+/// Rejects texts that are invalid for any option.
 pub(super) fn check_texts(options: &Options) -> Result<(), Failure> {
     let said = serde_json::to_value(options)
         .map_err(|error| Failure::config(format!("an option is not UTF-8: {error}; rename the file or directory")))?;
@@ -44,7 +44,7 @@ fn check_text(key: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Against values of the resolved configuration.
+/// Checks the values of the resolved configuration.
 pub(super) fn check_values(config: &Config) -> Result<(), Failure> {
     let checks = [check_times(config), check_numbers(config), check_names(config)];
     checks.into_iter().collect::<Result<(), String>>().map_err(Failure::config)
@@ -103,7 +103,7 @@ fn check_names(config: &Config) -> Result<(), String> {
         name.len() <= NODE_NAME && name.chars().all(is_part)
     };
     match &config.pods.node_name {
-        // The host's own name need not be the node's.
+        // The host's own name need not be a valid node name.
         Some(name) if config.node_name_said && !is_name(name) => {
             Err(format!("--node-name: {name:?} is no node name: expected a DNS name in lower case, e.g. node-1"))
         }
@@ -111,7 +111,7 @@ fn check_names(config: &Config) -> Result<(), String> {
     }
 }
 
-/// An error in the file, with its place as in a compiler's message.
+/// An error in the file, with its position in the format of a compiler message.
 pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -> Failure {
     let said = error.without_snippet().to_string();
     let message = said.split(" at line ").next().unwrap_or(&said);
@@ -121,7 +121,7 @@ pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -
     };
     let place = format!("{}:{line}", path.display());
     let value = text.lines().nth(line.saturating_sub(1)).and_then(|line| Some(line.split_once(':')?.1.trim()));
-    // A number that is none is named only by its type.
+    // The library names an invalid number only by its type; add the value.
     let message = match value.filter(|value| message.starts_with("invalid ") && !message.contains(value)) {
         Some(value) => format!("{message}: {value}"),
         None => message.to_owned(),

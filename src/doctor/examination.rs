@@ -1,4 +1,4 @@
-//! What the checks look at, gathered once.
+//! Inputs of the checks, gathered once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,47 +15,47 @@ use crate::agent;
 use crate::config::{Config, chain};
 use crate::exit::Failure;
 
-/// A request's own limits, and a margin for the answer to be taken in.
+/// Time added to a request's own timeout, for processing the answer.
 const MARGIN: Duration = Duration::from_secs(1);
-/// How long cgroups that no pod accounts for may take to be in the kubelet's list.
+/// Maximum time to wait until the kubelet lists the pods of unknown cgroups.
 const LATECOMERS: Duration = Duration::from_secs(2);
-/// How deep kubepods may be below the mount, as the sampler looks.
+/// Maximum depth of the kubepods root below the mount, as in the sampler.
 const LOCATE_DEPTH: usize = 5;
 
-/// The node as the agent sees it.
+/// The node as the agent reads it.
 pub(super) struct Examination {
     pub(super) config: Config,
     pub(super) descriptors: DescriptorLimit,
-    /// The pod sources that were asked.
+    /// Status of the pod sources that were queried.
     pub(super) sources: Vec<SourceStatus>,
     pub(super) index: Arc<PodIndex>,
-    /// What the kubelet and its drivers have given to containers, by pod-resources.
+    /// Resources that the kubelet and its drivers gave to containers, according to pod-resources.
     pub(super) resources: Arc<ExclusiveCpus>,
-    /// What only a hierarchy can tell.
+    /// Findings below the cgroup hierarchy, or the error of detecting it.
     pub(super) cgroups: Result<Cgroups, cgroupfs::Error>,
 }
 
-/// What was found below the hierarchy.
+/// Findings below the hierarchy.
 pub(super) struct Cgroups {
     pub(super) hierarchy: Hierarchy,
-    /// The kubelet's top cgroups, below the mount.
+    /// Root cgroups of the kubelet, below the mount.
     pub(super) tops: Vec<String>,
-    /// Containers and sandboxes.
+    /// Cgroups of containers and sandboxes.
     pub(super) containers: Vec<ContainerCgroup>,
     pub(super) snapshot: Arc<NodeSnapshot>,
 }
 
 impl Examination {
-    /// Asks the pod sources once and takes a few samples.
+    /// Queries the pod sources once and takes a few samples.
     ///
     /// # Errors
-    /// Pod options that cannot work.
+    /// Invalid pod options.
     pub(super) async fn make(config: Config) -> Result<Self, Failure> {
         let pods = PodService::start(&config.pods, &tokio::runtime::Handle::current())
             .map_err(|error| Failure::config(chain(&error)))?;
         let descriptors = raise_descriptor_limit();
         let answered = pods.until(|pods| have_answered(pods, config.pods.source));
-        // One that has said nothing by then is silent, which is a finding.
+        // A source without an answer by then counts as silent, which is a finding.
         let _ = tokio::time::timeout(config.pods.request_timeout + MARGIN, answered).await;
         let cgroups = match Hierarchy::detect(&config.cgroup_root) {
             Ok(hierarchy) => Ok(Cgroups::look(&config, hierarchy, &pods).await?),
@@ -65,7 +65,7 @@ impl Examination {
         Ok(Self { descriptors, sources, index, resources, cgroups, config })
     }
 
-    /// The snapshot, where there is a hierarchy.
+    /// The snapshot; `None` without a hierarchy.
     pub(super) fn snapshot(&self) -> Option<&NodeSnapshot> {
         self.cgroups.as_ref().ok().map(|cgroups| &*cgroups.snapshot)
     }
@@ -85,7 +85,7 @@ impl Cgroups {
         if pods.is_known() && config.pods.source != PodSource::None {
             let _ = tokio::time::timeout(LATECOMERS, pods.until(all_known)).await;
         }
-        // For what has got its name meanwhile: only then is it read in full.
+        // Containers named meanwhile: the sampler reads a container in full only once it has a name.
         sampler.tick(Instant::now());
         Ok(Self { hierarchy, tops, containers, snapshot: sampler.published().latest() })
     }
@@ -99,7 +99,7 @@ pub(super) fn strangers<'a>(
     containers.iter().filter(|found| matches!(index.container(&found.pod.uid, &found.id), Lookup::UnknownPod))
 }
 
-/// Every source that is asked at once has answered or failed. The API server as a fallback is not asked at once.
+/// Whether every source that is queried immediately has answered or failed. The API server as a fallback is not.
 fn have_answered(pods: &Pods, source: PodSource) -> bool {
     let is_asked = |status: &SourceStatus| source != PodSource::Auto || status.source != SourceName::ApiServer;
     pods.status().iter().filter(|status| is_asked(status)).all(|status| status.up || status.error.is_some())

@@ -1,23 +1,23 @@
-//! What the doctor says: one finding a check, as a line or as JSON.
+//! Findings of the doctor, one per check, as a line or as JSON.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// As it should be.
+    /// No problem.
     Good,
-    /// The agent does its main job; something optional is not to be had.
+    /// The agent does its main job, but something optional is unavailable.
     Lacking,
-    /// The agent cannot count, or cannot name what it counts.
+    /// The agent cannot measure, or cannot name what it measures.
     Broken,
 }
 
 impl Level {
-    /// 0, 1, 2: documented in the command's help.
+    /// Exit code 0, 1 or 2, as documented in the command's help.
     pub(super) fn exit_code(self) -> u8 {
         self as u8
     }
@@ -37,9 +37,9 @@ pub(super) struct Finding {
     /// Name of the check.
     check: &'static str,
     level: Level,
-    /// What was found.
+    /// The observation.
     found: String,
-    /// What to do; absent where nothing is to be done, or where `found` ends with it.
+    /// The remedy; absent if none is needed, or if `found` ends with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -62,7 +62,7 @@ impl Finding {
     }
 }
 
-/// All findings.
+/// All findings, with the worst level.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     worst: Level,

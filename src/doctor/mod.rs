@@ -1,6 +1,6 @@
-//! `cpuwarden doctor`: what the agent would find on this node, with these options, and what to do about what is missing.
+//! `cpuwarden doctor`: reports what the agent would find on this node with these options, with remedies.
 //!
-//! It goes the agent's own ways (the pods service, a few ticks of the sampler) but opens no port and writes nothing.
+//! Uses the agent's own code (the pods service, a few ticks of the sampler), but opens no port and writes nothing.
 
 mod examination;
 mod finding;
@@ -25,7 +25,7 @@ use finding::{Finding, Report};
 /// Examines the node and prints the findings.
 ///
 /// # Errors
-/// Options that cannot work, or standard output is closed. Whatever is wrong with the node is a finding.
+/// Invalid options, or a closed standard output. Problems of the node are findings, not errors.
 pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let json = args.json;
     let config = args.run.resolve()?;

@@ -1,4 +1,4 @@
-//! The node's side: kernel, cgroups, what optional features need, what this process may do.
+//! Checks of the node: kernel, cgroups, requirements of optional features, and this process's privileges.
 
 use cgroupfs::Version;
 use cgroupfs::node::{self, Psi};
@@ -43,7 +43,7 @@ fn kernel(examination: &Examination) -> Finding {
 fn hierarchy(examination: &Examination) -> Finding {
     let cgroups = match &examination.cgroups {
         Ok(cgroups) => cgroups,
-        // It says what to do.
+        // The error contains the remedy.
         Err(error) => return Finding::broken("cgroups", error.to_string()),
     };
     let (version, mount) = (cgroups.hierarchy.version_name(), cgroups.hierarchy.cpu.display());
@@ -55,7 +55,7 @@ fn hierarchy(examination: &Examination) -> Finding {
             "run on a Kubernetes node with the host's /sys/fs/cgroup, or name the kubelet's top with --kubepods",
         );
     }
-    // The first container tells.
+    // Detected from the first container's cgroup; unknown before.
     let driver = match cgroups.snapshot.node.kernel.cgroup_driver {
         "unknown" => String::new(),
         driver => format!(", driver {driver}"),
@@ -67,7 +67,7 @@ fn containers(cgroups: &Cgroups) -> Finding {
     let row = &cgroups.snapshot.sampler;
     let count = |kind| row.cgroups.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
     let found = format!("{} container cgroups in {} pods", cgroups.containers.len(), count("pod"));
-    // One that vanishes while it is read is normal.
+    // A file that vanishes while it is read is normal.
     let errors: u64 = row.read_errors.iter().filter(|(reason, _)| *reason != "vanished").map(|(_, count)| count).sum();
     if errors > 0 {
         return Finding::broken("reading", format!("{found}; {errors} files could not be read"))
@@ -76,7 +76,7 @@ fn containers(cgroups: &Cgroups) -> Finding {
     Finding::good("reading", found)
 }
 
-/// Controllers whose absence leaves series out; only containers can show it.
+/// Controllers without which series are missing; only containers can show their absence.
 fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
     let features = cgroups.snapshot.node.features.iter();
     let wanted = features.filter(|feature| ["cpuset", "memory"].contains(&feature.feature) && !feature.enabled);
@@ -87,7 +87,7 @@ fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
     wanted.map(lacking).collect()
 }
 
-/// A container's threads are found through its processes in `/proc`.
+/// Whether the containers' threads can be read; they are found through the processes in `/proc`.
 fn processes(cgroups: &Cgroups) -> Option<Finding> {
     let live = || cgroups.snapshot.containers.iter().filter(|row| row.live);
     live().next()?;
@@ -131,7 +131,7 @@ fn capabilities() -> Finding {
     }
 }
 
-/// Reading takes none; the eBPF program takes two, which `CAP_SYS_ADMIN` includes.
+/// Reading needs no capability. The eBPF program needs two, both included in `CAP_SYS_ADMIN`.
 fn judge_capabilities(effective: u64) -> Finding {
     let has = |capability: u32| effective >> capability & 1 == 1;
     let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
@@ -144,7 +144,7 @@ fn judge_capabilities(effective: u64) -> Finding {
     Finding::lacking("capabilities", found).remedy("add the capabilities BPF and PERFMON, and run as root")
 }
 
-/// Whether the eBPF program would run here, by running it for a moment: nothing else tells what a verifier says.
+/// Whether the eBPF program works here. Runs it for a moment, because only loading it shows the verifier's result.
 fn waits(examination: &Examination) -> Option<Finding> {
     let config = &examination.config;
     let cgroups = examination.cgroups.as_ref().ok()?;

@@ -1,4 +1,4 @@
-//! Who else writes cpusets on this node. Two that do overwrite each other.
+//! Detects other writers of cpusets on this node, because two of them overwrite each other.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     vec![Finding::good("cpuset-owners", found + &plugins.unwrap_or_default())]
 }
 
-/// The kubelet as an owner, where its CPU manager gives CPUs away; the file's path where it cannot be read.
+/// The kubelet as an owner, if its CPU manager grants exclusive CPUs; the file's path if it cannot be read.
 fn kubelet_policy(examination: &Examination) -> Result<Option<String>, PathBuf> {
     let path = examination.config.pinning.cpu_manager_state.clone();
     let state = CpuManagerState::read(&path).map_err(|_| path)?;

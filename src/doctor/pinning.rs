@@ -1,4 +1,4 @@
-//! Whether `--pinning=enforce` could write here what it has to.
+//! Checks whether `--pinning=enforce` could write the files it needs.
 
 use std::io;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn judge(examination: &Examination, cgroups: &Cgroups) -> Finding {
     }
 }
 
-/// The directory, or the one in which it would be made.
+/// Checks write access to the directory, or to the one in which it would be created.
 fn may_be_written(directory: &Path) -> io::Result<()> {
     match directory.metadata() {
         Ok(found) if found.is_dir() => Ok(access(directory, Access::WRITE_OK)?),

@@ -1,4 +1,4 @@
-//! The kubelet's side: which source answers, by what right, and whether it accounts for every container.
+//! Checks of the kubelet: sources that answer, the agent's authorization, and whether every container is listed.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use pods::{PodConfig, PodSource, SERVICE_ACCOUNT_TOKEN, SourceName, SourceStatus
 use super::examination::{Cgroups, Examination, strangers};
 use super::finding::Finding;
 
-/// How many cgroups without a pod are named.
+/// Maximum number of cgroups without a pod that are named.
 const SHOWN: usize = 3;
-/// Enough of a runtime's id to find it by (`crictl ps --id`).
+/// Number of digits of a container ID that suffice to find it (`crictl ps --id`).
 const ID_DIGITS: usize = 13;
 
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
@@ -22,7 +22,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     let asked = examination.sources.iter().filter(|status| status.up || status.error.is_some());
     let mut all: Vec<Finding> = asked.map(|status| source(status, config, named)).collect();
     match (named, &examination.cgroups) {
-        // Why is said above.
+        // The sources' own findings give the reason.
         (false, _) if !all.is_empty() => {}
         (false, _) => all.push(Finding::broken("pods", "no source has answered: series carry UIDs and ids")),
         (true, Err(_)) => all.push(Finding::good("pods", format!("{} in the list", examination.index.pods().len()))),
@@ -43,7 +43,7 @@ fn source(status: &SourceStatus, config: &PodConfig, named: bool) -> Finding {
             format!("{} answers: {count}{}", place(status.source, config), right(status, config)),
         );
     };
-    // What does not keep names away is optional.
+    // A source is optional if the names are known without it.
     let is_optional = named || status.source == SourceName::PodResources;
     let finding = if is_optional { Finding::lacking(check, error) } else { Finding::broken(check, error) };
     match remedy(status, error) {
@@ -52,7 +52,7 @@ fn source(status: &SourceStatus, config: &PodConfig, named: bool) -> Finding {
     }
 }
 
-/// The remedy of the cause, unless the error ends with one.
+/// Remedy for the cause, unless the error ends with one.
 fn remedy(status: &SourceStatus, error: &str) -> Option<&'static str> {
     if status.source == SourceName::PodResources {
         return Some("mount the kubelet's socket, and run as root to open it");
@@ -74,7 +74,7 @@ fn place(source: SourceName, config: &PodConfig) -> String {
     }
 }
 
-/// By what the kubelet's HTTPS port lets the agent in.
+/// The authorization that the kubelet's HTTPS port accepts from the agent.
 fn right(status: &SourceStatus, config: &PodConfig) -> String {
     if status.source != SourceName::Kubelet {
         return String::new();

@@ -1,4 +1,4 @@
-//! Pinning as a part of the agent, and the commands that look at it or take it back.
+//! Pinning as a part of the agent, and the commands that show or undo it.
 
 mod events;
 mod pins;
@@ -27,15 +27,15 @@ use events::Events;
 pub(crate) use pins::pins;
 pub(crate) use topology::topology;
 
-/// Two for each cgroup of 250 pods with two containers and a sandbox.
+/// Maximum number of descriptors: two per cgroup of 250 pods with two containers and a sandbox.
 const MOST_DESCRIPTORS: u64 = 2000;
-/// How long a running agent may take to let go.
+/// Maximum time for a running agent to release the lock.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Starts pinning, where it is not off.
+/// Starts pinning unless it is off.
 ///
 /// # Errors
-/// There is nothing to pin on this node.
+/// Nothing to pin on this node.
 pub(crate) fn start(
     config: &Config,
     hierarchy: &Hierarchy,
@@ -79,7 +79,7 @@ pub(crate) fn start(
     Ok(Some(running.context("cannot start the pinning thread")?))
 }
 
-/// Part of the descriptors that pinning may keep open; the sampler has the rest.
+/// Number of descriptors that pinning may keep open; the sampler has the rest.
 pub(crate) fn descriptors(config: &Config, soft_limit: u64) -> u64 {
     match config.pinning.mode {
         PinningMode::Off => 0,
@@ -114,7 +114,7 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
     }
 }
 
-/// One line when cpusets begin or cease to be written. What is meant to be enforced and is not is a warning.
+/// Logs one line when the status changes. If enforcement is configured but not in effect, the line is a warning.
 fn say_if_new(last: &mut Option<Standing>, report: &Report) {
     let now = &report.standing;
     if last.as_ref() == Some(now) {
@@ -155,10 +155,10 @@ fn export(metrics: &PinningMetrics, report: &Report) {
     report.refusals().for_each(|reason| metrics.add_rejection(reason.as_str()));
 }
 
-/// `cpuwarden drain`.
+/// Runs `cpuwarden drain`.
 ///
 /// # Errors
-/// What could not be given back.
+/// The cgroups that could not be restored.
 pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
     let scope = if args.every_pod { Scope::EveryPod } else { Scope::Touched };
     args.run.within(|config| {
@@ -171,7 +171,7 @@ pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
     })
 }
 
-/// The failure of a command, with the option that it comes from and the remedy.
+/// Converts an error to a command's failure, with the option that causes it and the remedy.
 fn failure(error: &Error) -> Failure {
     let text = chain(error);
     match error {

@@ -1,4 +1,4 @@
-//! `cpuwarden pins`: who has CPUs of its own, whether the kernel agrees, and whose request was rejected.
+//! `cpuwarden pins`: pods with exclusive CPUs, whether the kernel agrees, and rejected requests.
 
 use anyhow::Context;
 use pinning::{Checkpoint, Pin, Rejection};
@@ -11,21 +11,21 @@ use crate::config::Config;
 use crate::exit::Failure;
 use crate::output;
 
-/// A pod that has asked for CPUs of its own, or for something else that it may not have.
+/// A pod with exclusive CPUs, or one whose request was rejected.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Row {
     Pinned {
         #[serde(flatten)]
         pin: Pin,
-        /// Every cgroup of the pod has exactly these CPUs, and no other pod that may not run there has one of them.
+        /// Whether every cgroup of the pod has exactly these CPUs, and no pod outside the allowed ones has any of them.
         verified: bool,
     },
-    /// Its key `reason` tells it apart.
+    /// A rejected request; in JSON the key `reason` identifies it.
     Rejected(Rejection),
 }
 
-/// Prints the pins of this node.
+/// Prints the pods with exclusive CPUs on this node, and the rejections.
 ///
 /// # Errors
 /// A state directory or a hierarchy that cannot be read.
@@ -47,7 +47,7 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
     })
 }
 
-/// The pins and the rejections; `None` without a checkpoint of this boot.
+/// Pods with exclusive CPUs, and rejections; `None` without a checkpoint of this boot.
 fn rows(config: &Config) -> Result<Option<Vec<Row>>, Failure> {
     check_machine(config)?;
     let node = node_config(config, check::hierarchy(config)?);

@@ -1,6 +1,6 @@
 //! Plain tables for the terminal.
 
-/// Columns as wide as their widest cell, two blanks apart.
+/// Renders rows with aligned columns, two spaces apart.
 pub(super) fn render(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

@@ -1,4 +1,4 @@
-//! `cpuwarden topology`: the node's CPUs, how they relate, and whose they are.
+//! `cpuwarden topology`: the node's CPUs, their relations and their owners.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::config::{Config, chain};
 use crate::exit::Failure;
 use crate::output;
 
-/// The node as this command tells it.
+/// The node's topology, as printed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown {
@@ -25,7 +25,7 @@ struct Shown {
     nohz_full: String,
     /// NUMA nodes with their CPUs.
     numa_nodes: BTreeMap<u32, String>,
-    /// By node, the distances to all nodes; 10 is local. Empty where the kernel does not tell.
+    /// Distances of each NUMA node to all nodes; 10 is local. Empty if the kernel does not report them.
     distances: BTreeMap<u32, BTreeMap<u32, u32>>,
     cpus: Vec<ShownCpu>,
 }
@@ -40,14 +40,14 @@ struct ShownCpu {
     numa_node: u32,
     socket: u32,
     kind: Option<&'static str>,
-    /// `share`, `reserved`, `kubelet`, or the pod that has it for itself.
+    /// `share`, `reserved`, `kubelet`, or the pod that has this CPU exclusively.
     owner: String,
 }
 
 /// Prints the topology of this node.
 ///
 /// # Errors
-/// A node that does not tell its CPUs.
+/// A node whose CPUs cannot be read.
 pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
     let shown = args.run.within(|config| {
         check_machine(config)?;
@@ -63,7 +63,7 @@ pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who has CPUs for himself.
+/// Owners of exclusive or reserved CPUs.
 fn owners(config: &Config, machine: &Machine) -> Result<Vec<(String, CpuSet)>, Failure> {
     let checkpoint =
         Checkpoint::of_this_boot(&config.pinning.state_dir, &config.proc_root).map_err(|error| failure(&error))?;
@@ -71,7 +71,7 @@ fn owners(config: &Config, machine: &Machine) -> Result<Vec<(String, CpuSet)>, F
     let pin =
         |pin: pinning::Pin| Some((format!("{}/{} ({})", pin.namespace, pin.pod, pin.cpu_qos), pin.cpus.parse().ok()?));
     let mut owners: Vec<(String, CpuSet)> = pins.filter_map(pin).collect();
-    // A node without this file has no kubelet that gives CPUs away.
+    // Without this file no kubelet grants exclusive CPUs.
     let kubelet = CpuManagerState::read(&config.pinning.cpu_manager_state).and_then(|state| state.kubelet());
     owners.extend(kubelet.ok().map(|kubelet| ("kubelet".to_owned(), kubelet.exclusive)));
     owners.push(("reserved".to_owned(), config.pinning.reserved.union(&machine.isolated)));
@@ -104,7 +104,7 @@ fn shown_cpu(cpu: &Cpu, owners: &[(String, CpuSet)]) -> ShownCpu {
     ShownCpu { cpu: id, core, l3, die, numa_node: node, socket, kind, owner: owner.to_owned() }
 }
 
-/// One block a socket and node, one line a core.
+/// Renders one block per socket and node, with one line per core.
 fn text(shown: &Shown) -> String {
     let mut text = format!("online {}", shown.online);
     for (name, cpus) in [("offline", &shown.offline), ("isolated", &shown.isolated), ("nohz_full", &shown.nohz_full)] {

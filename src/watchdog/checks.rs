@@ -1,4 +1,4 @@
-//! The watchdog's own thread: says in the log which part fell silent, and withdraws what that part's gauges claim.
+//! The watchdog's own thread: logs parts that fall silent, and resets the gauges that those parts have set.
 
 use std::io;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::trace;
 
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// What silent parts have claimed, to be withdrawn.
+/// Gauges to reset when the part that set them falls silent.
 pub(crate) struct Claims {
     pub(crate) metrics: Arc<AgentMetrics>,
     pub(crate) waits: WaitsSlot,
 }
 
-/// The running thread, which ends when this is dropped.
+/// The running thread; dropping this stops it.
 pub(crate) struct Checking {
     _stop: mpsc::Sender<()>,
 }
@@ -28,7 +28,7 @@ impl Checking {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// A thread that cannot be started.
     pub(crate) fn start(watchdog: Watchdog, claims: Claims) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let beat = watchdog.watch(Part::Watchdog, CHECK_EVERY);
@@ -63,7 +63,7 @@ fn log_changes(before: &[Silent], now: &[Silent]) {
 }
 
 impl Claims {
-    /// Each part sets its gauges again with its next round.
+    /// Resets the gauges of silent parts; each part sets them again in its next round.
     fn withdraw(&self, silent: &[Silent]) {
         for silent in silent {
             match silent.part {

@@ -1,6 +1,6 @@
-//! Whether every part of the agent still works: each beats once a round, and one that is late or gone is named.
+//! Watches whether every part of the agent works: each beats once per round, and late or ended parts are reported.
 //!
-//! Only work that is switched on is watched. `/healthz` and the metrics ask here; nothing here acts on a part.
+//! Only enabled parts are watched. `/healthz` and the metrics read the result; the watchdog does not act on a part.
 
 mod checks;
 mod restart;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 pub(crate) use checks::{Checking, Claims};
 pub(crate) use restart::keep_running;
 
-/// A part is late after this many of its rounds, and never before [`LATE_AT_LEAST`].
+/// A part is late after this number of its rounds, but not before [`LATE_AT_LEAST`].
 const LATE_AFTER_ROUNDS: u32 = 10;
 const LATE_AT_LEAST: Duration = Duration::from_secs(60);
 
-/// A thread or task with work of its own.
+/// A thread or task with its own work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Sampler,
@@ -34,7 +34,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The value of the label `subsystem`.
+    /// Value of the label `subsystem`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Sampler => "sampler",
@@ -54,18 +54,18 @@ impl Part {
 
 type Parts = Vec<(Part, Arc<Pulse>)>;
 
-/// The parts that are watched. Cheap to clone.
+/// The watched parts. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Watchdog {
     parts: Arc<Mutex<Parts>>,
     began: Instant,
 }
 
-/// When a part last finished a round; milliseconds since the start of the watchdog.
+/// Time of a part's last round and time when it becomes late, milliseconds since the start of the watchdog.
 #[derive(Debug, Default)]
 struct Pulse {
     last_ms: AtomicU64,
-    /// [`ENDED`] once the part is gone.
+    /// [`ENDED`] once the part has ended.
     late_ms: AtomicU64,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Silent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Ended,
-    /// The time since its last round.
+    /// Time since the last round.
     Late(Duration),
 }
 
@@ -101,7 +101,8 @@ impl Watchdog {
         Self { parts: Arc::default(), began: Instant::now() }
     }
 
-    /// Watches a part whose first round is due in `every`. A part that is watched again replaces its predecessor.
+    /// Watches a part whose first round is due within `every`. Watching the same part again replaces the previous
+    /// watch.
     pub(crate) fn watch(&self, part: Part, every: Duration) -> Beat {
         let pulse = Arc::new(Pulse::default());
         let beat = Beat { part, pulse: Arc::clone(&pulse), watchdog: self.clone() };
@@ -112,12 +113,12 @@ impl Watchdog {
         beat
     }
 
-    /// The parts under watch that do not work.
+    /// Watched parts that are late or have ended.
     pub(crate) fn silent(&self) -> Vec<Silent> {
         self.silent_at(self.now_ms())
     }
 
-    /// The parts under watch.
+    /// All watched parts.
     fn watched(&self) -> Vec<Part> {
         self.parts().iter().map(|(part, _)| *part).collect()
     }
@@ -147,7 +148,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Held by a part for as long as it works: dropped without [`Beat::retire`], the part has ended.
+/// Held by a part while it works. Dropping it without [`Beat::retire`] means that the part has ended.
 #[derive(Debug)]
 pub(crate) struct Beat {
     part: Part,
@@ -156,7 +157,7 @@ pub(crate) struct Beat {
 }
 
 impl Beat {
-    /// A round is finished; the next one is due in `every`.
+    /// Reports a finished round; the next one is due within `every`.
     pub(crate) fn beat(&self, every: Duration) {
         let now_ms = self.watchdog.now_ms();
         let late = every.saturating_mul(LATE_AFTER_ROUNDS).max(LATE_AT_LEAST);
@@ -164,7 +165,7 @@ impl Beat {
         self.pulse.late_ms.store(now_ms.saturating_add(millis(late)), Ordering::Relaxed);
     }
 
-    /// Ends the watch: the part's work is switched off.
+    /// Ends the watch, because the part is switched off.
     pub(crate) fn retire(self) {
         self.watchdog.parts().retain(|(_, pulse)| !Arc::ptr_eq(pulse, &self.pulse));
     }

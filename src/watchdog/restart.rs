@@ -1,15 +1,15 @@
-//! A part that panics is started again.
+//! Restarts a part that panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Before the first restart; doubled for each further one, up to [`LONGEST_PAUSE`].
+/// Pause before the first restart; doubled for each further one, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Calls `body` until it returns, again after each panic, or until the other end of `stopped` is gone. `panicked` is
-/// called after each panic. What `body` leaves behind at a panic must be valid for its next call.
+/// Calls `body` until it returns or the other end of `stopped` is dropped; calls it again after each panic. `panicked`
+/// is called after each panic. State that `body` leaves behind at a panic must be valid for its next call.
 pub(crate) fn keep_running(stopped: &Receiver<()>, mut panicked: impl FnMut(), mut body: impl FnMut()) {
     let mut pause = FIRST_PAUSE;
     loop {

@@ -1,4 +1,4 @@
-//! Which crate may use which, from the manifests, and what the pure ones may not do.
+//! Checks the dependencies between crates against the manifests, and the bans of the pure crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,9 +10,10 @@ use serde_json::Value;
 /// A crate of this workspace.
 struct Crate {
     name: &'static str,
-    /// Crates of this workspace that it uses, all of them.
+    /// All crates of this workspace that it uses.
     uses: &'static [&'static str],
-    /// No IO, no network, no clock: see [`BANNED`]. Foreign crates only as in [`PURE_MAY_USE`].
+    /// Whether the crate is pure: no IO, no network, no clock (see [`BANNED`]). It may use only the foreign crates in
+    /// [`PURE_MAY_USE`].
     pure: bool,
 }
 
@@ -24,7 +25,7 @@ const fn io(name: &'static str, uses: &'static [&'static str]) -> Crate {
     Crate { name, uses, pure: false }
 }
 
-/// Every crate with every arrow. A new crate or arrow is a decision, to be written down here.
+/// All crates with their allowed dependencies. A new crate or dependency must be added here.
 const CRATES: &[Crate] = &[
     pure("analysis", &[]),
     pure("kernel-text", &[]),
@@ -57,10 +58,10 @@ const CRATES: &[Crate] = &[
     ),
 ];
 
-/// Foreign crates without IO of their own.
+/// Foreign crates without IO.
 const PURE_MAY_USE: &[&str] = &["serde", "serde_json", "thiserror"];
 
-/// What a pure crate's `.clippy.toml` must ban, each with a line that must set the lint off.
+/// Items that a pure crate's `.clippy.toml` must ban, each with a line that must trigger the lint.
 const BANNED: &[(&str, &str)] = &[
     ("std::fs::canonicalize", "let _ = std::fs::canonicalize(\"\");"),
     ("std::fs::copy", "let _ = std::fs::copy(\"\", \"\");"),
@@ -132,7 +133,7 @@ fn pure_crates_ban_io_and_clocks_by_a_lint_that_fires() {
     }
 }
 
-/// Normal and build dependencies of each crate of the workspace.
+/// Normal and build dependencies of each crate in the workspace.
 fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -148,7 +149,7 @@ fn dependencies(package: &Value) -> BTreeSet<String> {
     all.filter(|dep| dep["kind"] != "dev").map(|dep| dep["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What clippy says of a crate that does everything that is banned, under the given configuration.
+/// Clippy's output for a crate that uses all banned items, with the given configuration.
 fn clippy_of_probe(config: &Path) -> String {
     let probe = tempfile::tempdir().unwrap();
     let manifest = "[package]\nname = \"probe\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";

@@ -1,5 +1,5 @@
-//! Bad values, each said by a flag, a variable and the file: refused by `run` and `check-config` alike, in one line that
-//! names the place.
+//! Invalid values, each given by a flag, a variable and the file. `run` and `check-config` must reject each in one line
+//! that names the source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::support::binary;
 const BAD: i32 = 64;
 const NO_HIERARCHY: i32 = 72;
 
-/// Flag, value, exit code, and a word of the message.
+/// Cases: flag, value, exit code, and a word of the message.
 const CASES: &[(&str, &str, i32, &str)] = &[
     ("listen", "here", BAD, "socket address"),
     ("listen", "127.0.0.1", BAD, "socket address"),
@@ -94,7 +94,7 @@ const CASES: &[(&str, &str, i32, &str)] = &[
     ("log-format", "xml", BAD, "xml"),
 ];
 
-/// Exit code and standard error.
+/// Returns exit code and standard error.
 fn outcome(command: &mut Command) -> (i32, String) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -218,7 +218,7 @@ fn options_of_other_commands_are_checked_too() {
     }
 }
 
-/// Flag, value, exit code, and a word of the message, for commands that look at a node's pins.
+/// Cases for commands that show a node's pins: flag, value, exit code, and a word of the message.
 const PIN_CASES: &[(&str, &str, i32, &str)] = &[
     ("proc-root", "/nosuch", BAD, "No such file"),
     ("sys-root", "/nosuch", BAD, "mount the node's"),
@@ -234,7 +234,7 @@ fn commands_that_look_at_pins_name_the_place_of_what_they_cannot_use() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("cpuwarden.yaml");
     for subcommand in ["pins", "topology", "drain"] {
-        // The CPUs and their owners are known without cgroups.
+        // The topology command needs no cgroups.
         let cases = PIN_CASES.iter().filter(|(flag, ..)| (subcommand, *flag) != ("topology", "cgroup-root"));
         for (flag, value, code, word) in cases {
             let said = |place: &str, command: &mut Command| assert_refused(command, *code, &[place, word]);
@@ -256,7 +256,7 @@ fn a_node_without_a_checkpoint_is_said_with_the_directory() {
     assert!(output.status.success() && text.contains("no checkpoint of this boot in /nosuch"), "{text}");
 }
 
-/// Writes a certificate that is its own CA, with its key.
+/// Writes a self-signed CA certificate with its key.
 fn certificate(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
     let key = KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).unwrap().self_signed(&key).unwrap();

@@ -1,4 +1,4 @@
-//! The command line and the configuration: what is wrong is said in one line with the place and the remedy.
+//! The command line and the configuration: each error is one line with the source and the remedy.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,11 +12,11 @@ fn cpuwarden(args: &[&str], env: &[(&str, &str)]) -> Output {
     command.output().unwrap()
 }
 
-/// Runs it; gives the exit code and the only line of standard error.
+/// Runs the command, which must fail; returns the exit code and its own line of standard error.
 fn refused(args: &[&str], env: &[(&str, &str)]) -> (i32, String) {
     let output = cpuwarden(args, env);
     let errors = String::from_utf8(output.stderr).unwrap();
-    // Log lines begin with a time; the last word is the binary's own.
+    // Log lines start with a time; the last line is the command's own.
     let lines: Vec<_> = errors.lines().filter(|line| line.starts_with("cpuwarden: ")).collect();
     assert_eq!(lines.len(), 1, "{errors}");
     assert!(errors.ends_with(&format!("{}\n", lines[0])), "{errors}");
@@ -30,7 +30,7 @@ fn assert_refused(args: &[&str], code: i32, words: &[&str]) {
     words.iter().for_each(|word| assert!(line.contains(word), "{word:?} is not in {line:?}"));
 }
 
-/// The resolved value of a key.
+/// Returns the resolved value of a key.
 fn resolved(args: &[&str], env: &[(&str, &str)], key: &str) -> String {
     let mut all = vec!["check-config", "--pod-source=none"];
     all.extend(args);

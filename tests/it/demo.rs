@@ -1,4 +1,4 @@
-//! `cpuwarden demo` without root, on a terminal, and beside another listener. On real cgroups: `kernel::demo`.
+//! `cpuwarden demo` without root, on a terminal, and with its port in use. On real cgroups: `kernel::demo`.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,12 +8,12 @@ use std::process::{Command, Output};
 
 use crate::support::{binary, turn};
 
-/// `nobody`, on every distribution.
+/// UID of `nobody`, on every distribution.
 const NOBODY: u32 = 65534;
 
 #[test]
 fn without_root_it_replays_a_recorded_node_and_says_so_first() {
-    // Where anybody may start it.
+    // A directory from which any user may run the program.
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = place.path().join("cpuwarden");
@@ -27,7 +27,7 @@ fn without_root_it_replays_a_recorded_node_and_says_so_first() {
     let first = page.lines().next().unwrap();
     assert!(first.contains("replay of a recorded node, Linux 6.1.0-56-cloud-amd64"), "{page}");
     assert!(first.ends_with("(no real cgroups: not root)"), "{page}");
-    // Of the recording's pods, as tests/fixtures/README.md has them.
+    // Pods of the recording, see tests/fixtures/README.md.
     for (pod, container) in [("default/throttled-rig-guest", "hot"), ("default/guaranteed-rig-guest", "a")] {
         let row = page.lines().find(|line| line.starts_with(pod) && !line.contains("(pod)"));
         assert_eq!(row.unwrap_or_else(|| panic!("{page}")).split_whitespace().nth(1), Some(container), "{page}");
@@ -52,7 +52,7 @@ fn a_port_in_use_makes_it_take_another_and_say_so() {
 #[test]
 fn on_a_terminal_the_table_is_redrawn_in_place() {
     let _turn = turn();
-    // script(1) is its terminal.
+    // script(1) provides the terminal.
     let command = format!("{} demo --duration 3s --listen 127.0.0.1:0", binary().display());
     let output = Command::new("script").args(["--quiet", "--return", "--command", &command, "/dev/null"]).output();
     let page = page(&output.unwrap_or_else(|error| panic!("script (Debian package bsdutils): {error}")));

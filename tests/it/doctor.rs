@@ -1,4 +1,4 @@
-//! `cpuwarden doctor` on a recorded node, with a kubelet in every state.
+//! `cpuwarden doctor` on a recorded node, with a kubelet in various states.
 
 use std::fmt::Display;
 use std::fs;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::fixtures::{Recording, recording};
 use crate::support::{Agent, binary, eventually};
 
-/// A recorded node and a kubelet that answers as its own did.
+/// A recorded node, and a stub that answers like its kubelet.
 struct Node {
     recording: &'static Recording,
     kubelet: KubeletStub,
@@ -59,7 +59,7 @@ impl Node {
     }
 }
 
-/// What the doctor said, as JSON.
+/// The doctor's exit code and JSON output.
 struct Report {
     code: i32,
     json: Value,
@@ -73,7 +73,7 @@ impl Report {
         Self { code: output.status.code().unwrap(), json: serde_json::from_slice(&output.stdout).unwrap() }
     }
 
-    /// Level, and the text with its remedy, of a check that was made.
+    /// Level of a check, and its text with the remedy.
     #[track_caller]
     fn finding(&self, check: &str) -> (&str, String) {
         let found = self.json["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
@@ -121,7 +121,7 @@ fn what_is_optional_and_missing_comes_with_its_remedy_and_exit_code_1() {
     assert_eq!((report.code, &report.json["worst"]), (1, &Value::from("lacking")), "{:#}", report.json);
     report.assert("psi", "lacking", &["CONFIG_PSI"]);
     report.assert("btf", "lacking", &["CONFIG_DEBUG_INFO_BTF"]);
-    // The recording has processes, without their threads.
+    // The recording has processes, but not their threads.
     report.assert("processes", "lacking", &["hostPID", "--proc-root"]);
     report.assert("cpuset-owners", "lacking", &["CPU manager policy static, 4 containers on exclusive CPUs"]);
 }
@@ -191,7 +191,7 @@ fn faults_of_a_kubelet_are_told_apart_and_never_waited_for_in_vain() {
         let report = node.examine();
         report.assert("kubelet", "broken", &[words, "--kubelet-url"]);
         assert_eq!(report.code, 2);
-        // The node's side is told all the same.
+        // The checks of the node still run.
         report.assert("reading", "good", &["container cgroups"]);
     }
 }
@@ -205,7 +205,7 @@ fn a_certificate_of_another_name_leads_to_its_flags() {
 
 #[test]
 fn a_kubelet_that_is_not_there_is_named_with_its_flag() {
-    // Nothing listens on port 1.
+    // No server listens on port 1.
     let report = Report::of(&with(Node::new(&RECORDING).options(), "--kubelet-url", "https://127.0.0.1:1"));
     report.assert("kubelet", "broken", &["127.0.0.1:1", "--kubelet-url"]);
 }

@@ -1,4 +1,4 @@
-//! The endpoint's security and its page of cAdvisor's names: real TLS, an API server that reviews tokens.
+//! The endpoint's security and its cAdvisor page: real TLS, and an API server that reviews tokens.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::support::{Agent, binary, eventually};
 
 const NAME: &str = "cpuwarden.test";
-/// Tokens in the form of a JWT; nothing else is asked about.
+/// Tokens in the form of a JWT; the agent asks the API server about no others.
 const PROMETHEUS: &str = "eyJhbGciOiJSUzI1NiJ9.cHJvbWV0aGV1cw.c2lnbmF0dXJl";
 const STRANGER: &str = "eyJhbGciOiJSUzI1NiJ9.c3RyYW5nZXI.c2lnbmF0dXJl";
 
@@ -29,7 +29,7 @@ fn it_serves_https_alone_where_it_has_a_certificate() {
     assert_eq!(node.get(&agent, "/healthz", None).unwrap().0, 200);
     let (status, page) = node.get(&agent, "/metrics", None).unwrap();
     assert!(status == 200 && page.contains("cpuwarden_build_info"), "{status}: {page}");
-    // Without TLS there is no answer of HTTP.
+    // Without TLS there is no HTTP response.
     let mut stream = TcpStream::connect(agent.address()).unwrap();
     write!(stream, "GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -71,16 +71,16 @@ fn who_may_read_the_metrics_is_asked_once_and_counted() {
     assert_eq!((status("/metrics", Some("a.nobody.c")), server.requests().len()), (401, 1));
     assert_eq!((status("/metrics", Some(STRANGER)), server.requests().len()), (403, 3));
     assert_eq!((status("/metrics", Some(PROMETHEUS)), server.requests().len()), (200, 5));
-    // Another path is another question; the answers so far are remembered.
+    // Another path needs another review; earlier answers are cached.
     assert_eq!((status("/metrics/cadvisor", Some(PROMETHEUS)), server.requests().len()), (403, 7));
     assert_eq!((status("/metrics", Some("a.nobody.c")), status("/metrics", Some(STRANGER))), (401, 403));
     assert_eq!(server.requests().len(), 7);
-    // A page is rendered once a sample.
+    // A page is rendered once per sample.
     eventually("they are counted", || {
         let (_, page) = node.get(&agent, "/metrics", Some(PROMETHEUS)).unwrap();
         page.contains("\ncpuwarden_apiserver_requests_total 7\n")
     });
-    // Strangers use up neither the API server nor the place of a token that is known.
+    // Unknown tokens neither exhaust the API server nor evict a known token.
     assert_eq!((status("/metrics", Some("no-jwt")), server.requests().len()), (401, 7));
     let answers: Vec<u16> = (0..60).map(|number| status("/metrics", Some(&format!("a.b{number}.c")))).collect();
     assert!(answers.contains(&401) && answers.ends_with(&[429]), "{answers:?}");
@@ -123,7 +123,7 @@ fn every_path_but_the_probes_needs_a_token_and_advise_sends_one() {
     assert!(code == Some(69) && text.contains("--tls-cert"), "{code:?}: {text}");
     let (code, text) = advise(&[ca]);
     assert!(code == Some(69) && text.contains("--token-file"), "{code:?}: {text}");
-    // Another certificate is not the agent's, and gets no token.
+    // Another certificate is not the agent's, so no token is sent.
     fs::create_dir(node.file("other")).unwrap();
     make_certificate(Path::new(&node.file("other")));
     let other = format!("--tls-cert={}", node.file("other/ca.crt"));
@@ -215,7 +215,7 @@ fn cadvisors_names_are_served_only_where_they_are_asked_for() {
     assert_eq!(agent.get("/metrics/cadvisor").0, 404);
 }
 
-/// Where an agent's certificate lies.
+/// Directory with an agent's certificate.
 struct Node {
     directory: TempDir,
 }
@@ -238,7 +238,7 @@ impl Node {
         Agent::start(&args)
     }
 
-    /// Status and body of a GET over TLS, trusting what `ca.crt` says.
+    /// Status and body of a GET over TLS, trusting `ca.crt`.
     fn get(&self, agent: &Agent, path: &str, token: Option<&str>) -> std::io::Result<(u16, String)> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.file("ca.crt")).unwrap()).unwrap();
@@ -256,7 +256,7 @@ impl Node {
     }
 }
 
-/// A certificate that is its own CA.
+/// Creates a self-signed CA certificate.
 fn make_certificate(directory: &Path) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec![NAME.to_owned()]).unwrap().self_signed(&key).unwrap();

@@ -1,4 +1,4 @@
-//! Faults of what surrounds the agent: standard error that takes nothing, signals, a thread that hangs.
+//! Faults around the agent: a blocked standard error, signals, a hanging thread.
 
 use std::fs::{self, File, OpenOptions};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{Agent, Exposition, binary, eventually, http};
 
-/// An agent whose standard error nobody reads.
+/// An agent whose standard error is not read.
 struct Unheard {
     child: Child,
     address: SocketAddr,
@@ -36,7 +36,7 @@ impl Unheard {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Its exit status after SIGTERM.
+    /// Exit status after SIGTERM.
     fn end(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -61,7 +61,7 @@ fn full() -> File {
     OpenOptions::new().write(true).open("/dev/full").unwrap()
 }
 
-/// A pipe that is full and whose reader does not read.
+/// A full pipe whose reader does not read.
 fn blocked() -> (OwnedFd, OwnedFd) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let mut file = File::from(writer.try_clone().unwrap());
@@ -150,7 +150,7 @@ fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
     let directory = TempDir::new().unwrap();
     let state = directory.path().join("cpu_manager_state");
     fs::write(&state, r#"{"policyName":"none"}"#).unwrap();
-    // Without a kubepods cgroup a pass ends before it reads that file.
+    // A pass reads that file only if there is a kubepods cgroup.
     let kubepods = directory.path().join("cgroup/kubepods");
     fs::create_dir_all(&kubepods).unwrap();
     fs::write(directory.path().join("cgroup/cgroup.controllers"), "cpu cpuset memory\n").unwrap();
@@ -171,7 +171,7 @@ fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
     };
     eventually("a first pass", || !reasons().is_empty());
     assert_eq!(agent.get("/healthz").0, 200);
-    // Opening it blocks until there is a writer.
+    // Opening a FIFO blocks until there is a writer.
     let fifo = directory.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
     fs::rename(&fifo, &state).unwrap();
@@ -187,7 +187,7 @@ fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
     let up = |name: &str| agent.metrics().value("cpuwarden_subsystem_up", &[("subsystem", name)]);
     assert_eq!((up("pinning"), up("sampler")), (Some(0.0), Some(1.0)));
     eventually("the log names it", || agent.log().contains("pinning has not finished a round"));
-    // A writer lets it go on.
+    // A writer unblocks it.
     fs::write(directory.path().join("regular"), r#"{"policyName":"none"}"#).unwrap();
     let writer = OpenOptions::new().write(true).open(&state).unwrap();
     fs::rename(directory.path().join("regular"), &state).unwrap();

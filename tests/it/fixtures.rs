@@ -1,4 +1,4 @@
-//! Recorded nodes: the archives of `tests/fixtures`, and further ones that `CPUWARDEN_RECORDINGS` points at.
+//! Recorded nodes: the archives in `tests/fixtures`, and those in the directory `CPUWARDEN_RECORDINGS`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
-/// A recorded node, unpacked. What is inside: `tests/fixtures/README.md`.
+/// An unpacked recorded node. Contents: `tests/fixtures/README.md`.
 pub(crate) struct Recording {
-    /// Name of the archive or directory.
+    /// File name of the archive or directory.
     pub(crate) name: String,
-    /// The directory with `cgroup-t0`, `pods.json`, `containers.tsv` and the rest.
+    /// Directory with `cgroup-t0`, `pods.json`, `containers.tsv` and the rest.
     pub(crate) path: PathBuf,
-    /// Came with the tree, rather than from `CPUWARDEN_RECORDINGS`.
+    /// Whether the recording is from the source tree, not from `CPUWARDEN_RECORDINGS`.
     pub(crate) own: bool,
     _unpacked: Option<TempDir>,
 }
 
-/// All recordings, the tree's own first.
+/// All recordings, those of the source tree first.
 pub(crate) fn recordings() -> Vec<Recording> {
     let mut all = in_directory(&own_directory(), true);
     if let Some(further) = std::env::var_os("CPUWARDEN_RECORDINGS") {
@@ -28,7 +28,7 @@ pub(crate) fn recordings() -> Vec<Recording> {
     all
 }
 
-/// One of the tree's own recordings.
+/// A recording of the source tree.
 pub(crate) fn recording(name: &str) -> Recording {
     let path = own_directory().join(format!("{name}.tar.gz"));
     open(&path, true).unwrap_or_else(|| panic!("no archive {}", path.display()))

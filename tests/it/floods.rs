@@ -1,4 +1,4 @@
-//! The endpoint under floods: probes are answered, memory and descriptors stay bounded, and sampling does not notice.
+//! The endpoint under floods: probes are answered, memory and descriptors stay bounded, and sampling is unaffected.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::support::{Agent, Exposition, eventually, http, turn};
 
 const OPTIONS: [&str; 2] = ["--pod-source=none", "--sched-trace=off"];
 const CUT: &str = "cpuwarden_http_connections_cut_total";
-/// How much the agent's resident memory may grow; a debug build begins with twice that of a release.
+/// Maximum growth of the agent's resident memory, bytes. A debug build starts with twice the memory of a release build.
 const GROWTH: u64 = 16 << 20;
 
 /// Lets this process open thousands of connections.
@@ -34,10 +34,10 @@ fn cut(page: &Exposition, reason: &str) -> f64 {
     page.value(CUT, &[("reason", reason)]).unwrap_or(0.0)
 }
 
-/// A connection on which this was sent, and nothing is read.
+/// Opens a connection and sends this text; reads nothing.
 fn sent(agent: &Agent, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(agent.address()).unwrap();
-    // The agent may have cut it already.
+    // The agent may already have closed the connection.
     let _ = stream.write_all(text.as_bytes());
     stream
 }
@@ -54,7 +54,7 @@ fn probes_are_answered_while_thousands_of_idle_and_half_sent_connections_stand()
     assert_eq!(agent.get("/healthz"), (200, "ok\n".to_owned()));
     print_probes("beside 2,100 connections", &probe_times(&agent, 100));
     assert!(descriptors(&agent) < before + 150, "{} descriptors, {before} before", descriptors(&agent));
-    // A page shows what was cut before its snapshot: the first one after the flood may be older than the flood.
+    // A page has the counts of before its snapshot: the first one after the flood may be older than the flood.
     eventually("connections that were cut are counted", || cut(&agent.metrics(), "waiting") >= 1_900.0);
 }
 
@@ -70,7 +70,7 @@ fn a_header_that_never_ends_is_given_up_after_five_seconds() {
         }
         assert!(began.elapsed() < Duration::from_secs(60), "it is still open");
     };
-    // Not a promise about speed: the lower bound shows that it is the limit which ended it.
+    // The lower bound is no promise of speed; it shows that the limit closed the connection.
     assert!(ended > Duration::from_secs(3), "{ended:?}");
 }
 
@@ -123,7 +123,7 @@ fn a_header_above_16_kib_is_refused() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
-/// Ticks that began more than 50 ms late, and all ticks.
+/// Number of ticks that began more than 50 ms late, and of all ticks.
 fn late_ticks(page: &Exposition) -> (f64, f64) {
     let name = "cpuwarden_sample_lateness_seconds";
     let in_time = page.value(&format!("{name}_bucket"), &[("le", "0.05")]).unwrap();
@@ -135,7 +135,7 @@ fn late_ticks(page: &Exposition) -> (f64, f64) {
 fn a_flood_of_scrapes_slows_no_sampling_and_renders_each_page_once() {
     let _turn = turn();
     let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);
-    // The governor watches for ten seconds before it decides.
+    // The governor observes for ten seconds before it acts.
     let idle = agent.after_ticks(60);
     let (flooded, answered) = scraped(&agent, 6, || agent.after_ticks(120));
     let ((late_idle, ticks_idle), (late, ticks)) = (late_ticks(&idle), late_ticks(&flooded));
@@ -150,7 +150,7 @@ fn a_flood_of_scrapes_slows_no_sampling_and_renders_each_page_once() {
     assert!(renders <= ticks + 2.0, "{renders} renderings in {ticks} ticks");
 }
 
-/// Answer times of probes, the shortest first.
+/// Answer times of probes, in ascending order.
 fn probe_times(agent: &Agent, count: usize) -> Vec<Duration> {
     let probe = |_| {
         let began = Instant::now();
@@ -172,7 +172,7 @@ fn print_probes(condition: &str, times: &[Duration]) {
     );
 }
 
-/// Prints between which buckets the 99th of a hundred ticks was late, from one page to a later one.
+/// Prints the histogram bucket of the 99th percentile of lateness, between two pages.
 fn print_lateness(condition: &str, before: &Exposition, after: &Exposition) {
     let name = "cpuwarden_sample_lateness_seconds_bucket";
     let buckets = |page: &Exposition| -> Vec<(String, f64)> {
@@ -185,7 +185,7 @@ fn print_lateness(condition: &str, before: &Exposition, after: &Exposition) {
     println!("{ticks} ticks {condition}: p99 of lateness at most {} s, by bucket {gained:?}", p99.0);
 }
 
-/// Scrapes from so many clients until a page is there; returns that and the number of pages that were read.
+/// Scrapes with this number of clients until `until` returns a page; returns that page and the number of pages read.
 fn scraped(agent: &Agent, clients: usize, until: impl FnOnce() -> Exposition) -> (Exposition, u64) {
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let page = std::thread::scope(|scope| {
@@ -204,20 +204,20 @@ fn scraped(agent: &Agent, clients: usize, until: impl FnOnce() -> Exposition) ->
     (page, answered.into_inner())
 }
 
-/// The page after a minute of ticks that are 200 ms apart.
+/// The page after a minute of ticks at 200 ms.
 fn a_minute(agent: &Agent) -> Exposition {
     (0..2).for_each(|_| drop(agent.after_ticks(100)));
     agent.after_ticks(100)
 }
 
-/// The figures of deploy/docs/reliability.md, with a release build: see there for the command.
+/// Prints the figures of deploy/docs/reliability.md, which has the command; needs a release build.
 #[test]
 #[ignore = "takes three minutes, to print figures"]
 fn figures_beside_idle() {
     let _turn = turn();
     raise_descriptor_limit();
     let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);
-    // The governor watches for ten seconds before it decides.
+    // The governor observes for ten seconds before it acts.
     let start = agent.after_ticks(60);
     let idle = a_minute(&agent);
     print_lateness("in an idle minute", &start, &idle);

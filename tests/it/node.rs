@@ -1,4 +1,4 @@
-//! The QEMU node: that it brings back what happened in it, and the `kernel` tests on its kernels, by this very binary.
+//! The QEMU node: it returns its results, and runs the `kernel` tests of this binary on its kernels.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use xtask::node::{CpuTopology, Ending, GuestFile, KernelSeries, Node, Outcome, O
 
 use crate::support;
 
-/// All kernel tests together, at the speed of an emulated CPU.
+/// Timeout of all kernel tests together, at the speed of an emulated CPU.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
 #[test]
@@ -36,7 +36,7 @@ fn kernel_tests_pass_on(kernel: KernelSeries) {
     tests_pass_on(kernel, &["kernel::", "--test-threads=1"]);
 }
 
-/// Only in the node: nobody's own machine loses a CPU for a test.
+/// Runs only in the node: a test must not take CPUs of the developer's machine offline.
 fn hotplug_is_taken_in_on(kernel: KernelSeries) {
     tests_pass_on(kernel, &["kernel::pinning::hotplug::", "--ignored", "--test-threads=1"]);
 }

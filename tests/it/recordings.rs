@@ -1,4 +1,4 @@
-//! The agent on recorded nodes: the real binary on their files, with a kubelet that answers as theirs did.
+//! The agent on recorded nodes: the real binary on their files, with a stub that answers like their kubelet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,13 +11,13 @@ use serde_json::Value;
 use crate::fixtures::{Recording, recordings};
 use crate::support::{Agent, Exposition, Kubelet, eventually};
 
-/// Longer than the agent holds back a cgroup that has no name yet: what is not exported by then never is.
+/// Longer than the agent holds back an unnamed cgroup: series missing by then never appear.
 const SETTLED: Duration = Duration::from_secs(15);
 
-/// Namespace, pod, container.
+/// Namespace, pod and container.
 type Name = (String, String, String);
 
-/// A recording, and what the agent said of it once all was settled.
+/// A recording, with the agent's page after [`SETTLED`].
 struct Page {
     recording: Recording,
     exposition: Exposition,
@@ -43,7 +43,7 @@ impl Node {
     fn start(recording: Recording) -> Self {
         let kubelet = Kubelet::start(fs::read(recording.path.join("pods.json")).unwrap());
         let mut flags = kubelet.flags();
-        // Not every recording has it, and the agent refuses a root that is not there.
+        // Not every recording has this directory, and the agent rejects a missing root.
         fs::create_dir_all(recording.path.join("sys")).unwrap();
         flags.extend([
             format!("--cgroup-root={}", recording.path.join("cgroup-t0").display()),
@@ -100,7 +100,7 @@ fn the_page_of_every_node_is_the_golden_one() {
     }
 }
 
-/// The families that tell of the node and its pods: neither of the agent itself nor of the machine that runs the test.
+/// Families about the node and its pods, without those about the agent or the machine of the test.
 fn of_the_node(exposition: &Exposition) -> String {
     const FAMILIES: [&str; 7] =
         ["container_", "pod_cfs_", "pod_cpu_", "pod_throttled_", "node_", "cgroups", "unmapped_cgroups"];
@@ -111,7 +111,7 @@ fn of_the_node(exposition: &Exposition) -> String {
     exposition.text.lines().filter(|line| is_of_node(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// From `containers.tsv`: the containers whose cgroup was there, by the names that the runtime gives them.
+/// Containers of `containers.tsv` that had a cgroup, by the runtime's names.
 fn containers_with_a_cgroup(node: &Path) -> BTreeSet<Name> {
     let pods = fs::read_to_string(node.join("pods.json")).unwrap();
     let namespaces = namespaces(&pods);
@@ -127,7 +127,7 @@ fn containers_with_a_cgroup(node: &Path) -> BTreeSet<Name> {
     rows.collect()
 }
 
-/// Pod UID to namespace.
+/// Maps pod UIDs to namespaces.
 fn namespaces(pods: &str) -> BTreeMap<String, String> {
     let list: Value = serde_json::from_str(pods).unwrap();
     let text = |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap().to_owned();

@@ -1,7 +1,7 @@
-//! Real runtimes under real quotas: what the agent tells of them is what they say of themselves.
+//! Real runtimes under real quotas: the agent's findings match the runtimes' own output.
 //!
-//! Not among the `kernel` tests: a JVM and Node.js are 200 MB and 100 MB, which the QEMU node's memory would have to hold
-//! as an initramfs, and start for most of a minute on an emulated CPU. Nothing in a kernel's version bears on them.
+//! Not among the `kernel` tests. A JVM and Node.js are 200 MB and 100 MB, which the QEMU node would hold in memory as
+//! an initramfs. They take most of a minute to start on an emulated CPU. The kernel version does not affect them.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,12 +13,12 @@ use crate::support::{Agent, Cgroup, Qos, RealTree, Running, eventually};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0009";
 
-/// A container's id that ends so.
+/// Container ID that ends with this number.
 fn id(last: u32) -> String {
     format!("9a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29cc{last:08}")
 }
 
-/// What is found of the container that ends so.
+/// Runtime found for the container whose ID ends with this number.
 fn runtime(agent: &Agent, last: u32) -> Option<Value> {
     let (status, body) = agent.get("/api/v1/advice");
     assert_eq!(status, 200, "{body}");
@@ -27,7 +27,7 @@ fn runtime(agent: &Agent, last: u32) -> Option<Value> {
     row.get("runtime").cloned()
 }
 
-/// The same, once its language is known: at first there is a shell.
+/// The runtime once its language is detected; before that, the container runs a shell.
 fn known(agent: &Agent, last: u32, language: &str) -> Value {
     eventually(language, || runtime(agent, last).is_some_and(|runtime| runtime["language"] == language));
     runtime(agent, last).unwrap()
@@ -39,13 +39,13 @@ fn container(pod: &Cgroup, last: u32, quota_usec: u64) -> Cgroup {
     container
 }
 
-/// What stands behind a mark up to the next blank.
+/// The word after a mark.
 fn word<'a>(said: &'a str, mark: &str) -> &'a str {
     let rest = said.split_once(mark).unwrap_or_else(|| panic!("no {mark:?} in {said}")).1;
     rest.split_whitespace().next().unwrap()
 }
 
-/// A JVM that waits for its input, after it has logged what it has chosen.
+/// Starts a JVM that logs its settings and then waits for input.
 fn jvm(container: &Cgroup, flags: &[&str], options: &str) -> (Running, String) {
     let mut command = container.command("java");
     command.args(flags).args(["-Xlog:gc+init", "-m", "java.base/sun.security.tools.keytool.Main", "-printcert"]);
@@ -59,7 +59,7 @@ fn also(mut command: Command, name: &str, value: &str) -> Command {
     command
 }
 
-/// Version and threads are what the JVM logs of itself.
+/// Asserts that version and threads match the JVM's log.
 fn assert_as_logged(found: &Value, said: &str) {
     let version = found["version"].as_str().unwrap();
     assert!(word(said, "Version: ").starts_with(version) && version.contains('.'), "{found}\n{said}");
@@ -100,14 +100,14 @@ fn a_jvm_is_told_with_its_version_its_flags_and_the_processors_that_it_sees() {
         );
     }
 
-    // A JVM follows its limit while it runs.
+    // A JVM follows changes of its limit at run time.
     assert_eq!(found[0]["parallelism"], 1);
     containers[0].set_quota_usec(50_000_000, 100_000);
     let cpus = std::thread::available_parallelism().unwrap().get();
     eventually("the new limit", || runtime(&agent, 1).is_some_and(|runtime| runtime["parallelism"] == cpus));
 }
 
-/// Prints its version and how many threads its pool has, by what twenty tasks make it start.
+/// Program that prints its version and the size of its thread pool, measured by starting twenty tasks.
 const NODE_PROGRAM: &str = r"
 const { readdirSync } = require('fs'), { pbkdf2 } = require('crypto');
 const threads = () => readdirSync('/proc/self/task').length;
@@ -147,14 +147,15 @@ fn python_is_told_with_its_version_and_the_threads_of_its_libraries() {
     assert_eq!(found["parallelismSource"], "OMP_NUM_THREADS");
 }
 
-/// Where a program is found.
+/// Path of a program.
 fn on_path(program: &str) -> std::path::PathBuf {
     let path = std::env::var_os("PATH").unwrap();
     let found = std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.exists());
     found.unwrap_or_else(|| panic!("{program} is not installed"))
 }
 
-/// Moves its own `environ` and `cmdline` to 1 GiB of zeros, which needs no rights and no memory, and waits.
+/// Program that moves its `environ` and `cmdline` to 1 GiB of zeros, which needs no privileges and no memory, then
+/// waits.
 const HUGE_PROGRAM: &str = r"
 import ctypes, mmap, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -187,7 +188,7 @@ fn a_process_with_a_gigabyte_of_environment_costs_the_agent_no_memory() {
     let length = std::io::copy(&mut environ.take(64 << 20), &mut std::io::sink()).unwrap();
     assert_eq!(length, 64 << 20, "the program has not moved its environment");
     known(&agent, 1, "python");
-    // Again and again: what is known of an executable does not keep its environment from being read.
+    // Over several ticks: knowing the executable does not stop the agent from reading its environment.
     agent.after_ticks(10);
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim();

@@ -1,4 +1,4 @@
-//! What a release is made of: the binary's dependencies, the image's builder, and what the workflows run.
+//! Contents of a release: the binary's dependencies, the image's builder, and the actions of the workflows.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The crates that are linked into the binary with these features.
+/// Crates linked into the binary with these features.
 fn linked(features: &[&str]) -> BTreeSet<String> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["tree", "--locked", "--offline", "--package=cpuwarden", "--edges=normal", "--prefix=none"]);
@@ -50,7 +50,7 @@ fn the_image_has_no_base_and_its_builder_is_an_argument() {
     assert!(!text.contains("# syntax="), "a frontend of the build is an image by a tag");
 }
 
-/// Every step of every workflow, with the workflow's file.
+/// All steps of all workflows, with the workflow's file.
 fn steps() -> Vec<(PathBuf, Value)> {
     let files = fs::read_dir(root(".github/workflows")).unwrap().map(|entry| entry.unwrap().path());
     let steps = files.flat_map(|file| {

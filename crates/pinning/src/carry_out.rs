@@ -1,4 +1,4 @@
-//! One step on the kernel: write, read back, or look once more.
+//! Carries out one step on the kernel: write and read back, or verify.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use rustix::io::Errno;
 use crate::nested::{self, NarrowedCpusets};
 use crate::{Error, Result};
 
-/// New attempts after a child kept a v1 cpuset from shrinking: a container that makes cgroups all the time makes a few
-/// between the look and the write.
+/// Maximum number of retries after a child cgroup kept a v1 cpuset from shrinking (EBUSY). A container that creates
+/// cgroups all the time adds a few between the listing and the write.
 const ATTEMPTS: usize = 8;
 
-/// Carries out a step. Releases and grants are only said. `narrowed` remembers what had to be narrowed below a v1 cgroup.
+/// Carries out a step. Releases and grants write nothing. `narrowed` records the cpusets narrowed below a v1 cgroup.
 ///
 /// # Errors
-/// What the kernel refused, or [`Error::NotEffective`] when it did not come to what was meant.
+/// A failed kernel operation, or [`Error::NotEffective`] if the effective CPUs differ from the step's.
 pub(crate) fn carry_out(step: &Step, version: Version, narrowed: &mut NarrowedCpusets) -> Result<()> {
     match step {
         Step::Write { path, cpus, effective, .. } => {
@@ -51,7 +51,7 @@ pub(crate) fn write_v1(path: &Path, cpus: &CpuSet, narrowed: &mut NarrowedCpuset
         match write(path, cpus) {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 if nested::narrow(path, &before, cpus, narrowed) == 0 {
-                    // More cgroups than are looked into keep it, or a process in a cpuset that would become empty.
+                    // Either more nested cgroups than the limit, or a process in a cpuset that would become empty.
                     return Err(error.into());
                 }
             }

@@ -1,7 +1,7 @@
-//! What survives a crash: what is granted, what was about to be, and what every touched cgroup read before.
+//! State that survives a crash: the grants, the transition in progress, and the original CPUs of every written cgroup.
 //!
-//! One file, written beside itself, synced and renamed, so that there is always a whole one. Its first line is a
-//! checksum of the rest.
+//! A single file, replaced atomically: written next to the old one, synced and renamed. Its first line is a checksum of
+//! the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::nested::Narrowed;
 use crate::{Error, Result};
 
-/// Name within the state directory.
+/// File name within the state directory.
 const FILE: &str = "pins.json";
 const MAGIC: &str = "cpuwarden-pins-1";
 
@@ -24,31 +24,31 @@ const MAGIC: &str = "cpuwarden-pins-1";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// `/proc/sys/kernel/random/boot_id`: cgroups do not outlive a boot.
+    /// `/proc/sys/kernel/random/boot_id`: a checkpoint of another boot is void, since cgroups do not outlive a boot.
     pub boot_id: Option<String>,
-    /// What is granted.
+    /// Committed grants.
     pub committed: Held,
-    /// What is being granted; absent between transitions.
+    /// Grants of the transition in progress; absent between transitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intent: Option<Held>,
     /// Order of arrival of the pods, by UID.
     pub arrivals: BTreeMap<String, u64>,
-    /// Cgroups that were written, and what they read before. On disk by the path below the mount, because another
-    /// process may see the hierarchy elsewhere; [`Checkpoint::relocate`] makes these paths whole again.
+    /// Written cgroups with their original CPUs. On disk the key is the path below the mount, because another process
+    /// may see the hierarchy at another mount. [`Checkpoint::relocate`] makes the paths absolute again.
     pub touched: BTreeMap<PathBuf, Touched>,
-    /// Cpusets below v1 containers that were narrowed; keyed as `touched`.
+    /// Cpusets narrowed below v1 containers; keyed like `touched`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub narrowed: BTreeMap<PathBuf, Narrowed>,
-    /// Pods of the best-effort pool, which may run on what LSR pods have, by UID.
+    /// Pods of the best-effort pool, which may use the CPUs of LSR pods, by UID.
     pub best_effort: BTreeSet<String>,
-    /// Names and dates of what is granted, by UID, for people.
+    /// Names and start times of the grants, by UID, for display.
     pub pins: BTreeMap<String, Pin>,
-    /// Pods whose request was rejected, by UID, for people.
+    /// Pods whose request was rejected, by UID, for display.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rejections: BTreeMap<String, Rejection>,
 }
 
-/// [`Current`], in words.
+/// Serialized form of [`Current`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
@@ -62,52 +62,52 @@ pub struct Held {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Touched {
-    /// With the path it is the cgroup's identity.
+    /// Inode of the cgroup; together with the path it identifies the cgroup.
     pub inode: u64,
     /// `cpuset.cpus` before the first write.
     pub before: String,
 }
 
-/// A pod with CPUs of its own, as people see it.
+/// A pod with exclusive CPUs, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pin {
-    /// Namespace; empty where the pod's name is not known.
+    /// Namespace; empty if the pod's name is unknown.
     pub namespace: String,
-    /// Pod name, or its UID.
+    /// Pod name, or its UID if the name is unknown.
     pub pod: String,
     /// `LSE` or `LSR`.
     pub cpu_qos: String,
     /// `FullPCPUs` or `SpreadByPCPUs`.
     pub bind_policy: String,
-    /// Its CPUs, as a list.
+    /// Its CPUs in list format (`0-1,4`).
     pub cpus: String,
-    /// When they were granted, seconds since 1970.
+    /// Time of the grant, seconds since 1970.
     pub since: u64,
 }
 
-/// A pod that runs shared although it asks for more.
+/// A pod that runs in the shared pool because its request for exclusive CPUs was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rejection {
-    /// Namespace; empty where the pod's name is not known.
+    /// Namespace; empty if the pod's name is unknown.
     pub namespace: String,
-    /// Pod name, or its UID.
+    /// Pod name, or its UID if the name is unknown.
     pub pod: String,
-    /// Why, as in `cpuwarden_pin_rejections_total`.
+    /// Reason of the rejection, as in `cpuwarden_pin_rejections_total`.
     pub reason: String,
 }
 
 impl Checkpoint {
-    /// Where a state directory has it.
+    /// Path of the checkpoint in a state directory.
     pub(crate) fn path(state_dir: &Path) -> PathBuf {
         state_dir.join(FILE)
     }
 
-    /// Reads the checkpoint of a state directory; `None` where there is none.
+    /// Reads the checkpoint of a state directory; `None` if there is none.
     ///
     /// # Errors
-    /// A file that cannot be read, or is not what was written.
+    /// A file that cannot be read or is damaged.
     pub fn read(state_dir: &Path) -> Result<Option<Self>> {
         let path = state_dir.join(FILE);
         let text = match fs::read_to_string(&path) {
@@ -118,7 +118,7 @@ impl Checkpoint {
         Self::parse(&text).map(Some).map_err(|reason| Error::Checkpoint { path, reason })
     }
 
-    /// Parses the text of a checkpoint's file; the error says what is wrong with it.
+    /// Parses the text of a checkpoint file; the error describes the damage.
     fn parse(text: &str) -> std::result::Result<Self, String> {
         let (head, body) = text.split_once('\n').ok_or("it has one line only")?;
         if head != header(body) {
@@ -127,7 +127,7 @@ impl Checkpoint {
         serde_json::from_str(body).map_err(|error| error.to_string())
     }
 
-    /// As [`Checkpoint::read`]; `None` for one of another boot too, which cgroups do not outlive.
+    /// Like [`Checkpoint::read`], but `None` for a checkpoint of another boot, since cgroups do not outlive a boot.
     ///
     /// # Errors
     /// As [`Checkpoint::read`].
@@ -136,11 +136,11 @@ impl Checkpoint {
         Ok(found.filter(|checkpoint| checkpoint.boot_id == node::boot_id(proc_root)))
     }
 
-    /// Writes the checkpoint so that a crash at any moment leaves the old or the new one. `mount` is that of the cpuset
+    /// Writes the checkpoint; a crash at any moment leaves the old or the new one. `mount` is the mount of the cpuset
     /// controller.
     ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// A state directory that cannot be written.
     pub fn write(&self, state_dir: &Path, mount: &Path) -> Result<()> {
         let key = |path: &PathBuf| path.strip_prefix(mount).unwrap_or(path).to_owned();
         let touched = self.touched.iter().map(|(path, was)| (key(path), was.clone())).collect();
@@ -155,13 +155,13 @@ impl Checkpoint {
         });
         written.map_err(Error::state("write", &temporary))?;
         fs::rename(&temporary, &path).map_err(Error::state("rename", &temporary))?;
-        // The rename itself must outlive a crash of the machine.
+        // Syncing the directory makes the rename survive a crash of the machine.
         File::open(state_dir).and_then(|directory| directory.sync_all()).map_err(Error::state("sync", state_dir))
     }
 
-    /// Finds the cgroups that were written below this mount, whatever mount path they were written under (version 0.1
-    /// kept whole paths): the longest end of the key that is a cgroup here with the same inode. Returns how many of
-    /// `touched` were found; what is not found keeps its key.
+    /// Relocates the keys of written cgroups below this mount, whatever the mount was when they were written (version
+    /// 0.1 stored absolute paths). A key matches by its longest suffix that is a cgroup here with the same inode.
+    /// Returns the number of entries of `touched` that were found; an entry without a match keeps its key.
     pub(crate) fn relocate(&mut self, mount: &Path) -> usize {
         let place = |key: &PathBuf, inode| below(mount, key, inode).map(|path| mount.join(path));
         let narrowed = std::mem::take(&mut self.narrowed).into_iter();
@@ -178,10 +178,10 @@ impl Checkpoint {
         found
     }
 
-    /// Takes the checkpoint away.
+    /// Deletes the checkpoint.
     ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// A state directory that cannot be written.
     pub fn remove(state_dir: &Path) -> Result<()> {
         let path = state_dir.join(FILE);
         match fs::remove_file(&path) {
@@ -191,7 +191,7 @@ impl Checkpoint {
     }
 }
 
-/// The longest end of `key` that is a directory of this inode below `mount`.
+/// The longest suffix of `key` that is a directory with this inode below `mount`.
 fn below(mount: &Path, key: &Path, inode: u64) -> Option<PathBuf> {
     let names: Vec<&OsStr> =
         key.components().filter(|part| matches!(part, Component::Normal(_))).map(Component::as_os_str).collect();
@@ -210,7 +210,8 @@ impl From<&Current> for Held {
 }
 
 impl Held {
-    /// What the planner takes. What is no class or no CPU list is left out: it cannot have been granted.
+    /// Converts to the planner's form. Entries with an unknown class or an invalid CPU list are skipped: they cannot
+    /// have been granted.
     #[must_use]
     pub fn to_current(&self) -> Current {
         let holding = |(class, cpus): &(String, String)| {
@@ -225,7 +226,7 @@ impl Held {
     }
 }
 
-/// `LSE`, `LSR`, `LS`, `BE`.
+/// Name of the class: `LSE`, `LSR`, `LS` or `BE`.
 #[must_use]
 pub const fn class_name(class: Class) -> &'static str {
     match class {
@@ -240,7 +241,7 @@ fn header(body: &str) -> String {
     format!("{MAGIC} {:016x}", fnv1a(body.as_bytes()))
 }
 
-/// FNV-1a, 64 bits: against torn and edited files, not against an adversary, who would need root.
+/// FNV-1a, 64 bits. Detects torn and edited files; it need not resist an attacker, who would need root.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -357,7 +358,7 @@ mod tests {
             let Ok(body) = std::str::from_utf8(bytes) else { return };
             assert!(Checkpoint::parse(body).is_err(), "without a checksum");
             let text = format!("{}\n{body}", header(body));
-            // A CPU list of ten bytes is a set of a kilobyte.
+            // A CPU list of ten bytes can expand to a set of a kilobyte.
             let parse = || Checkpoint::parse(&text).map(|read| (read.committed.to_current(), read));
             let Ok((current, read)) = corpus::within((64 << 10) + 256 * text.len(), parse) else { return };
             assert_eq!(Held::from(&current).to_current(), current);

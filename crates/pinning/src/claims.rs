@@ -1,9 +1,9 @@
-//! From what the kubelet says of a pod to what the planner asks of it.
+//! Converts the kubelet's view of a pod to the planner's.
 
 use pods::model::{Container, ContainerKind, Phase, Pod, Resize, Resources};
 use pods::path::QosClass;
 
-/// The planner's view of a pod. `uid` is what its cgroup bears, `arrival` its place in the order of arrival.
+/// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the order of arrival.
 #[must_use]
 pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     let labels = pod.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
@@ -23,22 +23,23 @@ pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     }
 }
 
-/// The kubelet's QoS class; while it has not said so, none of the resources that it goes by (`GetPodQOS` in
-/// pkg/apis/core/v1/helper/qos).
+/// Whether the pod's QoS class is BestEffort. If the kubelet does not report the class yet: whether the pod sets none
+/// of the resources that determine it (`GetPodQOS` in pkg/apis/core/v1/helper/qos).
 fn is_best_effort(pod: &Pod) -> bool {
     let all = || pod.containers.iter().map(|container| container.resources).chain([pod.resources]);
     pod.qos_class
         .map_or_else(|| all().all(|resources| resources == Resources::default()), |qos| qos == QosClass::BestEffort)
 }
 
-/// A pod whose containers have all ended, or were never admitted, needs no CPUs any more.
+/// Whether all containers have ended or were never admitted; such a pod needs no CPUs any more.
 #[must_use]
 pub fn has_ended(pod: &Pod) -> bool {
     matches!(pod.phase, Phase::Succeeded | Phase::Failed)
 }
 
-/// Pod-level resources where there are any; else the sum over what runs together, or the largest of what runs before
-/// (Kubernetes' effective request). `None` when one that runs together does not say.
+/// Pod-level resources if there are any. Otherwise Kubernetes' effective request: the maximum of the sum over app
+/// containers and sidecars, and of each init container plus the sidecars before it. `None` if an app container or a
+/// sidecar sets none, or if the total is 0.
 fn whole_pod(pod: &Pod, of: impl Fn(&Resources) -> Option<u64>) -> Option<u64> {
     if let Some(millis) = of(&pod.resources) {
         return Some(millis);
@@ -50,14 +51,14 @@ fn whole_pod(pod: &Pod, of: impl Fn(&Resources) -> Option<u64>) -> Option<u64> {
             ContainerKind::App => together = together.saturating_add(millis?),
             ContainerKind::Sidecar => sidecars = sidecars.saturating_add(millis?),
             ContainerKind::Init => before = before.max(sidecars.saturating_add(millis.unwrap_or(0))),
-            // Ephemeral containers have no resources.
+            // Ephemeral containers cannot have resources.
             ContainerKind::Ephemeral => {}
         }
     }
     Some(before.max(sidecars.saturating_add(together))).filter(|&millis| millis > 0)
 }
 
-/// A resize that cannot be done, or not now, changes nothing yet.
+/// Resources in force: a deferred or infeasible resize has no effect yet.
 fn in_force(pod: &Pod, container: &Container) -> Resources {
     let waits = matches!(pod.resize, Some(Resize::Deferred | Resize::Infeasible));
     container.actual_resources.filter(|_| waits).unwrap_or(container.resources)

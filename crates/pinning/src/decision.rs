@@ -1,45 +1,45 @@
-//! What was decided for one pod, as its owner would want to be told.
+//! Decisions about single pods, as reported to their owners.
 
 use placement::Reason;
 
 use crate::repairs::Cause;
 
-/// A decision and whom it concerns.
+/// A decision and the pod that it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// As the pod's cgroup bears it. For a static pod that is the hash of its manifest.
+    /// UID in the name of the pod's cgroup. For a static pod, the hash of its manifest.
     pub uid: String,
-    /// Namespace; empty where the pod's name is not known.
+    /// Namespace; empty if the pod's name is unknown.
     pub namespace: String,
-    /// Pod name, or its UID.
+    /// Pod name, or its UID if the name is unknown.
     pub pod: String,
-    /// What was decided.
+    /// The decision.
     pub verdict: Verdict,
 }
 
-/// What was decided.
+/// Outcome of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has CPUs of its own now, or others than before.
+    /// The pod was granted exclusive CPUs, or other ones than before.
     Pinned {
         /// `LSE` or `LSR`.
         cpu_qos: String,
         /// `FullPCPUs` or `SpreadByPCPUs`.
         bind_policy: String,
-        /// Its CPUs, as a list.
+        /// Its CPUs in list format (`0-1,4`).
         cpus: String,
     },
-    /// It shares again, and lives on.
+    /// The pod still runs, and is back in the shared pool.
     Released,
-    /// Its wish is not granted.
+    /// The request for exclusive CPUs is rejected.
     Refused(Reason),
-    /// Its cpusets are left alone for a while; what it may have beyond them is given to it.
+    /// The pod's cpusets are left alone for a while, except for CPUs that are added to them.
     SteppedBack {
-        /// Why.
+        /// Reason of the pause.
         cause: Cause,
-        /// Minutes until it is tried again.
+        /// Minutes until the next attempt.
         minutes: u64,
     },
-    /// Somebody else had rewritten so many of its cpusets; they are as planned again.
+    /// This number of cpusets, rewritten by another writer, was restored to the plan.
     Repaired(usize),
 }

@@ -1,4 +1,4 @@
-//! Gives everything back: every cgroup that was written gets all CPUs again, or what it asked for before.
+//! Undoes pinning: every written cgroup gets all CPUs again, or its original CPUs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,49 +20,51 @@ use crate::state_dir::{DrainWish, Lock};
 use crate::tree::{PodTree, View};
 use crate::{Error, Result};
 
-/// What [`drain`] works on.
+/// Configuration of [`drain`].
 #[derive(Debug, Clone)]
 pub struct DrainConfig {
-    /// The places of the node.
+    /// Cgroups and files of the node.
     pub node: NodeConfig,
-    /// Which pods are widened.
+    /// The pods to widen.
     pub scope: Scope,
 }
 
-/// Which pods a drain widens. Never those that the kubelet gave CPUs for themselves.
+/// The pods that a drain widens. Pods with exclusive CPUs from the kubelet are never widened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Those that the checkpoint says were written.
+    /// Pods that were written, according to the checkpoint.
     Touched,
-    /// Every pod, for when the checkpoint is lost.
+    /// Every pod, for use if the checkpoint is lost.
     EveryPod,
 }
 
-/// What was given back.
+/// Result of a drain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
-    /// Cpusets that were written.
+    /// Number of cpusets that were written.
     pub written: usize,
-    /// What could not be given back, in words.
+    /// Errors of the cgroups that could not be restored, one message each.
     pub errors: Vec<String>,
 }
 
-/// Who gave back.
+/// The process that drained, with the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// This process.
     Here(Drained),
-    /// A running agent; `None` where it could not write down what it did.
+    /// A running agent; `None` if it could not store its result.
     ByAgent(Option<Drained>),
-    /// No checkpoint of this boot: the kubelet's static policy confines pods too, and those are its own.
+    /// Nothing to drain: no checkpoint of this boot. The kubelet's static policy confines pods too, so pods are not
+    /// widened.
     Nothing,
 }
 
-/// Asks a running agent to give everything back and waits until it has; then, or without one, does so itself.
+/// Asks a running agent to drain and waits for it. Drains itself if there is no agent, if the agent leaves a
+/// checkpoint, or with [`Scope::EveryPod`].
 ///
 /// # Errors
-/// No cpusets here, a checkpoint of other cgroups than there are here, or an agent that cannot be asked or does not let go
-/// within `patience`.
+/// No cpusets here, a checkpoint whose cgroups are all missing, or an agent that cannot be asked. Also an agent that
+/// does not release the lock within `patience`.
 pub fn drain(config: &DrainConfig, patience: Duration) -> Result<Outcome> {
     let state_dir = &config.node.state_dir;
     let wish = DrainWish::of(state_dir);
@@ -90,8 +92,8 @@ fn is_of_another_boot(checkpoint: &Checkpoint, proc_root: &Path) -> bool {
     matches!(boots, (Some(then), Some(now)) if *then != now)
 }
 
-/// Waits until no agent writes; true where one did. A state directory that cannot be written keeps nobody confined: where
-/// there is no lock to take, nobody has it.
+/// Waits until no agent holds the lock. The flag is true if an agent held it. A state directory without write access
+/// does not block the drain: if this process cannot take a lock there, no agent holds it.
 fn wait_for_lock(state_dir: &Path, asked: Result<()>, deadline: Instant) -> Result<(Option<Lock>, bool)> {
     let mut asked = Some(asked);
     let mut waited = false;
@@ -99,7 +101,7 @@ fn wait_for_lock(state_dir: &Path, asked: Result<()>, deadline: Instant) -> Resu
         match Lock::take(state_dir) {
             Ok(lock) => return Ok((Some(lock), waited)),
             Err(error @ Error::Locked(_)) => {
-                // It holds the lock and does not know that it is to let go.
+                // If asking failed, the agent that holds the lock does not know that it should drain.
                 asked.take().unwrap_or(Ok(()))?;
                 if Instant::now() >= deadline {
                     return Err(error);
@@ -138,8 +140,8 @@ fn give_back_here(config: &DrainConfig, mut checkpoint: Checkpoint, scope: Scope
     Ok(drained)
 }
 
-/// Widens what was written, parents first; then gives back, children first, what asked for less before. What the kubelet
-/// gave to containers for themselves is left alone, and nobody is widened onto it.
+/// Widens the written cgroups, parents first; then restores those that originally had fewer CPUs, children first.
+/// Leaves alone containers with exclusive CPUs from the kubelet, and widens no other onto these CPUs.
 pub(crate) fn give_back(
     tree: &PodTree,
     view: &View,
@@ -172,12 +174,12 @@ pub(crate) fn give_back(
             drained.count(restore(path, &before, version, &mut narrowed));
         }
     }
-    // Those whose container had grown without them.
+    // Nested cpusets that did not grow with their container.
     drained.written += nested::give_back(&narrowed);
     drained
 }
 
-/// All CPUs but those that the kubelet gave away.
+/// The hierarchy with all CPUs except those that the kubelet granted exclusively.
 fn open_to_all(hierarchy: &placement::Hierarchy, kubelets: &KubeletsOwn) -> placement::Hierarchy {
     let rest = hierarchy.ceiling.difference(&kubelets.cpus);
     if kubelets.cpus.is_empty() || rest.is_empty() {
@@ -186,14 +188,14 @@ fn open_to_all(hierarchy: &placement::Hierarchy, kubelets: &KubeletsOwn) -> plac
     placement::Hierarchy { version: hierarchy.version, ceiling: rest.clone(), full: rest }
 }
 
-/// Whether the path is still the cgroup that was written.
+/// Whether the path is still the cgroup that was written (same inode).
 fn was_touched(checkpoint: &Checkpoint, path: &Path) -> bool {
     let was = checkpoint.touched.get(path);
     was.is_some_and(|was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode))
 }
 
-/// What is left of what was asked for before: v1 refuses a CPU that has gone offline since (EINVAL), and has taken it out
-/// of every cpuset itself. CPUs that the kubelet has given away since are not given back.
+/// The part of the original CPUs that can be restored. v1 rejects a CPU that has gone offline since (EINVAL) and has
+/// removed it from every cpuset itself. CPUs that the kubelet granted exclusively since are left out.
 fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet) -> String {
     let Ok(cpus) = before.parse::<CpuSet>() else { return before.to_owned() };
     match hierarchy.version {
@@ -204,8 +206,9 @@ fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet
     }
 }
 
-/// What was asked for before. Kernels that do not empty the cpuset of a cgroup with processes (ENOSPC, `validate_change` in
-/// kernel/cgroup/cpuset.c) leave the full mask in an empty set's place, which has the same effect.
+/// Restores the original CPUs; returns whether a write was needed. Some kernels refuse to empty the cpuset of a cgroup
+/// with processes (ENOSPC, `validate_change` in kernel/cgroup/cpuset.c). The cgroup then keeps all CPUs, which has the
+/// same effect as an empty set.
 fn restore(path: &Path, before: &str, version: Version, narrowed: &mut NarrowedCpusets) -> Result<bool> {
     let now = cpuset::read(path, version)?.map(|cpuset| cpuset.configured.to_string());
     if now.as_deref().is_none_or(|now| now == before) {
@@ -226,7 +229,7 @@ impl Drained {
     fn count(&mut self, done: Result<bool>) {
         match done {
             Ok(wrote) => self.written += usize::from(wrote),
-            // What is gone needs nothing back.
+            // A removed cgroup needs no restoring.
             Err(error) if error.is_vanished() => {}
             Err(error) => self.errors.push(chain(&error)),
         }

@@ -8,66 +8,66 @@ use kernel_text::CpuSet;
 /// Shorthand for this crate's results.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What keeps pinning from its work.
+/// An error of pinning.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A kernel file that cannot be read or written.
+    /// Kernel file that cannot be read or written.
     #[error(transparent)]
     Kernel(#[from] cgroupfs::Error),
-    /// Relations that no machine has.
+    /// Impossible relations between CPUs.
     #[error("the CPU topology in /sys/devices/system makes no sense")]
     Topology(#[source] placement::TopologyError),
-    /// A cgroup's effective CPUs after a write, or before a grant, are not as meant.
+    /// A cgroup's effective CPUs differ from the plan, after a write or before a grant.
     #[error("{path} has the CPUs {found}, meant were {wanted}")]
     NotEffective {
-        /// The cgroup.
+        /// Path of the cgroup.
         path: PathBuf,
-        /// What was meant.
+        /// CPUs of the plan.
         wanted: CpuSet,
-        /// What is effective.
+        /// Effective CPUs.
         found: CpuSet,
     },
-    /// There is nothing to pin: no hierarchy with cpusets, or no pods below it.
+    /// Nothing to pin: no hierarchy with cpusets, or no pods below it.
     #[error("{0}")]
     NoCpusets(String),
-    /// A plan that cannot be written.
+    /// No order of writes exists for the plan.
     #[error("the plan cannot be written")]
     Steps(#[from] placement::StepError),
-    /// A file of the state directory.
+    /// Failed operation on a file of the state directory.
     #[error("cannot {operation} {path}")]
     State {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// On what.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Underlying error.
         source: io::Error,
     },
-    /// A checkpoint that is not what was written.
+    /// Damaged checkpoint.
     #[error("{path} is damaged: {reason}")]
     Checkpoint {
-        /// The file.
+        /// Path of the checkpoint.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
-    /// A checkpoint of cgroups of which none is here: another mount, or all of them are gone.
+    /// None of the checkpoint's cgroups is here: wrong mount, or all of them were removed.
     #[error(
         "none of the {entries} cgroups in {checkpoint} is below {mount} (first: {first}): nothing was given back and \
          nothing deleted; give --cgroup-root as the mount of the host's cgroups, or, when those pods are gone, delete the \
          file", checkpoint = checkpoint.display(), mount = mount.display(), first = first.display()
     )]
     Unmatched {
-        /// The checkpoint.
+        /// Path of the checkpoint.
         checkpoint: PathBuf,
-        /// How many cgroups it holds.
+        /// Number of cgroups in the checkpoint.
         entries: usize,
-        /// The first of them.
+        /// Path of the first cgroup.
         first: PathBuf,
-        /// Where they were looked for.
+        /// Mount below which the cgroups were searched.
         mount: PathBuf,
     },
-    /// Another process enforces on this node.
+    /// Another process enforces on this node; the path is that of its lock.
     #[error("another cpuwarden holds {0}: only one may write cpusets")]
     Locked(PathBuf),
 }
@@ -78,7 +78,7 @@ impl Error {
         move |source| Self::State { operation, path, source }
     }
 
-    /// The cgroup went away meanwhile, which is normal.
+    /// Whether the cgroup was removed meanwhile, which is normal.
     #[must_use]
     pub fn is_vanished(&self) -> bool {
         matches!(self, Self::Kernel(error) if error.is_vanished())

@@ -1,7 +1,8 @@
-//! Applies a placement to the node's cpusets: the only crate that writes them, and only when told to enforce.
+//! Applies a placement to the node's cpusets. The only crate that writes them, and only if configured to enforce.
 //!
-//! [`placement`] decides and says in which order to write; here is what it costs to do so on a kernel: reading what is,
-//! writing and reading back, the checkpoint that survives a crash, repairs of what others wrote, and taking it all back.
+//! [`placement`] computes the placement and the order of writes. This crate does the rest: it reads the current state,
+//! writes and verifies, and keeps a checkpoint that survives a crash. It also repairs what other writers change, and
+//! restores the original CPUs.
 
 mod carry_out;
 mod checkpoint;

@@ -1,6 +1,6 @@
-//! Cpusets below a v1 container that its application, or a runtime that is not known here, has made. The kernel refuses a
-//! container smaller than what is below it (EBUSY), and nothing below grows with it. What has to be narrowed is
-//! remembered, so that it gets back what its application chose.
+//! Cpusets below a v1 container, created by its application or by an unknown runtime. The kernel rejects a container's
+//! cpuset that is smaller than a child's (EBUSY), and children do not grow with it. Narrowed cpusets are recorded, so
+//! that the application's choice can be restored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,45 +10,45 @@ use cgroupfs::{control, cpuset};
 use kernel_text::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// Nested cgroups of a container that are read, written and remembered. A container in which more have CPUs of their own
-/// cannot be narrowed: that is its pod's error.
+/// Maximum number of nested cgroups per container that are read, written and recorded. A container with more nested
+/// cpusets that set CPUs cannot be narrowed; this is reported as its pod's error.
 const KEPT: usize = 256;
 
 /// A nested cpuset that was narrowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowed {
-    /// With the path it is the cgroup's identity.
+    /// Inode of the cgroup; together with the path it identifies the cgroup.
     pub inode: u64,
-    /// `cpuset.cpus` as its application chose it.
+    /// `cpuset.cpus` as the application chose it.
     pub chosen: String,
-    /// `cpuset.cpus` as written here. One that reads otherwise has been set again by its application.
+    /// `cpuset.cpus` as written here. If it reads otherwise, the application has set it again.
     pub written: String,
 }
 
 /// Nested cpusets that were narrowed, by path.
 pub(crate) type NarrowedCpusets = BTreeMap<PathBuf, Narrowed>;
 
-/// A nested cpuset, and what it is to be.
+/// A nested cpuset with its current and its target CPUs.
 #[derive(Debug)]
 struct Fit {
     path: PathBuf,
     inode: u64,
     now: CpuSet,
-    /// What its application chose, where that is not what it has.
+    /// The application's choice; `None` if it had all CPUs of its parent.
     chosen: Option<CpuSet>,
     goal: CpuSet,
 }
 
-/// What is below a container, parents before children.
+/// Nested cpusets of a container, parents before children.
 #[derive(Debug, Default)]
 struct Fits {
     all: Vec<Fit>,
-    /// There are more with CPUs of their own than are looked into.
+    /// Whether the limit of nested cpusets was exceeded.
     is_cut: bool,
 }
 
-/// Remembers what a write of these CPUs into the container will narrow, before it is done.
+/// Records in advance what writing these CPUs into the container will narrow.
 pub(crate) fn foresee(container: &Path, cpus: &CpuSet, narrowed: &mut NarrowedCpusets) {
     let Ok(before) = configured(container) else { return };
     if !before.is_subset(cpus) {
@@ -57,26 +57,26 @@ pub(crate) fn foresee(container: &Path, cpus: &CpuSet, narrowed: &mut NarrowedCp
     }
 }
 
-/// Takes what is below a container within `cpus`, and returns how many cpusets were written: none where there are more
-/// than are looked into. What cannot be written shows when the container itself is.
+/// Narrows the cpusets below a container to `cpus`. Returns the number of cpusets written, 0 if the limit is exceeded.
+/// A failed write is not reported here: the write of the container's own cpuset fails then.
 pub(crate) fn narrow(container: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &mut NarrowedCpusets) -> usize {
     let fits = Fits::find(container, before, cpus, narrowed);
     if fits.is_cut { 0 } else { fits.apply(narrowed) }
 }
 
-/// Lets what is below a container grow with it.
+/// Lets the cpusets below a container grow with it.
 pub(crate) fn follow(container: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &mut NarrowedCpusets) {
     Fits::find(container, before, cpus, narrowed).apply(narrowed);
 }
 
-/// Gives back what applications chose, as far as the cgroups above have it, and returns how many got it back.
+/// Restores the applications' choices, limited to the parent's CPUs. Returns the number of restored cpusets.
 pub(crate) fn give_back(narrowed: &NarrowedCpusets) -> usize {
     let give_back_one = |(path, was): (&PathBuf, &Narrowed)| {
         let now = configured(path).ok().filter(|now| was.is_as_written(path, now))?;
         let above = configured(path.parent()?).ok()?;
         let goal = Some(was.chosen.parse::<CpuSet>().ok()?.intersection(&above)).filter(|goal| !goal.is_empty())?;
         write(path, &now.union(&goal)).ok()?;
-        // Those that followed it follow it back.
+        // Cpusets below that followed the narrowing follow the restore.
         Fits::find(path, &now, &goal, narrowed).apply(&mut NarrowedCpusets::new());
         (goal != now).then(|| write(path, &goal).ok())?
     };
@@ -102,7 +102,7 @@ impl Fit {
 }
 
 impl Fits {
-    /// What is below a container that goes from `before` to `cpus`.
+    /// Nested cpusets of a container whose CPUs change from `before` to `cpus`.
     fn find(container: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &NarrowedCpusets) -> Self {
         let mut fits = Self::default();
         fits.add_children(container, before, cpus, narrowed);
@@ -119,7 +119,8 @@ impl Fits {
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
         let children = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         for path in children.map(|entry| entry.path()).take(KEPT + 1) {
-            // One without CPUs of its own keeps nobody, and so nothing below it does.
+            // A cgroup without CPUs of its own does not keep its parent from shrinking, and neither does anything below
+            // it.
             let Some(now) = configured(&path).ok().filter(|now| !now.is_empty()) else { continue };
             let Ok(inode) = cgroupfs::inode(&path) else { continue };
             if self.all.len() == KEPT {
@@ -134,8 +135,8 @@ impl Fits {
         }
     }
 
-    /// Writes what differs, and returns how many were written: parents first what they have and are to have, then
-    /// children first what they are to have.
+    /// Writes the cpusets that differ, and returns their number. First parents before children with the union of old
+    /// and new CPUs, then children before parents with the new CPUs.
     fn apply(&self, narrowed: &mut NarrowedCpusets) -> usize {
         let grown = self.all.iter().filter(|fit| !fit.goal.is_subset(&fit.now));
         let grown = grown.filter(|fit| write(&fit.path, &fit.now.union(&fit.goal)).is_ok()).count();
@@ -153,14 +154,14 @@ impl Fits {
     }
 }
 
-/// CPUs for a nested cpuset below one that has `above`: what its application chose, as far as that is there. One that
-/// chose nothing has all that its parent has.
+/// Target CPUs of a nested cpuset whose parent has `above`: the application's choice limited to `above`. Without a
+/// choice, or if none of these CPUs is left, all of `above`.
 fn fitted(chosen: Option<&CpuSet>, above: &CpuSet) -> CpuSet {
     let rest = chosen.map(|chosen| chosen.intersection(above)).filter(|rest| !rest.is_empty());
     rest.unwrap_or_else(|| above.clone())
 }
 
-/// `cpuset.cpus` alone; empty where there is none.
+/// Reads `cpuset.cpus`; empty if the file is missing.
 pub(crate) fn configured(path: &Path) -> cgroupfs::Result<CpuSet> {
     cpuset::configured(path).map(Option::unwrap_or_default)
 }
@@ -173,8 +174,8 @@ fn write(path: &Path, cpus: &CpuSet) -> cgroupfs::Result<()> {
 mod tests {
     use super::*;
 
-    /// A container of plain files with `0-7`, and cpusets below it. All lists have three characters: unlike a cgroup's, a
-    /// plain file keeps the end of what is longer.
+    /// A container made of plain files with CPUs `0-7`, and cpusets below it. All lists have three characters, because
+    /// a shorter write into a plain file keeps the rest of the old text.
     fn container(nested: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for (path, cpus) in [("", "0-7")].iter().chain(nested) {

@@ -1,4 +1,4 @@
-//! What other writers undo and what fails, by pod; when that is too often to go on, and when it is tried again.
+//! Counts repairs and failures per pod, pauses pods with too many of them, and ends the pauses.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -7,27 +7,27 @@ use std::time::{Duration, Instant};
 
 use placement::Uid;
 
-/// Within this time …
+/// Time window in which repairs and failures count.
 const WINDOW: Duration = Duration::from_secs(60);
-/// … so many repairs of one cgroup, and so many failed passes of one pod, are borne. A daemon-reload or a kubelet restart
-/// rewrites every cgroup, in as many ticks as it takes, but each of them once.
+/// Maximum number of repairs of one cgroup, and of failed passes of one pod, within the window. A daemon-reload or a
+/// kubelet restart rewrites every cgroup, over several ticks, but each cgroup only once.
 const BORNE: usize = 5;
-/// Before the first new attempt; doubled for each further one.
+/// Pause before the first new attempt; doubled for each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30 * 60);
-/// After an attempt that holds for this long the next pause is the first again.
+/// Once this time has passed since the end of a pause, the next pause is [`FIRST_PAUSE`] again.
 const FORGIVEN: Duration = Duration::from_secs(30 * 60);
 
-/// Why a pod, or the node, is left alone for a while.
+/// Reason to pause a pod or the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Another writer keeps rewriting its cpusets.
+    /// Another writer keeps rewriting the cpusets.
     Rewritten,
-    /// Its cpusets cannot be written or read.
+    /// The cpusets cannot be written or read.
     WriteFailed,
 }
 
-/// A pause and the pauses before it.
+/// A pause, with the number of pauses before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pause {
     pub(crate) cause: Cause,
@@ -35,7 +35,7 @@ pub(crate) struct Pause {
     attempt: u32,
 }
 
-/// What was contested or failed in the last minute, and who is left alone because of that.
+/// Repairs and failures of the last minute, and the pauses.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
     pods: BTreeMap<Uid, Trouble>,
@@ -53,7 +53,7 @@ struct Trouble {
 struct Times(VecDeque<Instant>);
 
 impl Cause {
-    /// The value of the label `reason`.
+    /// Value of the label `reason`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl Pause {
         Self { cause, since: now, attempt: earlier.map_or(0, |earlier| earlier.attempt.saturating_add(1)) }
     }
 
-    /// 1, 2, 4 … 30 minutes.
+    /// Length of the pause: 1, 2, 4 … 30 minutes.
     fn length(&self) -> Duration {
         FIRST_PAUSE.saturating_mul(1 << self.attempt.min(8)).min(LONGEST_PAUSE)
     }
@@ -88,7 +88,7 @@ impl Pause {
         self.length().as_secs() / 60
     }
 
-    /// When it is tried again.
+    /// End of the pause: time of the next attempt.
     pub(crate) fn until(&self) -> Instant {
         self.since + self.length()
     }
@@ -101,17 +101,17 @@ impl fmt::Display for Pause {
 }
 
 impl Repairs {
-    /// A cgroup of this pod had to be repaired.
+    /// Counts a repair of this cgroup of the pod.
     pub(crate) fn rewritten(&mut self, uid: &Uid, cgroup: PathBuf, now: Instant) {
         self.pods.entry(uid.clone()).or_default().rewrites.entry(cgroup).or_default().0.push_back(now);
     }
 
-    /// A pass in which this pod's cpusets could not be brought about.
+    /// Counts a pass in which this pod's cpusets could not be applied.
     pub(crate) fn failed(&mut self, uid: &Uid, now: Instant) {
         self.pods.entry(uid.clone()).or_default().failures.0.push_back(now);
     }
 
-    /// Steps back from each pod for which that happened too often, or from the node where these are most of its pods.
+    /// Pauses each pod with too many repairs or failures, or the node if most of its pods are paused.
     pub(crate) fn judge(&mut self, pods: &BTreeSet<&Uid>, now: Instant) -> Judgement {
         self.pods.retain(|uid, trouble| pods.contains(uid) && trouble.is_remembered(now));
         let mut judgement = Judgement::default();
@@ -133,13 +133,13 @@ impl Repairs {
         judgement
     }
 
-    /// Pods that are left alone now.
+    /// Pods that are paused at `now`.
     pub(crate) fn paused(&self, now: Instant) -> BTreeMap<Uid, Cause> {
         self.pods.iter().filter_map(|(uid, trouble)| Some((uid.clone(), trouble.paused(now)?))).collect()
     }
 }
 
-/// What is stepped back from, newly.
+/// Pauses that start now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Judgement {
     pub(crate) pods: Vec<(Uid, Pause)>,
@@ -169,7 +169,7 @@ impl Trouble {
 }
 
 impl Times {
-    /// Forgets the old ones; how many are left.
+    /// Drops the times before the window and returns the number of the others.
     fn forget(&mut self, now: Instant) -> usize {
         while self.0.front().is_some_and(|first| now.duration_since(*first) > WINDOW) {
             self.0.pop_front();
@@ -186,7 +186,8 @@ mod tests {
         (0..count).map(|n| format!("pod{n}").into()).collect()
     }
 
-    /// Judges these pods after a rewrite of one cgroup of each of `rewritten` at each of these seconds.
+    /// Repeatedly judges these pods: at each of these seconds, after a rewrite of one cgroup of each pod in
+    /// `rewritten`.
     fn rewrite(
         repairs: &mut Repairs,
         all: &[Uid],

@@ -1,4 +1,4 @@
-//! What one pass came to, for logs, metrics and people.
+//! Report of one pass, for logs, metrics and the status page.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,12 +9,12 @@ use placement::{Pools, Reason, Step};
 use crate::checkpoint::Pin;
 use crate::decision::{Decision, Verdict};
 
-/// Does the agent write?
+/// Whether the agent enforces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It does.
+    /// Enforces: writes cpusets.
     Enforcing,
-    /// It only plans, for this reason.
+    /// Only plans, for this reason.
     Observing(String),
 }
 
@@ -27,20 +27,20 @@ impl fmt::Display for Standing {
     }
 }
 
-/// What was done to cpusets: the values of the label `operation`.
+/// Operations on cpusets: the values of the label `operation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// A cpuset was written.
     Write,
-    /// A cpuset was looked at once more before a grant.
+    /// A cpuset was verified before a grant.
     Verify,
     /// CPUs were granted.
     Grant,
     /// CPUs were released.
     Release,
-    /// A cpuset that somebody else had rewritten was written again.
+    /// A cpuset that another writer had changed was restored to the plan.
     Repair,
-    /// A cpuset was given back.
+    /// A cpuset was restored by a drain.
     Drain,
     /// A process that the kernel had moved out of an emptied v1 cpuset was moved back.
     BringBack,
@@ -49,7 +49,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The label's value.
+    /// Value of the label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Operation {
     }
 }
 
-/// How often each operation was done, by whether it held.
+/// Number of operations by kind and success.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Operations(BTreeMap<(Operation, bool), u64>);
 
@@ -83,39 +83,39 @@ impl Operations {
         *self.0.entry((operation, held)).or_default() += 1;
     }
 
-    /// How often this operation held.
+    /// Number of successful operations of this kind.
     #[must_use]
     pub fn count(&self, operation: Operation) -> u64 {
         self.0.get(&(operation, true)).copied().unwrap_or(0)
     }
 
-    /// Operation, whether it held, and how often.
+    /// Operation, whether it succeeded, and its number.
     pub fn iter(&self) -> impl Iterator<Item = (Operation, bool, u64)> + '_ {
         self.0.iter().map(|(&(operation, held), &times)| (operation, held, times))
     }
 }
 
-/// One pass.
+/// Report of one pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Whether it could write.
+    /// Whether cpusets were written.
     pub standing: Standing,
-    /// The pools as planned; `None` where nothing could be planned.
+    /// CPU pools of the plan; `None` without a plan.
     pub pools: Option<Pools>,
-    /// Pods with CPUs of their own: granted, or in observation planned.
+    /// Pods with exclusive CPUs: granted, or planned in observation.
     pub pins: Vec<Pin>,
-    /// What was done.
+    /// Number of operations.
     pub operations: Operations,
-    /// What was decided for pods in this pass, and not before.
+    /// New decisions of this pass.
     pub decisions: Vec<Decision>,
-    /// Time since the last pass in which somebody else could run on a pod's own CPUs, by namespace and pod.
+    /// Time since the last pass in which other pods could run on a pod's exclusive CPUs, by namespace and pod.
     pub overlaps: BTreeMap<(String, String), Duration>,
-    /// What is meant to be enforced and is not, by scope (`node` or `pod`) and reason: how many pods, or 1 for the node.
+    /// Enforcement that is suspended, by scope (`node` or `pod`) and reason: number of pods, or 1 for the node.
     pub stepped_back: BTreeMap<(&'static str, &'static str), usize>,
 }
 
 impl Report {
-    /// Of a pass that could not even plan.
+    /// Report of a pass without a plan.
     #[must_use]
     pub fn idle(reason: String) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl Report {
         }
     }
 
-    /// Adds what was done and decided before the pass itself.
+    /// Adds operations and decisions made before the pass itself.
     pub(crate) fn take_in(&mut self, earlier: Self) {
         for ((operation, held), times) in earlier.operations.0 {
             *self.operations.0.entry((operation, held)).or_default() += times;
@@ -137,7 +137,7 @@ impl Report {
         self.decisions.splice(0..0, earlier.decisions);
     }
 
-    /// Why pods were refused, from this pass on.
+    /// Reasons of the rejections that are new in this pass.
     pub fn refusals(&self) -> impl Iterator<Item = Reason> + '_ {
         self.decisions.iter().filter_map(|decision| match decision.verdict {
             Verdict::Refused(reason) => Some(reason),
@@ -146,12 +146,12 @@ impl Report {
     }
 }
 
-/// What a transition has come to, in order: the trace that tests follow.
+/// Progress of a transition, in order; tests follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trace<'a> {
-    /// The intent is on disk, with these steps to follow; nothing is written yet.
+    /// The intent with these steps is on disk; nothing is written yet.
     Intent(&'a [Step]),
-    /// This step has been carried out and verified.
+    /// This step was carried out and verified.
     Done(&'a Step),
     /// The outcome is on disk.
     Committed,

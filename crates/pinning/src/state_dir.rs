@@ -1,4 +1,4 @@
-//! The state directory: who may write cpusets on this node, and whether it was told to take everything back.
+//! The state directory with its lock and the drain request.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt as _;
@@ -8,21 +8,21 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{Drained, Error, Result};
 
-/// Where the state is kept.
+/// Default path of the state directory.
 pub const STATE_DIR: &str = "/var/lib/cpuwarden";
 
 const LOCK: &str = "lock";
 const DRAIN: &str = "drain";
 
-/// While it lives, no other process on this node enforces. The kernel drops it with the process.
+/// While this exists, no other process on this node enforces. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Lock {
-    /// Takes the lock, making the directory where there is none.
+    /// Takes the lock; creates the directory if missing.
     ///
     /// # Errors
-    /// [`Error::Locked`] when somebody has it, or a directory that cannot be written.
+    /// [`Error::Locked`] if another process holds the lock, or a directory that cannot be written.
     pub fn take(state_dir: &Path) -> Result<Self> {
         fs::create_dir_all(state_dir).map_err(Error::state("make", state_dir))?;
         let path = state_dir.join(LOCK);
@@ -35,7 +35,7 @@ impl Lock {
         }
     }
 
-    /// Whether it is the lock of this directory: one that was removed and made anew has another.
+    /// Whether this is the lock of that directory; a removed and recreated directory has another lock file.
     pub(crate) fn is_of(&self, state_dir: &Path) -> bool {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let there = fs::metadata(state_dir.join(LOCK)).map(identity).ok();
@@ -43,47 +43,48 @@ impl Lock {
     }
 }
 
-/// The wish of `cpuwarden drain` that a running agent takes everything back and goes on without pinning; the agent
-/// answers in the same file.
+/// A request of `cpuwarden drain`: a running agent must drain and continue without pinning. The agent writes its answer
+/// into the same file.
 #[derive(Debug, Clone)]
 pub struct DrainWish(PathBuf);
 
 impl DrainWish {
-    /// Of this state directory.
+    /// The drain request of this state directory.
     #[must_use]
     pub fn of(state_dir: &Path) -> Self {
         Self(state_dir.join(DRAIN))
     }
 
-    /// Is it there?
+    /// Whether the request exists.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.0.exists()
     }
 
-    /// Says it.
+    /// Makes the request.
     ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// A state directory that cannot be written.
     pub fn say(&self) -> Result<()> {
         fs::write(&self.0, "").map_err(Error::state("write", &self.0))
     }
 
-    /// The agent's answer: what it has given back. Best effort, because the state directory may be full.
+    /// Writes the agent's answer, the result of the drain. A failure is only logged, because the state directory may be
+    /// full.
     pub(crate) fn answer(&self, drained: &Drained) {
         if let Err(error) = serde_json::to_vec(drained).map_err(Into::into).and_then(|text| fs::write(&self.0, text)) {
             tracing::warn!(path = %self.0.display(), %error, "cannot report what was given back");
         }
     }
 
-    /// What the agent has answered since the wish was last said.
+    /// The agent's answer to the last request, if any.
     pub(crate) fn answered(&self) -> Option<Drained> {
         serde_json::from_slice(&fs::read(&self.0).ok()?).ok()
     }
 
-    /// Takes it back: an agent that starts enforces again.
+    /// Withdraws the request: an agent that starts enforces again.
     pub fn take_back(&self) {
-        // What is not there need not be taken back.
+        // The file may be missing.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -1,16 +1,17 @@
-//! Processes that the kernel moved out of a v1 cpuset when its last CPU went offline (`remove_tasks_in_empty_cpuset` in
-//! kernel/cgroup/cpuset-v1.c): they are in an ancestor's cpuset then, and still at their place in every other hierarchy.
+//! Finds processes that the kernel moved out of a v1 cpuset when its last CPU went offline
+//! (`remove_tasks_in_empty_cpuset` in kernel/cgroup/cpuset-v1.c). They are then in an ancestor's cpuset, but unchanged
+//! in every other hierarchy.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use cgroupfs::{Hierarchy, Version, control, descendants, pids};
 
-/// Cgroups below a container that are looked into.
+/// Maximum number of cgroups below a container that are searched.
 const WITHIN: usize = 256;
 
-/// Moves the processes of a container back into its cpuset, and returns how many there were. A process counts as the
-/// container's when it is in its cpu cgroup, and as moved out when it is in the cpuset of one of its ancestors.
+/// Moves the processes of a container back into its cpuset, and returns their number. A process belongs to the
+/// container if it is in its cpu cgroup. It was moved out if it is in the cpuset of an ancestor.
 pub(crate) fn bring_back(hierarchy: &Hierarchy, container: &Path) -> usize {
     let (Version::V1, Some(cpuset)) = (hierarchy.version, &hierarchy.cpuset) else { return 0 };
     let Ok(below) = container.strip_prefix(cpuset) else { return 0 };
@@ -29,7 +30,7 @@ pub(crate) fn bring_back(hierarchy: &Hierarchy, container: &Path) -> usize {
     stranded.filter(|(pid, place)| move_to(*pid, place, &hierarchy.cpu, cpuset, container)).count()
 }
 
-/// Its place in the cpuset hierarchy is that in the cpu hierarchy; the container, where the application has made no
+/// Moves a process to the cpuset at the path of its cpu cgroup, or into the container's if the application created no
 /// cpuset there.
 fn move_to(pid: u32, place: &Path, cpu: &Path, cpuset: &Path, container: &Path) -> bool {
     let same = place.strip_prefix(cpu).map(|below| cpuset.join(below)).ok().filter(|same| same.exists());

@@ -1,5 +1,5 @@
-//! The pinner's thread: a pass each interval, and at once when cgroups come. After a panic it goes on with a new pinner,
-//! as after a crash of the process.
+//! The pinner's thread. It runs a pass per interval, and at once when cgroups appear. After a panic it continues with a
+//! new pinner, as after a crash of the process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,28 +16,28 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::pinner::{Pinner, chain};
 use crate::report::{Report, Trace};
 
-/// Least time between two passes: a burst of new pods is taken in together.
+/// Minimum time between two passes; a burst of new pods takes one pass.
 const REST: Duration = Duration::from_millis(50);
 
-/// Before the first restart after a panic; doubled for each further one, up to [`LONGEST_PAUSE`].
+/// Pause before the first restart after a panic; doubled for each further one, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What the thread has just done.
+/// Result of one round of the thread.
 #[derive(Debug)]
 pub enum Round {
-    /// Nothing: the pods are not known yet, or the pinner could not be set up again.
+    /// No pass: the pods are not known yet, or no new pinner could be created.
     Waited,
-    /// A pass.
+    /// One pass, with its report.
     Passed(Box<Report>),
-    /// It panicked; the next round is that of a new pinner.
+    /// The pinner panicked; the next round uses a new one.
     Panicked,
 }
 
-/// Profiles that the thread is to take over, and whether it has not yet.
+/// Profiles for the thread, and whether they are still to be applied.
 type NewProfiles = Arc<Mutex<(bool, Option<Profiles>)>>;
 
-/// The running thread; it ends when this is dropped. Pins stay as they are.
+/// The running thread; dropping this stops it. Pinned pods stay as they are.
 #[derive(Debug)]
 pub struct Running {
     stop: OwnedFd,
@@ -46,7 +46,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Lets other profiles speak for pods from the next pass on.
+    /// Replaces the operator's profiles from the next pass on.
     pub fn set_profiles(&self, profiles: Profiles) {
         *self.profiles.lock().unwrap_or_else(PoisonError::into_inner) = (true, Some(profiles));
     }
@@ -54,7 +54,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // An eventfd takes eight bytes; it can only fail when its counter is full, and then the thread is woken anyway.
+        // Writing eight bytes to an eventfd fails only if its counter is full, and then the thread wakes up anyway.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -62,11 +62,11 @@ impl Drop for Running {
     }
 }
 
-/// Starts the pinner on its own thread, `pinning`. `report` is called after every round, on that thread. No pass is made
-/// before the pods are known.
+/// Starts the pinner on its own thread, `pinning`. That thread calls `report` after every round. No pass runs before
+/// the pods are known.
 ///
 /// # Errors
-/// No descriptor or thread is to be had.
+/// A descriptor or thread that cannot be created.
 pub fn spawn(
     pinner: Pinner,
     pods: Pods,
@@ -82,7 +82,7 @@ pub fn spawn(
     Ok(Running { stop, profiles, thread: Some(thread) })
 }
 
-/// What passes are made with.
+/// Inputs of the thread's passes.
 struct Node {
     pods: Pods,
     interval: Duration,
@@ -90,14 +90,14 @@ struct Node {
     profiles: NewProfiles,
 }
 
-/// Passes until it is stopped, with a new pinner after each panic.
+/// Runs passes until stopped, with a new pinner after each panic.
 fn keep_pinning(pinner: Pinner, node: &Node, report: &mut impl FnMut(Round)) {
     let config = pinner.config().clone();
     let (mut pinner, mut pause) = (Some(pinner), FIRST_PAUSE);
     loop {
         let began = Instant::now();
         if let Some(pinner) = pinner.take() {
-            // The pinner goes with the panic, and its lock with it.
+            // A panic drops the pinner and with it the lock.
             let passing = AssertUnwindSafe(|| pass_until_stopped(pinner, node, report));
             if catch_unwind(passing).is_ok() {
                 return;
@@ -127,7 +127,7 @@ fn pass_until_stopped(mut pinner: Pinner, node: &Node, report: &mut impl FnMut(R
     loop {
         let began = Instant::now();
         {
-            // They stay there for a pinner that comes after a panic.
+            // The profiles stay stored for a new pinner after a panic.
             let mut profiles = profiles.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(new) = profiles.1.clone().filter(|_| is_first || profiles.0) {
                 pinner.set_profiles(new);
@@ -158,7 +158,7 @@ fn log(trace: Trace<'_>) {
     }
 }
 
-/// Waits for the deadline or, after a rest, for cgroups that come and go; true when the thread is to end.
+/// Waits for the deadline or, after [`REST`], for cgroup changes. Returns whether the thread must stop.
 fn wait(pinner: &Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
     let rest = Instant::now() + REST;
     ready(&[stop.as_fd()], rest.min(deadline)) || {
@@ -167,13 +167,13 @@ fn wait(pinner: &Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
     }
 }
 
-/// Polls until the deadline; true when the first of the descriptors is readable.
+/// Polls until the deadline; returns whether the first descriptor is readable.
 fn ready(fds: &[std::os::fd::BorrowedFd<'_>], deadline: Instant) -> bool {
     let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let left = deadline.saturating_duration_since(Instant::now());
-    // A wait of days does not fit every kernel's clock; intervals are at most a minute.
+    // A timeout of days does not fit every kernel's clock; the interval is at most a minute.
     let timeout = Timespec { tv_sec: left.as_secs().min(60) as i64, tv_nsec: left.subsec_nanos().into() };
-    // An interrupted wait is a short one.
+    // After an interrupted poll the wait is just shorter.
     let _ = poll(&mut polled, Some(&timeout));
     polled[0].revents().contains(PollFlags::IN)
 }

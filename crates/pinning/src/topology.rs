@@ -1,4 +1,4 @@
-//! The machine's CPUs as sysfs tells them, as relations for the planner.
+//! The machine's CPUs as reported by sysfs, as relations for the planner.
 
 use std::path::Path;
 
@@ -8,26 +8,26 @@ use placement::{CoreKind, Cpu, Topology};
 
 use crate::{Error, Result};
 
-/// The CPUs of this machine and how they relate.
+/// CPUs of this machine and their relations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// The online ones and their places.
+    /// Online CPUs with their core, node and socket.
     pub topology: Topology,
-    /// CPUs that can ever be there (`possible`).
+    /// Possible CPUs, online or not (`possible`).
     pub possible: CpuSet,
-    /// Taken from the scheduler's balancing at boot (`isolated`).
+    /// CPUs without scheduler load balancing since boot (`isolated`).
     pub isolated: CpuSet,
-    /// Without a tick while one task runs (`nohz_full`).
+    /// CPUs without a tick while they run a single task (`nohz_full`).
     pub nohz_full: CpuSet,
 }
 
 impl Machine {
     /// Reads `/sys/devices/system/cpu` and `/sys/devices/system/node`.
     ///
-    /// What sysfs leaves out is taken as small as can be: a core of its own, node 0, socket 0.
+    /// For missing files the smallest unit is assumed: a core of its own, node 0, socket 0.
     ///
     /// # Errors
-    /// No list of online CPUs, or relations that no machine has.
+    /// No list of online CPUs, or impossible relations between CPUs.
     pub fn read(sys_root: &Path) -> Result<Self> {
         let online = node::cpu_list(sys_root, "online")?;
         let hybrid = node::hybrid_cpus(sys_root);
@@ -44,7 +44,7 @@ impl Machine {
         })
     }
 
-    /// CPUs that are possible and not online.
+    /// CPUs that are possible but not online.
     #[must_use]
     pub fn offline(&self) -> CpuSet {
         self.possible.difference(self.topology.online())
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// 2 sockets × 2 cores × 2 threads, siblings n and n + 4, a NUMA node each socket; CPU 7 is offline.
+    /// 2 sockets × 2 cores × 2 threads, siblings n and n + 4, one NUMA node per socket; CPU 7 is offline.
     fn eight() -> Sys {
         let sys = Sys::new("0-6", "0-7");
         for (cpu, siblings) in [(0, "0,4"), (1, "1,5"), (4, "0,4"), (5, "1,5")] {

@@ -1,4 +1,4 @@
-//! The pods' cpusets: which cgroups there are, and what each asks for and gets. Everything here is opened read-only.
+//! The pods' cpusets: their cgroups with configured and effective CPUs. All files are opened read-only.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -13,53 +13,55 @@ use pods::path::{self, CgroupPath};
 
 use crate::{Error, Result};
 
-/// How deep the kubelet's top cgroup may be: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
+/// Maximum depth of the kubepods root: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
 const LOCATE_DEPTH: usize = 5;
 
-/// The cgroups below kubepods in the hierarchy of the cpuset controller, down to those directly below a pod. What is
-/// further below lies within its container: v2's kernel keeps it there, and on v1 whoever writes the container does.
+/// The cgroups below the kubepods root in the hierarchy of the cpuset controller, down to the children of pods. CPUs of
+/// deeper cgroups lie within their container's: on v2 the kernel ensures it, on v1 the writer of the container's
+/// cpuset.
 #[derive(Debug)]
 pub(crate) struct PodTree {
     mount: PathBuf,
     version: Version,
-    /// Roots as the operator named them, below the mount; empty: they are looked for.
+    /// Roots named by the operator, below the mount; if empty, they are searched for.
     named_roots: Vec<String>,
     roots: Vec<PathBuf>,
-    /// The root that holds this kubelet's pods, once that is known.
+    /// The root that holds this kubelet's pods, once known.
     home: Option<PathBuf>,
     watch: Option<TreeWatch>,
-    /// Parents before children: paths are ordered by component.
+    /// Parents before children, because paths are ordered by component.
     cgroups: BTreeMap<PathBuf, Known>,
     overflowed: bool,
     buffer: Vec<u8>,
-    /// Descriptors that may be kept open.
+    /// Maximum number of descriptors kept open.
     descriptors: usize,
 }
 
 #[derive(Debug)]
 struct Known {
     inode: u64,
-    /// The pod; none for the root and the QoS levels.
+    /// The pod; `None` for the root and the QoS levels.
     pod: Option<Uid>,
-    /// Made by the kubelet or the runtime. One directly below a pod that nobody here knows is not (Kata's `kata_<id>`).
+    /// Whether the kubelet or a known runtime made the cgroup. False for an unknown child of a pod (Kata's
+    /// `kata_<id>`).
     ours: bool,
     files: Option<CpusetFiles>,
     watched: bool,
     since: Instant,
 }
 
-/// All cpusets of one root at one moment.
+/// All cpusets below one root at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
     pub(crate) hierarchy: placement::Hierarchy,
     pub(crate) pods: Vec<PodCgroups>,
-    /// When each cgroup was first seen, and its inode.
+    /// Time when each cgroup was first seen, with its inode.
     pub(crate) seen: BTreeMap<PathBuf, (Instant, u64)>,
-    /// A QoS level to which somebody has given less than kubepods has, and what it has.
+    /// A QoS level that another writer has given fewer CPUs than kubepods has, with its CPUs.
     pub(crate) confined: Option<(PathBuf, CpuSet)>,
-    /// Pods of which a cpuset cannot be read, and why.
+    /// Pods with an unreadable cpuset, with the error.
     pub(crate) unreadable: BTreeMap<Uid, String>,
-    /// Another root with pods that run.
+    /// Another root that has running pods.
     pub(crate) other_root: Option<PathBuf>,
 }
 
@@ -75,7 +77,7 @@ impl PodTree {
             named_roots,
             roots: Vec::new(),
             home: None,
-            // Without inotify what is new is found by the walk alone, which tries again.
+            // Without inotify only the walk finds new cgroups; it tries again to create the watch.
             watch: TreeWatch::new().ok(),
             cgroups: BTreeMap::new(),
             overflowed: false,
@@ -93,18 +95,18 @@ impl PodTree {
         &self.mount
     }
 
-    /// Becomes readable when cgroups come and go.
+    /// Descriptor that becomes readable when cgroups come and go.
     pub(crate) fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(TreeWatch::as_fd)
     }
 
-    /// Must everything be listed anew?
+    /// Whether the whole tree must be walked again.
     pub(crate) fn must_walk(&self) -> bool {
         let is_blind = self.cgroups.values().any(|known| !known.watched);
         self.watch.is_none() || self.overflowed || self.cgroups.is_empty() || is_blind
     }
 
-    /// Takes in what inotify has told.
+    /// Applies pending inotify events.
     pub(crate) fn drain_events(&mut self, now: Instant) {
         let Some(mut watch) = self.watch.take() else { return };
         let mut events = Vec::new();
@@ -120,7 +122,7 @@ impl PodTree {
         }
     }
 
-    /// Lists the whole tree, and tries again to watch what is not watched.
+    /// Lists the whole tree, and retries watches that are missing.
     pub(crate) fn walk(&mut self, now: Instant) {
         self.overflowed = false;
         if self.watch.is_none() {
@@ -135,7 +137,8 @@ impl PodTree {
         }
     }
 
-    /// The roots of this kubelet or of others: those that the operator named, or exactly what a kubelet would name so.
+    /// Roots of this and other kubelets: those named by the operator, or cgroups with exactly the names a kubelet
+    /// gives.
     fn find_roots(&self) -> Vec<PathBuf> {
         if !self.named_roots.is_empty() {
             return self.named_roots.iter().map(|root| self.mount.join(root)).collect();
@@ -148,7 +151,7 @@ impl PodTree {
         hits.unwrap_or_default().into_iter().filter(is_root).collect()
     }
 
-    /// Finds the root with the pods that the kubelet knows. Where none of them has any, the one found before stays.
+    /// Finds the root with the most pods known to the kubelet. If no root has any, keeps the previous one.
     pub(crate) fn find_home(&mut self, is_known: impl Fn(&str) -> bool) {
         let count = |root: &PathBuf| self.pods_below(root).iter().filter(|(uid, _)| is_known(uid)).count();
         let best = self.roots.iter().map(|root| (count(root), root)).rev().max_by_key(|(count, _)| *count);
@@ -168,7 +171,7 @@ impl PodTree {
         pods
     }
 
-    /// The root to read: this kubelet's; before it is known, the one with the most pods that run.
+    /// The root to read: this kubelet's. Until it is known, the one with the most running pods.
     fn root(&self) -> Option<PathBuf> {
         match &self.home {
             Some(home) if self.roots.contains(home) => Some(home.clone()),
@@ -186,7 +189,7 @@ impl PodTree {
     }
 
     fn removed(&mut self, path: &Path) {
-        // The name may be in use again already: then this is its predecessor's removal.
+        // The name may already be in use again: then the event is about the previous cgroup.
         if !self.is_same(path) {
             self.forget(path);
         }
@@ -213,7 +216,7 @@ impl PodTree {
         }
     }
 
-    /// Takes in a cgroup and what is below it, down to the containers; one that is not Kubernetes' is passed over.
+    /// Adds a cgroup and those below it, down to the containers; skips cgroups that are not of Kubernetes.
     fn meet(&mut self, path: &Path, now: Instant) {
         let mut found = vec![path.to_owned()];
         while let Some(path) = found.pop() {
@@ -223,7 +226,7 @@ impl PodTree {
         }
     }
 
-    /// Takes in a cgroup; whether its children are to be met too.
+    /// Adds a cgroup; returns whether its children must be added too.
     fn meet_one(&mut self, path: &Path, now: Instant) -> bool {
         let Ok(inode) = cgroupfs::inode(path) else { return false };
         if self.cgroups.get(path).is_some_and(|known| known.inode != inode) {
@@ -237,7 +240,7 @@ impl PodTree {
         let Some(known) = self.cgroups.get(path) else { return false };
         let (is_listed, watched) = (self.pod_of(path.parent()).is_none(), known.watched);
         if !watched && let Some(watch) = &mut self.watch {
-            // Cgroups below a container come and go as its application likes.
+            // Cgroups below a container are not watched: its application creates and removes them.
             let done = if is_listed { watch.watch(path) } else { watch.watch_leaf(path) };
             if let Some(known) = self.cgroups.get_mut(path) {
                 known.watched = done.is_ok();
@@ -250,7 +253,7 @@ impl PodTree {
         self.cgroups.get(path?)?.pod.as_ref()
     }
 
-    /// Whose a cgroup is, and whether the kubelet or a known runtime made it.
+    /// The pod of a cgroup, and whether the kubelet or a known runtime made the cgroup.
     fn place(&self, path: &Path) -> Option<(Option<Uid>, bool)> {
         let root = self.roots.iter().find(|root| path.starts_with(root))?;
         if path == root {
@@ -260,12 +263,12 @@ impl PodTree {
         match path.strip_prefix(root).ok()?.to_str().and_then(path::parse) {
             Some(CgroupPath::Nested { .. }) => None,
             Some(parsed) => Some((parsed.pod().map(|pod| Uid::from(&*pod.uid)), true)),
-            // Directly below a pod: only the host's root makes cgroups there.
+            // A child of a pod that is not a known container: only root on the host creates cgroups there.
             None => parent.map(|uid| (Some(uid), false)),
         }
     }
 
-    /// Reads every cpuset of the root. What vanishes meanwhile is left out; what cannot be read is its pod's matter.
+    /// Reads every cpuset of the root. Skips cgroups removed meanwhile; an unreadable cpuset is reported for its pod.
     ///
     /// # Errors
     /// No kubepods cgroup with a cpuset, or one that cannot be read.
@@ -322,7 +325,7 @@ impl PodTree {
 }
 
 impl Known {
-    /// Reads the cpuset; the files stay open where `descriptors` are left.
+    /// Reads the cpuset; keeps its files open while `descriptors` are left.
     fn read(
         &mut self,
         path: &Path,
@@ -344,11 +347,12 @@ impl Known {
     }
 }
 
-/// Descriptors of one [`CpusetFiles`].
+/// Number of descriptors of one [`CpusetFiles`].
 const FILES: usize = 2;
 
-/// A partition root, or below one (`cpuset.cpus.partition`): its CPUs are taken out of all others' above it already, and
-/// whoever made it places what is in it. On v2 nothing else has CPUs that its ancestors lack.
+/// Whether the cgroup is or is below a partition root (`cpuset.cpus.partition`). The kernel has then removed its CPUs
+/// from the cgroups above, and the creator of the partition places its processes. On v2 no other cgroup has CPUs that
+/// its ancestors lack.
 fn is_apart(cpuset: &Cpuset, ceiling: Option<&CpuSet>) -> bool {
     ceiling.is_some_and(|ceiling| ceiling.is_disjoint(&cpuset.effective))
 }

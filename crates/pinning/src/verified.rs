@@ -1,4 +1,4 @@
-//! Whether the kernel agrees with what the checkpoint says.
+//! Compares the kernel's cpusets with the checkpoint.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -9,8 +9,8 @@ use crate::checkpoint::Checkpoint;
 use crate::tree::{PodTree, View};
 use crate::{Machine, NodeConfig, Result};
 
-/// The UIDs of the pods whose grants hold: each of their cgroups has just these CPUs, and no other pod has one of them,
-/// but for best-effort pods on an LSR pod's.
+/// UIDs of the pods whose grants are in effect: each of their cgroups has exactly these CPUs, and no other pod has any
+/// of them, except best-effort pods on an LSR pod's CPUs.
 ///
 /// # Errors
 /// No cpusets here.

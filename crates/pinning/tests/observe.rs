@@ -1,4 +1,4 @@
-//! The pinner on a node of plain files: what it plans, tells and refuses. Nothing is written, so files will do.
+//! The pinner on a node of plain files: plans, reports and rejections. It only observes, so plain files suffice.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -12,7 +12,7 @@ use placement::{Profile, Profiles, Reason, Settings};
 use pods::model::{Container, ContainerState, Phase, Pod, Resources};
 use pods::{ExclusiveCpus, PodIndex};
 
-/// Eight CPUs: 2 sockets × 2 cores × 2 threads, siblings next to each other; v2, the cgroupfs driver.
+/// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs driver.
 struct Files(tempfile::TempDir);
 
 impl Files {
@@ -94,7 +94,7 @@ impl Files {
         }
     }
 
-    /// A pod with a cgroup and, below it, one container's.
+    /// A pod with a cgroup and one container's cgroup below it.
     fn pod(&self, name: &str, qos: &str, millis: u64) -> Pod {
         let number: u64 = name.bytes().map(u64::from).sum();
         let uid = format!("8e0d3a0c-5f4b-4f60-9f2a-{number:012x}");
@@ -186,7 +186,7 @@ fn a_profile_speaks_for_pods_without_a_label() {
     assert_eq!(pins(&pass(&mut files.pinner(none()), std::slice::from_ref(&pod))), [""; 0]);
     let profiles = Profiles::new(vec![profile]).unwrap();
     assert_eq!(pins(&pass(&mut files.pinner(profiles.clone()), std::slice::from_ref(&pod))), ["web LSR 0-1"]);
-    // Profiles that change while it runs.
+    // Profiles that change while the pinner runs.
     let mut pinner = files.pinner(none());
     assert_eq!(pins(&pass(&mut pinner, std::slice::from_ref(&pod))), [""; 0]);
     pinner.set_profiles(profiles);
@@ -224,7 +224,7 @@ fn the_reason_not_to_write_beside_another_owner_is_told() {
     files.policy(r#"{"policyName":"dynamic"}"#);
     let report = pass(&mut pinner, &[]);
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("dynamic")));
-    // The kubelet's own word, from /configz, beats its file.
+    // The policy from `/configz` takes precedence over the state file.
     pinner.set_policy(Some("none".to_owned()));
     assert_eq!(pass(&mut pinner, &[]).standing, Standing::Observing("told to observe".to_owned()));
 }
@@ -318,7 +318,7 @@ fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
     assert_eq!(seen, ["passed", "panicked", "passed"]);
 }
 
-/// Where its only container's cgroup is.
+/// Path of the cgroup of the pod's only container.
 fn container(files: &Files, pod: &Pod) -> PathBuf {
     let number: u64 = pod.name.bytes().map(u64::from).sum();
     files.path("cgroup/kubepods/burstable").join(format!("pod{}/{number:064x}", pod.uid))
@@ -347,7 +347,7 @@ fn a_cgroup_with_a_name_that_is_no_text_is_nobodys_root() {
     }
 }
 
-/// A root of another kubelet, with the CPUs 6-7.
+/// Adds the root of another kubelet, with CPUs 6-7.
 fn other_root(files: &Files, processes: &str) {
     for level in ["", "/burstable", "/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-000000000001"] {
         files.file(&format!("cgroup/old/kubepods{level}/cpuset.cpus"), "\n");
@@ -391,7 +391,7 @@ fn one_cpuset_that_cannot_be_read_is_its_pods_matter() {
 
 #[test]
 fn cgroups_that_applications_make_are_not_listed_however_many_and_deep() {
-    // Thousands of directories: in memory.
+    // In memory, because it creates thousands of directories.
     let files = Files::in_directory(tempfile::tempdir_in("/dev/shm").unwrap());
     let pods = [files.pod("deep", "LSE", 2000), files.pod("wide", "LS", 0)];
     let mut pinner = files.pinner(none());

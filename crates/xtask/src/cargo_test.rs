@@ -1,7 +1,7 @@
-//! Runs `cargo test` to its end and adds up what its test binaries report.
+//! Runs `cargo test` to completion and adds up the results of its test binaries.
 //!
-//! The output passes through unchanged. Cargo's own lines and those of libtest say which target runs, how many of its
-//! tests passed and which failed.
+//! The output passes through unchanged. The target, the counts and the names of failed tests come from the lines of
+//! cargo and libtest.
 
 use std::io::{self, BufRead as _, BufReader, PipeReader, Write};
 use std::process::{Child, Command, ExitStatus};
@@ -10,43 +10,43 @@ use std::time::Duration;
 
 use crate::process::{self, CommandError};
 
-/// How long output is awaited after cargo has ended: a process that a test left behind may hold the pipe open.
+/// Maximum wait for output after cargo has ended: a process that a test left behind may hold the pipe open.
 const LATE_OUTPUT: Duration = Duration::from_secs(2);
 
-/// What a run of `cargo test` amounted to.
+/// Result of a run of `cargo test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Tests that passed, in all targets.
+    /// Number of passed tests, in all targets.
     pub passed: u64,
-    /// Tests that failed.
+    /// Number of failed tests.
     pub failed: u64,
-    /// Tests that are marked `ignore`.
+    /// Number of tests marked `ignore`.
     pub skipped: u64,
-    /// Targets that failed, in their order.
+    /// Failed targets, in order.
     pub failures: Vec<FailedTarget>,
 }
 
-/// A test binary, or the documentation tests of a crate, that failed.
+/// A failed test binary, or failed documentation tests of a crate.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FailedTarget {
-    /// Arguments of `cargo test` that run it alone: `-p cpuwarden --test it`.
+    /// Arguments of `cargo test` that run only this target: `-p cpuwarden --test it`.
     pub arguments: String,
-    /// Tests that failed; empty where it ended without a list of them, as by a signal.
+    /// Failed tests; empty if the target ended without a list of them, for example by a signal.
     pub tests: Vec<String>,
 }
 
-/// Runs the command with its output passed to `out`, and returns how it ended.
+/// Runs the command with its output passed to `out`; returns its exit status and the summary.
 ///
 /// # Errors
-/// When the command cannot be started.
+/// A command that cannot be started.
 pub fn run(mut command: Command, out: &mut dyn Write) -> Result<(ExitStatus, Summary), CommandError> {
     let (mut child, reader) = start(&mut command).map_err(|source| process::start_error(&command, source))?;
-    // It keeps the pipe's other end open.
+    // Dropping the command closes its end of the pipe; otherwise the reader would never see the end.
     let line = process::command_line(&command);
     drop(command);
     let mut summary = Follower::default();
     let status = follow(&mut child, &lines(reader), |line| {
-        // The reader of the output may be gone; the tests still run.
+        // If the output cannot be written, the tests still run.
         let _ = out.write_all(line);
         summary.follow(String::from_utf8_lossy(line).trim_end());
     });
@@ -54,7 +54,7 @@ pub fn run(mut command: Command, out: &mut dyn Write) -> Result<(ExitStatus, Sum
     Ok((status, summary.finish()))
 }
 
-/// Both outputs go into one pipe, so that their lines keep their order.
+/// Both outputs share one pipe, so that their lines keep their order.
 fn start(command: &mut Command) -> io::Result<(Child, PipeReader)> {
     let (reader, writer) = io::pipe()?;
     let child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
@@ -95,7 +95,7 @@ impl Summary {
         self.failed == 0 && self.failures.is_empty()
     }
 
-    /// What failed, and in the last line how many tests ran.
+    /// Failed targets and tests; the last line has the number of tests.
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for target in &self.failures {
@@ -109,14 +109,14 @@ impl Summary {
     }
 }
 
-/// The state between two lines.
+/// State between two lines.
 #[derive(Debug, Default)]
 struct Follower {
     summary: Summary,
-    /// Passed, failed and skipped tests of the target that runs. A test that itself runs tests prints their figures
-    /// first: the last ones are the target's own.
+    /// Passed, failed and skipped tests of the current target. A test that itself runs tests prints their counts first;
+    /// the last counts are the target's own.
     latest: [u64; 3],
-    /// The names below the latest `failures:`.
+    /// Names below the latest `failures:`.
     names: Vec<String>,
     lists_names: bool,
 }
@@ -165,7 +165,7 @@ impl Follower {
     }
 }
 
-/// The number before a word in `ok. 5 passed; 0 failed; …`.
+/// Number before a word in `ok. 5 passed; 0 failed; …`.
 fn count_before(result: &str, word: &str) -> u64 {
     let parts = result.split([';', '.']).map(str::trim);
     parts.filter_map(|part| part.strip_suffix(word)?.trim().parse().ok()).next().unwrap_or(0)
@@ -181,7 +181,7 @@ mod tests {
         follower.finish()
     }
 
-    /// As cargo 1.95 prints it with `--no-fail-fast`.
+    /// Output of cargo 1.95 with `--no-fail-fast`.
     const TWO_FAILED: &str = "\
      Running unittests src/lib.rs (target/debug/deps/a-0123456789abcdef)
 

@@ -1,5 +1,5 @@
-//! `cargo xtask deny`: licenses, sources, banned crates and known vulnerabilities of every dependency, by cargo-deny with
-//! `.cargo/deny.toml`.
+//! `cargo xtask deny`: checks licenses, sources, banned crates and known vulnerabilities of every dependency, by
+//! cargo-deny with `.cargo/deny.toml`.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,26 +10,26 @@ use crate::process::{self, CommandError};
 use crate::tools::{self, ToolError};
 use crate::workspace;
 
-/// Checks that need nothing but the lock file and the crates themselves.
+/// Checks that work offline, with the lock file and the crates alone.
 const LOCAL: [&str; 3] = ["bans", "licenses", "sources"];
 
-/// Whether the database of advisories may be out of reach.
+/// Handling of an advisory database that cannot be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advisories {
-    /// Then they are not checked, and the outcome says so.
+    /// Skips the check; the outcome reports it.
     IfReachable,
-    /// Then the check fails.
+    /// Fails the check.
     Required,
 }
 
-/// What became of the advisories, once everything else has passed.
+/// Result of the advisory check, after all other checks have passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// No dependency has one.
+    /// No dependency has an advisory.
     Checked,
     /// The database could not be fetched.
     NotChecked {
-        /// The last line that the fetch wrote.
+        /// Last line of the fetch's output.
         reason: String,
     },
 }
@@ -45,13 +45,13 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Why the check failed.
+/// A failed check.
 #[derive(Debug, thiserror::Error)]
 pub enum DenyError {
-    /// cargo-deny is not there.
+    /// cargo-deny is missing and cannot be installed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// cargo-deny found something, or could not be started.
+    /// cargo-deny reported a problem, or could not be started.
     #[error(transparent)]
     Command(#[from] CommandError),
     /// The database is required and could not be fetched.
@@ -59,10 +59,10 @@ pub enum DenyError {
     Unreachable(String),
 }
 
-/// Installs cargo-deny where it is missing, and checks the workspace.
+/// Installs cargo-deny if missing, and checks the workspace.
 ///
 /// # Errors
-/// When something is found, or a required database cannot be fetched.
+/// A reported problem, or a required database that cannot be fetched.
 pub fn run(advisories: Advisories) -> Result<Outcome, DenyError> {
     check(&tools::cargo_deny()?, advisories)
 }
@@ -71,7 +71,7 @@ fn check(cargo_deny: &Path, advisories: Advisories) -> Result<Outcome, DenyError
     let with = |arguments: &[&str]| {
         let mut command = Command::new(cargo_deny);
         command.current_dir(workspace::root()).arg("--locked").args(arguments);
-        // Cargo gives its own variables to what it starts; cargo-deny asks cargo anew.
+        // Cargo sets its own variables for child processes; cargo-deny must query cargo itself.
         command.env_remove("CARGO_MANIFEST_DIR");
         command
     };
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::prerequisites::write_executable;
 
-    /// A program in cargo-deny's place, which fails for these arguments.
+    /// A stand-in for cargo-deny that fails for these arguments.
     fn cargo_deny(fails_for: &str) -> (TempDir, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("cargo-deny");

@@ -1,7 +1,7 @@
-//! The files of `deploy/` that come from elsewhere: references from the agent, plain manifests from the chart, the
-//! dashboard of runbooks from their page.
+//! Generated files of `deploy/`: references from the agent, plain manifests from the chart, and the runbook dashboard
+//! from its page.
 //!
-//! A test compares them with what is committed, `cargo xtask generate` writes them.
+//! A test compares them with the committed files; `cargo xtask generate` writes them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,30 +11,30 @@ use crate::runbooks;
 use crate::tools::{self, ToolError};
 use crate::workspace;
 
-/// One file as it must be.
+/// A generated file.
 #[derive(Debug)]
 pub struct Generated {
-    /// Where.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its text.
+    /// Text of the file.
     pub text: String,
 }
 
-/// Why a file could not be generated.
+/// A file that cannot be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// The agent or helm failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// Helm is not there.
+    /// Helm is missing and cannot be installed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// A page cannot be read.
+    /// Page that cannot be read.
     #[error("{}", .0.display())]
     Page(PathBuf, #[source] std::io::Error),
 }
 
-/// A reference: file, subject of `cpuwarden reference`, head.
+/// References: file, subject of `cpuwarden reference`, heading.
 const REFERENCES: [(&str, &str, &str); 2] =
     [("docs/metrics.md", "metrics", METRICS_HEAD), ("docs/configuration.md", "configuration", CONFIGURATION_HEAD)];
 
@@ -53,7 +53,7 @@ is an error.
 
 ";
 
-/// A manifest: file and helm's arguments beyond the chart.
+/// Manifests: file, and helm's arguments in addition to the chart.
 const MANIFESTS: [(&str, &[&str]); 4] = [
     ("manifests/monitor.yaml", &["--set=profile=monitor"]),
     ("manifests/trace.yaml", &["--set=profile=trace"]),
@@ -70,7 +70,7 @@ const MANIFEST_HEAD: &str = "\
 # Rendered from deploy/chart/cpuwarden by `cargo xtask generate`; the chart has the options.
 ";
 
-/// hostPath volumes and hostPID are what the `privileged` level alone allows.
+/// Only the `privileged` level allows hostPath volumes and hostPID.
 const NAMESPACE: &str = "\
 ---
 apiVersion: v1
@@ -81,16 +81,16 @@ metadata:
     pod-security.kubernetes.io/enforce: privileged
 ";
 
-/// What stands in the manifests for the image, which everybody builds for themselves.
+/// Placeholder for the image, which every user builds.
 const IMAGE: &str = "--set=image.repository=registry.example.com/cpuwarden";
 
-/// The newest Kubernetes minor that is supported: helm built by `go install` takes itself for an ancient one.
+/// Newest supported Kubernetes minor. It must be given, because helm built by `go install` assumes an ancient one.
 const KUBERNETES: &str = "1.37.0";
 
-/// All of them, with this agent's binary.
+/// Generates all files, with this agent's binary.
 ///
 /// # Errors
-/// When the agent or helm cannot be run, or fails, or a page cannot be read.
+/// The agent or helm cannot be run or fails, or a page cannot be read.
 pub fn all(agent: &Path) -> Result<Vec<Generated>, GenerateError> {
     let deploy = workspace::root().join("deploy");
     let page = deploy.join("docs/runbooks.md");
@@ -104,10 +104,10 @@ pub fn all(agent: &Path) -> Result<Vec<Generated>, GenerateError> {
     Ok(files)
 }
 
-/// The plain manifests, with more arguments for helm.
+/// Renders the plain manifests, with additional arguments for helm.
 ///
 /// # Errors
-/// When helm is not there, or refuses the values.
+/// Helm is missing or rejects the values.
 pub fn manifests(more: &[&str]) -> Result<Vec<Generated>, GenerateError> {
     let deploy = workspace::root().join("deploy");
     let manifest = |(file, arguments): (&str, &[&str])| {
@@ -118,38 +118,38 @@ pub fn manifests(more: &[&str]) -> Result<Vec<Generated>, GenerateError> {
     MANIFESTS.into_iter().map(manifest).collect()
 }
 
-/// Packs the chart into a folder, as `helm install` and a chart repository take it.
+/// Packages the chart into a folder, for `helm install` or a chart repository.
 ///
 /// # Errors
-/// When helm is not there, or fails.
+/// Helm is missing or fails.
 pub fn package_chart(folder: &Path) -> Result<(), GenerateError> {
     let mut helm = Command::new(tools::helm()?);
     process::output_of(helm.args(["package", "--destination"]).arg(folder).arg(chart()))?;
     Ok(())
 }
 
-/// The chart as helm renders it into the namespace `cpuwarden`.
+/// Renders the chart into the namespace `cpuwarden`.
 ///
 /// # Errors
-/// When helm is not to be had, or refuses the values.
+/// Helm is missing or rejects the values.
 pub fn render(arguments: &[&str]) -> Result<String, GenerateError> {
     render_release("cpuwarden", &[&["--namespace=cpuwarden"], arguments].concat())
 }
 
-/// The chart as helm renders it as a release of this name.
+/// Renders the chart as a release of this name.
 ///
 /// # Errors
-/// When helm is not to be had, or refuses the values.
+/// Helm is missing or rejects the values.
 pub fn render_release(name: &str, arguments: &[&str]) -> Result<String, GenerateError> {
     let mut helm = helm("template")?;
     helm.arg(IMAGE).args(arguments).arg(name).arg(chart());
     Ok(output(&mut helm)?)
 }
 
-/// What helm's linter says of the chart.
+/// Output of helm's linter for the chart.
 ///
 /// # Errors
-/// When helm is not to be had, or finds a fault.
+/// Helm is missing or reports a problem.
 pub fn lint() -> Result<String, GenerateError> {
     Ok(output(helm("lint")?.arg("--strict").arg(chart()))?)
 }
@@ -164,10 +164,10 @@ fn chart() -> PathBuf {
     workspace::root().join("deploy/chart/cpuwarden")
 }
 
-/// Builds the agent and gives its path.
+/// Builds the agent; returns its path.
 ///
 /// # Errors
-/// When the build fails.
+/// A failed build.
 pub fn build_agent() -> Result<PathBuf, CommandError> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     process::run(Command::new(cargo).args(["build", "--quiet", "--package=cpuwarden"]).current_dir(workspace::root()))?;

@@ -1,8 +1,7 @@
 //! Development tasks, as a library so that integration tests can boot the QEMU node themselves.
 //!
-//! Owns what surrounds the product: the test command, its prerequisites and tools, virtual nodes, images and
-//! releases. Nothing of it is ever linked
-//! into the `cpuwarden` binary.
+//! Contains the test command with its prerequisites and tools, virtual nodes, images and releases. The `cpuwarden`
+//! binary never links it.
 
 pub mod bpf;
 pub mod cargo_test;

@@ -16,9 +16,9 @@ use xtask::process::error_chain;
 use xtask::release;
 use xtask::test_run::{self, STEPS, Step};
 
-/// Exit code of `node` when the guest was killed after its time, as of timeout(1).
+/// Exit code of `node` if the guest was killed after the timeout, as with timeout(1).
 const TIMED_OUT: u8 = 124;
-/// Exit code of `node` when the guest ended without saying how the program did.
+/// Exit code of `node` if the guest ended without reporting the program's status.
 const NODE_LOST: u8 = 125;
 
 /// Development tasks of cpuwarden.

@@ -1,4 +1,4 @@
-//! What the tests need from the machine beyond Rust: one table of tools, where each comes from and what for.
+//! Tools that the tests need in addition to Rust: one table with the provider and purpose of each.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::process::{Command, Stdio};
 
 use crate::process::{self, CommandError};
 
-/// A tool that must be there.
+/// A required tool.
 #[derive(Debug)]
 pub struct Prerequisite {
-    /// A command that ends with status 0 where the tool is there.
+    /// A command that exits with status 0 if the tool is installed.
     pub probe: &'static [&'static str],
-    /// Where it comes from.
+    /// Provider of the tool.
     pub provider: Provider,
-    /// What it is needed for.
+    /// Purpose of the tool.
     pub purpose: &'static str,
-    /// The task that cannot do without it. `cargo xtask test` needs all.
+    /// The task that requires the tool. `cargo xtask test` requires all.
     pub task: Task,
 }
 
-/// A task with tools of its own.
+/// A task that requires tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// `cargo xtask test` alone.
+    /// Only `cargo xtask test`.
     Test,
     /// The QEMU node.
     Node,
@@ -30,7 +30,7 @@ pub enum Task {
     Image,
 }
 
-/// Where a tool comes from.
+/// Provider of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// A Debian package.
@@ -49,7 +49,7 @@ const fn image_tool(probe: &'static [&'static str], package: &'static str, purpo
     Prerequisite { probe, provider: Package(package), purpose, task: Task::Image }
 }
 
-/// Everything that `cargo xtask test` needs.
+/// All tools that `cargo xtask test` needs.
 pub const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite {
         probe: &["cargo", "fmt", "--version"],
@@ -148,7 +148,7 @@ pub const PREREQUISITES: &[Prerequisite] = &[
     },
 ];
 
-/// Tools that are not there.
+/// Tools that are not installed.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.describe())]
 pub struct Missing(pub Vec<&'static Prerequisite>);
@@ -180,10 +180,10 @@ impl Missing {
     }
 }
 
-/// Checks that the tools that `wanted` selects are there.
+/// Checks that the tools selected by `wanted` are installed.
 ///
 /// # Errors
-/// [`Missing`], naming each with the remedy.
+/// [`Missing`], with the remedy for each tool.
 pub fn check(wanted: impl Fn(&Prerequisite) -> bool) -> Result<(), Missing> {
     let missing: Vec<_> = PREREQUISITES.iter().filter(|tool| wanted(tool) && !is_present(tool.probe)).collect();
     if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
@@ -195,10 +195,10 @@ fn is_present(probe: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Installs what is missing, through apt-get and rustup. Needs root for packages.
+/// Installs missing tools with apt-get and rustup. Packages require root.
 ///
 /// # Errors
-/// When one of the commands fails.
+/// A failed command.
 pub fn install(missing: &Missing) -> Result<(), CommandError> {
     let components = missing.components();
     if !components.is_empty() {
@@ -211,14 +211,14 @@ pub fn install(missing: &Missing) -> Result<(), CommandError> {
     let _no_services = ServiceBan::impose();
     process::run(Command::new("apt-get").args(["--quiet", "update"]))?;
     let mut install = Command::new("apt-get");
-    // Recommended packages are left out: prometheus recommends an exporter that is a service of its own.
+    // Without recommended packages: prometheus recommends an exporter, which is another service.
     install.args(["--quiet", "--yes", "--no-install-recommends", "install"]).args(packages);
     process::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-/// Keeps packages from starting their services (Prometheus would listen on port 9090) while it lives.
+/// Prevents packages from starting their services (Prometheus would listen on port 9090) until dropped.
 ///
-/// `policy-rc.d` is Debian's interface for that: invoke-rc.d(8). One that is there already is left as it is.
+/// Uses `policy-rc.d`, Debian's interface for that: invoke-rc.d(8). An existing file is kept.
 struct ServiceBan {
     imposed: bool,
 }

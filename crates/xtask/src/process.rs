@@ -1,4 +1,4 @@
-//! Running other programs to their end, with errors that name the command.
+//! Runs other programs to completion, with errors that name the command.
 
 use std::error::Error;
 use std::io;
@@ -12,47 +12,47 @@ pub enum CommandError {
     Start {
         /// The command line.
         command: String,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// The program ended with another status than 0.
+    /// The program ended with a status other than 0.
     #[error("{command}: {status}{}{stderr}", if stderr.is_empty() { "" } else { ": " })]
     Failed {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
-        /// What it said, trimmed; empty where its output was passed through.
+        /// Standard error, trimmed; empty if the output was passed through.
         stderr: String,
     },
 }
 
-/// Runs a command to its end and returns what it wrote to standard output.
+/// Runs a command to completion and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started, or ends with another status than 0.
+/// A command that cannot be started, or ends with a status other than 0.
 pub fn output_of(command: &mut Command) -> Result<Vec<u8>, CommandError> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| start_error(command, source))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     if output.status.success() { Ok(output.stdout) } else { Err(failed(command, output.status, &stderr)) }
 }
 
-/// Runs a command to its end with this process's own output.
+/// Runs a command to completion, sharing this process's output.
 ///
 /// # Errors
-/// When it cannot be started, or ends with another status than 0.
+/// A command that cannot be started, or ends with a status other than 0.
 pub fn run(command: &mut Command) -> Result<(), CommandError> {
     let status = command.status().map_err(|source| start_error(command, source))?;
     if status.success() { Ok(()) } else { Err(failed(command, status, "")) }
 }
 
-/// The command as one would type it, without quoting.
+/// The command line for display, without quoting.
 pub fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes in one line.
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

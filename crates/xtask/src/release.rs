@@ -1,4 +1,5 @@
-//! `cargo xtask release`: everything of a release in one folder: image, bills of materials, chart, manifests, checksums.
+//! `cargo xtask release`: builds all files of a release into one folder: image, bills of materials, chart, manifests,
+//! checksums.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,32 +8,32 @@ use std::path::{Path, PathBuf};
 use crate::generated::{self, GenerateError};
 use crate::image::{self, Image, ImageError, Options};
 
-/// Name of the file with the SHA-256 of all others, as `sha256sum --check` reads it.
+/// Name of the file with the SHA-256 of all other files, in the format of `sha256sum --check`.
 pub const CHECKSUMS: &str = "SHA256SUMS";
 
-/// A release cannot be made.
+/// An error of building a release.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseError {
-    /// The image.
+    /// Failed build of the image.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The chart or the manifests.
+    /// Failed build of the chart or the manifests.
     #[error(transparent)]
     Generate(#[from] GenerateError),
 }
 
-/// Makes the image as `options` say, then chart, manifests and checksums in the same folder. The manifests name the image
-/// as `repository` (`registry/name`) with its digest.
+/// Builds the image according to `options`, then chart, manifests and checksums in the same folder. The manifests refer
+/// to the image as `repository` (`registry/name`) with its digest.
 ///
 /// # Errors
-/// Whatever cannot be built, rendered or written.
+/// Anything that cannot be built, rendered or written.
 pub fn make(options: &Options, repository: &str) -> Result<Image, ReleaseError> {
     let image = image::make(options)?;
     complete(&options.output, repository, &image.digest)?;
     Ok(image)
 }
 
-/// Adds chart, manifests and checksums to a folder that has the image.
+/// Adds chart, manifests and checksums to a folder that contains the image.
 ///
 /// # Errors
 /// Helm fails, or a file cannot be read or written.

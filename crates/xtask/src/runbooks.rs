@@ -1,12 +1,12 @@
-//! The runbooks as a Grafana dashboard, a panel per section: a place that the alerts' `runbook_url` can point to without
-//! anything being published on the web.
+//! The runbooks as a Grafana dashboard, one panel per section. The alerts' `runbook_url` can point to it, so that
+//! nothing must be published on the web.
 
 use serde_json::{Value, json};
 
 /// Height of a panel in units of Grafana's grid; longer sections scroll.
 const HEIGHT: usize = 9;
 
-/// The dashboard of a page whose second-level headings are alerts. Panel ids count the sections from 1.
+/// Builds the dashboard of a page whose second-level headings are alerts. Panel IDs number the sections from 1.
 #[must_use]
 pub fn dashboard(page: &str) -> String {
     let mut parts = page.split("\n## ");
@@ -36,7 +36,7 @@ pub fn dashboard(page: &str) -> String {
 }
 
 fn panel(at: usize, title: &str, text: &str) -> Value {
-    // Grafana takes 0 for no id at all.
+    // Grafana treats ID 0 as missing.
     let id = if at == 0 { 1000 } else { at };
     json!({
         "id": id,
@@ -47,7 +47,7 @@ fn panel(at: usize, title: &str, text: &str) -> Value {
     })
 }
 
-/// Replaces `[text](page.md)` by `text`: Grafana does not have the other pages.
+/// Replaces `[text](page.md)` by `text`, because Grafana does not have the other pages.
 fn without_relative_links(text: &str) -> String {
     let mut parts = text.split('[');
     let mut kept = parts.next().unwrap_or_default().to_owned();

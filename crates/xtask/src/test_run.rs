@@ -1,5 +1,5 @@
-//! `cargo xtask test`: prerequisites, then format, lints and tests, so that the last lines say which tests failed and how
-//! many ran.
+//! `cargo xtask test`: checks prerequisites, then format, lints and tests. The last lines of the output list the failed
+//! tests and the number of tests.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
@@ -10,14 +10,14 @@ use crate::prerequisites::{self, Missing};
 use crate::process::{self, CommandError};
 use crate::workspace;
 
-/// One part of the run.
+/// A step of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Step {
     /// `cargo fmt --check`.
     Fmt,
-    /// `cargo clippy`, warnings are errors.
+    /// `cargo clippy` with warnings as errors.
     Clippy,
-    /// `cargo clippy` of what the image has in it: without the features that are on by default.
+    /// `cargo clippy` of the image's code: without default features.
     Image,
     /// `cargo xtask deny`.
     Deny,
@@ -25,33 +25,34 @@ pub enum Step {
     Test,
 }
 
-/// The steps in their order: what is quick to fail comes first.
+/// The steps in order; those that fail fast come first.
 pub const STEPS: [Step; 5] = [Step::Fmt, Step::Clippy, Step::Image, Step::Deny, Step::Test];
 
-/// Why a run failed.
+/// A failed run.
 #[derive(Debug, thiserror::Error)]
 pub enum TestRunError {
-    /// Tools are missing and this user cannot install them.
+    /// Tools are missing, and this user cannot install them.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// A step, or the installation of a tool, failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// A dependency may not be used.
+    /// A dependency is not allowed.
     #[error(transparent)]
     Deny(#[from] DenyError),
-    /// Tests failed; they are listed on standard output.
+    /// Tests failed; standard output lists them.
     #[error("cargo test: {0}")]
     Tests(ExitStatus),
 }
 
-/// Sees to the prerequisites, then runs the steps; `test_args` go to `cargo test`, which goes on after a failed target.
+/// Ensures the prerequisites, then runs the steps. `test_args` go to `cargo test`, which continues after a failed
+/// target.
 ///
 /// # Errors
-/// At the first step that fails, or when a prerequisite is missing and cannot be installed.
+/// The first failed step, or a missing prerequisite that cannot be installed.
 pub fn run(steps: &[Step], test_args: &[OsString]) -> Result<(), TestRunError> {
     ensure_prerequisites()?;
-    // Repeated at the end, where it is seen.
+    // Repeated at the end, where it is noticed.
     let mut advisories = String::new();
     for step in STEPS.iter().filter(|step| steps.contains(step)) {
         let mut command = step.command();
@@ -87,14 +88,14 @@ fn ensure_prerequisites() -> Result<(), TestRunError> {
     Ok(prerequisites::check(|_| true)?)
 }
 
-/// `/proc/self` belongs to the effective user of the process.
+/// Whether this process runs as root: `/proc/self` belongs to its effective user.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
 impl Step {
-    /// Arguments of cargo.
+    /// Arguments for cargo.
     #[must_use]
     pub fn arguments(self) -> &'static [&'static str] {
         match self {

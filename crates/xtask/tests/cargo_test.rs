@@ -1,4 +1,4 @@
-//! A run of real tests: it goes on after a failed target, and closes with what failed.
+//! Runs real tests: a run continues after a failed target, and ends with a list of the failures.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

@@ -27,7 +27,7 @@ fn packed(program: &[u8]) -> Archive {
     image::pack(&source(), "0.1.0", &contents).unwrap()
 }
 
-/// Bytes of each file of a tar archive, with mode, owner and time.
+/// Files of a tar archive with mode, owner, time and bytes.
 fn entries(tar: &[u8]) -> BTreeMap<String, (u32, u64, u64, Vec<u8>)> {
     let mut archive = tar::Archive::new(tar);
     let entry = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
@@ -46,7 +46,7 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The blobs of an archive by digest; each must be what its name says.
+/// Blobs of an archive by digest; each must match its digest.
 struct Layout(BTreeMap<String, Vec<u8>>, Value);
 
 impl Layout {
@@ -72,7 +72,7 @@ impl Layout {
         serde_json::from_slice(self.blob(descriptor)).unwrap()
     }
 
-    /// Configuration and uncompressed layer of a platform.
+    /// Configuration and uncompressed layer of a platform's image.
     fn image(&self, platform: Platform) -> (Value, Vec<u8>) {
         let index = self.json(&self.1["manifests"][0]);
         let manifests = index["manifests"].as_array().unwrap();
@@ -118,7 +118,7 @@ fn the_dockerfile_makes_an_image_of_the_same_configuration() {
     }
 }
 
-/// The real thing, in the `dev` profile: it compiles the agent for both platforms, and once more for arm64.
+/// Builds real images in the `dev` profile: compiles the agent for both platforms, and again for arm64.
 #[test]
 fn both_platforms_are_static_and_run_and_a_second_build_is_the_same() {
     let folder = TempDir::new().unwrap();
@@ -152,7 +152,7 @@ fn both_platforms_are_static_and_run_and_a_second_build_is_the_same() {
     assert!(manifest.contains(&format!("image: \"{repository}@{}\"", image.digest)), "{manifest}");
 }
 
-/// A program without an interpreter or paths of this machine, which runs on its platform.
+/// Asserts that the program has no interpreter and no paths of this machine, and that it runs on its platform.
 fn runs(platform: Platform, program: &Path) {
     let bytes = fs::read(program).unwrap();
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
@@ -189,7 +189,7 @@ fn succeeded(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Debian's docker-registry on a free port of loopback, until it is dropped.
+/// Debian's docker-registry on a free loopback port; stopped when dropped.
 struct Registry {
     process: Child,
     port: u16,
@@ -217,12 +217,12 @@ impl Registry {
             line.clear();
             assert_ne!(log.read_line(&mut line).unwrap(), 0, "the registry ended");
         }
-        // What it says later is read too: a full pipe would stop it.
+        // Keep reading its log: a full pipe would block it.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { process, port, _folder: folder }
     }
 
-    /// Digest of the image that a tag names.
+    /// Digest of the image with this tag.
     fn digest(&self, repository: &str) -> String {
         let mut skopeo = Command::new("skopeo");
         skopeo.args(["inspect", "--raw", "--tls-verify=false", &format!("docker://{repository}:0.1.0")]);

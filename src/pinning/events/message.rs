@@ -1,18 +1,18 @@
-//! What is said to a pod's owner, and what of the node, in words.
+//! Texts of the Events for a pod's owner and about the node.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use pinning::{Decision, Standing, Verdict};
 
-/// One event, before it is known when and how often.
+/// One event, without its time and count.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Message {
     pub(super) regarding: ObjectReference,
     pub(super) kind: &'static Kind,
-    /// At most 1024 bytes: the API server takes no more.
+    /// Text of the event; the API server accepts at most 1024 bytes.
     pub(super) note: String,
 }
 
-/// Which kind of event.
+/// A kind of event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     /// `Normal` or `Warning`.
@@ -33,11 +33,11 @@ static STEPPED_BACK: Kind = kind("Warning", "PinningSteppedBack", "StepBack");
 static POD_STEPPED_BACK: Kind = kind("Warning", "PodSteppedBack", "StepBack");
 static RESUMED: Kind = kind("Normal", "PinningResumed", "Pin");
 
-/// Bytes of a note.
+/// Maximum length of a note, bytes.
 const NOTE: usize = 1000;
 
 impl Message {
-    /// What a pod's owner is told; nobody, where the pod's name is not known.
+    /// The message for a pod's owner; `None` if the pod's name is unknown.
     pub(super) fn of(decision: &Decision) -> Option<Self> {
         if decision.namespace.is_empty() {
             return None;
@@ -60,23 +60,23 @@ impl Message {
         Some(Self { regarding: reference("Pod", Some(namespace), pod, uid), kind, note })
     }
 
-    /// What is told of the node when it stops writing cpusets, or goes on.
+    /// The message about the node when it stops writing cpusets, or resumes.
     pub(super) fn of_standing(node: &str, standing: &Standing) -> Self {
         let (kind, mut note) = match standing {
             Standing::Observing(reason) => (&STEPPED_BACK, format!("writes no cpusets any more: {reason}")),
             Standing::Enforcing => (&RESUMED, "writes cpusets again".to_owned()),
         };
         note.truncate(note.floor_char_boundary(NOTE));
-        // The kubelet's own events of a node bear its name in the UID's place too.
+        // As in the kubelet's own events of a node, the UID is the node's name.
         Self { regarding: reference("Node", None, node, node), kind, note }
     }
 
-    /// The same kind about the same object.
+    /// Whether both are of the same kind and about the same object.
     pub(super) fn is_about_the_same(&self, other: &Self) -> bool {
         self.kind == other.kind && self.regarding.uid == other.regarding.uid
     }
 
-    /// Where the event is made: what has no namespace has its events in this one.
+    /// Namespace of the event: `default` for an object without a namespace.
     pub(super) fn namespace(&self) -> &str {
         self.regarding.namespace.as_deref().unwrap_or("default")
     }

@@ -1,5 +1,5 @@
-//! Kubernetes Events of what pinning decides, where `--events` asks for them: best effort, at a limited rate, and never in
-//! the way of pinning itself.
+//! Kubernetes Events about decisions of pinning, if `--events` is set. Best effort, rate-limited, and never delaying
+//! pinning itself.
 
 mod message;
 mod publisher;
@@ -23,16 +23,16 @@ use message::Message;
 use publisher::Publisher;
 use queue::Queue;
 
-/// Longest time that the publisher waits for a message before it shows that it works. With the time that one request
-/// may take it stays within what the watchdog allows.
+/// Maximum time that the publisher waits for a message before it beats. Together with the time of one request it stays
+/// within the watchdog's limit.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// Takes what is to be told; what still waits when this is dropped is lost.
+/// Sends Events through a queue; dropping this discards the queue.
 pub(super) struct Events {
     node: String,
     queue: Arc<Queue>,
     metrics: Arc<AgentMetrics>,
-    /// Whether cpusets were written after the last pass; none before any was.
+    /// Whether cpusets were written after the last pass; `None` before the first pass.
     enforcing: Option<bool>,
     publishing: JoinHandle<()>,
 }
@@ -44,7 +44,7 @@ impl Drop for Events {
 }
 
 impl Events {
-    /// Starts the publisher where the operator wants events. To be called inside a tokio runtime.
+    /// Starts the publisher if events are configured. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The API server is not configured, or its CA cannot be read.
@@ -71,7 +71,7 @@ impl Events {
         Self { node, queue, metrics, enforcing: None, publishing }
     }
 
-    /// Tells what a pass has decided. Never waits.
+    /// Queues the messages about a pass. Never waits.
     pub(super) fn tell(&mut self, report: &Report) {
         report.decisions.iter().filter_map(Message::of).for_each(|message| self.say(message));
         let enforcing = report.standing == Standing::Enforcing;
@@ -98,7 +98,7 @@ async fn publish(mut publisher: Publisher, queue: Arc<Queue>, metrics: Arc<Agent
     }
 }
 
-/// One line when events begin to be lost.
+/// Logs one line when events start to get lost.
 fn say_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
     if let Some(lost) = lost.filter(|_| !*failing) {
         tracing::warn!(error = format!("{lost:#}"), "Kubernetes Events are lost");
@@ -203,7 +203,7 @@ mod tests {
         for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing] {
             events.tell(report);
         }
-        // The two moments of enforcing again are one message, for nothing was sent in between.
+        // The two changes to enforcing make one message, because nothing was sent in between.
         cluster.until("two events", |cluster| cluster.count("sent") == 2).await;
         let told = cluster.server.events();
         let of =

@@ -1,4 +1,4 @@
-//! Sends messages to the API server, one after the other; the client's own limit is the rate.
+//! Sends messages to the API server, one at a time; the client's rate limit applies.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,17 @@ use serde_json::json;
 use super::message::Message;
 
 const CONTROLLER: &str = "cpuwarden";
-/// Bytes of the object's name in the event's: 253 less a dot and the time.
+/// Maximum length of the object's name in the event's name, bytes: 253 less a dot and the time.
 const NAME: usize = 230;
-/// What is said again within this time is one series, as with the events of Kubernetes' own controllers.
+/// A message repeated within this time extends its event series, as with Kubernetes' own controllers.
 const SERIES: Duration = Duration::from_secs(360);
-/// One request, its wait for the rate limit and its retries included.
+/// Timeout of one request, including the wait for the rate limit and retries.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The publisher's memory and its client.
+/// Publishes events; remembers those sent recently.
 pub(super) struct Publisher {
     client: Client,
-    /// Who reports: the node.
+    /// Name of the reporting instance: the node.
     instance: String,
     sent: Vec<Sent>,
 }
@@ -40,10 +40,10 @@ impl Publisher {
         Self { client, instance, sent: Vec::new() }
     }
 
-    /// Makes an event of a message that came so many times, or counts it in the series of the same.
+    /// Creates an event for a message that came `times` times, or adds to the series of the same message.
     ///
     /// # Errors
-    /// The event is lost.
+    /// The event could not be sent.
     pub(super) async fn publish(&mut self, message: Message, times: i32) -> anyhow::Result<()> {
         let published = tokio::time::timeout(PATIENCE, self.try_publish(message, times)).await;
         published.context("the API server does not answer")?.context("the API server takes no event")
@@ -56,7 +56,7 @@ impl Publisher {
             let times = sent.times.saturating_add(times);
             let patch = json!({"series": series(times)});
             match api.patch(&sent.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-                // Events live for an hour, or until somebody deletes them.
+                // The event is gone: events expire after an hour or are deleted.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 done => {
                     done?;
@@ -68,7 +68,7 @@ impl Publisher {
         let event = self.event(&message, times);
         let name = event.metadata.name.clone().unwrap_or_default();
         api.create(&PostParams::default(), &event).await?;
-        // Of a kind about an object only the newest is a series: a note that has changed is another event.
+        // Only the newest event of a kind about an object continues as a series; a changed note starts a new event.
         self.sent.retain(|sent| !sent.message.is_about_the_same(&message));
         self.sent.push(Sent { message, name, times, at: Instant::now() });
         Ok(())

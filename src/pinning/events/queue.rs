@@ -1,4 +1,4 @@
-//! What waits to be sent: bounded, and what happens again while it waits is one.
+//! Queue of messages to be sent. It is bounded, and repeated messages are merged.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use tokio::sync::Notify;
 
 use super::message::Message;
 
-/// Messages that may wait: two for each pod of a full node.
+/// Maximum number of queued messages: two per pod of a full node.
 pub(super) const CAPACITY: usize = 256;
 
-/// Filled by the pinning thread, which it never keeps waiting, and emptied by the publisher.
+/// Filled by the pinning thread, which it never blocks, and emptied by the publisher.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: Mutex<VecDeque<(Message, i32)>>,
@@ -18,8 +18,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Puts a message behind the others; of the same about the same object, the newer note stays and is counted. False
-    /// when it is lost because too many wait.
+    /// Appends a message. If one of the same kind about the same object is queued, replaces its note and counts it.
+    /// Returns false if the message is lost because the queue is full.
     pub(super) fn push(&self, message: Message) -> bool {
         let mut waiting = self.waiting();
         let same = waiting.iter().position(|(other, _)| other.is_about_the_same(&message));
@@ -32,7 +32,7 @@ impl Queue {
         true
     }
 
-    /// The message that has waited longest, and how often it came; waits for one.
+    /// The oldest message with its count; waits until there is one.
     pub(super) async fn pop(&self) -> (Message, i32) {
         loop {
             let first = self.waiting().pop_front();

@@ -1,4 +1,4 @@
-//! `cpuwarden advise` against a running agent that knows two pods by their names.
+//! `cpuwarden advise` against a running agent that knows the names of two pods.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Kubelet, Qos, RealTree, Running, Workload, binary, eventually, pod_list, running_pod};
 
-/// Two pods with a container `main` each, of 64 MiB without a request, and an agent that knows their names.
+/// Two pods, each with a container `main` limited to 64 MiB without a request, and an agent that knows their names.
 struct Node {
     agent: Agent,
     _running: Vec<Running>,
@@ -46,7 +46,7 @@ impl Node {
         node
     }
 
-    /// What `cpuwarden advise` prints.
+    /// Output of `cpuwarden advise`.
     fn advise(&self, output: &str, filters: &[&str]) -> String {
         let address = self.agent.address().to_string();
         let mut command = Command::new(binary());
@@ -55,7 +55,7 @@ impl Node {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The containers that it prints as JSON.
+    /// Containers in the JSON output.
     fn json(&self, filters: &[&str]) -> Vec<Value> {
         let report: Value = serde_json::from_str(&self.advise("json", filters)).unwrap();
         assert_eq!(report["objective"], 0.01);
@@ -78,7 +78,7 @@ fn the_command_prints_in_every_format_what_is_asked_for() {
 }
 
 fn assert_formats_agree(node: &Node) {
-    // It goes on meanwhile: the figures of a minute ago are not those of now.
+    // The load continues, so figures of two runs differ: compare only the names.
     let told = |report: &Value| -> Vec<_> {
         let rows = report["containers"].as_array().unwrap().iter();
         rows.map(|row| (row["namespace"].clone(), row["pod"].clone(), row["container"].clone())).collect()
@@ -111,7 +111,7 @@ fn assert_filters_keep_their_own(node: &Node) {
     assert_eq!(node.advise("table", &["--pod", "none"]), "no containers\n");
 }
 
-/// A strategic-merge patch, which changes the container that it names.
+/// Asserts that the output is a strategic-merge patch that changes the named container.
 fn assert_a_patch_is_one(node: &Node) {
     let text = node.advise("patch", &["--namespace", "shop"]);
     assert!(text.starts_with("---\n# shop/cart\n"), "{text}");
@@ -121,7 +121,7 @@ fn assert_a_patch_is_one(node: &Node) {
     let spec = "/spec/template/spec";
     assert_eq!(back.pointer(spec), patch.pointer(spec), "a field that Kubernetes does not know");
 
-    // As the API server merges: lists of containers by their names, and what is not named stays.
+    // Merge like the API server: lists of containers by name, keeping everything the patch does not name.
     let resources = json!({ "limits": { "memory": "64Mi" }, "requests": { "memory": "1Mi", "cpu": "1" } });
     let (main, other) = (json!({ "name": "main", "image": "a", "resources": resources }), json!({ "name": "other" }));
     let workload = json!({ "spec": { "template": { "spec": { "containers": [other, main] } } } });

@@ -1,4 +1,4 @@
-//! Go programs under quotas: what the agent says of them, and what becomes of them when that is done.
+//! Go programs under quotas: the agent's findings and advice, and the throttling after the advice is applied.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,27 @@ use tempfile::TempDir;
 
 use crate::support::{Agent, Cgroup, Qos, RealTree, Running, binary, eventually};
 
-/// Share of throttled periods that the advice is to keep under: its objective.
+/// Share of throttled periods that the advice aims to stay below: its objective.
 const OBJECTIVE: f64 = 0.01;
-/// How many times that the cases may have together: they are a dozen with thirty periods each, too few to meet it closely.
+/// Factor by which all cases together may exceed the objective. A dozen cases with thirty periods each are too few to
+/// meet it exactly.
 const SLACK: f64 = 3.0;
-/// Share from which there is no doubt that a quota throttles; the finding begins at half of it.
+/// Share above which a quota clearly throttles; the finding starts at half of it.
 const REAL: f64 = 0.1;
 
-/// Runs on a machine that is busy with other things, until one counts.
+/// Maximum number of first runs; a run on a busy machine does not count.
 const ATTEMPTS: usize = 3;
 
-/// Goroutines of a burst, CPU time of each, and the time between bursts: 120 ms at once.
+/// Goroutines per burst, CPU time of each, and time between bursts: 120 ms per burst.
 const LOAD: [&str; 3] = ["8", "15ms", "1530ms"];
 const BURST_EVERY: Duration = Duration::from_millis(1530);
-/// Ten bursts.
+/// Duration of the second run: ten bursts.
 const RUN: Duration = Duration::from_millis(15_300);
 
-/// A release of Go, and the program that it has built.
+/// A program built with one Go release.
 struct Build {
     program: PathBuf,
-    /// As `go version` says it.
+    /// Version of the Go release, as `go version` prints it.
     version: String,
 }
 
@@ -46,7 +47,7 @@ struct Scene<'a> {
     case: Case<'a>,
     id: String,
     cgroup: Cgroup,
-    /// What `runtime.GOMAXPROCS(0)` gave.
+    /// Value of `runtime.GOMAXPROCS(0)`.
     parallelism: u64,
     _running: Running,
 }
@@ -54,7 +55,7 @@ struct Scene<'a> {
 #[test]
 fn go_under_a_quota_is_detected_found_throttled_and_by_the_advice_no_longer_is() {
     let directory = TempDir::new().unwrap();
-    // The one follows the limit since 1.25; the other goes by the CPUs, being older, or by the older go.mod.
+    // Go 1.25 and later follow the limit. The other build uses the number of CPUs: its Go is older, or its go.mod is.
     let follows = Build::new(&directory, &xtask::tools::go().unwrap_or_else(|error| panic!("{error}")), "1.25");
     let ignores = Build::new(&directory, Path::new("go"), "1.19");
     let mut cases = Vec::new();
@@ -66,8 +67,8 @@ fn go_under_a_quota_is_detected_found_throttled_and_by_the_advice_no_longer_is()
     second_run(&advised.expect("too busy a machine: half a core was no quota to programs that hardly ran"));
 }
 
-/// Runs the cases under the agent's eyes, and gives them as they are to be after its patches; `None` where others had the
-/// CPUs, so that even the lowest quotas were not in the way.
+/// Runs the cases with an agent, and returns them with its patches applied. `None` if other processes used the CPUs, so
+/// that even the lowest quotas did not throttle.
 fn first_run<'a>(cases: &[Case<'a>]) -> Option<Vec<Case<'a>>> {
     let tree = RealTree::new();
     let scenes = start(&tree, cases);
@@ -94,7 +95,7 @@ fn first_run<'a>(cases: &[Case<'a>]) -> Option<Vec<Case<'a>>> {
     Some(advised)
 }
 
-/// Runs the cases as they were advised.
+/// Runs the cases with the advice applied.
 fn second_run(cases: &[Case<'_>]) {
     let tree = RealTree::new();
     let scenes = start(&tree, cases);
@@ -106,7 +107,8 @@ fn second_run(cases: &[Case<'_>]) {
         let share = share(before, after);
         println!("as advised, {}: {:.1} % throttled of {} periods", scene.case, share * 100.0, after.0 - before.0);
         assert!(after.0 - before.0 >= 15, "{}: ten bursts have at least fifteen periods", scene.case);
-        // Of so few periods one is more than the objective, and a thread that is to fill a core now and then passes it.
+        // With so few periods, one throttled period exceeds the objective. A thread that should fill one core exceeds
+        // it now and then.
         assert!(share < REAL, "{}: {share}", scene.case);
         all = (all.0 + after.0 - before.0, all.1 + after.1 - before.1);
     }
@@ -114,7 +116,7 @@ fn second_run(cases: &[Case<'_>]) {
     assert!(share <= SLACK * OBJECTIVE, "{share} of all periods, throttled though everything is as advised");
 }
 
-/// One after the other, so that their bursts do not meet.
+/// Starts the cases one after the other, so that their bursts do not overlap.
 fn start<'a>(tree: &RealTree, cases: &[Case<'a>]) -> Vec<Scene<'a>> {
     let pod = tree.pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0009");
     let gap = BURST_EVERY / u32::try_from(cases.len()).unwrap();
@@ -134,7 +136,7 @@ fn start<'a>(tree: &RealTree, cases: &[Case<'a>]) -> Vec<Scene<'a>> {
 }
 
 impl Build {
-    /// Builds the program with a Go of its own, or one in PATH, as a module of this version of the language.
+    /// Builds the program with this Go command, as a module with this language version.
     fn new(directory: &TempDir, go: &Path, language: &str) -> Self {
         let module = directory.path().join(language);
         std::fs::create_dir(&module).unwrap();
@@ -151,7 +153,7 @@ impl Build {
             String::from_utf8(output.stdout).unwrap()
         };
         run(&["build", "-o", "burst"]);
-        // `go version go1.19.8 linux/amd64`
+        // The output is `go version go1.19.8 linux/amd64`.
         let version = run(&["version"]).split(' ').nth(2).unwrap().to_owned();
         Self { program: module.join("burst"), version }
     }
@@ -170,7 +172,7 @@ impl Scene<'_> {
     fn assert_found(&self, row: &Value, share: f64) {
         let mut findings = row["findings"].as_array().unwrap().iter();
         let is_found = findings.any(|finding| finding["kind"] == "throttled-by-own-quota");
-        // Two cores are never too few for 120 ms; what one core does hangs on the parallelism.
+        // Two cores always suffice for 120 ms; whether one core suffices depends on the parallelism.
         assert!(self.case.quota_ms < 200.0 || share == 0.0, "{}: {share}", self.case);
         assert!(is_found || share < REAL, "{}: {share}, and no finding", self.case);
         assert!(!is_found || share > OBJECTIVE, "{}: {share}, and a finding", self.case);
@@ -179,7 +181,7 @@ impl Scene<'_> {
 }
 
 impl Case<'_> {
-    /// With what the patch of a container says.
+    /// The case with a container's patch applied.
     fn patched(&self, container: Option<&Value>) -> Self {
         let mut patched = self.clone();
         let Some(container) = container else { return patched };
@@ -201,7 +203,7 @@ impl std::fmt::Display for Case<'_> {
     }
 }
 
-/// The containers of `/api/v1/advice` by their names.
+/// Containers of `/api/v1/advice` by name.
 fn report(agent: &Agent) -> BTreeMap<String, Value> {
     let (status, body) = agent.get("/api/v1/advice");
     assert_eq!(status, 200, "{body}");
@@ -210,7 +212,7 @@ fn report(agent: &Agent) -> BTreeMap<String, Value> {
     rows.map(|row| (row["container"].as_str().unwrap().to_owned(), row.clone())).collect()
 }
 
-/// The containers of `cpuwarden advise -o patch` by their names.
+/// Containers of `cpuwarden advise -o patch` by name.
 fn patches(agent: &Agent) -> BTreeMap<String, Value> {
     let output = Command::new(binary())
         .args(["advise", "--address", &agent.address().to_string(), "-o", "patch"])
@@ -226,7 +228,7 @@ fn patches(agent: &Agent) -> BTreeMap<String, Value> {
     containers.map(|container| (container["name"].as_str().unwrap().to_owned(), container)).collect()
 }
 
-/// `nr_periods` and `nr_throttled`.
+/// Kernel counters `nr_periods` and `nr_throttled`.
 fn counts(cgroup: &Cgroup) -> (u64, u64) {
     let stat = cgroup.cpu_stat();
     (stat["nr_periods"], stat["nr_throttled"])

@@ -1,4 +1,4 @@
-//! A load in a cgroup of its own, and what is read of it.
+//! A load in its own cgroup, and its measurements.
 
 use std::fs;
 use std::process::Command;
@@ -12,10 +12,10 @@ use crate::support::{Cgroup, Running, Workload};
 const READ_EVERY: Duration = Duration::from_nanos(READ_EVERY_NS);
 const READINGS_A_WINDOW: usize = 50;
 
-/// CPU time of a burst that matters as a whole.
+/// Minimum CPU time of a long burst: one that is lengthened, not only moved, by waiting for a CPU.
 const LONG: Duration = Duration::from_millis(10);
 
-/// The windows are replayed over and over, so that it is no matter at which phase they begin.
+/// Number of times that the windows are replayed, so that the phase at which they begin does not matter.
 const ROUNDS: u64 = 20;
 
 /// A load under a limit.
@@ -27,7 +27,7 @@ pub(super) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// Starts the load in this cgroup.
+    /// Starts the load in this cgroup with the limit.
     pub(super) fn start(cgroup: Cgroup, shape: &'a Shape, limit_cores: f64) -> Self {
         let period_usec = shape.period.as_micros() as u64;
         cgroup.set_quota_usec((limit_cores * period_usec as f64) as u64, period_usec);
@@ -35,20 +35,20 @@ impl<'a> Load<'a> {
         Self { shape, limit_cores, cgroup, running }
     }
 
-    /// What the kernel has counted.
+    /// Reads the kernel's counters.
     pub(super) fn count(&self) -> Count {
         let stat = self.cgroup.cpu_stat();
         let number = |key: &str| u32::try_from(stat[key]).unwrap();
         Count { periods: number("nr_periods"), throttled: number("nr_throttled"), ..Count::default() }
     }
 
-    /// CPU time used, nanoseconds.
+    /// Returns the CPU time used, nanoseconds.
     fn used_ns(&self) -> u64 {
         self.cgroup.usage_ns()
     }
 
-    /// What its threads with long bursts have run, and have waited for a CPU, nanoseconds: their `schedstat`. Waiting
-    /// makes a burst longer; short ones it only moves.
+    /// Run time and wait for a CPU of the threads with long bursts, nanoseconds, from `schedstat`. Waiting lengthens a
+    /// long burst; it only moves a short one.
     pub(super) fn ran_and_waited_ns(&self) -> (u64, u64) {
         let is_long = |load: &Workload| !matches!(load, Workload::Burst { cpu, .. } if *cpu < LONG);
         let long = self.shape.load.iter().zip(&self.running).filter(|(load, _)| is_long(load));
@@ -61,7 +61,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// What the agent sees of one container: readings for its shape, and its windows.
+/// The agent's view of one container: readings for its usage trace, and its windows.
 #[derive(Default)]
 pub(super) struct Record {
     readings: Vec<(u64, u64)>,
@@ -69,7 +69,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads the loads as the agent does, for so long.
+    /// Reads the loads for this time, as the agent does.
     pub(super) fn take(loads: &[&Load<'_>], length: Duration) -> Vec<Self> {
         let mut records: Vec<_> = loads.iter().map(|_| Self::default()).collect();
         let mut marks: Vec<_> = loads.iter().map(|load| (0, load.used_ns(), load.count())).collect();
@@ -91,13 +91,13 @@ impl Record {
         records
     }
 
-    /// Two seconds that were read in time, which the agent tries for until it has them; `None` where nothing ran, or
-    /// this machine was too busy to read on.
+    /// The first usage trace: two seconds of readings on time. The agent, too, retries until it has one. `None` if
+    /// nothing ran, or if this machine was too busy for readings on time.
     pub(super) fn trace(&self) -> Option<UsageTrace> {
         self.readings.windows(READINGS).step_by(5).find_map(UsageTrace::from_readings)
     }
 
-    /// The share of throttled periods that the replay finds at a limit.
+    /// Share of throttled periods that the replay finds at a limit.
     pub(super) fn replayed(&self, limit_cores: f64) -> f64 {
         let mut traces = UsageTraces::default();
         self.trace().into_iter().for_each(|trace| traces.learn(trace));
@@ -111,14 +111,14 @@ impl Record {
     }
 }
 
-/// Lets this thread, and none that it starts, run before all others: a busy machine does not delay its readings.
+/// Gives this thread, but not its children, real-time priority, so that a busy machine does not delay its readings.
 fn read_in_time() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let status = Command::new("chrt").args(["--reset-on-fork", "--fifo", "--pid", "1", &thread]).status().unwrap();
     assert!(status.success(), "chrt (util-linux) needs CAP_SYS_NICE: {status}");
 }
 
-/// Of two times with what was used and counted until then.
+/// The window between two readings of time, CPU time used and counters.
 fn window(then: (u64, u64, Count), now: (u64, u64, Count)) -> Window {
     Window {
         used_ns: now.1 - then.1,

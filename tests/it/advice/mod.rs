@@ -1,7 +1,7 @@
-//! Advice held against what this machine's kernel then does.
+//! Compares the advice with the behavior of this machine's kernel.
 //!
-//! Not among the `kernel` tests: on an emulated CPU a thread's CPU time is the host's wall time, so that a burst of 30 ms
-//! is one of anything between 30 ms and 100 ms, and there is no Go in the node.
+//! Not among the `kernel` tests. On an emulated CPU a thread's CPU time is the host's wall time, so a burst of 30 ms
+//! takes 30 ms to 100 ms. The QEMU node also has no Go.
 
 mod command;
 mod go;

@@ -1,4 +1,5 @@
-//! Bursts rarer than a usage trace is long: the agent must not call a limit exact that the kernel throttles under.
+//! Bursts less frequent than the length of a usage trace: the agent must not call a limit exact if the kernel throttles
+//! at it.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::support::{Agent, Cgroup, Qos, RealTree, Running, Workload, eventually
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0011";
 const ID: &str = "8d7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
 
-/// 1 ms every 10 ms, and two threads of 300 ms each every 10 s.
+/// Starts bursts of 1 ms every 10 ms, and of two threads with 300 ms each every 10 s.
 fn start(cgroup: &Cgroup) -> [Running; 2] {
     let burst = |threads, cpu_ms, every_ms| {
         let (cpu, every) = (Duration::from_millis(cpu_ms), Duration::from_millis(every_ms));

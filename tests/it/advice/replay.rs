@@ -1,5 +1,5 @@
-//! The replay against the kernel: what share of the periods it says a limit would throttle, and what share that limit
-//! does throttle.
+//! Compares the replay with the kernel: the share of periods that a limit would throttle, and the share that it does
+//! throttle.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -10,30 +10,30 @@ use super::load::{Load, Record};
 use super::shapes::{Batch, batches};
 use crate::support::{Qos, RealTree};
 
-/// Points between the two shares.
+/// Maximum difference between the two shares.
 const TOLERANCE: f64 = 0.05;
 
-/// Cores; more than any of the loads takes.
+/// Limit above the use of any load, cores.
 const UNHINDERED: f64 = 2.0;
 
-/// What unhindered loads may have waited for a CPU, of the time that they ran, before the machine is to blame: waiting
-/// makes bursts longer.
+/// Maximum wait for a CPU of unhindered loads, as a share of their run time. Above it the machine counts as busy,
+/// because waiting lengthens bursts.
 const UNDISTURBED: f64 = 0.05;
 const ATTEMPTS: usize = 12;
 
-/// Undisturbed runs of a batch that are judged together. A run has about ten bursts: where they fall within a period is
-/// chance, and so is which of them the trace holds.
+/// Number of undisturbed runs that are judged together. A run has about ten bursts: chance decides their phase within a
+/// period and which of them the trace contains.
 const POOLED: usize = 4;
 
-/// The loads of a batch start one after the other within this time, so that their bursts do not meet.
+/// Time over which the starts of a batch's loads are spread, so that their bursts do not overlap.
 const STAGGER: Duration = Duration::from_millis(1030);
 
-/// One load under one limit, over one or several runs.
+/// One load under one limit, over one or more runs.
 struct Row {
     name: &'static str,
     limit_cores: f64,
     kernel: Count,
-    /// The share that the replay finds, of each run.
+    /// Share that the replay finds, per run.
     replays: Vec<f64>,
 }
 
@@ -64,15 +64,15 @@ fn the_replay_tells_within_five_points_what_share_of_periods_the_kernel_throttle
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// Runs a batch until the two shares agree over all its runs, at most [`POOLED`] times. A run in which the shares are
-/// apart does not count where others had the CPUs that its loads wanted.
+/// Runs a batch until the two shares agree over all its runs, at most [`POOLED`] times. A run with differing shares
+/// does not count if other processes used the CPUs that its loads needed.
 fn measured(batch: &Batch) -> Vec<Row> {
     let mut pooled: Vec<Row> = Vec::new();
     let mut runs = 0;
     for _ in 0..ATTEMPTS {
         let (rows, waited) = run(batch);
         println!("waited for a CPU {waited:.2} of what they ran:\n{}", table(&rows));
-        // Short bursts alone cannot say whether they were disturbed: their quotient is 0 / 0.
+        // Short bursts alone give no measure of disturbance: their quotient is 0 / 0.
         let was_disturbed = waited.is_nan() || waited > UNDISTURBED;
         if was_disturbed && rows.iter().any(Row::is_off) {
             continue;
@@ -91,8 +91,8 @@ fn measured(batch: &Batch) -> Vec<Row> {
     pooled
 }
 
-/// Runs each load of the batch unhindered and, beside it, under each of its limits. Returns, with the rows, the time that
-/// the unhindered ones have waited for a CPU, and the machine for its hypervisor, as a share of the time that they ran.
+/// Runs each load of the batch unhindered and, at the same time, under each of its limits. Returns the rows and the
+/// wait as a share of run time. The wait is that of the unhindered loads for a CPU, plus steal time.
 fn run(batch: &Batch) -> (Vec<Row>, f64) {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, "advice");
@@ -137,13 +137,13 @@ fn ran_and_waited_ns(loads: &[&Load<'_>]) -> (u64, u64) {
     each.fold((0, 0), |(ran, waited), load| (ran + load.0, waited + load.1))
 }
 
-/// Steal time of all CPUs, nanoseconds: the eighth figure of `/proc/stat`'s first line, in hundredths of a second.
+/// Steal time of all CPUs, nanoseconds: the eighth figure in the first line of `/proc/stat`, in hundredths of a second.
 fn steal_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     stat.split_ascii_whitespace().nth(8).unwrap().parse::<u64>().unwrap() * 10_000_000
 }
 
-/// The table of `deploy/docs/advice.md`.
+/// Renders the table of `deploy/docs/advice.md`.
 fn table(rows: &[Row]) -> String {
     let mut text = String::from("| load | limit | periods | throttled | replay |\n|---|---|---|---|---|\n");
     for row in rows {

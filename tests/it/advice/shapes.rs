@@ -1,20 +1,20 @@
-//! Loads whose demand is the same in every run.
+//! Loads with the same demand in every run.
 
 use std::time::Duration;
 
 use crate::support::Workload;
 
-/// A load, and the limits that it is held against.
+/// A load, and the limits under which it is measured.
 pub(super) struct Shape {
     pub(super) name: &'static str,
     pub(super) load: Vec<Workload>,
-    /// Cores.
+    /// Limits, cores.
     pub(super) limits: &'static [f64],
     /// CFS period.
     pub(super) period: Duration,
 }
 
-/// Loads that run side by side, with CPU time to spare, for some time.
+/// Loads that run at the same time, with CPU time to spare.
 pub(super) struct Batch {
     pub(super) length: Duration,
     pub(super) shapes: Vec<Shape>,
@@ -32,8 +32,8 @@ fn batch(length_ms: u64, shapes: impl Into<Vec<Shape>>) -> Batch {
     Batch { length: Duration::from_millis(length_ms), shapes: shapes.into() }
 }
 
-/// Bursts come no multiple of the period apart, and for so long that they meet its grid at every tenth of it: the
-/// kernel's share is no matter of where the first one fell.
+/// The distance of bursts is no multiple of the period, and a batch lasts until they have started at every tenth of a
+/// period. The kernel's share therefore does not depend on the phase of the first burst.
 pub(super) fn batches() -> Vec<Batch> {
     let mixed = [burst(1, 1, 10), burst(1, 40, 1030)];
     vec![

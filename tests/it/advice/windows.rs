@@ -1,4 +1,4 @@
-//! Windows of a second at sample intervals that do not divide one.
+//! Windows of one second at sample intervals that do not divide a second.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::support::{Agent, Qos, RealTree, Workload, eventually};
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0010";
 const ID: &str = "8c7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
 
-/// A thread that may run half of the time: a window of any length has half a core.
+/// A thread limited to half a core: a window of any length shows half a core.
 #[test]
 fn use_is_half_a_core_at_a_sample_interval_of_1500_ms() {
     let tree = RealTree::new();
@@ -22,6 +22,6 @@ fn use_is_half_a_core_at_a_sample_interval_of_1500_ms() {
     };
     eventually("the 95th percentile of use", || use_cores().is_some());
     let found = use_cores().unwrap();
-    // The kernel's ticks may let it run a little longer; a percentile is at most 15 % too high.
+    // The kernel's ticks may let the thread run a little longer; a percentile is at most 15 % too high.
     assert!((0.45..=0.62).contains(&found), "{found} cores of a window's time");
 }

@@ -1,4 +1,4 @@
-//! Which metrics an expression asks for, and whether the agent has them.
+//! Checks that the metrics named by expressions exist.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use metrics::catalogue;
 
 use super::read;
 
-/// What every client library calls so.
+/// Metric names shared by all client libraries.
 const PROCESS: [&str; 6] = [
     "process_cpu_seconds_total",
     "process_max_fds",
@@ -16,8 +16,8 @@ const PROCESS: [&str; 6] = [
     "process_virtual_memory_bytes",
 ];
 
-/// The names in an expression that begin with the product's, those of recording rules included (`pod:cpuwarden_…`), each
-/// as often as it is there.
+/// The names of the product's metrics in an expression, including recording rules (`pod:cpuwarden_…`), with
+/// repetitions.
 pub(super) fn names_in(expression: &str) -> Vec<&str> {
     let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == ':';
     let words = expression.split(|char| !is_part(char));
@@ -25,7 +25,7 @@ pub(super) fn names_in(expression: &str) -> Vec<&str> {
     words.filter(|word| is_ours(word) || PROCESS.contains(word)).collect()
 }
 
-/// Panics, with the place, at a metric that neither the agent nor a recording rule has.
+/// Panics, with the place, if a metric is neither the agent's nor a recording rule's.
 pub(super) fn assert_all_known(place: &str, expression: &str) {
     let recorded = recorded();
     for name in names_in(expression) {
@@ -34,7 +34,7 @@ pub(super) fn assert_all_known(place: &str, expression: &str) {
     }
 }
 
-/// A metric that nobody shows is one that nobody looks at: it is read by a panel or a rule, or listed with its purpose.
+/// A metric that is shown nowhere is useless: a panel or rule must read it, or a list must give its purpose.
 #[test]
 fn every_metric_is_in_a_panel_a_rule_or_the_list_of_those_only_for_queries() {
     let panels = super::dashboards::queries().into_iter().map(|query| query.expression);
@@ -51,7 +51,7 @@ fn every_metric_is_in_a_panel_a_rule_or_the_list_of_those_only_for_queries() {
     }
 }
 
-/// What the recording rules record.
+/// Names recorded by the recording rules.
 fn recorded() -> BTreeSet<String> {
     let text = read("rules/recording.yaml");
     text.lines().filter_map(|line| Some(line.trim().strip_prefix("- record: ")?.to_owned())).collect()

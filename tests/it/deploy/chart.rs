@@ -1,5 +1,5 @@
-//! The Helm chart: it lints and renders in every profile, what it renders is valid on every supported Kubernetes, and a
-//! profile has what it needs and nothing more.
+//! The Helm chart: it lints, and renders in every profile. The output is valid on every supported Kubernetes, and a
+//! profile has only what it needs.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use xtask::{generated, tools};
 use super::{deploy, output_of, read};
 use crate::support::binary;
 
-/// Oldest and newest supported minor of Kubernetes.
+/// Oldest and newest supported Kubernetes minor.
 const MINORS: [&str; 2] = ["1.27", "1.37"];
 pub(super) const PROFILES: [&str; 3] = ["monitor", "trace", "pin"];
 
@@ -38,7 +38,7 @@ fn manifests_are_valid_on_the_oldest_and_the_newest_kubernetes() {
     }
 }
 
-/// Renders the chart for each of [`MINORS`] and checks it against that version's schemas; the objects.
+/// Renders the chart for each of [`MINORS`] and checks it against that version's schemas; returns the checked objects.
 pub(super) fn valid_on_every_minor(arguments: &[&str]) -> String {
     let place = tempfile::tempdir().unwrap();
     let checked = MINORS.map(|minor| {
@@ -103,7 +103,7 @@ fn the_network_policy_lets_out_to_every_port_that_the_agent_is_told_of() {
     assert_eq!(ports("config.podSource=apiserver,config.apiserverUrl=https://api:8443"), [10250, 443, 6443, 8443]);
 }
 
-/// The value of a variable of the agent's environment.
+/// Value of a variable in the agent's environment.
 pub(super) fn variable(agent: &Value, name: &str) -> Option<String> {
     let variables = agent["env"].as_array().unwrap().iter();
     variables.filter(|variable| variable["name"] == name).find_map(|v| v["value"].as_str().map(str::to_owned))
@@ -321,7 +321,7 @@ tests:
     output_of(Command::new("promtool").args(["test", "rules", "test.yaml"]).current_dir(&place));
 }
 
-/// The rules that the chart makes for the Prometheus operator: alerts, recording rules.
+/// The rules that the chart creates for the Prometheus operator: alerts and recording rules.
 fn rules(text: &str) -> Vec<Value> {
     let objects = documents(text).into_iter().filter(|object| object["kind"] == "PrometheusRule");
     objects.map(|object| object["spec"].clone()).collect()
@@ -349,7 +349,7 @@ fn data(map: &Value) -> Vec<(&str, &str)> {
     map["data"].as_object().unwrap().iter().map(|(name, text)| (name.as_str(), text.as_str().unwrap())).collect()
 }
 
-/// Where a container may write.
+/// Paths that a container may write.
 pub(super) fn writable(container: &Value) -> Vec<&str> {
     let mounts = container["volumeMounts"].as_array().unwrap().iter();
     mounts.filter(|mount| mount["readOnly"] != true).map(|mount| mount["mountPath"].as_str().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! The dashboards: Grafana's own types take them, what they ask for exists, and the rules of Grafana's dashboard linter.
+//! The dashboards: Grafana's own types accept them, their metrics exist, and they follow Grafana's dashboard linter.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub(super) const DASHBOARDS: [&str; 4] = ["fleet", "pod", "node", "agent"];
 /// One query of a panel.
 #[derive(Debug, Clone)]
 pub(super) struct Query {
-    /// Dashboard and panel.
+    /// Names of dashboard and panel.
     pub(super) place: String,
     pub(super) expression: String,
 }
@@ -34,7 +34,7 @@ pub(super) fn queries() -> Vec<Query> {
         .collect()
 }
 
-/// What each variable is chosen among, as a query that shows nothing when there is no choice.
+/// A query per variable that returns its choices, and nothing if there is none.
 pub(super) fn choices() -> Vec<Query> {
     let variables = DASHBOARDS.iter().flat_map(|name| variables(name).into_iter().skip(1).map(move |own| (name, own)));
     let choice = |(name, variable): (&&str, Value)| {
@@ -89,10 +89,10 @@ fn every_dashboard_has_its_variables() {
         assert_eq!((text(&variables[0]["type"]), text(&variables[0]["query"])), ("datasource", "prometheus"), "{name}");
         for variable in &variables[1..] {
             assert_eq!(text(&variable["datasource"]["uid"]), "${datasource}", "{name}: {variable}");
-            // Pod opens on one pod: on all of a fleet it would be unreadable and expensive.
+            // The pod dashboard opens on one pod: all pods of a fleet would be unreadable and expensive.
             let has_all = variable["name"] != "pod";
             assert!(variable["includeAll"] == has_all && variable["multi"] == true, "{name}: {variable}");
-            // A label that is nowhere, such as cluster, must not empty every panel.
+            // A label that does not exist, such as cluster, must not empty every panel.
             assert_eq!(text(&variable["allValue"]), if has_all { ".*" } else { "" }, "{name}: {variable}");
             assert_eq!(text(&variable["current"]["value"]), if has_all { "$__all" } else { "" }, "{name}: {variable}");
             assert_eq!(variable["refresh"], 2, "{name}: with the range of time: {variable}");
@@ -129,7 +129,7 @@ fn every_link_of_a_panel_keeps_the_time_range_and_leads_to_a_dashboard() {
     assert!(count >= 8, "{count} links");
 }
 
-/// The links of a panel's series or rows.
+/// Links of a panel's series or rows.
 fn links(panel: &Value) -> Vec<Value> {
     let config = &panel["fieldConfig"];
     let overrides =
@@ -139,7 +139,7 @@ fn links(panel: &Value) -> Vec<Value> {
     all.filter_map(Value::as_array).flatten().cloned().collect()
 }
 
-/// The link of a table's column.
+/// Link of a table's column.
 fn column_link(panel: &Value, column: &str) -> String {
     let overrides = panel["fieldConfig"]["overrides"].as_array().unwrap();
     let of_column = overrides.iter().find(|one| one["matcher"]["options"] == column).expect(column);
@@ -256,7 +256,7 @@ fn every_selector_follows_the_variables() {
     }
 }
 
-/// The variables that a metric has labels for.
+/// Dashboard variables for which a metric has labels.
 fn variables_of(name: &str) -> &'static [&'static str] {
     match name.split_once(':') {
         Some(("container" | "pod", _)) => &["cluster", "node", "namespace", "pod"],
@@ -272,7 +272,7 @@ fn variables_of(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// The selectors of an expression: what stands before the name, the name, the matchers.
+/// Selectors of an expression: the text before the name, the name, the matchers.
 fn selectors(expression: &str) -> Vec<(&str, &str, &str)> {
     let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == ':';
     let selector = |at| {
@@ -283,12 +283,12 @@ fn selectors(expression: &str) -> Vec<(&str, &str, &str)> {
     expression.match_indices('{').map(|(at, _)| selector(at)).collect()
 }
 
-/// Whether a dashboard can be linked with this variable.
+/// Whether a link to the dashboard can set this variable.
 pub(super) fn has_variable(name: &str, variable: &str) -> bool {
     variables(name).iter().any(|own| text(&own["name"]) == variable)
 }
 
-/// The variables of a dashboard.
+/// Variables of a dashboard.
 fn variables(name: &str) -> Vec<Value> {
     dashboard(name)["templating"]["list"].as_array().unwrap().clone()
 }
@@ -301,7 +301,7 @@ fn panels(name: &str) -> Vec<Value> {
     dashboard(name)["panels"].as_array().unwrap().clone()
 }
 
-/// The text of a string; empty where there is none.
+/// Text of a JSON string; empty for any other value.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

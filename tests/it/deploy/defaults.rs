@@ -1,4 +1,4 @@
-//! What the chart does where nobody has said otherwise: on every node, first to stay, small, and with few to talk to.
+//! Defaults of the chart: on every node, evicted last, small, and with restricted network access.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ fn an_agent_talks_to_its_kubelet_and_to_the_api_server_only_where_it_must() {
         rules.iter().flat_map(of).map(|port| port["port"].as_u64().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(ports(&[]), [10250]);
-    // As values.yaml says it for IPv6, which is no URL before the kubelet puts the address in.
+    // IPv6 form from values.yaml; it becomes a URL once the kubelet inserts the address.
     assert_eq!(ports(&["--set=kubelet.url=https://[$(NODE_IP)]:1234"]), [1234]);
     assert_eq!(ports(&["--set=kubelet.url=https://$(NODE_IP)"]), [443]);
     let api_server = [10250, 443, 6443];

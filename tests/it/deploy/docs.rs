@@ -1,4 +1,4 @@
-//! The pages that are written by hand: what they name exists, and their links lead somewhere.
+//! Handwritten pages: the things they name exist, and their links are valid.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use super::{catalogue, deploy, output_of, read};
 use crate::support::binary;
 
-/// A page's path and text.
+/// Path and text of each page.
 fn pages() -> Vec<(String, String)> {
     let names =
         std::fs::read_dir(deploy("docs")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -15,7 +15,7 @@ fn pages() -> Vec<(String, String)> {
     names.into_iter().map(|name| (name.clone(), read(&name))).collect()
 }
 
-/// What follows each such beginning, up to a character that cannot be of it.
+/// The text after each such prefix, up to a character for which `is_part` is false.
 fn after<'a>(text: &'a str, beginning: &'a str, is_part: fn(char) -> bool) -> impl Iterator<Item = &'a str> {
     text.split(beginning).skip(1).map(move |rest| rest.split(|char| !is_part(char)).next().unwrap())
 }
@@ -43,7 +43,7 @@ fn every_page_is_in_the_index() {
     }
 }
 
-/// A page's headings as a link names them.
+/// Headings of a page in the form of link anchors.
 fn sections(text: &str) -> impl Iterator<Item = String> {
     let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches(['#', ' ']));
     headings.map(|heading| {
@@ -61,7 +61,7 @@ fn every_key_and_value_that_a_page_names_exists() {
             assert!(reference.contains(&format!("`{key}`")), "{page}: no key {key}");
         }
         for value in after(&text, "--set ", |char| char != '=' && !char.is_whitespace()) {
-            // Keys of the agent's file are not in the schema.
+            // Keys of the agent's configuration file are not in the schema.
             if let Some(key) = value.strip_prefix("config.") {
                 assert!(reference.contains(&format!("`{key}`")), "{page}: no key {key}");
                 continue;
@@ -84,7 +84,7 @@ fn every_key_and_value_that_a_page_names_exists() {
 #[test]
 fn every_metric_that_a_page_names_is_exposed() {
     for (page, text) in pages() {
-        // A name that ends so stands for several; a histogram's own name is no sample's.
+        // A name that ends in `_` stands for several metrics; the base name of a histogram has no samples.
         let is_several = |name: &str| name.ends_with('_');
         let is_family = |name: &str| metrics::catalogue::all().any(|(_, metric)| metric.name == name);
         for name in catalogue::names_in(&text).into_iter().filter(|name| !is_several(name) && !is_family(name)) {

@@ -1,4 +1,4 @@
-//! What pinning is worth: the chart and the README show the figures that were measured.
+//! Evidence for pinning: the chart and the README show the measured figures.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use xtask::tools;
 
 use super::{deploy, output_of, read};
 
-/// Prints the texts of an SVG, one a line, after parsing it as XML.
+/// Script that parses an SVG as XML and prints its texts, one per line.
 const TEXTS: &str = r#"
 import sys, xml.etree.ElementTree as tree
 root = tree.parse(sys.argv[1]).getroot()

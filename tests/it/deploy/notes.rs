@@ -1,4 +1,4 @@
-//! What helm prints after an install, rendered by helm itself as a template of a copy of the chart.
+//! Helm's notes after an install, rendered by helm as a template in a copy of the chart.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use xtask::tools;
 
 use super::{deploy, output_of, read};
 
-/// The notes of an install with these values on this Kubernetes.
+/// Notes of an install with these values on this Kubernetes.
 fn notes(kubernetes: &str, arguments: &[&str]) -> String {
     let place = tempfile::tempdir().unwrap();
     let chart = place.path().join("cpuwarden");
@@ -22,7 +22,7 @@ fn notes(kubernetes: &str, arguments: &[&str]) -> String {
     helm.args(["template", "cpuwarden", "--namespace=cpuwarden", "--show-only=templates/notes.yaml"]);
     helm.args(["--set=image.repository=r/c", &format!("--kube-version={kubernetes}")]).args(arguments).arg(&chart);
     let rendered: Value = serde_saphyr::from_str(&output_of(&mut helm)).unwrap();
-    // Lines are broken anywhere.
+    // Line breaks may be anywhere.
     let words: Vec<&str> = rendered["notes"].as_str().unwrap().split_whitespace().collect();
     words.join(" ")
 }
@@ -41,7 +41,7 @@ fn kubelets_before_1_33_are_named_with_three_remedies_until_one_is_chosen() {
     assert!(!names(&notes("v1.33.0-gke.100", &[])), "a provider's version");
 }
 
-/// The remedy is one, wherever it is read.
+/// The remedies are the same in all places.
 #[test]
 fn notes_runbook_and_troubleshooting_name_the_remedies_of_the_agent() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! What each platform needs is rendered by helm, valid, and described on the page of platforms.
+//! The settings for each platform: helm renders them, they are valid, and the page of platforms describes them.
 
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ fn openshift_admits_what_each_profile_uses_and_nothing_more() {
         assert_eq!((scc["allowHostPID"].as_bool(), scc["allowHostNetwork"].as_bool()), (Some(true), Some(false)));
         assert_eq!(scc["allowPrivilegedContainer"].as_bool(), Some(false));
         assert_eq!(pod(&text)["securityContext"]["seLinuxOptions"]["type"].as_str(), Some("spc_t"));
-        // Each volume of the pod is of an admitted kind.
+        // Each volume of the pod must be of an allowed kind.
         let kinds: Vec<&str> = scc["volumes"].as_array().unwrap().iter().map(|kind| kind.as_str().unwrap()).collect();
         for volume in pod(&text)["volumes"].as_array().unwrap() {
             assert!(kinds.iter().any(|kind| !volume[*kind].is_null()), "{volume:?}");
@@ -131,7 +131,7 @@ fn a_namespace_of_the_release_admits_the_pods_and_outlives_it() {
     assert_eq!(made["metadata"]["annotations"]["helm.sh/resource-policy"].as_str(), Some("keep"));
 }
 
-/// The kubelet's keys are beside its certificate.
+/// The kubelet's keys are in the directory of its certificate, so the agent must not see it.
 #[test]
 fn the_agent_sees_the_kubelets_certificate_and_never_its_directory() {
     for platform in [&[""], &PLATFORMS[..]].concat() {
@@ -150,13 +150,13 @@ fn the_agent_sees_the_kubelets_certificate_and_never_its_directory() {
             assert!(mounts(&agent).iter().all(|mount| mount["name"] != "kubelet-pki"), "{platform} {profile}");
             let pki = mounts(&copier).into_iter().find(|mount| mount["name"] == "kubelet-pki").unwrap();
             assert_eq!(pki["readOnly"].as_bool(), Some(true));
-            // The keys are root's alone.
+            // Only root may read the keys.
             let security = &copier["securityContext"];
             assert_eq!((security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()), (Some(true), Some(65532)));
             assert!(security["capabilities"]["drop"][0] == "ALL" && security["capabilities"]["add"].is_null());
             let volumes = pod(&text)["volumes"].as_array().unwrap().clone();
             let directory = volumes.into_iter().find(|volume| volume["name"] == "kubelet-pki").unwrap();
-            // Absence is fine, and no file is created in its place.
+            // The directory may be missing, and no file is created in its place.
             assert_eq!(directory["hostPath"]["type"].as_str(), Some("DirectoryOrCreate"));
             let named = variable(&agent, "CPUWARDEN_KUBELET_HOST_CERTIFICATE");
             assert_eq!(named.as_deref(), Some("/etc/cpuwarden-kubelet/kubelet.crt"));

@@ -1,10 +1,10 @@
-//! The fault table: each row is held by tests, and each test that it names exists.
+//! The fault table: tests cover each row, and each named test exists.
 
 use std::path::Path;
 
 use super::read;
 
-/// The rows of the tables: the cells of each.
+/// Cells of each row of the tables.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains("::"));
     rows.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
@@ -25,7 +25,7 @@ fn every_row_of_the_fault_table_is_held_by_tests_that_exist() {
             assert!(source.contains(&format!("fn {test}(")), "no test {test} in {file}, of {row:?}");
         }
     }
-    // The figures at the end are of no fault.
+    // The figures at the end are not about faults.
     let (faults, _) = text.split_once("## Under floods").unwrap();
     let held_by_nothing =
         faults.lines().find(|line| line.starts_with("| ") && !line.starts_with("| fault |") && !line.contains("::"));

@@ -1,4 +1,4 @@
-//! Recording rules and alerts: what they ask for exists, promtool's unit tests pass, every alert has its runbook.
+//! Recording rules and alerts: their metrics exist, promtool's unit tests pass, and every alert has a runbook.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::{catalogue, deploy, output_of, read};
 
 const FILES: [&str; 2] = ["rules/recording.yaml", "rules/alerts.yaml"];
 
-/// promtool's unit tests.
+/// Unit tests for promtool.
 const TESTS: [&str; 3] = ["alerts.yaml", "throttling.yaml", "recording.yaml"];
 
 #[test]
@@ -67,14 +67,14 @@ fn every_alert_links_its_runbook_and_a_dashboard_that_are_shipped() {
             assert!(super::dashboards::has_variable(uid, variable), "{name}: {url}");
             assert!(url.contains(&format!("$labels.{variable}")), "{name}: {url}");
         }
-        // Who is measured is linked by every label that says so.
+        // Exactly the links to the pod dashboard set the pod.
         assert_eq!(url.contains("$labels.pod"), uid == "pod", "{name}: {url}");
     }
 }
 
 #[test]
 fn the_kubernetes_mixins_expressions_work_on_the_page_of_cadvisors_names() {
-    // What the exposition writes, under the labels that deploy/docs/prometheus.md has the scrape add.
+    // The exposition's output, with the labels that the scrape adds according to deploy/docs/prometheus.md.
     let golden = include_str!("../../../crates/metrics/tests/golden/cadvisor.txt");
     let scrape = r#",job="kubelet",metrics_path="/metrics/cadvisor",instance="i",node="n"}"#;
     let series = golden.lines().filter(|line| !line.starts_with('#')).map(|line| {
@@ -95,7 +95,7 @@ fn the_kubernetes_mixins_expressions_work_on_the_page_of_cadvisors_names() {
     output_of(Command::new("promtool").args(["test", "rules"]).arg(file.path()));
 }
 
-/// The expressions of all rules.
+/// Expressions of all rules.
 pub(super) fn expressions() -> Vec<String> {
     FILES.into_iter().flat_map(rules).map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect()
 }

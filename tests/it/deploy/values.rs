@@ -1,4 +1,4 @@
-//! Values of the chart: what each does, and that the rest is refused.
+//! Values of the chart: the effect of each, and the rejection of unknown ones.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Agents other than the kubelet that place containers: found by processes, images, sockets and claims. Anybody may give
-//! a process or an image any name, so a name alone counts only where tenants cannot put it.
+//! Detects agents other than the kubelet that place containers, by processes, images, sockets and claims. A tenant may
+//! give a process or an image any name. A name alone therefore counts only where tenants have no access.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -14,31 +14,32 @@ use pods::{ExclusiveCpus, PodIndex, path};
 
 use super::nri::NriSocket;
 
-/// Beginnings of process and image names of agents that place containers on CPUs.
+/// Prefixes of process and image names of agents that place containers on CPUs.
 const AGENTS: [&str; 7] =
     ["koordlet", "nri-resource-policy", "cri-resmgr", "katalyst-agent", "crane-agent", "dracpu", "dra-driver-cpu"];
-/// NRI policy plugins by the names that they have where the runtime launches them, after two digits and a dash
-/// (`10-balloons`, /opt/nri/plugins).
+/// Names of NRI policy plugins. If the runtime launches them (/opt/nri/plugins), two digits and a dash precede the name
+/// (`10-balloons`).
 const NRI_POLICIES: [&str; 2] = ["balloons", "topology-aware"];
 /// Drivers of dynamic resource allocation that place containers on CPUs (kubernetes-sigs/dra-driver-cpu).
 const CPU_DRIVERS: [&str; 1] = ["dra.cpu"];
 /// The kernel truncates process names to this length (`TASK_COMM_LEN` less the NUL).
 const COMM_LENGTH: usize = 15;
 
-/// Directories in which other agents are looked for, and the namespaces in which a name counts.
+/// Directories to search for other agents, and the namespaces in which a name counts.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnerSearch<'a> {
     /// The node's `/proc`.
     pub proc_root: &'a Path,
     /// The kubelet's root directory, with the sockets of its plugins.
     pub kubelet_root: &'a Path,
-    /// Namespaces whose pods may be agents that place containers. Anybody may call a process or an image like one.
+    /// Namespaces whose pods may be agents that place containers. Elsewhere a name proves nothing: any tenant can
+    /// choose it.
     pub namespaces: &'a [String],
 }
 
-/// The agents other than the kubelet that place containers here: processes of the host and of pods in the named
-/// namespaces, processes of any pod that reach the runtime's NRI socket, running containers in the named namespaces, and
-/// drivers that allocate CPUs.
+/// Detected agents other than the kubelet that place containers here. By process: those of the host, of pods in the
+/// named namespaces, and of any pod with access to the runtime's NRI socket. By other signs: running containers in the
+/// named namespaces, and drivers that allocate CPUs.
 #[must_use]
 pub fn other_agents(search: &OwnerSearch<'_>, pods: &PodIndex, resources: &ExclusiveCpus) -> Vec<String> {
     let mut found = processes(search, pods);
@@ -47,7 +48,7 @@ pub fn other_agents(search: &OwnerSearch<'_>, pods: &PodIndex, resources: &Exclu
     found.into_iter().collect()
 }
 
-/// The agent that a process or image of this name is.
+/// The known agent with this process or image name.
 fn agent_named(name: &str, cut_at: usize) -> Option<&'static str> {
     let digits = name.as_bytes();
     let is_launched = digits.len() > 3 && digits[..2].iter().all(u8::is_ascii_digit) && digits[2] == b'-';
@@ -57,20 +58,20 @@ fn agent_named(name: &str, cut_at: usize) -> Option<&'static str> {
     AGENTS.iter().chain(launched).find(is).copied()
 }
 
-/// Where a process with an agent's name runs.
+/// Location of a process that has an agent's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Host,
     NamedNamespace,
-    /// A pod of another namespace, or one that is not known.
+    /// A pod of another namespace, or an unknown pod.
     OtherPod,
 }
 
-/// The name to report for a process with the name of an agent, if it counts as one.
+/// Name to report for a process with an agent's name; `None` if it does not count as an agent.
 fn judge(agent: &str, place: Place, reaches_nri: impl FnOnce() -> bool) -> Option<String> {
     match place {
         Place::Host | Place::NamedNamespace => Some(agent.to_owned()),
-        // Only root of the node can give a pod the directory of that socket.
+        // Only root on the node can mount that socket's directory into a pod.
         Place::OtherPod => reaches_nri().then(|| format!("{agent} (a pod with the runtime's NRI socket)")),
     }
 }
@@ -81,7 +82,7 @@ fn processes(search: &OwnerSearch<'_>, pods: &PodIndex) -> BTreeSet<String> {
     let processes = entries.filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
     let agents = processes.filter_map(|entry| {
         let process = entry.path();
-        // One that has ended meanwhile has no name or no cgroup.
+        // A process that has ended meanwhile has no name or no cgroup.
         let comm = bounded::read(&process.join("comm"), bounded::FILE_BYTES).ok()?;
         let agent = agent_named(String::from_utf8_lossy(&comm).trim_end_matches('\n'), COMM_LENGTH)?;
         let place = match bounded::read(&process.join("cgroup"), bounded::CGROUP_BYTES) {
@@ -94,9 +95,9 @@ fn processes(search: &OwnerSearch<'_>, pods: &PodIndex) -> BTreeSet<String> {
     agents.collect()
 }
 
-/// Where a process is, by `/proc/PID/cgroup`: the least trusted of its places in the hierarchies.
+/// Location of a process by `/proc/PID/cgroup`: the least trusted one over all hierarchies.
 fn place(cgroups: &str, namespaces: &[String], pods: &PodIndex) -> Place {
-    // A line that the bound has cut may lack the pod; the kernel ends each with a newline.
+    // A line cut off by the size limit may lack the pod; complete lines end with a newline.
     let lines = cgroups.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let places = lines.filter_map(|line| line.splitn(3, ':').nth(2)).map(|path| place_of(path, namespaces, pods));
     places
@@ -108,8 +109,8 @@ fn least_trusted(one: Place, other: Place) -> Place {
     if one == Place::OtherPod || other == Place::OtherPod { Place::OtherPod } else { Place::NamedNamespace }
 }
 
-/// The place that one cgroup path shows. A path that leads out of this process's cgroup namespace (`/../../…`) does not
-/// show the root, only the pod.
+/// Location of one cgroup path. A path that leads out of this process's cgroup namespace (`/../../…`) shows only the
+/// pod, not the root.
 fn place_of(cgroup: &str, namespaces: &[String], pods: &PodIndex) -> Place {
     let mut components = cgroup.split('/');
     let is_kubepods = |name: &str| path::kubepods_root(name).is_some() || name.starts_with("kubepods");
@@ -123,7 +124,7 @@ fn place_of(cgroup: &str, namespaces: &[String], pods: &PodIndex) -> Place {
     }
 }
 
-/// The UID in the name of a pod's cgroup: `pod<uid>`, or `…-pod<uid with underscores>.slice`.
+/// UID in the name of a pod's cgroup: `pod<uid>`, or `…-pod<uid with underscores>.slice`.
 fn pod_uid(component: &str) -> Option<String> {
     let slice = component.strip_suffix(".slice").and_then(|name| name.rsplit_once("-pod")).map(|(_, uid)| uid);
     let uid = slice.or_else(|| component.strip_prefix("pod"))?.replace('_', "-");
@@ -141,8 +142,8 @@ fn images<'a>(search: &'a OwnerSearch<'_>, pods: &'a PodIndex) -> impl Iterator<
     })
 }
 
-/// Drivers of dynamic resource allocation that place containers on CPUs, by the kubelet's list of claims and by their
-/// sockets in the kubelet's own directory.
+/// Detected drivers of dynamic resource allocation that place containers on CPUs, by the kubelet's list of claims and
+/// by their sockets in the kubelet's directory.
 fn drivers(search: &OwnerSearch<'_>, resources: &ExclusiveCpus) -> impl Iterator<Item = String> {
     CPU_DRIVERS.into_iter().filter_map(|driver| {
         let registered = sockets_in(&search.kubelet_root.join("plugins_registry"));
@@ -155,8 +156,8 @@ fn drivers(search: &OwnerSearch<'_>, resources: &ExclusiveCpus) -> impl Iterator
     })
 }
 
-/// Whether a socket of `plugins_registry` is this driver's: `<driver>[-<text>].sock`, with the plugin's UID in the text
-/// while an update overlaps (pkg/kubelet/pluginmanager/pluginwatcher).
+/// Whether a socket in `plugins_registry` belongs to this driver. Its name is `<driver>[-<text>].sock`; during an
+/// update the text contains the plugin's UID (pkg/kubelet/pluginmanager/pluginwatcher).
 fn is_registration(socket: &Path, driver: &str) -> bool {
     let name = socket.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".sock"));
     name.and_then(|name| name.strip_prefix(driver)).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))

@@ -1,5 +1,5 @@
-//! Who else places containers on this node's CPUs. Two that do overwrite each other, so beside another owner pinning
-//! only observes.
+//! Detects other owners of this node's CPUs: two of them overwrite each other. Beside another owner, pinning only
+//! observes.
 
 mod agents;
 mod nri;
@@ -17,19 +17,19 @@ use serde::Deserialize;
 pub use agents::{OwnerSearch, other_agents};
 pub use nri::connected_plugins;
 
-/// Where the kubelet keeps the state of its CPU manager.
+/// Path of the kubelet's CPU manager state.
 pub const CPU_MANAGER_STATE: &str = "/var/lib/kubelet/cpu_manager_state";
 
-/// Namespaces whose pods may be agents that place containers, unless the operator names others.
+/// Default namespaces whose pods may be agents that place containers.
 pub const OWNER_NAMESPACES: [&str; 2] = ["kube-system", "koordinator-system"];
 
-/// `cpu_manager_state` in the kubelet's root directory (`pkg/kubelet/cm/cpumanager/state`).
+/// The kubelet's `cpu_manager_state` (`pkg/kubelet/cm/cpumanager/state`).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuManagerState {
-    /// `none` or `static`.
+    /// CPU manager policy: `none` or `static`.
     pub policy_name: String,
-    /// By pod UID and container name: a CPU list.
+    /// Exclusive CPUs in list format, by pod UID and container name.
     #[serde(default)]
     pub entries: BTreeMap<String, BTreeMap<String, String>>,
 }
@@ -38,12 +38,12 @@ impl CpuManagerState {
     /// Reads the kubelet's file.
     ///
     /// # Errors
-    /// Why it cannot be read, in one line that names it.
+    /// A message that names the file, in one line.
     pub fn read(path: &Path) -> Result<Self, String> {
         let place = path.display();
         let failed = |error| format!("{place} cannot be read: {error}");
         let mut file = File::open(path).map_err(failed)?;
-        // The kubelet replaces the file; a volume of the file alone goes on showing the one that was there before.
+        // The kubelet replaces the file. A volume of the file alone keeps showing the old one, which then has no links.
         if file.metadata().map_err(failed)?.nlink() == 0 {
             return Err(format!("{place} was replaced by the kubelet; restart the agent's pod to see the new one"));
         }
@@ -52,14 +52,13 @@ impl CpuManagerState {
         serde_json::from_slice(&text).map_err(|error| format!("{place}: {error}"))
     }
 
-    /// Containers with CPUs of their own.
+    /// Number of containers with exclusive CPUs.
     #[must_use]
     pub fn containers(&self) -> usize {
         self.entries.values().map(BTreeMap::len).sum()
     }
 
-    /// What the kubelet gave to containers for themselves, whatever its policy is said to be. A list that cannot be read
-    /// keeps its pod among them.
+    /// Exclusive CPUs granted by the kubelet, regardless of the policy. A pod with an invalid CPU list is included.
     pub(crate) fn exclusive(&self) -> KubeletsOwn {
         let lists = self.entries.values().flat_map(BTreeMap::values).filter_map(|list| list.parse::<CpuSet>().ok());
         KubeletsOwn {
@@ -73,7 +72,7 @@ impl CpuManagerState {
         }
     }
 
-    /// Whether the policy gives CPUs away.
+    /// Whether the policy grants exclusive CPUs.
     ///
     /// # Errors
     /// A policy that is neither `none` nor `static`.
@@ -85,10 +84,10 @@ impl CpuManagerState {
         }
     }
 
-    /// What the planner must know of the kubelet.
+    /// Converts to the planner's view of the kubelet.
     ///
     /// # Errors
-    /// A policy that is neither `none` nor `static`, or CPUs that are no list.
+    /// A policy that is neither `none` nor `static`, or an invalid CPU list.
     pub fn kubelet(&self) -> Result<Kubelet, String> {
         for list in self.entries.values().flat_map(BTreeMap::values) {
             list.parse::<CpuSet>().map_err(|error| format!("cpu_manager_state: {error}"))?;
@@ -98,17 +97,17 @@ impl CpuManagerState {
     }
 }
 
-/// Pods to which the kubelet gave CPUs for themselves. Their cgroups are never written here.
+/// Pods with exclusive CPUs from the kubelet. Their cgroups are never written here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KubeletsOwn {
-    /// The pods.
+    /// UIDs of the pods.
     pub(crate) pods: BTreeSet<Uid>,
-    /// Their CPUs.
+    /// Exclusive CPUs of all these pods.
     pub(crate) cpus: CpuSet,
 }
 
 impl KubeletsOwn {
-    /// Whether the kubelet gave nothing away.
+    /// Whether the kubelet granted no exclusive CPUs.
     pub(crate) fn is_empty(&self) -> bool {
         self.pods.is_empty() && self.cpus.is_empty()
     }
@@ -125,7 +124,7 @@ mod tests {
         let path = place.path().join("cpu_manager_state");
         std::fs::write(&path, r#"{"policyName":"none"}"#).unwrap();
         assert_eq!(CpuManagerState::read(&path).unwrap().policy_name, "none");
-        // As a volume of the file shows it: the same inode, which has no name any more.
+        // Like a volume of the file after its removal: the same inode, without a name.
         let mounted = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let error = CpuManagerState::read(Path::new(&format!("/proc/self/fd/{}", mounted.as_raw_fd()))).unwrap_err();

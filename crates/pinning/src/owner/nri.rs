@@ -1,26 +1,26 @@
-//! The runtime's NRI socket, and which processes can reach it. NRI plugins set the cpusets of containers as the runtime
-//! creates them. The directory of the socket is root's alone (0700), so reaching it is no matter of names.
+//! Detects processes with access to the runtime's NRI socket. NRI plugins set the cpusets of containers while the
+//! runtime creates them. Only root may enter the socket's directory (0700), so access proves more than a name.
 //!
-//! Plugins that the runtime launches itself (/opt/nri/plugins) have a socket pair instead; they are processes of the
-//! host, and known by their names.
+//! Plugins that the runtime launches itself (/opt/nri/plugins) use a socket pair instead. They are processes of the
+//! host and are detected by name.
 
 use std::path::{Path, PathBuf};
 
 use cgroupfs::bounded;
 
-/// The socket by both names of its directory; `/var/run` is a link to `/run` on most hosts.
+/// Path of the socket under both names of its directory; `/var/run` is a symlink to `/run` on most hosts.
 const SOCKETS: [&str; 2] = ["/var/run/nri/nri.sock", "/run/nri/nri.sock"];
 /// State of a connected socket in `/proc/PID/net/unix` (`SS_CONNECTED`).
 const CONNECTED: &str = "03";
 
-/// The NRI socket of the runtime, to which plugins are connected.
+/// The runtime's NRI socket, if plugins are connected to it.
 #[derive(Debug)]
 pub(super) struct NriSocket {
-    /// Where it may be, as device and path within the device's file system.
+    /// Possible locations, as device and path within the device's file system.
     files: Vec<DeviceFile>,
 }
 
-/// A file by its device (`0:25`) and its path within the device's file system, as mountinfo has both.
+/// A file by its device (`0:25`) and its path within the device's file system, both as in mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DeviceFile {
     device: String,
@@ -28,7 +28,7 @@ struct DeviceFile {
 }
 
 impl NriSocket {
-    /// The socket, by the host's network and mount namespaces. `None` where no plugin is connected.
+    /// The socket, located in the host's network and mount namespaces. `None` if no plugin is connected.
     pub(super) fn find(proc_root: &Path) -> Option<Self> {
         Self::find_any(proc_root, &SOCKETS)
     }
@@ -42,28 +42,28 @@ impl NriSocket {
         Some(Self { files: sockets.iter().filter_map(|socket| located(&mounts, Path::new(socket))).collect() })
     }
 
-    /// Whether the process has the socket, or a directory above it, among its mounts.
+    /// Whether the socket or a directory above it is among the process's mounts.
     pub(super) fn is_reached_by(&self, process: &Path) -> bool {
         let mounts = mounts(process).unwrap_or_default();
         self.files.iter().any(|file| is_reached(&mounts, file))
     }
 }
 
-/// Connections of plugins to the runtime's NRI socket; `None` where that cannot be read.
+/// Number of plugins connected to the runtime's NRI socket; `None` if it cannot be read.
 #[must_use]
 pub fn connected_plugins(proc_root: &Path) -> Option<usize> {
     connections(&proc_root.join("1"), &SOCKETS)
 }
 
-/// The runtime's ends of connections to these sockets, in the network namespace of this process.
+/// Number of the runtime's ends of connections to these sockets, in the process's network namespace.
 fn connections(process: &Path, sockets: &[&str]) -> Option<usize> {
     let text = bounded::read(&process.join("net/unix"), bounded::UNIX_SOCKETS_BYTES).ok()?;
     let count = count_connections(&String::from_utf8_lossy(&text), sockets);
-    // What the bound has cut may have been one.
+    // The part cut off by the size limit may contain a connection.
     (count > 0 || text.len() < bounded::UNIX_SOCKETS_BYTES).then_some(count)
 }
 
-/// Counts lines `Num: RefCount Protocol Flags Type St Inode Path`.
+/// Counts connections in lines of the format `Num: RefCount Protocol Flags Type St Inode Path`.
 fn count_connections(text: &str, sockets: &[&str]) -> usize {
     let is_connection = |line: &&str| {
         let mut fields = line.split_ascii_whitespace().skip(5);
@@ -77,7 +77,7 @@ fn mounts(process: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Device, root and mount point of each line `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT …`.
+/// Device, root and mount point of each line of the format `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT …`.
 fn fields(mounts: &str) -> impl Iterator<Item = (&str, &Path, &Path)> {
     mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(2);
@@ -85,7 +85,7 @@ fn fields(mounts: &str) -> impl Iterator<Item = (&str, &Path, &Path)> {
     })
 }
 
-/// The file's device, and its path there: by the last of the longest mount points above it.
+/// Device and path of a file, by the longest mount point above it, and the last of equal ones.
 fn located(mounts: &str, file: &Path) -> Option<DeviceFile> {
     let above = fields(mounts).filter(|(_, _, point)| file.starts_with(point));
     let (device, root, point) = above.max_by_key(|(_, _, point)| point.as_os_str().len())?;

@@ -1,4 +1,4 @@
-//! One pass as a function: the mode and what was read go in; the next mode, the steps and the report come out.
+//! One pass as a pure function. Input: the mode and the state read. Output: the next mode, the steps and the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::report::Report;
 use crate::tree::View;
 use crate::{Error, Machine};
 
-/// What a pass depends on. Nothing else is looked at.
+/// All inputs of a pass.
 #[derive(Debug)]
 pub(super) struct Inputs<'a> {
     pub(super) now: Instant,
@@ -27,14 +27,14 @@ pub(super) struct Inputs<'a> {
     pub(super) machine: &'a Machine,
     pub(super) view: &'a View,
     pub(super) record: &'a Record,
-    /// The pods that have cgroups.
+    /// Pods that have cgroups.
     pub(super) claims: Vec<Pod>,
     pub(super) kubelet: Kubelet,
-    /// The last plan, which stands while nothing that it depends on has changed.
+    /// The last plan; reused while its inputs are unchanged.
     pub(super) last: Option<&'a Planned>,
 }
 
-/// All that a plan depends on, but for the machine: while it is the same, so is the plan.
+/// All inputs of a plan except the machine; equal inputs give the same plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlanInputs {
     claims: Vec<Pod>,
@@ -43,14 +43,14 @@ pub(super) struct PlanInputs {
     current: Current,
 }
 
-/// A plan and what it was made from.
+/// A plan with its inputs.
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
     from: PlanInputs,
     pub(super) plan: Plan,
 }
 
-/// What a pass is to carry out.
+/// Work of a pass, to be carried out.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) planned: Planned,
@@ -58,15 +58,15 @@ pub(super) struct Work {
     pub(super) adopted: Option<BTreeMap<PathBuf, Touched>>,
     /// Cgroups that another writer has changed since they were established, by pod.
     pub(super) rewritten: Vec<Rewritten>,
-    /// Pods that are stepped back from, newly.
+    /// Pods whose pause starts in this pass.
     pub(super) stepped_back: Vec<(Uid, Pause)>,
     pub(super) steps: Vec<Step>,
 }
 
-/// Cgroups of a pod that another writer has changed, and the CPUs that they have now.
+/// Changed cgroups of a pod with their current CPUs.
 pub(super) type Rewritten = (Uid, Vec<(PathBuf, CpuSet)>);
 
-/// One pass. `mode` already faces what is in the way ([`Mode::facing`]).
+/// One pass. `mode` already reflects the obstacles ([`Mode::facing`]).
 pub(super) fn pass(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Option<Work>, Report) {
     let (mode, work) = work(mode, inputs);
     match work {
@@ -89,7 +89,7 @@ fn work(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Result<Work, Error>) {
         Mode::Observing { .. } | Mode::SteppedBack { .. } => Vec::new(),
     };
     let (mode, stepped_back) = yielding(mode, &rewritten, inputs);
-    // Who is stepped back from is planned for otherwise.
+    // Plan again: a paused pod gets another placement.
     let work = plan_from(&mode, inputs, planned.from.current).and_then(|planned| {
         let steps = steps(&mode, inputs, &planned.plan)?;
         Ok(Work { planned, adopted, rewritten, stepped_back, steps })
@@ -97,7 +97,7 @@ fn work(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Result<Work, Error>) {
     (mode, work)
 }
 
-/// Another writer that does not give up, and writes that keep failing, make this one step back.
+/// Pauses pods, or the whole node, if another writer keeps rewriting cpusets or if writes keep failing.
 fn yielding(mode: Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> (Mode, Vec<(Uid, Pause)>) {
     let Mode::Enforcing { lock, mut granted } = mode else { return (mode, Vec::new()) };
     let (view, now) = (inputs.view, inputs.now);
@@ -125,7 +125,7 @@ fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Err
         Mode::SteppedBack { granted, .. } => (granted, BTreeMap::new()),
     };
     let held = match mode {
-        // Whoever holds CPUs and is still here keeps them.
+        // Existing pods keep their exclusive CPUs.
         Mode::SteppedBack { .. } => {
             let is_over = |uid: &Uid| plan.placements.get(uid).is_none_or(|placement| !placement.class.is_exclusive());
             record.committed.held.iter().filter(|(uid, _)| is_over(uid)).map(clone).collect()
@@ -142,14 +142,14 @@ fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Err
     Ok(steps)
 }
 
-/// Gives a pod that is left alone what it may have by now, where nobody else has written since this agent did.
+/// Adds the CPUs a paused pod may use by now, in cgroups that no other writer has changed since this agent's write.
 fn widened(granted: &Granted, view: &View, pod: &PodCgroups, cpus: &CpuSet) -> Vec<Step> {
     let mut widens: BTreeMap<&Path, &CpuSet> = BTreeMap::new();
     for cgroup in &pod.cgroups {
         let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
         let was = granted.established.get(&cgroup.path);
         let is_as_written = was.is_some_and(|was| Some(was.inode) == inode && was.cpus == cgroup.effective);
-        // A runtime copies the CPUs of the pod.
+        // A runtime copies the pod's CPUs.
         let parent = cgroup.parent.map(|parent| &pod.cgroups[parent]);
         let follows = parent.is_some_and(|parent| widens.get(&*parent.path) == Some(&&cgroup.effective));
         if is_as_written || follows {
@@ -163,7 +163,7 @@ fn clone((uid, holding): (&Uid, &Holding)) -> (Uid, Holding) {
     (uid.clone(), holding.clone())
 }
 
-/// The plan and, with the first one after a lost checkpoint, what is confined already.
+/// The plan and, if it is the first one after a lost checkpoint, the cgroups that are already confined.
 fn planned(mode: &Mode, inputs: &Inputs<'_>) -> Result<(Planned, Option<BTreeMap<PathBuf, Touched>>), Error> {
     let (view, record) = (inputs.view, inputs.record);
     let first = plan_from(mode, inputs, record.planned.clone())?;
@@ -184,7 +184,7 @@ fn plan_from(mode: &Mode, inputs: &Inputs<'_>, mut current: Current) -> Result<P
     if let Some(last) = inputs.last.filter(|last| last.from == from) {
         return Ok(last.clone());
     }
-    // The scheduler balances nobody onto or off an isolated CPU: threads that are sent there pile up on one.
+    // The scheduler does no load balancing on isolated CPUs: threads sent there pile up on one.
     let reserved = config.reserved.union(&machine.isolated);
     let node = Node {
         topology: &machine.topology,
@@ -198,7 +198,7 @@ fn plan_from(mode: &Mode, inputs: &Inputs<'_>, mut current: Current) -> Result<P
     Ok(Planned { from, plan })
 }
 
-/// Pods for which nothing can be enforced now; while stepped back from the node, all that hold nothing.
+/// Pods for which nothing can be enforced now. While the whole node is paused: all pods without exclusive CPUs.
 fn withheld(mode: &Mode, inputs: &Inputs<'_>) -> BTreeSet<Uid> {
     match mode {
         Mode::Observing { .. } => BTreeSet::new(),
@@ -213,7 +213,7 @@ fn withheld(mode: &Mode, inputs: &Inputs<'_>) -> BTreeSet<Uid> {
     }
 }
 
-/// Cgroups that were as planned after the last pass and are not now, with nothing but another writer to explain it.
+/// Cgroups that were as planned after the last pass and differ now, which only another writer explains.
 fn rewritten(granted: &Granted, inputs: &Inputs<'_>, plan: &Plan) -> Vec<Rewritten> {
     let (view, left_alone) = (inputs.view, granted.repairs.paused(inputs.now));
     if view.hierarchy.ceiling != granted.ceiling {
@@ -239,7 +239,7 @@ fn rewritten(granted: &Granted, inputs: &Inputs<'_>, plan: &Plan) -> Vec<Rewritt
     rewritten
 }
 
-/// Without a checkpoint: pods that are to have CPUs of their own, and run on as many already, keep those.
+/// Without a checkpoint: pods that should get exclusive CPUs and already run on that number of CPUs keep them.
 fn adopted(view: &View, plan: &Plan) -> Current {
     let holding = |(uid, placement): (&Uid, &placement::Placement)| {
         let pod = view.pods.iter().find(|pod| pod.uid == *uid)?;
@@ -250,8 +250,8 @@ fn adopted(view: &View, plan: &Plan) -> Current {
     Current { held: plan.placements.iter().filter_map(holding).collect(), ..Current::default() }
 }
 
-/// What an agent whose checkpoint is lost has confined. What these cgroups read before is lost too: all CPUs, as the
-/// kubelet leaves them where its CPU manager places nobody.
+/// Cgroups confined by an agent whose checkpoint is lost. Their original CPUs are lost too. All CPUs are assumed, the
+/// kubelet's default while its CPU manager grants none.
 fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, Touched> {
     let before = match view.hierarchy.version {
         Version::V1 => view.hierarchy.ceiling.to_string(),

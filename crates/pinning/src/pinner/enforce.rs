@@ -1,4 +1,4 @@
-//! Carries a pass out on the kernel: log the intent, write and read back, commit.
+//! Carries out the work of a pass on the kernel: store the intent, write and read back, commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,13 +24,13 @@ use crate::state_dir::DrainWish;
 use crate::tree::View;
 use crate::{Result, drain, nested, stranded};
 
-/// In a younger cgroup the runtime that made it may still be moving processes.
+/// Minimum age of a cgroup before its processes are moved. In a younger one the runtime may still be moving processes.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Passes that a grant waits for a pod that does not leave its CPUs.
+/// Maximum number of passes that a grant waits for another pod to leave its CPUs.
 const GRANT_WAITS: usize = 5;
 
 impl Pinner {
-    /// Brings the work of a pass about. What fails counts against its pod in the next pass.
+    /// Applies the work of a pass. A failure counts against its pod in the next pass.
     pub(super) fn carry_out(
         &mut self,
         view: &View,
@@ -55,7 +55,7 @@ impl Pinner {
         }
     }
 
-    /// Carries the steps out between two checkpoints. The pods for which that failed.
+    /// Carries out the steps between two checkpoints. Returns the pods for which a step failed.
     fn transition(
         &mut self,
         view: &View,
@@ -84,7 +84,7 @@ impl Pinner {
             self.touch(view, steps);
             match self.save(report) {
                 Err(error) if !needs_no_record => return Err(error),
-                // A full disk keeps nobody off CPUs that have become free.
+                // A full disk must not keep pods off CPUs that have become free.
                 Err(_) | Ok(()) => trace(Trace::Intent(steps)),
             }
             let carried = self.carry(view, plan, steps, report, trace);
@@ -105,8 +105,8 @@ impl Pinner {
         Ok(failed)
     }
 
-    /// Carries the steps out. A pod for which one fails loses its further steps; those of others go on as far as they
-    /// depend on nothing that it was to leave.
+    /// Carries out the steps. After a failed step the further steps of that pod are skipped. Steps of other pods
+    /// continue, unless they need the CPUs that this pod should have left.
     fn carry(
         &mut self,
         view: &View,
@@ -122,7 +122,7 @@ impl Pinner {
                 continue;
             }
             match carry_out(step, version, &mut self.record.checkpoint.narrowed) {
-                // In what is gone there is nobody to keep off, and nobody to grant to.
+                // A removed cgroup has no processes left, neither to move away nor to grant CPUs to.
                 Err(_) if !cgroup_of(step).exists() => continue,
                 Err(error) => {
                     report.operations.add(Operation::of(step), false);
@@ -141,7 +141,8 @@ impl Pinner {
         carried
     }
 
-    /// A grant waits a few passes for a pod that does not leave its CPUs, and not for ever: the overlap is counted.
+    /// Whether a grant has waited long enough for another pod to leave its CPUs. It is then made anyway; the overlap is
+    /// counted.
     fn has_waited_long(&mut self, step: &Step) -> bool {
         let (Step::Grant { uid, .. }, Some(granted)) = (step, self.mode.granted()) else { return false };
         let waited = granted.waits.entry(uid.clone()).or_default();
@@ -149,7 +150,7 @@ impl Pinner {
         *waited > GRANT_WAITS
     }
 
-    /// What a cgroup has been brought to.
+    /// Records the result of a step.
     fn note(&mut self, view: &View, step: &Step) {
         let touched = &self.record.checkpoint.touched;
         let Some(granted) = self.mode.granted() else { return };
@@ -165,7 +166,7 @@ impl Pinner {
         }
     }
 
-    /// Writes the checkpoint where it differs from what is on disk.
+    /// Writes the checkpoint if it differs from the one on disk.
     fn save(&mut self, report: &mut Report) -> Result<()> {
         self.record.checkpoint.boot_id = node::boot_id(&self.config.node.proc_root);
         if !self.record.unsaved && self.record.saved.as_ref() == Some(&self.record.checkpoint) {
@@ -180,7 +181,7 @@ impl Pinner {
         written
     }
 
-    /// Whether the steps only release: nobody gets CPUs of its own, and what is written is on disk as written before.
+    /// Whether no new checkpoint is needed: the steps grant nothing, and all cgroups they write are recorded on disk.
     fn needs_no_record(&self, steps: &[Step]) -> bool {
         let is_known =
             |path: &PathBuf| self.record.saved.as_ref().is_some_and(|saved| saved.touched.contains_key(path));
@@ -191,7 +192,7 @@ impl Pinner {
         })
     }
 
-    /// Remembers what the cgroups that are about to be written read now, and what will be narrowed below them.
+    /// Records the original CPUs of the cgroups about to be written, and the nested cpusets that will be narrowed.
     fn touch(&mut self, view: &View, steps: &[Step]) {
         let no_grants = Granted::default();
         let granted = match &self.mode {
@@ -234,7 +235,7 @@ impl Pinner {
         report.decisions.extend(gone.map(|uid| decision(uid, pods, Verdict::Released)));
     }
 
-    /// The pods that are to have CPUs of their own, by UID.
+    /// The pods that should have exclusive CPUs, by UID.
     pub(super) fn pins(&self, plan: &Plan, pods: &PodIndex) -> BTreeMap<String, Pin> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let own = plan.placements.iter().filter(|(_, placement)| placement.class.is_exclusive());
@@ -250,7 +251,7 @@ impl Pinner {
         .collect()
     }
 
-    /// Logs and counts what another writer has changed.
+    /// Logs and counts the changes of another writer.
     fn report_rewritten(&self, work: &Work, pods: &PodIndex, report: &mut Report) {
         let is_repaired = |uid: &Uid| work.stepped_back.iter().all(|(left, _)| left != uid);
         if !matches!(self.mode, Mode::Enforcing { .. }) {
@@ -267,8 +268,8 @@ impl Pinner {
         }
     }
 
-    /// Moves processes back into cpusets that had lost their last CPU. Not of a cgroup that the runtime may still be
-    /// setting up, and only where cpusets are written.
+    /// Moves processes back into cpusets that had lost their last CPU. Skips cgroups that the runtime may still be
+    /// setting up. Does nothing while the agent only observes.
     pub(super) fn bring_back(&mut self, view: &View, report: &mut Report) {
         let containers =
             view.pods.iter().flat_map(|pod| &pod.cgroups).filter(|cgroup| cgroup.ours && cgroup.parent.is_some());
@@ -290,7 +291,7 @@ impl Pinner {
         }
     }
 
-    /// Takes everything back, as `cpuwarden drain` wished.
+    /// Restores all written cgroups, as requested by `cpuwarden drain`.
     pub(super) fn drain(&mut self, view: &View, pods: &PodIndex, report: &mut Report) {
         let kubelets = CpuManagerState::read(&self.config.node.cpu_manager_state).map(|state| state.exclusive());
         let mut kubelets = kubelets.unwrap_or_default();
@@ -319,7 +320,7 @@ impl Pinner {
 }
 
 impl Granted {
-    /// These pods are as planned now.
+    /// Records the cgroups of these pods as matching the plan.
     fn establish(
         &mut self,
         view: &View,
@@ -342,8 +343,8 @@ impl Granted {
         }
     }
 
-    /// What a cgroup read before it was first written here. One that has had its CPUs without a write may have been
-    /// rewritten by somebody else meanwhile: then what it read at first.
+    /// Original CPUs of a cgroup, before the first write here. A cgroup that already had its CPUs may have been
+    /// rewritten by another writer meanwhile: then the first value seen counts.
     fn original(&self, view: &View, pod: &PodCgroups, cgroup: &Cgroup, touched: &BTreeMap<PathBuf, Touched>) -> String {
         let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
         if let Some(known) = self.established.get(&cgroup.path).filter(|known| Some(known.inode) == inode) {
@@ -362,9 +363,9 @@ fn rejections(plan: &Plan, pods: &PodIndex) -> BTreeMap<String, Rejection> {
     plan.refusals.iter().map(of).collect()
 }
 
-/// What carrying the steps out has come to.
+/// Result of carrying out the steps.
 struct Carried {
-    /// What is granted.
+    /// Committed grants.
     held: BTreeMap<Uid, Holding>,
     /// Pods for which a step failed, with the error.
     failed: BTreeMap<Uid, String>,
@@ -386,7 +387,7 @@ impl Carried {
         }
     }
 
-    /// Whether a step depends on one that failed.
+    /// Whether a step depends on a failed one.
     fn must_wait(&self, step: &Step, view: &View, plan: &Plan, version: cgroupfs::Version) -> bool {
         if self.failed.is_empty() {
             return false;
@@ -399,7 +400,7 @@ impl Carried {
             }
     }
 
-    /// Whether a pod would come onto CPUs that another still holds, because it could not leave them.
+    /// Whether a pod would move onto CPUs still held by a pod that could not leave them.
     fn enters_held(&self, uid: &Uid, path: &Path, cpus: &CpuSet, plan: &Plan, version: cgroupfs::Version) -> bool {
         let Some(class) = plan.placements.get(uid).map(|placement| placement.class) else { return false };
         let new = cpus.difference(&effective(path, version));
@@ -407,7 +408,7 @@ impl Carried {
         others.into_iter().any(|(_, held)| !held.cpus.is_disjoint(&new))
     }
 
-    /// Whether a pod that failed is still on these CPUs.
+    /// Whether a pod with a failed step still occupies these CPUs.
     fn is_occupied(&self, uid: &Uid, own: &Holding, view: &View, plan: &Plan, version: cgroupfs::Version) -> bool {
         let may_stay = |other: &Uid| plan.placements.get(other).is_some_and(|p| p.class.may_share_with(own.class));
         let failed = |pod: &&PodCgroups| pod.uid != *uid && self.failed.contains_key(&pod.uid) && !may_stay(&pod.uid);
@@ -417,12 +418,12 @@ impl Carried {
 }
 
 fn effective(path: &Path, version: cgroupfs::Version) -> CpuSet {
-    // In what is gone nobody runs.
+    // A removed cgroup has no processes.
     let read = cgroupfs::cpuset::read(path, version).ok().flatten();
     read.map(|cpuset| cpuset.effective).unwrap_or_default()
 }
 
-/// Says for whom nothing is enforced for a while.
+/// Reports the pods that are paused from now on.
 fn report_stepped_back(work: &Work, pods: &PodIndex, report: &mut Report) {
     for (uid, pause) in &work.stepped_back {
         let (cause, minutes) = (pause.cause, pause.minutes());
@@ -438,7 +439,7 @@ fn best_effort(plan: &Plan) -> BTreeSet<String> {
     pods.map(|(uid, _)| uid.to_string()).collect()
 }
 
-/// Where a cgroup that has never been written has its CPUs from: a v1 runtime copies those of the parent.
+/// The cgroup from which an unwritten cgroup got its CPUs: on v1 the runtime copies the parent's.
 fn inherited<'a>(hierarchy: &Hierarchy, pod: &'a PodCgroups, cgroup: &Cgroup) -> Option<&'a Path> {
     let parent = &pod.cgroups[cgroup.parent?];
     let copied = hierarchy.version == Version::V1 && parent.configured == cgroup.configured;
@@ -458,7 +459,7 @@ fn uid_of(step: &Step) -> &Uid {
     }
 }
 
-/// The cgroup that a step writes, and the CPUs.
+/// The cgroup that a step writes, with the CPUs.
 fn write(step: &Step) -> Option<(&Path, &CpuSet)> {
     match step {
         Step::Write { path, cpus, .. } => Some((path, cpus)),

@@ -1,4 +1,4 @@
-//! What goes into a plan: the pods that have cgroups, what the kubelet owns, who else does.
+//! Inputs of a plan: the pods that have cgroups, the kubelet's exclusive CPUs, and other owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::owner::{CpuManagerState, OwnerSearch, other_agents};
 use crate::tree::View;
 
 impl Pinner {
-    /// What the kubelet owns; and why nothing may be written beside it or beside another agent.
+    /// The kubelet's exclusive CPUs, and the obstacle to writing beside the kubelet or another agent, if any.
     pub(super) fn kubelet(&mut self, pods: &PodIndex, given: &CpuSet, now: Instant) -> (Kubelet, Option<String>) {
         if self.owners.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= OWNERS_EVERY) {
             let search = OwnerSearch {
@@ -46,7 +46,7 @@ impl Pinner {
         (Kubelet { static_policy, exclusive: own.cpus, pods: own.pods }, others.or(obstacle))
     }
 
-    /// Pods to which the kubelet gave CPUs of their own, as pod-resources names them.
+    /// Pods with exclusive CPUs from the kubelet, according to pod-resources.
     pub(super) fn holders(&self, pods: &PodIndex) -> Vec<Uid> {
         let names: BTreeSet<(&str, &str)> = self.resources.holders().collect();
         if names.is_empty() {
@@ -56,7 +56,7 @@ impl Pinner {
         held.flat_map(|pod| [Some(&pod.uid), pod.static_hash.as_ref()]).flatten().map(|uid| Uid::from(&**uid)).collect()
     }
 
-    /// The pods that have cgroups, as the planner takes them.
+    /// The pods that have cgroups, in the planner's form.
     pub(super) fn claims(&mut self, view: &View, pods: &PodIndex) -> Vec<Pod> {
         self.note_arrivals(view);
         view.pods.iter().map(|pod| self.claim(pod, pods)).collect()
@@ -71,19 +71,19 @@ impl Pinner {
         }
         match (pods.pod(uid), held) {
             (Some(pod), _) if !has_ended(pod) => claim(uid.clone(), pod, arrival),
-            // A pod that the kubelet does not list, and that still runs, keeps what it has.
+            // A running pod that the kubelet does not list keeps its CPUs.
             (None, Some(holding)) => {
                 let pin = self.record.checkpoint.pins.get(&**uid);
                 let namespace = pin.map(|pin| pin.namespace.clone()).unwrap_or_default();
                 Pod { namespace, ..as_it_is(uid, holding, arrival) }
             }
-            // Not yet known, or over: it shares.
+            // Not yet known, or ended: it runs in the shared pool.
             _ => Pod { uid: uid.clone(), arrival, ..Pod::default() },
         }
     }
 
-    /// Who comes later is younger; of those that are seen together, who has the higher inode. Not from anything that a
-    /// pod's author writes.
+    /// Assigns each new pod its rank in the order of arrival; pods first seen together are ordered by inode. Nothing
+    /// that a pod's author can set affects the order.
     fn note_arrivals(&mut self, view: &View) {
         let arrivals = &mut self.record.checkpoint.arrivals;
         let inode = |uid: &str| {
@@ -107,7 +107,7 @@ impl Pinner {
         arrivals.extend((next..).zip(new).map(|(arrival, (_, uid))| (uid.to_owned(), arrival)));
     }
 
-    /// Each pod's refusal once, said in one line.
+    /// Logs and returns the rejections that are new since the last pass.
     pub(super) fn new_refusals(&mut self, plan: &Plan, pods: &PodIndex) -> Vec<Decision> {
         let mut new = Vec::new();
         for (uid, &reason) in plan.refusals.iter().filter(|(uid, reason)| self.refused.get(*uid) != Some(reason)) {
@@ -121,20 +121,20 @@ impl Pinner {
     }
 }
 
-/// A decision about the pod of this UID.
+/// Builds the decision about the pod with this UID.
 pub(super) fn decision(uid: &str, pods: &PodIndex, verdict: Verdict) -> Decision {
     let (namespace, pod) = names(uid, pods);
     Decision { uid: uid.to_owned(), namespace, pod, verdict }
 }
 
-/// Namespace and name; the UID where the pod is not known.
+/// Namespace and name of a pod; the name is the UID if the pod is unknown.
 pub(super) fn names(uid: &str, pods: &PodIndex) -> (String, String) {
     pods.pod(uid)
         .map_or_else(|| (String::new(), uid.to_owned()), |pod| (pod.namespace.to_string(), pod.name.to_string()))
 }
 
-/// Whether `static` is in force by either word, the kubelet's own (`/configz`) or its state file's. Where both are silent, or
-/// the only word is not understood, nobody knows.
+/// Whether the policy `static` is in force, according to the kubelet (`/configz`) or its state file. An error if both
+/// are silent or the only answer is not understood.
 fn policy(said: Option<&str>, file: &Result<CpuManagerState, String>) -> Result<bool, String> {
     let of_file =
         || file.as_ref().map_err(Clone::clone).and_then(|state| CpuManagerState::is_static(&state.policy_name));
@@ -144,7 +144,7 @@ fn policy(said: Option<&str>, file: &Result<CpuManagerState, String>) -> Result<
     }
 }
 
-/// Whether the present list of pods has it. One that has left the list can still be looked up.
+/// Whether the current list of pods contains the UID. A pod that has left the list can still be looked up by UID.
 fn is_listed(uid: &Uid, pods: &PodIndex) -> bool {
     pods.pods().iter().any(|pod| *pod.uid == **uid || pod.static_hash.as_deref() == Some(&**uid))
 }

@@ -1,4 +1,4 @@
-//! One pass after the other: read what is, decide ([`decide::pass`], a function), and bring it about.
+//! Runs one pass after the other: read the current state, decide ([`decide::pass`], a pure function), apply.
 
 mod decide;
 mod enforce;
@@ -27,51 +27,51 @@ use decide::{Inputs, Planned, Work, pass};
 use mode::{Mode, Why};
 use record::{Found, Record};
 
-/// Between walks of the whole tree, which find what inotify has missed.
+/// Interval between walks of the whole tree, which find cgroups missed by inotify.
 const WALK_EVERY: Duration = Duration::from_secs(30);
-/// Between looks for other agents among the processes.
+/// Interval between searches for other agents among the processes.
 const OWNERS_EVERY: Duration = Duration::from_secs(30);
 
-/// Passes after hotplug that look for processes outside their cpusets.
+/// Number of passes after CPU hotplug that look for processes outside their cpusets.
 const STRAY_LOOKS: u32 = 10;
 
-/// Where the node's cgroups and files are.
+/// Cgroups and files of the node.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
-    /// The cgroup mounts.
+    /// Cgroup mounts.
     pub hierarchy: Hierarchy,
-    /// The kubelet's root cgroups below the mount; empty: looked for.
+    /// Root cgroups of the kubelet below the mount; if empty, the agent searches for them.
     pub kubepods: Vec<String>,
     /// The node's `/proc`.
     pub proc_root: PathBuf,
     /// The node's `/sys`.
     pub sys_root: PathBuf,
-    /// Checkpoint, lock and the request to drain.
+    /// Directory of the checkpoint, the lock and the drain request.
     pub state_dir: PathBuf,
-    /// The kubelet's `cpu_manager_state`.
+    /// Path of the kubelet's `cpu_manager_state`.
     pub cpu_manager_state: PathBuf,
 }
 
-/// How to pin.
+/// Configuration of pinning.
 #[derive(Debug, Clone)]
 pub struct PinnerConfig {
-    /// Write, and not only plan.
+    /// Whether to write cpusets, not only plan.
     pub enforce: bool,
-    /// The places of the node.
+    /// Cgroups and files of the node.
     pub node: NodeConfig,
     /// Namespaces whose pods may be agents that place containers.
     pub owner_namespaces: Vec<String>,
-    /// Descriptors of cpuset files that it may keep open; beyond that, files are opened for each read.
+    /// Maximum number of cpuset files kept open; beyond that, files are opened for each read.
     pub descriptors: usize,
-    /// CPUs that are kept for the host.
+    /// CPUs reserved for the host.
     pub reserved: CpuSet,
-    /// What the operator set.
+    /// Settings of the operator.
     pub settings: Settings,
-    /// The operator's word for pods without labels of their own.
+    /// Profiles of the operator for pods without labels of their own.
     pub profiles: Profiles,
 }
 
-/// Plans and enforces. Not a thread of its own: see [`crate::spawn`].
+/// Plans and enforces. It is not a thread; [`crate::spawn`] runs it on one.
 #[derive(Debug)]
 pub struct Pinner {
     config: PinnerConfig,
@@ -79,34 +79,35 @@ pub struct Pinner {
     tree: PodTree,
     record: Record,
     mode: Mode,
-    /// The kubelet's CPU manager policy as it told itself.
+    /// CPU manager policy as reported by the kubelet.
     policy: Option<String>,
-    /// What the kubelet has given to containers, by pod-resources.
+    /// Resources that the kubelet gave to containers, according to pod-resources.
     resources: Arc<ExclusiveCpus>,
     owners: Option<(Instant, Vec<String>)>,
     last: Option<Planned>,
     refused: BTreeMap<Uid, Reason>,
     walked: Option<Instant>,
     passed: Option<Instant>,
-    /// Passes that still look for processes outside their cpusets: after hotplug the kernel moves them when it comes to.
+    /// Number of passes left that look for processes outside their cpusets: after hotplug the kernel moves them with a
+    /// delay.
     stray_looks: u32,
 }
 
 impl Pinner {
-    /// Reads the machine and the checkpoint, and withdraws a request to drain. Writes nothing else.
+    /// Reads the machine and the checkpoint, and withdraws a drain request. Writes nothing else.
     ///
     /// # Errors
     /// No topology or no cpuset hierarchy.
     pub fn new(config: PinnerConfig) -> Result<Self> {
         let pinner = Self::resume(config)?;
         if pinner.config.enforce {
-            // Who starts an agent wants it to pin, whatever was drained before.
+            // Starting an agent means that it should pin, whatever was drained before.
             DrainWish::of(&pinner.config.node.state_dir).take_back();
         }
         Ok(pinner)
     }
 
-    /// A pinner in the place of one that panicked: a request to drain stays in force.
+    /// Creates a pinner after a panic of the previous one; unlike [`Pinner::new`], it keeps a drain request.
     pub(crate) fn resume(config: PinnerConfig) -> Result<Self> {
         let machine = Machine::read(&config.node.sys_root)?;
         let tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), config.descriptors)?;
@@ -128,10 +129,10 @@ impl Pinner {
         })
     }
 
-    /// The operator's profiles from the next pass on.
+    /// Replaces the operator's profiles from the next pass on.
     pub fn set_profiles(&mut self, profiles: Profiles) {
         self.config.profiles = profiles;
-        // The plan that stands does not depend on them alone.
+        // The profiles are not among the inputs compared for reuse of the plan.
         self.last = None;
     }
 
@@ -139,24 +140,24 @@ impl Pinner {
         &self.config
     }
 
-    /// What the kubelet has given to containers, as pod-resources says.
+    /// Sets the resources that the kubelet gave to containers, according to pod-resources.
     pub fn set_resources(&mut self, resources: Arc<ExclusiveCpus>) {
         self.resources = resources;
     }
 
-    /// What the kubelet itself says of its CPU manager; without, its state file is believed.
+    /// Sets the CPU manager policy reported by the kubelet; with `None`, its state file is used.
     pub fn set_policy(&mut self, policy: Option<String>) {
         self.policy = policy;
     }
 
-    /// Becomes readable when cgroups come and go.
+    /// Descriptor that becomes readable when cgroups come and go.
     #[must_use]
     pub fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
         self.tree.watch_fd()
     }
 
-    /// One pass. `pods` must be known ([`pods::Pods::is_known`]); `given` are the CPUs that the kubelet gave to
-    /// containers, as pod-resources tells. `trace` is told of each step once it is done.
+    /// Runs one pass. `pods` must be known ([`pods::Pods::is_known`]); `given` are the CPUs that the kubelet gave to
+    /// containers, according to pod-resources. `trace` is called after each step.
     pub fn pass(&mut self, pods: &PodIndex, given: &CpuSet, trace: &mut dyn FnMut(Trace<'_>)) -> Report {
         let began = Instant::now();
         let mut report = match self.try_pass(pods, given, began, trace) {
@@ -170,8 +171,8 @@ impl Pinner {
         report
     }
 
-    /// A pass that cannot even look at the node. Where the operator wishes so, the lock is let go all the same, so that
-    /// `cpuwarden drain` gives back itself what is written down.
+    /// Report of a pass that could not read the node. If a drain is requested, releases the lock anyway, so that
+    /// `cpuwarden drain` can drain by the checkpoint.
     fn failed(&mut self, error: &Error) -> Report {
         if self.mode.has_lock() && DrainWish::of(&self.config.node.state_dir).is_there() {
             if let Err(error) = self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount()) {
@@ -219,7 +220,7 @@ impl Pinner {
         Ok(report)
     }
 
-    /// Carries the work of a pass out, and completes the report with what came of it.
+    /// Carries out the work of a pass, and completes the report with the results.
     fn apply(
         &mut self,
         view: &View,
@@ -251,18 +252,18 @@ impl Pinner {
         self.last = Some(work.planned);
     }
 
-    /// Makes a state directory that was removed anew, so that whoever drains finds the lock taken and the checkpoint.
+    /// Recreates a removed state directory, so that `cpuwarden drain` finds the lock taken and the checkpoint.
     fn renew_state(&mut self) {
         let state_dir = &self.config.node.state_dir;
         let Some(lock) = self.mode.lock().filter(|lock| !lock.is_of(state_dir)) else { return };
-        // Where it cannot be made, the old lock and the checkpoint in memory stay.
+        // If it cannot be created, the old lock and the checkpoint in memory stay valid.
         let Ok(renewed) = Lock::take(state_dir) else { return };
         *lock = renewed;
         tracing::warn!(state_dir = %state_dir.display(), "the state directory was removed; it is made anew");
         self.record.unsaved = self.record.checkpoint.write(state_dir, self.tree.mount()).is_err();
     }
 
-    /// Takes in hotplug and cgroups that came and went.
+    /// Applies CPU hotplug and cgroup changes.
     fn refresh(&mut self, now: Instant) -> Result<()> {
         if node::cpu_list(&self.config.node.sys_root, "online")? != *self.machine.topology.online() {
             self.machine = Machine::read(&self.config.node.sys_root)?;
@@ -279,8 +280,8 @@ impl Pinner {
         Ok(())
     }
 
-    /// Before anything else: whatever keeps it from writing by now, what it has written is its own to give back. Where
-    /// it never came to write, who wished so gives back.
+    /// Drains if requested, before anything else and whatever the obstacles: an agent that has written must restore it.
+    /// If this agent never wrote, `cpuwarden drain` itself restores.
     fn drain_if_wished(&mut self, view: &View, pods: &PodIndex) -> Report {
         let mut report = Report::idle(String::new());
         let is_over = matches!(self.mode, Mode::Observing { why: Why::Drained, .. });
@@ -293,7 +294,7 @@ impl Pinner {
         report
     }
 
-    /// What keeps it from writing, apart from other owners.
+    /// The obstacle to writing, apart from other owners.
     fn obstacle(&self, view: &View) -> Option<Why> {
         if !self.config.enforce {
             return Some(Why::Configured);
@@ -304,13 +305,14 @@ impl Pinner {
                 "{other} holds running pods too: name this kubelet's root (--kubepods)"
             )));
         }
-        // A pool is for pods of every level: all would have to share what one of them is left with.
+        // The pool is for pods of every QoS level: all of them would have to share the CPUs that one level is left
+        // with.
         let (level, cpus) = view.confined.as_ref()?;
         let level = level.display();
         Some(Why::Obstacle(format!("{level} has only the CPUs {cpus}: somebody else places containers here")))
     }
 
-    /// Brings the mode in line with what is in the way; takes the lock where that is all that is missing.
+    /// Applies the obstacle to the mode; takes the lock if only the lock is missing.
     fn face(&mut self, mut obstacle: Option<Why>, now: Instant) {
         let mut mode = std::mem::take(&mut self.mode);
         if obstacle.is_none() && mode.lacks_lock() {
@@ -323,7 +325,7 @@ impl Pinner {
     }
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes in one line.
 pub(crate) fn chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! Whether cpusets are written, as one value: what a mode needs exists in that mode only.
+//! Whether cpusets are written, as an enum: each variant has the state that its mode needs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,47 +15,48 @@ use crate::state_dir::Lock;
 /// Whether cpusets are written.
 #[derive(Debug)]
 pub(super) enum Mode {
-    /// Plans only. Whoever has enforced before still holds the lock: what it wrote is its own to give back.
+    /// Plans only. If it enforced before, it still holds the lock, because it must restore what it wrote.
     Observing { why: Why, lock: Option<Lock> },
-    /// Writes.
+    /// Enforces: writes cpusets.
     Enforcing { lock: Lock, granted: Granted },
-    /// Grants nothing new and takes nothing from anybody; what is released is given back. For this time.
+    /// Pauses on the whole node: grants nothing and narrows nothing, but still gives back released CPUs. Lasts for
+    /// `pause`.
     SteppedBack { lock: Lock, granted: Granted, pause: Pause },
 }
 
-/// Why cpusets are not written.
+/// Reason not to write cpusets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Why {
-    /// No pass has been made.
+    /// No pass has run yet.
     NotStarted,
-    /// `--pinning=observe`.
+    /// Configured to observe (`--pinning=observe`).
     Configured,
-    /// Another owner of cpusets, or a node that cannot be understood.
+    /// Another owner of cpusets, or a node in an unknown state.
     Obstacle(String),
-    /// `cpuwarden drain`; until the agent is started again.
+    /// Drained by `cpuwarden drain`; lasts until the agent is restarted.
     Drained,
 }
 
-/// What holds while this agent enforces.
+/// State of enforcement.
 #[derive(Debug, Default)]
 pub(super) struct Granted {
-    /// Cgroups that were as planned after the last pass.
+    /// Cgroups that matched the plan after the last pass.
     pub(super) established: BTreeMap<PathBuf, Established>,
-    /// The ceiling at that time.
+    /// CPUs of the kubepods root at that time.
     pub(super) ceiling: CpuSet,
-    /// Passes that a grant has waited for a pod that does not leave its CPUs.
+    /// Number of passes that a grant has waited for another pod to leave its CPUs, by pod.
     pub(super) waits: BTreeMap<Uid, usize>,
-    /// What others undo, what fails, and which pods are left alone because of that.
+    /// Repairs and failures, and the pods paused because of them.
     pub(super) repairs: Repairs,
 }
 
-/// A cgroup that was as planned after the last pass.
+/// A cgroup that matched the plan after the last pass.
 #[derive(Debug)]
 pub(super) struct Established {
     pub(super) inode: u64,
-    /// Its effective set.
+    /// Effective CPUs.
     pub(super) cpus: CpuSet,
-    /// Its `cpuset.cpus` before this agent wrote it; of one that it has not written, what it read at first.
+    /// `cpuset.cpus` before this agent's first write; of an unwritten cgroup, its first value seen.
     pub(super) original: String,
 }
 
@@ -66,7 +67,7 @@ impl Default for Mode {
 }
 
 impl Mode {
-    /// The mode for a pass at this time with this in the way, or nothing.
+    /// The mode for a pass at `now`, with this obstacle or none.
     pub(super) fn facing(self, obstacle: Option<Why>, now: Instant) -> Self {
         match (self, obstacle) {
             (drained @ Self::Observing { why: Why::Drained, .. }, _) => drained,
@@ -78,7 +79,7 @@ impl Mode {
             (Self::SteppedBack { lock, granted, pause }, None) if now >= pause.until() => {
                 Self::Enforcing { lock, granted }
             }
-            // Without the lock, `why` says who has it.
+            // Without the lock, `why` names its holder.
             (unchanged, None) => unchanged,
         }
     }
@@ -88,7 +89,7 @@ impl Mode {
         matches!(self, Self::Observing { lock: None, why } if *why != Why::Drained)
     }
 
-    /// The lock, where this agent holds it.
+    /// The lock, if this agent holds it.
     pub(super) fn lock(&mut self) -> Option<&mut Lock> {
         match self {
             Self::Observing { lock, .. } => lock.as_mut(),
@@ -101,7 +102,7 @@ impl Mode {
         !matches!(self, Self::Observing { lock: None, .. })
     }
 
-    /// What holds, where it writes.
+    /// State of enforcement, if this agent enforces or is paused.
     pub(super) fn granted(&mut self) -> Option<&mut Granted> {
         match self {
             Self::Enforcing { granted, .. } | Self::SteppedBack { granted, .. } => Some(granted),
@@ -109,7 +110,7 @@ impl Mode {
         }
     }
 
-    /// Pods that are left alone for now.
+    /// Pods that are paused at `now`.
     pub(super) fn paused(&self, now: Instant) -> BTreeMap<Uid, Cause> {
         match self {
             Self::Enforcing { granted, .. } => granted.repairs.paused(now),
@@ -125,7 +126,7 @@ impl Mode {
         }
     }
 
-    /// What is stepped back from, as labels `scope` and `reason` with the number of pods, or 1 for the node.
+    /// Enforcement that is suspended, by the labels `scope` and `reason`: number of pods, or 1 for the node.
     pub(super) fn stepped_back(&self, now: Instant) -> BTreeMap<(&'static str, &'static str), usize> {
         let mut counts = BTreeMap::new();
         match self {
@@ -167,7 +168,7 @@ mod tests {
         Mode::Enforcing { lock: Lock::take(directory.path()).unwrap(), granted: Granted::default() }
     }
 
-    /// Stepped back because of most of the pods.
+    /// The mode while the node is paused because of most of its pods.
     fn stepped_back(directory: &tempfile::TempDir, now: Instant) -> Mode {
         let Mode::Enforcing { lock, mut granted } = enforcing(directory) else { panic!("it enforces") };
         let pods: Vec<Uid> = ["a", "b"].map(Uid::from).into();

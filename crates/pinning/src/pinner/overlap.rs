@@ -1,6 +1,7 @@
-//! How long somebody else could run on a pod's own CPUs, from effective cpusets.
+//! Measures the time in which other pods could run on a pod's exclusive CPUs, from effective cpusets.
 //!
-//! An upper bound: from the last pass, or from when the younger of the two was first seen, to the end of this pass.
+//! The time is an upper bound. It starts at the last pass or when the later of the two pods was first seen, and ends
+//! with this pass.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,18 +14,18 @@ use super::Pinner;
 use super::inputs::names;
 use crate::tree::View;
 
-/// CPUs by their owner.
+/// Exclusive CPUs by owner.
 type Held = BTreeMap<Uid, Holding>;
-/// By namespace and pod.
+/// Overlap time by namespace and pod.
 type Overlaps = BTreeMap<(String, String), Duration>;
 
 impl Pinner {
-    /// Pods on whose CPUs others may run now, and since when at most.
+    /// Pods whose exclusive CPUs other pods may use now, with the earliest possible start.
     pub(super) fn overlapping(&self, view: &View, plan: &Plan, own: &Held) -> BTreeMap<Uid, Instant> {
         own.iter().filter_map(|(uid, holding)| Some((uid.clone(), since(uid, holding, view, plan)?))).collect()
     }
 
-    /// Of what was granted before something came in the way: the time in which nobody kept others off it.
+    /// Overlaps of the committed grants while this agent does not enforce them.
     pub(super) fn unguarded(&self, view: &View, plan: &Plan, pods: &PodIndex) -> Overlaps {
         if !self.config.enforce {
             return Overlaps::new();
@@ -34,7 +35,7 @@ impl Pinner {
         self.charge(&self.overlapping(view, plan, &own), own.keys(), pods, Instant::now())
     }
 
-    /// The time from then, or from the last pass, to `now`.
+    /// Time from these starts, or from the last pass if later, to `now`.
     pub(super) fn charge<'a>(
         &self,
         overlapping: &BTreeMap<Uid, Instant>,

@@ -1,4 +1,4 @@
-//! What is granted, and what the checkpoint says about it.
+//! The grants, in memory and in the checkpoint.
 
 use std::path::Path;
 
@@ -7,35 +7,35 @@ use placement::Current;
 use super::{PinnerConfig, chain};
 use crate::checkpoint::{Checkpoint, Held};
 
-/// What is granted, in memory and on disk.
+/// The grants, in memory and on disk.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) checkpoint: Checkpoint,
-    /// The checkpoint as it was written last.
+    /// The checkpoint on disk.
     pub(super) saved: Option<Checkpoint>,
-    /// The last attempt to write it has failed.
+    /// Whether the last attempt to write the checkpoint failed.
     pub(super) unsaved: bool,
-    /// What is granted.
+    /// Committed grants.
     pub(super) committed: Current,
-    /// What the next plan starts from: what is granted or was about to be; in observation, what would be.
+    /// Grants from which the next plan starts: committed or in transition; in observation, those of the last plan.
     pub(super) planned: Current,
-    /// What there was at the start, until the first plan.
+    /// State of the checkpoint at the start, until the first plan.
     pub(super) found: Found,
 }
 
-/// The checkpoint at the start.
+/// State of the checkpoint at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It has been read, or is not needed any more.
+    /// Read, or not needed any more.
     Known,
-    /// There is none: running pods are taken at their cpusets' word.
+    /// Missing: running pods keep the CPUs that their cpusets show.
     Missing,
-    /// It cannot be read: an agent has confined pods here.
+    /// Unreadable: an agent has confined pods here.
     Damaged,
 }
 
 impl Record {
-    /// Reads the checkpoint of this boot, of cgroups below `mount`.
+    /// Reads the checkpoint of this boot, for cgroups below `mount`.
     pub(super) fn read(config: &PinnerConfig, mount: &Path) -> Self {
         let (mut checkpoint, found) = match Checkpoint::of_this_boot(&config.node.state_dir, &config.node.proc_root) {
             Ok(Some(checkpoint)) => (checkpoint, Found::Known),
@@ -53,7 +53,7 @@ impl Record {
         Self { checkpoint, saved, unsaved: false, committed, planned, found }
     }
 
-    /// Everything was given back.
+    /// Clears the record after a drain.
     pub(super) fn clear(&mut self) {
         self.checkpoint = Checkpoint::default();
         self.saved = None;

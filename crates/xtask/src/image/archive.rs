@@ -1,7 +1,7 @@
 //! OCI image layout in a tar archive (opencontainers/image-spec v1: image-layout, image-index, manifest, config).
 //!
-//! The same programs and the same source give the same bytes: entries are sorted, every time is the commit's, and
-//! compression has no time of its own.
+//! The same programs and source give the same bytes: entries are sorted, every timestamp is the commit's, and the
+//! compressed data contains no timestamp.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -21,7 +21,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// Name and text of a label or annotation of the image.
+/// Name and text of the image's labels and annotations.
 const LABELS: [(&str, &str); 3] = [
     ("org.opencontainers.image.title", "cpuwarden"),
     (
@@ -40,12 +40,12 @@ pub struct Content {
     pub files: Vec<(String, u32, Vec<u8>)>,
 }
 
-/// An archive, and what it holds.
+/// An archive with its digests.
 #[derive(Debug)]
 pub struct Archive {
     /// The tar file's bytes.
     pub bytes: Vec<u8>,
-    /// Digest of the image index, `sha256:…`: what a pull by digest names.
+    /// Digest of the image index, `sha256:…`, for a pull by digest.
     pub digest: String,
     /// Digest of each platform's manifest.
     pub manifests: Vec<(Platform, String)>,
@@ -54,7 +54,7 @@ pub struct Archive {
 /// Packs an image for all platforms into one archive with a tag.
 ///
 /// # Errors
-/// A name is too long for tar, or memory cannot be written.
+/// A name too long for tar, or a failed write.
 pub fn pack(source: &Source, tag: &str, contents: &[Content]) -> Result<Archive, ImageError> {
     let mut blobs = Blobs::default();
     let mut manifests = Vec::new();

@@ -20,33 +20,33 @@ use crate::prerequisites::{self, Missing, Task};
 use crate::process::{self, CommandError};
 use crate::workspace;
 
-/// Version of the workspace, which is the image's tag.
+/// Version of the workspace; it is the image's tag.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// An image cannot be made.
+/// An error of building an image.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// Tools are missing.
+    /// Missing tools.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// A program failed.
+    /// A failed program.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// A file cannot be read or written.
+    /// File that cannot be read or written.
     #[error("{}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The cause.
+        /// Underlying error.
         source: io::Error,
     },
-    /// Git gave an answer that cannot be used.
+    /// Unusable answer from git.
     #[error("{0}")]
     Git(String),
     /// Two builds of the same source differ.
     #[error("two builds differ on {platform}: {first} and {second}; compare the programs with diffoscope")]
     Differs {
-        /// The platform.
+        /// Platform of the images.
         platform: Platform,
         /// Digest of the manifest of the first build.
         first: String,
@@ -61,14 +61,14 @@ impl ImageError {
     }
 }
 
-/// What to make.
+/// Options of a build.
 #[derive(Debug)]
 pub struct Options {
     /// Folder of the archive and the bills of materials.
     pub output: PathBuf,
     /// Cargo profile: `release`, or `dev` for tests.
     pub profile: String,
-    /// Build a second time, from a copy of the source in another folder, and fail where the two images differ.
+    /// Whether to build again, from a copy of the source in another folder, and fail if the two images differ.
     pub verify: bool,
 }
 
@@ -145,14 +145,14 @@ fn verify(first: &Archive, source: &Source, profile: &str) -> Result<(), ImageEr
     Ok(())
 }
 
-/// Copies an archive with all its platforms to a registry (`registry/repository`), under the version as tag, with
+/// Copies an archive with all its platforms to a registry (`registry/repository`), with the version as tag. Uses
 /// skopeo(1) and its credentials (`skopeo login`). `insecure` allows HTTP and unknown certificates.
 ///
 /// # Errors
-/// Skopeo is missing, or the registry refuses.
+/// Skopeo is missing, or the registry rejects the image.
 pub fn push(archive: &Path, repository: &str, insecure: bool) -> Result<(), ImageError> {
     let mut skopeo = Command::new("skopeo");
-    // A policy of signatures is of no use for an archive that was just built.
+    // A signature policy makes no sense for an archive that was just built.
     skopeo.args(["--insecure-policy", "copy", "--all", "--preserve-digests"]);
     if insecure {
         skopeo.arg("--dest-tls-verify=false");

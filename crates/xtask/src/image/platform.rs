@@ -1,4 +1,4 @@
-//! Platforms that an image is made for, and the static program of each.
+//! Platforms of the image, and the static program for each.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl fmt::Display for Platform {
 /// Cargo profile, source and folder of a build.
 #[derive(Debug, Clone, Copy)]
 pub struct Build<'a> {
-    /// Sources; their path does not show in the program.
+    /// Sources; their path does not appear in the program.
     pub source: &'a Source,
     /// Cargo's target directory.
     pub target_dir: &'a Path,
@@ -101,7 +101,7 @@ impl Build<'_> {
         cargo
     }
 
-    /// Paths of this machine, and what stands for them in the program. The last one that matches counts.
+    /// Prefixes of local paths with their replacements in the program. The last match applies.
     fn prefixes(&self) -> Vec<(String, &'static str)> {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let cargo_home = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);

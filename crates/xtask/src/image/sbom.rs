@@ -1,4 +1,4 @@
-//! Software bill of materials of a program: CycloneDX 1.5, one component per crate that is linked into it.
+//! Software bill of materials of a program: CycloneDX 1.5, one component per linked crate.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::process;
 
 /// Bill of materials of a platform's program, as JSON text that ends with a newline.
 ///
-/// Crates and licenses are those of `cargo tree` (normal edges, features as built), checksums those of `Cargo.lock`.
+/// Crates and licenses come from `cargo tree` (normal edges, features as built), checksums from `Cargo.lock`.
 ///
 /// # Errors
 /// Cargo fails, or `Cargo.lock` cannot be read.
@@ -65,7 +65,7 @@ fn crates_of(tree: &str) -> BTreeMap<Crate, String> {
     tree.lines().filter_map(line).collect()
 }
 
-/// SHA-256 of each crate's file from the registry. The crates of this workspace have none.
+/// SHA-256 of each crate's file in the registry. The crates of this workspace have none.
 fn checksums_of(lock: &str) -> BTreeMap<Crate, String> {
     let package = |section: &str| {
         let field = |key: &str| {
@@ -85,7 +85,7 @@ fn component((name, version): &Crate, license: &str, checksum: Option<&String>) 
         component["hashes"] = json!([{ "alg": "SHA-256", "content": checksum }]);
     }
     if !license.is_empty() {
-        // Crates of before SPDX expressions separate alternatives by a slash.
+        // Crates older than SPDX expressions separate alternatives by a slash.
         component["licenses"] = json!([{ "expression": license.replace('/', " OR ") }]);
     }
     component

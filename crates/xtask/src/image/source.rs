@@ -1,4 +1,4 @@
-//! The sources that an image is made of: where they are, their revision and time.
+//! Sources of an image: their location, revision and time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use crate::workspace;
 pub struct Source {
     /// Root of the workspace.
     pub root: PathBuf,
-    /// Commit, with `-dirty` where files differ from it.
+    /// Commit; with `-dirty` if files differ from it.
     pub revision: String,
-    /// Time of the commit, seconds since 1970. All times in the image are this one.
+    /// Time of the commit, seconds since 1970. All timestamps in the image have this value.
     pub epoch: u64,
-    /// The same in RFC 3339, UTC.
+    /// Time of the commit in RFC 3339, UTC.
     pub created: String,
 }
 
 impl Source {
-    /// This checkout.
+    /// The sources of this checkout.
     ///
     /// # Errors
-    /// It is no git checkout, or git is missing.
+    /// Not a git checkout, or git is missing.
     pub fn checkout() -> Result<Self, ImageError> {
         let root = workspace::root().to_owned();
         let clean = git(&root, &["status", "--porcelain"])?.is_empty();
@@ -36,10 +36,10 @@ impl Source {
         Ok(Self { root, revision, epoch, created })
     }
 
-    /// A copy of the files that git knows of, elsewhere, with the same revision and time.
+    /// Copies the files known to git to another folder, with the same revision and time.
     ///
     /// # Errors
-    /// A file cannot be copied.
+    /// A file that cannot be copied.
     pub fn copy_to(&self, root: &Path) -> Result<Self, ImageError> {
         for name in git(&self.root, &["ls-files", "--cached", "--others", "--exclude-standard", "-z"])?.split('\0') {
             let (from, to) = (self.root.join(name), root.join(name));

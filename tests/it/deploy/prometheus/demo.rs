@@ -8,25 +8,25 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::http::get;
 use crate::support::{binary, eventually};
 
-/// A running demo; it takes its cgroups away when dropped.
+/// A running demo; it removes its cgroups when dropped.
 pub(super) struct Demo {
     child: Child,
 }
 
 impl Demo {
-    /// Starts it with its agent at this address.
+    /// Starts the demo with its agent at this address.
     pub(super) fn start(address: SocketAddr) -> Self {
         let mut command = Command::new(binary());
         command.args(["demo", "--duration", "10m", "--listen", &address.to_string()]).stdin(Stdio::null());
         let demo = Self { child: command.stdout(Stdio::null()).spawn().unwrap() };
-        // A replay, as without root, has other pods.
+        // A replay, used without root, has other pods.
         eventually("the demo's real workloads, as root", || {
             get(address, "/metrics").is_ok_and(|(_, page)| page.contains(r#"pod="thumbnails""#))
         });
         demo
     }
 
-    /// Its top cgroup, below the hierarchies.
+    /// The demo's root cgroup, below the hierarchies.
     pub(super) fn kubepods(&self) -> String {
         format!("cpuwarden-demo-{}/kubepods", self.child.id())
     }

@@ -1,4 +1,4 @@
-//! The QEMU node, with what the machine of the tests may lack: cgroup v2, and so PSI.
+//! The QEMU node. It has features that the test machine may lack: cgroup v2 and therefore PSI.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::support::binary;
 
 const PORT: u16 = 9753;
 
-/// A guest that is lost so often is not the emulator's fault.
+/// Maximum number of starts: a guest lost more often is not the emulator's fault.
 const STARTS: u32 = 3;
 
-/// A running node; dropping it ends it.
+/// A running node; stops when dropped.
 pub(super) struct Emulated {
     address: SocketAddr,
     guest: Guest,
@@ -20,7 +20,7 @@ pub(super) struct Emulated {
 }
 
 impl Emulated {
-    /// Starts it with its agent to be reached at this address.
+    /// Starts the node; its agent is reachable at this address.
     pub(super) fn start(address: SocketAddr) -> Self {
         Self { address, guest: boot(address), starts: 1 }
     }
@@ -36,7 +36,7 @@ impl Emulated {
 
 fn boot(host: SocketAddr) -> Guest {
     let node = Node {
-        // The workloads take less than two.
+        // The workloads use less than two CPUs.
         cpus: CpuTopology { sockets: 1, cores: 4, threads: 1 },
         forward: Some(Forward { host, guest_port: PORT }),
         timeout: Duration::from_secs(3600),

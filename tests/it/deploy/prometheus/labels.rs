@@ -1,5 +1,5 @@
-//! Series whose labels a scrape replaces by its target's, as where `honorLabels` is overridden: the alert says so, and the
-//! relabelings of the page give the names back.
+//! Series whose labels a scrape overwrites with its target's, as when `honorLabels` is overridden. An alert reports
+//! this, and the documented relabelings restore the names.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +13,7 @@ use crate::support::eventually;
 const PAGE: &str = include_str!("../../../../crates/metrics/tests/golden/maximal.txt");
 const USAGE: &str = "cpuwarden_container_cpu_usage_seconds_total";
 
-/// Serves the agent's page to every request; ends with the test.
+/// Serves the agent's page to every request until the test ends.
 fn serve_page() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -32,7 +32,7 @@ fn serve_page() -> SocketAddr {
     address
 }
 
-/// A Prometheus that scrapes the page as a PodMonitor has it, but overrides `honorLabels`.
+/// A Prometheus that scrapes the page like a PodMonitor, but overrides `honorLabels`.
 fn overridden(relabelings: &Value) -> Prometheus {
     let labels = "cluster: test, node: n, namespace: cpuwarden, pod: cpuwarden-x, container: cpuwarden";
     let address = serve_page();
@@ -51,7 +51,7 @@ scrape_configs:
     prometheus
 }
 
-/// The relabelings in the n-th block of values of the section, as Prometheus' own configuration has them.
+/// Relabelings in the n-th YAML block of the section, in the form of Prometheus' own configuration.
 fn documented(number: usize) -> Value {
     let page = read("docs/prometheus.md");
     let section = page.split("## Where honorLabels is overridden").nth(1).unwrap().split("\n## ").next().unwrap();
@@ -62,7 +62,7 @@ fn documented(number: usize) -> Value {
     serde_json::from_str(&own).unwrap()
 }
 
-/// Namespaces, pods and containers of a metric's series.
+/// Namespace, pod and container of a metric's series.
 fn names(prometheus: &Prometheus, metric: &str) -> Vec<String> {
     let of =
         |labels: &Value| ["namespace", "pod", "container"].map(|name| labels[name].as_str().unwrap_or("-").to_owned());
@@ -76,7 +76,7 @@ fn fires(prometheus: &Prometheus) -> bool {
     prometheus.count(r#"ALERTS{alertname="CpuwardenLabelsOverridden", alertstate="firing"}"#) == 1
 }
 
-/// Those that the page itself has.
+/// The same names on the page itself.
 fn measured() -> Vec<String> {
     let label = |line: &str, name: &str| {
         line.split(&format!("{name}=\"")).nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("-").to_owned()
@@ -101,7 +101,7 @@ fn the_documented_relabelings_give_all_names_back() {
     let prometheus = overridden(&documented(0));
     assert_eq!(names(&prometheus, USAGE), measured());
     assert_eq!(prometheus.count(r#"{exported_pod!=""}"#), 0);
-    // The agent's own series stay the agent's.
+    // The agent's own series keep their names.
     assert_eq!(names(&prometheus, "cpuwarden_build_info"), ["cpuwarden cpuwarden-x cpuwarden"]);
     let recorded = "container:cpuwarden_cpu_usage_cores:rate5m";
     eventually("the recording rules have them", || prometheus.count(recorded) > 0);

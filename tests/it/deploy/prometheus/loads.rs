@@ -1,5 +1,5 @@
-//! The nine loads that no alert of harm may fire for, beside three that alerts must fire for: real quotas of this kernel, a
-//! real agent, a real Prometheus, two minutes. `--nocapture` prints the table of deploy/evidence/throttling.md.
+//! Nine loads for which no harm alert may fire, and three for which alerts must fire. Real quotas of this kernel, a
+//! real agent and a real Prometheus for two minutes. `--nocapture` prints the table of deploy/evidence/throttling.md.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -9,16 +9,17 @@ use super::server::{Pace, Prometheus, Target};
 use crate::support::{Agent, BURST_EVERY, Cgroup, Kubelet, Qos, RealTree, Workload, eventually, pod_list, running_pod};
 
 const PERIOD_USEC: u64 = 100_000;
-/// Four of the rarest bursts.
+/// The window has four of the rarest bursts (every 15 s).
 const PACE: Pace = Pace { window: "60s", hold: "30s" };
 
-/// What must have fired after two minutes.
+/// Alerts expected within two minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Nothing,
-    /// Everything but CPUThrottlingHarmful: how much of a burst is throttled depends on where in a period it begins.
+    /// Any alert except CPUThrottlingHarmful: the throttled part of a burst depends on its phase within a period.
     NoHarm,
-    /// CPUThrottlingBursty, if the kernel throttled it: on a busy machine eight threads do not run at the same time.
+    /// CPUThrottlingBursty, if the kernel throttled the load: on a busy machine eight threads do not run at the same
+    /// time.
     Bursty,
     Harmful,
 }
@@ -80,7 +81,7 @@ fn two_minutes_of_real_loads_alert_for_harm_and_not_for_bursts() {
     judge(&prometheus, &loads, &kernel.collect::<Vec<_>>());
 }
 
-/// What the kernel counted, without the agent.
+/// The kernel's counters, read without the agent.
 struct Kernel {
     at: Instant,
     throttled_periods: u64,
@@ -93,7 +94,7 @@ impl Kernel {
         Self { at: Instant::now(), throttled_periods, usage_ns: container.usage_ns() }
     }
 
-    /// Throttled share of the time and cores used since then.
+    /// Throttled share of the time, and cores used, since `before`.
     fn since(&self, before: &Self) -> (f64, f64) {
         let seconds = (self.at - before.at).as_secs_f64();
         let throttled = (self.throttled_periods - before.throttled_periods) as f64 * PERIOD_USEC as f64 / 1e6;
@@ -105,7 +106,7 @@ fn limits() -> String {
     r#"count by (pod) (cpuwarden_container_cpu_limit_cores{namespace="load"})"#.to_owned()
 }
 
-/// Compares what has fired in the two minutes with what is expected, and prints what was measured.
+/// Compares the alerts that fired with the expected ones, and prints the measurements.
 fn judge(prometheus: &Prometheus, loads: &[Load], kernel: &[(f64, f64)]) {
     let pods = |alert: &str| -> BTreeSet<String> {
         let labels = format!("alertname=~\"{alert}\", alertstate=\"firing\", namespace=\"load\"");
@@ -132,7 +133,7 @@ fn judge(prometheus: &Prometheus, loads: &[Load], kernel: &[(f64, f64)]) {
         let is_right = match expected {
             Expected::Nothing => !any,
             Expected::NoHarm => !harm,
-            // The alert's threshold is 10 % at each of its evaluations.
+            // The alert's threshold is 10 % at each evaluation, so an average just above it may not suffice.
             Expected::Bursty if throttled < 13.0 => !harm,
             Expected::Bursty => burst && !harm,
             Expected::Harmful => harm,

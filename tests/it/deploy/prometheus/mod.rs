@@ -1,5 +1,5 @@
-//! A real Prometheus that scrapes real agents under load: every panel shows something, and the alert of harm fires for
-//! who is harmed and for nobody else.
+//! A real Prometheus that scrapes real agents under load. Every panel shows data, and the harm alert fires only for the
+//! harmed pod.
 
 mod demo;
 mod emulated;
@@ -20,13 +20,14 @@ use super::dashboards::{Query, choices, queries};
 use crate::support::http::free_address;
 use crate::support::{Agent, eventually};
 
-/// For a node that boots at the speed of an emulated CPU.
+/// Timeout for a node that boots at the speed of an emulated CPU.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What only the emulated node can show: it has PSI.
+/// Prefix of the metrics that only the emulated node has, because it has PSI.
 const EMULATED: &str = "cpuwarden_container_pressure_";
 
-/// What none of these agents has: hours of history, CPUs with two threads, pods whose request is rejected, an API server, panics, floods.
+/// Metrics that none of these agents has. They need hours of history, CPUs with two threads, rejected requests, an API
+/// server, panics or floods.
 const ELSEWHERE: [&str; 7] = [
     "cpuwarden_container_recommended_",
     "cpuwarden_container_smt_shared_",
@@ -39,7 +40,8 @@ const ELSEWHERE: [&str; 7] = [
 
 #[test]
 fn every_panel_has_data_and_harm_is_told_from_bursts_by_a_real_prometheus() {
-    // Each agent shows what the others cannot. The first has the turn, and the emulated one is slow with a page.
+    // Each agent shows what the others cannot. The first holds the tests' turn lock; the emulated one serves pages
+    // slowly.
     let pinned = Pinned::start();
     let [demo, traced, emulated] = [(); 3].map(|()| free_address());
     let target = |node, address, seconds| Target { node, address, seconds };
@@ -52,7 +54,7 @@ fn every_panel_has_data_and_harm_is_told_from_bursts_by_a_real_prometheus() {
     let prometheus = Prometheus::start(&agents, Pace { window: "20s", hold: "20s" });
     let mut empty = [queries(), choices()].concat();
     empty.retain(|query| !ELSEWHERE.iter().any(|name| query.expression.contains(name)));
-    // Before the demo, which takes what CPU it can.
+    // Started before the demo, which takes all free CPU.
     let mut node = Emulated::start(emulated);
     ask_until(&prometheus, &mut empty, |empty| {
         node.start_again_if_lost();
@@ -66,7 +68,7 @@ fn every_panel_has_data_and_harm_is_told_from_bursts_by_a_real_prometheus() {
     ask_until(&prometheus, &mut empty, <[Query]>::is_empty);
 }
 
-/// Asks again what has shown nothing yet.
+/// Repeats the queries that have shown no data yet.
 fn ask_until(prometheus: &Prometheus, empty: &mut Vec<Query>, mut is_done: impl FnMut(&[Query]) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -83,7 +85,8 @@ fn harm_is_told_from_bursts(prometheus: &Prometheus) {
     eventually("CPUThrottlingHarmful fires for the spinner", || prometheus.count(&harmful("checkout", "firing")) > 0);
     let seen = |selector: &str| prometheus.count(&format!("max_over_time({selector}[10m])"));
     assert_eq!(seen(&harmful("checkout", "pending")), 1, "it was pending first");
-    // Or the alert's silence says nothing. On a busy machine a burst takes so long that not each is throttled.
+    // Without throttling the alert's silence proves nothing. On a busy machine bursts take long and not each is
+    // throttled.
     let throttled = r#"cpuwarden_container_cfs_throttled_periods_total{node="demo", pod="thumbnails"} > 0"#;
     eventually("the burst pod is throttled", || prometheus.count(throttled) == 1);
     assert_eq!(seen(&harmful("thumbnails", "firing")), 0, "the burst pod is not harmed");
@@ -93,7 +96,7 @@ fn harmful(pod: &str, state: &str) -> String {
     format!(r#"ALERTS{{alertname="CPUThrottlingHarmful", node="demo", pod="{pod}", alertstate="{state}"}}"#)
 }
 
-/// As Grafana would ask with every variable at All.
+/// The query as Grafana sends it with every variable at All.
 fn on_this_prometheus(expression: &str) -> String {
     let variables = ["$job", "$cluster", "$node", "$namespace", "$pod"];
     let chosen =

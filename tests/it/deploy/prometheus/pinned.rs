@@ -1,4 +1,4 @@
-//! A node that pins: a pod that gets a CPU of its own, with a language runtime that has too many threads for it.
+//! A node that pins: a pod gets an exclusive CPU, and its language runtime has too many threads for it.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::support::{Agent, Kubelet, Qos, READY, RealTree, Running, pod_list, ru
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0007";
 const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
 
-/// A running agent; all of it goes when this is dropped, in this order.
+/// A running agent with its node; the fields are dropped in this order.
 pub(super) struct Pinned {
     agent: Agent,
     _python: Running,
@@ -39,13 +39,13 @@ impl Pinned {
         Self { agent, _python: python, _kubelet: kubelet, _state: state, _tree: tree }
     }
 
-    /// Where the agent listens.
+    /// Address of the agent.
     pub(super) fn address(&self) -> SocketAddr {
         self.agent.address()
     }
 }
 
-/// What the kubelet says of it.
+/// The pod as the kubelet reports it.
 fn pod() -> Value {
     let mut pod = running_pod(UID, "db", "ledger", ID);
     pod["metadata"]["labels"] = json!({"koordinator.sh/qosClass": "LSE"});

@@ -1,4 +1,4 @@
-//! Prometheus itself, with our rules.
+//! A real Prometheus with our rules.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,25 +12,25 @@ use crate::deploy::read;
 use crate::support::eventually;
 use crate::support::http::{free_address, get};
 
-/// An agent.
+/// An agent to scrape.
 pub(super) struct Target {
-    /// Label of its series.
+    /// Label `node` of its series.
     pub(super) node: &'static str,
     pub(super) address: SocketAddr,
-    /// From one scrape to the next, and how long one may take.
+    /// Scrape interval and timeout, seconds.
     pub(super) seconds: u32,
 }
 
-/// What the rules' minutes become, for a test.
+/// Durations that replace those of the rules, for a test.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// The windows of rates.
+    /// Window of rates.
     pub(super) window: &'static str,
-    /// How long a condition must hold.
+    /// Time for which a condition must hold.
     pub(super) hold: &'static str,
 }
 
-/// A running Prometheus with our rules; dropping it kills it.
+/// A running Prometheus with our rules; killed when dropped.
 pub(super) struct Prometheus {
     child: Child,
     address: SocketAddr,
@@ -38,12 +38,12 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with these targets.
+    /// Starts Prometheus with these targets.
     pub(super) fn start(agents: &[Target], pace: Pace) -> Self {
         Self::configured(&configuration(agents), pace)
     }
 
-    /// Starts it with this configuration.
+    /// Starts Prometheus with this configuration.
     pub(super) fn configured(configuration: &str, pace: Pace) -> Self {
         let (directory, address) = (tempfile::tempdir().unwrap(), free_address());
         for rules in ["recording.yaml", "alerts.yaml"] {
@@ -60,12 +60,12 @@ impl Prometheus {
         prometheus
     }
 
-    /// How many series an expression has now.
+    /// Number of series of an expression now.
     pub(super) fn count(&self, expression: &str) -> usize {
         self.values(expression).len()
     }
 
-    /// Whether a panel of the expression shows anything: NaN, as of 0 / 0, is drawn as nothing.
+    /// Whether a panel of the expression shows anything: NaN, for example from 0 / 0, is not drawn.
     pub(super) fn shows(&self, expression: &str) -> bool {
         self.values(expression).iter().any(|value| !value.is_nan())
     }
@@ -74,7 +74,7 @@ impl Prometheus {
         self.samples(expression).into_iter().map(|(_, value)| value).collect()
     }
 
-    /// The series of an expression now: labels and value.
+    /// Current series of an expression: labels and value.
     pub(super) fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
         let (status, body) =
             get(self.address, &format!("/api/v1/query?query={}", percent_encoded(expression))).unwrap();
@@ -97,7 +97,7 @@ fn log(directory: &Path) -> String {
     fs::read_to_string(directory.join("log")).unwrap_or_default()
 }
 
-/// What deploy/docs/prometheus.md says, with static targets.
+/// The configuration of deploy/docs/prometheus.md with static targets.
 fn configuration(agents: &[Target]) -> String {
     let target = |Target { node, address, seconds }: &Target| {
         let pace = format!("__scrape_interval__: {seconds}s, __scrape_timeout__: {seconds}s");
@@ -115,7 +115,7 @@ scrape_configs:
     )
 }
 
-/// The rules with shorter windows, and each alert after the same time.
+/// The rules with shorter windows, and the same hold time for each alert.
 fn at_pace(rules: &str, Pace { window, hold }: Pace) -> String {
     let window = format!("[{window}]");
     let shorter = rules.replace("[5m]", &window).replace("[2m]", &window);

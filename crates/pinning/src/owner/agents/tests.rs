@@ -1,10 +1,10 @@
-//! Other agents on a node of files and of real sockets.
+//! Detects other agents on a node of plain files and real sockets.
 
 use std::os::unix::net::UnixListener;
 
 use super::*;
 
-/// A node with a process of this name in this cgroup, and its pods.
+/// A node with pods and one process of a given name in a given cgroup.
 struct Node(tempfile::TempDir);
 
 impl Node {
