@@ -38,7 +38,7 @@ fn both_formats_arrive_whole_in_a_real_prometheus() {
         let expected = [
             (format!("up{{job=\"{job}\"}}"), "1".to_owned()),
             (format!("scrape_samples_scraped{{job=\"{job}\"}}"), series.to_string()),
-            (format!("count({{__name__=~\"cpuwarden_.+\",job=\"{job}\"}})"), series.to_string()),
+            (format!("count({{__name__=~\"(cpuwarden|process)_.+\",job=\"{job}\"}})"), series.to_string()),
             (
                 format!("cpuwarden_container_cpu_usage_seconds_total{{job=\"{job}\",container=\"app\",mode=\"user\"}}"),
                 "81.234567891".to_owned(),
