@@ -118,6 +118,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn any_bytes_are_a_state_or_an_error_and_no_pod_of_a_state_is_forgotten() {
+        let tokens: [&[u8]; 5] = [b"\"static\"", b"\"0-8191\"", b"null", b"{}", b"\"\""];
+        corpus::run(env!("CARGO_MANIFEST_DIR"), "cpu_manager_state", &tokens, |bytes| {
+            let limit = (64 << 10) + 256 * bytes.len();
+            let read = || serde_json::from_slice::<CpuManagerState>(bytes);
+            let Ok(state) = corpus::within(limit, read) else { return };
+            // A CPU list of ten bytes can expand to a set of a kilobyte.
+            let (kubelet, own) = corpus::within(limit, || (state.kubelet(), state.exclusive()));
+            let lists = |uid: &Uid| &state.entries[&**uid];
+            assert!(own.pods.iter().all(|uid| !lists(uid).is_empty()));
+            assert_eq!(own.pods.len(), state.entries.values().filter(|lists| !lists.is_empty()).count());
+            for cpus in state.entries.values().flat_map(BTreeMap::values).filter_map(|list| list.parse().ok()) {
+                assert_eq!(own.cpus.union(&cpus), own.cpus);
+            }
+            let Ok(kubelet) = kubelet else { return };
+            assert_eq!(kubelet.static_policy, state.policy_name == "static");
+            assert_eq!((kubelet.exclusive, kubelet.pods), (own.cpus, own.pods));
+        });
+    }
+
+    #[test]
     fn a_state_file_that_the_kubelet_has_replaced_is_not_believed() {
         use std::os::fd::AsRawFd as _;
         let place = tempfile::tempdir().unwrap();

@@ -153,6 +153,32 @@ mod tests {
     const FULL: BindPolicy = BindPolicy::FullPcpus;
 
     #[test]
+    fn any_text_is_a_spec_or_an_error_and_a_spec_reads_back_as_written() {
+        let tokens: [&[u8]; 5] = [b"\"requiredCPUBindPolicy\":", b"\"\"", b"null", b"{}", b"\"PCPULevel\""];
+        corpus::run(env!("CARGO_MANIFEST_DIR"), "resource_spec", &tokens, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            let read = || ResourceSpec::from_annotation(text);
+            let Ok(spec) = corpus::within((64 << 10) + 64 * text.len(), read) else { return };
+            let written = serde_json::to_string(&spec).unwrap();
+            assert_eq!(serde_json::from_str::<ResourceSpec>(&written).unwrap(), spec);
+        });
+    }
+
+    #[test]
+    fn any_text_is_a_status_or_an_error_and_its_cpus_are_the_lists() {
+        let tokens: [&[u8]; 4] = [b"\"cpuset\":", b"\"0-8191\"", b"null", b"{}"];
+        corpus::run(env!("CARGO_MANIFEST_DIR"), "resource_status", &tokens, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            // A CPU list of ten bytes can expand to a set of a kilobyte.
+            let read = || cpus_of_status(text);
+            let Ok(Some(cpus)) = corpus::within((64 << 10) + 256 * text.len(), read) else { return };
+            assert!(!cpus.is_empty());
+            let status = serde_json::json!({ "cpuset": cpus.to_string() }).to_string();
+            assert_eq!(cpus_of_status(&status).unwrap(), Some(cpus));
+        });
+    }
+
+    #[test]
     fn required_beats_preferred_and_empty_is_full() {
         let both = spec(r#"{"requiredCPUBindPolicy":"SpreadByPCPUs","preferredCPUBindPolicy":"FullPCPUs"}"#);
         assert_eq!(both.bind, Bind { policy: SPREAD, required: true });
