@@ -15,6 +15,7 @@ use xtask::node::{CpuTopology, Ending, Forward, GuestFile, KernelSeries, Node, O
 use xtask::process::error_chain;
 use xtask::release;
 use xtask::test_run::{self, STEPS, Step};
+use xtask::tools;
 
 /// Exit code of `node` if the guest was killed after the timeout, as with timeout(1).
 const TIMED_OUT: u8 = 124;
@@ -35,6 +36,8 @@ enum Task {
     Test(TestArgs),
     /// Check licenses, sources and known vulnerabilities of all dependencies
     Deny(DenyArgs),
+    /// Install the tools of the tests that Debian does not have, in target/tools: helm, Go, cargo-deny, Python packages
+    Tools,
     /// Build the BPF objects from their C sources
     Bpf(BpfArgs),
     /// Write the generated files of deploy/: references of metrics and configuration, manifests, dashboard of runbooks
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Test(args) => run_tests(&args),
         Task::Deny(args) => check_dependencies(&args),
+        Task::Tools => install_tools(),
         Task::Bpf(args) => build_bpf(&args),
         Task::Generate => generate(),
         Task::Image(args) => make_image(args, |options| Ok(image::make(options)?)),
@@ -157,6 +161,11 @@ fn run_tests(args: &TestArgs) -> Result<ExitCode, Box<dyn Error>> {
 fn check_dependencies(args: &DenyArgs) -> Result<ExitCode, Box<dyn Error>> {
     let advisories = if args.require_advisories { Advisories::Required } else { Advisories::IfReachable };
     println!("{}", deny::run(advisories)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn install_tools() -> Result<ExitCode, Box<dyn Error>> {
+    tools::install_all()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,6 +8,7 @@ use crate::cargo_test;
 use crate::deny::{self, Advisories, DenyError};
 use crate::prerequisites::{self, Missing};
 use crate::process::{self, CommandError};
+use crate::tools::{self, ToolError};
 use crate::workspace;
 
 /// A step of the run.
@@ -21,12 +22,14 @@ pub enum Step {
     Image,
     /// `cargo xtask deny`.
     Deny,
+    /// `cargo xtask tools`.
+    Tools,
     /// `cargo test`.
     Test,
 }
 
 /// The steps in order; those that fail fast come first.
-pub const STEPS: [Step; 5] = [Step::Fmt, Step::Clippy, Step::Image, Step::Deny, Step::Test];
+pub const STEPS: [Step; 6] = [Step::Fmt, Step::Clippy, Step::Image, Step::Deny, Step::Tools, Step::Test];
 
 /// A failed run.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +43,9 @@ pub enum TestRunError {
     /// A dependency is not allowed.
     #[error(transparent)]
     Deny(#[from] DenyError),
+    /// A tool that Debian does not have cannot be installed.
+    #[error(transparent)]
+    Tools(#[from] ToolError),
     /// Tests failed; standard output lists them.
     #[error("cargo test: {0}")]
     Tests(ExitStatus),
@@ -65,6 +71,7 @@ pub fn run(steps: &[Step], test_args: &[OsString]) -> Result<(), TestRunError> {
                 advisories = format!("{}\n", deny::run(Advisories::IfReachable)?);
                 eprint!("{advisories}");
             }
+            Step::Tools => tools::install_all()?,
             Step::Test => run_tests(command, &advisories)?,
             _ => process::run(&mut command)?,
         }
@@ -105,6 +112,7 @@ impl Step {
                 &["clippy", "--locked", "--workspace", "--all-targets", "--no-default-features", "--", "-D", "warnings"]
             }
             Self::Deny => &["xtask", "deny"],
+            Self::Tools => &["xtask", "tools"],
             Self::Test => &["test", "--locked", "--workspace", "--no-fail-fast"],
         }
     }

@@ -4,10 +4,12 @@
 //! cannot fetch a newer one. Every wheel has its hash in `requirements`. Helm is built with `go install` at its
 //! release's version, which verifies every module with Go's checksum database.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use crate::process::{self, CommandError};
 use crate::workspace;
@@ -32,6 +34,29 @@ pub enum ToolError {
     /// Failed installation.
     #[error("cannot install a tool (it needs python3-venv, and the network once)")]
     Install(#[from] CommandError),
+    /// Installation that failed earlier in this process.
+    #[error("cannot install {tool}, tried once by this process: {reason}")]
+    TriedBefore {
+        /// Folder of the tool in `target/tools`.
+        tool: String,
+        /// Text of the first error.
+        reason: String,
+    },
+}
+
+/// Failed installations of this process with their errors. Without it, each of fifty tests would spend minutes on the
+/// same failure.
+static FAILED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+
+/// Installs every tool that tests use.
+///
+/// # Errors
+/// The first tool that cannot be installed.
+pub fn install_all() -> Result<(), ToolError> {
+    for install in [python, go, helm, cargo_deny] {
+        install()?;
+    }
+    Ok(())
 }
 
 /// Path of a Python interpreter with the packages that tests import.
@@ -110,11 +135,24 @@ fn once(name: &str, version: &str, install: impl FnOnce(&Path) -> Result<(), Too
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == version) {
         return Ok(directory);
     }
-    let _ = fs::remove_file(&stamp);
-    let _ = fs::remove_dir_all(&directory);
-    install(&directory)?;
-    fs::write(&stamp, version).map_err(io_error(&stamp))?;
+    try_once(name, || {
+        let _ = fs::remove_file(&stamp);
+        let _ = fs::remove_dir_all(&directory);
+        install(&directory)?;
+        fs::write(&stamp, version).map_err(io_error(&stamp))
+    })?;
     Ok(directory)
+}
+
+/// Runs an installation unless it has failed in this process before.
+fn try_once(tool: &str, install: impl FnOnce() -> Result<(), ToolError>) -> Result<(), ToolError> {
+    let failed = || FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(reason) = failed().get(tool) {
+        return Err(ToolError::TriedBefore { tool: tool.to_owned(), reason: reason.clone() });
+    }
+    install().inspect_err(|error| {
+        failed().insert(tool.to_owned(), process::error_chain(error));
+    })
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ToolError {
@@ -124,6 +162,15 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ToolError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failed_installation_is_not_tried_again_and_keeps_its_reason() {
+        let full = || Err(io_error(Path::new("/disk"))(io::Error::other("no space left")));
+        assert!(try_once("tests-tool", full).is_err());
+        let error = try_once("tests-tool", || panic!("a second attempt")).unwrap_err();
+        assert_eq!(error.to_string(), "cannot install tests-tool, tried once by this process: /disk: no space left");
+        assert!(try_once("another-tool", || Ok(())).is_ok());
+    }
 
     #[test]
     fn every_python_package_has_one_version_and_its_hashes() {
