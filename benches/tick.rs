@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::{Hierarchy, KeptFile, Version, raise_descriptor_limit};
-use pods::PodIndex;
-use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
+use kubepods::{PodIndex, PodNames};
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 
 use support::{Case, interleaved};
 

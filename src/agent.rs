@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
 use kernel_text::WeightRule;
+use kubelet::{PodService, Pods};
 use metrics::{AgentMetrics, Build};
-use pods::{PodService, Pods};
 use sampler::{DescriptorBudget, Published, Running, Sampler, SamplerConfig};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
@@ -183,10 +183,10 @@ impl Agent {
 }
 
 fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
-    let watch = |task| -> pods::Beat {
+    let watch = |task| -> kubelet::Beat {
         let (part, every) = match task {
-            pods::Task::Pods => (Part::Pods, config.pods.request_timeout),
-            pods::Task::PodResources => (Part::PodResources, config.pods.poll_interval),
+            kubelet::Task::Pods => (Part::Pods, config.pods.request_timeout),
+            kubelet::Task::PodResources => (Part::PodResources, config.pods.poll_interval),
         };
         let beat = watchdog.watch(part, every);
         Box::new(move |every| beat.beat(every))
@@ -244,7 +244,7 @@ fn say_what_was_found(config: &Config, hierarchy: &Hierarchy) {
     let version = hierarchy.version_name();
     let (root, interval) = (config.cgroup_root.display(), config.sample_interval);
     tracing::info!(cgroup_version = version, cgroup_root = %root, ?interval, "sampling");
-    if config.pods.source == pods::PodSource::None {
+    if config.pods.source == kubelet::PodSource::None {
         tracing::info!("no pod source: series carry the pod's UID and the container's id from the cgroup path");
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cgroupfs::{Hierarchy, node};
-use pods::{ConfigError, PodService};
+use kubelet::{ConfigError, PodService};
 
 use crate::config::{Config, PinningMode, chain};
 use crate::exit::Failure;
@@ -94,7 +94,7 @@ fn check_cpus(config: &Config) -> Result<(), Failure> {
 /// # Errors
 /// A file that is not a certificate or contains a key, or a target that cannot be written.
 pub(crate) fn copy_certificate(from: &Path, to: &Path) -> Result<(), Failure> {
-    let is_copied = pods::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
+    let is_copied = kubelet::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
     let outcome = if is_copied { "copied" } else { "does not exist, or may not be read: nothing is copied" };
     crate::output::show(&format!("{}: {outcome}\n", from.display()));
     Ok(())

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pods::SERVICE_ACCOUNT_TOKEN;
+use kubelet::SERVICE_ACCOUNT_TOKEN;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use rustls_pki_types::ServerName;
 use serde::de::DeserializeOwned;
@@ -40,7 +40,7 @@ impl Endpoint {
             Some(name) => ServerName::try_from(name.clone())
                 .map_err(|_| Failure::config(format!("--server-name: {name:?} is no DNS name or IP address")))?,
         };
-        let config = pods::client_config("--tls-cert", certificate, name.clone())
+        let config = kubelet::client_config("--tls-cert", certificate, name.clone())
             .map_err(|error| Failure::config(chain(&error)))?;
         let token = match &args.token_file {
             Some(path) => Some(read_token(path)?),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use analysis::{
     CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady, UsageTrace, Window, memory_advice,
 };
+use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
-use pods::model::ContainerKind;
 use runtimes::Detector;
 use sampler::snapshot::{ContainerIdentity, ContainerRow, SpecRow};
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pods::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
+use kubelet::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 
 use super::values::{check_texts, check_values};
 use super::{LogFormat, Options, PinningConfig, PodSourceName, SchedTraceMode, Span, WeightRuleName};

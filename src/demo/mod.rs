@@ -18,8 +18,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use ::kubelet::Pods;
 use anyhow::{Context, anyhow};
-use pods::Pods;
 use sampler::Published;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pods::path::{CgroupPath, ContainerCgroup, Partition, PodCgroup, QosClass, Runtime, kubepods_root};
+use kubepods::path::{CgroupPath, ContainerCgroup, Partition, PodCgroup, QosClass, Runtime, kubepods_root};
 use serde_json::{Value, json};
 
 use super::workload::Workload;

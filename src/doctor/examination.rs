@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit, subdirectories};
-use pods::path::{self, CgroupPath, ContainerCgroup};
-use pods::{ExclusiveCpus, Lookup, PodIndex, PodService, PodSource, Pods, SourceName, SourceStatus};
+use kubelet::{PodService, PodSource, Pods, SourceName, SourceStatus};
+use kubepods::path::{self, CgroupPath, ContainerCgroup};
+use kubepods::{ExclusiveCpus, Lookup, PodIndex};
 use sampler::Sampler;
 use sampler::snapshot::NodeSnapshot;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pods::{PodConfig, PodSource, SERVICE_ACCOUNT_TOKEN, SourceName, SourceStatus};
+use kubelet::{PodConfig, PodSource, SERVICE_ACCOUNT_TOKEN, SourceName, SourceStatus};
 
 use super::examination::{Cgroups, Examination, strangers};
 use super::finding::Finding;

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
+use kubelet::Pods;
 use metrics::{AgentMetrics, PinningMetrics};
-use pinning::{DrainConfig, Error, NodeConfig, Outcome, Pinner, PinnerConfig, Report, Round, Running, Scope, Standing};
-use pods::Pods;
+use pinning::{
+    DrainConfig, Error, NodeConfig, NodePods, Outcome, Pinner, PinnerConfig, Report, Round, Running, Scope, Standing,
+};
 
 use crate::check::check_machine;
 use crate::cli::DrainArgs;
@@ -32,6 +34,17 @@ const MOST_DESCRIPTORS: u64 = 2000;
 /// Maximum time for a running agent to release the lock.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Access of the pinning thread to the pods; `None` until they are known.
+fn node_pods(pods: Pods) -> impl FnMut() -> Option<NodePods> {
+    move || {
+        pods.is_known().then(|| NodePods {
+            index: pods.index(),
+            exclusive: pods.exclusive_cpus(),
+            policy: pods.cpu_manager_policy(),
+        })
+    }
+}
+
 /// Starts pinning unless it is off.
 ///
 /// # Errors
@@ -46,7 +59,7 @@ pub(crate) fn start(
     if config.pinning.mode == PinningMode::Off {
         return Ok(None);
     }
-    let watch = || -> pods::Beat {
+    let watch = || -> kubelet::Beat {
         let beat = watchdog.watch(Part::CpuManagerPolicy, config.pods.poll_interval);
         Box::new(move |every| beat.beat(every))
     };
@@ -58,7 +71,7 @@ pub(crate) fn start(
     let mut standing = None;
     let interval = config.sample_interval;
     let beat = watchdog.watch(Part::Pinning, interval);
-    let running = pinning::spawn(pinner, pods.clone(), interval, move |round| {
+    let running = pinning::spawn(pinner, node_pods(pods.clone()), interval, move |round| {
         match round {
             Round::Waited => {}
             Round::Passed(report) => {

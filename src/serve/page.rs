@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::body::Bytes;
+use kubelet::{Pods, SourceName};
 use metrics::{AgentMetrics, Exposition, Format};
-use pods::{Pods, SourceName};
 use sampler::Published;
 use sampler::snapshot::NodeSnapshot;
 use tokio::sync::Mutex;

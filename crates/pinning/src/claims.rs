@@ -1,7 +1,7 @@
 //! Converts the kubelet's view of a pod to the planner's.
 
-use pods::model::{Container, ContainerKind, Phase, Pod, Resize, Resources};
-use pods::path::QosClass;
+use kubepods::model::{Container, ContainerKind, Phase, Pod, Resize, Resources};
+use kubepods::path::QosClass;
 
 /// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the order of arrival.
 #[must_use]

@@ -33,6 +33,6 @@ pub use pinner::{NodeConfig, Pinner, PinnerConfig};
 pub use repairs::Cause;
 pub use report::{Operation, Operations, Report, Standing, Trace};
 pub use state_dir::{DrainWish, Lock, STATE_DIR};
-pub use thread::{Round, Running, spawn};
+pub use thread::{NodePods, Round, Running, spawn};
 pub use topology::Machine;
 pub use verified::verified;

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
+use kubepods::{ExclusiveCpus, PodIndex};
 use placement::Profiles;
-use pods::Pods;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::pinner::{Pinner, chain};
@@ -33,6 +33,20 @@ pub enum Round {
     /// The pinner panicked; the next round uses a new one.
     Panicked,
 }
+
+/// State of the pods at one moment, and the kubelet's share in placing them.
+#[derive(Debug, Clone, Default)]
+pub struct NodePods {
+    /// The pods.
+    pub index: Arc<PodIndex>,
+    /// CPUs that the kubelet gave exclusively to containers.
+    pub exclusive: Arc<ExclusiveCpus>,
+    /// The kubelet's CPU manager policy; `None` if unknown.
+    pub policy: Option<String>,
+}
+
+/// Returns the state of the pods, or `None` while they are not known.
+type Look = Box<dyn FnMut() -> Option<NodePods> + Send>;
 
 /// Profiles for the thread, and whether they are still to be applied.
 type NewProfiles = Arc<Mutex<(bool, Option<Profiles>)>>;
@@ -62,36 +76,36 @@ impl Drop for Running {
     }
 }
 
-/// Starts the pinner on its own thread, `pinning`. That thread calls `report` after every round. No pass runs before
-/// the pods are known.
+/// Starts the pinner on its own thread, `pinning`. That thread calls `pods` before each pass, and `report` after every
+/// round. No pass runs while `pods` returns `None`.
 ///
 /// # Errors
 /// A descriptor or thread that cannot be created.
 pub fn spawn(
     pinner: Pinner,
-    pods: Pods,
+    pods: impl FnMut() -> Option<NodePods> + Send + 'static,
     interval: Duration,
     mut report: impl FnMut(Round) + Send + 'static,
 ) -> io::Result<Running> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let (stopped, profiles) = (stop.try_clone()?, NewProfiles::default());
-    let node = Node { pods, interval, stop: stopped, profiles: Arc::clone(&profiles) };
+    let mut node = Node { pods: Box::new(pods), interval, stop: stopped, profiles: Arc::clone(&profiles) };
     let thread = std::thread::Builder::new()
         .name("pinning".to_owned())
-        .spawn(move || keep_pinning(pinner, &node, &mut report))?;
+        .spawn(move || keep_pinning(pinner, &mut node, &mut report))?;
     Ok(Running { stop, profiles, thread: Some(thread) })
 }
 
 /// Inputs of the thread's passes.
 struct Node {
-    pods: Pods,
+    pods: Look,
     interval: Duration,
     stop: OwnedFd,
     profiles: NewProfiles,
 }
 
 /// Runs passes until stopped, with a new pinner after each panic.
-fn keep_pinning(pinner: Pinner, node: &Node, report: &mut impl FnMut(Round)) {
+fn keep_pinning(pinner: Pinner, node: &mut Node, report: &mut impl FnMut(Round)) {
     let config = pinner.config().clone();
     let (mut pinner, mut pause) = (Some(pinner), FIRST_PAUSE);
     loop {
@@ -121,7 +135,7 @@ fn keep_pinning(pinner: Pinner, node: &Node, report: &mut impl FnMut(Round)) {
     }
 }
 
-fn pass_until_stopped(mut pinner: Pinner, node: &Node, report: &mut impl FnMut(Round)) {
+fn pass_until_stopped(mut pinner: Pinner, node: &mut Node, report: &mut impl FnMut(Round)) {
     let Node { pods, interval, stop, profiles } = node;
     let mut is_first = true;
     loop {
@@ -134,15 +148,14 @@ fn pass_until_stopped(mut pinner: Pinner, node: &Node, report: &mut impl FnMut(R
             }
             (profiles.0, is_first) = (false, false);
         }
-        report(match pods.is_known() {
-            true => {
-                let resources = pods.exclusive_cpus();
-                let given: CpuSet = resources.all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
-                pinner.set_resources(resources);
-                pinner.set_policy(pods.cpu_manager_policy());
-                Round::Passed(Box::new(pinner.pass(&pods.index(), &given, &mut log)))
+        report(match pods() {
+            Some(NodePods { index, exclusive, policy }) => {
+                let given: CpuSet = exclusive.all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
+                pinner.set_resources(exclusive);
+                pinner.set_policy(policy);
+                Round::Passed(Box::new(pinner.pass(&index, &given, &mut log)))
             }
-            false => Round::Waited,
+            None => Round::Waited,
         });
         if wait(&pinner, stop, began + *interval) {
             return;

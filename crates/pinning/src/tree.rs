@@ -8,8 +8,8 @@ use std::time::Instant;
 use cgroupfs::cpuset::{Cpuset, CpusetFiles};
 use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, Version, subdirectories};
 use kernel_text::CpuSet;
+use kubepods::path::{self, CgroupPath};
 use placement::{Cgroup, PodCgroups, Uid};
-use pods::path::{self, CgroupPath};
 
 use crate::{Error, Result};
 

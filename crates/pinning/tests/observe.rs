@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, Version};
 use kernel_text::CpuSet;
-use pinning::{NodeConfig, Pinner, PinnerConfig, Report, Round, Standing};
+use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
+use kubepods::{ExclusiveCpus, PodIndex};
+use pinning::{NodeConfig, NodePods, Pinner, PinnerConfig, Report, Round, Standing};
 use placement::{Profile, Profiles, Reason, Settings};
-use pods::model::{Container, ContainerState, Phase, Pod, Resources};
-use pods::{ExclusiveCpus, PodIndex};
 
 /// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs driver.
 struct Files(tempfile::TempDir);
@@ -295,9 +295,7 @@ fn without_a_kubepods_cgroup_it_says_so() {
 #[test]
 fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
     let files = Files::new();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let config = pods::PodConfig { source: pods::PodSource::None, ..pods::PodConfig::default() };
-    let pods = pods::PodService::start(&config, runtime.handle()).unwrap();
+    let pods = || Some(NodePods::default());
     let (sender, rounds) = std::sync::mpsc::channel();
     let mut passes = 0;
     let report = move |round| {

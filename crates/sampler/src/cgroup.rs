@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kernel_text::{Bandwidth, CpuPressure};
-use pods::path::{CgroupPath, Driver, QosClass};
+use kubepods::path::{CgroupPath, Driver, QosClass};
 
 use crate::budget::DescriptorBudget;
 use crate::contention::ThrottledTime;

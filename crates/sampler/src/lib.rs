@@ -30,7 +30,6 @@ mod wake;
 mod watches;
 
 pub use budget::DescriptorBudget;
-pub use naming::PodNames;
 pub use publish::Published;
 pub use sampler::{Sampler, SamplerConfig};
 pub use thread::{Running, TickReport, spawn};

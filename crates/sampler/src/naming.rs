@@ -1,13 +1,11 @@
 //! Names of a cgroup's series: the join with the pods, and the fallback for unnamed cgroups.
 //!
-//! Pure except for [`PodNames`]: time and kernel data are arguments. [`Naming`](crate::cgroup::Naming) holds the
-//! result.
+//! Pure: time and kernel data are arguments. [`Naming`](crate::cgroup::Naming) holds the result.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pods::model::{Container, Pod};
-use pods::{Lookup, PodIndex, Pods};
+use kubepods::model::{Container, Pod};
+use kubepods::{Lookup, PodIndex};
 
 use crate::cgroup::{ContainerKey, Naming};
 use crate::labels;
@@ -28,60 +26,6 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 
 /// Maximum delay between two lookups of an unnamed cgroup. A new list makes all of them due.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
-
-/// Source of the names of cgroups. The sampler never waits for it.
-pub trait PodNames: Send {
-    /// The latest known pods.
-    fn index(&self) -> Arc<PodIndex>;
-    /// Start time of the request for the latest list, even if that list did not change the index; `None` before the
-    /// first. Without it, no list proves a cgroup to be a sandbox.
-    fn listed_at(&self) -> Option<Instant> {
-        None
-    }
-    /// Reports a cgroup that has no name in the current index. May be called at every tick.
-    fn ask(&self, pod_uid: &str, container_id: &str);
-    /// Cancels the request for the name of this cgroup.
-    fn withdraw(&self, _container_id: &str) {}
-    /// Reports that the cgroup of this pod exists, or is gone.
-    fn pod_lives(&self, _pod_uid: &str, _lives: bool) {}
-    /// The reason why no source of names answers, empty if one does; `None` if names are disabled.
-    fn missing(&self) -> Option<&'static str> {
-        None
-    }
-    /// Whether a name may come soon: some source has answered or is being asked for the first time.
-    fn may_answer(&self) -> bool;
-}
-
-impl PodNames for Pods {
-    fn index(&self) -> Arc<PodIndex> {
-        Self::index(self)
-    }
-
-    fn listed_at(&self) -> Option<Instant> {
-        Self::listed_at(self)
-    }
-
-    fn ask(&self, pod_uid: &str, container_id: &str) {
-        Self::ask(self, pod_uid, container_id);
-    }
-
-    fn withdraw(&self, container_id: &str) {
-        Self::withdraw(self, container_id);
-    }
-
-    fn pod_lives(&self, pod_uid: &str, lives: bool) {
-        Self::pod_lives(self, pod_uid, lives);
-    }
-
-    fn missing(&self) -> Option<&'static str> {
-        self.has_source().then(|| self.names_missing().map_or("", pods::Cause::reason))
-    }
-
-    fn may_answer(&self) -> bool {
-        let status = self.status();
-        status.iter().any(|source| source.ever() || source.error.is_none())
-    }
-}
 
 /// Schedule of the lookups of an unnamed cgroup: the first at once, then at growing delays.
 #[derive(Debug, Clone, Copy)]
@@ -309,9 +253,10 @@ pub(crate) fn pod(index: &PodIndex, uid: &str, age: Duration, may_answer: bool) 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
 
-    use pods::model::{ContainerKind, ContainerState, Resources};
-    use pods::path::{Driver, QosClass};
+    use kubepods::model::{ContainerKind, ContainerState, Resources};
+    use kubepods::path::{Driver, QosClass};
 
     use super::*;
 

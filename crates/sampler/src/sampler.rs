@@ -16,14 +16,13 @@ use std::time::{Duration, Instant};
 use cgroupfs::Hierarchy;
 use cgroupfs::node::own_thread_cpu_ns;
 use kernel_text::WeightRule;
-use pods::PodIndex;
+use kubepods::{PodIndex, PodNames};
 
 use crate::budget::DescriptorBudget;
 use crate::cgroup::CgroupId;
 use crate::features;
 use crate::files::ReadErrors;
 use crate::governor::Governor;
-use crate::naming::PodNames;
 use crate::plan::Clock;
 use crate::probe::NodeProbe;
 use crate::publish::{Published, Publisher};

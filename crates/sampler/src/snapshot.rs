@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use kernel_text::WeightRule;
 use kernel_text::request_shares;
-use pods::model::ContainerKind;
+use kubepods::model::ContainerKind;
 
 use crate::waits::{ContainerWaits, NodeWaits};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cgroupfs::{Hierarchy, TreeEvent, subdirectories};
-use pods::path::{self, Tops};
+use kubepods::path::{self, Tops};
 use slab::Slab;
 
 use crate::budget::DescriptorBudget;

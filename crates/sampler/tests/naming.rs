@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use pods::PodIndex;
-use pods::model::{Container, ContainerState, Pod};
-use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
+use kubepods::model::{Container, ContainerState, Pod};
+use kubepods::{PodIndex, PodNames};
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 use tempfile::TempDir;
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";

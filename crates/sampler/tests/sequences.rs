@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use pods::PodIndex;
-use pods::model::{Container, Pod};
+use kubepods::model::{Container, Pod};
+use kubepods::{PodIndex, PodNames};
 use proptest::prelude::*;
-use sampler::{DescriptorBudget, PodNames, Published, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, Published, Sampler, SamplerConfig};
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
 

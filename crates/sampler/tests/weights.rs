@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use pods::PodIndex;
-use pods::model::{Container, ContainerState, Pod, Resources};
+use kubepods::model::{Container, ContainerState, Pod, Resources};
+use kubepods::{PodIndex, PodNames};
 use sampler::snapshot::{NodeSnapshot, WeightRule};
-use sampler::{DescriptorBudget, PodNames, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 
 const POD: &str = "kubepods/burstable/pod00000000-0000-4000-8000-000000000001";
 /// A pod that no list contains.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use kubelet::Pods;
 use metrics::AgentMetrics;
 use pinning::{Report, Standing};
-use pods::Pods;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -110,9 +110,9 @@ fn say_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
 mod tests {
     use std::time::Instant;
 
+    use kubelet::{ApiServerConfig, PodConfig, PodService, PodSource};
     use kubelet_stub::apiserver::ApiServerStub;
     use pinning::{Decision, Verdict};
-    use pods::{ApiServerConfig, PodConfig, PodService, PodSource};
     use tokio::runtime::Handle;
 
     use super::queue::CAPACITY;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use pods::Cause;
+use kubelet::Cause;
 use serde_json::Value;
 use xtask::tools;
 

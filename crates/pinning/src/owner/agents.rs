@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cgroupfs::bounded;
-use pods::model::{ContainerState, Phase, Pod};
-use pods::{ExclusiveCpus, PodIndex, path};
+use kubepods::model::{ContainerState, Phase, Pod};
+use kubepods::{ExclusiveCpus, PodIndex, path};
 
 use super::nri::NriSocket;
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cgroupfs::node;
 use kernel_text::CpuSet;
+use kubepods::PodIndex;
 use placement::{Cgroup, Class, Current, Hierarchy, Holding, Plan, PodCgroups, Reason, Step, Uid, Version};
-use pods::PodIndex;
 
 use super::decide::Work;
 use super::inputs::{decision, names};

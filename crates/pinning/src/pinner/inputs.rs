@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use cgroupfs::has_processes;
 use kernel_text::CpuSet;
+use kubepods::PodIndex;
 use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
-use pods::PodIndex;
 
 use super::{OWNERS_EVERY, Pinner};
 use crate::checkpoint::class_name;

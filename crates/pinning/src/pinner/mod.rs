@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
+use kubepods::{ExclusiveCpus, PodIndex};
 use placement::{Profiles, Reason, Settings, Uid};
-use pods::{ExclusiveCpus, PodIndex};
 
 use crate::report::{Report, Standing, Trace};
 use crate::state_dir::{DrainWish, Lock};
@@ -156,7 +156,7 @@ impl Pinner {
         self.tree.watch_fd()
     }
 
-    /// Runs one pass. `pods` must be known ([`pods::Pods::is_known`]); `given` are the CPUs that the kubelet gave to
+    /// Runs one pass. `pods` must be known, not just empty; `given` are the CPUs that the kubelet gave to
     /// containers, according to pod-resources. `trace` is called after each step.
     pub fn pass(&mut self, pods: &PodIndex, given: &CpuSet, trace: &mut dyn FnMut(Trace<'_>)) -> Report {
         let began = Instant::now();

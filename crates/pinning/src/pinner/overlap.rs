@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cgroupfs::is_populated;
+use kubepods::PodIndex;
 use placement::{Holding, Plan, Uid};
-use pods::PodIndex;
 
 use super::Pinner;
 use super::inputs::names;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use pods::PodIndex;
+use kubepods::{PodIndex, PodNames};
 use sampler::snapshot::NodeSnapshot;
-use sampler::{DescriptorBudget, PodNames, Published, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, Published, Sampler, SamplerConfig};
 use tempfile::TempDir;
 
 /// A source without any name.

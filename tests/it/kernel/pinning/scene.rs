@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kernel_text::CpuSet;
+use kubepods::PodIndex;
+use kubepods::model::{Container, Phase, Pod, Resources};
 use pinning::{Checkpoint, DrainConfig, NodeConfig, Pinner, PinnerConfig, Report, Scope, Trace};
 use placement::{Class, Holding, Profiles, Settings, Step, Uid};
-use pods::PodIndex;
-use pods::model::{Container, Phase, Pod, Resources};
 
 use crate::support::{Cgroup, Qos, RealTree};
 

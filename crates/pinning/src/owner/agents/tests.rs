@@ -35,7 +35,7 @@ impl Node {
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0d0001";
 
 fn pod(namespace: &str, image: &str, state: ContainerState) -> Pod {
-    let container = pods::model::Container { image: image.into(), state, ..Default::default() };
+    let container = kubepods::model::Container { image: image.into(), state, ..Default::default() };
     let (namespace, phase) = (namespace.into(), Phase::Running);
     Pod { namespace, phase, uid: UID.into(), containers: vec![container], ..Default::default() }
 }

@@ -1,0 +1,261 @@
+//! Operator settings of pod sources, and their validation. Reads no pod and opens no connection.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Uri;
+use kubepods::LabelKeys;
+
+/// Path at which kubelets mount the API server's CA into a pod.
+pub const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+/// Path at which kubelets mount a pod's token.
+pub const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// Serving certificates of kubelets in clusters that issue none: the kubelet's own, and k3s's. Neither file contains a
+/// key.
+pub const HOST_CERTIFICATES: [&str; 2] =
+    ["/var/lib/kubelet/pki/kubelet.crt", "/var/lib/rancher/k3s/agent/serving-kubelet.crt"];
+/// The kubelet's pod-resources socket.
+pub const POD_RESOURCES_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
+/// The socket of the kubelet's Pods API (feature gate in 1.36, on by default since 1.37).
+pub const PODS_API_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
+
+/// Maximum size of a pod list, bytes. 250 pods take about 5 MB; at etcd's limit of 1.5 MiB per object, 85 pods fill 128
+/// MiB.
+const POD_LIST_LIMIT: usize = 128 << 20;
+
+/// Path of that socket in KEP-4188 and early 1.36 releases.
+pub const PODS_API_SOCKET_OF_THE_KEP: &str = "/var/lib/kubelet/pods/kubelet.sock";
+
+/// Value of `--pod-source`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PodSource {
+    /// All sources that this node offers: the kubelet's Pods API socket and HTTPS port, the read-only port if
+    /// configured, and the API server if enabled.
+    #[default]
+    Auto,
+    /// Only the kubelet's HTTPS port.
+    Kubelet,
+    /// Only the kubelet's Pods API socket.
+    PodsApi,
+    /// Only the kubelet's read-only port.
+    ReadOnly,
+    /// Only the API server.
+    ApiServer,
+    /// No names: cgroups are identified by their path only.
+    None,
+}
+
+/// Configuration of the pod sources.
+#[derive(Debug, Clone)]
+pub struct PodConfig {
+    /// Sources to use.
+    pub source: PodSource,
+    /// This node's name: it is in the kubelet's certificate, and selects the pods at the API server.
+    pub node_name: Option<String>,
+    /// The kubelet's HTTPS port.
+    pub kubelet: KubeletConfig,
+    /// The read-only port, `http://127.0.0.1:10255`; off by default, as on most kubelets.
+    pub readonly_url: Option<String>,
+    /// Socket of the kubelet's Pods API.
+    pub pods_api_socket: PathBuf,
+    /// Used if `pods_api_socket` does not exist and this socket does.
+    pub pods_api_other_socket: Option<PathBuf>,
+    /// Socket of pod-resources; `None`: exclusive CPUs are not read.
+    pub pod_resources_socket: Option<PathBuf>,
+    /// The API server as a source.
+    pub apiserver: ApiServerConfig,
+    /// Labels to keep of each pod, in addition to Koordinator's: those that the configured profiles select on.
+    pub label_keys: BTreeSet<String>,
+    /// Maximum size of a pod list, bytes; pods beyond it have no names.
+    pub pod_list_limit: usize,
+    /// Time between polls while no cgroup is unnamed.
+    pub poll_interval: Duration,
+    /// Timeout of a connection attempt.
+    pub connect_timeout: Duration,
+    /// Timeout of a whole request, including connection and body.
+    pub request_timeout: Duration,
+}
+
+/// The kubelet's HTTPS port.
+#[derive(Debug, Clone)]
+pub struct KubeletConfig {
+    /// `https://host:port`.
+    pub url: String,
+    /// PEM file of the CAs that may have signed the kubelet's certificate. `None`: the pod's service-account CA, if it
+    /// exists.
+    pub ca_file: Option<PathBuf>,
+    /// PEM file of the kubelet's serving certificate, which is trusted as it is. It need not exist. `None`:
+    /// [`HOST_CERTIFICATES`], unless `ca_file` is set.
+    pub host_certificate: Option<PathBuf>,
+    /// File with a bearer token. `None`: the pod's service-account token, if there is one.
+    pub token_file: Option<PathBuf>,
+    /// Client certificate and key (PEM files), used instead of a token.
+    pub client_certificate: Option<ClientCertificate>,
+    /// The name that a CA-signed certificate must contain. `None`: the node's name or the URL's host.
+    pub server_name: Option<String>,
+    /// Do not verify the certificate (insecure): an impostor on the port can read the token and forge the pod list.
+    pub insecure_skip_verify: bool,
+}
+
+/// A client certificate and its key.
+#[derive(Debug, Clone)]
+pub struct ClientCertificate {
+    /// PEM file of the certificate, including its chain.
+    pub certificate_file: PathBuf,
+    /// PEM file of the key.
+    pub key_file: PathBuf,
+}
+
+/// The API server as a source.
+#[derive(Debug, Clone)]
+pub struct ApiServerConfig {
+    /// Whether `--pod-source=auto` uses it after every local source has failed for [`Self::fallback_after`].
+    /// `--pod-source=apiserver` uses it alone and at once.
+    pub fallback: bool,
+    /// Time for which local sources must have failed. A random delay of up to the same time is added, because the
+    /// kubelets of a fleet restart together.
+    pub fallback_after: Duration,
+    /// `https://host:port`; `None`: from the pod's environment.
+    pub url: Option<String>,
+    /// PEM file of its CA. `None`: the pod's service-account CA.
+    pub ca_file: Option<PathBuf>,
+    /// File with a bearer token. `None`: the pod's service-account token.
+    pub token_file: Option<PathBuf>,
+}
+
+impl Default for PodConfig {
+    fn default() -> Self {
+        Self {
+            source: PodSource::Auto,
+            node_name: None,
+            kubelet: KubeletConfig::default(),
+            readonly_url: None,
+            pods_api_socket: PODS_API_SOCKET.into(),
+            pods_api_other_socket: Some(PODS_API_SOCKET_OF_THE_KEP.into()),
+            label_keys: BTreeSet::new(),
+            pod_list_limit: POD_LIST_LIMIT,
+            pod_resources_socket: Some(POD_RESOURCES_SOCKET.into()),
+            apiserver: ApiServerConfig::default(),
+            poll_interval: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl PodConfig {
+    /// The labels to keep of each pod.
+    pub(crate) fn labels_to_keep(&self) -> LabelKeys {
+        LabelKeys::Only(self.label_keys.iter().map(|key| key.as_str().into()).collect())
+    }
+}
+
+impl Default for ApiServerConfig {
+    fn default() -> Self {
+        Self { fallback: false, fallback_after: Duration::from_secs(60), url: None, ca_file: None, token_file: None }
+    }
+}
+
+impl Default for KubeletConfig {
+    fn default() -> Self {
+        Self {
+            url: "https://127.0.0.1:10250".to_owned(),
+            ca_file: None,
+            host_certificate: None,
+            token_file: None,
+            client_certificate: None,
+            server_name: None,
+            insecure_skip_verify: false,
+        }
+    }
+}
+
+/// An invalid setting, with the flag and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// An invalid URL.
+    #[error("{setting}: {value:?} is no {scheme}://host:port URL")]
+    Url {
+        /// Flag.
+        setting: &'static str,
+        /// Given value.
+        value: String,
+        /// Required scheme.
+        scheme: &'static str,
+    },
+    /// A file that must be readable at the start cannot be read.
+    #[error("{setting}: cannot read {}; mount the file or correct the path", path.display())]
+    File {
+        /// Flag.
+        setting: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+        /// Underlying error.
+        source: std::io::Error,
+    },
+    /// A file without the expected PEM object.
+    #[error("{setting}: {} holds no PEM {what}", path.display())]
+    Pem {
+        /// Flag.
+        setting: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+        /// Expected object.
+        what: &'static str,
+    },
+    /// A file that must contain only a certificate.
+    #[error("{setting}: {} holds a private key; name the file with the certificate alone", path.display())]
+    HoldsKey {
+        /// Flag.
+        setting: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// Path of the file.
+        path: PathBuf,
+        /// Underlying error.
+        source: std::io::Error,
+    },
+    /// Certificate and key do not match, or a similar error.
+    #[error("{setting}: not usable for TLS")]
+    Tls {
+        /// Flag.
+        setting: &'static str,
+        /// Underlying error.
+        source: rustls::Error,
+    },
+    /// A server name that cannot occur in a certificate.
+    #[error("--kubelet-server-name: {name:?} is no DNS name or IP address; give the node's name")]
+    ServerName {
+        /// Given name.
+        name: String,
+    },
+    /// The chosen source lacks a setting.
+    #[error("--pod-source={source_name} needs {setting}")]
+    Missing {
+        /// Name of the source.
+        source_name: &'static str,
+        /// Missing flag.
+        setting: &'static str,
+    },
+}
+
+/// Parses and checks a URL of the form `scheme://host[:port]`.
+pub(crate) fn base_uri(setting: &'static str, value: &str, scheme: &'static str) -> Result<Uri, ConfigError> {
+    let wrong = || ConfigError::Url { setting, value: value.to_owned(), scheme };
+    let uri: Uri = value.parse().map_err(|_| wrong())?;
+    let plain = uri.scheme_str() == Some(scheme)
+        && uri.host().is_some_and(|host| !host.is_empty())
+        && matches!(uri.path(), "" | "/")
+        && uri.query().is_none();
+    if plain { Ok(uri) } else { Err(wrong()) }
+}
+
+/// Reads a file named by the operator.
+pub(crate) fn read_named(setting: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|source| ConfigError::File { setting, path: path.to_owned(), source })
+}

@@ -1,0 +1,21 @@
+//! Sources of the node's pods: the kubelet's HTTPS API and sockets, and the API server.
+//!
+//! [`PodService`] queries them and publishes a [`kubepods::PodIndex`]; [`ApiServerConnection`] is the connection that
+//! other parts of the agent use, too. This crate does not read cgroupfs.
+
+mod cause;
+mod config;
+mod grpc;
+mod proto;
+mod service;
+mod source;
+
+pub use cause::Cause;
+pub use config::{
+    ApiServerConfig, ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, POD_RESOURCES_SOCKET,
+    PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
+};
+pub use service::{Beat, PodService, Pods, SourceStatus, Task};
+pub use source::SourceName;
+pub use source::connection::ApiServerConnection;
+pub use source::trust::{client_config, copy_certificate};

@@ -1,0 +1,231 @@
+//! Cgroups whose names are requested, and the schedule of the requests. Pure: time is an argument.
+//!
+//! A container's id lags behind its cgroup: the kubelet lists it after its next relist, about one second. One answer
+//! may therefore not be enough. Some cgroups are never listed, so the requests must become rarer. Each cgroup is
+//! requested at once, then every half second for a while, then at growing delays until the regular poll suffices.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use kubepods::{Lookup, PodIndex};
+
+/// Delay before a request: several containers of a pod start together, and one request covers them all.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Minimum time between requests (at most 2/s).
+pub(super) const SPACING: Duration = Duration::from_millis(500);
+/// Number of attempts at full rate before the delay doubles: enough for the kubelet's relist and a slow start.
+const EAGER_ATTEMPTS: u32 = 8;
+/// Delay from which the regular poll takes over.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Time after which a cgroup that is no longer requested is dropped.
+const FORGET_AFTER: Duration = Duration::from_secs(120);
+/// Maximum number of cgroups, to bound memory; further requests share one entry.
+const CAPACITY: usize = 4096;
+
+#[derive(Debug)]
+struct Ask {
+    uid: Box<str>,
+    attempts: u32,
+    /// `None` once the regular poll suffices.
+    due: Option<Instant>,
+    /// First and last time that it was requested.
+    first: Instant,
+    last: Instant,
+}
+
+/// All unnamed cgroups with a request, by container id, or by UID for a pod's own cgroup.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    open: HashMap<Box<str>, Ask>,
+    overflow: Option<Instant>,
+}
+
+impl Asks {
+    /// Records that this cgroup has no name in the current index. An empty `container_id` requests the pod. Returns
+    /// whether the next request is now due earlier.
+    pub(super) fn ask(&mut self, uid: &str, container_id: &str, now: Instant) -> bool {
+        let key = if container_id.is_empty() { uid } else { container_id };
+        if let Some(ask) = self.open.get_mut(key) {
+            ask.last = now;
+            return false;
+        }
+        let due = now + DEBOUNCE;
+        let sooner = self.due().is_none_or(|present| due < present);
+        if self.open.len() >= CAPACITY {
+            self.overflow.get_or_insert(due);
+        } else {
+            let ask = Ask { uid: uid.into(), attempts: 0, due: Some(due), first: now, last: now };
+            self.open.insert(key.into(), ask);
+        }
+        sooner
+    }
+
+    /// Time at which the next request is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.open.values().filter_map(|ask| ask.due).chain(self.overflow).min()
+    }
+
+    /// Whether a name is requested: pods are then running, even if a list is empty.
+    pub(super) fn any(&self) -> bool {
+        !self.open.is_empty() || self.overflow.is_some()
+    }
+
+    /// Drops the request of this cgroup: it is gone, or known to be a sandbox.
+    pub(super) fn withdraw(&mut self, container_id: &str) {
+        self.open.remove(container_id);
+    }
+
+    /// Removes the requests that `index` resolves, and defers the others. `begun`: start of the request for this index.
+    pub(super) fn answered(&mut self, index: &PodIndex, begun: Instant) {
+        self.overflow = self.overflow.filter(|due| *due > begun);
+        self.open.retain(|key, ask| {
+            if ask.first > begun {
+                // Found after the request had begun: this answer may be older than the cgroup.
+                return true;
+            }
+            if is_resolved(index, &ask.uid, key) || begun.saturating_duration_since(ask.last) > FORGET_AFTER {
+                return false;
+            }
+            ask.attempts += 1;
+            ask.due = delay(ask.attempts).map(|delay| begun + delay);
+            true
+        });
+    }
+}
+
+fn is_resolved(index: &PodIndex, uid: &str, key: &str) -> bool {
+    if uid == key {
+        return index.pod(uid).is_some();
+    }
+    matches!(index.container(uid, key), Lookup::Named { .. })
+}
+
+/// Delay from the start of the last attempt to the next one; `None` if the regular poll suffices.
+fn delay(attempts: u32) -> Option<Duration> {
+    let doublings = attempts.saturating_sub(EAGER_ATTEMPTS).min(16);
+    let delay = SPACING * (1 << doublings);
+    (delay < LONGEST_DELAY).then_some(delay)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use kubepods::model::{Container, Pod};
+
+    const UID: &str = "u";
+
+    fn index(ids: &[&str]) -> PodIndex {
+        let container = |id: &&str| Container { id: Some((*id).into()), ..Container::default() };
+        let containers = ids.iter().map(container).collect();
+        let pod = Pod { uid: UID.into(), containers, ..Pod::default() };
+        PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], [])
+    }
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_first_ask_is_due_after_the_debounce_and_later_ones_join_it() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        assert!(asks.ask(UID, "a", now));
+        assert!(!asks.ask(UID, "b", now + millis(50)));
+        assert!(!asks.ask(UID, "a", now + millis(60)));
+        assert_eq!(asks.due(), Some(now + DEBOUNCE));
+    }
+
+    #[test]
+    fn an_answer_strikes_what_it_names() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        asks.ask(UID, "a", now);
+        asks.ask(UID, "", now);
+        asks.answered(&index(&["a"]), now + millis(100));
+        assert!(!asks.any());
+    }
+
+    #[test]
+    fn an_answer_from_before_the_ask_strikes_nothing() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        asks.ask(UID, "a", now);
+        asks.answered(&index(&["a"]), now - millis(1));
+        assert_eq!(asks.due(), Some(now + DEBOUNCE));
+    }
+
+    /// An id that is never listed is requested at full rate, then at growing delays, then left to the regular poll.
+    /// Repeated requests at every tick do not restart the schedule.
+    #[test]
+    fn asking_in_vain_tires() {
+        let mut asks = Asks::default();
+        let begin = Instant::now();
+        let mut gaps = Vec::new();
+        let mut now = begin;
+        asks.ask(UID, "never", now);
+        for _ in 0..100 {
+            let Some(due) = asks.due() else { break };
+            gaps.push(due - now);
+            now = due;
+            asks.answered(&index(&["a"]), now);
+            asks.ask(UID, "never", now);
+        }
+        assert_eq!(gaps[0], DEBOUNCE);
+        assert!(gaps[1..].iter().is_sorted(), "{gaps:?}");
+        assert!(gaps[1..=8].iter().all(|gap| *gap == SPACING), "{gaps:?}");
+        assert!(gaps.len() < 20 && *gaps.last().unwrap() < LONGEST_DELAY, "{gaps:?}");
+        assert!(asks.any() && asks.due().is_none());
+    }
+
+    #[test]
+    fn a_new_ask_is_due_at_once_beside_a_tired_one() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        asks.ask(UID, "never", now);
+        for _ in 0..30 {
+            asks.answered(&index(&["a"]), now);
+        }
+        assert!(asks.ask(UID, "b", now + millis(1)));
+        assert_eq!(asks.due(), Some(now + millis(1) + DEBOUNCE));
+    }
+
+    #[test]
+    fn what_nobody_asks_for_any_more_is_forgotten() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        asks.ask(UID, "never", now);
+        asks.answered(&index(&["a"]), now + FORGET_AFTER);
+        assert!(asks.any());
+        asks.answered(&index(&["a"]), now + FORGET_AFTER + millis(1));
+        assert!(!asks.any());
+    }
+
+    #[test]
+    fn above_the_bound_asks_count_as_one() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        for number in 0..CAPACITY + 10 {
+            asks.ask(UID, &format!("c{number}"), now);
+        }
+        assert_eq!(asks.open.len(), CAPACITY);
+        assert!(asks.overflow.is_some());
+        asks.answered(&index(&["a"]), now + DEBOUNCE);
+        assert!(asks.overflow.is_none());
+    }
+
+    /// A list does not distinguish a sandbox from a container that it lacks: the caller withdraws a sandbox.
+    #[test]
+    fn an_unlisted_cgroup_is_asked_for_until_it_is_withdrawn() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        asks.ask(UID, "sandbox", now);
+        let container = Container { id: Some("a".into()), settled: true, ..Container::default() };
+        let pod = Pod { uid: UID.into(), containers: vec![container], ..Pod::default() };
+        asks.answered(&PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], []), now);
+        assert!(asks.any());
+        asks.withdraw("sandbox");
+        assert!(!asks.any());
+    }
+}

@@ -1,0 +1,86 @@
+//! Polling: picks the best HTTP source that is not in backoff, and checks its answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::empty::EmptyLists;
+use super::schedule::{Backoff, Schedule};
+use super::{Shared, lock};
+use crate::source::SourceError;
+use crate::source::body::Listed;
+use crate::source::http::KubeletHttp;
+use kubepods::model::Pod;
+
+/// The polled sources.
+#[derive(Debug)]
+pub(super) struct Poller {
+    sources: Vec<(KubeletHttp, Backoff)>,
+    schedule: Schedule,
+    empty: EmptyLists,
+}
+
+impl Poller {
+    /// Creates the poller; `sources` are sorted by preference.
+    pub(super) fn new(sources: Vec<KubeletHttp>, interval: Duration) -> Self {
+        Self {
+            sources: sources.into_iter().map(|source| (source, Backoff::default())).collect(),
+            schedule: Schedule::new(interval, Instant::now()),
+            empty: EmptyLists::default(),
+        }
+    }
+
+    /// Time of the next poll; `None` without a source to poll.
+    pub(super) fn due(&self, shared: &Shared) -> Option<Instant> {
+        if self.sources.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let open = self.sources.iter().any(|(_, backoff)| backoff.is_over(now));
+        Some(self.schedule.due(lock(&shared.asks).due(), open))
+    }
+
+    /// Polls once. Returns `None` if no source has answered with an accepted list.
+    pub(super) async fn poll(&mut self, shared: &Shared) -> Option<Vec<Arc<Pod>>> {
+        let begun = Instant::now();
+        self.schedule.begin(begun);
+        let answer = self.first_answer(shared, begun).await;
+        if answer.is_some() {
+            self.schedule.answered(Instant::now(), fastrand::f64());
+        } else {
+            let retry = self.sources.iter().filter_map(|(_, backoff)| backoff.until()).min();
+            self.schedule.failed(retry.unwrap_or(begun));
+        }
+        answer
+    }
+
+    async fn first_answer(&mut self, shared: &Shared, begun: Instant) -> Option<Vec<Arc<Pod>>> {
+        for (source, backoff) in self.sources.iter_mut().filter(|(_, backoff)| backoff.is_over(begun)) {
+            let listed = source.fetch().await.and_then(|Listed { pods, is_cut }| {
+                if is_cut {
+                    lock(&shared.statuses).list_was_cut(source.name(), pods.len());
+                }
+                let index = shared.index.load_full();
+                let known_run = shared.any_runs(index.pods());
+                if self.empty.believes(pods.is_empty(), known_run || lock(&shared.asks).any(), begun) {
+                    return Ok(pods);
+                }
+                // The kubelet removes static pods and force-deleted pods from its list before their containers end.
+                let is_leaving = |pod: &Arc<Pod>| pod.deleting || pod.static_hash.is_some();
+                let all_leave = known_run && index.pods().iter().all(is_leaving);
+                if all_leave { Ok(index.pods().to_vec()) } else { Err(SourceError::EmptyList) }
+            });
+            match listed {
+                Ok(pods) => {
+                    backoff.succeeded();
+                    lock(&shared.statuses).succeeded(source.name(), pods.len(), SystemTime::now());
+                    return Some(pods);
+                }
+                Err(error) => {
+                    backoff.failed(Instant::now(), fastrand::f64());
+                    lock(&shared.statuses).failed(source.name(), &error);
+                }
+            }
+        }
+        None
+    }
+}

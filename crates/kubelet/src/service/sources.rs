@@ -1,0 +1,71 @@
+//! Sources of a configuration, by preference.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::config::{ConfigError, PodConfig, PodSource};
+use crate::source::SourceName;
+use crate::source::apiserver::ApiServer;
+use crate::source::http::KubeletHttp;
+use crate::source::pod_resources::PodResourcesSocket;
+use crate::source::pods_api::PodsApiSocket;
+
+/// Sources that a configuration uses.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    pub(super) pods_api: Option<PodsApiSocket>,
+    pub(super) polled: Vec<KubeletHttp>,
+    /// The API server, and the time for which local sources must have failed before it is used.
+    pub(super) apiserver: Option<(ApiServer, Duration)>,
+    pub(super) pod_resources: Option<PodResourcesSocket>,
+}
+
+impl Sources {
+    /// Checks the configuration and creates the sources, without a connection.
+    pub(super) fn of(config: &PodConfig, apiserver_requests: &Arc<AtomicU64>) -> Result<Self, ConfigError> {
+        let keep = config.labels_to_keep();
+        let pods_api = || PodsApiSocket::new(config, keep.clone());
+        let apiserver = |after| Ok(Some((ApiServer::new(config, Arc::clone(apiserver_requests))?, after)));
+        let mut sources = Self::default();
+        match config.source {
+            PodSource::None => return Ok(sources),
+            PodSource::PodsApi => sources.pods_api = Some(pods_api()),
+            PodSource::ApiServer => sources.apiserver = apiserver(Duration::ZERO)?,
+            PodSource::Kubelet => sources.polled.push(KubeletHttp::secure(config)?),
+            PodSource::ReadOnly => {
+                let missing = ConfigError::Missing { source_name: "readonly", setting: "--kubelet-readonly-url" };
+                let url = config.readonly_url.as_deref().ok_or(missing)?;
+                sources.polled.push(KubeletHttp::read_only(config, url)?);
+            }
+            PodSource::Auto => {
+                sources.pods_api = Some(pods_api());
+                sources.polled.push(KubeletHttp::secure(config)?);
+                if let Some(url) = &config.readonly_url {
+                    sources.polled.push(KubeletHttp::read_only(config, url)?);
+                }
+                if config.apiserver.fallback {
+                    sources.apiserver = apiserver(config.apiserver.fallback_after)?;
+                }
+            }
+        }
+        let socket = config.pod_resources_socket.as_deref();
+        sources.pod_resources = socket.map(|socket| PodResourcesSocket::new(socket, config.request_timeout));
+        Ok(sources)
+    }
+
+    /// Names of the sources, by preference.
+    pub(super) fn names(&self) -> Vec<SourceName> {
+        let mut names = Vec::new();
+        names.extend(self.pods_api.as_ref().map(|_| SourceName::PodsApi));
+        names.extend(self.polled.iter().map(KubeletHttp::name));
+        names.extend(self.apiserver.as_ref().map(|_| SourceName::ApiServer));
+        names.extend(self.pod_resources.as_ref().map(|_| SourceName::PodResources));
+        names
+    }
+
+    /// Whether any source can name a pod.
+    pub(super) fn can_name(&self) -> bool {
+        self.pods_api.is_some() || !self.polled.is_empty() || self.apiserver.is_some()
+    }
+}

@@ -1,0 +1,172 @@
+//! The parts of `v1.Pod` that are read, in the API's own form. Unknown fields are skipped without being stored.
+
+#![expect(missing_docs, reason = "names and meanings are those of the Kubernetes API")]
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+
+/// Treats an explicit null like an absent field: Go prints `null` for nil slices and maps without `omitempty`.
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WirePod {
+    #[serde(deserialize_with = "nullable")]
+    pub metadata: Metadata,
+    #[serde(deserialize_with = "nullable")]
+    pub spec: Spec,
+    #[serde(deserialize_with = "nullable")]
+    pub status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    pub name: Box<str>,
+    pub namespace: Box<str>,
+    pub uid: Box<str>,
+    /// Needed only for a watch on the API server.
+    pub resource_version: Option<Box<str>>,
+    pub deletion_timestamp: Option<Box<str>>,
+    #[serde(deserialize_with = "nullable")]
+    pub labels: BTreeMap<Box<str>, Box<str>>,
+    #[serde(deserialize_with = "nullable")]
+    pub annotations: Annotations,
+    #[serde(deserialize_with = "nullable")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+/// The annotations that are kept: others may be as large as 256 KiB.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Annotations {
+    #[serde(rename = "kubernetes.io/config.hash")]
+    pub config_hash: Option<Box<str>>,
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    pub config_mirror: Option<Box<str>>,
+    #[serde(rename = "scheduling.koordinator.sh/resource-spec")]
+    pub resource_spec: Option<Box<str>>,
+    #[serde(rename = "scheduling.koordinator.sh/resource-status")]
+    pub resource_status: Option<Box<str>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct OwnerReference {
+    pub kind: Box<str>,
+    pub name: Box<str>,
+    pub controller: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Spec {
+    pub node_name: Option<Box<str>>,
+    pub priority: Option<i32>,
+    pub priority_class_name: Option<Box<str>>,
+    pub restart_policy: Option<Box<str>>,
+    #[serde(deserialize_with = "nullable")]
+    pub resources: WireResources,
+    #[serde(deserialize_with = "nullable")]
+    pub init_containers: Vec<SpecContainer>,
+    #[serde(deserialize_with = "nullable")]
+    pub containers: Vec<SpecContainer>,
+    #[serde(deserialize_with = "nullable")]
+    pub ephemeral_containers: Vec<SpecContainer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SpecContainer {
+    pub name: Box<str>,
+    #[serde(deserialize_with = "nullable")]
+    pub image: Box<str>,
+    pub restart_policy: Option<Box<str>>,
+    /// Exit codes that override the policy (1.34 and later); only their presence matters here.
+    pub restart_policy_rules: Option<serde::de::IgnoredAny>,
+    #[serde(deserialize_with = "nullable")]
+    pub resources: WireResources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WireResources {
+    #[serde(deserialize_with = "nullable")]
+    pub requests: WireAmounts,
+    #[serde(deserialize_with = "nullable")]
+    pub limits: WireAmounts,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WireAmounts {
+    pub cpu: Option<Amount>,
+    pub memory: Option<Amount>,
+}
+
+/// A quantity: always a string from Go, but some proxies pass bare numbers from YAML through.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Amount {
+    Text(Box<str>),
+    Number(u64),
+    Other(serde::de::IgnoredAny),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Status {
+    pub phase: Option<Box<str>>,
+    pub qos_class: Option<Box<str>>,
+    pub resize: Option<Box<str>>,
+    pub resources: Option<WireResources>,
+    #[serde(deserialize_with = "nullable")]
+    pub conditions: Vec<Condition>,
+    #[serde(deserialize_with = "nullable")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "nullable")]
+    pub container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "nullable")]
+    pub ephemeral_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: Box<str>,
+    pub status: Box<str>,
+    pub reason: Option<Box<str>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerStatus {
+    pub name: Box<str>,
+    #[serde(rename = "containerID")]
+    pub container_id: Option<Box<str>>,
+    pub restart_count: Option<u32>,
+    #[serde(deserialize_with = "nullable")]
+    pub state: WireState,
+    #[serde(deserialize_with = "nullable")]
+    pub last_state: WireState,
+    pub resources: Option<WireResources>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WireState {
+    pub running: Option<serde::de::IgnoredAny>,
+    pub terminated: Option<Terminated>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Terminated {
+    pub exit_code: Option<i32>,
+    #[serde(rename = "containerID")]
+    pub container_id: Option<Box<str>>,
+}

@@ -1,0 +1,18 @@
+//! Pods and containers of cgroups, as plain values.
+//!
+//! Three parts: the grammar of cgroup paths ([`path`]), the pods of the node ([`model`], [`PodIndex`]), and the decoder
+//! of the pod list ([`read_pod_list`]). This crate opens no file and no connection, and reads no clock; crate `kubelet`
+//! fills the values.
+
+mod decode;
+mod exclusive;
+mod index;
+pub mod model;
+mod names;
+pub mod path;
+pub mod quantity;
+
+pub use decode::{DecodeError, LabelKeys, from_wire, read_pod_list, read_pods_into, wire};
+pub use exclusive::{ContainerName, ExclusiveCpus, PodName};
+pub use index::{Lookup, PodIndex};
+pub use names::PodNames;

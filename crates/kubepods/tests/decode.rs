@@ -1,0 +1,215 @@
+//! Lists of real and of faulty kubelets.
+
+use std::sync::Arc;
+
+use kubepods::model::{ContainerKind, ContainerState, Owner, Phase, Pod, Resize};
+use kubepods::path::QosClass;
+use kubepods::{DecodeError, read_pod_list};
+
+const KUBELET: &[u8] = include_bytes!("data/kubelet-1.32-pods.json");
+const MIRROR: &[u8] = include_bytes!("data/apiserver-1.32-mirror-pod.json");
+
+fn recorded(name: &str) -> Arc<Pod> {
+    let pods = read_pod_list(KUBELET).expect("the recording is a list");
+    pods.into_iter().find(|pod| &*pod.name == name).expect("the pod is in the recording")
+}
+
+/// A hand-written list of one pod.
+fn one(pod: &str) -> Arc<Pod> {
+    let text = format!(r#"{{"kind":"PodList","items":[{pod}]}}"#);
+    read_pod_list(text.as_bytes()).expect("a list").pop().expect("of one")
+}
+
+#[test]
+fn a_sidecar_is_found_among_the_init_statuses() {
+    let pod = recorded("sidecar");
+    let summary: Vec<_> = pod.containers.iter().map(|c| (&*c.name, c.kind, c.state, c.settled)).collect();
+    assert_eq!(
+        summary,
+        [
+            ("setup", ContainerKind::Init, ContainerState::Terminated, true),
+            ("mesh", ContainerKind::Sidecar, ContainerState::Running, true),
+            ("app", ContainerKind::App, ContainerState::Running, true),
+        ]
+    );
+    let mesh = &pod.containers[1];
+    assert_eq!(mesh.id.as_deref(), Some("523c45333967c6764d581641e60dd19ee615f0bb01a01e3f6719cd5632c3aaa9"));
+    assert_eq!(mesh.runtime.as_deref(), Some("containerd"));
+    assert_eq!((mesh.resources.cpu_request_millis, mesh.resources.cpu_limit_millis), (Some(20), Some(100)));
+    assert_eq!(mesh.resources.memory_limit_bytes, Some(32 << 20));
+    assert_eq!(&*mesh.image, "rig.local/app:1");
+    assert!(pod.leaves_only_its_sandbox(|_| true));
+}
+
+#[test]
+fn an_ephemeral_container_has_its_own_list() {
+    let pod = recorded("throttled");
+    let debug = pod.container_by_name("debug").unwrap();
+    assert_eq!((debug.kind, debug.state), (ContainerKind::Ephemeral, ContainerState::Running));
+    assert!(debug.id.is_some());
+}
+
+#[test]
+fn a_crashed_container_is_found_by_either_id_and_is_not_settled() {
+    let pod = recorded("crashloop");
+    let bad = &pod.containers[0];
+    assert_eq!((bad.restart_count, bad.settled), (2, false));
+    for id in [
+        "c5300b7dcee017f7df1f3f1120aeaf3fff152695c35375013e4c38ddbbaa98c5",
+        "e449266ee76fb9443882c80f63a8436bccdff0416e839a0f6447a7f1399347a3",
+    ] {
+        assert_eq!(pod.container_by_id(id), Some(bad));
+    }
+}
+
+#[test]
+fn refused_and_preempted_pods_are_final_and_settled() {
+    let refused = recorded("batch");
+    assert_eq!((refused.phase, refused.containers.len()), (Phase::Failed, 1));
+    assert_eq!((refused.containers[0].state, refused.containers[0].id.clone()), (ContainerState::Unreported, None));
+    assert!(!refused.leaves_only_its_sandbox(|_| true), "it never had an id");
+    assert_eq!(refused.pinning.qos_class.as_deref(), Some("BE"));
+}
+
+#[test]
+fn a_pod_whose_image_never_comes_is_not_settled() {
+    let pod = recorded("noimage");
+    assert_eq!((pod.containers[0].state, pod.containers[0].id.is_some()), (ContainerState::Waiting, false));
+    assert!(!pod.leaves_only_its_sandbox(|_| true));
+    assert_eq!(pod.containers[0].resources, Default::default());
+}
+
+#[test]
+fn a_static_pod_has_one_hash_and_two_uids() {
+    let mirror = read_pod_list(MIRROR).unwrap().pop().unwrap();
+    let pod = recorded("static-one-rig-host");
+    assert_eq!(pod.static_hash.as_deref(), Some(&*pod.uid));
+    assert_eq!(mirror.static_hash, pod.static_hash);
+    assert_ne!(mirror.uid, pod.uid);
+    assert_eq!(mirror.owner, Some(Owner { kind: "Node".into(), name: "rig-host".into() }));
+}
+
+#[test]
+fn names_classes_and_labels_are_kept() {
+    let pod = recorded("sidecar");
+    assert_eq!((&*pod.namespace, pod.node.as_deref()), ("default", Some("rig-host")));
+    assert_eq!((pod.qos_class, pod.priority), (Some(QosClass::Burstable), Some(0)));
+    assert_eq!((pod.label("app"), pod.label("ap"), pod.label("apps")), (Some("sidecar"), None, None));
+}
+
+#[test]
+fn a_pod_that_has_just_been_seen_has_no_status() {
+    let pod =
+        one(r#"{"metadata":{"name":"a","namespace":"n","uid":"u"},"spec":{"containers":[{"name":"c"}]},"status":{}}"#);
+    assert_eq!((pod.phase, pod.qos_class, pod.containers[0].state), (Phase::Pending, None, ContainerState::Unreported));
+    assert!(!pod.leaves_only_its_sandbox(|_| true));
+}
+
+#[test]
+fn a_replica_set_of_a_deployment_is_told_by_the_template_hash() {
+    let owned = |labels: &str, kind: &str, name: &str| {
+        let owners = format!(r#"[{{"kind":"X","name":"x"}},{{"kind":"{kind}","name":"{name}","controller":true}}]"#);
+        one(&format!(r#"{{"metadata":{{"name":"p","labels":{labels},"ownerReferences":{owners}}}}}"#)).owner.clone()
+    };
+    let owner = |kind: &str, name: &str| Some(Owner { kind: kind.into(), name: name.into() });
+    let hash = r#"{"pod-template-hash":"7d4b9c"}"#;
+    assert_eq!(owned(hash, "ReplicaSet", "web-7d4b9c"), owner("Deployment", "web"));
+    assert_eq!(owned("{}", "ReplicaSet", "web-7d4b9c"), owner("ReplicaSet", "web-7d4b9c"));
+    assert_eq!(owned(hash, "ReplicaSet", "other"), owner("ReplicaSet", "other"));
+    assert_eq!(owned(hash, "StatefulSet", "web-7d4b9c"), owner("StatefulSet", "web-7d4b9c"));
+    assert_eq!(one(r#"{"metadata":{"ownerReferences":[{"kind":"X","name":"x"}]}}"#).owner, None);
+}
+
+#[test]
+fn quantities_come_in_canonical_and_odd_spellings() {
+    let pod = one(r#"{"spec":{"resources":{"limits":{"cpu":"2"}},"containers":[
+            {"name":"a","resources":{"requests":{"cpu":"4k","memory":"1e3"},"limits":{"cpu":2,"memory":"64Qi"}}},
+            {"name":"b","resources":null},{"name":"c","resources":{"limits":{"cpu":true}}}]}}"#);
+    let a = pod.containers[0].resources;
+    assert_eq!((a.cpu_request_millis, a.memory_request_bytes), (Some(4_000_000), Some(1000)));
+    assert_eq!((a.cpu_limit_millis, a.memory_limit_bytes), (Some(2000), None));
+    assert_eq!(pod.containers[2].resources.cpu_limit_millis, None);
+    assert_eq!(pod.resources.cpu_limit_millis, Some(2000));
+}
+
+#[test]
+fn a_resize_is_told_by_conditions_or_by_the_older_field() {
+    let resize = |status: &str| one(&format!(r#"{{"status":{status}}}"#)).resize;
+    let condition = |kind: &str, status: &str, reason: &str| {
+        resize(&format!(r#"{{"conditions":[{{"type":"{kind}","status":"{status}","reason":"{reason}"}}]}}"#))
+    };
+    assert_eq!(condition("PodResizePending", "True", "Infeasible"), Some(Resize::Infeasible));
+    assert_eq!(condition("PodResizePending", "True", "Deferred"), Some(Resize::Deferred));
+    assert_eq!(condition("PodResizeInProgress", "True", ""), Some(Resize::InProgress));
+    assert_eq!(condition("PodResizeInProgress", "False", ""), None);
+    assert_eq!(resize(r#"{"resize":"Proposed"}"#), Some(Resize::Proposed));
+    assert_eq!(resize(r#"{"resize":""}"#), None);
+}
+
+#[test]
+fn resources_in_force_are_kept_beside_the_desired_ones() {
+    let pod = one(
+        r#"{"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"2"}}}]},"status":{"containerStatuses":[
+            {"name":"a","containerID":"cri-o://ab","state":{"running":{}},"resources":{"limits":{"cpu":"1"}}}]}}"#,
+    );
+    let a = &pod.containers[0];
+    assert_eq!(a.resources.cpu_limit_millis, Some(2000));
+    assert_eq!(a.actual_resources.unwrap().cpu_limit_millis, Some(1000));
+    assert_eq!((a.id.as_deref(), a.runtime.as_deref()), (Some("ab"), Some("cri-o")));
+}
+
+#[test]
+fn pod_level_resources_in_force_are_kept_beside_the_desired_ones() {
+    let pod = one(r#"{"spec":{"resources":{"limits":{"cpu":"2"}},"containers":[{"name":"a"}]},
+            "status":{"resources":{"limits":{"cpu":"1"},"requests":{"cpu":"500m"}},
+                      "conditions":[{"type":"PodResizeInProgress","status":"True"}]}}"#);
+    assert_eq!(pod.resources.cpu_limit_millis, Some(2000));
+    let actual = pod.actual_resources.unwrap();
+    assert_eq!((actual.cpu_limit_millis, actual.cpu_request_millis), (Some(1000), Some(500)));
+    assert_eq!(pod.resize, Some(Resize::InProgress));
+}
+
+#[test]
+fn an_end_is_final_only_where_the_restart_policy_says_so() {
+    let settled_with = |policy: &str, code: i32, extra: &str, own: &str| {
+        let pod = one(&format!(
+            r#"{{"metadata":{{{extra}}},"spec":{{"restartPolicy":"{policy}","containers":[{{"name":"a"{own}}}]}},
+                "status":{{"containerStatuses":[{{"name":"a","state":{{"terminated":{{"exitCode":{code},
+                "containerID":"containerd://ab"}}}}}}]}}}}"#
+        ));
+        assert_eq!(pod.containers[0].id.as_deref(), Some("ab"));
+        pod.leaves_only_its_sandbox(|_| true)
+    };
+    let settled = |policy: &str, code: i32, extra: &str| settled_with(policy, code, extra, "");
+    assert!(!settled("Always", 0, ""));
+    assert!(!settled_with("Never", 1, "", r#","restartPolicy":"Always""#));
+    assert!(!settled_with("Never", 1, "", r#","restartPolicyRules":[{"action":"Restart"}]"#));
+    assert!(settled("OnFailure", 0, "") && !settled("OnFailure", 1, ""));
+    assert!(settled("Never", 1, ""));
+    assert!(settled("Always", 1, r#""deletionTimestamp":"2026-01-01T00:00:00Z""#));
+}
+
+#[test]
+fn null_items_are_an_empty_list() {
+    assert!(read_pod_list(&br#"{"kind":"PodList","items":null}"#[..]).unwrap().is_empty());
+    assert!(read_pod_list(&br#"{"items":[]}"#[..]).unwrap().is_empty());
+}
+
+#[test]
+fn nulls_inside_a_pod_are_absences() {
+    let pod = one(r#"{"metadata":{"name":"a","labels":null,"annotations":null,"ownerReferences":null},
+            "spec":{"containers":[{"name":"c","image":null}],"initContainers":null},
+            "status":{"containerStatuses":null,"conditions":null}}"#);
+    assert_eq!((&*pod.name, pod.containers.len()), ("a", 1));
+    assert_eq!(one(r#"{"metadata":{"name":"a"},"spec":null,"status":null}"#).containers.len(), 0);
+}
+
+#[test]
+fn anything_but_one_whole_list_is_an_error() {
+    let half = &KUBELET[..KUBELET.len() / 2];
+    for broken in [half, b"", b"Unauthorized", b"[]", b"\x16\x03\x01", b"{\"items\":{}}", b"{\"items\":[1]}"] {
+        assert!(matches!(read_pod_list(broken), Err(DecodeError::Json(_))), "{:?}", String::from_utf8_lossy(broken));
+    }
+    assert!(matches!(read_pod_list(&b"{\"items\":[]}{"[..]), Err(DecodeError::Json(_))));
+    assert!(matches!(read_pod_list(&b"{\"kind\":\"Status\"}"[..]), Err(DecodeError::NotAList)));
+}
