@@ -279,7 +279,7 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
         cpu_budget_cores: f64::MAX,
         reconcile_interval: Duration::from_secs(3600),
         descriptors: DescriptorBudget::from_limit(limit - 12 * BARE_CONTAINERS as u64),
-        weight_rule: sampler::snapshot::WeightRule::default(),
+        weight_rule: snapshot::WeightRule::default(),
     };
     let mut sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).expect("epoll");
     // Reach a steady state: new cgroups are read more often, every slow file has been read once, and idle cgroups have

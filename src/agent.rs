@@ -9,7 +9,8 @@ use cgroupfs::{Hierarchy, raise_descriptor_limit};
 use kernel_text::WeightRule;
 use kubelet::{PodService, Pods};
 use metrics::{AgentMetrics, Build};
-use sampler::{DescriptorBudget, Published, Running, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, Running, Sampler, SamplerConfig};
+use snapshot::{NodeSnapshot, Published};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
@@ -37,7 +38,7 @@ pub(crate) struct Agent {
     pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
-    published: Published,
+    published: Published<NodeSnapshot>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     pods: Pods,
     address: SocketAddr,
@@ -141,7 +142,7 @@ impl Agent {
 
     /// Snapshots published by the sampler.
     #[cfg(feature = "demo")]
-    pub(crate) fn published(&self) -> Published {
+    pub(crate) fn published(&self) -> Published<NodeSnapshot> {
         self.published.clone()
     }
 

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use analysis::{Facts, OBJECTIVE, UsageTrace, findings};
 use metrics::AgentMetrics;
 use runtimes::Detector;
-use sampler::Published;
-use sampler::snapshot::{ContainerRow, NodeSnapshot, ends_window};
+use snapshot::{ContainerRow, NodeSnapshot, Published, ends_window};
 use tokio::sync::Notify;
 
 use super::ROUND;
@@ -61,7 +60,7 @@ impl Advisor {
     }
 
     /// Processes the latest snapshot whenever one is published, until the task is aborted.
-    pub(crate) async fn follow(self, published: Published, is_published: Arc<Notify>, beat: Beat) {
+    pub(crate) async fn follow(self, published: Published<NodeSnapshot>, is_published: Arc<Notify>, beat: Beat) {
         loop {
             // On a timeout there is no new snapshot and nothing to do.
             let is_new = tokio::time::timeout(ROUND, is_published.notified()).await.is_ok();

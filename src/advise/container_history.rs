@@ -9,7 +9,7 @@ use analysis::{
 use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
 use runtimes::Detector;
-use sampler::snapshot::{ContainerIdentity, ContainerRow, SpecRow};
+use snapshot::{ContainerIdentity, ContainerRow, SpecRow};
 
 use super::program::{Program, own_limit_cores};
 

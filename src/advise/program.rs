@@ -1,8 +1,7 @@
 //! The program of one container: detection of its runtime, and the result.
 
-use analysis::Runtime;
 use runtimes::{Detector, Machine};
-use sampler::snapshot::ContainerRow;
+use snapshot::{ContainerRow, Runtime};
 
 /// Number of windows between two detections for an old process. A process that an init starts late is found within this
 /// time.
@@ -63,7 +62,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use analysis::Language;
+    use snapshot::Language;
 
     use super::*;
 

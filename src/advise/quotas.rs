@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use analysis::{Member, PodQuota};
-use sampler::snapshot::{ContainerRow, PodRow};
+use snapshot::{ContainerRow, PodRow};
 
 /// Quotas by (namespace, pod).
 pub(super) type Quotas<'a> = HashMap<(&'a str, &'a str), PodQuota>;

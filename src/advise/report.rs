@@ -1,7 +1,8 @@
 //! Response of `/api/v1/advice`.
 
-use analysis::{CpuAdvice, Finding, MemoryAdvice, Runtime};
+use analysis::{CpuAdvice, Finding, MemoryAdvice};
 use serde::{Deserialize, Serialize};
+use snapshot::Runtime;
 
 /// All containers of the node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

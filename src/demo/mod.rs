@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use ::kubelet::Pods;
 use anyhow::{Context, anyhow};
-use sampler::Published;
+use snapshot::{NodeSnapshot, Published};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::agent::Agent;
@@ -111,7 +111,7 @@ struct Show {
 
 impl Show {
     /// Follows the samples; draws each on a terminal, else only the last one.
-    async fn run(mut self, published: &Published, stage: &mut Stage) -> anyhow::Result<()> {
+    async fn run(mut self, published: &Published<NodeSnapshot>, stage: &mut Stage) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut table = Table::default();
         let mut seen = 0;

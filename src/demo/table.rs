@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::time::SystemTime;
 
-use sampler::snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
+use snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
 
 /// Explanation of the columns.
 pub(super) const LEGEND: &str = "\

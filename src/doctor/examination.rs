@@ -10,7 +10,7 @@ use kubelet::{PodService, PodSource, Pods, SourceName, SourceStatus};
 use kubepods::path::{self, CgroupPath, ContainerCgroup};
 use kubepods::{ExclusiveCpus, Lookup, PodIndex};
 use sampler::Sampler;
-use sampler::snapshot::NodeSnapshot;
+use snapshot::NodeSnapshot;
 
 use crate::agent;
 use crate::config::{Config, chain};

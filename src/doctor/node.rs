@@ -80,7 +80,7 @@ fn containers(cgroups: &Cgroups) -> Finding {
 fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
     let features = cgroups.snapshot.node.features.iter();
     let wanted = features.filter(|feature| ["cpuset", "memory"].contains(&feature.feature) && !feature.enabled);
-    let lacking = |feature: &sampler::snapshot::FeatureState| {
+    let lacking = |feature: &snapshot::FeatureState| {
         Finding::lacking(feature.feature, format!("{}: its series are left out", feature.reason))
             .remedy("mount the controller (v1), or have the kubelet enable it for its pods (v2)")
     };

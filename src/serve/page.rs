@@ -7,8 +7,7 @@ use anyhow::Context as _;
 use axum::body::Bytes;
 use kubelet::{Pods, SourceName};
 use metrics::{AgentMetrics, Exposition, Format};
-use sampler::Published;
-use sampler::snapshot::NodeSnapshot;
+use snapshot::{NodeSnapshot, Published};
 use tokio::sync::Mutex;
 
 use crate::advise::Advisor;
@@ -42,7 +41,7 @@ impl PageKind {
 /// Data sources of the pages.
 #[derive(Clone)]
 pub(crate) struct Sources {
-    pub(crate) published: Published,
+    pub(crate) published: Published<NodeSnapshot>,
     pub(crate) pods: Pods,
     pub(crate) metrics: Arc<AgentMetrics>,
     pub(crate) advisor: Advisor,

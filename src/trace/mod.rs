@@ -14,10 +14,8 @@ use std::time::Duration;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use metrics::AgentMetrics;
-use sampler::snapshot::FeatureState;
-use sampler::waits::NodeWaits;
-use sampler::{Published, WaitsSlot};
 use sched_trace::{Options, SchedTrace, StartError};
+use snapshot::{FeatureState, NodeSnapshot, NodeWaits, Published};
 use tokio::sync::oneshot;
 
 use crate::config::{Config, SchedTraceMode, chain};
@@ -35,9 +33,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Wiring {
     pub(crate) hierarchy: Hierarchy,
     /// Source of the node's cgroups.
-    pub(crate) published: Published,
+    pub(crate) published: Published<NodeSnapshot>,
     /// Destination of the waits.
-    pub(crate) slot: WaitsSlot,
+    pub(crate) slot: Published<NodeWaits>,
     pub(crate) metrics: Arc<AgentMetrics>,
     pub(crate) watchdog: Watchdog,
 }
@@ -56,7 +54,7 @@ impl Tracing {
     /// With `on`, the obstacle and its fix.
     pub(crate) async fn start(config: &Config, wiring: Wiring) -> Result<Self, Failure> {
         if config.sched_trace == SchedTraceMode::Off {
-            wiring.slot.put(not_in_force("off: --sched-trace=off".to_owned()));
+            wiring.slot.publish(not_in_force("off: --sched-trace=off".to_owned()));
             return Ok(Self { _stop: mpsc::channel().0 });
         }
         let options = Options { sys_root: config.sys_root.clone(), budget: config.sched_trace_budget };
@@ -100,7 +98,7 @@ fn run<P: Program>(
     let (mut started, mut beat) = (Some(started), Some(beat));
     let panicked = || {
         wiring.metrics.subsystem_restarted(Part::SchedTrace.as_str());
-        wiring.slot.put(not_in_force("restarting: its thread has panicked".to_owned()));
+        wiring.slot.publish(not_in_force("restarting: its thread has panicked".to_owned()));
     };
     keep_running(stopped, panicked, || match load(&mut start, wiring, must_run, started.take()) {
         Some(trace) => {
@@ -145,7 +143,7 @@ fn load<P>(
     if !must_run {
         tracing::warn!(why, "waits are not traced; the bounds from schedstat remain");
     }
-    wiring.slot.put(not_in_force(reason));
+    wiring.slot.publish(not_in_force(reason));
     say(Err(why));
     None
 }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sampler::labels;
-use sampler::snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity};
 use sched_trace::{CgroupIndex, ContainerId, Owner, Owners, PodId};
+use snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity, labels};
 
 /// Number of polls for which a removed cgroup keeps its owner: the program's counts are read two polls later.
 const KEPT_POLLS: u64 = 5;
@@ -170,7 +169,7 @@ impl Owners for NodeOwners {
 
 #[cfg(test)]
 mod tests {
-    use sampler::snapshot::ContainerRow;
+    use snapshot::ContainerRow;
 
     use super::*;
 

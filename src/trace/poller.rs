@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use sampler::snapshot::NodeSnapshot;
 use sched_trace::{ContainerId, Owners, RunDelay, SchedTrace, WaitReport};
+use snapshot::NodeSnapshot;
 
 use super::owners::NodeOwners;
 use super::{INTERVAL, Wiring, report};
@@ -56,7 +56,7 @@ impl<P: Program> Poller<P> {
         self.owners.refresh(&snapshot, now);
         let delays = self.delays.gained(&snapshot, &self.owners);
         let found = self.trace.poll(now, &mut self.owners, &delays);
-        self.wiring.slot.put(report::waits(found, &self.owners));
+        self.wiring.slot.publish(report::waits(found, &self.owners));
     }
 }
 
@@ -87,7 +87,7 @@ impl Delays {
 mod tests {
     use std::sync::Arc;
 
-    use sampler::snapshot::{ContainerIdentity, ContainerRow};
+    use snapshot::{ContainerIdentity, ContainerRow};
 
     use super::*;
 

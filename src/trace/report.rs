@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sampler::snapshot::FeatureState;
-use sampler::waits::{ContainerWaits, InterferenceRow, Mode, NodeWaits, TraceRow};
 use sched_trace::{Aggressor, Interference, WaitReport};
+use snapshot::{ContainerWaits, FeatureState, InterferenceRow, NodeWaits, TraceMode, TraceRow};
 
 use super::FEATURE;
 use super::owners::NodeOwners;
@@ -25,19 +24,9 @@ pub(super) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
 }
 
 fn containers(found: &WaitReport, owners: &NodeOwners) -> HashMap<Box<str>, Arc<ContainerWaits>> {
-    let named = found.containers.iter().filter_map(|waits| {
-        let labels = owners.labels(waits.container)?;
-        let waits = ContainerWaits {
-            throttled_ns: waits.throttled_ns,
-            neighbor_ns: waits.neighbor_ns,
-            self_ns: waits.self_ns,
-            system_ns: waits.system_ns,
-            unattributed_ns: waits.unattributed_ns,
-            latency: waits.latency,
-            stalls: waits.stalls,
-            smt: waits.smt,
-        };
-        Some((labels.into(), Arc::new(waits)))
+    let named = found.containers.iter().filter_map(|traced| {
+        let labels = owners.labels(traced.container)?;
+        Some((labels.into(), Arc::new(traced.waits)))
     });
     named.collect()
 }
@@ -60,21 +49,21 @@ fn interference(row: &Interference, owners: &NodeOwners) -> Option<InterferenceR
 }
 
 /// In force; with a reason if the values are estimates.
-fn feature(mode: Mode) -> FeatureState {
+fn feature(mode: TraceMode) -> FeatureState {
     let reason = match mode {
-        Mode::Continuous => "",
-        Mode::Bursts { .. } => "estimates: in bursts, to stay within --sched-trace-budget",
-        Mode::Detached => "over_budget: even bursts would pass --sched-trace-budget",
+        TraceMode::Continuous => "",
+        TraceMode::Bursts { .. } => "estimates: in bursts, to stay within --sched-trace-budget",
+        TraceMode::Detached => "over_budget: even bursts would pass --sched-trace-budget",
     };
-    FeatureState { feature: FEATURE, enabled: mode != Mode::Detached, reason: reason.to_owned() }
+    FeatureState { feature: FEATURE, enabled: mode != TraceMode::Detached, reason: reason.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
 
-    use sampler::snapshot::{ContainerIdentity, ContainerRow, NodeSnapshot};
     use sched_trace::PodId;
+    use snapshot::{ContainerIdentity, ContainerRow, NodeSnapshot};
 
     use super::*;
 
@@ -114,10 +103,10 @@ mod tests {
     #[test]
     fn estimates_and_a_detached_program_are_told() {
         let told = |mode| (feature(mode).enabled, feature(mode).reason);
-        assert_eq!(told(Mode::Continuous), (true, String::new()));
-        let (enabled, reason) = told(Mode::Bursts { one_of: 3 });
+        assert_eq!(told(TraceMode::Continuous), (true, String::new()));
+        let (enabled, reason) = told(TraceMode::Bursts { one_of: 3 });
         assert!(enabled && reason.contains("estimates"), "{reason}");
-        let (enabled, reason) = told(Mode::Detached);
+        let (enabled, reason) = told(TraceMode::Detached);
         assert!(!enabled && reason.contains("--sched-trace-budget"), "{reason}");
     }
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use metrics::{Build, Exposition, Format};
-use sampler::snapshot::NodeSnapshot;
-use sched_trace::{Mode, Owners, RunDelay, WaitReport};
+use sched_trace::{Owners, RunDelay, WaitReport};
+use snapshot::{NodeSnapshot, TraceMode};
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn wiring() -> Wiring {
     Wiring {
         hierarchy,
         published: Published::default(),
-        slot: WaitsSlot::default(),
+        slot: Published::default(),
         metrics: Arc::new(AgentMetrics::new(Build { version: "0", revision: "0" })),
         watchdog: Watchdog::new(),
     }
@@ -58,7 +58,7 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
 fn a_trace_whose_thread_panicked_is_loaded_again_and_counted() {
     let (wiring, polls, loads) = (wiring(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
     let report = WaitReport {
-        mode: Mode::Continuous,
+        mode: TraceMode::Continuous,
         containers: Vec::new(),
         interference: Vec::new(),
         losses: Default::default(),

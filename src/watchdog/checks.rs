@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use metrics::AgentMetrics;
-use sampler::WaitsSlot;
+use snapshot::{NodeWaits, Published};
 
 use super::{Beat, Part, Silent, Watchdog};
 use crate::trace;
@@ -16,7 +16,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Gauges to reset when the part that set them falls silent.
 pub(crate) struct Claims {
     pub(crate) metrics: Arc<AgentMetrics>,
-    pub(crate) waits: WaitsSlot,
+    pub(crate) waits: Published<NodeWaits>,
 }
 
 /// The running thread; dropping this stops it.
@@ -68,7 +68,9 @@ impl Claims {
         for silent in silent {
             match silent.part {
                 Part::Pinning => self.metrics.pinning().set_enforcing(Some("the pinning thread does not work")),
-                Part::SchedTrace => self.waits.put(trace::not_in_force("stalled: its thread does not work".to_owned())),
+                Part::SchedTrace => {
+                    self.waits.publish(trace::not_in_force("stalled: its thread does not work".to_owned()));
+                }
                 Part::Advice => self.metrics.advice().set(Vec::new()),
                 _ => {}
             }
@@ -83,7 +85,7 @@ mod tests {
 
     fn page(metrics: &AgentMetrics) -> String {
         let mut exposition = metrics::Exposition::new(1000);
-        let snapshot = sampler::snapshot::NodeSnapshot::default();
+        let snapshot = snapshot::NodeSnapshot::default();
         String::from_utf8_lossy(exposition.render(&snapshot, metrics, metrics::Format::Text)).into_owned()
     }
 
@@ -91,7 +93,7 @@ mod tests {
     fn a_silent_part_claims_nothing_any_more() {
         let claims = Claims {
             metrics: Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" })),
-            waits: WaitsSlot::default(),
+            waits: Published::default(),
         };
         claims.metrics.pinning().set_enforcing(None);
         assert!(page(&claims.metrics).contains("cpuwarden_pinning_enforcing{reason=\"\"} 1"));

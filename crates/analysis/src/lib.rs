@@ -21,7 +21,7 @@ mod usage_trace;
 mod window;
 
 pub use cpu::{CpuAdvice, LimitAdvice, OBJECTIVE};
-pub use facts::{Facts, Language, Place, Runtime, Spec};
+pub use facts::{Facts, Place, Spec};
 pub use finding::{Finding, Kind, Severity};
 pub use grid::LIMITS_CORES;
 pub use history::{History, REPLAYED_SECONDS};

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use snapshot::{Language, Runtime};
 
-use crate::facts::{Facts, Language, Place, Runtime};
+use crate::facts::{Facts, Place};
 use crate::finding::{Finding, Kind};
 use crate::patch;
 use crate::request;

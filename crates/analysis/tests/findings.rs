@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use analysis::{
-    CpuAdvice, Facts, Gogc, Kind, Language, LimitAdvice, Place, PodQuota, Runtime, Spec, Steady, findings,
-    memory_advice, merged,
+    CpuAdvice, Facts, Gogc, Kind, LimitAdvice, Place, PodQuota, Spec, Steady, findings, memory_advice, merged,
 };
+use snapshot::{Language, Runtime};
 
 const GIB: u64 = 1 << 30;
 

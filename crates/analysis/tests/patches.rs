@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use analysis::{
-    CpuAdvice, Facts, LEAST_REQUEST_CORES, LEAST_REQUEST_PART, Language, LimitAdvice, PodQuota, REQUEST_AFTER_SECONDS,
-    Runtime, Spec, findings, memory_advice, merged,
+    CpuAdvice, Facts, LEAST_REQUEST_CORES, LEAST_REQUEST_PART, LimitAdvice, PodQuota, REQUEST_AFTER_SECONDS, Spec,
+    findings, memory_advice, merged,
 };
 use proptest::prelude::*;
 use serde_json::Value;
+use snapshot::{Language, Runtime};
 
 /// Cores of a quantity in millicores.
 fn cores(quantity: &Value) -> Option<f64> {

@@ -1,7 +1,8 @@
 //! A quota above the container's own: the owner of the lowest limit, and the place of the change.
 
-use analysis::{CpuAdvice, Facts, Finding, Kind, Language, LimitAdvice, Member, PodQuota, Runtime, findings, merged};
+use analysis::{CpuAdvice, Facts, Finding, Kind, LimitAdvice, Member, PodQuota, findings, merged};
 use serde_json::{Value, json};
+use snapshot::{Language, Runtime};
 
 fn member(own_limit_cores: Option<f64>, advised_cores: Option<f64>) -> Member {
     Member { own_limit_cores, advised_cores }

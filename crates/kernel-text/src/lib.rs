@@ -4,6 +4,7 @@
 //! clock. A key that the kernel did not print is `None`, never zero.
 
 mod cpu_list;
+mod cpu_place;
 mod cpu_stat;
 mod error;
 mod flat;
@@ -14,6 +15,7 @@ mod schedstat;
 mod weight;
 
 pub use cpu_list::{CpuSet, MAX_CPUS};
+pub use cpu_place::CpuPlace;
 pub use cpu_stat::{CpuStat, CpuacctStat};
 pub use error::{ParseError, Result};
 pub use flat::{flat_keyed, parse_i64, parse_u64};

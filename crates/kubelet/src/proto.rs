@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 
-use serde::de::IgnoredAny;
-
-use crate::grpc::core_v1;
 use kubepods::wire::{
     Amount, Annotations, Condition, ContainerStatus, Metadata, OwnerReference, Spec, SpecContainer, Status, Terminated,
     WireAmounts, WirePod, WireResources, WireState,
 };
+use serde::de::IgnoredAny;
+
+use crate::grpc::core_v1;
 
 type Text = Option<Box<str>>;
 

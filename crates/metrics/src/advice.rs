@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sampler::snapshot::ContainerIdentity;
+use snapshot::ContainerIdentity;
 
 /// Advice rows of a page; empty until the first are set.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use metrics::exposition::accepts_gzip;
 use metrics::{Exposition, Format, catalogue};
-use sampler::snapshot::NodeSnapshot;
 use serde_json::Value;
+use snapshot::NodeSnapshot;
 
 /// Timeout far beyond any start or scrape; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

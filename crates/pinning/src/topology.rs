@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use cgroupfs::node::{self, CpuPlace};
-use kernel_text::CpuSet;
+use cgroupfs::node;
+use kernel_text::{CpuPlace, CpuSet};
 use placement::{CoreKind, Cpu, Topology};
 
 use crate::{Error, Result};

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use analysis::{Language, Runtime};
 use cgroupfs::bounded;
+use snapshot::{Language, Runtime};
 
 use crate::executable::Executable;
 use crate::parallelism::{Machine, Traits, parallelism};

@@ -1,6 +1,6 @@
 //! Parallelism of a runtime, and the source of the number.
 
-use analysis::{Language, Runtime};
+use snapshot::{Language, Runtime};
 
 /// The machine as the runtime sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

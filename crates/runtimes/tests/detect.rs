@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use analysis::{Language, Runtime};
 use runtimes::{Detector, Machine};
+use snapshot::{Language, Runtime};
 use tempfile::TempDir;
 
 const MACHINE: Machine = Machine { cpus: Some(16), limit_cores: Some(2.0), first_limit_cores: Some(2.0) };

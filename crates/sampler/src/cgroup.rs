@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use kernel_text::{Bandwidth, CpuPressure};
 use kubepods::path::{CgroupPath, Driver, QosClass};
+use snapshot::CpuWeight;
 
 use crate::budget::DescriptorBudget;
 use crate::contention::ThrottledTime;
@@ -15,7 +16,6 @@ use crate::naming::Look;
 use crate::plan::Activity;
 use crate::reading::{LastUsage, TickReading, Value};
 use crate::series::SeriesId;
-use crate::snapshot::CpuWeight;
 use crate::timing::TIMING;
 
 /// Handle of a cgroup in the sampler's table.

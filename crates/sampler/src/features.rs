@@ -1,10 +1,10 @@
 //! Optional kernel features: whether each is in use, and the reason if not.
 
 use cgroupfs::Version;
+use snapshot::{FeatureState, KernelInfo};
 
 use crate::cgroup::Kind;
 use crate::files::FileId;
-use crate::snapshot::{FeatureState, KernelInfo};
 use crate::tree::Tree;
 
 /// State of every feature that can be determined by now. Features visible only in a container's files are left out

@@ -1,5 +1,5 @@
 //! The sampler: one tick reads every cgroup's counters, turns them into accumulated series, and publishes one
-//! immutable [`snapshot::NodeSnapshot`].
+//! immutable [`NodeSnapshot`](snapshot::NodeSnapshot).
 //!
 //! This crate owns the hot path. It never talks to a kubelet, serves HTTP, or writes a control file.
 
@@ -10,7 +10,6 @@ mod counter;
 mod features;
 mod files;
 mod governor;
-pub mod labels;
 mod naming;
 mod own_process;
 mod plan;
@@ -20,17 +19,13 @@ mod reading;
 mod sampler;
 mod series;
 mod slow;
-pub mod snapshot;
 mod tasks;
 mod thread;
 mod timing;
 mod tree;
-pub mod waits;
 mod wake;
 mod watches;
 
 pub use budget::DescriptorBudget;
-pub use publish::Published;
 pub use sampler::{Sampler, SamplerConfig};
 pub use thread::{Running, TickReport, spawn};
-pub use waits::WaitsSlot;

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use kubepods::model::{Container, Pod};
 use kubepods::{Lookup, PodIndex};
+use snapshot::{ContainerIdentity, PodIdentity, SpecRow, labels};
 
 use crate::cgroup::{ContainerKey, Naming};
-use crate::labels;
-use crate::snapshot::{ContainerIdentity, PodIdentity, SpecRow};
 
 /// Time for which a cgroup of an unknown pod stays hidden while a source of names answers. It exceeds the time a
 /// kubelet needs to list a new pod, so that a series does not start under another name.

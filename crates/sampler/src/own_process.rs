@@ -4,8 +4,7 @@ use std::path::Path;
 
 use cgroupfs::{KeptFile, node, open_descriptors};
 use kernel_text::parse_u64;
-
-use crate::snapshot::ProcessRow;
+use snapshot::ProcessRow;
 
 /// `USER_HZ`: ticks per second in `/proc/PID/stat`.
 const TICKS: f64 = 100.0;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, KeptFile, node};
 use kernel_text::{CpuPressure, CpuSet, WeightRule, parse_u64};
+use snapshot::{FeatureState, KernelInfo, NodeRow, SamplerRow};
 
 use crate::own_process::OwnProcess;
-use crate::snapshot::{CpuPlace, FeatureState, KernelInfo, NodeRow, SamplerRow};
 
 /// Length of one tick of `/proc/stat`, nanoseconds (`USER_HZ` is 100).
 const TICK_NS: u64 = 10_000_000;
@@ -80,8 +80,7 @@ impl NodeProbe {
     fn read_topology(&mut self) {
         let Ok(lists) = self.cpu_lists() else { return };
         let online = lists.iter().find(|(state, _)| *state == "online");
-        let places = online.map(|(_, online)| node::cpu_places(&self.sys_root, online)).unwrap_or_default();
-        self.row.cpu_info = places.into_iter().map(place).collect();
+        self.row.cpu_info = online.map(|(_, online)| node::cpu_places(&self.sys_root, online)).unwrap_or_default();
         self.row.cpus = lists.into_iter().map(|(state, list)| (state, list.len() as u32)).collect();
     }
 
@@ -140,11 +139,6 @@ fn throttle_accounting(release: &str) -> &'static str {
         (Some(_), Some(_)) => "cfs_rq",
         _ => "unknown",
     }
-}
-
-fn place(place: node::CpuPlace) -> CpuPlace {
-    let node::CpuPlace { cpu, core, llc, numa_node, socket, .. } = place;
-    CpuPlace { cpu, core, llc, numa_node, socket }
 }
 
 #[cfg(test)]

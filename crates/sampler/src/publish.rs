@@ -2,31 +2,17 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
-use crate::snapshot::NodeSnapshot;
-
-/// Access to the latest snapshot. Cheap to clone; reading takes no lock and never waits.
-#[derive(Debug, Clone, Default)]
-pub struct Published(Arc<ArcSwap<NodeSnapshot>>);
-
-impl Published {
-    /// The latest snapshot; the empty one, of sequence 0, before the first tick.
-    #[must_use]
-    pub fn latest(&self) -> Arc<NodeSnapshot> {
-        self.0.load_full()
-    }
-}
+use snapshot::{NodeSnapshot, Published};
 
 /// The writer: fills a snapshot that no consumer holds any more.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
-    published: Published,
+    published: Published<NodeSnapshot>,
     spare: Vec<Arc<NodeSnapshot>>,
 }
 
 impl Publisher {
-    pub(crate) fn published(&self) -> Published {
+    pub(crate) fn published(&self) -> Published<NodeSnapshot> {
         self.published.clone()
     }
 
@@ -37,7 +23,7 @@ impl Publisher {
         if let Some(snapshot) = Arc::get_mut(&mut snapshot) {
             fill(snapshot);
         }
-        let old = self.published.0.swap(snapshot);
+        let old = self.published.replace(snapshot);
         // Limits the spares in case a consumer never releases a snapshot.
         if self.spare.len() < 3 {
             self.spare.push(old);

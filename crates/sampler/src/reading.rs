@@ -1,10 +1,10 @@
 //! Reading and parsing of one cgroup's files at every tick.
 
 use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64};
+use snapshot::CpuWeight;
 
 use crate::files::{FileId, Files, Place, ReadErrors};
 use crate::plan::{ReadPlan, StatRead};
-use crate::snapshot::CpuWeight;
 
 /// Result of reading a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

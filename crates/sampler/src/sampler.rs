@@ -17,6 +17,7 @@ use cgroupfs::Hierarchy;
 use cgroupfs::node::own_thread_cpu_ns;
 use kernel_text::WeightRule;
 use kubepods::{PodIndex, PodNames};
+use snapshot::{FeatureState, NodeSnapshot, NodeWaits, Published, ends_window};
 
 use crate::budget::DescriptorBudget;
 use crate::cgroup::CgroupId;
@@ -25,13 +26,11 @@ use crate::files::ReadErrors;
 use crate::governor::Governor;
 use crate::plan::Clock;
 use crate::probe::NodeProbe;
-use crate::publish::{Published, Publisher};
+use crate::publish::Publisher;
 use crate::series::{ContainerSeries, PodSeries, Table};
 use crate::slow::Slow;
-use crate::snapshot::{FeatureState, ends_window};
 use crate::tasks::TaskScan;
 use crate::tree::Tree;
-use crate::waits::WaitsSlot;
 use crate::wake::{Cause, Wake};
 use names::ExitedUnnamed;
 
@@ -106,7 +105,7 @@ pub struct Sampler {
     features: Vec<FeatureState>,
     /// Reason for the feature `pod_names`, as last returned by [`PodNames::missing`].
     names_missing: Option<&'static str>,
-    waits: WaitsSlot,
+    waits: Published<NodeWaits>,
     /// Whether a container has shown the rule between shares and weights.
     is_weight_rule_shown: bool,
 }
@@ -159,20 +158,20 @@ impl Sampler {
             read_at: None,
             features: Vec::new(),
             names_missing: None,
-            waits: WaitsSlot::default(),
+            waits: Published::default(),
             is_weight_rule_shown: false,
         })
     }
 
     /// Handle through which consumers read the snapshots.
     #[must_use]
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> Published<NodeSnapshot> {
         self.publisher.published()
     }
 
     /// Slot for the waits that the next snapshot publishes.
     #[must_use]
-    pub fn waits(&self) -> WaitsSlot {
+    pub fn waits(&self) -> Published<NodeWaits> {
         self.waits.clone()
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use kernel_text::{CpuPressure, CpuSet, NumaStat, limit_bytes, parse_u64, v1_total_inactive_file, v2_inactive_file};
+use snapshot::{ContainerRow, CpusetRow};
 
 use crate::cgroup::Marks;
 use crate::files::FileId;
 use crate::reading::{Reader, Value};
 use crate::series::add;
-use crate::snapshot::{ContainerRow, CpusetRow};
 
 /// The slow files of one container, in buffers reused from one container to the next.
 #[derive(Debug, Clone, Default)]

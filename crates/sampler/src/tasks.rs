@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cgroupfs::{Task, TaskReader, ThreadId};
+use snapshot::ContainerRow;
 
 use crate::cgroup::CgroupId;
 use crate::contention::{Delays, ThrottledTime};
 use crate::series::add;
-use crate::snapshot::ContainerRow;
 
 /// Divisor of the interval that gives a tick's budget for threads: 0.5 ms per second, 0.05 % of a core.
 const BUDGET_OF_INTERVAL: u32 = 2000;

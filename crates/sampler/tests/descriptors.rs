@@ -29,7 +29,7 @@ fn seen(most: u64) -> (Vec<String>, usize, u64, Option<String>) {
         node.run(1);
         node.tick();
         let latest = node.latest();
-        let row = |row: &sampler::snapshot::ContainerRow| {
+        let row = |row: &snapshot::ContainerRow| {
             let cfs = row.cfs.map(|cfs| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns));
             let memory = (row.memory_working_set_bytes, &row.numa_memory, row.pressure_waiting_ns);
             format!("{:?} {cfs:?} {memory:?} {:?} {:?}", row.usage_ns, row.quota_usec, row.weight)

@@ -71,7 +71,7 @@ fn a_file_that_a_runtime_makes_four_seconds_late_is_found() {
         node.tick();
         let latest = node.latest();
         assert_eq!(latest.containers.len(), 3);
-        let weights: Vec<_> = latest.containers.iter().map(sampler::snapshot::ContainerRow::v2_weight).collect();
+        let weights: Vec<_> = latest.containers.iter().map(snapshot::ContainerRow::v2_weight).collect();
         assert_eq!(weights, [Some(79); 3], "every {millis} ms");
     }
 }

@@ -54,7 +54,7 @@ fn nested() -> (tempfile::TempDir, Sampler) {
         cpu_budget_cores: f64::MAX,
         reconcile_interval: Duration::from_secs(1_000_000),
         descriptors: DescriptorBudget::from_limit(4096),
-        weight_rule: sampler::snapshot::WeightRule::default(),
+        weight_rule: snapshot::WeightRule::default(),
     };
     (root, Sampler::new(config, Box::new(NoNames::default())).unwrap())
 }

@@ -82,7 +82,7 @@ impl Node {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::from_secs(1_000_000),
             descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: sampler::snapshot::WeightRule::default(),
+            weight_rule: snapshot::WeightRule::default(),
         };
         let names = Names::default();
         let sampler = Sampler::new(config, Box::new(names.clone())).unwrap();

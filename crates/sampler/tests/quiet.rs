@@ -45,7 +45,7 @@ fn what_its_own_quota_denied_a_container_is_not_its_pods_doing_when_it_has_been_
         cpu_budget_cores: f64::MAX,
         reconcile_interval: Duration::from_secs(1_000_000),
         descriptors: DescriptorBudget::from_limit(4096),
-        weight_rule: sampler::snapshot::WeightRule::default(),
+        weight_rule: snapshot::WeightRule::default(),
     };
     let mut sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
     let begun = Instant::now();

@@ -12,7 +12,8 @@ use cgroupfs::Hierarchy;
 use kubepods::model::{Container, Pod};
 use kubepods::{PodIndex, PodNames};
 use proptest::prelude::*;
-use sampler::{DescriptorBudget, Published, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use snapshot::{NodeSnapshot, Published};
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
 
@@ -206,7 +207,7 @@ fn add(counters: &mut Counters, more: Counters) {
     counters.iter_mut().zip(more).for_each(|(counter, more)| *counter += more);
 }
 
-fn totals(published: &Published) -> Counters {
+fn totals(published: &Published<NodeSnapshot>) -> Counters {
     let snapshot = published.latest();
     let mut sum = Counters::default();
     for row in &snapshot.containers {
@@ -236,7 +237,7 @@ proptest! {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::from_secs(1_000_000),
             descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: sampler::snapshot::WeightRule::default(),
+            weight_rule: snapshot::WeightRule::default(),
         };
         let mut sampler = Sampler::new(config, Box::new(names.clone())).unwrap();
         let published = sampler.published();

@@ -51,7 +51,7 @@ fn kept(node: &Node) -> usize {
 
 fn rows(node: &Node) -> String {
     let latest = node.latest();
-    let row = |row: &sampler::snapshot::ContainerRow| {
+    let row = |row: &snapshot::ContainerRow| {
         let cfs = row.cfs.map(|cfs| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns));
         let memory = (row.memory_working_set_bytes, &row.numa_memory, row.pressure_waiting_ns);
         format!("{:?} {cfs:?} {:?} {memory:?} {:?}", row.user_ns, row.throttled_ancestor_ns, row.limit_cores)

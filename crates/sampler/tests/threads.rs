@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use sampler::snapshot::ContainerRow;
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use snapshot::ContainerRow;
 use support::NoNames;
 use tempfile::TempDir;
 
@@ -47,7 +47,7 @@ impl Node {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::from_secs(1_000_000),
             descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: sampler::snapshot::WeightRule::default(),
+            weight_rule: snapshot::WeightRule::default(),
         };
         let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         let node = Self { root, sampler, now: Instant::now(), is_v2 };

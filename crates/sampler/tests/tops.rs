@@ -38,7 +38,7 @@ impl Node {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: RECONCILE,
             descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: sampler::snapshot::WeightRule::default(),
+            weight_rule: snapshot::WeightRule::default(),
         };
         let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         Self { root, sampler, now: Instant::now() }

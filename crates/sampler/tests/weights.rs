@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use cgroupfs::Hierarchy;
 use kubepods::model::{Container, ContainerState, Pod, Resources};
 use kubepods::{PodIndex, PodNames};
-use sampler::snapshot::{NodeSnapshot, WeightRule};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use snapshot::{NodeSnapshot, WeightRule};
 
 const POD: &str = "kubepods/burstable/pod00000000-0000-4000-8000-000000000001";
 /// A pod that no list contains.

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use snapshot::Histogram;
+
 use crate::layout::{CgroupWaits, Pair};
-use crate::waits::Histogram;
 
 /// Waits of one cgroup's tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::waits::Mode;
+use snapshot::TraceMode;
 
 /// Length of a burst.
 const BURST: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub(crate) enum Action {
 pub(crate) struct Governor {
     /// Budget as a share of the CPUs' time.
     budget: f64,
-    mode: Mode,
+    mode: TraceMode,
     phase: Phase,
     calm_bursts: u32,
 }
@@ -62,16 +62,16 @@ impl Phase {
 impl Governor {
     /// A governor for a newly attached program. `budget`: its share of the CPUs' time.
     pub(crate) fn new(budget: f64, now: Instant) -> Self {
-        Self { budget, mode: Mode::Continuous, phase: Phase::on(now), calm_bursts: 0 }
+        Self { budget, mode: TraceMode::Continuous, phase: Phase::on(now), calm_bursts: 0 }
     }
 
-    pub(crate) fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> TraceMode {
         self.mode
     }
 
     /// Factor by which the current counts must be multiplied to estimate the whole time.
     pub(crate) fn scale(&self) -> u32 {
-        if let Mode::Bursts { one_of } = self.mode { one_of } else { 1 }
+        if let TraceMode::Bursts { one_of } = self.mode { one_of } else { 1 }
     }
 
     /// Decides what to do until the next step.
@@ -79,15 +79,15 @@ impl Governor {
         match self.phase {
             Phase::Off { until } if now < until => Action::Keep,
             Phase::Off { .. } => {
-                if self.mode == Mode::Detached {
-                    self.mode = Mode::Bursts { one_of: RAREST };
+                if self.mode == TraceMode::Detached {
+                    self.mode = TraceMode::Bursts { one_of: RAREST };
                 }
                 self.phase = Phase::on(now);
                 Action::Attach
             }
             Phase::On { since, cost, capacity, over_since } => {
                 let (cost, capacity) = (cost + usage.cost, capacity + usage.capacity);
-                if self.mode == Mode::Continuous {
+                if self.mode == TraceMode::Continuous {
                     return self.step_continuous(now, usage, over_since);
                 }
                 if now.duration_since(since) < BURST {
@@ -101,7 +101,7 @@ impl Governor {
 
     /// Records that the program could not be attached.
     pub(crate) fn give_up(&mut self, now: Instant) {
-        self.mode = Mode::Detached;
+        self.mode = TraceMode::Detached;
         self.phase = Phase::Off { until: now + RETRY };
     }
 
@@ -124,7 +124,7 @@ impl Governor {
         self.calm_bursts = if share <= self.budget * CALM { self.calm_bursts + 1 } else { 0 };
         if self.calm_bursts >= CALM_BURSTS {
             self.calm_bursts = 0;
-            self.mode = Mode::Continuous;
+            self.mode = TraceMode::Continuous;
             self.phase = Phase::on(now);
             return Action::Keep;
         }
@@ -140,7 +140,7 @@ impl Governor {
         }
         // Even after a burst within the budget, further ones are needed before continuous mode resumes.
         let one_of = (one_of as u32).max(2);
-        self.mode = Mode::Bursts { one_of };
+        self.mode = TraceMode::Bursts { one_of };
         self.phase = Phase::Off { until: now + burst * (one_of - 1) };
         Action::Detach
     }
@@ -169,7 +169,7 @@ mod tests {
             Self { governor: Governor::new(0.01, now), now, attached: true, attached_secs: 0 }
         }
 
-        fn run(&mut self, secs: u32, share: f64) -> Mode {
+        fn run(&mut self, secs: u32, share: f64) -> TraceMode {
             for _ in 0..secs {
                 self.now += Duration::from_secs(1);
                 self.attached_secs += u32::from(self.attached);
@@ -188,16 +188,16 @@ mod tests {
     #[test]
     fn within_the_budget_nothing_happens_and_a_peak_is_borne() {
         let mut clock = Clock::new();
-        assert_eq!(clock.run(100, 0.01), Mode::Continuous);
+        assert_eq!(clock.run(100, 0.01), TraceMode::Continuous);
         clock.run(3, 0.05);
-        assert_eq!(clock.run(10, 0.005), Mode::Continuous);
+        assert_eq!(clock.run(10, 0.005), TraceMode::Continuous);
         assert_eq!(clock.attached_secs, 113);
     }
 
     #[test]
     fn above_it_runs_in_bursts_that_average_out_to_the_budget() {
         let mut clock = Clock::new();
-        assert_eq!(clock.run(4, 0.075), Mode::Bursts { one_of: 8 });
+        assert_eq!(clock.run(4, 0.075), TraceMode::Bursts { one_of: 8 });
         clock.attached_secs = 0;
         clock.run(800, 0.075);
         assert_eq!(clock.governor.scale(), 8);
@@ -208,21 +208,21 @@ mod tests {
     fn calm_ends_the_bursts_and_a_single_calm_burst_does_not() {
         let mut clock = Clock::new();
         clock.run(4, 0.035);
-        assert_eq!(clock.run(4, 0.001), Mode::Bursts { one_of: 2 });
+        assert_eq!(clock.run(4, 0.001), TraceMode::Bursts { one_of: 2 });
         clock.run(8, 0.02);
-        assert_eq!(clock.governor.mode(), Mode::Bursts { one_of: 2 });
-        assert_eq!(clock.run(12, 0.001), Mode::Continuous);
+        assert_eq!(clock.governor.mode(), TraceMode::Bursts { one_of: 2 });
+        assert_eq!(clock.run(12, 0.001), TraceMode::Continuous);
         assert!(clock.attached);
     }
 
     #[test]
     fn what_even_bursts_cannot_pay_is_detached_and_tried_again() {
         let mut clock = Clock::new();
-        assert_eq!(clock.run(4, 0.9), Mode::Detached);
+        assert_eq!(clock.run(4, 0.9), TraceMode::Detached);
         assert!(!clock.attached);
-        assert_eq!(clock.run(599, 0.9), Mode::Detached);
-        assert_eq!(clock.run(1, 0.9), Mode::Bursts { one_of: 60 });
-        assert_eq!(clock.run(1, 0.9), Mode::Detached);
+        assert_eq!(clock.run(599, 0.9), TraceMode::Detached);
+        assert_eq!(clock.run(1, 0.9), TraceMode::Bursts { one_of: 60 });
+        assert_eq!(clock.run(1, 0.9), TraceMode::Detached);
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         clock.run(4, 0.05);
         clock.governor.give_up(clock.now);
         clock.attached = false;
-        assert_eq!(clock.run(599, 0.0), Mode::Detached);
-        assert_eq!(clock.run(1, 0.0), Mode::Bursts { one_of: 60 });
+        assert_eq!(clock.run(599, 0.0), TraceMode::Detached);
+        assert_eq!(clock.run(1, 0.0), TraceMode::Bursts { one_of: 60 });
     }
 }

@@ -12,12 +12,12 @@ use aya::maps::Map;
 use aya::programs::BtfTracePoint;
 use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use snapshot::{LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
 
 use crate::cpus::Cpus;
 use crate::error::StartError;
 use crate::layout::{CgroupWaits, Control, Cpu, HALVES, Pair};
 use crate::mapped::{Mapped, Shared};
-use crate::waits::{LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
 
 /// The program, built from `bpf/sched_trace.bpf.c` by `cargo xtask bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched_trace.bpf.o");

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use snapshot::{ContainerWaits, SmtShares};
+
 use crate::batch::{Batch, CgroupSample, PairKey, PairSample};
 use crate::interference::InterferenceTable;
 use crate::layout::IDLE;
 use crate::residual::Residual;
-use crate::waits::{Aggressor, ContainerId, ContainerWaits, Interference, Owner, Owners, PodId, RunDelay, SmtShares};
+use crate::waits::{Aggressor, ContainerId, Interference, Owner, Owners, PodId, RunDelay, TracedContainer};
 
 /// Id of the root cgroup, which contains kernel threads.
 const ROOT: u64 = 1;
@@ -18,6 +20,7 @@ const MAX_PENDING: usize = 16_384;
 /// State of one container.
 #[derive(Debug)]
 struct Account {
+    pod: PodId,
     waits: ContainerWaits,
     /// Wait time caused by cgroups that may still be identified, nanoseconds.
     pending_ns: u64,
@@ -150,18 +153,8 @@ impl Rollup {
     fn account(&mut self, container: ContainerId, pod: PodId) -> &mut Account {
         let smt = self.has_smt.then(SmtShares::default);
         self.accounts.entry(container).or_insert_with(|| Account {
-            waits: ContainerWaits {
-                container,
-                pod,
-                throttled_ns: 0,
-                neighbor_ns: 0,
-                self_ns: 0,
-                system_ns: 0,
-                unattributed_ns: 0,
-                latency: Default::default(),
-                stalls: Default::default(),
-                smt,
-            },
+            pod,
+            waits: ContainerWaits { smt, ..ContainerWaits::default() },
             pending_ns: 0,
             accounted_before_ns: 0,
             residual: Residual::default(),
@@ -190,10 +183,12 @@ impl Rollup {
     }
 
     /// The counters, by container id.
-    pub(crate) fn containers(&self) -> impl Iterator<Item = ContainerWaits> {
-        self.accounts
-            .values()
-            .map(|account| ContainerWaits { unattributed_ns: account.residual.unattributed_ns(), ..account.waits })
+    pub(crate) fn containers(&self) -> impl Iterator<Item = TracedContainer> {
+        self.accounts.iter().map(|(&container, account)| {
+            let unattributed_ns = account.residual.unattributed_ns();
+            let waits = ContainerWaits { unattributed_ns, ..account.waits };
+            TracedContainer { container, pod: account.pod, waits }
+        })
     }
 
     /// Wait time by victim and aggressor.
@@ -258,7 +253,7 @@ mod tests {
     }
 
     fn waits(rollup: &Rollup, id: u64) -> ContainerWaits {
-        rollup.containers().find(|waits| waits.container == container(id)).unwrap()
+        rollup.containers().find(|traced| traced.container == container(id)).unwrap().waits
     }
 
     #[test]
@@ -277,7 +272,7 @@ mod tests {
         let pairs = [(10, 11, 20), (10, 12, 30), (10, 20, 700), (10, 30, 4000), (10, ROOT, 5000), (10, IDLE, 6000)];
         rollup.take(&mut batch(&[(10, sample)], &pairs), &mut Node::default(), 1.0);
         let found = waits(&rollup, 10);
-        assert_eq!((found.container, found.pod), (container(10), POD));
+        assert_eq!(rollup.containers().next().map(|traced| (traced.container, traced.pod)), Some((container(10), POD)));
         assert_eq!((found.throttled_ns, found.self_ns, found.neighbor_ns), (1, 10 + 20 + 30, 700));
         assert_eq!((found.system_ns, found.unattributed_ns), (100 + 4000 + 5000 + 6000, 1000));
         let smt = SmtShares { self_ns: 3 + 40 + 60, other_ns: 2 * (700 + 4000 + 5000 + 6000), idle_ns: 5 };
@@ -396,7 +391,7 @@ mod tests {
                     put_in += ns;
                 }
                 rollup.take(&mut pending, &mut Node::default(), 1.0);
-                let counted = |waits: ContainerWaits| attributed(&waits) + waits.unattributed_ns;
+                let counted = |traced: TracedContainer| attributed(&traced.waits) + traced.waits.unattributed_ns;
                 let out: u64 = rollup.containers().map(counted).sum();
                 let waiting: u64 = pending.pairs.values().map(|sample| sample.wait_ns).sum();
                 prop_assert_eq!(out + waiting, put_in);

@@ -5,6 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use snapshot::{Losses, TraceMode};
+
 use crate::batch::Batch;
 use crate::cost::{CostMeter, Totals};
 use crate::cpus::Cpus;
@@ -14,7 +16,7 @@ use crate::heap;
 use crate::layout::Cpu;
 use crate::program::Program;
 use crate::rollup::Rollup;
-use crate::waits::{Losses, Mode, Owners, RunDelay, WaitReport};
+use crate::waits::{Owners, RunDelay, WaitReport};
 
 /// Options of the operator.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,7 +104,7 @@ impl SchedTrace {
         let retired = tables.half() ^ 1;
         self.batch.drain(tables.cgroups(retired), tables.pairs(retired), self.retired_scale);
         self.rollup.take(&mut self.batch, owners, elapsed.as_secs_f64());
-        if self.governor.mode() == Mode::Continuous {
+        if self.governor.mode() == TraceMode::Continuous {
             self.rollup.reconcile(&self.delays);
         }
         self.delays.clear();
@@ -124,8 +126,8 @@ impl SchedTrace {
         if action == Action::Attach && self.program.attach().is_err() {
             self.governor.give_up(now);
         }
-        let is_continuous = self.governor.mode() == Mode::Continuous;
-        if is_continuous != (before == Mode::Continuous) {
+        let is_continuous = self.governor.mode() == TraceMode::Continuous;
+        if is_continuous != (before == TraceMode::Continuous) {
             self.rollup.interrupt();
             self.delays.clear();
         }

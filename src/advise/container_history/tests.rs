@@ -1,6 +1,5 @@
 use analysis::{Kind, READ_EVERY_NS, READINGS, findings};
-use sampler::snapshot::CfsTotals;
-use sampler::waits::ContainerWaits;
+use snapshot::{CfsTotals, ContainerWaits};
 
 use super::*;
 

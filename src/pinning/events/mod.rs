@@ -145,8 +145,7 @@ mod tests {
 
         fn count(&self, result: &str) -> u64 {
             let mut exposition = metrics::Exposition::new(1000);
-            let page =
-                exposition.render(&sampler::snapshot::NodeSnapshot::default(), &self.metrics, metrics::Format::Text);
+            let page = exposition.render(&snapshot::NodeSnapshot::default(), &self.metrics, metrics::Format::Text);
             let prefix = format!("cpuwarden_pin_events_total{{result=\"{result}\"}} ");
             let line = String::from_utf8_lossy(page).lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok());
             line.unwrap_or(0)

@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use kubepods::model::Pod;
+use kubepods::{ExclusiveCpus, PodIndex};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -31,8 +33,6 @@ use crate::source::connection::ApiServerConnection;
 use crate::source::http::KubeletHttp;
 use asks::Asks;
 use exclusive::keep_exclusive_cpus;
-use kubepods::model::Pod;
-use kubepods::{ExclusiveCpus, PodIndex};
 use policy::keep_policy;
 use sources::Sources;
 pub use status::SourceStatus;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use kubepods::model::Pod;
+
 use super::empty::EmptyLists;
 use super::schedule::{Backoff, Schedule};
 use super::{Shared, lock};
 use crate::source::SourceError;
 use crate::source::body::Listed;
 use crate::source::http::KubeletHttp;
-use kubepods::model::Pod;
 
 /// The polled sources.
 #[derive(Debug)]

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Shared, lock};
 use kubepods::PodIndex;
 use kubepods::model::Pod;
+
+use super::{Shared, lock};
 
 /// Time for which a pod that left the list can still be found if its cgroup is gone or unknown: the kubelet removes a
 /// force-deleted pod before its cgroups. A pod with an existing cgroup can be found as long as the cgroup exists. The

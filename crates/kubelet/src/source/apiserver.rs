@@ -15,14 +15,14 @@ use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use kubepods::model::Pod;
+use kubepods::wire::WirePod;
+use kubepods::{LabelKeys, from_wire};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::ApiServerConnection;
 use super::{SourceError, Updates};
 use crate::config::{ConfigError, PodConfig};
-use kubepods::model::Pod;
-use kubepods::wire::WirePod;
-use kubepods::{LabelKeys, from_wire};
 
 /// Time between attempts to create a client while its files cannot be read.
 const FILES_RETRY: Duration = Duration::from_secs(10);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use kubepods::model::Pod;
+use kubepods::{LabelKeys, read_pods_into};
 use tokio::sync::mpsc;
 
 use super::SourceError;
-use kubepods::model::Pod;
-use kubepods::{LabelKeys, read_pods_into};
 
 /// Maximum number of chunks in flight. hyper's chunks are at most 512 KiB and usually 8 KiB to 64 KiB.
 const CHUNKS_IN_FLIGHT: usize = 2;

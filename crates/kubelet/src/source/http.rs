@@ -12,6 +12,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kubepods::LabelKeys;
 
 use super::body::{Listed, read_pods, read_policy, read_refusal};
 use super::tls::{self, Stamp, TlsFiles};
@@ -19,7 +20,6 @@ use super::token::TokenFile;
 use super::{SourceError, SourceName};
 use crate::cause::Cause;
 use crate::config::{ConfigError, PodConfig, SERVICE_ACCOUNT_TOKEN, base_uri};
-use kubepods::LabelKeys;
 
 type Plain = Client<HttpConnector, Empty<Bytes>>;
 type Secure = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;

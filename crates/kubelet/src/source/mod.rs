@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubepods::DecodeError;
+use kubepods::model::Pod;
 use tokio::sync::mpsc;
 
 use crate::cause::Cause;
-use kubepods::DecodeError;
-use kubepods::model::Pod;
 
 /// Name of a source; the value of the label `source` of the `cpuwarden_pod_source_*` metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kubepods::ExclusiveCpus;
 use tonic::transport::Channel;
 
 use super::SourceError;
 use crate::grpc::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
 use crate::grpc::podresources_v1::{AllocatableResourcesRequest, ListPodResourcesRequest, PodResources};
 use crate::grpc::{MESSAGE_LIMIT, connect, failed};
-use kubepods::ExclusiveCpus;
 
 /// A client of the socket. It connects for every fetch: fetches are half a minute apart, and a restarted kubelet
 /// creates a new socket.

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubepods::model::Pod;
+use kubepods::{LabelKeys, from_wire};
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
 use tonic::Streaming;
@@ -20,8 +22,6 @@ use crate::grpc::pods_v1alpha1::pods_client::PodsClient;
 use crate::grpc::pods_v1alpha1::{EventType, WatchPodsEvent, WatchPodsRequest};
 use crate::grpc::{MESSAGE_LIMIT, connect, core_v1, failed};
 use crate::proto::to_wire;
-use kubepods::model::Pod;
-use kubepods::{LabelKeys, from_wire};
 
 /// Time for which changes are collected and then published together.
 const FLOCK: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! cAdvisor's names of the same counters, for existing dashboards and alerts. They have a separate page: most clusters
 //! also scrape the kubelet's cAdvisor, and a series must not come from two sources.
 
-use sampler::snapshot::ContainerRow;
+use snapshot::ContainerRow;
 
 use super::{Descriptor, Metric, counter, gauge};
 use crate::exposition::samples::{Label, Samples};

@@ -1,8 +1,7 @@
 //! Metrics of containers: one snapshot row per container, over all its restarts. Counters persist, gauges need a live
 //! cgroup.
 
-use sampler::snapshot::{ContainerRow, WINDOW_BUCKETS};
-use sampler::waits::{Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
+use snapshot::{ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS};
 
 use super::{Metric, counter, gauge, histogram};
 use crate::exposition::samples::Samples;

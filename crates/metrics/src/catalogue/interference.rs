@@ -1,6 +1,6 @@
 //! Metrics of waits: one row per pod that waited and pod that was running.
 
-use sampler::waits::InterferenceRow;
+use snapshot::InterferenceRow;
 
 use super::{Metric, counter};
 

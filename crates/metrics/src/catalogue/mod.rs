@@ -14,9 +14,6 @@ pub(crate) mod pinning;
 mod pod;
 mod reference;
 
-use sampler::snapshot::{ContainerRow, NodeSnapshot, PodRow};
-use sampler::waits::InterferenceRow;
-
 pub(crate) use advice::ADVICE;
 pub(crate) use cadvisor::CADVISOR;
 pub(crate) use container::CONTAINER;
@@ -24,6 +21,8 @@ pub(crate) use interference::INTERFERENCE;
 pub(crate) use node::NODE;
 pub(crate) use pod::POD;
 pub use reference::{QUERY_ONLY, reference};
+
+use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 
 use crate::AdviceRow;
 use crate::exposition::samples::Samples;

@@ -2,8 +2,7 @@
 
 use std::time::SystemTime;
 
-use sampler::snapshot::NodeSnapshot;
-use sampler::waits::Mode;
+use snapshot::{NodeSnapshot, TraceMode};
 
 use super::{Metric, counter, gauge};
 
@@ -179,10 +178,10 @@ fn unix_seconds(time: SystemTime) -> Option<f64> {
     time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs_f64())
 }
 
-fn duty(mode: Mode) -> f64 {
+fn duty(mode: TraceMode) -> f64 {
     match mode {
-        Mode::Continuous => 1.0,
-        Mode::Bursts { one_of } => 1.0 / f64::from(one_of),
-        Mode::Detached => 0.0,
+        TraceMode::Continuous => 1.0,
+        TraceMode::Bursts { one_of } => 1.0 / f64::from(one_of),
+        TraceMode::Detached => 0.0,
     }
 }

@@ -1,6 +1,6 @@
 //! Metrics of pods: one snapshot row per pod whose own cgroup has, or had, a CFS quota.
 
-use sampler::snapshot::{PodRow, WINDOW_BUCKETS};
+use snapshot::{PodRow, WINDOW_BUCKETS};
 
 use super::{Metric, counter, gauge, histogram};
 

@@ -1,7 +1,7 @@
 //! The prometheus crate's metrics, written in both formats: its own encoder supports only one.
 
 use prometheus::proto;
-use sampler::labels;
+use snapshot::labels;
 
 use super::PageWriter;
 use super::samples::Samples;

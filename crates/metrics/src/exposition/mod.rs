@@ -11,8 +11,7 @@ pub(crate) mod samples;
 
 use std::slice;
 
-use sampler::snapshot::{ContainerRow, NodeSnapshot, PodRow};
-use sampler::waits::InterferenceRow;
+use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 
 pub use format::{Format, accepts_gzip};
 

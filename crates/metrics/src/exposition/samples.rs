@@ -1,7 +1,7 @@
 //! Sample lines of one metric family: the row's cached labels, the metric's own labels, and the value. Hot loop of a
 //! page.
 
-use sampler::labels::escape;
+use snapshot::labels::escape;
 
 use super::number;
 use crate::catalogue::Descriptor;

@@ -25,7 +25,7 @@ fn of(families: &[Family], name: &str, value: &str) -> Vec<String> {
 
 /// A node with 5 pods with a quota and 10 containers. Every other container has no quota and thus fewer series, so that
 /// a later row could fit where an earlier one does not.
-fn node() -> sampler::snapshot::NodeSnapshot {
+fn node() -> snapshot::NodeSnapshot {
     let mut snapshot = snapshots::node(10);
     snapshot.pods = (0..5).map(snapshots::pod).collect();
     for (n, row) in snapshot.containers.iter_mut().enumerate() {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use metrics::catalogue::{self, Kind, Scope};
 use metrics::{AgentMetrics, Build, Exposition, Format};
 use proptest::prelude::*;
-use sampler::labels;
-use sampler::snapshot::{
-    CfsTotals, ContainerIdentity, ContainerRow, CpusetRow, NodeSnapshot, PodIdentity, PodRow, WindowHistogram,
+use snapshot::{
+    CfsTotals, ContainerIdentity, ContainerRow, CpusetRow, NodeSnapshot, PodIdentity, PodRow, WindowHistogram, labels,
 };
 
 use crate::{FORMATS, NO_CAP, read, snapshots};

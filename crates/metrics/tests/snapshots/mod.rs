@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use metrics::{AdviceRow, AgentMetrics, Build};
-use sampler::labels;
-use sampler::snapshot::{
-    CfsTotals, ContainerIdentity, ContainerRow, CpuPlace, CpuWeight, CpusetRow, FeatureState, KernelInfo, NodeRow,
-    NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow, WINDOW_BUCKETS, WeightRule, WindowHistogram,
+use snapshot::{
+    CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpuWeight, CpusetRow, FeatureState,
+    Histogram, InterferenceRow, KernelInfo, Losses, NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow, ProcessRow,
+    SamplerRow, SmtShares, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
 };
-use sampler::waits::{ContainerWaits, Histogram, InterferenceRow, Losses, Mode, NodeWaits, SmtShares, TraceRow};
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
 pub(crate) fn taken() -> SystemTime {
@@ -110,7 +109,7 @@ pub(crate) fn maximal() -> NodeSnapshot {
             wait_ns: 1_250_000_000,
         }],
         trace: Some(TraceRow {
-            mode: Mode::Bursts { one_of: 4 },
+            mode: TraceMode::Bursts { one_of: 4 },
             run_ns: 2_000_000,
             switches: 10_000,
             losses: Losses { lost_waits: 1, lost_ns: 5_000, evicted_histories: 2, unknown_cgroup_ns: 7_000 },
@@ -221,7 +220,7 @@ fn windows(seed: u64) -> WindowHistogram {
 }
 
 fn node_row() -> NodeRow {
-    let place = |cpu| CpuPlace { cpu, core: Some(cpu / 2 * 2), llc: Some(0), numa_node: None, socket: Some(0) };
+    let place = |cpu| CpuPlace { cpu, core: Some(cpu / 2 * 2), llc: Some(0), socket: Some(0), ..CpuPlace::default() };
     NodeRow {
         cpus: vec![("online", 4), ("possible", 8)],
         cpu_info: (0..4).map(place).collect(),

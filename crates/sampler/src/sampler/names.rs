@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use snapshot::ContainerIdentity;
+
 use super::Sampler;
 use crate::cgroup::{Cgroup, CgroupId, ContainerKey, Kind, Marks, Naming};
 use crate::naming::{self, Circumstances, KnownContainer, Limits, Name, Surroundings};
 use crate::series::{SeriesId, Track};
-use crate::snapshot::ContainerIdentity;
 use crate::tree::Tree;
 
 /// Time for which the name of an exited container is requested.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use snapshot::{CgroupKind, CgroupRow, SamplerRow};
+
 use super::Sampler;
 use crate::cgroup::{Cgroup, Kind, Naming};
 use crate::files::ReadErrors;
 use crate::series::{ContainerSeries, Table, Track};
-use crate::snapshot::{CgroupKind, CgroupRow, SamplerRow};
 use crate::tree::Tree;
 
 impl Sampler {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use snapshot::{ContainerIdentity, ContainerRow};
+
 use super::table::{Row, Track};
-use super::totals::add;
+use super::totals::{add, add_cfs, gain_cfs};
 use super::window::WindowMark;
 use crate::cgroup::Gains;
-use crate::snapshot::{ContainerIdentity, ContainerRow};
 
 /// Series of one container.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ impl ContainerSeries {
             return;
         }
         row.windows.get_or_insert_default();
-        row.cfs.get_or_insert_default().gain(gains);
+        gain_cfs(row.cfs.get_or_insert_default(), gains);
         if gains.first {
             self.window.skip(gains.periods.unwrap_or(0), gains.throttled_periods.unwrap_or(0));
         }
@@ -68,7 +69,7 @@ impl Track for ContainerSeries {
         add(&mut row.contention_upper_ns, other.contention_upper_ns);
         add(&mut row.run_delay_ns, other.run_delay_ns);
         if let Some(cfs) = other.cfs {
-            row.cfs.get_or_insert_default().add(&cfs);
+            add_cfs(row.cfs.get_or_insert_default(), &cfs);
             self.window.skip(cfs.periods, cfs.throttled_periods);
         }
         if let Some(windows) = other.windows {

@@ -15,7 +15,7 @@ pub(crate) use totals::add;
 mod tests {
     use super::*;
     use crate::cgroup::Gains;
-    use crate::snapshot::ContainerIdentity;
+    use snapshot::ContainerIdentity;
 
     fn identity(container: &str) -> ContainerIdentity {
         ContainerIdentity { labels: container.into(), container: container.into(), ..ContainerIdentity::default() }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use snapshot::{PodIdentity, PodRow};
+
 use super::table::{Row, Track};
+use super::totals::{add_cfs, gain_cfs};
 use super::window::WindowMark;
 use crate::cgroup::Gains;
-use crate::snapshot::{PodIdentity, PodRow};
 
 /// Series of one pod.
 #[derive(Debug, Default)]
@@ -17,7 +19,7 @@ pub(crate) struct PodSeries {
 impl PodSeries {
     /// Adds the increments of the pod's own counters.
     pub(crate) fn gain(&mut self, gains: &Gains, limit_cores: Option<f64>) {
-        self.row.cfs.gain(gains);
+        gain_cfs(&mut self.row.cfs, gains);
         self.row.limit_cores = limit_cores;
         if gains.first {
             self.window.skip(gains.periods.unwrap_or(0), gains.throttled_periods.unwrap_or(0));
@@ -48,7 +50,7 @@ impl Track for PodSeries {
     }
 
     fn merge(&mut self, other: &Self) {
-        self.row.cfs.add(&other.row.cfs);
+        add_cfs(&mut self.row.cfs, &other.row.cfs);
         self.row.windows.add(&other.row.windows);
         self.window.skip(other.row.cfs.periods, other.row.cfs.throttled_periods);
     }

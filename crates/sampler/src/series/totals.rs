@@ -1,7 +1,8 @@
 //! Addition of counter increments to totals.
 
+use snapshot::CfsTotals;
+
 use crate::cgroup::Gains;
-use crate::snapshot::CfsTotals;
 
 /// Adds to a total that is `None` until its counter was first read.
 pub(crate) fn add(total: &mut Option<u64>, gain: Option<u64>) {
@@ -10,20 +11,20 @@ pub(crate) fn add(total: &mut Option<u64>, gain: Option<u64>) {
     }
 }
 
-impl CfsTotals {
-    pub(crate) fn gain(&mut self, gains: &Gains) {
-        self.periods += gains.periods.unwrap_or(0);
-        self.throttled_periods += gains.throttled_periods.unwrap_or(0);
-        self.throttled_ns += gains.throttled_ns.unwrap_or(0);
-        add(&mut self.burst_periods, gains.burst_periods);
-        add(&mut self.burst_ns, gains.burst_ns);
-    }
+/// Adds the increments of a cgroup's CFS counters.
+pub(crate) fn gain_cfs(totals: &mut CfsTotals, gains: &Gains) {
+    totals.periods += gains.periods.unwrap_or(0);
+    totals.throttled_periods += gains.throttled_periods.unwrap_or(0);
+    totals.throttled_ns += gains.throttled_ns.unwrap_or(0);
+    add(&mut totals.burst_periods, gains.burst_periods);
+    add(&mut totals.burst_ns, gains.burst_ns);
+}
 
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.periods += other.periods;
-        self.throttled_periods += other.throttled_periods;
-        self.throttled_ns += other.throttled_ns;
-        add(&mut self.burst_periods, other.burst_periods);
-        add(&mut self.burst_ns, other.burst_ns);
-    }
+/// Adds other CFS totals.
+pub(crate) fn add_cfs(totals: &mut CfsTotals, other: &CfsTotals) {
+    totals.periods += other.periods;
+    totals.throttled_periods += other.throttled_periods;
+    totals.throttled_ns += other.throttled_ns;
+    add(&mut totals.burst_periods, other.burst_periods);
+    add(&mut totals.burst_ns, other.burst_ns);
 }

@@ -1,6 +1,6 @@
 //! Share of throttled periods in each window.
 
-use crate::snapshot::{CfsTotals, WINDOW_BUCKETS, WindowHistogram};
+use snapshot::{CfsTotals, WindowHistogram};
 
 /// Totals at the start of the window.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,22 +24,5 @@ impl WindowMark {
         if periods > 0 {
             histogram.observe(throttled as f64 / periods as f64);
         }
-    }
-}
-
-impl WindowHistogram {
-    /// Counts one window with this share of throttled periods (0..=1); larger shares count as 1.
-    pub fn observe(&mut self, share: f64) {
-        let share = share.min(1.0);
-        let bucket = WINDOW_BUCKETS.iter().position(|&bound| share <= bound).unwrap_or(WINDOW_BUCKETS.len() - 1);
-        self.counts[bucket] += 1;
-        self.sum += share;
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (count, more) in self.counts.iter_mut().zip(other.counts) {
-            *count += more;
-        }
-        self.sum += other.sum;
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
 use kubepods::{PodIndex, PodNames};
-use sampler::snapshot::NodeSnapshot;
-use sampler::{DescriptorBudget, Published, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use snapshot::{NodeSnapshot, Published};
 use tempfile::TempDir;
 
 /// A source without any name.
@@ -62,7 +62,7 @@ fn make_cgroup(path: &Path) {
 pub(crate) struct Node {
     root: TempDir,
     sampler: Sampler,
-    published: Published,
+    published: Published<NodeSnapshot>,
     now: Instant,
     interval: Duration,
     usage_usec: u64,
@@ -111,7 +111,7 @@ impl Node {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::from_secs(1_000_000),
             descriptors,
-            weight_rule: sampler::snapshot::WeightRule::default(),
+            weight_rule: snapshot::WeightRule::default(),
         };
         let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         let (published, now) = (sampler.published(), Instant::now());

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sched_trace::Mode;
+use snapshot::TraceMode;
 
 use crate::lab::{Container, Lab, Pod, last_cpu};
 use crate::workload::Burst;
@@ -24,7 +24,7 @@ fn cost_share(lab: &mut Lab, span: Duration) -> f64 {
     let (start, before) = (Instant::now(), lab.poll(&[]).run_ns);
     sleep(span);
     let report = lab.poll(&[]);
-    assert!(report.switches > 0 && report.mode == Mode::Continuous, "{report:?}");
+    assert!(report.switches > 0 && report.mode == TraceMode::Continuous, "{report:?}");
     (report.run_ns - before) as f64 / start.elapsed().as_nanos() as f64 / f64::from(last_cpu() + 1)
 }
 
@@ -37,7 +37,7 @@ fn kernel_beyond_any_budget_the_program_is_detached() {
         sleep(Duration::from_millis(50));
         lab.poll_at(start + Duration::from_secs(second), &[]);
     }
-    assert_eq!(lab.trace().report().mode, Mode::Detached);
+    assert_eq!(lab.trace().report().mode, TraceMode::Detached);
     let switches = lab.poll_at(start + Duration::from_secs(5), &[]).switches;
     sleep(Duration::from_millis(50));
     assert_eq!(lab.poll_at(start + Duration::from_secs(6), &[]).switches, switches);
@@ -64,7 +64,7 @@ fn bursts_estimate_what_they_do_not_see() {
             modes.push(lab.poll(&[]).mode);
         }
     });
-    assert!(modes.iter().any(|mode| matches!(mode, Mode::Bursts { .. })), "{modes:?}");
+    assert!(modes.iter().any(|mode| matches!(mode, TraceMode::Bursts { .. })), "{modes:?}");
     let ratio = victim.sum_ns() as f64 / victim.delay_ns as f64;
     // Two equals take turns: any second is like any other. The last cycle is not complete.
     assert!((0.6..1.4).contains(&ratio), "{ratio}, {victim:?}, {modes:?}");

@@ -12,10 +12,8 @@ use std::time::{Duration, Instant};
 use kernel_text::TaskSchedstat;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use sched_trace::{
-    Aggressor, ContainerId, ContainerWaits, Histogram, Options, Owner, Owners, PodId, RunDelay, SchedTrace, SmtShares,
-    WaitReport,
-};
+use sched_trace::{Aggressor, ContainerId, Options, Owner, Owners, PodId, RunDelay, SchedTrace, WaitReport};
+use snapshot::{ContainerWaits, Histogram, SmtShares};
 
 use crate::cgroup::Cgroup;
 use crate::workload::{Burst, command_words};
@@ -56,7 +54,6 @@ impl Owners for Known {
 /// A container, with its processes.
 pub(crate) struct Container {
     pub(crate) id: ContainerId,
-    pub(crate) pod: PodId,
     pub(crate) cgroup: Cgroup,
     spinners: Vec<Spinner>,
 }
@@ -148,8 +145,7 @@ impl Lab {
     }
 
     pub(crate) fn container(&mut self, pod: &Pod, name: &str) -> Container {
-        let container =
-            Container { id: ContainerId(self.id()), pod: pod.id, cgroup: pod.cgroup.child(name), spinners: Vec::new() };
+        let container = Container { id: ContainerId(self.id()), cgroup: pod.cgroup.child(name), spinners: Vec::new() };
         let owner = Owner::Container { container: container.id, pod: pod.id };
         self.known.0.insert(container.cgroup.inode(), owner);
         container
@@ -171,8 +167,8 @@ impl Lab {
         self.poll(&[]);
         let report = self.trace().report().clone();
         let with_found = |(&container, truth): (&&Container, Measured)| {
-            let found = report.containers.iter().find(|waits| waits.container == container.id);
-            Measured { found: found.copied().unwrap_or(truth.found), ..truth }
+            let found = report.containers.iter().find(|traced| traced.container == container.id);
+            Measured { found: found.map_or(truth.found, |traced| traced.waits), ..truth }
         };
         containers.iter().zip(truth).map(with_found).collect()
     }
@@ -248,18 +244,7 @@ impl Container {
     fn truth(&self) -> Measured {
         let times: Vec<_> = self.spinners.iter().map(Spinner::schedstat).collect();
         Measured {
-            found: ContainerWaits {
-                container: self.id,
-                pod: self.pod,
-                throttled_ns: 0,
-                neighbor_ns: 0,
-                self_ns: 0,
-                system_ns: 0,
-                unattributed_ns: 0,
-                latency: Default::default(),
-                stalls: Default::default(),
-                smt: None,
-            },
+            found: ContainerWaits::default(),
             run_ns: times.iter().map(|time| time.run_ns).sum(),
             delay_ns: times.iter().map(|time| time.run_delay_ns).sum(),
             throttled_ns: self.cgroup.throttled_ns(),
@@ -287,7 +272,6 @@ impl Measured {
                 }),
                 latency: gained(&found.latency, &earlier.latency),
                 stalls: gained(&found.stalls, &earlier.stalls),
-                ..found
             },
             run_ns: self.run_ns - before.run_ns,
             delay_ns: self.delay_ns - before.delay_ns,

@@ -11,8 +11,8 @@ use crate::lab::{Container, Lab, last_cpu};
 fn settle(lab: &mut Lab, victim: &Container, gained_ns: u64) -> u64 {
     lab.poll(&[RunDelay { container: victim.id, gained_ns }]);
     let report = lab.poll(&[]);
-    let waits = report.containers.iter().find(|waits| waits.container == victim.id);
-    waits.expect("it has waited").unattributed_ns
+    let traced = report.containers.iter().find(|traced| traced.container == victim.id);
+    traced.expect("it has waited").waits.unattributed_ns
 }
 
 /// A task that is moved while it waits begins to wait anew, as far as the run queue can tell.

@@ -1,4 +1,4 @@
-//! Snapshot published by a tick: the whole node as plain values, for consumers that never access the kernel.
+//! The snapshot that a tick publishes.
 //!
 //! `None` means that the kernel, the kubelet or the cgroup does not provide the value; a consumer omits the series.
 //! Counters accumulate over a container's restarts while the agent runs, so they never decrease.
@@ -6,8 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-pub use kernel_text::WeightRule;
-use kernel_text::request_shares;
+use kernel_text::{CpuPlace, WeightRule, request_shares};
 use kubepods::model::ContainerKind;
 
 use crate::waits::{ContainerWaits, NodeWaits};
@@ -108,6 +107,24 @@ pub struct WindowHistogram {
     pub counts: [u64; WINDOW_BUCKETS.len()],
     /// Sum of the shares.
     pub sum: f64,
+}
+
+impl WindowHistogram {
+    /// Counts one window with this share of throttled periods (0..=1); larger shares count as 1.
+    pub fn observe(&mut self, share: f64) {
+        let share = share.min(1.0);
+        let bucket = WINDOW_BUCKETS.iter().position(|&bound| share <= bound).unwrap_or(WINDOW_BUCKETS.len() - 1);
+        self.counts[bucket] += 1;
+        self.sum += share;
+    }
+
+    /// Adds the windows of `other`.
+    pub fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.sum += other.sum;
+    }
 }
 
 /// One container, over all its restarts.
@@ -217,7 +234,8 @@ impl ContainerRow {
     }
 
     /// The rule by which the container's runtime wrote the weight; `None` if it cannot be determined.
-    pub(crate) fn shown_weight_rule(&self) -> Option<WeightRule> {
+    #[must_use]
+    pub fn shown_weight_rule(&self) -> Option<WeightRule> {
         match self.weight? {
             CpuWeight::Weight(weight) => WeightRule::between(self.requested_shares()?, weight),
             CpuWeight::Shares(_) => None,
@@ -297,21 +315,6 @@ pub struct NodeRow {
     pub kernel: KernelInfo,
     /// Optional features and their state.
     pub features: Vec<FeatureState>,
-}
-
-/// Topology of one CPU, with ids as the kernel prints them. `None` if sysfs does not provide the id.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CpuPlace {
-    /// CPU number.
-    pub cpu: u32,
-    /// Lowest CPU among its core's thread siblings: unique on the node, unlike `core_id`.
-    pub core: Option<u32>,
-    /// Id of the last-level cache.
-    pub llc: Option<u32>,
-    /// NUMA node.
-    pub numa_node: Option<u32>,
-    /// Physical package.
-    pub socket: Option<u32>,
 }
 
 /// The kernel and its cgroups.

@@ -1,0 +1,65 @@
+//! Language runtime of a container's first process.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A language runtime, classified by its way of choosing the parallelism.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// Go.
+    Go,
+    /// A Java virtual machine.
+    Jvm,
+    /// Node.js.
+    Nodejs,
+    /// Python.
+    Python,
+    /// .NET.
+    Dotnet,
+    /// Rust, Tokio included.
+    Rust,
+    /// Anything else.
+    #[default]
+    Unknown,
+}
+
+impl Language {
+    /// Value of the label `runtime`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Go => "go",
+            Self::Jvm => "jvm",
+            Self::Nodejs => "nodejs",
+            Self::Python => "python",
+            Self::Dotnet => "dotnet",
+            Self::Rust => "rust",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The runtime of a container's first process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Runtime {
+    /// Language of the runtime.
+    pub language: Language,
+    /// Version as the runtime writes it (`go1.24.4`); `None` if unknown.
+    pub version: Option<String>,
+    /// The program's module path (Go).
+    pub module: Option<String>,
+    /// Whether the binary contains go.uber.org/automaxprocs.
+    pub automaxprocs: bool,
+    /// Whether the binary contains github.com/KimMachineGun/automemlimit.
+    #[serde(default)]
+    pub automemlimit: bool,
+    /// Number of threads the runtime runs in parallel; `None` if unknown.
+    pub parallelism: Option<u32>,
+    /// Source of `parallelism`.
+    pub parallelism_source: Option<String>,
+    /// Only those settings of the initial environment and command line that affect CPU and memory.
+    pub settings: BTreeMap<String, String>,
+}

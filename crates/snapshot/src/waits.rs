@@ -1,0 +1,142 @@
+//! Waits and their causes: found by the code that polls the trace, published with the next snapshot. The sampler only
+//! joins them to its series, so that both have the same lifetime.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::node::{ContainerRow, FeatureState, PodIdentity};
+
+/// Upper bounds of the run-queue latency histogram, nanoseconds; one more bucket is unbounded.
+pub const LATENCY_BOUNDS_NS: [u64; 9] =
+    [10_000, 100_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 25_000_000, 100_000_000, 1_000_000_000];
+
+/// Upper bounds of the throttle-stall histogram, nanoseconds; one more bucket is unbounded.
+pub const STALL_BOUNDS_NS: [u64; 9] =
+    [1_000_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000, 75_000_000, 100_000_000, 250_000_000, 1_000_000_000];
+
+/// A histogram: counts by bucket, and the sum of the values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// Counts by bucket, not cumulative; the last bucket has no upper bound.
+    pub counts: [u64; 10],
+    /// Sum of the values, nanoseconds.
+    pub sum_ns: u64,
+}
+
+impl Histogram {
+    /// Adds the counts and the sum of `other`.
+    pub fn add(&mut self, other: &Self) {
+        for (count, other) in self.counts.iter_mut().zip(other.counts) {
+            *count += other;
+        }
+        self.sum_ns += other.sum_ns;
+    }
+}
+
+/// Time on a CPU by what the other thread of the core ran at the same time, nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SmtShares {
+    /// The same pod.
+    pub self_ns: u64,
+    /// Another pod, or the system.
+    pub other_ns: u64,
+    /// Nothing: the other thread was idle.
+    pub idle_ns: u64,
+}
+
+/// Causes of a container's waits since its threads were first seen: counters, thread-nanoseconds: two
+/// threads that wait for one second count as two seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContainerWaits {
+    /// The quota of the container or of a cgroup above it was used up.
+    pub throttled_ns: u64,
+    /// Another pod was running.
+    pub neighbor_ns: u64,
+    /// The same pod was running.
+    pub self_ns: u64,
+    /// A host service or the kernel was running, or the CPU was still waking up.
+    pub system_ns: u64,
+    /// Reported by the kernel, but without a known cause.
+    pub unattributed_ns: u64,
+    /// Waits minus throttled time, by length; bounds: [`LATENCY_BOUNDS_NS`].
+    pub latency: Histogram,
+    /// Throttles of its run queues, by length; bounds: [`STALL_BOUNDS_NS`].
+    pub stalls: Histogram,
+    /// Time on a CPU, by what ran on the core's other thread; `None` if no core has two known threads.
+    pub smt: Option<SmtShares>,
+}
+
+/// Time that one pod waited because of one aggressor.
+#[derive(Debug, Clone, Default)]
+pub struct InterferenceRow {
+    /// The pod that waited.
+    pub victim: Arc<PodIdentity>,
+    /// Namespace of the pod that was running; `system` for everything outside the pods, `other` for all other pods.
+    pub aggressor_namespace: Arc<str>,
+    /// Name of that pod; empty for `system` and `other`.
+    pub aggressor_pod: Arc<str>,
+    /// Counter, thread-nanoseconds.
+    pub wait_ns: u64,
+}
+
+/// Operating mode of the trace's eBPF program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceMode {
+    /// Attached all the time.
+    Continuous,
+    /// Attached for one of `one_of` seconds, to stay within the budget: all counts are scaled up and thus estimates.
+    Bursts {
+        /// Length of the cycle, seconds.
+        one_of: u32,
+    },
+    /// Detached: even bursts would exceed the budget, or the program could not be attached again.
+    Detached,
+}
+
+/// Losses since the start, all counters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Waits that were dropped because a table was full.
+    pub lost_waits: u64,
+    /// Time of the dropped waits, nanoseconds; part of the unattributed time if run delays are reported.
+    pub lost_ns: u64,
+    /// Number of evicted throttle histories; each makes one wait unattributed.
+    pub evicted_histories: u64,
+    /// Time of cgroups that were never identified, nanoseconds.
+    pub unknown_cgroup_ns: u64,
+}
+
+/// The trace's own metrics.
+#[derive(Debug, Clone, Copy)]
+pub struct TraceRow {
+    /// Mode of the trace: continuous, in bursts, or off.
+    pub mode: TraceMode,
+    /// CPU time of the trace, nanoseconds.
+    pub run_ns: u64,
+    /// Number of context switches traced.
+    pub switches: u64,
+    /// Waits and histories that the trace lost.
+    pub losses: Losses,
+}
+
+/// All findings of the trace up to its last poll.
+#[derive(Debug, Clone, Default)]
+pub struct NodeWaits {
+    /// Waits by the labels of the container's series.
+    pub containers: HashMap<Box<str>, Arc<ContainerWaits>>,
+    /// Waits by victim and aggressor.
+    pub interference: Vec<InterferenceRow>,
+    /// `None` if nothing is traced.
+    pub trace: Option<TraceRow>,
+    /// Whether waits are traced, and the reason if not; `None` before that is known.
+    pub feature: Option<FeatureState>,
+}
+
+impl NodeWaits {
+    /// Stores each container's waits in its row.
+    pub fn join(&self, rows: &mut [ContainerRow]) {
+        for row in rows {
+            row.waits = self.containers.get(&row.identity.labels).cloned();
+        }
+    }
+}
