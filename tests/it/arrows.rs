@@ -1,4 +1,5 @@
-//! Checks the dependencies between crates against the manifests, and the bans of the pure crates.
+//! Checks the dependencies between crates against the manifests, the sizes of their closures, and the bans of the pure
+//! crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,6 +62,23 @@ const CRATES: &[Crate] = &[
         ],
     ),
 ];
+
+/// Maximum number of packages in a crate's closure: itself and its normal dependencies, direct and indirect. They are
+/// what a change of the crate waits for in a fresh build.
+const CLOSURES: &[(&str, usize)] = &[
+    ("kernel-text", 10),
+    ("kubepods", 20),
+    ("snapshot", 20),
+    ("analysis", 25),
+    ("runtimes", 30),
+    ("pinning", 39),
+    ("metrics", 39),
+    ("sampler", 39),
+    ("sched-trace", 45),
+];
+
+/// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server, eBPF.
+const NOT_NEEDED: &[&str] = &["aya", "hyper", "kube", "rustls", "tokio", "tonic"];
 
 /// Foreign crates without IO.
 const PURE_MAY_USE: &[&str] = &["arc-swap", "serde", "serde_json", "thiserror"];
@@ -126,6 +144,25 @@ fn pure_crates_use_no_crate_that_does_io() {
 }
 
 #[test]
+fn closures_stay_small() {
+    for &(name, most) in CLOSURES {
+        let closure = closure(name, "normal");
+        assert!(closure.len() <= most, "{name}: {} packages, at most {most}: {closure:?}", closure.len());
+    }
+}
+
+#[test]
+fn tests_of_metrics_and_sampler_build_no_network_tls_or_ebpf() {
+    for name in ["metrics", "sampler"] {
+        let closure = closure(name, "normal,dev,build");
+        let names: BTreeSet<&str> = closure.iter().filter_map(|package| package.split(' ').next()).collect();
+        assert!(names.contains(name), "{closure:?}");
+        let others: Vec<_> = NOT_NEEDED.iter().filter(|package| names.contains(*package)).collect();
+        assert!(others.is_empty(), "cargo test -p {name} builds {others:?}");
+    }
+}
+
+#[test]
 fn pure_crates_ban_io_and_clocks_by_a_lint_that_fires() {
     for krate in CRATES.iter().filter(|krate| krate.pure) {
         let config = Path::new("crates").join(krate.name).join(".clippy.toml");
@@ -151,6 +188,17 @@ fn manifests() -> BTreeMap<String, BTreeSet<String>> {
 fn dependencies(package: &Value) -> BTreeSet<String> {
     let all = package["dependencies"].as_array().unwrap().iter();
     all.filter(|dep| dep["kind"] != "dev").map(|dep| dep["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Packages with their versions in a crate's closure over the given kinds of dependencies, on this machine's platform.
+fn closure(name: &str, kinds: &str) -> BTreeSet<String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["tree", "--offline", "--prefix=none", "--package", name, "--edges", kinds]);
+    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let packages = tree.lines().map(|line| line.trim_end_matches(" (*)"));
+    packages.filter(|package| !package.is_empty()).map(str::to_owned).collect()
 }
 
 /// Clippy's output for a crate that uses all banned items, with the given configuration.
