@@ -1,10 +1,11 @@
 //! Development tasks, as a library so that integration tests can boot the QEMU node themselves.
 //!
-//! Contains the test command with its prerequisites and tools, virtual nodes, images and releases. The `cpuwarden`
+//! Contains the test command with its prerequisites and tools, virtual nodes, a cluster, images and releases. The `cpuwarden`
 //! binary never links it.
 
 pub mod bpf;
 pub mod cargo_test;
+pub mod cluster;
 pub mod deny;
 pub mod generated;
 pub mod image;

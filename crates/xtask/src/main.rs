@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
+use xtask::cluster::{self, Release as KubernetesRelease};
 use xtask::deny::{self, Advisories};
 use xtask::generated;
 use xtask::image;
@@ -48,6 +49,8 @@ enum Task {
     Release(ReleaseArgs),
     /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
     Node(NodeArgs),
+    /// Start a Kubernetes cluster of one node with systemd in QEMU; run the install tests in it
+    Cluster(ClusterArgs),
 }
 
 #[derive(Args)]
@@ -135,6 +138,33 @@ struct NodeArgs {
     args: Vec<OsString>,
 }
 
+#[derive(Args)]
+struct ClusterArgs {
+    /// Kubernetes: 1.32, or newest
+    #[arg(long, default_value = "newest", global = true)]
+    kubernetes: KubernetesRelease,
+    #[command(subcommand)]
+    task: ClusterTask,
+}
+
+#[derive(Subcommand)]
+enum ClusterTask {
+    /// Build all programs and the node's disk into the cache, unless they are there
+    Build,
+    /// Start a cluster, run a command beside it (default: a shell) with kubectl, helm and in-node, and end the cluster
+    Run {
+        /// The command and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// Start a cluster and run the install tests in it
+    Test {
+        /// Run only this test (repeatable)
+        #[arg(long)]
+        only: Vec<String>,
+    },
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Test(args) => run_tests(&args),
@@ -145,6 +175,7 @@ fn main() -> ExitCode {
         Task::Image(args) => make_image(args, |options| Ok(image::make(options)?)),
         Task::Release(args) => make_image(args.image, |options| Ok(release::make(options, &args.repository)?)),
         Task::Node(args) => run_node(args),
+        Task::Cluster(args) => run_cluster(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {}", error_chain(error.as_ref()));
@@ -217,6 +248,16 @@ fn run_node(args: NodeArgs) -> Result<ExitCode, Box<dyn Error>> {
     };
     eprintln!("xtask: {}", outcome.describe());
     Ok(ExitCode::from(code))
+}
+
+fn run_cluster(args: &ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let release = &args.kubernetes;
+    match &args.task {
+        ClusterTask::Build => cluster::build(release)?,
+        ClusterTask::Run { command } => return Ok(cluster::run(release, command)?),
+        ClusterTask::Test { only } => return Ok(cluster::test(release, only)?),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn parse_variable(text: &str) -> Result<(String, String), String> {

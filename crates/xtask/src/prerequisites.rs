@@ -15,7 +15,7 @@ pub struct Prerequisite {
     pub provider: Provider,
     /// Purpose of the tool.
     pub purpose: &'static str,
-    /// The task that requires the tool. `cargo xtask test` requires all.
+    /// The task that requires the tool. `cargo xtask test` requires all but those of the cluster.
     pub task: Task,
 }
 
@@ -28,6 +28,8 @@ pub enum Task {
     Node,
     /// `cargo xtask image`.
     Image,
+    /// `cargo xtask cluster`, beside the tools of the QEMU node.
+    Cluster,
 }
 
 /// Provider of a tool.
@@ -49,7 +51,11 @@ const fn image_tool(probe: &'static [&'static str], package: &'static str, purpo
     Prerequisite { probe, provider: Package(package), purpose, task: Task::Image }
 }
 
-/// All tools that `cargo xtask test` needs.
+const fn cluster_tool(probe: &'static [&'static str], package: &'static str, purpose: &'static str) -> Prerequisite {
+    Prerequisite { probe, provider: Package(package), purpose, task: Task::Cluster }
+}
+
+/// All tools that `cargo xtask test` and `cargo xtask cluster` need.
 pub const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite {
         probe: &["cargo", "fmt", "--version"],
@@ -146,6 +152,17 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         purpose: "is the registry that the image is pushed to",
         task: Task::Test,
     },
+    Prerequisite {
+        probe: &["openssl", "version"],
+        provider: Package("openssl"),
+        purpose: "makes the cluster's certificates",
+        task: Task::Test,
+    },
+    cluster_tool(&["mmdebstrap", "--version"], "mmdebstrap", "makes the cluster node's Debian"),
+    cluster_tool(&["mke2fs", "-V"], "e2fsprogs", "makes the cluster node's disk"),
+    cluster_tool(&["test", "-e", "/usr/include/seccomp.h"], "libseccomp-dev", "is linked into runc"),
+    cluster_tool(&["ip", "-V"], "iproute2", "makes the cluster's network"),
+    cluster_tool(&["unshare", "--version"], "util-linux", "makes the cluster's namespaces"),
 ];
 
 /// Tools that are not installed.
@@ -260,6 +277,14 @@ mod tests {
         assert!(text.contains("\n  qemu-system-x86_64, which is the machine of the QEMU node"), "{text}");
         assert!(text.contains("\nremedy: apt-get install qemu-system-x86 cpio busybox-static"), "{text}");
         assert!(text.contains("\nremedy: rustup component add rustfmt clippy"), "{text}");
+    }
+
+    #[test]
+    fn the_cluster_names_the_packages_that_its_builds_need() {
+        let text = Missing(PREREQUISITES.iter().filter(|tool| tool.task == Task::Cluster).collect()).to_string();
+        assert!(text.contains("mmdebstrap, which makes the cluster node's Debian"), "{text}");
+        let remedy = "\nremedy: apt-get install mmdebstrap e2fsprogs libseccomp-dev iproute2 util-linux";
+        assert!(text.contains(remedy), "{text}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
-use xtask::image::{self, Archive, Build, Content, Image, Options, PLATFORMS, Platform, Source};
+use xtask::image::{self, Archive, Build, Content, Entry, Image, Options, PLATFORMS, Platform, Source};
 use xtask::{release, workspace};
 
 fn source() -> Source {
@@ -24,7 +24,7 @@ fn source() -> Source {
 fn packed(program: &[u8]) -> Archive {
     let files = vec![("cpuwarden".to_owned(), 0o755, program.to_vec())];
     let contents = PLATFORMS.map(|platform| Content { platform, files: files.clone() });
-    image::pack(&source(), "0.1.0", &contents).unwrap()
+    image::pack(&source(), "0.1.0", &Entry::default(), &contents).unwrap()
 }
 
 /// Files of a tar archive with mode, owner, time and bytes.

@@ -40,6 +40,22 @@ pub struct Content {
     pub files: Vec<(String, u32, Vec<u8>)>,
 }
 
+/// What a container of the image runs unless its pod says otherwise.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Program and leading arguments.
+    pub entrypoint: Vec<String>,
+    /// Further arguments.
+    pub command: Vec<String>,
+}
+
+impl Default for Entry {
+    /// The agent.
+    fn default() -> Self {
+        Self { entrypoint: vec!["/cpuwarden".into()], command: vec!["run".into()] }
+    }
+}
+
 /// An archive with its digests.
 #[derive(Debug)]
 pub struct Archive {
@@ -55,12 +71,12 @@ pub struct Archive {
 ///
 /// # Errors
 /// A name too long for tar, or a failed write.
-pub fn pack(source: &Source, tag: &str, contents: &[Content]) -> Result<Archive, ImageError> {
+pub fn pack(source: &Source, tag: &str, entry: &Entry, contents: &[Content]) -> Result<Archive, ImageError> {
     let mut blobs = Blobs::default();
     let mut manifests = Vec::new();
     let mut descriptors = Vec::new();
     for content in contents {
-        let mut descriptor = manifest(source, tag, content, &mut blobs)?;
+        let mut descriptor = manifest(source, tag, entry, content, &mut blobs)?;
         manifests.push((content.platform, text(&descriptor["digest"])));
         descriptor["platform"] = json!({ "architecture": content.platform.architecture(), "os": "linux" });
         descriptors.push(descriptor);
@@ -78,7 +94,13 @@ pub fn pack(source: &Source, tag: &str, contents: &[Content]) -> Result<Archive,
 }
 
 /// Adds a platform's layer, configuration and manifest. Returns the manifest's descriptor.
-fn manifest(source: &Source, tag: &str, content: &Content, blobs: &mut Blobs) -> Result<Value, ImageError> {
+fn manifest(
+    source: &Source,
+    tag: &str,
+    entry: &Entry,
+    content: &Content,
+    blobs: &mut Blobs,
+) -> Result<Value, ImageError> {
     let failed = |error| ImageError::io(Path::new("layer"), error);
     let layer = tar_of(source.epoch, &content.files).map_err(failed)?;
     let compressed = compress(&layer).map_err(failed)?;
@@ -89,8 +111,8 @@ fn manifest(source: &Source, tag: &str, content: &Content, blobs: &mut Blobs) ->
         "config": {
             "User": "65532:65532",
             "ExposedPorts": { "9753/tcp": {} },
-            "Entrypoint": ["/cpuwarden"],
-            "Cmd": ["run"],
+            "Entrypoint": entry.entrypoint,
+            "Cmd": entry.command,
             "WorkingDir": "/",
             "Labels": labels(source, tag),
         },

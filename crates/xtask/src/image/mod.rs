@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) use archive::digest_of;
-pub use archive::{Archive, Content, pack};
+pub use archive::{Archive, Content, Entry, pack};
 pub use platform::{Build, PLATFORMS, Platform};
 pub use sbom::bill;
 pub use source::Source;
@@ -126,7 +126,7 @@ fn assemble(build: &Build<'_>) -> Result<(Archive, Vec<(Platform, PathBuf)>), Im
         contents.push(Content { platform, files });
         programs.push((platform, program));
     }
-    Ok((pack(build.source, VERSION, &contents)?, programs))
+    Ok((pack(build.source, VERSION, &Entry::default(), &contents)?, programs))
 }
 
 /// Builds again from a copy of the source, with another target directory, and compares the images.

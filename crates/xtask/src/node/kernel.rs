@@ -1,4 +1,4 @@
-//! Kernels from Debian's packages, cached by version in `target/node`: the image, and the modules for a network card.
+//! Kernels from Debian's packages, cached by version in `target/node`: the image, and the modules that nodes need.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -73,6 +73,10 @@ const NETWORK_MODULES: [&str; 8] = [
     "virtio_net",
 ];
 
+/// Further modules for the node of a cluster: its disks, containers' file systems, and their network cards. The last one is
+/// a module in all kernels.
+const CLUSTER_MODULES: [&str; 3] = ["virtio_blk", "overlay", "veth"];
+
 /// An unpacked kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
@@ -80,6 +84,8 @@ pub struct Kernel {
     pub image: PathBuf,
     /// Paths of the modules for a network card, in load order.
     pub network_modules: Vec<PathBuf>,
+    /// Paths of the modules for the node of a cluster, in load order, after those for a network card.
+    pub cluster_modules: Vec<PathBuf>,
 }
 
 impl Kernel {
@@ -88,9 +94,13 @@ impl Kernel {
         let directory = modules_directory(&image)?;
         let files: Vec<_> = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).collect();
         let find = |name: &&str| files.iter().find(|path| module_name(path) == Some(name)).cloned();
-        let network_modules: Vec<_> = NETWORK_MODULES.iter().filter_map(find).collect();
-        let card = network_modules.last().and_then(|path| module_name(path));
-        (card == NETWORK_MODULES.last().copied()).then_some(Self { image, network_modules })
+        let all = |wanted: &[&str]| {
+            let found: Vec<_> = wanted.iter().filter_map(find).collect();
+            let last = found.last().and_then(|path| module_name(path));
+            (last == wanted.last().copied()).then_some(found)
+        };
+        let (network_modules, cluster_modules) = (all(&NETWORK_MODULES)?, all(&CLUSTER_MODULES)?);
+        Some(Self { image, network_modules, cluster_modules })
     }
 }
 
@@ -157,7 +167,7 @@ fn fetch(series: KernelSeries, cache: &Path, archive: &str, suite: &str) -> Resu
     keep(&unpacked, cache).map_err(|error| error.to_string())?;
     let _ = fs::remove_dir_all(cache.join("apt"));
     let kernel = cached(cache).map_err(|error| process::error_chain(&error))?;
-    kernel.ok_or_else(|| format!("{package} lacks its image or virtio_net"))
+    kernel.ok_or_else(|| format!("{package} lacks its image, virtio_net or veth"))
 }
 
 /// Extracts the image and the network modules from a kernel package.
@@ -200,7 +210,8 @@ fn place(path: &Path) -> Option<PathBuf> {
     if is_image(path) {
         return Some(name.into());
     }
-    NETWORK_MODULES.contains(&module_name(path)?).then_some(())?;
+    let module = module_name(path)?;
+    (NETWORK_MODULES.contains(&module) || CLUSTER_MODULES.contains(&module)).then_some(())?;
     // `./lib/modules/VERSION/kernel/…`, or below `./usr`.
     let version = path.iter().skip_while(|part| *part != "modules").nth(1)?;
     Some(Path::new(&format!("modules-{}", version.to_str()?)).join(name))
@@ -229,11 +240,16 @@ mod tests {
         ["vmlinuz-6.12", "modules-6.12/failover.ko.xz"].iter().for_each(|place| file(place));
         keep(&unpacked, cache.path()).unwrap();
         assert_eq!(cached(cache.path()).unwrap(), None);
-        let all = ["vmlinuz-6.12", "modules-6.12/virtio_net.ko.xz", "modules-6.12/failover.ko.xz"];
+        let all =
+            ["vmlinuz-6.12", "modules-6.12/virtio_net.ko.xz", "modules-6.12/failover.ko.xz", "modules-6.12/veth.ko.xz"];
         all.iter().for_each(|place| file(place));
         keep(&unpacked, cache.path()).unwrap();
         let modules = ["failover", "virtio_net"].map(|name| cache.path().join(format!("modules-6.12/{name}.ko.xz")));
-        let kernel = Kernel { image: cache.path().join("vmlinuz-6.12"), network_modules: modules.into() };
+        let kernel = Kernel {
+            image: cache.path().join("vmlinuz-6.12"),
+            network_modules: modules.into(),
+            cluster_modules: vec![cache.path().join("modules-6.12/veth.ko.xz")],
+        };
         assert_eq!(cached(cache.path()).unwrap(), Some(kernel));
     }
 

@@ -157,24 +157,31 @@ impl Drop for Machine {
 
 const QEMU_STDERR: &str = "qemu-stderr";
 
-fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Command {
-    let CpuTopology { sockets, cores, threads } = node.cpus;
-    // setpriv kills the machine if this process is killed.
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-no-user-config"]);
-    command.args(["-display", "none", "-no-reboot", "-accel", "tcg,thread=multi"]);
+/// QEMU's arguments for a machine without devices: emulated, with a NUMA node per socket.
+pub(crate) fn machine_arguments(cpus: CpuTopology, memory_mib: u32) -> Vec<String> {
+    let CpuTopology { sockets, cores, threads } = cpus;
+    let fixed = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", "tcg,thread=multi"];
     // vendor: Linux detects SMT siblings only for known vendors. cx16=off: QEMU 7.2 corrupts the flags register in
     // cmpxchg16b, which Linux otherwise uses in its allocator.
-    command.args(["-cpu", "max,vendor=GenuineIntel,cx16=off", "-m", &node.memory_mib.to_string()]);
-    let count = node.cpus.count();
-    command.args(["-smp", &format!("{count},sockets={sockets},cores={cores},threads={threads}")]);
+    let mut arguments: Vec<String> = fixed.map(str::to_owned).into();
+    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+    add("-cpu", "max,vendor=GenuineIntel,cx16=off".into());
+    add("-m", memory_mib.to_string());
+    add("-smp", format!("{},sockets={sockets},cores={cores},threads={threads}", cpus.count()));
     let per_socket = cores * threads;
     for socket in 0..sockets {
         let (first, last) = (socket * per_socket, (socket + 1) * per_socket - 1);
-        let size_mib = node.memory_mib / sockets + if socket == 0 { node.memory_mib % sockets } else { 0 };
-        command.args(["-object", &format!("memory-backend-ram,id=m{socket},size={size_mib}M")]);
-        command.args(["-numa", &format!("node,cpus={first}-{last},nodeid={socket},memdev=m{socket}")]);
+        let size_mib = memory_mib / sockets + if socket == 0 { memory_mib % sockets } else { 0 };
+        add("-object", format!("memory-backend-ram,id=m{socket},size={size_mib}M"));
+        add("-numa", format!("node,cpus={first}-{last},nodeid={socket},memdev=m{socket}"));
     }
+    arguments
+}
+
+fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Command {
+    // setpriv kills the machine if this process is killed.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(machine_arguments(node.cpus, node.memory_mib));
     for (index, (name, irq)) in PORT_NAMES.iter().zip(PORT_IRQS).enumerate() {
         command.args(["-chardev", &format!("file,id={name},path={}", ports.path(name).display())]);
         command.args(["-device", &format!("isa-serial,chardev={name},index={index},irq={irq}")]);

@@ -1,0 +1,148 @@
+//! The installed agent: helm, its pod, and its exposition.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::ClusterError;
+use super::super::session::{Cluster, wait_until};
+use super::pods::items;
+use crate::image;
+use crate::workspace;
+
+pub(super) const NAMESPACE: &str = "cpuwarden";
+/// The issue's limit for a profile to become Ready.
+pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Values for this cluster: the image, and before 1.33 a pod source that its kubelets allow.
+fn values(cluster: &Cluster) -> Vec<String> {
+    let mut values = vec!["image.repository=localhost/cpuwarden".to_owned(), format!("image.tag={}", image::VERSION)];
+    if !cluster.release.has_fine_grained_authorization() {
+        values.push("rbac.nodesProxy=true".into());
+    }
+    values
+}
+
+/// Makes the namespace as the quickstart does.
+pub(super) fn make_namespace(cluster: &Cluster) -> Result<(), ClusterError> {
+    if cluster.kubectl(&["get", "namespace", NAMESPACE]).is_err() {
+        cluster.kubectl(&["create", "namespace", NAMESPACE])?;
+    }
+    cluster.kubectl(&[
+        "label",
+        "--overwrite",
+        "namespace",
+        NAMESPACE,
+        "pod-security.kubernetes.io/enforce=privileged",
+    ])?;
+    Ok(())
+}
+
+/// Installs or upgrades with this cluster's values and `extra`, and returns the time until the new pod is Ready.
+pub(super) fn install(cluster: &Cluster, extra: &[&str]) -> Result<Duration, ClusterError> {
+    let values = values(cluster);
+    let values: Vec<_> = values.iter().map(String::as_str).chain(extra.iter().copied()).collect();
+    install_with(cluster, &values)
+}
+
+/// Installs or upgrades with the values alone.
+pub(super) fn install_with(cluster: &Cluster, values: &[&str]) -> Result<Duration, ClusterError> {
+    make_namespace(cluster)?;
+    let chart = workspace::root().join("deploy/chart/cpuwarden").display().to_string();
+    let mut arguments = vec!["upgrade", "--install", "cpuwarden", &chart, "--namespace", NAMESPACE];
+    values.iter().for_each(|value| arguments.extend(["--set", value]));
+    cluster.helm(&arguments)?;
+    await_ready(cluster)
+}
+
+/// Waits until the DaemonSet has rolled out and its pod is Ready.
+pub(super) fn await_ready(cluster: &Cluster) -> Result<Duration, ClusterError> {
+    // Longer than the limit, so that a slow start is reported with its time.
+    wait_until("a Ready agent", READY_TIMEOUT * 4, || {
+        let set = cluster.get(&["daemonset", "cpuwarden", "--namespace", NAMESPACE])?;
+        let (status, wanted) = (&set["status"], &set["status"]["desiredNumberScheduled"]);
+        Ok(wanted.as_u64() >= Some(1)
+            && status["observedGeneration"] == set["metadata"]["generation"]
+            && status["updatedNumberScheduled"] == *wanted
+            && status["numberReady"] == *wanted)
+    })
+}
+
+/// Name of the agent's pod.
+pub(super) fn pod(cluster: &Cluster) -> Result<String, ClusterError> {
+    let pods = cluster.get(&["pods", "--namespace", NAMESPACE])?;
+    let alive = items(&pods).find(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    let name = alive.and_then(|pod| pod["metadata"]["name"].as_str());
+    name.map(str::to_owned).ok_or_else(|| ClusterError::Unexpected("no pod of the agent".into()))
+}
+
+/// Runs a command of the agent in its pod.
+pub(super) fn exec(cluster: &Cluster, arguments: &[&str]) -> Result<String, ClusterError> {
+    let pod = pod(cluster)?;
+    let first = ["exec", "--namespace", NAMESPACE, &pod, "--container=cpuwarden", "--", "/cpuwarden"];
+    cluster.kubectl(&[&first[..], arguments].concat())
+}
+
+/// The agent's series, asked for as the quickstart does.
+pub(super) fn metrics(cluster: &Cluster) -> Result<Vec<Series>, ClusterError> {
+    let pod = pod(cluster)?;
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9753/proxy/metrics");
+    Ok(cluster.kubectl(&["get", "--raw", &path])?.lines().filter_map(Series::parse).collect())
+}
+
+/// The last lines of the agent's log, after a failure.
+pub(super) fn log_tail(cluster: &Cluster) -> String {
+    let all = "--all-containers";
+    let arguments = ["logs", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/name=cpuwarden", all, "--tail=15"];
+    cluster.kubectl(&arguments).map(|log| format!("\nlog of the agent:\n{log}")).unwrap_or_default()
+}
+
+/// A series of an exposition with its value.
+#[derive(Debug, PartialEq)]
+pub(super) struct Series {
+    /// Name of the metric.
+    pub(super) name: String,
+    /// Labels with their values.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Value.
+    pub(super) value: f64,
+}
+
+impl Series {
+    /// Parses a line such as `name{label="value"} 1`; `None` for a comment. No label of the agent holds `",`.
+    fn parse(line: &str) -> Option<Self> {
+        if line.starts_with('#') {
+            return None;
+        }
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let labels = labels.strip_suffix('}').unwrap_or(labels).trim_end_matches('"');
+        let pairs = labels.split("\",").filter_map(|pair| pair.split_once("=\""));
+        let labels = pairs.map(|(label, value)| (label.to_owned(), value.to_owned())).collect();
+        Some(Self { name: name.to_owned(), labels, value: value.parse().ok()? })
+    }
+
+    /// Value of a label; empty without it.
+    pub(super) fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map_or("", String::as_str)
+    }
+}
+
+/// The gauge of a feature: whether it is in force, and the reason.
+pub(super) fn feature(series: &[Series], feature: &str) -> Option<(bool, String)> {
+    let gauge = series.iter().find(|one| one.name == "cpuwarden_feature_enabled" && one.label("feature") == feature);
+    gauge.map(|one| (one.value > 0.0, one.label("reason").to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_are_parsed_with_their_labels() {
+        let series = Series::parse(r#"cpuwarden_feature_enabled{feature="pod_names",reason="a, b"} 0"#).unwrap();
+        assert_eq!((series.label("feature"), series.label("reason")), ("pod_names", "a, b"));
+        assert_eq!(feature(&[series], "pod_names"), Some((false, "a, b".into())));
+        assert_eq!(Series::parse("up 1").unwrap().value, 1.0);
+        assert_eq!(Series::parse("# HELP up"), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! Install tests: the chart as it is, by helm, in a cluster with systemd.
+//!
+//! They run in order, since each profile is an upgrade of the one before; the last one uninstalls. Each prints its figures.
+
+mod agent;
+mod audit;
+mod lifecycle;
+mod monitor;
+mod pin;
+mod pods;
+mod trace;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+pub(super) use pods::static_pods;
+
+use super::ClusterError;
+use super::session::Cluster;
+use crate::process;
+
+/// A test: returns its figures.
+type Test = fn(&Cluster) -> Result<String, ClusterError>;
+
+const TESTS: [(&str, Test); 9] = [
+    ("pods", pods::create),
+    ("monitor-ready", monitor::becomes_ready),
+    ("names", monitor::every_container_has_its_name),
+    ("audit", audit::agent_asks_nothing_of_the_api_server),
+    ("trace", trace::attaches_or_says_why),
+    ("pin-observe", pin::observing_plans_and_writes_nothing),
+    ("pin-enforce", pin::pins_survive_systemd_and_kubelet),
+    ("upgrade", lifecycle::upgrade_and_rollback_keep_pins),
+    ("uninstall", lifecycle::uninstall_leaves_nothing),
+];
+
+/// Runs the tests, or those named. Prints a line per test; fails if one failed.
+pub(super) fn run(cluster: &Cluster, only: &[String]) -> Result<ExitCode, ClusterError> {
+    if let Some(unknown) = only.iter().find(|name| TESTS.iter().all(|(test, _)| test != name)) {
+        let known: Vec<_> = TESTS.iter().map(|(name, _)| *name).collect();
+        return Err(ClusterError::Unexpected(format!("{unknown}: no such test; there are {}", known.join(", "))));
+    }
+    let mut failed = 0;
+    for (name, test) in TESTS.iter().filter(|(name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name)) {
+        let start = Instant::now();
+        let (word, text) = match test(cluster) {
+            Ok(figures) => ("ok", figures),
+            Err(error) => {
+                failed += 1;
+                ("FAILED", format!("{}{}", process::error_chain(&error), agent::log_tail(cluster)))
+            }
+        };
+        println!("cluster {} {name}: {word} ({:.0} s) {text}", cluster.release, start.elapsed().as_secs_f64());
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Fails with a text unless a condition holds.
+fn ensure(condition: bool, text: impl FnOnce() -> String) -> Result<(), ClusterError> {
+    if condition { Ok(()) } else { Err(ClusterError::Unexpected(text())) }
+}

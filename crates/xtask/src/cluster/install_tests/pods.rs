@@ -1,0 +1,162 @@
+//! Pods of every kind, beside which the agent is installed.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::ClusterError;
+use super::super::session::{Cluster, wait_until};
+use super::ensure;
+
+const IMAGE: &str = "localhost/workload:test";
+/// The workload never needs more than this to start; the node is emulated.
+const TIMEOUT: Duration = Duration::from_secs(420);
+/// Number of pods that the issue asks for.
+const LEAST_PODS: usize = 20;
+
+/// Static pods: file name and manifest.
+pub(in super::super) fn static_pods() -> Vec<(&'static str, String)> {
+    ["static-a", "static-b"]
+        .map(|name| (name, pod(name, "", &container("main", "sleep 1000000", "{requests: {cpu: 10m}}"))))
+        .map(|(name, manifest)| (if name == "static-a" { "static-a.yaml" } else { "static-b.yaml" }, manifest))
+        .into()
+}
+
+/// Creates the pods, and waits until their containers run.
+pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
+    // Without its token no pod is admitted.
+    wait_until("default service account", TIMEOUT, || {
+        Ok(cluster.kubectl(&["get", "serviceaccount", "default"]).is_ok())
+    })?;
+    cluster.apply(&manifests())?;
+    let mut last = String::new();
+    let took = wait_until("running pods", TIMEOUT, || {
+        let pods = cluster.get(&["pods"])?;
+        let waiting: Vec<_> = items(&pods).filter(|pod| !is_running(pod)).map(name).collect();
+        last = waiting.join(", ");
+        Ok(items(&pods).count() >= LEAST_PODS && waiting.is_empty())
+    });
+    let took = took.map_err(|error| ClusterError::Unexpected(format!("{error}: {last} do not run")))?;
+    debug_container(cluster)?;
+    let restarts = wait_until("a restarted container", TIMEOUT, || {
+        let pod = cluster.get(&["pod", "restarted"])?;
+        Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1) && is_running(&pod))
+    })?;
+    let count = items(&cluster.get(&["pods"])?).count();
+    ensure(count >= LEAST_PODS, || format!("{count} pods"))?;
+    Ok(format!("{count} pods run after {:.0} s, restart after {:.0} s", took.as_secs_f64(), restarts.as_secs_f64()))
+}
+
+/// Adds an ephemeral container and waits until it runs.
+fn debug_container(cluster: &Cluster) -> Result<(), ClusterError> {
+    let arguments = ["debug", "burstable-0", "--image", IMAGE, "--container=debugger", "--quiet", "--"];
+    cluster.kubectl(&[&arguments[..], &["/bin/busybox", "sleep", "1000000"]].concat())?;
+    wait_until("an ephemeral container", TIMEOUT, || {
+        let pod = cluster.get(&["pod", "burstable-0"])?;
+        Ok(pod["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object())
+    })?;
+    Ok(())
+}
+
+/// All containers of a pod that run, of each kind.
+pub(super) fn running_containers(pod: &Value) -> impl Iterator<Item = &str> {
+    let kinds = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+    let statuses = kinds.into_iter().filter_map(|kind| pod["status"][kind].as_array()).flatten();
+    statuses.filter(|status| status["state"]["running"].is_object()).filter_map(|status| status["name"].as_str())
+}
+
+/// The items of a list.
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list["items"].as_array().into_iter().flatten()
+}
+
+fn name(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn is_running(pod: &Value) -> bool {
+    let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
+    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    pod["status"]["phase"] == "Running"
+        && statuses.filter(|status| status["state"]["running"].is_object()).count() == containers
+}
+
+fn manifests() -> String {
+    let mut text = String::new();
+    let mut add = |name: &str, extra: &str, containers: &[String]| {
+        let _ = write!(text, "---\n{}", pod(name, extra, &containers.concat()));
+    };
+    let sleep = |name: &str, resources: &str| container(name, "sleep 1000000", resources);
+    for number in 0..6 {
+        add(&format!("best-effort-{number}"), "", &[sleep("main", "{}")]);
+    }
+    for number in 0..5 {
+        let limited = sleep("limited", "{requests: {cpu: 10m}, limits: {cpu: 50m, memory: 32Mi}}");
+        add(&format!("burstable-{number}"), "", &[limited, sleep("free", "{requests: {cpu: 10m}}")]);
+    }
+    for number in 0..3 {
+        let equal = "{requests: {cpu: 20m, memory: 32Mi}, limits: {cpu: 20m, memory: 32Mi}}";
+        add(&format!("guaranteed-{number}"), "", &[sleep("main", equal)]);
+    }
+    let setup = container("setup", "true", "{}");
+    let proxy = format!("{}    restartPolicy: Always\n", sleep("proxy", "{requests: {cpu: 10m}}"));
+    let init = format!("  initContainers:\n{setup}{proxy}");
+    for number in 0..2 {
+        add(&format!("sidecar-{number}"), &init, &[sleep("main", "{}")]);
+    }
+    let busy = "while true; do true; done";
+    add("throttled", "", &[container("busy", busy, "{requests: {cpu: 10m}, limits: {cpu: 50m}}")]);
+    // Ends once, then stays: the file is in a volume, which outlives the container.
+    let once = "test -e /state/seen && sleep 1000000; echo > /state/seen; exit 1";
+    let volume = "  volumes: [{name: state, emptyDir: {}}]\n";
+    let mounted = format!("{}    volumeMounts: [{{name: state, mountPath: /state}}]\n", container("main", once, "{}"));
+    add("restarted", volume, &[mounted]);
+    text
+}
+
+/// A pod with further lines of its spec and its containers.
+pub(super) fn pod(name: &str, extra: &str, containers: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  \
+         terminationGracePeriodSeconds: 0\n  enableServiceLinks: false\n  automountServiceAccountToken: false\n{extra}  \
+         containers:\n{containers}"
+    )
+}
+
+/// A container that runs a shell script.
+pub(super) fn container(name: &str, script: &str, resources: &str) -> String {
+    // An applet of busybox by its name: the image has no other files.
+    let script = script.replace("sleep ", "/bin/busybox sleep ");
+    format!(
+        "  - name: {name}\n    image: {IMAGE}\n    imagePullPolicy: Never\n    \
+         command: [/bin/busybox, sh, -c, '{script}']\n    resources: {resources}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn there_are_pods_of_every_kind_and_at_least_twenty() {
+        let text = manifests();
+        assert!(text.matches("kind: Pod").count() + static_pods().len() >= LEAST_PODS, "{text}");
+        for kind in ["initContainers", "restartPolicy: Always", "limits", "resources: {}"] {
+            assert!(text.contains(kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn containers_that_run_are_found_in_every_list() {
+        let running = |name: &str| json!({"name": name, "state": {"running": {}}});
+        let pod = json!({"status": {
+            "containerStatuses": [running("main"), {"name": "done", "state": {"terminated": {}}}],
+            "initContainerStatuses": [running("proxy")],
+            "ephemeralContainerStatuses": [running("debugger")],
+        }});
+        assert_eq!(running_containers(&pod).collect::<Vec<_>>(), ["main", "proxy", "debugger"]);
+    }
+}

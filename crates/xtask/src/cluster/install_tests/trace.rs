@@ -1,0 +1,37 @@
+//! The profile trace: eBPF under the runtime's default seccomp profile.
+
+use std::time::Duration;
+
+use super::super::ClusterError;
+use super::super::session::{Cluster, wait_until};
+use super::agent::{self, READY_TIMEOUT};
+use super::ensure;
+
+/// The trace attaches, and series of waits appear; or its feature has a reason that is a cause.
+pub(super) fn attaches_or_says_why(cluster: &Cluster) -> Result<String, ClusterError> {
+    let took = agent::install(cluster, &["profile=trace"])?;
+    ensure(took <= READY_TIMEOUT, || format!("Ready only after {:.0} s", took.as_secs_f64()))?;
+    let ready = format!("Ready after {:.0} s", took.as_secs_f64());
+    let mut state = None;
+    let known = wait_until("known state of the trace", Duration::from_secs(60), || {
+        state = agent::feature(&agent::metrics(cluster)?, "sched_trace");
+        Ok(state.is_some())
+    });
+    known?;
+    match state {
+        Some((true, _)) => {
+            let mut waits = 0;
+            wait_until("series of waits", Duration::from_secs(60), || {
+                let series = agent::metrics(cluster)?;
+                waits = series.iter().filter(|one| one.name.starts_with("cpuwarden_container_cpu_wait")).count();
+                Ok(waits > 0)
+            })?;
+            Ok(format!("{ready}; attached, {waits} series of waits"))
+        }
+        Some((false, reason)) => {
+            ensure(!reason.is_empty(), || "the trace is off without a reason".into())?;
+            Err(ClusterError::Unexpected(format!("{ready}, but the trace is off: {reason}")))
+        }
+        None => Ok(ready),
+    }
+}

@@ -1,0 +1,119 @@
+//! `cargo xtask cluster`: a Kubernetes cluster of one node, with systemd, in QEMU.
+//!
+//! Control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes of this machine. Node: a
+//! Debian with systemd as process 1, cgroup v2, containerd and a kubelet. All of them live in a network and a PID namespace
+//! of their own: nothing listens in this machine's network, and nothing outlives the command. All programs are built from
+//! the Go module proxy and cached outside of `target`; no image is pulled.
+
+mod binaries;
+mod cache;
+mod certificates;
+mod control_plane;
+mod disk;
+mod guest;
+mod images;
+mod install_tests;
+mod namespace;
+mod network;
+mod release;
+mod session;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+pub use release::Release;
+
+use crate::image::ImageError;
+use crate::node::NodeError;
+use crate::prerequisites::{self, Missing, Task};
+use crate::process::CommandError;
+use crate::tools::ToolError;
+
+/// An error of building, starting or using a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// Missing tools.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// A failed program.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// A tool that cannot be installed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// A failed build of the agent's image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A missing kernel.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// A file or directory.
+    #[error("{}", path.display())]
+    Io {
+        /// Path of the file.
+        path: PathBuf,
+        /// Underlying error.
+        source: io::Error,
+    },
+    /// Anything that did not happen in time, or is not as expected.
+    #[error("{0}")]
+    Unexpected(String),
+}
+
+impl ClusterError {
+    fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// Builds everything that a cluster needs and that is not in the cache yet. The first build takes long.
+///
+/// # Errors
+/// A missing tool, with its package; a failed download or build.
+pub fn build(release: &Release) -> Result<(), ClusterError> {
+    check_prerequisites()?;
+    binaries::runtime()?;
+    binaries::kubernetes(release)?;
+    disk::node_disk(release)?;
+    images::agent()?;
+    Ok(())
+}
+
+/// Starts a cluster, runs a command beside it (`kubectl`, `helm` and `in-node` are in its `PATH`), and ends the cluster
+/// with the command. Without a command, an interactive shell.
+///
+/// # Errors
+/// As for [`build`]; a cluster that does not become ready.
+pub fn run(release: &Release, command: &[OsString]) -> Result<ExitCode, ClusterError> {
+    build(release)?;
+    namespace::enter(|| session::Cluster::start(release)?.run(command))
+}
+
+/// Starts a cluster and runs the install tests in it. Prints one line per test, with its figures.
+///
+/// # Errors
+/// As for [`run`]; failed tests.
+pub fn test(release: &Release, only: &[String]) -> Result<ExitCode, ClusterError> {
+    build(release)?;
+    namespace::enter(|| install_tests::run(&session::Cluster::start(release)?, only))
+}
+
+fn check_prerequisites() -> Result<(), ClusterError> {
+    if !crate::test_run::is_root() {
+        let text = "must be run as root: it makes namespaces, a network device and a file system with devices";
+        return Err(ClusterError::Unexpected(text.into()));
+    }
+    let tasks = [Task::Cluster, Task::Node, Task::Image];
+    let commands = ["cc", "openssl"];
+    Ok(prerequisites::check(|tool| tasks.contains(&tool.task) || commands.contains(&tool.probe[0]))?)
+}
+
+fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), ClusterError> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(ClusterError::io(parent))?;
+    }
+    std::fs::write(path, bytes).map_err(ClusterError::io(path))
+}

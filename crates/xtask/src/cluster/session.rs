@@ -1,0 +1,174 @@
+//! A running cluster, and what a test asks of it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::certificates::Certificates;
+use super::control_plane::ControlPlane;
+use super::guest::{self, Guest};
+use super::network::NODE_NAME;
+use super::{ClusterError, Release, binaries, install_tests, network};
+use crate::prerequisites::write_executable;
+use crate::{process, tools};
+
+/// Maximum time from power-on to a Ready node; emulated, on a busy machine.
+const NODE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A running cluster. Ends on drop.
+pub(super) struct Cluster {
+    /// Kubernetes release of all its parts.
+    pub(super) release: Release,
+    programs: PathBuf,
+    certificates: Certificates,
+    control_plane: ControlPlane,
+    work: TempDir,
+    _node: Guest,
+}
+
+impl Cluster {
+    /// Starts control plane and node, and waits until the node is Ready.
+    pub(super) fn start(release: &Release) -> Result<Self, ClusterError> {
+        network::set_up()?;
+        let work = tempfile::Builder::new().prefix("cpuwarden-cluster-").tempdir().map_err(ClusterError::io("/tmp"))?;
+        let certificates = Certificates::create(&work.path().join("pki"))?;
+        let programs = binaries::kubernetes(release)?;
+        let start = Instant::now();
+        let control_plane = ControlPlane::start(&programs, &certificates, &work.path().join("control-plane"))?;
+        let manifests = install_tests::static_pods();
+        let mut node = Guest::start(release, &certificates, &manifests, work.path())?;
+        await_node(&mut node, start)?;
+        let this = Self { release: *release, programs, certificates, control_plane, work, _node: node };
+        this.await_ready(start)?;
+        Ok(this)
+    }
+
+    fn await_ready(&self, start: Instant) -> Result<(), ClusterError> {
+        let is_ready = || {
+            let status = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+            Ok(self.kubectl(&["get", "node", NODE_NAME, "-o", status]).is_ok_and(|status| status == "True"))
+        };
+        match wait_until("a Ready node", NODE_TIMEOUT.saturating_sub(start.elapsed()), is_ready) {
+            Ok(_) => eprintln!("==> node Ready after {:.0} s", start.elapsed().as_secs_f64()),
+            Err(error) => return Err(self.with_node_log(&error)),
+        }
+        Ok(())
+    }
+
+    /// Adds the end of the node's journal to an error.
+    pub(super) fn with_node_log(&self, error: &ClusterError) -> ClusterError {
+        let journal = self.in_node("journalctl --no-pager --lines=40 --output=cat").unwrap_or_default();
+        ClusterError::Unexpected(format!("{}; journal of the node:\n{journal}", process::error_chain(error)))
+    }
+
+    /// Runs a command beside the cluster.
+    pub(super) fn run(&self, command: &[OsString]) -> Result<ExitCode, ClusterError> {
+        let shell = [std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];
+        let words = if command.is_empty() { &shell[..] } else { command };
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env("KUBECONFIG", self.kubeconfig()).env("PATH", self.path()?);
+        command.env("CPUWARDEN_CLUSTER_WORK", self.work.path());
+        let status = command.status().map_err(|source| process::start_error(&command, source))?;
+        Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    }
+
+    /// `PATH` with the cluster's kubectl, helm, and `in-node SCRIPT`.
+    fn path(&self) -> Result<OsString, ClusterError> {
+        let bin = self.work.path().join("bin");
+        std::fs::create_dir_all(&bin).map_err(ClusterError::io(&bin))?;
+        let script = format!(
+            "#!/bin/bash\n# Runs a script in the node; the last line is its exit status.\n\
+             exec 3<>/dev/tcp/{}/{}\nprintf '%s\\0' \"$*\" >&3\nexec cat <&3\n",
+            network::NODE_ADDRESS,
+            network::SHELL_PORT
+        );
+        write_executable(&bin.join("in-node"), &script).map_err(ClusterError::io(&bin))?;
+        let helm = tools::helm()?;
+        let first = [bin, self.programs.clone(), helm.parent().unwrap_or(Path::new("/")).to_owned()];
+        let rest = std::env::var_os("PATH").unwrap_or_default();
+        let all = first.into_iter().chain(std::env::split_paths(&rest));
+        std::env::join_paths(all).map_err(|error| ClusterError::Unexpected(error.to_string()))
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.certificates.path("admin", "kubeconfig")
+    }
+
+    /// Runs kubectl as the cluster's administrator. Returns its output.
+    pub(super) fn kubectl(&self, arguments: &[&str]) -> Result<String, ClusterError> {
+        let mut kubectl = Command::new(self.programs.join("kubectl"));
+        kubectl.args(arguments).env("KUBECONFIG", self.kubeconfig());
+        Ok(String::from_utf8_lossy(&process::output_of(&mut kubectl)?).into_owned())
+    }
+
+    /// Creates or changes objects.
+    pub(super) fn apply(&self, manifest: &str) -> Result<String, ClusterError> {
+        let path = self.work.path().join("manifest.yaml");
+        super::write(&path, manifest)?;
+        self.kubectl(&["apply", "--filename", &path.display().to_string()])
+    }
+
+    /// Runs kubectl for a JSON document.
+    pub(super) fn get(&self, arguments: &[&str]) -> Result<Value, ClusterError> {
+        let text = self.kubectl(&[&["get", "--output=json"], arguments].concat())?;
+        serde_json::from_str(&text)
+            .map_err(|error| ClusterError::Unexpected(format!("kubectl get {arguments:?}: {error}")))
+    }
+
+    /// Runs helm as the cluster's administrator. Returns its output.
+    pub(super) fn helm(&self, arguments: &[&str]) -> Result<String, ClusterError> {
+        let mut helm = Command::new(tools::helm()?);
+        helm.args(arguments).env("KUBECONFIG", self.kubeconfig());
+        for (variable, directory) in
+            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+        {
+            helm.env(variable, self.work.path().join("helm").join(directory));
+        }
+        Ok(String::from_utf8_lossy(&process::output_of(&mut helm)?).into_owned())
+    }
+
+    /// Runs a shell script in the node as root, outside of any pod. Returns its output.
+    pub(super) fn in_node(&self, script: &str) -> Result<String, ClusterError> {
+        guest::in_node(script)
+    }
+
+    /// The API server's audit log: all requests so far.
+    pub(super) fn audit_log(&self) -> Result<Vec<Value>, ClusterError> {
+        let path = self.control_plane.audit_log();
+        let text = std::fs::read_to_string(&path).map_err(ClusterError::io(&path))?;
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+}
+
+fn await_node(node: &mut Guest, start: Instant) -> Result<(), ClusterError> {
+    let up = wait_until("a booted node", NODE_TIMEOUT, || {
+        node.check()?;
+        Ok(guest::is_up())
+    });
+    up.map_err(|error| ClusterError::Unexpected(format!("{error}; {}", node.console_tail())))?;
+    eprintln!("==> node up after {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Waits until a condition holds. Returns the time it took.
+pub(super) fn wait_until(
+    what: &str,
+    timeout: Duration,
+    mut condition: impl FnMut() -> Result<bool, ClusterError>,
+) -> Result<Duration, ClusterError> {
+    let start = Instant::now();
+    loop {
+        if condition()? {
+            return Ok(start.elapsed());
+        }
+        if start.elapsed() >= timeout {
+            return Err(ClusterError::Unexpected(format!("no {what} within {:.0} s", timeout.as_secs_f64())));
+        }
+        sleep(Duration::from_millis(500));
+    }
+}
