@@ -143,6 +143,9 @@ struct ClusterArgs {
     /// Kubernetes: 1.32, or newest
     #[arg(long, default_value = "newest", global = true)]
     kubernetes: KubernetesRelease,
+    /// Static program of the agent; without it, this checkout's is built
+    #[arg(long, value_name = "PATH", global = true)]
+    agent: Option<PathBuf>,
     #[command(subcommand)]
     task: ClusterTask,
 }
@@ -175,7 +178,7 @@ fn main() -> ExitCode {
         Task::Image(args) => make_image(args, |options| Ok(image::make(options)?)),
         Task::Release(args) => make_image(args.image, |options| Ok(release::make(options, &args.repository)?)),
         Task::Node(args) => run_node(args),
-        Task::Cluster(args) => run_cluster(&args),
+        Task::Cluster(args) => run_cluster(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {}", error_chain(error.as_ref()));
@@ -250,12 +253,12 @@ fn run_node(args: NodeArgs) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::from(code))
 }
 
-fn run_cluster(args: &ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let release = &args.kubernetes;
-    match &args.task {
-        ClusterTask::Build => cluster::build(release)?,
-        ClusterTask::Run { command } => return Ok(cluster::run(release, command)?),
-        ClusterTask::Test { only } => return Ok(cluster::test(release, only)?),
+fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let options = cluster::Options { release: args.kubernetes, agent: args.agent };
+    match args.task {
+        ClusterTask::Build => cluster::build(&options)?,
+        ClusterTask::Run { command } => return Ok(cluster::run(&options, &command)?),
+        ClusterTask::Test { only } => return Ok(cluster::test(&options, &only)?),
     }
     Ok(ExitCode::SUCCESS)
 }

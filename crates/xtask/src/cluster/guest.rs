@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::certificates::Certificates;
 use super::network::{self, NODE_ADDRESS, SHELL_PORT, TAP};
-use super::{ClusterError, Release, disk, images, write};
+use super::{ClusterError, Options, disk, images, write};
 use crate::node::{self, CpuTopology, Kernel, KernelSeries};
 use crate::prerequisites::write_executable;
 use crate::process;
@@ -58,14 +58,14 @@ pub(super) struct Guest {
 impl Guest {
     /// Powers the node on.
     pub(super) fn start(
-        release: &Release,
+        options: &Options,
         certificates: &Certificates,
         manifests: &[(&str, String)],
         work: &Path,
     ) -> Result<Self, ClusterError> {
         let kernel = node::obtain_kernel(KernelSeries::V6_1)?;
-        let disk = disk::node_disk(release)?;
-        let (initramfs, run_disk) = (initramfs(&kernel, work)?, run_disk(certificates, manifests, work)?);
+        let disk = disk::node_disk(&options.release)?;
+        let (initramfs, run_disk) = (initramfs(&kernel, work)?, run_disk(options, certificates, manifests, work)?);
         let console = work.join("console");
         let mut command = Command::new("qemu-system-x86_64");
         command.args(node::machine_arguments(CPUS, MEMORY_MIB));
@@ -160,7 +160,12 @@ fn initramfs(kernel: &Kernel, work: &Path) -> Result<PathBuf, ClusterError> {
 }
 
 /// The files of this run, as a tar archive that init unpacks over the node's disk.
-fn run_disk(certificates: &Certificates, manifests: &[(&str, String)], work: &Path) -> Result<PathBuf, ClusterError> {
+fn run_disk(
+    options: &Options,
+    certificates: &Certificates,
+    manifests: &[(&str, String)],
+    work: &Path,
+) -> Result<PathBuf, ClusterError> {
     let root = work.join("node");
     for (path, text) in FILES.into_iter().chain([SHELL_SERVICE]) {
         write(&root.join(path), network::fill(text))?;
@@ -181,7 +186,7 @@ fn run_disk(certificates: &Certificates, manifests: &[(&str, String)], work: &Pa
         let to = root.join("etc/kubernetes").join(to);
         fs::copy(&from, &to).map_err(ClusterError::io(&from))?;
     }
-    images::write_all(&root.join("var/lib/cpuwarden-images"))?;
+    images::write_all(options, &root.join("var/lib/cpuwarden-images"))?;
     let archive = work.join("run.tar");
     process::run(
         Command::new("tar").args(["--owner=0", "--group=0", "-cf"]).arg(&archive).arg("-C").arg(&root).arg("."),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{ClusterError, write};
+use super::{ClusterError, Options, write};
 use crate::image::{self, Build, Content, Entry, Platform, Source};
 use crate::{process, workspace};
 
@@ -11,8 +11,11 @@ use crate::{process, workspace};
 const TAG: &str = "test";
 const PAUSE: &str = include_str!("guest/pause.c");
 
-/// Builds the agent's static program, with the development profile's checks and some optimization: the node is emulated.
-pub(super) fn agent() -> Result<PathBuf, ClusterError> {
+/// The given program of the agent, or builds the agent's static program, with the development profile's checks and some optimization: the node is emulated.
+pub(super) fn agent(options: &Options) -> Result<PathBuf, ClusterError> {
+    if let Some(program) = &options.agent {
+        return Ok(program.clone());
+    }
     let source = Source::checkout()?;
     let target_dir = workspace::target_dir().join("cluster");
     let build = Build { source: &source, target_dir: &target_dir, profile: "cluster" };
@@ -20,14 +23,14 @@ pub(super) fn agent() -> Result<PathBuf, ClusterError> {
 }
 
 /// Writes an archive per image into `directory`: `pause.tar`, `workload.tar` and `cpuwarden.tar`.
-pub(super) fn write_all(directory: &Path) -> Result<(), ClusterError> {
+pub(super) fn write_all(options: &Options, directory: &Path) -> Result<(), ClusterError> {
     let source = Source::checkout()?;
     let pause = compile_pause(directory)?;
     let busybox = PathBuf::from("/bin/busybox");
     for (name, tag, program, guest_path) in [
         ("pause", TAG, &pause, "pause"),
         ("workload", TAG, &busybox, "bin/busybox"),
-        ("cpuwarden", image::VERSION, &agent()?, "cpuwarden"),
+        ("cpuwarden", image::VERSION, &agent(options)?, "cpuwarden"),
     ] {
         let bytes = std::fs::read(program).map_err(ClusterError::io(program))?;
         let content = Content { platform: Platform::Amd64, files: vec![(guest_path.to_owned(), 0o755, bytes)] };

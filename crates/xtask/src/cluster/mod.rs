@@ -69,16 +69,23 @@ impl ClusterError {
     }
 }
 
+/// What a cluster consists of.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Kubernetes release.
+    pub release: Release,
+    /// Static program of the agent; without one, this checkout's is built.
+    pub agent: Option<PathBuf>,
+}
+
 /// Builds everything that a cluster needs and that is not in the cache yet. The first build takes long.
 ///
 /// # Errors
 /// A missing tool, with its package; a failed download or build.
-pub fn build(release: &Release) -> Result<(), ClusterError> {
+pub fn build(options: &Options) -> Result<(), ClusterError> {
     check_prerequisites()?;
-    binaries::runtime()?;
-    binaries::kubernetes(release)?;
-    disk::node_disk(release)?;
-    images::agent()?;
+    disk::node_disk(&options.release)?;
+    images::agent(options)?;
     Ok(())
 }
 
@@ -87,18 +94,18 @@ pub fn build(release: &Release) -> Result<(), ClusterError> {
 ///
 /// # Errors
 /// As for [`build`]; a cluster that does not become ready.
-pub fn run(release: &Release, command: &[OsString]) -> Result<ExitCode, ClusterError> {
-    build(release)?;
-    namespace::enter(|| session::Cluster::start(release)?.run(command))
+pub fn run(options: &Options, command: &[OsString]) -> Result<ExitCode, ClusterError> {
+    build(options)?;
+    namespace::enter(|| session::Cluster::start(options)?.run(command))
 }
 
 /// Starts a cluster and runs the install tests in it. Prints one line per test, with its figures.
 ///
 /// # Errors
 /// As for [`run`]; failed tests.
-pub fn test(release: &Release, only: &[String]) -> Result<ExitCode, ClusterError> {
-    build(release)?;
-    namespace::enter(|| install_tests::run(&session::Cluster::start(release)?, only))
+pub fn test(options: &Options, only: &[String]) -> Result<ExitCode, ClusterError> {
+    build(options)?;
+    namespace::enter(|| install_tests::run(&session::Cluster::start(options)?, only))
 }
 
 fn check_prerequisites() -> Result<(), ClusterError> {

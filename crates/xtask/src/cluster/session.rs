@@ -13,7 +13,7 @@ use super::certificates::Certificates;
 use super::control_plane::ControlPlane;
 use super::guest::{self, Guest};
 use super::network::NODE_NAME;
-use super::{ClusterError, Release, binaries, install_tests, network};
+use super::{ClusterError, Options, Release, binaries, install_tests, network};
 use crate::prerequisites::write_executable;
 use crate::{process, tools};
 
@@ -33,17 +33,17 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Starts control plane and node, and waits until the node is Ready.
-    pub(super) fn start(release: &Release) -> Result<Self, ClusterError> {
+    pub(super) fn start(options: &Options) -> Result<Self, ClusterError> {
         network::set_up()?;
         let work = tempfile::Builder::new().prefix("cpuwarden-cluster-").tempdir().map_err(ClusterError::io("/tmp"))?;
         let certificates = Certificates::create(&work.path().join("pki"))?;
-        let programs = binaries::kubernetes(release)?;
+        let programs = binaries::kubernetes(&options.release)?;
         let start = Instant::now();
         let control_plane = ControlPlane::start(&programs, &certificates, &work.path().join("control-plane"))?;
         let manifests = install_tests::static_pods();
-        let mut node = Guest::start(release, &certificates, &manifests, work.path())?;
+        let mut node = Guest::start(options, &certificates, &manifests, work.path())?;
         await_node(&mut node, start)?;
-        let this = Self { release: *release, programs, certificates, control_plane, work, _node: node };
+        let this = Self { release: options.release, programs, certificates, control_plane, work, _node: node };
         this.await_ready(start)?;
         Ok(this)
     }
