@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Agent, Exposition, eventually, http, turn};
+use crate::support::{Agent, Exposition, RealTree, eventually, http, turn};
 
 const OPTIONS: [&str; 2] = ["--pod-source=none", "--sched-trace=off"];
 const CUT: &str = "cpuwarden_http_connections_cut_total";
@@ -131,10 +131,16 @@ fn late_ticks(page: &Exposition) -> (f64, f64) {
     (all - in_time, all)
 }
 
+/// CPU budget under a flood, in cores: more than a debug build samples with on a busy machine, less than the flood takes.
+const BUDGET: f64 = 0.05;
+
 #[test]
 fn a_flood_of_scrapes_slows_no_sampling_and_renders_each_page_once() {
-    let _turn = turn();
-    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);
+    let tree = RealTree::new();
+    let budget = format!("--cpu-budget={BUDGET}");
+    let options = ["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms", &budget];
+    // Other load on this machine must not make ticks late: the cgroup has the highest weight.
+    let agent = Agent::start_in(&tree.above().child("agent"), &options);
     // The governor observes for ten seconds before it acts.
     let idle = agent.after_ticks(60);
     let (flooded, answered) = scraped(&agent, 6, || agent.after_ticks(120));
@@ -146,6 +152,9 @@ fn a_flood_of_scrapes_slows_no_sampling_and_renders_each_page_once() {
     assert!(share(late_flooded, ticks_flooded) <= share(late_idle, ticks_idle) + 0.05, "the flood makes ticks late");
     let interval = flooded.value("cpuwarden_feature_enabled", &[("feature", "sample_interval"), ("reason", "")]);
     assert_eq!(interval, Some(1.0), "the interval follows the flood");
+    let cpu_seconds = |page: &Exposition| page.value("process_cpu_seconds_total", &[]).unwrap();
+    let (spent, wall) = (cpu_seconds(&flooded) - cpu_seconds(&idle), ticks_flooded * 0.2);
+    assert!(spent > 2.0 * BUDGET * wall, "{spent} s of CPU in {wall} s are within the budget: no flood");
     let renders = flooded.value("cpuwarden_page_renders_total", &[("page", "metrics")]).unwrap();
     assert!(renders <= ticks + 2.0, "{renders} renderings in {ticks} ticks");
 }

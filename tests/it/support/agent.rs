@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
+use super::cgroup::Cgroup;
 use super::exposition::Exposition;
 
 /// A running `cpuwarden run`, killed on drop.
@@ -25,7 +26,15 @@ impl Agent {
 
     /// As [`start`](Self::start), at an address known in advance.
     pub(crate) fn start_at(address: SocketAddr, args: &[impl AsRef<OsStr>]) -> Self {
-        let mut command = Command::new(super::binary());
+        Self::start_command(Command::new(super::binary()), address, args)
+    }
+
+    /// As [`start`](Self::start), in a cgroup.
+    pub(crate) fn start_in(cgroup: &Cgroup, args: &[impl AsRef<OsStr>]) -> Self {
+        Self::start_command(cgroup.command(super::binary()), "127.0.0.1:0".parse().unwrap(), args)
+    }
+
+    fn start_command(mut command: Command, address: SocketAddr, args: &[impl AsRef<OsStr>]) -> Self {
         command.args(["run", "--log-format=json", "--listen", &address.to_string()]).args(args);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
