@@ -60,7 +60,7 @@ impl PodResourcesSocket {
 fn add(found: &mut ExclusiveCpus, pod: PodResources) {
     let (namespace, name): (Box<str>, Box<str>) = (pod.namespace.into(), pod.name.into());
     if !pod.cpu_ids.is_empty() {
-        found.pods.insert((namespace.clone(), name.clone()), cpus(&pod.cpu_ids));
+        add_cpus(found.pods.entry((namespace.clone(), name.clone())).or_default(), &pod.cpu_ids);
     }
     for container in &pod.containers {
         let claims = container.dynamic_resources.iter().flat_map(|claim| &claim.claim_resources);
@@ -70,8 +70,15 @@ fn add(found: &mut ExclusiveCpus, pod: PodResources) {
     }
     for container in pod.containers.into_iter().filter(|container| !container.cpu_ids.is_empty()) {
         let key = (namespace.clone(), name.clone(), container.name.into());
-        found.containers.insert(key, cpus(&container.cpu_ids));
+        add_cpus(found.containers.entry(key).or_default(), &container.cpu_ids);
     }
+}
+
+/// Adds CPU ids to a list that stays sorted. A pod and its successor of the same name may both be listed.
+fn add_cpus(list: &mut Vec<u32>, ids: &[i64]) {
+    list.extend(cpus(ids));
+    list.sort_unstable();
+    list.dedup();
 }
 
 /// Sorts the CPU ids, which the kubelet sends unsorted.
@@ -79,4 +86,40 @@ fn cpus(ids: &[i64]) -> Vec<u32> {
     let mut cpus: Vec<u32> = ids.iter().filter_map(|id| u32::try_from(*id).ok()).collect();
     cpus.sort_unstable();
     cpus
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::grpc::podresources_v1::ListPodResourcesResponse;
+
+    #[test]
+    fn any_bytes_are_a_list_or_an_error_and_no_exclusive_cpu_of_a_list_is_forgotten() {
+        corpus::run(
+            env!("CARGO_MANIFEST_DIR"),
+            "pod_resources",
+            &[b"\x0a\x00", b"\x1a\x03\x01\x02\x03", b"app"],
+            |bytes| {
+                // An empty message takes two bytes, but a few hundred as a container.
+                let limit = (64 << 10) + 1024 * bytes.len();
+                let Ok(list) = corpus::within(limit, || ListPodResourcesResponse::decode(bytes)) else { return };
+                let mut found = ExclusiveCpus::default();
+                corpus::within(limit, || list.pod_resources.iter().cloned().for_each(|pod| add(&mut found, pod)));
+                for pod in &list.pod_resources {
+                    for container in &pod.containers {
+                        let own = found.of(&pod.namespace, &pod.name, &container.name);
+                        assert!(own.is_sorted_by(|one, next| one < next), "{own:?}");
+                        assert!(cpus(&container.cpu_ids).iter().all(|cpu| own.contains(cpu)), "{own:?}");
+                    }
+                }
+                let claims =
+                    list.pod_resources.iter().flat_map(|pod| &pod.containers).flat_map(|it| &it.dynamic_resources);
+                for claim in claims.flat_map(|claim| &claim.claim_resources) {
+                    assert!(found.drivers.contains_key(&*claim.driver_name));
+                }
+            },
+        );
+    }
 }
