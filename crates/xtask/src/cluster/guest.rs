@@ -22,7 +22,10 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 const INIT: &str = include_str!("guest/init.sh");
 /// Files of the run: path in the node, text.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 9] = [
+    // Sandboxes get copies of these two; without them none starts.
+    ("etc/hosts", "127.0.0.1 localhost\n"),
+    ("etc/resolv.conf", "nameserver @HOST_ADDRESS@\n"),
     ("etc/containerd/config.toml", include_str!("guest/containerd.toml")),
     ("etc/cni/net.d/pods.conflist", include_str!("guest/cni.conflist")),
     ("etc/kubernetes/kubelet.yaml", include_str!("guest/kubelet.yaml")),

@@ -34,7 +34,7 @@ pub(super) fn write_all(options: &Options, directory: &Path) -> Result<(), Clust
     ] {
         let bytes = std::fs::read(program).map_err(ClusterError::io(program))?;
         let content = Content { platform: Platform::Amd64, files: vec![(guest_path.to_owned(), 0o755, bytes)] };
-        let entry = Entry { entrypoint: vec![format!("/{guest_path}")], ..Entry::default() };
+        let entry = Entry { entrypoint: vec![format!("/{guest_path}")], command: Vec::new() };
         let entry = if name == "cpuwarden" { Entry::default() } else { entry };
         let archive = image::pack(&source, tag, &entry, &[content])?;
         write(&directory.join(format!("{name}.tar")), archive.bytes)?;

@@ -1,12 +1,12 @@
-//! Network and PID namespaces around a cluster, entered by executing this program again.
+//! Network, PID and mount namespaces around a cluster, entered by executing this program again.
 //!
 //! The kernel kills every process of a PID namespace with its first one, and that one is killed with this process: a
 //! cluster never outlives its command, even if that is killed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use super::ClusterError;
+use super::{ClusterError, cache};
 use crate::process;
 
 /// Set inside the namespaces.
@@ -22,6 +22,14 @@ pub(super) fn enter(inside: impl FnOnce() -> Result<ExitCode, ClusterError>) -> 
     let mut command = command(&this);
     let status = command.args(arguments).status().map_err(|source| process::start_error(&command, source))?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// A directory for the files of a cluster, in memory: only this mount namespace has it, and it ends with it.
+pub(super) fn work_directory() -> Result<PathBuf, ClusterError> {
+    let path = cache::directory()?.join("run");
+    std::fs::create_dir_all(&path).map_err(ClusterError::io(&path))?;
+    process::run(Command::new("mount").args(["-t", "tmpfs", "cpuwarden-cluster"]).arg(&path))?;
+    Ok(path)
 }
 
 fn command(program: &Path) -> Command {

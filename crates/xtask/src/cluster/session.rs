@@ -6,16 +6,14 @@ use std::process::{Command, ExitCode};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use tempfile::TempDir;
-
 use super::certificates::Certificates;
 use super::control_plane::ControlPlane;
 use super::guest::{self, Guest};
 use super::network::NODE_NAME;
-use super::{ClusterError, Options, Release, binaries, install_tests, network};
+use super::{ClusterError, Options, Release, binaries, install_tests, namespace, network};
 use crate::prerequisites::write_executable;
 use crate::{process, tools};
+use serde_json::Value;
 
 /// Maximum time from power-on to a Ready node; emulated, on a busy machine.
 const NODE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -27,7 +25,7 @@ pub(super) struct Cluster {
     programs: PathBuf,
     certificates: Certificates,
     control_plane: ControlPlane,
-    work: TempDir,
+    work: PathBuf,
     _node: Guest,
 }
 
@@ -35,13 +33,13 @@ impl Cluster {
     /// Starts control plane and node, and waits until the node is Ready.
     pub(super) fn start(options: &Options) -> Result<Self, ClusterError> {
         network::set_up()?;
-        let work = tempfile::Builder::new().prefix("cpuwarden-cluster-").tempdir().map_err(ClusterError::io("/tmp"))?;
-        let certificates = Certificates::create(&work.path().join("pki"))?;
+        let work = namespace::work_directory()?;
+        let certificates = Certificates::create(&work.join("pki"))?;
         let programs = binaries::kubernetes(&options.release)?;
         let start = Instant::now();
-        let control_plane = ControlPlane::start(&programs, &certificates, &work.path().join("control-plane"))?;
+        let control_plane = ControlPlane::start(&programs, &certificates, &work.join("control-plane"))?;
         let manifests = install_tests::static_pods();
-        let mut node = Guest::start(options, &certificates, &manifests, work.path())?;
+        let mut node = Guest::start(options, &certificates, &manifests, &work)?;
         await_node(&mut node, start)?;
         let this = Self { release: options.release, programs, certificates, control_plane, work, _node: node };
         this.await_ready(start)?;
@@ -72,14 +70,14 @@ impl Cluster {
         let words = if command.is_empty() { &shell[..] } else { command };
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env("KUBECONFIG", self.kubeconfig()).env("PATH", self.path()?);
-        command.env("CPUWARDEN_CLUSTER_WORK", self.work.path());
+        command.env("CPUWARDEN_CLUSTER_WORK", &self.work);
         let status = command.status().map_err(|source| process::start_error(&command, source))?;
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
     }
 
     /// `PATH` with the cluster's kubectl, helm, and `in-node SCRIPT`.
     fn path(&self) -> Result<OsString, ClusterError> {
-        let bin = self.work.path().join("bin");
+        let bin = self.work.join("bin");
         std::fs::create_dir_all(&bin).map_err(ClusterError::io(&bin))?;
         let script = format!(
             "#!/bin/bash\n# Runs a script in the node; the last line is its exit status.\n\
@@ -108,7 +106,7 @@ impl Cluster {
 
     /// Creates or changes objects.
     pub(super) fn apply(&self, manifest: &str) -> Result<String, ClusterError> {
-        let path = self.work.path().join("manifest.yaml");
+        let path = self.work.join("manifest.yaml");
         super::write(&path, manifest)?;
         self.kubectl(&["apply", "--filename", &path.display().to_string()])
     }
@@ -127,7 +125,7 @@ impl Cluster {
         for (variable, directory) in
             [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
         {
-            helm.env(variable, self.work.path().join("helm").join(directory));
+            helm.env(variable, self.work.join("helm").join(directory));
         }
         Ok(String::from_utf8_lossy(&process::output_of(&mut helm)?).into_owned())
     }
