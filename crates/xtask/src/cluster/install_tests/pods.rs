@@ -82,6 +82,8 @@ fn is_running(pod: &Value) -> bool {
         && statuses.filter(|status| status["state"]["running"].is_object()).count() == containers
 }
 
+/// All limits are at least 300m: emulated, runc needs seconds of CPU time in the new cgroup to start a container, and with
+/// less the runtime's deadline passes.
 fn manifests() -> String {
     let mut text = String::new();
     let mut add = |name: &str, extra: &str, containers: &[String]| {
@@ -92,11 +94,11 @@ fn manifests() -> String {
         add(&format!("best-effort-{number}"), "", &[sleep("main", "{}")]);
     }
     for number in 0..5 {
-        let limited = sleep("limited", "{requests: {cpu: 10m}, limits: {cpu: 50m, memory: 32Mi}}");
+        let limited = sleep("limited", "{requests: {cpu: 10m}, limits: {cpu: 500m, memory: 64Mi}}");
         add(&format!("burstable-{number}"), "", &[limited, sleep("free", "{requests: {cpu: 10m}}")]);
     }
     for number in 0..3 {
-        let equal = "{requests: {cpu: 20m, memory: 32Mi}, limits: {cpu: 20m, memory: 32Mi}}";
+        let equal = "{requests: {cpu: 300m, memory: 64Mi}, limits: {cpu: 300m, memory: 64Mi}}";
         add(&format!("guaranteed-{number}"), "", &[sleep("main", equal)]);
     }
     let setup = container("setup", "true", "{}");
@@ -106,7 +108,7 @@ fn manifests() -> String {
         add(&format!("sidecar-{number}"), &init, &[sleep("main", "{}")]);
     }
     let busy = "while true; do true; done";
-    add("throttled", "", &[container("busy", busy, "{requests: {cpu: 10m}, limits: {cpu: 50m}}")]);
+    add("throttled", "", &[container("busy", busy, "{requests: {cpu: 10m}, limits: {cpu: 300m}}")]);
     // Ends once, then stays: the file is in a volume, which outlives the container.
     let once = "test -e /state/seen && sleep 1000000; echo > /state/seen; exit 1";
     let volume = "  volumes: [{name: state, emptyDir: {}}]\n";
