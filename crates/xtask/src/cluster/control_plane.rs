@@ -81,6 +81,8 @@ impl ControlPlane {
             format!("--audit-policy-file={}", self.directory.join("audit-policy.yaml").display()),
             format!("--audit-log-path={}", self.audit_log().display()),
             "--audit-log-mode=blocking".into(),
+            // The node has a name that only the node knows.
+            "--kubelet-preferred-address-types=InternalIP".into(),
         ]
     }
 }
