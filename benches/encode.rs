@@ -3,6 +3,7 @@
 //! - 200, 1,000 and 5,000 cgroups, text and OpenMetrics, into a reused buffer
 //! - 15,000 series: the whole page, only its rows, and the prometheus crate on the same series (gather and TextEncoder,
 //!   and TextEncoder alone), with ratios
+//! - 220 cgroups, each preset
 //! - the same page compressed with gzip level 1 into a reused buffer
 //!
 //! Each row has every value that a container can have on cgroup v2. `cargo bench --bench encode`
@@ -13,7 +14,7 @@ mod support;
 
 use std::hint::black_box;
 
-use metrics::catalogue::{self, Descriptor, Kind, Scope};
+use metrics::catalogue::{self, Descriptor, Kind, Preset, Scope, Selection};
 use metrics::{Exposition, Format};
 use prometheus::{Encoder as _, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder};
 use support::{Case, interleaved, print};
@@ -22,7 +23,22 @@ fn main() {
     for cgroups in [200, 1_000, 5_000] {
         scale(cgroups);
     }
+    presets(220);
     against_the_prometheus_crate(15_000);
+}
+
+fn presets(cgroups: usize) {
+    let (snapshot, agent) = (snapshots::node(cgroups), snapshots::agent());
+    for preset in Preset::ALL {
+        let mut exposition = Exposition::with_selection(usize::MAX, Selection::preset(preset));
+        let page = exposition.render(&snapshot, &agent, Format::Text).to_vec();
+        let series = series(&String::from_utf8(page).expect("a page is UTF-8"));
+        let case = Case::new(preset.as_str(), || {
+            black_box(exposition.render(&snapshot, &agent, Format::Text));
+        });
+        println!("{cgroups} cgroups, {}: {series} series", preset.as_str());
+        print(&interleaved(vec![case]), "series", series);
+    }
 }
 
 fn scale(cgroups: usize) {

@@ -8,7 +8,7 @@ use anyhow::Context;
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
 use kernel_text::WeightRule;
 use kubelet::{PodService, Pods};
-use metrics::{AgentMetrics, Build};
+use metrics::{AgentMetrics, Build, Exposition};
 use sampler::{DescriptorBudget, Running, Sampler, SamplerConfig};
 use snapshot::{NodeSnapshot, Published};
 use tokio::sync::{Notify, oneshot};
@@ -114,7 +114,9 @@ impl Agent {
             advisor,
             watchdog: watchdog.clone(),
         };
-        let pages = Pages::new(sources.clone(), config.max_series, config.sample_interval);
+        let (max_series, families) = (config.max_series, config.families.selection.clone());
+        let new_exposition = move || Exposition::with_selection(max_series, families.clone());
+        let pages = Pages::new(sources.clone(), new_exposition, config.sample_interval);
         let router = serve::router(sources, pages, Access { cadvisor: config.cadvisor_metrics, auth });
         let beat = watchdog.watch(Part::Http, serve::ROUND);
         let serving = Serving::start(Parts { listener, identity: identity.clone(), metrics, beat }, router);

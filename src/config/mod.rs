@@ -1,5 +1,6 @@
 //! Configuration in two stages: the options as given (flags over environment over file), then the values in force.
 
+mod families;
 mod options;
 mod pinning;
 mod resolved;
@@ -9,7 +10,10 @@ mod values;
 
 use std::path::Path;
 
-pub(crate) use options::{LogFormat, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName};
+pub(crate) use families::FamiliesConfig;
+pub(crate) use options::{
+    LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName,
+};
 pub(crate) use pinning::PinningConfig;
 pub(crate) use resolved::{Config, TlsFiles, chain};
 pub(crate) use said::{Said, camel_case};

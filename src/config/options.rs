@@ -33,7 +33,18 @@ options! {
     /// Address and port of /metrics, /healthz and /readyz [default: 0.0.0.0:9753]
     #[arg(long, env = "CPUWARDEN_LISTEN", help_heading = "Server", value_name = "ADDR:PORT")]
     listen: SocketAddr,
-    /// Most series of /metrics; what is cut is counted in cpuwarden_series_dropped_total [default: 50000]
+    /// How much of each container is exported [default: standard]
+    #[arg(long, env = "CPUWARDEN_METRICS", help_heading = "Server", value_name = "PRESET")]
+    metrics: MetricsPreset,
+    /// Metrics that are exported in addition to the preset's, with all their series: names of the reference, separated by
+    /// commas, such as container_threads [default: none]
+    #[arg(long, env = "CPUWARDEN_METRICS_ENABLE", help_heading = "Server", value_name = "NAMES")]
+    metrics_enable: String,
+    /// Metrics of the preset that are not exported [default: none]
+    #[arg(long, env = "CPUWARDEN_METRICS_DISABLE", help_heading = "Server", value_name = "NAMES")]
+    metrics_disable: String,
+    /// Maximum number of series on /metrics; above it whole metrics are left out, in the order of the reference, and
+    /// cpuwarden_series_dropped_total counts their series [default: 50000]
     #[arg(long, env = "CPUWARDEN_MAX_SERIES", help_heading = "Server", value_name = "N")]
     max_series: usize,
     /// Also serve /metrics/cadvisor: the kubernetes-mixin's series under cAdvisor's names
@@ -232,6 +243,19 @@ pub(crate) enum WeightRuleName {
     Linear,
     /// runc from 1.3.2 and crun from 1.23: 1024 shares are weight 100
     Quadratic,
+}
+
+/// `--metrics`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MetricsPreset {
+    /// Usage, limits, throttling and waits for neighbors: what the main alerts read
+    Lean,
+    /// What the shipped dashboards and alerts read
+    #[default]
+    Standard,
+    /// Everything, the trace's histograms included
+    Full,
 }
 
 /// `--sched-trace`.

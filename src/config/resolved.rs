@@ -7,7 +7,7 @@ use std::time::Duration;
 use kubelet::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 
 use super::values::{check_texts, check_values};
-use super::{LogFormat, Options, PinningConfig, PodSourceName, SchedTraceMode, Span, WeightRuleName};
+use super::{FamiliesConfig, LogFormat, Options, PinningConfig, PodSourceName, SchedTraceMode, Span, WeightRuleName};
 use crate::exit::Failure;
 use crate::logging::LogFilter;
 
@@ -28,6 +28,7 @@ const SCHED_TRACE_BUDGET: f64 = 0.01;
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
+    pub(crate) families: FamiliesConfig,
     pub(crate) max_series: usize,
     pub(crate) cadvisor_metrics: bool,
     pub(crate) tls: Option<TlsFiles>,
@@ -68,12 +69,14 @@ impl Config {
         check_texts(&options)?;
         let pods = pod_config(&options)?;
         let pinning = PinningConfig::resolve(&options)?;
+        let families = FamiliesConfig::resolve(&options)?;
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
         let span = |said: Option<Span>, default| said.map_or(default, |span| span.0);
         let directory = |said: Option<PathBuf>, default: &str| said.unwrap_or_else(|| default.into());
         let sample_interval = span(options.sample_interval, SAMPLE_INTERVAL);
         let config = Self {
             listen: options.listen.unwrap_or(LISTEN),
+            families,
             max_series: options.max_series.unwrap_or(MAX_SERIES),
             cadvisor_metrics: options.cadvisor_metrics.unwrap_or(false),
             tls: tls_files(options.tls_cert, options.tls_key)?,
@@ -104,8 +107,12 @@ impl Config {
     pub(crate) fn to_options(&self) -> Options {
         let kubelet = &self.pods.kubelet;
         let certificate = kubelet.client_certificate.as_ref();
+        let families = self.families.to_options();
         Options {
             listen: Some(self.listen),
+            metrics: families.metrics,
+            metrics_enable: families.metrics_enable,
+            metrics_disable: families.metrics_disable,
             max_series: Some(self.max_series),
             cadvisor_metrics: Some(self.cadvisor_metrics),
             tls_cert: self.tls.as_ref().map(|files| files.certificate.clone()),

@@ -9,7 +9,7 @@ use super::{Config, Options, Span};
 use crate::exit::Failure;
 
 /// Options that accept an empty text, which means none.
-const MAY_BE_EMPTY: &[&str] = &["reservedCpus", "cpusetOwnerNamespaces"];
+const MAY_BE_EMPTY: &[&str] = &["reservedCpus", "cpusetOwnerNamespaces", "metricsEnable", "metricsDisable"];
 /// Maximum length of a node name (RFC 1123).
 const NODE_NAME: usize = 253;
 

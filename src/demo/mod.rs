@@ -25,7 +25,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::agent::Agent;
 use crate::cli::DemoArgs;
-use crate::config::{Config, LogFormat, Options, SchedTraceMode};
+use crate::config::{Config, LogFormat, MetricsPreset, Options, SchedTraceMode};
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter};
 use crate::run;
@@ -60,6 +60,7 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
     let mut config = Config::resolve(Options {
         listen: Some(free(args.listen)),
         sched_trace: Some(SchedTraceMode::Off),
+        metrics: Some(MetricsPreset::Full),
         ..kubelet.options(stage.options())
     })?;
     // The machine's own kubelet must not interfere.

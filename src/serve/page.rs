@@ -58,7 +58,7 @@ pub(crate) struct Pages {
 
 /// The pages of one snapshot.
 struct Rendered {
-    max_series: usize,
+    new_exposition: Box<dyn Fn() -> Exposition + Send>,
     /// `None` during a rendering, and after one that panicked.
     exposition: Option<Box<Exposition>>,
     /// Snapshot of the pages. Kept alive, so that its address is not reused. A tick publishes several snapshots if a
@@ -77,8 +77,14 @@ struct Rendering {
 }
 
 impl Pages {
-    pub(crate) fn new(sources: Sources, max_series: usize, interval: Duration) -> Self {
-        let rendered = Rendered { max_series, exposition: None, snapshot: None, at: Instant::now(), pages: Vec::new() };
+    pub(crate) fn new(
+        sources: Sources,
+        new_exposition: impl Fn() -> Exposition + Send + 'static,
+        interval: Duration,
+    ) -> Self {
+        let new_exposition = Box::new(new_exposition);
+        let rendered =
+            Rendered { new_exposition, exposition: None, snapshot: None, at: Instant::now(), pages: Vec::new() };
         Self { sources, stale_after: STALE_AFTER.max(2 * interval), rendered: Mutex::new(rendered) }
     }
 
@@ -130,8 +136,7 @@ async fn on_exposition(
     rendered: &mut Rendered,
     work: impl FnOnce(&mut Exposition) -> anyhow::Result<Vec<u8>> + Send + 'static,
 ) -> anyhow::Result<Bytes> {
-    let max_series = rendered.max_series;
-    let mut exposition = rendered.exposition.take().unwrap_or_else(|| Box::new(Exposition::new(max_series)));
+    let mut exposition = rendered.exposition.take().unwrap_or_else(|| Box::new((rendered.new_exposition)()));
     let done = tokio::task::spawn_blocking(move || {
         let page = work(&mut exposition);
         (exposition, page)

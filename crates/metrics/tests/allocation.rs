@@ -3,6 +3,7 @@
 mod snapshots;
 
 use allocation_counter::measure;
+use metrics::catalogue::{Preset, Selection};
 use metrics::{AgentMetrics, Exposition, Format};
 
 const NO_CAP: usize = usize::MAX;
@@ -28,6 +29,28 @@ fn rows_cost_no_allocation() {
         let agent_only = allocations(&agent, 0, NO_CAP, format);
         assert_eq!(allocations(&agent, 500, NO_CAP, format), agent_only, "{format:?}");
     }
+}
+
+#[test]
+fn a_preset_costs_no_allocation_for_its_rows_and_lean_renders_less() {
+    let agent = snapshots::agent();
+    let snapshots = [snapshots::node(0), snapshots::node(500)];
+    agent.advice().set(Vec::new());
+    let mut lengths = Vec::new();
+    for preset in Preset::ALL {
+        let mut exposition = Exposition::with_selection(NO_CAP, Selection::preset(preset));
+        let counts = [1, 0].map(|at| {
+            exposition.render(&snapshots[at], &agent, Format::Text);
+            let render = || std::hint::black_box(exposition.render(&snapshots[at], &agent, Format::Text)).len();
+            let mut length = 0;
+            let counted = measure(|| length = render()).count_total;
+            lengths.push(length);
+            counted
+        });
+        assert_eq!(counts[0], counts[1], "{preset:?}");
+    }
+    let of_rows: Vec<usize> = lengths.chunks(2).map(|pages| pages[0] - pages[1]).collect();
+    assert!(of_rows[0] * 2 < of_rows[1] && of_rows[1] * 2 < of_rows[2], "{of_rows:?}");
 }
 
 #[test]

@@ -43,7 +43,10 @@ fn both_formats_arrive_whole_in_a_real_prometheus() {
                 format!("cpuwarden_container_cpu_usage_seconds_total{{job=\"{job}\",container=\"app\",mode=\"user\"}}"),
                 "81.234567891".to_owned(),
             ),
-            (format!("cpuwarden_container_throttled_window_ratio_bucket{{job=\"{job}\",le=\"1.0\"}}"), "47".to_owned()),
+            (
+                format!("cpuwarden_container_throttled_window_ratio_bucket{{job=\"{job}\",le=\"+Inf\"}}"),
+                "45".to_owned(),
+            ),
             (format!("cpuwarden_container_throttled_window_ratio_sum{{job=\"{job}\"}}"), "3.7".to_owned()),
             (format!("cpuwarden_container_cpu_limit_cores{{job=\"{job}\"}}"), "0.25".to_owned()),
             (format!("cpuwarden_pod_source_up{{job=\"{job}\",source=\"kubelet\"}}"), "1".to_owned()),

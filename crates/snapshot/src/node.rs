@@ -98,13 +98,13 @@ pub struct CfsTotals {
 }
 
 /// Upper bounds of the throttled-window histogram: share of throttled periods in one window.
-pub const WINDOW_BUCKETS: [f64; 8] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
+pub const WINDOW_BUCKETS: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 0.9];
 
 /// Histogram of the share of throttled periods in each window that had periods.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WindowHistogram {
-    /// Windows per bucket of [`WINDOW_BUCKETS`], not cumulative. A share is never above 1, so there is no overflow.
-    pub counts: [u64; WINDOW_BUCKETS.len()],
+    /// Windows per bucket of [`WINDOW_BUCKETS`], not cumulative; the last count is of shares above all bounds.
+    pub counts: [u64; WINDOW_BUCKETS.len() + 1],
     /// Sum of the shares.
     pub sum: f64,
 }
@@ -113,7 +113,7 @@ impl WindowHistogram {
     /// Counts one window with this share of throttled periods (0..=1); larger shares count as 1.
     pub fn observe(&mut self, share: f64) {
         let share = share.min(1.0);
-        let bucket = WINDOW_BUCKETS.iter().position(|&bound| share <= bound).unwrap_or(WINDOW_BUCKETS.len() - 1);
+        let bucket = WINDOW_BUCKETS.iter().position(|&bound| share <= bound).unwrap_or(WINDOW_BUCKETS.len());
         self.counts[bucket] += 1;
         self.sum += share;
     }

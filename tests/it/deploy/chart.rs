@@ -251,7 +251,7 @@ fn without_the_operator_no_object_of_its_kinds_is_made() {
 
 #[test]
 fn rules_and_dashboards_of_the_chart_are_the_files_themselves() {
-    let text = render(&[OPERATOR]);
+    let text = render(&[OPERATOR, "--set=metrics=full"]);
     let objects = documents(&text);
     for (rule, file) in rules(&text).iter().zip(["alerts.yaml", "recording.yaml"]) {
         assert_eq!(*rule, serde_saphyr::from_str::<Value>(&read(&format!("rules/{file}"))).unwrap(), "{file}");

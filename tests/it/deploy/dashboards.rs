@@ -9,8 +9,8 @@ use xtask::tools;
 
 use super::{catalogue, deploy, output_of, read};
 
-/// All dashboards.
-pub(super) const DASHBOARDS: [&str; 4] = ["fleet", "pod", "node", "agent"];
+/// All dashboards. The chart ships `details` with `metrics: full` only.
+pub(super) const DASHBOARDS: [&str; 5] = ["fleet", "pod", "node", "agent", "details"];
 
 /// One query of a panel.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ fn every_dashboard_has_its_variables() {
         let variables = variables(name);
         let names: Vec<_> = variables.iter().map(|variable| text(&variable["name"])).collect();
         let expected = ["datasource", "job", "cluster", "node", "namespace", "pod"];
-        assert_eq!(names, expected[..if name == "pod" { 6 } else { 5 }], "{name}");
+        assert_eq!(names, expected[..if of_pod(name) { 6 } else { 5 }], "{name}");
         assert_eq!((text(&variables[0]["type"]), text(&variables[0]["query"])), ("datasource", "prometheus"), "{name}");
         for variable in &variables[1..] {
             assert_eq!(text(&variable["datasource"]["uid"]), "${datasource}", "{name}: {variable}");
@@ -245,7 +245,7 @@ fn every_selector_follows_the_variables() {
     for Query { place, expression } in queries() {
         let selectors = selectors(&expression);
         for (_, name, matchers) in &selectors {
-            let of_pod = place.starts_with("pod: ");
+            let of_pod = place.split(':').next().is_some_and(of_pod);
             for variable in variables_of(name).iter().filter(|variable| **variable != "pod" || of_pod) {
                 let follows = matchers.contains(&format!(r#"{variable}=~"${variable}""#));
                 assert!(follows, "{place}: {name} does not follow {variable} in {expression}");
@@ -254,6 +254,11 @@ fn every_selector_follows_the_variables() {
         let selected = selectors.iter().filter(|(_, name, _)| *name != "ALERTS").count();
         assert_eq!(selected, catalogue::names_in(&expression).len(), "{place}: a bare name in {expression}");
     }
+}
+
+/// Whether a dashboard is about chosen pods.
+fn of_pod(dashboard: &str) -> bool {
+    ["pod", "details"].contains(&dashboard)
 }
 
 /// Dashboard variables for which a metric has labels.

@@ -8,6 +8,7 @@ mod docs;
 mod evidence;
 mod notes;
 mod platforms;
+mod presets;
 mod prometheus;
 mod reliability;
 mod rules;

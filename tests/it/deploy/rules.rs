@@ -10,7 +10,7 @@ use super::{catalogue, deploy, output_of, read};
 const FILES: [&str; 2] = ["rules/recording.yaml", "rules/alerts.yaml"];
 
 /// Unit tests for promtool.
-const TESTS: [&str; 3] = ["alerts.yaml", "throttling.yaml", "recording.yaml"];
+pub(super) const TESTS: [&str; 3] = ["alerts.yaml", "throttling.yaml", "recording.yaml"];
 
 #[test]
 fn rules_are_valid_and_fire_as_their_unit_tests_say() {
@@ -93,6 +93,11 @@ fn the_kubernetes_mixins_expressions_work_on_the_page_of_cadvisors_names() {
     let rules = deploy("tests/kubernetes-mixin.yaml");
     serde_json::to_writer(&file, &json!({"rule_files": [rules], "tests": [test]})).unwrap();
     output_of(Command::new("promtool").args(["test", "rules"]).arg(file.path()));
+}
+
+/// Names of all alerts.
+pub(super) fn alerts() -> Vec<String> {
+    rules("rules/alerts.yaml").iter().map(|alert| name(alert).to_owned()).collect()
 }
 
 /// Expressions of all rules.

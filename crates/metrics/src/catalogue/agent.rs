@@ -39,8 +39,8 @@ pub(crate) static SAMPLE_LATENESS_SECONDS: Descriptor =
 pub(crate) static SERIES_DROPPED_TOTAL: Descriptor = counter(
     "cpuwarden_series_dropped_total",
     &[],
-    "Series left out because of the series cap; each page that leaves a series out counts it. Containers are cut \
-     from the end of the order of namespace, pod and container.",
+    "Series left out because of the series cap; each page that leaves a series out counts it. Whole metrics are left \
+     out, for all containers, in the order of the reference of metrics.",
 );
 
 pub(crate) static POD_SOURCE_UP: Descriptor = gauge(

@@ -1,10 +1,13 @@
 //! Metrics of containers: one snapshot row per container, over all its restarts. Counters persist, gauges need a live
 //! cgroup.
 
-use snapshot::{ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS};
+use snapshot::{ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS, WindowHistogram};
 
-use super::{Metric, counter, gauge, histogram};
-use crate::exposition::samples::Samples;
+use super::{Metric, Preset, counter, gauge, histogram};
+use crate::exposition::samples::{Label, Samples};
+
+/// Series that the standard preset has only where waits are not traced: the trace's causes replace them.
+const WITHOUT_TRACE: &str = "where no trace runs";
 
 pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
@@ -13,6 +16,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Always 1, while a cgroup of the container exists. uid is the pod's; names come from the kubelet, the driver \
          from the cgroup's path.",
     )
+    .from(Preset::Standard)
     .read(|row, out| {
         if row.live {
             let who = &*row.identity;
@@ -27,9 +31,15 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "CPU time used, by mode. From cpu.stat (user_usec, system_usec); on cgroup v1 from cpuacct.stat in steps of \
          10 ms, so that the modes may sum to up to 20 ms less than the usage.",
     )
+    .from(Preset::Standard)
+    .brief_from(Preset::Lean, "without `mode`")
     .read(|row, out| {
-        out.with(["user"]).seconds(row.user_ns);
-        out.with(["system"]).seconds(row.system_ns);
+        if out.is_whole() {
+            out.with(["user"]).seconds(row.user_ns);
+            out.with(["system"]).seconds(row.system_ns);
+        } else {
+            out.with([Label::Absent]).seconds(row.usage_ns);
+        }
     }),
     counter(
         "cpuwarden_container_cfs_periods_total",
@@ -59,6 +69,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Periods in which the container used more than its quota from what it had saved up. From cpu.stat \
          (nr_bursts), Linux 5.14 and newer.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.count(row.cfs.and_then(|cfs| cfs.burst_periods))),
     counter(
         "cpuwarden_container_cfs_burst_seconds_total",
@@ -66,6 +77,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "CPU time used above the quota while bursting. From cpu.stat (burst_usec; burst_time on cgroup v1), Linux \
          5.14 and newer.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.seconds(row.cfs.and_then(|cfs| cfs.burst_ns))),
     counter(
         "cpuwarden_container_throttled_seconds_total",
@@ -85,9 +97,11 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Share of throttled periods in each window of one second, or of one sample interval where that is longer. \
          Only windows with periods are counted. From cpu.stat (nr_periods, nr_throttled).",
     )
+    .from(Preset::Full)
+    .brief_from(Preset::Standard, "buckets 0 and 0.25")
     .read(|row, out| {
         if let Some(windows) = &row.windows {
-            out.histogram(&WINDOW_BUCKETS, &windows.counts, windows.sum);
+            window_histogram(out, windows);
         }
     }),
     gauge(
@@ -105,6 +119,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Weight of cgroup v2, 1 to 10000, from cpu.weight; on cgroup v1 cpu.shares turned into it by the rule in \
          weight_rule of cpuwarden_kernel_info, which --weight-rule sets.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.count(row.v2_weight())),
     counter(
         "cpuwarden_container_pressure_cpu_waiting_seconds_total",
@@ -112,14 +127,18 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Wall time in which at least one task of the container waited for a CPU, throttling included. From \
          cpu.pressure (some), cgroup v2.",
     )
-    .read(|row, out| out.seconds(row.pressure_waiting_ns)),
+    .from(Preset::Full)
+    .brief_from(Preset::Standard, WITHOUT_TRACE)
+    .read(|row, out| out.seconds(row.pressure_waiting_ns.filter(|_| is_due(out)))),
     counter(
         "cpuwarden_container_pressure_cpu_stalled_seconds_total",
         &[],
         "Wall time in which every task of the container that could run waited for a CPU, throttling included. From \
          cpu.pressure (full), cgroup v2.",
     )
-    .read(|row, out| out.seconds(row.pressure_stalled_ns)),
+    .from(Preset::Full)
+    .brief_from(Preset::Standard, WITHOUT_TRACE)
+    .read(|row, out| out.seconds(row.pressure_stalled_ns.filter(|_| is_due(out)))),
     counter(
         "cpuwarden_container_contention_wait_seconds_total",
         &["bound"],
@@ -128,9 +147,13 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
          ancestors' quotas. Summed over threads, so it can grow faster than wall time. From \
          /proc/PID/task/TID/schedstat, cpu.stat and cpu.stat.local.",
     )
+    .from(Preset::Full)
+    .brief_from(Preset::Standard, WITHOUT_TRACE)
     .read(|row, out| {
-        out.with(["lower"]).seconds(row.contention_lower_ns);
-        out.with(["upper"]).seconds(row.contention_upper_ns);
+        if is_due(out) {
+            out.with(["lower"]).seconds(row.contention_lower_ns);
+            out.with(["upper"]).seconds(row.contention_upper_ns);
+        }
     }),
     counter(
         "cpuwarden_container_cpu_wait_seconds_total",
@@ -140,10 +163,17 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
          waking up), unattributed (in the threads' run delay, and not seen why). Summed over threads, so it can grow \
          faster than wall time; counted when a wait ends. From eBPF.",
     )
+    .from(Preset::Standard)
+    .brief_from(Preset::Lean, "cause neighbor")
     .read(|row, out| {
-        if let Some(waits) = row.waits.as_deref() {
-            out.with(["throttled"]).seconds(Some(waits.throttled_ns));
-            out.with(["neighbor"]).seconds(Some(waits.neighbor_ns));
+        let Some(waits) = row.waits.as_deref() else { return };
+        if out.is_whole() {
+            // Without a quota at any level nothing throttles it.
+            let throttled = Some(waits.throttled_ns).filter(|&ns| ns > 0 || has_quota(row));
+            out.with(["throttled"]).seconds(throttled);
+        }
+        out.with(["neighbor"]).seconds(Some(waits.neighbor_ns));
+        if out.is_whole() {
             out.with(["self"]).seconds(Some(waits.self_ns));
             out.with(["system"]).seconds(Some(waits.system_ns));
             out.with(["unattributed"]).seconds(Some(waits.unattributed_ns));
@@ -153,6 +183,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "cpuwarden_container_runqueue_latency_seconds",
         "Length of each wait for a CPU, throttled time excepted. From eBPF.",
     )
+    .from(Preset::Full)
     .read(|row, out| {
         if let Some(waits) = row.waits.as_deref() {
             time_histogram(out, &LATENCY_BOUNDS_NS, &waits.latency);
@@ -162,6 +193,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "cpuwarden_container_throttle_stall_seconds",
         "Length of each throttle of one of the container's run queues while a task of it waited there. From eBPF.",
     )
+    .from(Preset::Full)
     .read(|row, out| {
         if let Some(waits) = row.waits.as_deref() {
             time_histogram(out, &STALL_BOUNDS_NS, &waits.stalls);
@@ -174,6 +206,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
          host service or the kernel), idle. Absent where no core has two threads, as in most virtual machines. From \
          eBPF.",
     )
+    .from(Preset::Full)
     .read(|row, out| {
         if let Some(smt) = row.waits.as_deref().and_then(|waits| waits.smt) {
             out.with(["self"]).seconds(Some(smt.self_ns));
@@ -186,6 +219,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         &[],
         "CPUs that the container may run on. From cpuset.cpus.effective; on cgroup v1 cpuset.effective_cpus.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.count(row.cpuset.as_ref().map(|cpuset| u64::from(cpuset.count)))),
     gauge(
         "cpuwarden_container_cpuset_info",
@@ -193,6 +227,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Always 1; cpus is the list of CPUs that the container may run on, in the kernel's format. From \
          cpuset.cpus.effective; on cgroup v1 cpuset.effective_cpus.",
     )
+    .from(Preset::Full)
     .read(|row, out| {
         if let Some(cpuset) = &row.cpuset {
             out.with([cpuset.cpus.as_str()]).count(Some(1));
@@ -203,6 +238,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         &["numa_node"],
         "Memory of the container on each NUMA node. From memory.numa_stat.",
     )
+    .from(Preset::Full)
     .read(|row, out| {
         for &(numa_node, bytes) in &row.numa_memory {
             out.with([numa_node]).count(Some(bytes));
@@ -213,12 +249,14 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         &[],
         "Threads; absent above 1,024. From /proc/PID/task of the container's processes.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.count(row.threads)),
     gauge(
         "cpuwarden_container_runnable_threads",
         &[],
         "Threads that run or wait for a CPU (state R) at the moment of the read. From /proc/PID/task/TID/stat.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.count(row.runnable_threads)),
     gauge(
         "cpuwarden_container_memory_working_set_bytes",
@@ -226,16 +264,44 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Memory in use less inactive page cache. From memory.current and memory.stat; on cgroup v1 \
          memory.usage_in_bytes and memory.stat.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.count(row.memory_working_set_bytes)),
     gauge(
         "cpuwarden_container_memory_limit_bytes",
         &[],
         "Memory limit; absent when unlimited. From memory.max; on cgroup v1 memory.limit_in_bytes.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.count(row.memory_limit_bytes)),
     gauge("cpuwarden_container_memory_request_bytes", &[], "Memory request, from the pod's spec.")
+        .from(Preset::Full)
         .read(|row, out| out.count(row.memory_request_bytes)),
 ];
+
+/// Whether the container has, or had, a quota of its own or above it.
+fn has_quota(row: &ContainerRow) -> bool {
+    row.limit_cores.is_some() || row.cfs.is_some() || row.throttled_ancestor_ns.is_some()
+}
+
+/// Whether series in [`WITHOUT_TRACE`] are due.
+fn is_due(out: &Samples<'_>) -> bool {
+    out.is_whole() || !out.is_traced()
+}
+
+/// Bounds of the brief form: windows without throttling, and those that are harmless by the alerts' threshold.
+const BRIEF_WINDOW_BUCKETS: [f64; 2] = [0.0, 0.25];
+
+/// Writes a histogram of throttled windows, with all its buckets or those of the brief form.
+pub(super) fn window_histogram(out: &mut Samples<'_>, windows: &WindowHistogram) {
+    let mut cumulative = 0;
+    let all = WINDOW_BUCKETS.iter().zip(windows.counts).map(|(&bound, count)| {
+        cumulative += count;
+        (bound, cumulative)
+    });
+    let is_whole = out.is_whole();
+    let shown = all.filter(|(bound, _)| is_whole || BRIEF_WINDOW_BUCKETS.contains(bound));
+    out.cumulative_histogram(shown, windows.counts.iter().sum(), windows.sum);
+}
 
 /// Writes a histogram of nanoseconds in seconds. Its counts have one more bucket than there are bounds.
 fn time_histogram(out: &mut Samples<'_>, bounds_ns: &[u64; 9], histogram: &Histogram) {

@@ -2,7 +2,7 @@
 
 use snapshot::InterferenceRow;
 
-use super::{Metric, counter};
+use super::{Metric, Preset, counter};
 
 pub(crate) static INTERFERENCE: &[Metric<InterferenceRow>] = &[counter(
     "cpuwarden_interference_wait_seconds_total",
@@ -11,6 +11,7 @@ pub(crate) static INTERFERENCE: &[Metric<InterferenceRow>] = &[counter(
      do most, each as a series that stays until either is gone; other pods together as aggressor_namespace other; host \
      services and the kernel as system. Summed over threads, so it can grow faster than wall time. From eBPF.",
 )
+.from(Preset::Standard)
 .read(|row, out| {
     out.with([&*row.aggressor_namespace, &*row.aggressor_pod]).seconds(Some(row.wait_ns));
 })];

@@ -12,7 +12,9 @@ mod interference;
 mod node;
 pub(crate) mod pinning;
 mod pod;
+mod preset;
 mod reference;
+mod selection;
 
 pub(crate) use advice::ADVICE;
 pub(crate) use cadvisor::CADVISOR;
@@ -20,7 +22,10 @@ pub(crate) use container::CONTAINER;
 pub(crate) use interference::INTERFERENCE;
 pub(crate) use node::NODE;
 pub(crate) use pod::POD;
+pub use preset::{Extent, Form, Preset};
 pub use reference::{QUERY_ONLY, reference};
+pub(crate) use selection::{FamilyId, Step, steps};
+pub use selection::{Selection, UnknownMetric};
 
 use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 
@@ -61,6 +66,8 @@ pub struct Descriptor {
     pub labels: &'static [&'static str],
     /// HELP text: the meaning, the unit unless it is in the name, the source file, and surprising properties.
     pub help: &'static str,
+    /// Presets that include it.
+    pub extent: Extent,
 }
 
 impl Descriptor {
@@ -119,15 +126,51 @@ impl Scope {
     }
 }
 
+/// Tables of the catalogue, in the order of the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Table {
+    Container,
+    Advice,
+    Pod,
+    Interference,
+    Node,
+    Agent,
+}
+
+impl Table {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Container, Self::Advice, Self::Pod, Self::Interference, Self::Node, Self::Agent];
+
+    /// Tables with a row per container, pod or pair of pods: their size grows with the node.
+    pub(crate) const OF_ROWS: [Self; 4] = [Self::Container, Self::Advice, Self::Pod, Self::Interference];
+
+    const fn scope(self) -> Scope {
+        match self {
+            Self::Container | Self::Advice => Scope::Container,
+            Self::Pod => Scope::Pod,
+            Self::Interference => Scope::Interference,
+            Self::Node => Scope::Node,
+            Self::Agent => Scope::Agent,
+        }
+    }
+}
+
+/// Families of a table, in its order.
+pub(crate) fn families(table: Table) -> Box<dyn Iterator<Item = &'static Descriptor>> {
+    match table {
+        Table::Container => Box::new(CONTAINER.iter().map(|metric| &metric.descriptor)),
+        Table::Advice => Box::new(ADVICE.iter().map(|metric| &metric.descriptor)),
+        Table::Pod => Box::new(POD.iter().map(|metric| &metric.descriptor)),
+        Table::Interference => Box::new(INTERFERENCE.iter().map(|metric| &metric.descriptor)),
+        Table::Node => Box::new(NODE.iter().map(|metric| &metric.descriptor)),
+        Table::Agent => Box::new(agent::AGENT.iter().copied()),
+    }
+}
+
 /// All metrics, in the order of the tables.
 pub fn all() -> impl Iterator<Item = (Scope, &'static Descriptor)> {
-    let containers = CONTAINER.iter().map(|metric| (Scope::Container, &metric.descriptor));
-    let advice = ADVICE.iter().map(|metric| (Scope::Container, &metric.descriptor));
-    let pods = POD.iter().map(|metric| (Scope::Pod, &metric.descriptor));
-    let interference = INTERFERENCE.iter().map(|metric| (Scope::Interference, &metric.descriptor));
-    let node = NODE.iter().map(|metric| (Scope::Node, &metric.descriptor));
-    let agent = agent::AGENT.iter().map(|descriptor| (Scope::Agent, *descriptor));
-    containers.chain(advice).chain(pods).chain(interference).chain(node).chain(agent)
+    let of = |table: Table| families(table).map(move |descriptor| (table.scope(), descriptor));
+    Table::ALL.into_iter().flat_map(of)
 }
 
 /// Finds the metric of a sample name, including a histogram's `_bucket`, `_sum` and `_count`.
@@ -179,18 +222,19 @@ impl Row for NodeSnapshot {
     }
 }
 
-// Constructors of the tables' rows, with arguments in the order of the TYPE and HELP lines.
+// Constructors of the tables' rows, with arguments in the order of the TYPE and HELP lines. A family is in every preset
+// unless `from` says otherwise.
 
 const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Descriptor {
-    Descriptor { name, kind: Kind::Counter, labels, help }
+    Descriptor { name, kind: Kind::Counter, labels, help, extent: Extent::ALWAYS }
 }
 
 const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Descriptor {
-    Descriptor { name, kind: Kind::Gauge, labels, help }
+    Descriptor { name, kind: Kind::Gauge, labels, help, extent: Extent::ALWAYS }
 }
 
 const fn histogram(name: &'static str, help: &'static str) -> Descriptor {
-    Descriptor { name, kind: Kind::Histogram, labels: &[], help }
+    Descriptor { name, kind: Kind::Histogram, labels: &[], help, extent: Extent::ALWAYS }
 }
 
 impl Descriptor {

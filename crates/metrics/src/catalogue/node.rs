@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use snapshot::{NodeSnapshot, TraceMode};
 
-use super::{Metric, counter, gauge};
+use super::{Metric, Preset, counter, gauge};
 
 pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge("cpuwarden_node_cpus", &["state"], "CPUs by state. From /sys/devices/system/cpu.").read(|snapshot, out| {
@@ -18,6 +18,7 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         "Always 1, where each online CPU sits. core is the lowest CPU of its thread siblings, llc the last-level \
          cache. From /sys/devices/system/cpu/cpuN.",
     )
+    .from(Preset::Standard)
     .read(|snapshot, out| {
         for place in &snapshot.node.cpu_info {
             out.with([Some(place.cpu), place.core, place.llc, place.numa_node, place.socket]).count(Some(1));

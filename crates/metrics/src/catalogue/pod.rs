@@ -1,8 +1,9 @@
 //! Metrics of pods: one snapshot row per pod whose own cgroup has, or had, a CFS quota.
 
-use snapshot::{PodRow, WINDOW_BUCKETS};
+use snapshot::PodRow;
 
-use super::{Metric, counter, gauge, histogram};
+use super::container::window_histogram;
+use super::{Metric, Preset, counter, gauge, histogram};
 
 pub(crate) static POD: &[Metric<PodRow>] = &[
     counter(
@@ -24,6 +25,7 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
         "Periods in which the pod used more than its own quota from what it had saved up. From cpu.stat (nr_bursts), \
          Linux 5.14 and newer.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.count(row.cfs.burst_periods)),
     counter(
         "cpuwarden_pod_cfs_burst_seconds_total",
@@ -31,6 +33,7 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
         "CPU time used above the pod's own quota while bursting. From cpu.stat (burst_usec; burst_time on cgroup v1), \
          Linux 5.14 and newer.",
     )
+    .from(Preset::Full)
     .read(|row, out| out.seconds(row.cfs.burst_ns)),
     counter(
         "cpuwarden_pod_throttled_seconds_total",
@@ -46,7 +49,8 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
          interval where that is longer. Only windows with periods are counted. From cpu.stat (nr_periods, \
          nr_throttled).",
     )
-    .read(|row, out| out.histogram(&WINDOW_BUCKETS, &row.windows.counts, row.windows.sum)),
+    .from(Preset::Full)
+    .read(|row, out| window_histogram(out, &row.windows)),
     gauge(
         "cpuwarden_pod_cpu_limit_cores",
         &[],

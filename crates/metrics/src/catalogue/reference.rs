@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Descriptor, Scope, all, cadvisor};
+use super::{Descriptor, Extent, Form, Preset, Scope, Selection, all, cadvisor, families, steps};
 
 const SECTIONS: [(Scope, &str); 5] = [
     (Scope::Container, "Containers"),
@@ -31,12 +31,27 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
     ("process_virtual_memory_bytes", "as in every exporter; the resident memory is what counts"),
 ];
 
+const PRESETS: &str = "\
+`--metrics` chooses how much is exported: `lean`, `standard` (the default) or `full`. The column *preset* has the smallest one
+with the whole metric, and where a smaller one has some of its series, these. `--metrics-enable` and `--metrics-disable` switch
+single metrics on top of a preset. The page of cAdvisor's names is the same with each. [sizing.md](sizing.md) says what each preset costs and what needs more than `lean`.
+
+";
+
+const ORDER: &str = "
+## Order in which the series cap drops metrics
+
+Above `--max-series` whole metrics are left out, for all containers of the node, from the top of this list on. The metrics of the
+node and the agent stay. A metric comes back when the page with it is 5 % smaller than the cap.
+
+";
+
 /// The reference of all metrics: one section per scope, one table row per metric.
 #[must_use]
 pub fn reference() -> String {
-    let mut text = String::new();
-    for (scope, title) in SECTIONS {
-        if !text.is_empty() {
+    let mut text = PRESETS.to_owned();
+    for (at, (scope, title)) in SECTIONS.into_iter().enumerate() {
+        if at > 0 {
             text.push('\n');
         }
         section(&mut text, scope, title, all().filter(|(of, _)| *of == scope).map(|(_, descriptor)| descriptor));
@@ -48,7 +63,27 @@ pub fn reference() -> String {
     for (name, purpose) in QUERY_ONLY {
         writeln!(text, "| `{name}` | {purpose} |").expect("a String takes any text");
     }
+    order(&mut text);
     text
+}
+
+fn order(text: &mut String) {
+    text.push_str(ORDER);
+    let full = Selection::preset(Preset::Full);
+    for (at, step) in steps(&full).into_iter().enumerate() {
+        let family = families(step.family.table).nth(step.family.index).expect("a step is of the table");
+        let rest = match (step.to, family.extent.brief) {
+            (Form::Brief, Some((_, series))) => format!(", but not: {series}"),
+            _ => String::new(),
+        };
+        writeln!(text, "{}. `{}`{rest}", at + 1, family.name).expect("a String takes any text");
+    }
+}
+
+/// The presets of a metric: "standard", or "full; standard: buckets 0 and 0.25".
+fn presets(Extent { whole, brief }: Extent) -> String {
+    let brief = brief.map(|(preset, series)| format!("; {}: {series}", preset.as_str())).unwrap_or_default();
+    format!("{}{brief}", whole.as_str())
 }
 
 fn section(text: &mut String, scope: Scope, title: &str, metrics: impl Iterator<Item = &'static Descriptor>) {
@@ -60,14 +95,15 @@ fn section(text: &mut String, scope: Scope, title: &str, metrics: impl Iterator<
         text.push_str(&code_list(scope.labels()));
         text.push_str(".\n\n");
     }
-    text.push_str("| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n");
+    text.push_str("| name | type | unit | labels | preset | meaning |\n|---|---|---|---|---|---|\n");
     metrics.for_each(|descriptor| row(text, descriptor));
 }
 
 fn row(text: &mut String, descriptor: &Descriptor) {
-    let Descriptor { name, kind, labels, help } = descriptor;
+    let Descriptor { name, kind, labels, help, extent } = descriptor;
     let (kind, unit, labels) = (kind.as_str(), descriptor.unit().unwrap_or_default(), code_list(labels));
-    writeln!(text, "| `{name}` | {kind} | {unit} | {labels} | {help} |").expect("a String takes any text");
+    let presets = presets(*extent);
+    writeln!(text, "| `{name}` | {kind} | {unit} | {labels} | {presets} | {help} |").expect("a String takes any text");
 }
 
 fn code_list(names: &[&str]) -> String {

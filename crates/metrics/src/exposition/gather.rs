@@ -3,22 +3,23 @@
 use prometheus::proto;
 use snapshot::labels;
 
-use super::PageWriter;
-use super::samples::Samples;
+use super::samples::{Detail, Samples};
+use super::writer::PageWriter;
 use crate::AgentMetrics;
-use crate::catalogue::{Kind, agent::AGENT};
+use crate::catalogue::{Form, Kind, agent::AGENT};
 
 /// Writes the agent's own metrics, in the catalogue's order. The number of allocations does not depend on the node's
 /// size.
-pub(super) fn write(writer: &mut PageWriter<'_>, agent: &AgentMetrics) {
+pub(super) fn write(writer: &mut PageWriter<'_>, agent: &AgentMetrics, forms: &[Form]) {
     let families = agent.gather();
-    for descriptor in AGENT {
+    for (descriptor, _) in AGENT.iter().zip(forms).filter(|(_, form)| **form != Form::Absent) {
         let Some(family) = families.iter().find(|family| family.name() == descriptor.name) else { continue };
         let header = writer.open(descriptor);
         let mut series = 0;
         for metric in family.get_metric() {
             let labels = label_text(metric);
-            let mut samples = Samples::new(writer.page, descriptor, &labels);
+            let mut samples = Samples::new(writer.page, descriptor, Detail::WHOLE);
+            samples.set_row(&labels);
             sample(&mut samples, descriptor.kind, metric);
             series += samples.series();
         }

@@ -1,13 +1,15 @@
-//! The page for scrapers: the catalogue's families over the rows of one snapshot, in either format.
+//! The page for scrapers: the selected families of the catalogue over the rows of one snapshot, in either format.
 //!
 //! Rendering allocates nothing once the buffer has grown, except for the agent's own metrics, whose number does not
 //! depend on the node. It reads only the snapshot, so a scrape never accesses the kernel.
 
+mod cap;
 mod format;
 mod gather;
 mod gzip;
 mod number;
 pub(crate) mod samples;
+mod writer;
 
 use std::slice;
 
@@ -15,15 +17,23 @@ use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 
 pub use format::{Format, accepts_gzip};
 
-use crate::catalogue::{ADVICE, CADVISOR, CONTAINER, Descriptor, INTERFERENCE, Metric, NODE, POD, Row};
+use crate::catalogue::{
+    ADVICE, CADVISOR, CONTAINER, FamilyId, Form, INTERFERENCE, NODE, POD, Preset, Selection, Step, Table, steps,
+};
 use crate::{AdviceRow, AgentMetrics};
+use cap::Cap;
 use gzip::Gzip;
-use samples::Samples;
+use samples::Detail;
+use writer::{PageWriter, write_rows};
 
 /// Renders pages into reused buffers.
 #[derive(Debug)]
 pub struct Exposition {
-    max_series: usize,
+    selection: Selection,
+    /// The selection less what the cap drops.
+    shown: Selection,
+    cap: Cap,
+    cadvisor_cap: Cap,
     page: Vec<u8>,
     /// Bytes to reserve for a page whose buffer was taken.
     next_length: usize,
@@ -41,41 +51,73 @@ struct Rows<'a> {
 
 const NO_ROWS: Rows<'_> = Rows { pods: &[], containers: &[], interference: &[], advice: &[] };
 
+/// Forms of the families on the page of cAdvisor's names before the cap.
+const CADVISOR_FORMS: [Form; CADVISOR.len()] = [Form::Whole; CADVISOR.len()];
+
 impl Exposition {
-    /// Creates an exposition with at most `max_series` series per page, as Prometheus counts them (each bucket is one).
-    /// The agent's and the node's own series, some dozens and a few per CPU, are never dropped.
+    /// Creates an exposition of all families with at most `max_series` series per page, as Prometheus counts them (each
+    /// bucket is one). The agent's and the node's own series, some dozens and a few per CPU, are never dropped.
     #[must_use]
     pub fn new(max_series: usize) -> Self {
-        Self { max_series, page: Vec::new(), next_length: 0, gzip: Gzip::new() }
+        Self::with_selection(max_series, Selection::preset(Preset::Full))
+    }
+
+    /// Creates an exposition of the selected families, as [`Exposition::new`] does of all.
+    #[must_use]
+    pub fn with_selection(max_series: usize, selection: Selection) -> Self {
+        // The table stands for itself: this page has no other.
+        let cadvisor = (0..CADVISOR.len()).rev().map(|index| FamilyId { table: Table::Container, index });
+        let cadvisor = cadvisor.map(|family| Step { family, to: Form::Absent }).collect();
+        Self {
+            cap: Cap::new(max_series, steps(&selection)),
+            cadvisor_cap: Cap::new(max_series, cadvisor),
+            shown: selection.clone(),
+            selection,
+            page: Vec::new(),
+            next_length: 0,
+            gzip: Gzip::new(),
+        }
     }
 
     /// Renders the page of one snapshot, valid until the next call.
     ///
-    /// Above the limit whole rows are dropped. Pods get the available room first, then containers, then interference,
-    /// then advice, each in the snapshot's order, so that the same rows stay from page to page. Dropped series are
-    /// added to `cpuwarden_series_dropped_total` on the same page.
+    /// Above the limit whole families are dropped, in the order of the reference, and the other series of all containers
+    /// stay. Dropped series are added to `cpuwarden_series_dropped_total` on the same page.
     pub fn render(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
         let advice = agent.advice().rows();
-        let all = Rows {
+        let rows = Rows {
             pods: &snapshot.pods,
             containers: &snapshot.containers,
             interference: &snapshot.waits.interference,
             advice: &advice,
         };
-        if self.write(snapshot, agent, format, all) > self.max_series {
-            let kept = self.cut(snapshot, agent, all);
-            self.write(snapshot, agent, format, kept);
+        // Above the cap at the last page, this page is probably above it too.
+        let is_within = self.cap.taken().is_empty() && {
+            let series = self.write(snapshot, agent, format, rows);
+            self.cap.admits(series)
+        };
+        if !is_within {
+            self.fit(snapshot, agent, rows);
+            self.write(snapshot, agent, format, rows);
         }
         &self.page
     }
 
-    /// Renders the page with cAdvisor's names, valid until the next call; drops rows like [`Exposition::render`].
+    /// Renders the page with cAdvisor's names, valid until the next call; drops families like [`Exposition::render`].
     pub fn render_cadvisor(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
-        let (mut room, mut dropped) = (self.max_series, 0);
-        let containers = fitting(CADVISOR, &snapshot.containers, &mut room, &mut dropped, &mut self.page);
+        let (rows, page) = (&snapshot.containers, &mut self.page);
+        let mut count = |step: &Step, form| {
+            page.clear();
+            if form == Form::Absent { 0 } else { write_rows(&CADVISOR[step.family.index], Detail::WHOLE, rows, page) }
+        };
+        let all = self.cadvisor_cap.all().iter().map(|step| count(step, Form::Whole)).sum();
+        let dropped = self.cadvisor_cap.fit(all, |_| Form::Whole, count);
         agent.series_dropped.inc_by(dropped as u64);
+        let mut forms = CADVISOR_FORMS;
+        self.cadvisor_cap.taken().iter().for_each(|step| forms[step.family.index] = step.to);
         self.page.clear();
-        PageWriter { page: &mut self.page, format, series: 0, limit: usize::MAX }.families(CADVISOR, containers);
+        PageWriter { page: &mut self.page, format, traced: false, series: 0, limit: usize::MAX }
+            .families(CADVISOR, &forms, rows);
         self.finish(format);
         &self.page
     }
@@ -102,14 +144,15 @@ impl Exposition {
     fn write(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format, rows: Rows<'_>) -> usize {
         self.page.clear();
         self.page.reserve(self.next_length);
-        let mut writer = PageWriter { page: &mut self.page, format, series: 0, limit: usize::MAX };
-        gather::write(&mut writer, agent);
-        writer.families(NODE, slice::from_ref(snapshot));
-        writer.limit = self.max_series;
-        writer.families(POD, rows.pods);
-        writer.families(CONTAINER, rows.containers);
-        writer.families(INTERFERENCE, rows.interference);
-        writer.families(ADVICE, rows.advice);
+        let (page, traced) = (&mut self.page, is_traced(snapshot));
+        let mut writer = PageWriter { page, format, traced, series: 0, limit: usize::MAX };
+        gather::write(&mut writer, agent, self.shown.of(Table::Agent));
+        writer.families(NODE, self.shown.of(Table::Node), slice::from_ref(snapshot));
+        writer.limit = self.cap.max_series();
+        writer.families(POD, self.shown.of(Table::Pod), rows.pods);
+        writer.families(CONTAINER, self.shown.of(Table::Container), rows.containers);
+        writer.families(INTERFERENCE, self.shown.of(Table::Interference), rows.interference);
+        writer.families(ADVICE, self.shown.of(Table::Advice), rows.advice);
         let series = writer.series;
         self.finish(format);
         series
@@ -121,112 +164,40 @@ impl Exposition {
         }
     }
 
-    /// Rows that fit the limit; counts the series of the others as dropped.
-    fn cut<'a>(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, all: Rows<'a>) -> Rows<'a> {
-        let fixed = self.write(snapshot, agent, Format::Text, NO_ROWS);
-        let mut room = self.max_series.saturating_sub(fixed);
-        let mut dropped = 0;
-        let pods = fitting(POD, all.pods, &mut room, &mut dropped, &mut self.page);
-        let containers = fitting(CONTAINER, all.containers, &mut room, &mut dropped, &mut self.page);
-        let interference = fitting(INTERFERENCE, all.interference, &mut room, &mut dropped, &mut self.page);
-        let advice = fitting(ADVICE, all.advice, &mut room, &mut dropped, &mut self.page);
+    /// Chooses the families that fit the limit; counts the series of the others as dropped.
+    fn fit(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, rows: Rows<'_>) {
+        let mut series = self.write(snapshot, agent, Format::Text, NO_ROWS);
+        let (selection, page, traced) = (&self.selection, &mut self.page, is_traced(snapshot));
+        let mut count = |family, form| rows.series(family, Detail { form, traced }, page);
+        for table in Table::OF_ROWS {
+            let forms = selection.of(table).iter().enumerate();
+            series += forms.map(|(index, &form)| count(FamilyId { table, index }, form)).sum::<usize>();
+        }
+        let form = |step: &Step| selection.form(step.family);
+        let dropped = self.cap.fit(series, form, |step, form| count(step.family, form));
         agent.series_dropped.inc_by(dropped as u64);
-        Rows { pods, containers, interference, advice }
+        self.shown.copy_from(&self.selection);
+        self.cap.taken().iter().for_each(|step| self.shown.set(step.family, step.to));
     }
 }
 
-/// The longest prefix of `rows` whose series fit into `room`, which is reduced by them. After the first row that does
-/// not fit, no further row is taken. Overwrites `scratch`.
-fn fitting<'a, R: Row>(
-    table: &'static [Metric<R>],
-    rows: &'a [R],
-    room: &mut usize,
-    dropped: &mut usize,
-    scratch: &mut Vec<u8>,
-) -> &'a [R] {
-    let mut kept = 0;
-    for row in rows {
-        let series = series_of(table, row, scratch);
-        if series <= *room {
-            *room -= series;
-            kept += 1;
-        } else {
-            *room = 0;
-            *dropped += series;
+fn is_traced(snapshot: &NodeSnapshot) -> bool {
+    snapshot.waits.trace.is_some()
+}
+
+impl Rows<'_> {
+    /// Number of series of a family. Overwrites `scratch`.
+    fn series(&self, FamilyId { table, index }: FamilyId, detail: Detail, scratch: &mut Vec<u8>) -> usize {
+        scratch.clear();
+        if detail.form == Form::Absent {
+            return 0;
         }
-    }
-    &rows[..kept]
-}
-
-fn series_of<R: Row>(table: &'static [Metric<R>], row: &R, scratch: &mut Vec<u8>) -> usize {
-    scratch.clear();
-    let mut series = 0;
-    for metric in table {
-        let mut samples = Samples::new(scratch, &metric.descriptor, row.labels());
-        (metric.read)(row, &mut samples);
-        series += samples.series();
-    }
-    series
-}
-
-/// A page being written.
-struct PageWriter<'p> {
-    page: &'p mut Vec<u8>,
-    format: Format,
-    /// Number of series written so far.
-    series: usize,
-    /// Number of series above which no further family is started.
-    limit: usize,
-}
-
-/// Position of a family's metadata on the page.
-struct Header {
-    start: usize,
-    end: usize,
-}
-
-impl PageWriter<'_> {
-    fn families<R: Row>(&mut self, table: &'static [Metric<R>], rows: &[R]) {
-        for Metric { descriptor, read } in table {
-            if self.series > self.limit {
-                return;
-            }
-            let header = self.open(descriptor);
-            let mut samples = Samples::new(self.page, descriptor, "");
-            for row in rows {
-                samples.set_row(row.labels());
-                read(row, &mut samples);
-            }
-            let series = samples.series();
-            self.close(&header, series);
-        }
-    }
-
-    fn open(&mut self, descriptor: &Descriptor) -> Header {
-        let start = self.page.len();
-        let name = match self.format {
-            Format::Text => descriptor.name,
-            Format::OpenMetrics => descriptor.family(),
-        };
-        self.metadata("HELP", name, descriptor.help);
-        self.metadata("TYPE", name, descriptor.kind.as_str());
-        if let (Format::OpenMetrics, Some(unit)) = (self.format, descriptor.unit()) {
-            self.metadata("UNIT", name, unit);
-        }
-        Header { start, end: self.page.len() }
-    }
-
-    /// Removes the metadata if no sample followed.
-    fn close(&mut self, header: &Header, series: usize) {
-        self.series += series;
-        if self.page.len() == header.end {
-            self.page.truncate(header.start);
-        }
-    }
-
-    fn metadata(&mut self, keyword: &str, name: &str, text: &str) {
-        for piece in ["# ", keyword, " ", name, " ", text, "\n"] {
-            self.page.extend_from_slice(piece.as_bytes());
+        match table {
+            Table::Container => write_rows(&CONTAINER[index], detail, self.containers, scratch),
+            Table::Advice => write_rows(&ADVICE[index], detail, self.advice, scratch),
+            Table::Pod => write_rows(&POD[index], detail, self.pods, scratch),
+            Table::Interference => write_rows(&INTERFERENCE[index], detail, self.interference, scratch),
+            Table::Node | Table::Agent => 0,
         }
     }
 }

@@ -4,7 +4,7 @@
 use snapshot::labels::escape;
 
 use super::number;
-use crate::catalogue::Descriptor;
+use crate::catalogue::{Descriptor, Form};
 
 /// Receives the samples of one row from a metric's read function.
 #[derive(Debug)]
@@ -13,8 +13,22 @@ pub(crate) struct Samples<'a> {
     descriptor: &'static Descriptor,
     /// The row's labels, escaped, without braces.
     row_labels: &'a str,
+    detail: Detail,
     /// Number of series written so far.
     series: usize,
+}
+
+/// Amount of detail that a read function writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Detail {
+    pub(crate) form: Form,
+    /// Whether the node's waits are traced.
+    pub(crate) traced: bool,
+}
+
+impl Detail {
+    /// Everything.
+    pub(crate) const WHOLE: Self = Self { form: Form::Whole, traced: false };
 }
 
 /// Value of one of the metric's own labels.
@@ -52,11 +66,21 @@ pub(crate) struct Sample<'s, 'a, const N: usize> {
 }
 
 impl<'a> Samples<'a> {
-    pub(crate) fn new(page: &'a mut Vec<u8>, descriptor: &'static Descriptor, row_labels: &'a str) -> Self {
-        Self { page, descriptor, row_labels, series: 0 }
+    pub(crate) fn new(page: &'a mut Vec<u8>, descriptor: &'static Descriptor, detail: Detail) -> Self {
+        Self { page, descriptor, row_labels: "", detail, series: 0 }
     }
 
-    /// Continues with the next row.
+    /// Whether the family has all its series on this page.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.detail.form == Form::Whole
+    }
+
+    /// Whether the node's waits are traced.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.detail.traced
+    }
+
+    /// Continues with the next row, whose labels are escaped and without braces.
     pub(crate) fn set_row(&mut self, row_labels: &'a str) {
         self.row_labels = row_labels;
     }

@@ -76,7 +76,7 @@ fn the_reference_tells_of_every_metric_once() {
         assert_eq!(tables.matches(&format!("| `{}` |", descriptor.name)).count(), 1, "{}", descriptor.name);
     }
     assert!(reference.contains(
-        "| `cpuwarden_container_numa_memory_bytes` | gauge | bytes | `numa_node` | Memory of the container on each \
+        "| `cpuwarden_container_numa_memory_bytes` | gauge | bytes | `numa_node` | full | Memory of the container on each \
          NUMA node. From memory.numa_stat. |"
     ));
 }
@@ -145,7 +145,7 @@ fn any_row() -> impl Strategy<Value = ContainerRow> {
     let cfs = proptest::option::of((any::<u32>(), any::<u64>(), ns()));
     let numa = proptest::collection::btree_map(0..8_u32, any::<u64>(), 0..4);
     let cores = || proptest::option::of(0.0..1000.0_f64);
-    let windows = proptest::option::of((any::<[u16; 8]>(), 0.0..100.0_f64));
+    let windows = proptest::option::of((any::<[u16; 6]>(), 0.0..100.0_f64));
     ((any::<bool>(), ns(), ns(), cfs, ns()), (windows, cores(), cores(), numa, proptest::option::of("[0-9,-]{0,9}")))
         .prop_map(|((live, user_ns, system_ns, cfs, waiting), (windows, limit, request, numa, cpus))| ContainerRow {
             live,

@@ -4,7 +4,9 @@ mod cap;
 mod contents;
 mod golden;
 mod parser;
+mod presets;
 mod promtool;
+mod sizing;
 #[path = "../snapshots/mod.rs"]
 mod snapshots;
 

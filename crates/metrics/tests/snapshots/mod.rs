@@ -214,7 +214,7 @@ fn cfs(seed: u64) -> CfsTotals {
 }
 
 fn windows(seed: u64) -> WindowHistogram {
-    let mut counts = [1; WINDOW_BUCKETS.len()];
+    let mut counts = [1; WINDOW_BUCKETS.len() + 1];
     counts[0] = 40 + seed;
     WindowHistogram { counts, sum: 3.7 + seed as f64 / 3.0 }
 }

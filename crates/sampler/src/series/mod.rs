@@ -85,7 +85,7 @@ mod tests {
         series.close_window();
         series.close_window();
         let windows = series.row.windows.unwrap();
-        assert_eq!(windows.counts, [0, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(windows.counts, [0, 0, 0, 0, 1, 0]);
         assert!((windows.sum - 0.6).abs() < 1e-9);
     }
 }

@@ -42,6 +42,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range $key := list "pinning" "schedTrace" }}
 {{- if kindIs "bool" (get $config $key) }}{{ $_ := set $config $key (ternary "on" "off" (get $config $key)) }}{{ end }}
 {{- end }}
+{{- $_ := set $config "metrics" .Values.metrics }}
 {{- toYaml $config }}
 {{- end }}
 

@@ -62,7 +62,14 @@ fn every_panel_has_data_and_harm_is_told_from_bursts_by_a_real_prometheus() {
     });
     drop(node);
     let demo = Demo::start(demo);
-    let options = ["--kubepods", &demo.kubepods(), "--pod-source=none", "--sched-trace=on", "--cpu-budget=1000"];
+    let options = [
+        "--kubepods",
+        &demo.kubepods(),
+        "--pod-source=none",
+        "--sched-trace=on",
+        "--cpu-budget=1000",
+        "--metrics=full",
+    ];
     let _traced = Agent::start_at(traced, &options);
     harm_is_told_from_bursts(&prometheus);
     ask_until(&prometheus, &mut empty, <[Query]>::is_empty);

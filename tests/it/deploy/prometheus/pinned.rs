@@ -34,6 +34,7 @@ impl Pinned {
             "--pinning=enforce".to_owned(),
             "--share-floor=1".to_owned(),
             "--sched-trace=off".to_owned(),
+            "--metrics=full".to_owned(),
         ];
         let agent = Agent::start(&[&options[..], &kubelet.flags()].concat());
         Self { agent, _python: python, _kubelet: kubelet, _state: state, _tree: tree }

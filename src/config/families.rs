@@ -1,0 +1,91 @@
+//! Families of metrics on the page: the preset, and those that are switched one by one.
+
+use metrics::catalogue::{Preset, Selection};
+
+use super::{MetricsPreset, Options};
+use crate::exit::Failure;
+
+/// Selection of metric families, with the options that it came from.
+#[derive(Debug, Clone)]
+pub(crate) struct FamiliesConfig {
+    pub(crate) selection: Selection,
+    preset: MetricsPreset,
+    enable: Option<String>,
+    disable: Option<String>,
+}
+
+impl FamiliesConfig {
+    /// Selects the families that the options name.
+    ///
+    /// # Errors
+    /// A name that no metric has, or one that is both enabled and disabled.
+    pub(super) fn resolve(options: &Options) -> Result<Self, Failure> {
+        let preset = options.metrics.unwrap_or_default();
+        let mut selection = Selection::preset(match preset {
+            MetricsPreset::Lean => Preset::Lean,
+            MetricsPreset::Standard => Preset::Standard,
+            MetricsPreset::Full => Preset::Full,
+        });
+        let (enable, disable) = (options.metrics_enable.clone(), options.metrics_disable.clone());
+        for (flag, list, on) in [("--metrics-enable", &enable, true), ("--metrics-disable", &disable, false)] {
+            for name in names(list.as_deref()) {
+                let remedy = "cpuwarden reference metrics lists all names";
+                let unknown = |error| Failure::config(format!("{flag}: {error}; {remedy}"));
+                selection.switch(name, on).map_err(unknown)?;
+            }
+        }
+        let short = |name: &str| name.strip_prefix("cpuwarden_").unwrap_or(name).to_owned();
+        let disabled: Vec<String> = names(disable.as_deref()).map(short).collect();
+        if let Some(name) = names(enable.as_deref()).map(short).find(|name| disabled.contains(name)) {
+            let text = format!("--metrics-disable: {name} is in --metrics-enable too; leave it in one of them");
+            return Err(Failure::config(text));
+        }
+        Ok(Self { selection, preset, enable, disable })
+    }
+
+    /// The values in force, in the form of the configuration file.
+    pub(super) fn to_options(&self) -> Options {
+        Options {
+            metrics: Some(self.preset),
+            metrics_enable: self.enable.clone(),
+            metrics_disable: self.disable.clone(),
+            ..Options::default()
+        }
+    }
+}
+
+fn names(list: Option<&str>) -> impl Iterator<Item = &str> {
+    list.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(yaml: &str) -> Result<FamiliesConfig, Failure> {
+        FamiliesConfig::resolve(&serde_saphyr::from_str(yaml).unwrap())
+    }
+
+    #[test]
+    fn standard_is_the_default() {
+        let config = FamiliesConfig::resolve(&Options::default()).unwrap();
+        assert_eq!(config.selection, Selection::preset(Preset::Standard));
+    }
+
+    #[test]
+    fn families_are_switched_on_top_of_the_preset() {
+        let yaml =
+            "metrics: lean\nmetricsEnable: container_threads, cpuwarden_container_info\nmetricsDisable: cgroups\n";
+        let mut expected = Selection::preset(Preset::Lean);
+        expected.switch("container_threads", true).unwrap();
+        expected.switch("container_info", true).unwrap();
+        expected.switch("cgroups", false).unwrap();
+        assert_eq!(resolve(yaml).unwrap().selection, expected);
+    }
+
+    #[test]
+    fn a_family_cannot_be_both_on_and_off() {
+        let error = resolve("metricsEnable: cpuwarden_cgroups\nmetricsDisable: cgroups\n").unwrap_err().to_string();
+        assert!(error.contains("--metrics-disable: cgroups"), "{error}");
+    }
+}
