@@ -41,7 +41,7 @@ fn a_preset_costs_no_allocation_for_its_rows_and_lean_renders_less() {
         let mut exposition = Exposition::with_selection(NO_CAP, Selection::preset(preset));
         let counts = [1, 0].map(|at| {
             exposition.render(&snapshots[at], &agent, Format::Text);
-            let render = || std::hint::black_box(exposition.render(&snapshots[at], &agent, Format::Text)).len();
+            let mut render = || std::hint::black_box(exposition.render(&snapshots[at], &agent, Format::Text)).len();
             let mut length = 0;
             let counted = measure(|| length = render()).count_total;
             lengths.push(length);
