@@ -76,7 +76,7 @@ fn a_mode_that_yaml_takes_for_a_boolean_is_the_mode_that_was_written() {
     let text = render(&["--values", file.to_str().unwrap()]);
     assert_eq!(variable(&container(&text), "CPUWARDEN_PINNING").as_deref(), Some("off"));
     let map = documents(&text).into_iter().find(|object| object["kind"] == "ConfigMap").unwrap();
-    assert_eq!(data(&map)[0].1.trim(), "pinning: \"off\"\nschedTrace: \"on\"");
+    assert_eq!(data(&map)[0].1.trim(), "metrics: standard\npinning: \"off\"\nschedTrace: \"on\"");
     let text = render(&["--set=profile=pin"]);
     assert_eq!(variable(&container(&text), "CPUWARDEN_PINNING").as_deref(), Some("observe"));
 }
