@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use advisor::Advisor;
 use anyhow::Context;
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
 use kernel_text::WeightRule;
@@ -14,7 +15,7 @@ use snapshot::{NodeSnapshot, Published};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::advise::{self, Advisor, ArrivalSampler, sample_arrivals};
+use crate::advise::ArrivalSampler;
 use crate::check::{Checked, check};
 use crate::config::{Config, WeightRuleName, chain};
 use crate::exit::Failure;
@@ -100,12 +101,13 @@ impl Agent {
         let arrivals = {
             let metrics = Arc::clone(&metrics);
             let panicked = move || metrics.subsystem_restarted(Part::ArrivalSampler.as_str());
-            let beat = watchdog.watch(Part::ArrivalSampler, advise::ROUND);
-            sample_arrivals(advisor.clone(), hierarchy, beat, panicked)
+            let beat = watchdog.watch(Part::ArrivalSampler, advisor::ROUND);
+            ArrivalSampler::start(advisor.clone(), hierarchy, beat, panicked)
         };
         let arrivals = arrivals.context("cannot start the thread that samples arrivals")?;
-        let beat = watchdog.watch(Part::Advice, advise::ROUND);
-        let advising = tokio::spawn(advisor.clone().follow(published.clone(), is_published, beat));
+        let beat = watchdog.watch(Part::Advice, advisor::ROUND);
+        let advising =
+            tokio::spawn(advisor.clone().follow(published.clone(), is_published, move |every| beat.beat(every)));
         let checking = Checking::start(watchdog.clone(), claims).context("cannot start the watchdog's thread")?;
         let sources = Sources {
             published: published.clone(),

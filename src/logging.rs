@@ -22,6 +22,7 @@ const LEVELS: &[(&str, LevelFilter)] = &[
 
 /// Crates that log.
 const MODULES: &[&str] = &[
+    "advisor",
     "analysis",
     "aya",
     "cgroupfs",

@@ -1,27 +1,44 @@
-//! Advice to owners: what the agent gathers for it, and `cpuwarden advise`, which asks for it.
+//! `cpuwarden advise`, which queries an agent's advice, and the thread that samples arrivals for it.
 
-mod advisor;
-mod arrivals;
 mod client;
-mod container_history;
-mod program;
-mod quotas;
 mod render;
-mod report;
 
-use std::time::Duration;
+use std::io;
+use std::sync::mpsc;
 
+use advisor::{Advisor, Report};
+use cgroupfs::Hierarchy;
 use clap::ValueEnum;
 
 use crate::cli::AdviseArgs;
 use crate::exit::Failure;
+use crate::watchdog::{Beat, keep_running};
 
-pub(crate) use advisor::Advisor;
-pub(crate) use arrivals::{ArrivalSampler, sample_arrivals};
-use report::Report;
+/// The thread that samples arrivals, stopped on drop.
+pub(crate) struct ArrivalSampler {
+    _stop: mpsc::Sender<()>,
+}
 
-/// Longest round of the advisor and of the arrival sampler.
-pub(crate) const ROUND: Duration = Duration::from_secs(10);
+impl ArrivalSampler {
+    /// Starts the thread. `panicked` is called after each panic, before the thread goes on.
+    ///
+    /// # Errors
+    /// The system cannot create a thread.
+    pub(crate) fn start(
+        advisor: Advisor,
+        hierarchy: Hierarchy,
+        beat: Beat,
+        panicked: impl FnMut() + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let run = move || {
+            let sample = || advisor::sample_arrivals(&advisor, &hierarchy, &stopped, || beat.beat(advisor::ROUND));
+            keep_running(&stopped, panicked, sample);
+        };
+        std::thread::Builder::new().name("arrivals".to_owned()).spawn(run)?;
+        Ok(Self { _stop: stop })
+    }
+}
 
 /// How advice is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use advisor::{ContainerReport, Report};
 use analysis::{Finding, Severity};
 use anyhow::Context as _;
 
 use super::Output;
-use super::report::{ContainerReport, Report};
 use crate::exit::Failure;
 
 pub(super) fn render(report: &Report, output: Output) -> Result<String, Failure> {

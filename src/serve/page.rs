@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use advisor::Advisor;
 use anyhow::Context as _;
 use axum::body::Bytes;
 use kubelet::{Pods, SourceName};
@@ -10,7 +11,6 @@ use metrics::{AgentMetrics, Exposition, Format};
 use snapshot::{NodeSnapshot, Published};
 use tokio::sync::Mutex;
 
-use crate::advise::Advisor;
 use crate::watchdog::{Part, Watchdog};
 
 /// Maximum age of a page without a new snapshot: the agent's own metrics change.

@@ -33,6 +33,7 @@ const CRATES: &[Crate] = &[
     pure("kubepods", &[]),
     pure("placement", &["kernel-text"]),
     pure("snapshot", &["kernel-text", "kubepods"]),
+    io("advisor", &["analysis", "cgroupfs", "kernel-text", "kubepods", "metrics", "runtimes", "snapshot"]),
     io("cgroupfs", &["kernel-text"]),
     io("kubelet", &["kubepods"]),
     io("runtimes", &["cgroupfs", "snapshot"]),
@@ -46,6 +47,7 @@ const CRATES: &[Crate] = &[
     io(
         "cpuwarden",
         &[
+            "advisor",
             "analysis",
             "cgroupfs",
             "kernel-text",
@@ -55,7 +57,6 @@ const CRATES: &[Crate] = &[
             "metrics",
             "pinning",
             "placement",
-            "runtimes",
             "sampler",
             "sched-trace",
             "snapshot",

@@ -11,11 +11,10 @@ use runtimes::Detector;
 use snapshot::{ContainerRow, NodeSnapshot, Published, ends_window};
 use tokio::sync::Notify;
 
-use super::ROUND;
-use super::container_history::ContainerHistory;
-use super::quotas::{Quotas, quotas};
-use super::report::{ContainerReport, Report};
-use crate::watchdog::Beat;
+use crate::ROUND;
+use crate::container_history::ContainerHistory;
+use crate::quotas::{Quotas, quotas};
+use crate::report::{ContainerReport, Report};
 
 /// Number of windows between two exports of the advice to the metrics: it changes once per minute, and runtimes change
 /// when a container starts.
@@ -26,7 +25,7 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(150);
 
 /// Shared by the task that feeds it and the handlers that query it.
 #[derive(Clone)]
-pub(crate) struct Advisor(Arc<Mutex<Node>>);
+pub struct Advisor(Arc<Mutex<Node>>);
 
 /// All containers of the node.
 struct Node {
@@ -46,7 +45,8 @@ struct Node {
 
 impl Advisor {
     /// An advisor that detects runtimes in this `/proc`, and observes a container for `after` before it advises.
-    pub(crate) fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>, after: Duration) -> Self {
+    #[must_use]
+    pub fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>, after: Duration) -> Self {
         Self(Arc::new(Mutex::new(Node {
             detector: Detector::new(proc_root),
             metrics,
@@ -59,28 +59,34 @@ impl Advisor {
         })))
     }
 
-    /// Processes the latest snapshot whenever one is published, until the task is aborted.
-    pub(crate) async fn follow(self, published: Published<NodeSnapshot>, is_published: Arc<Notify>, beat: Beat) {
+    /// Processes the latest snapshot whenever one is published, until the task is aborted. Calls `beat` after each round
+    /// with the time in which the next one is due.
+    pub async fn follow(
+        self,
+        published: Published<NodeSnapshot>,
+        is_published: Arc<Notify>,
+        beat: impl Fn(Duration) + Send,
+    ) {
         loop {
             // On a timeout there is no new snapshot and nothing to do.
             let is_new = tokio::time::timeout(ROUND, is_published.notified()).await.is_ok();
             let latest = published.latest();
             if !is_new || self.lock().length_until(&latest).is_none() {
-                beat.beat(ROUND);
+                beat(ROUND);
                 continue;
             }
             let advisor = self.clone();
             // Reading /proc may block, and nothing else on this runtime may.
             let observed = tokio::task::spawn_blocking(move || advisor.lock().observe(latest)).await;
             match observed {
-                Ok(()) => beat.beat(ROUND),
+                Ok(()) => beat(ROUND),
                 Err(error) => tracing::error!(%error, "a window of the advice is lost"),
             }
         }
     }
 
     /// Labels and cgroups of the busy containers with the oldest usage traces.
-    pub(super) fn due_for_trace(&self, count: usize) -> Vec<(Box<str>, Arc<str>)> {
+    pub(crate) fn due_for_trace(&self, count: usize) -> Vec<(Box<str>, Arc<str>)> {
         let mut node = self.lock();
         let rows = node.latest.containers.iter().zip(&node.histories).enumerate();
         let live = rows.filter(|(_, (row, _))| row.live);
@@ -96,12 +102,12 @@ impl Advisor {
     }
 
     /// Whether a busy container was never traced.
-    pub(super) fn awaits_first_trace(&self) -> bool {
+    pub(crate) fn awaits_first_trace(&self) -> bool {
         self.lock().live().any(|(_, history)| history.untraced_for() == Some(Duration::MAX))
     }
 
     /// Adds a usage trace of a container.
-    pub(super) fn learn(&self, labels: &str, trace: UsageTrace) {
+    pub(crate) fn learn(&self, labels: &str, trace: UsageTrace) {
         let mut node = self.lock();
         let at = node.latest.containers.iter().position(|row| *row.identity.labels == *labels);
         if let Some(history) = at.and_then(|at| node.histories.get_mut(at)) {
@@ -110,7 +116,8 @@ impl Advisor {
     }
 
     /// The advice for every live container.
-    pub(crate) fn advice(&self) -> Report {
+    #[must_use]
+    pub fn advice(&self) -> Report {
         let node = self.lock();
         let quotas = quotas(&node.latest.pods, node.live().map(|(row, history)| (row, history.member(row))));
         let containers = node.live().map(|(row, history)| node.report(row, history, &quotas)).collect();

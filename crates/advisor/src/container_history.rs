@@ -11,7 +11,7 @@ use metrics::AdviceRow;
 use runtimes::Detector;
 use snapshot::{ContainerIdentity, ContainerRow, SpecRow};
 
-use super::program::{Program, own_limit_cores};
+use crate::program::{Program, own_limit_cores};
 
 /// Time constant of the fading sums, seconds: equal to the window of the history.
 const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
@@ -85,7 +85,7 @@ impl Marks {
 
 /// History of one container.
 #[derive(Debug, Default)]
-pub(super) struct ContainerHistory {
+pub(crate) struct ContainerHistory {
     history: History,
     marks: Option<Marks>,
     sums: Sums,
@@ -112,7 +112,7 @@ pub(super) struct ContainerHistory {
 
 impl ContainerHistory {
     /// Adds the counts since the last window.
-    pub(super) fn observe(&mut self, row: &ContainerRow, length_ns: u64, after_seconds: u64) {
+    pub(crate) fn observe(&mut self, row: &ContainerRow, length_ns: u64, after_seconds: u64) {
         let now = Marks::of(row);
         let Some(then) = self.marks.replace(now).filter(|_| length_ns > 0) else { return };
         let own_limit = own_limit_cores(row);
@@ -183,18 +183,18 @@ impl ContainerHistory {
     }
 
     /// Time since its last trace began; `None` if a trace would be useless.
-    pub(super) fn untraced_for(&self) -> Option<Duration> {
+    pub(crate) fn untraced_for(&self) -> Option<Duration> {
         let is_worth_it = self.is_busy && self.unthrottled > Duration::ZERO;
         is_worth_it.then(|| self.traced.map_or(Duration::MAX, |at| self.watched - at))
     }
 
     /// Records that a trace begins.
-    pub(super) fn begin_trace(&mut self) {
+    pub(crate) fn begin_trace(&mut self) {
         self.traced = Some(self.watched);
     }
 
     /// Adds a trace, unless throttling has delayed its work.
-    pub(super) fn learn(&mut self, trace: UsageTrace) {
+    pub(crate) fn learn(&mut self, trace: UsageTrace) {
         if self.unthrottled >= UNTHROTTLED {
             self.learned = Some((self.watched + UNTHROTTLED, trace));
         }
@@ -213,12 +213,12 @@ impl ContainerHistory {
     }
 
     /// Follows changes of the running program.
-    pub(super) fn detect(&mut self, row: &ContainerRow, detector: &mut Detector) {
+    pub(crate) fn detect(&mut self, row: &ContainerRow, detector: &mut Detector) {
         self.program.follow(row, detector);
     }
 
     /// The current facts, together with the row's settings.
-    pub(super) fn facts(&self, row: &ContainerRow, kernel_release: &str) -> Facts {
+    pub(crate) fn facts(&self, row: &ContainerRow, kernel_release: &str) -> Facts {
         let throttled_share = self.throttled_share(row);
         let memory = self.memory(row);
         let ancestor = row.throttled_ancestor_ns.and(share(self.sums.ancestor_throttled, self.sums.seconds));
@@ -251,13 +251,13 @@ impl ContainerHistory {
     }
 
     /// The container as a member of its pod.
-    pub(super) fn member(&self, row: &ContainerRow) -> Member {
+    pub(crate) fn member(&self, row: &ContainerRow) -> Member {
         let advised_cores = self.cpu.limit.map(|limit| limit.cores);
         Member { own_limit_cores: own_limit_cores(row), advised_cores }
     }
 
     /// The row for the metrics.
-    pub(super) fn advised(&self, row: &ContainerRow, objective: &Arc<str>) -> AdviceRow {
+    pub(crate) fn advised(&self, row: &ContainerRow, objective: &Arc<str>) -> AdviceRow {
         let runtime = self.program.runtime();
         AdviceRow {
             identity: Arc::clone(&row.identity),

@@ -6,10 +6,10 @@ use analysis::{Member, PodQuota};
 use snapshot::{ContainerRow, PodRow};
 
 /// Quotas by (namespace, pod).
-pub(super) type Quotas<'a> = HashMap<(&'a str, &'a str), PodQuota>;
+pub(crate) type Quotas<'a> = HashMap<(&'a str, &'a str), PodQuota>;
 
 /// The current quota of every pod that has one, together with its containers.
-pub(super) fn quotas<'a>(
+pub(crate) fn quotas<'a>(
     pods: &'a [PodRow],
     containers: impl Iterator<Item = (&'a ContainerRow, Member)>,
 ) -> Quotas<'a> {

@@ -9,7 +9,7 @@ const LOOK_EVERY: u64 = 300;
 
 /// Detection result for the first process.
 #[derive(Debug, Default)]
-pub(super) struct Program {
+pub(crate) struct Program {
     pid: Option<u32>,
     machine: Machine,
     /// Number of windows since the process was first seen.
@@ -26,7 +26,7 @@ impl Program {
     /// Detects again if the first process, its CPUs or its limit have changed. If the process runs, also detects
     /// periodically: often after its start, when it may still be the container runtime or a shell, and then less and
     /// less often.
-    pub(super) fn follow(&mut self, row: &ContainerRow, detector: &mut Detector) {
+    pub(crate) fn follow(&mut self, row: &ContainerRow, detector: &mut Detector) {
         if self.pid != row.first_pid {
             *self = Self { pid: row.first_pid, ..Self::default() };
         }
@@ -45,13 +45,13 @@ impl Program {
         }
     }
 
-    pub(super) fn runtime(&self) -> Option<&Runtime> {
+    pub(crate) fn runtime(&self) -> Option<&Runtime> {
         self.runtime.as_ref()
     }
 }
 
 /// The quota of the container's own cgroup, cores.
-pub(super) fn own_limit_cores(row: &ContainerRow) -> Option<f64> {
+pub(crate) fn own_limit_cores(row: &ContainerRow) -> Option<f64> {
     let (quota, period) = row.quota_usec.zip(row.period_usec.filter(|&period| period > 0))?;
     Some(quota as f64 / period as f64)
 }

@@ -1,19 +1,18 @@
 //! Arrival times of the work of busy containers within a second: a few containers at a time are read every 20 ms for
 //! two seconds.
 //!
-//! Runs on its own thread, so that the sampler's ticks and the endpoint never wait for it. Waking costs more than
+//! Needs its own thread, so that the sampler's ticks and the endpoint never wait for it. Waking costs more than
 //! reading: several containers are read together, and after each has been read there is a pause.
 
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use analysis::{READ_EVERY_NS, READINGS, UsageTrace};
 use cgroupfs::{Hierarchy, KeptFile, Version};
 use kernel_text::{CpuStat, parse_u64};
 
-use super::{Advisor, ROUND};
-use crate::watchdog::{Beat, keep_running};
+use crate::Advisor;
 
 /// Maximum number of containers that are read together.
 const SIDE_BY_SIDE: usize = 8;
@@ -26,30 +25,12 @@ const IDLE: Duration = Duration::from_secs(2);
 /// Pause between two rounds after every busy container has been read.
 const PAUSE: Duration = Duration::from_secs(6);
 
-/// The running thread, stopped on drop.
-pub(crate) struct ArrivalSampler {
-    _stop: mpsc::Sender<()>,
-}
-
-/// Starts the thread.
-///
-/// # Errors
-/// The system cannot create a thread.
-pub(crate) fn sample_arrivals(
-    advisor: Advisor,
-    hierarchy: Hierarchy,
-    beat: Beat,
-    panicked: impl FnMut() + Send + 'static,
-) -> std::io::Result<ArrivalSampler> {
-    let (stop, stopped) = mpsc::channel();
-    let sample = move |stopped: &Receiver<()>| {
-        while sample_once(&advisor, &hierarchy, stopped).is_some() {
-            beat.beat(ROUND);
-        }
-    };
-    let run = move || keep_running(&stopped, panicked, || sample(&stopped));
-    std::thread::Builder::new().name("arrivals".to_owned()).spawn(run)?;
-    Ok(ArrivalSampler { _stop: stop })
+/// Samples until the other end of `stopped` is dropped. Calls `round` after each round. May be called again after a
+/// panic.
+pub fn sample_arrivals(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>, mut round: impl FnMut()) {
+    while sample_once(advisor, hierarchy, stopped).is_some() {
+        round();
+    }
 }
 
 /// Runs one round of readings; `None` if the thread must stop.

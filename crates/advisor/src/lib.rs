@@ -1,0 +1,21 @@
+//! Advice for the containers of a node: their histories, gathered window by window from the snapshots, usage traces of
+//! the busy ones, and their runtimes.
+//!
+//! [`Advisor`] runs as a task of the caller's tokio runtime, [`sample_arrivals`] on a thread that the caller starts. The
+//! rules themselves are in crate `analysis`.
+
+mod advisor;
+mod arrivals;
+mod container_history;
+mod program;
+mod quotas;
+mod report;
+
+use std::time::Duration;
+
+pub use advisor::Advisor;
+pub use arrivals::sample_arrivals;
+pub use report::{ContainerReport, Report};
+
+/// Longest round of the advisor and of the arrival sampler.
+pub const ROUND: Duration = Duration::from_secs(10);
