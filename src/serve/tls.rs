@@ -1,8 +1,8 @@
 //! HTTPS: the certificate, reloaded when its file changes.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kubelet::FileStamp;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,12 +18,9 @@ pub(crate) struct Identity {
 
 /// A loaded certificate, with the state of its files at that time.
 struct Read {
-    stamp: Stamp,
+    stamp: FileStamp,
     config: Arc<ServerConfig>,
 }
-
-/// Inode and change time of both files. A Secret's volume is updated by swapping a link, which changes the inode.
-type Stamp = [Option<(u64, i64, i64)>; 2];
 
 impl Identity {
     /// # Errors
@@ -61,11 +58,8 @@ impl Identity {
     }
 }
 
-fn stamp(files: &TlsFiles) -> Stamp {
-    [&files.certificate, &files.key].map(|path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
-    })
+fn stamp(files: &TlsFiles) -> FileStamp {
+    FileStamp::of([&*files.certificate, &*files.key])
 }
 
 /// # Errors

@@ -5,6 +5,7 @@
 
 mod cause;
 mod config;
+mod file_stamp;
 mod grpc;
 mod proto;
 mod service;
@@ -15,6 +16,7 @@ pub use config::{
     ApiServerConfig, ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, POD_RESOURCES_SOCKET,
     PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
 };
+pub use file_stamp::FileStamp;
 pub use service::{Beat, PodService, Pods, SourceStatus, Task};
 pub use source::SourceName;
 pub use source::connection::ApiServerConnection;

@@ -15,11 +15,12 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kubepods::LabelKeys;
 
 use super::body::{Listed, read_pods, read_policy, read_refusal};
-use super::tls::{self, Stamp, TlsFiles};
+use super::tls::{self, TlsFiles};
 use super::token::TokenFile;
 use super::{SourceError, SourceName};
 use crate::cause::Cause;
 use crate::config::{ConfigError, PodConfig, SERVICE_ACCOUNT_TOKEN, base_uri};
+use crate::file_stamp::FileStamp;
 
 type Plain = Client<HttpConnector, Empty<Bytes>>;
 type Secure = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
@@ -47,7 +48,7 @@ struct Tls {
     files: TlsFiles,
     token: Option<TokenFile>,
     /// Client with the stamp of the files that it was built from.
-    client: Option<(Stamp, Secure)>,
+    client: Option<(FileStamp, Secure)>,
 }
 
 impl KubeletHttp {

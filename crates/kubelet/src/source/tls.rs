@@ -5,7 +5,6 @@
 //! without an IP address. A certificate issued by the cluster contains the name and the addresses. Therefore both the
 //! node's name and the URL's host are accepted.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use super::SourceError;
 use super::trust::{KubeletCertificate, Trust, read_own};
 use crate::cause::Cause;
 use crate::config::{ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, SERVICE_ACCOUNT_CA, read_named};
+use crate::file_stamp::FileStamp;
 
 const CA_SETTING: &str = "--kubelet-ca-file";
 const CERTIFICATE_SETTING: &str = "--kubelet-client-cert-file";
@@ -36,11 +36,6 @@ pub(crate) struct TlsFiles {
     server_names: Vec<ServerName<'static>>,
     skip_verify: bool,
 }
-
-/// Identity of the files when they were read; a changed stamp means changed content. A projected volume is updated by
-/// swapping a link, which changes the inode at the path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stamp(Vec<(PathBuf, u64, i64, i64)>);
 
 impl TlsFiles {
     /// Checks everything that does not need the kubelet: files named by the operator must be readable and match.
@@ -71,11 +66,10 @@ impl TlsFiles {
     }
 
     /// The current stamp of the files in use.
-    pub(crate) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> FileStamp {
         let client = self.client.iter().flat_map(|client| [&*client.certificate_file, &*client.key_file]);
         let own = self.host_certificates.iter().map(PathBuf::as_path);
-        let files = self.ca_file().into_iter().chain(own).chain(client);
-        Stamp(files.filter_map(file_stamp).collect())
+        FileStamp::of(self.ca_file().into_iter().chain(own).chain(client))
     }
 
     /// Reads the files and builds a connector.
@@ -136,11 +130,6 @@ fn host_certificates(config: &KubeletConfig) -> Vec<PathBuf> {
         (None, Some(_)) => Vec::new(),
         (None, None) => HOST_CERTIFICATES.iter().map(PathBuf::from).collect(),
     }
-}
-
-fn file_stamp(path: &Path) -> Option<(PathBuf, u64, i64, i64)> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((path.to_owned(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
 pub(crate) fn provider() -> Arc<CryptoProvider> {

@@ -1,0 +1,44 @@
+//! Detection of replaced files.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Identity of files when they were read: a changed stamp means changed content. A Secret's or projected volume is
+/// updated by swapping a link, which changes the inode at the path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStamp(Vec<(PathBuf, u64, i64, i64)>);
+
+impl FileStamp {
+    /// Current stamp of these files; a missing file is not part of it.
+    pub fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
+        let stamp = |path: &Path| {
+            let metadata = std::fs::metadata(path).ok()?;
+            Some((path.to_owned(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+        };
+        Self(paths.into_iter().filter_map(stamp).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_stamp_changes_when_a_file_is_replaced_or_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, other) = (directory.path().join("a"), directory.path().join("b"));
+        let stamp = || FileStamp::of([&*file]);
+        let missing = stamp();
+        fs::write(&file, "1").unwrap();
+        let first = stamp();
+        assert_ne!(first, missing);
+        assert_eq!(first, stamp());
+        fs::write(&other, "2").unwrap();
+        fs::rename(&other, &file).unwrap();
+        assert_ne!(stamp(), first);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(stamp(), missing);
+    }
+}
