@@ -16,6 +16,7 @@ mod reference;
 mod run;
 mod serve;
 mod stderr;
+mod table;
 mod trace;
 mod watchdog;
 

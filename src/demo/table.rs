@@ -9,6 +9,8 @@ use std::time::SystemTime;
 
 use snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
 
+use crate::table;
+
 /// Explanation of the columns.
 pub(super) const LEGEND: &str = "\
 THROTTLED: share of the time in which its own limit throttled it, since the start; PEAK: in the worst second.
@@ -192,18 +194,8 @@ impl fmt::Display for Table {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
         let rows = self.rows.iter().map(|(key, row)| row.cells(key));
-        let lines: Vec<[String; 9]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: [usize; 9] = std::array::from_fn(width);
-        for line in &lines {
-            let cells = line.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
-                0 | 1 => format!("{cell:<width$}"),
-                8 => cell.clone(),
-                _ => format!("{cell:>width$}"),
-            });
-            writeln!(out, "{}", cells.collect::<Vec<_>>().join("  "))?;
-        }
-        Ok(())
+        let lines: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned)).chain(rows).map(Vec::from).collect();
+        out.write_str(&table::render_with(&lines, 2..8))
     }
 }
 

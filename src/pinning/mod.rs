@@ -2,7 +2,6 @@
 
 mod events;
 mod pins;
-mod table;
 mod topology;
 
 use std::path::Path;

@@ -4,12 +4,12 @@ use anyhow::Context;
 use pinning::{Checkpoint, Pin, Rejection};
 use serde::Serialize;
 
-use super::{failure, node_config, table};
+use super::{failure, node_config};
 use crate::check::{self, check_machine};
 use crate::cli::JsonArgs;
 use crate::config::Config;
 use crate::exit::Failure;
-use crate::output;
+use crate::{output, table};
 
 /// A pod with exclusive CPUs, or one whose request was rejected.
 #[derive(Debug, Serialize)]

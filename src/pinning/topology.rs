@@ -8,12 +8,12 @@ use pinning::{Checkpoint, CpuManagerState, Machine};
 use placement::{CoreKind, Cpu};
 use serde::Serialize;
 
-use super::{failure, table};
+use super::failure;
 use crate::check::check_machine;
 use crate::cli::JsonArgs;
 use crate::config::{Config, chain};
 use crate::exit::Failure;
-use crate::output;
+use crate::{output, table};
 
 /// The node's topology, as printed.
 #[derive(Debug, Serialize)]
