@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::PathBuf;
 
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
     Cgroup, Current, Grid, Hierarchy, Kubelet, Node, Numbering, Plan, Pod, PodCgroups, Profiles, QOS_CLASS_LABEL,
-    Settings, Topology, Transition, Version, plan, write_steps,
+    Settings, Topology, Transition, plan, write_steps,
 };
 use support::{Case, Measurement, interleaved, print};
 
@@ -61,8 +61,8 @@ fn main() {
         case("plan: all arrive at once", &nobody),
         case("plan: all run", &all),
         case("plan: one arrives", &but_one),
-        steps("steps: v1", Version::V1),
-        steps("steps: v2", Version::V2),
+        steps("steps: v1", CgroupVersion::V1),
+        steps("steps: v2", CgroupVersion::V2),
     ]);
     print(&measured, "pod", pods.len());
     let slowest = measured[..3].iter().map(Measurement::median_ns).fold(0.0, f64::max);
@@ -78,7 +78,7 @@ fn planned(topology: &Topology, pods: &[Pod], current: &Current) -> Plan {
 }
 
 fn stepped(
-    version: Version,
+    version: CgroupVersion,
     online: &CpuSet,
     pods: &[PodCgroups],
     placements: &BTreeMap<placement::Uid, placement::Placement>,

@@ -18,7 +18,8 @@ use std::time::Instant;
 
 use aya::programs::BtfTracePoint;
 use aya::{Btf, Ebpf};
-use cgroupfs::{Hierarchy, Version};
+use cgroupfs::Hierarchy;
+use kernel_text::CgroupVersion;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sched_trace::{ContainerId, Options, Owner, Owners, PodId, SchedTrace};
 
@@ -228,7 +229,7 @@ impl Cgroups {
     fn new() -> Self {
         let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap_or_else(|error| panic!("{error}"));
         let top = hierarchy.cpu.join(format!("cpuwarden-bench-{}", std::process::id()));
-        let cgroups = Self { mount: hierarchy.cpu, top, is_v2: hierarchy.version == Version::V2 };
+        let cgroups = Self { mount: hierarchy.cpu, top, is_v2: hierarchy.version == CgroupVersion::V2 };
         cgroups.create(&cgroups.top);
         let (file, weight) = if cgroups.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
         write(&cgroups.top.join(file), weight);

@@ -24,7 +24,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cgroupfs::{Hierarchy, KeptFile, Version, raise_descriptor_limit};
+use cgroupfs::{Hierarchy, KeptFile, raise_descriptor_limit};
+use kernel_text::CgroupVersion;
 use kubepods::{PodIndex, PodNames};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 
@@ -72,8 +73,8 @@ impl Tree {
     fn set_quota(&self, path: &str, quota_usec: u64) {
         let directory = self.hierarchy.cpu.join(path);
         let (file, text) = match self.hierarchy.version {
-            Version::V1 => ("cpu.cfs_quota_us", quota_usec.to_string()),
-            Version::V2 => ("cpu.max", format!("{quota_usec} 100000")),
+            CgroupVersion::V1 => ("cpu.cfs_quota_us", quota_usec.to_string()),
+            CgroupVersion::V2 => ("cpu.max", format!("{quota_usec} 100000")),
         };
         fs::write(directory.join(file), text).expect("the cpu controller takes a quota");
     }
@@ -97,7 +98,7 @@ impl Tree {
     fn create(&self, path: &str) {
         for mount in self.mounts() {
             fs::create_dir_all(mount.join(path)).expect("this bench needs root and writable cgroups");
-            if self.hierarchy.version == Version::V2 {
+            if self.hierarchy.version == CgroupVersion::V2 {
                 enable_controllers(mount, path);
             }
         }
@@ -150,7 +151,7 @@ impl Bare {
         // No cpuacct.stat and no cpu.stat.local: those are read only after 10 ms of CPU time, and after throttling.
         let stat = (cpu, "cpu.stat");
         let (settings, of_pod, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
-            Version::V1 => (
+            CgroupVersion::V1 => (
                 vec![(cpu, "cpu.cfs_quota_us"), (cpu, "cpu.cfs_period_us")],
                 vec![(acct, "cpuacct.usage"), stat],
                 vec![(acct, "cpuacct.usage"), stat],
@@ -163,7 +164,7 @@ impl Bare {
                 ]
                 .to_vec(),
             ),
-            Version::V2 => (
+            CgroupVersion::V2 => (
                 vec![(cpu, "cpu.max")],
                 vec![stat],
                 vec![stat],

@@ -1,11 +1,10 @@
 //! The real stage: the planned pods as real cgroups, each with a process.
 
 use anyhow::{Context, bail};
-use cgroupfs::Version;
 use cgroups_rs::CgroupPid;
 use cgroups_rs::fs::Cgroup;
 use cgroups_rs::fs::cpu::CpuController;
-use kernel_text::{WeightRule, request_shares};
+use kernel_text::{CgroupVersion, WeightRule, request_shares};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::plan::{self, Limit, PERIOD_USEC, Pod};
@@ -81,19 +80,19 @@ fn set_quota(cgroup: &Cgroup, milli: u64) -> anyhow::Result<()> {
 }
 
 /// Maximum of `cpu.shares` and `cpu.weight`.
-fn highest_weight(version: Version) -> u64 {
+fn highest_weight(version: CgroupVersion) -> u64 {
     match version {
-        Version::V1 => 262_144,
-        Version::V2 => 10_000,
+        CgroupVersion::V1 => 262_144,
+        CgroupVersion::V2 => 10_000,
     }
 }
 
 /// Converts a CPU request to shares, or to a weight on v2.
-fn weight(request_milli: u64, version: Version) -> u64 {
+fn weight(request_milli: u64, version: CgroupVersion) -> u64 {
     let shares = request_shares(request_milli);
     match version {
-        Version::V1 => shares,
-        Version::V2 => WeightRule::default().weight(shares),
+        CgroupVersion::V1 => shares,
+        CgroupVersion::V2 => WeightRule::default().weight(shares),
     }
 }
 

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use cgroupfs::{Hierarchy, Version, control, subdirectories};
+use cgroupfs::{Hierarchy, control, subdirectories};
 use cgroups_rs::fs::{Cgroup, hierarchies};
+use kernel_text::CgroupVersion;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -46,8 +47,8 @@ impl Tree {
         // Not through the crate, which would adopt an existing cgroup as its own.
         fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let handed_down = match hierarchy.version {
-            Version::V1 => None,
-            Version::V2 => fs::read_to_string(subtree_control(&hierarchy)).ok(),
+            CgroupVersion::V1 => None,
+            CgroupVersion::V2 => fs::read_to_string(subtree_control(&hierarchy)).ok(),
         };
         // From here on there is something to remove.
         let mut tree = Self { top, hierarchy, handed_down, lock: None };
@@ -92,13 +93,13 @@ impl Tree {
     fn controllers(&self) -> Vec<String> {
         let hierarchy = &self.hierarchy;
         let names: Vec<&str> = match hierarchy.version {
-            Version::V1 => {
+            CgroupVersion::V1 => {
                 let more =
                     [(&hierarchy.cpuacct, "cpuacct"), (&hierarchy.cpuset, "cpuset"), (&hierarchy.memory, "memory")];
                 let more = more.into_iter().filter_map(|(mount, name)| mount.as_ref().map(|_| name));
                 std::iter::once("cpu").chain(more).collect()
             }
-            Version::V2 => {
+            CgroupVersion::V2 => {
                 let there = fs::read_to_string(hierarchy.cpu.join("cgroup.controllers")).unwrap_or_default();
                 let is_there = |name: &&str| there.split_whitespace().any(|controller| controller == *name);
                 ["cpu", "cpuset", "memory"].into_iter().filter(is_there).collect()

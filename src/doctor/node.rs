@@ -1,7 +1,7 @@
 //! Checks of the node: kernel, cgroups, requirements of optional features, and this process's privileges.
 
-use cgroupfs::Version;
 use cgroupfs::node::{self, Psi};
+use kernel_text::CgroupVersion;
 use sched_trace::{Options, SchedTrace};
 
 use super::examination::{Cgroups, Examination};
@@ -102,7 +102,7 @@ fn processes(cgroups: &Cgroups) -> Option<Finding> {
 }
 
 fn psi(examination: &Examination) -> Finding {
-    let is_v1 = examination.cgroups.as_ref().is_ok_and(|cgroups| cgroups.hierarchy.version == Version::V1);
+    let is_v1 = examination.cgroups.as_ref().is_ok_and(|cgroups| cgroups.hierarchy.version == CgroupVersion::V1);
     match node::psi(&examination.config.proc_root) {
         Psi::On if is_v1 => {
             Finding::lacking("psi", "on, but cgroup v1 has none per container: no pressure series of containers")

@@ -25,7 +25,7 @@ impl Program for PanicsOnce {
 fn wiring() -> Wiring {
     let directory = || Some("/nowhere".into());
     let hierarchy = Hierarchy {
-        version: cgroupfs::Version::V2,
+        version: kernel_text::CgroupVersion::V2,
         hybrid: false,
         cpu: "/nowhere".into(),
         cpuacct: directory(),

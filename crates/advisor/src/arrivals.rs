@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use analysis::{READ_EVERY_NS, READINGS, UsageTrace};
-use cgroupfs::{Hierarchy, KeptFile, Version};
-use kernel_text::{CpuStat, parse_u64};
+use cgroupfs::{Hierarchy, KeptFile};
+use kernel_text::{CgroupVersion, CpuStat, parse_u64};
 
 use crate::Advisor;
 
@@ -60,7 +60,7 @@ fn wait(stopped: &Receiver<()>, time: Duration) -> Option<()> {
 
 /// Readings of one container's use.
 struct Reader {
-    version: Version,
+    version: CgroupVersion,
     file: KeptFile,
     buffer: Vec<u8>,
     /// (Time since the start, CPU time used so far), both nanoseconds.
@@ -72,8 +72,8 @@ impl Reader {
     fn open(hierarchy: &Hierarchy, cgroup: &str) -> Option<Self> {
         let version = hierarchy.version;
         let (mount, name): (&Path, _) = match version {
-            Version::V1 => (hierarchy.cpuacct.as_deref()?, "cpuacct.usage"),
-            Version::V2 => (&hierarchy.cpu, "cpu.stat"),
+            CgroupVersion::V1 => (hierarchy.cpuacct.as_deref()?, "cpuacct.usage"),
+            CgroupVersion::V2 => (&hierarchy.cpu, "cpu.stat"),
         };
         let file = KeptFile::open(&mount.join(cgroup.trim_start_matches('/')), name).ok()??;
         Some(Self { version, file, buffer: Vec::new(), readings: Vec::with_capacity(READINGS) })
@@ -83,8 +83,8 @@ impl Reader {
     fn read(&mut self, began: Instant) {
         let Ok(text) = self.file.read(&mut self.buffer) else { return };
         let used_ns = match self.version {
-            Version::V1 => parse_u64("cpuacct.usage", text).ok(),
-            Version::V2 => CpuStat::parse(text).ok().and_then(|stat| stat.usage_ns),
+            CgroupVersion::V1 => parse_u64("cpuacct.usage", text).ok(),
+            CgroupVersion::V2 => CpuStat::parse(text).ok().and_then(|stat| stat.usage_ns),
         };
         let at_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.readings.extend(used_ns.map(|used_ns| (at_ns, used_ns)));

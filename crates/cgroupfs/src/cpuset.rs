@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 
-use crate::{Error, KeptFile, Result, Version};
+use crate::{Error, KeptFile, Result};
 
 /// File of the configured CPUs, on v1 and v2.
 pub const CPUS: &str = "cpuset.cpus";
@@ -32,10 +32,10 @@ impl CpusetFiles {
     ///
     /// # Errors
     /// A file that exists and cannot be opened.
-    pub fn open(directory: &Path, version: Version) -> Result<Option<Self>> {
+    pub fn open(directory: &Path, version: CgroupVersion) -> Result<Option<Self>> {
         let effective_name = match version {
-            Version::V1 => "cpuset.effective_cpus",
-            Version::V2 => "cpuset.cpus.effective",
+            CgroupVersion::V1 => "cpuset.effective_cpus",
+            CgroupVersion::V2 => "cpuset.cpus.effective",
         };
         let files = (KeptFile::open(directory, CPUS)?, KeptFile::open(directory, effective_name)?);
         let (Some(configured), Some(effective)) = files else { return Ok(None) };
@@ -65,7 +65,7 @@ impl CpusetFiles {
 ///
 /// # Errors
 /// As [`CpusetFiles::open`] and [`CpusetFiles::read`].
-pub fn read(directory: &Path, version: Version) -> Result<Option<Cpuset>> {
+pub fn read(directory: &Path, version: CgroupVersion) -> Result<Option<Cpuset>> {
     CpusetFiles::open(directory, version)?.map(|files| files.read(&mut Vec::new())).transpose()
 }
 
@@ -89,12 +89,12 @@ mod tests {
     #[test]
     fn both_versions_are_read_and_a_cgroup_without_the_controller_has_none() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path(), Version::V2).unwrap(), None);
+        assert_eq!(read(dir.path(), CgroupVersion::V2).unwrap(), None);
         for (name, text) in [(CPUS, "\n"), ("cpuset.cpus.effective", "0-3\n"), ("cpuset.effective_cpus", "1\n")] {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let effective = |version| read(dir.path(), version).unwrap().unwrap().effective.to_string();
-        assert_eq!((effective(Version::V1), effective(Version::V2)), ("1".into(), "0-3".into()));
-        assert!(read(dir.path(), Version::V2).unwrap().unwrap().configured.is_empty());
+        assert_eq!((effective(CgroupVersion::V1), effective(CgroupVersion::V2)), ("1".into(), "0-3".into()));
+        assert!(read(dir.path(), CgroupVersion::V2).unwrap().unwrap().configured.is_empty());
     }
 }

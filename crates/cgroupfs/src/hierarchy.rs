@@ -6,22 +6,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Result};
+use kernel_text::CgroupVersion;
 
-/// The version of the hierarchy that holds the cpu controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    /// One mount per controller.
-    V1,
-    /// The unified hierarchy.
-    V2,
-}
+use crate::{Error, Result};
 
 /// The mounts that hold the controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     /// Version of the cpu controller's hierarchy.
-    pub version: Version,
+    pub version: CgroupVersion,
     /// Whether this is a v1 machine that also mounts the unified hierarchy.
     pub hybrid: bool,
     /// Mount of the cpu controller (v2: of all controllers).
@@ -50,7 +43,7 @@ impl Hierarchy {
         let unified_controllers = controllers(&unified);
         if let Some(cpu) = v1_mount(root, "cpu") {
             return Ok(Self {
-                version: Version::V1,
+                version: CgroupVersion::V1,
                 hybrid: unified_controllers.is_some(),
                 cpu,
                 cpuacct: v1_mount(root, "cpuacct"),
@@ -66,7 +59,7 @@ impl Hierarchy {
 
     fn v2(root: PathBuf, hybrid: bool) -> Self {
         let some = || Some(root.clone());
-        Self { version: Version::V2, hybrid, cpuacct: some(), cpuset: some(), memory: some(), cpu: root }
+        Self { version: CgroupVersion::V2, hybrid, cpuacct: some(), cpuset: some(), memory: some(), cpu: root }
     }
 
     /// Whether the cpu controller's mount is a real cgroupfs, not a copy of its files. Only then are inodes cgroup ids.
@@ -82,8 +75,8 @@ impl Hierarchy {
     pub fn version_name(&self) -> &'static str {
         match (self.hybrid, self.version) {
             (true, _) => "hybrid",
-            (false, Version::V1) => "v1",
-            (false, Version::V2) => "v2",
+            (false, CgroupVersion::V1) => "v1",
+            (false, CgroupVersion::V2) => "v2",
         }
     }
 }
@@ -128,7 +121,7 @@ mod tests {
     fn a_unified_mount_is_v2() {
         let root = root(&[("cgroup.controllers", "cpuset cpu io memory\n")]);
         let found = Hierarchy::detect(root.path()).unwrap();
-        assert_eq!((found.version, found.version_name()), (Version::V2, "v2"));
+        assert_eq!((found.version, found.version_name()), (CgroupVersion::V2, "v2"));
         assert_eq!(found.cpu, root.path());
     }
 
@@ -145,14 +138,14 @@ mod tests {
     fn a_unified_directory_beside_v1_does_not_prove_v2() {
         let root = root(&[("cpu/cpu.shares", "1024"), ("unified/cgroup.controllers", "hugetlb\n")]);
         let found = Hierarchy::detect(root.path()).unwrap();
-        assert_eq!((found.version, found.version_name()), (Version::V1, "hybrid"));
+        assert_eq!((found.version, found.version_name()), (CgroupVersion::V1, "hybrid"));
     }
 
     #[test]
     fn a_hybrid_machine_may_have_its_cpu_controller_on_v2() {
         let root = root(&[("memory/x", ""), ("unified/cgroup.controllers", "cpu io\n")]);
         let found = Hierarchy::detect(root.path()).unwrap();
-        assert_eq!((found.version, found.cpu), (Version::V2, root.path().join("unified")));
+        assert_eq!((found.version, found.cpu), (CgroupVersion::V2, root.path().join("unified")));
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod watch;
 
 pub use descriptors::{DescriptorLimit, Descriptors, open_descriptors, raise_descriptor_limit};
 pub use error::{Error, Result, is_vanished};
-pub use hierarchy::{Hierarchy, Version};
+pub use hierarchy::Hierarchy;
 pub use kept::KeptFile;
 pub use tasks::{Task, TaskReader, ThreadId, first_pid, has_processes, is_populated, pids, process_name, runs_only};
 pub use walk::{Directory, descendants, inode, locate, subdirectories};

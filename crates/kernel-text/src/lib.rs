@@ -3,6 +3,7 @@
 //! All functions take text or bytes, and return values with the unit in the name. This crate opens no file and reads no
 //! clock. A key that the kernel did not print is `None`, never zero.
 
+mod cgroup_version;
 mod cpu_list;
 mod cpu_place;
 mod cpu_stat;
@@ -14,6 +15,7 @@ mod quota;
 mod schedstat;
 mod weight;
 
+pub use cgroup_version::CgroupVersion;
 pub use cpu_list::{CpuSet, MAX_CPUS};
 pub use cpu_place::CpuPlace;
 pub use cpu_stat::{CpuStat, CpuacctStat};

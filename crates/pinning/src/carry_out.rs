@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use cgroupfs::{Version, control, cpuset};
-use kernel_text::CpuSet;
+use cgroupfs::{control, cpuset};
+use kernel_text::{CgroupVersion, CpuSet};
 use placement::Step;
 use rustix::io::Errno;
 
@@ -18,12 +18,12 @@ const ATTEMPTS: usize = 8;
 ///
 /// # Errors
 /// A failed kernel operation, or [`Error::NotEffective`] if the effective CPUs differ from the step's.
-pub(crate) fn carry_out(step: &Step, version: Version, narrowed: &mut NarrowedCpusets) -> Result<()> {
+pub(crate) fn carry_out(step: &Step, version: CgroupVersion, narrowed: &mut NarrowedCpusets) -> Result<()> {
     match step {
         Step::Write { path, cpus, effective, .. } => {
             match version {
-                Version::V1 => write_v1(path, cpus, narrowed)?,
-                Version::V2 => write(path, cpus)?,
+                CgroupVersion::V1 => write_v1(path, cpus, narrowed)?,
+                CgroupVersion::V2 => write(path, cpus)?,
             }
             verify(path, effective, version)
         }
@@ -32,7 +32,7 @@ pub(crate) fn carry_out(step: &Step, version: Version, narrowed: &mut NarrowedCp
     }
 }
 
-fn verify(path: &Path, wanted: &CpuSet, version: Version) -> Result<()> {
+fn verify(path: &Path, wanted: &CpuSet, version: CgroupVersion) -> Result<()> {
     let found = cpuset::read(path, version)?.map(|cpuset| cpuset.effective).unwrap_or_default();
     if found == *wanted {
         return Ok(());

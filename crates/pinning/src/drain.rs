@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cgroupfs::{Version, control, cpuset, node};
-use kernel_text::CpuSet;
+use cgroupfs::{control, cpuset, node};
+use kernel_text::{CgroupVersion, CpuSet};
 use placement::{Holding, PodCgroups, Uid, drain_steps};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -199,22 +199,22 @@ fn was_touched(checkpoint: &Checkpoint, path: &Path) -> bool {
 fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet) -> String {
     let Ok(cpus) = before.parse::<CpuSet>() else { return before.to_owned() };
     match hierarchy.version {
-        placement::Version::V1 => cpus.intersection(&hierarchy.ceiling).to_string(),
-        placement::Version::V2 if kubelets.is_empty() => before.to_owned(),
-        placement::Version::V2 if cpus.difference(kubelets).is_empty() => hierarchy.full.to_string(),
-        placement::Version::V2 => cpus.difference(kubelets).to_string(),
+        CgroupVersion::V1 => cpus.intersection(&hierarchy.ceiling).to_string(),
+        CgroupVersion::V2 if kubelets.is_empty() => before.to_owned(),
+        CgroupVersion::V2 if cpus.difference(kubelets).is_empty() => hierarchy.full.to_string(),
+        CgroupVersion::V2 => cpus.difference(kubelets).to_string(),
     }
 }
 
 /// Restores the original CPUs; returns whether a write was needed. Some kernels refuse to empty the cpuset of a cgroup
 /// with processes (ENOSPC, `validate_change` in kernel/cgroup/cpuset.c). The cgroup then keeps all CPUs, which has the
 /// same effect as an empty set.
-fn restore(path: &Path, before: &str, version: Version, narrowed: &mut NarrowedCpusets) -> Result<bool> {
+fn restore(path: &Path, before: &str, version: CgroupVersion, narrowed: &mut NarrowedCpusets) -> Result<bool> {
     let now = cpuset::read(path, version)?.map(|cpuset| cpuset.configured.to_string());
     if now.as_deref().is_none_or(|now| now == before) {
         return Ok(false);
     }
-    if let (Version::V1, Ok(cpus)) = (version, before.parse::<CpuSet>())
+    if let (CgroupVersion::V1, Ok(cpus)) = (version, before.parse::<CpuSet>())
         && !cpus.is_empty()
     {
         return write_v1(path, &cpus, narrowed).map(|()| true);
@@ -246,15 +246,15 @@ mod tests {
             let ceiling: CpuSet = "0-2".parse().unwrap();
             still_there(before, &placement::Hierarchy { version, full: ceiling.clone(), ceiling }, &CpuSet::new())
         };
-        assert_eq!(still("1-3", placement::Version::V1), "1-2");
-        assert_eq!(still("1-3", placement::Version::V2), "1-3");
-        assert_eq!(still("", placement::Version::V2), "");
+        assert_eq!(still("1-3", CgroupVersion::V1), "1-2");
+        assert_eq!(still("1-3", CgroupVersion::V2), "1-3");
+        assert_eq!(still("", CgroupVersion::V2), "");
     }
 
     #[test]
     fn on_v2_what_the_kubelet_has_given_away_since_is_not_given_back() {
         let rest: CpuSet = "0-2".parse().unwrap();
-        let hierarchy = placement::Hierarchy { version: placement::Version::V2, full: rest.clone(), ceiling: rest };
+        let hierarchy = placement::Hierarchy { version: CgroupVersion::V2, full: rest.clone(), ceiling: rest };
         let still = |before| still_there(before, &hierarchy, &"3".parse().unwrap());
         assert_eq!([still(""), still("2-3"), still("3")], ["0-2", "2", "0-2"]);
     }

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cgroupfs::{Hierarchy, Version, control, descendants, pids};
+use cgroupfs::{Hierarchy, control, descendants, pids};
+use kernel_text::CgroupVersion;
 
 /// Maximum number of cgroups below a container that are searched.
 const WITHIN: usize = 256;
@@ -13,7 +14,7 @@ const WITHIN: usize = 256;
 /// Moves the processes of a container back into its cpuset, and returns their number. A process belongs to the
 /// container if it is in its cpu cgroup. It was moved out if it is in the cpuset of an ancestor.
 pub(crate) fn bring_back(hierarchy: &Hierarchy, container: &Path) -> usize {
-    let (Version::V1, Some(cpuset)) = (hierarchy.version, &hierarchy.cpuset) else { return 0 };
+    let (CgroupVersion::V1, Some(cpuset)) = (hierarchy.version, &hierarchy.cpuset) else { return 0 };
     let Ok(below) = container.strip_prefix(cpuset) else { return 0 };
     let cpu = hierarchy.cpu.join(below);
     let mut places = vec![cpu.clone()];

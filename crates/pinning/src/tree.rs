@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use cgroupfs::cpuset::{Cpuset, CpusetFiles};
-use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, Version, subdirectories};
-use kernel_text::CpuSet;
+use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, subdirectories};
+use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::path::{self, CgroupPath};
 use placement::{Cgroup, PodCgroups, Uid};
 
@@ -22,7 +22,7 @@ const LOCATE_DEPTH: usize = 5;
 #[derive(Debug)]
 pub(crate) struct PodTree {
     mount: PathBuf,
-    version: Version,
+    version: CgroupVersion,
     /// Roots named by the operator, below the mount; if empty, they are searched for.
     named_roots: Vec<String>,
     roots: Vec<PathBuf>,
@@ -86,7 +86,7 @@ impl PodTree {
         })
     }
 
-    pub(crate) fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> CgroupVersion {
         self.version
     }
 
@@ -293,7 +293,7 @@ impl PodTree {
                 (Err(error), None) => return Err(error.into()),
             };
             let Some(cpuset) = read else { continue };
-            if self.version == Version::V2 && known.pod.is_some() && is_apart(&cpuset, ceiling.as_ref()) {
+            if self.version == CgroupVersion::V2 && known.pod.is_some() && is_apart(&cpuset, ceiling.as_ref()) {
                 continue;
             }
             seen.insert(path.clone(), (known.since, known.inode));
@@ -315,11 +315,11 @@ impl PodTree {
         let ceiling = ceiling.filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
             Error::NoCpusets(format!("no kubepods cgroup with a cpuset below {}", self.mount.display()))
         })?;
-        let (version, full) = match self.version {
-            Version::V1 => (placement::Version::V1, ceiling.clone()),
-            Version::V2 => (placement::Version::V2, possible.clone()),
+        let full = match self.version {
+            CgroupVersion::V1 => ceiling.clone(),
+            CgroupVersion::V2 => possible.clone(),
         };
-        let hierarchy = placement::Hierarchy { version, ceiling, full };
+        let hierarchy = placement::Hierarchy { version: self.version, ceiling, full };
         Ok(View { hierarchy, pods, seen, confined, unreadable, other_root })
     }
 }
@@ -329,7 +329,7 @@ impl Known {
     fn read(
         &mut self,
         path: &Path,
-        version: Version,
+        version: CgroupVersion,
         descriptors: &mut usize,
         buffer: &mut Vec<u8>,
     ) -> cgroupfs::Result<Option<Cpuset>> {

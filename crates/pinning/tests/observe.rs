@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cgroupfs::{Hierarchy, Version};
-use kernel_text::CpuSet;
+use cgroupfs::Hierarchy;
+use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
 use kubepods::{ExclusiveCpus, PodIndex};
 use pinning::{NodeConfig, NodePods, Pinner, PinnerConfig, Report, Round, Standing};
@@ -69,7 +69,7 @@ impl Files {
         let root = self.path("cgroup");
         let some = || Some(root.clone());
         let hierarchy = Hierarchy {
-            version: Version::V2,
+            version: CgroupVersion::V2,
             hybrid: false,
             cpu: root.clone(),
             cpuacct: some(),

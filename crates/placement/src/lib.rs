@@ -20,8 +20,6 @@ pub use pod::{
 };
 pub use policy::{Bind, BindPolicy, ExclusivePolicy, Exclusivity, NumaStrategy};
 pub use reason::Reason;
-pub use steps::{
-    Cgroup, Hierarchy, PodCgroups, Step, StepError, Transition, Version, drain_steps, widen_steps, write_steps,
-};
+pub use steps::{Cgroup, Hierarchy, PodCgroups, Step, StepError, Transition, drain_steps, widen_steps, write_steps};
 pub use take::{Hold, Request, TakeError, Taken, fits, take};
 pub use topology::{CoreKind, Cpu, Grid, Numbering, Topology, TopologyError};

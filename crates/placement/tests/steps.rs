@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, Class, Hierarchy, Holding, Placement, PodCgroups, Step, StepError, Transition, Uid, Version, drain_steps,
+    Cgroup, Class, Hierarchy, Holding, Placement, PodCgroups, Step, StepError, Transition, Uid, drain_steps,
     write_steps,
 };
 
@@ -13,11 +13,11 @@ fn cpus(list: &str) -> CpuSet {
 }
 
 fn v1() -> Hierarchy {
-    Hierarchy { version: Version::V1, ceiling: cpus("0-7"), full: cpus("0-7") }
+    Hierarchy { version: CgroupVersion::V1, ceiling: cpus("0-7"), full: cpus("0-7") }
 }
 
 fn v2() -> Hierarchy {
-    Hierarchy { version: Version::V2, ceiling: cpus("0-7"), full: cpus("0-63") }
+    Hierarchy { version: CgroupVersion::V2, ceiling: cpus("0-7"), full: cpus("0-63") }
 }
 
 /// A pod directory and one container, both with this `cpuset.cpus`.

@@ -1,6 +1,6 @@
 //! Optional kernel features: whether each is in use, and the reason if not.
 
-use cgroupfs::Version;
+use kernel_text::CgroupVersion;
 use snapshot::{FeatureState, KernelInfo};
 
 use crate::cgroup::Kind;
@@ -28,7 +28,7 @@ pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
 
 fn pressure(tree: &Tree, kernel: &KernelInfo) -> String {
     let reason = match (tree.hierarchy.version, kernel.psi) {
-        (Version::V1, _) => "cgroup v1 has no cpu.pressure",
+        (CgroupVersion::V1, _) => "cgroup v1 has no cpu.pressure",
         (_, "off") => "PSI is disabled: boot with psi=1",
         (_, "absent") => "the kernel is built without CONFIG_PSI",
         _ => "",

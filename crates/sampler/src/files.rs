@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cgroupfs::{Hierarchy, KeptFile, Version, is_vanished};
+use cgroupfs::{Hierarchy, KeptFile, is_vanished};
+use kernel_text::CgroupVersion;
 
 use crate::budget::{DescriptorBudget, Rhythm};
 use crate::reading::Value;
@@ -95,10 +96,10 @@ pub(crate) enum FileSet {
     Container,
 }
 
-fn entries(version: Version, set: FileSet) -> impl Iterator<Item = &'static Entry> {
+fn entries(version: CgroupVersion, set: FileSet) -> impl Iterator<Item = &'static Entry> {
     let (cpu, usage, container) = match version {
-        Version::V1 => (V1_CPU, V1_USAGE, V1_CONTAINER),
-        Version::V2 => (V2_CPU, &[][..], V2_CONTAINER),
+        CgroupVersion::V1 => (V1_CPU, V1_USAGE, V1_CONTAINER),
+        CgroupVersion::V2 => (V2_CPU, &[][..], V2_CONTAINER),
     };
     let (usage, container) = match set {
         FileSet::Bandwidth => (&[][..], &[][..]),
@@ -109,7 +110,7 @@ fn entries(version: Version, set: FileSet) -> impl Iterator<Item = &'static Entr
 }
 
 /// Number of files of a rhythm for a file set.
-pub(crate) fn count(version: Version, set: FileSet, rhythm: Rhythm) -> u64 {
+pub(crate) fn count(version: CgroupVersion, set: FileSet, rhythm: Rhythm) -> u64 {
     entries(version, set).filter(|entry| entry.1 == rhythm).count() as u64
 }
 
@@ -193,7 +194,7 @@ impl Files {
     }
 
     /// Closes the files that the budget no longer keeps; returns the number of closed descriptors.
-    pub(crate) fn close_unkept(&mut self, version: Version, budget: &DescriptorBudget) -> usize {
+    pub(crate) fn close_unkept(&mut self, version: CgroupVersion, budget: &DescriptorBudget) -> usize {
         let mut closed = 0;
         for (id, ..) in entries(version, self.set).filter(|(_, rhythm, ..)| !budget.keeps(*rhythm)) {
             let slot = &mut self.slots[*id as usize];

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cgroupfs::Version;
+use kernel_text::CgroupVersion;
 
 use crate::cgroup::PathQuota;
 use crate::files::FileSet;
@@ -85,7 +85,7 @@ pub(crate) struct Watched<'a> {
 pub(crate) struct Clock {
     pub(crate) now: Instant,
     pub(crate) timing: Timing,
-    pub(crate) version: Version,
+    pub(crate) version: CgroupVersion,
     /// Whether inotify reports every write to a setting.
     pub(crate) sees_settings: bool,
     started: Instant,
@@ -94,7 +94,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn new(now: Instant, version: Version) -> Self {
+    pub(crate) fn new(now: Instant, version: CgroupVersion) -> Self {
         let turn = Turn::default();
         Self { now, timing: TIMING, version, sees_settings: true, started: now, round: turn, idle_round: turn }
     }
@@ -150,7 +150,7 @@ pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
     let is_settled = is_idle && parent.is_some_and(|pod| pod.is_idle(*now, timing)) && activity.above == above;
     let stat = match (clock.version, files) {
         // This file also contains the usage.
-        (Version::V2, FileSet::Pod | FileSet::Container) => StatRead::Always,
+        (CgroupVersion::V2, FileSet::Pod | FileSet::Container) => StatRead::Always,
         _ if !activity.had_quota && activity.counters_read.is_some() => StatRead::IfQuota,
         _ if is_idle => StatRead::IfRun,
         _ => StatRead::Always,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// The plan in a tick without rechecks; the parent has been idle for `parent_idle` seconds.
-    fn plan(version: Version, files: FileSet, activity: &Activity, parent_idle: u64) -> ReadPlan {
+    fn plan(version: CgroupVersion, files: FileSet, activity: &Activity, parent_idle: u64) -> ReadPlan {
         let start = Instant::now();
         let offset = seconds(100);
         let mut clock = Clock::new(start, version);
@@ -237,7 +237,7 @@ mod tests {
         let unlimited = |activity| Activity { had_quota: false, ..activity };
         let written = Activity { settings_written: true, ..idle };
         let inherits = Activity { above: PathQuota { throttled_ns: 1, ..PathQuota::default() }, ..idle };
-        let (v1, v2) = (Version::V1, Version::V2);
+        let (v1, v2) = (CgroupVersion::V1, CgroupVersion::V2);
         let cases = [
             ("a running container", v1, Container, busy, 0, ReadPlan { stat: Always, ..counters }),
             ("its pod runs", v1, Container, idle, 0, counters),

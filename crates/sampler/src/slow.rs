@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use kernel_text::{CpuPressure, CpuSet, NumaStat, limit_bytes, parse_u64, v1_total_inactive_file, v2_inactive_file};
+use kernel_text::{
+    CgroupVersion, CpuPressure, CpuSet, NumaStat, limit_bytes, parse_u64, v1_total_inactive_file, v2_inactive_file,
+};
 use snapshot::{ContainerRow, CpusetRow};
 
 use crate::cgroup::Marks;
@@ -30,7 +32,7 @@ impl Slow {
     pub(crate) fn read(&mut self, reader: &mut Reader<'_>) {
         self.pressure = reader.get(FileId::CpuPressure, CpuPressure::parse);
         self.memory_bytes = reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
-        let v1 = reader.place.hierarchy.version == cgroupfs::Version::V1;
+        let v1 = reader.place.hierarchy.version == CgroupVersion::V1;
         let inactive = if v1 { v1_total_inactive_file } else { v2_inactive_file };
         self.inactive_bytes = reader.get(FileId::MemoryStat, inactive);
         self.limit_bytes = reader.get(FileId::MemoryLimit, limit_bytes);

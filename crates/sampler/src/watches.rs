@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use cgroupfs::{TreeEvent, TreeWatch, Version};
+use cgroupfs::{TreeEvent, TreeWatch};
+use kernel_text::CgroupVersion;
 
 use crate::cgroup::Kind;
 
@@ -64,12 +65,12 @@ impl Watches {
     }
 
     /// Watches a cgroup. Returns true on success, or if the cgroup is gone.
-    pub(crate) fn watch(&mut self, path: &Path, kind: &Kind, version: Version) -> bool {
+    pub(crate) fn watch(&mut self, path: &Path, kind: &Kind, version: CgroupVersion) -> bool {
         let Some(inotify) = &mut self.inotify else { return false };
         let result = match (kind.has_children(), version) {
             (true, _) => inotify.watch(path),
-            (false, Version::V1) => inotify.watch_leaf(path),
-            (false, Version::V2) => inotify.watch_leaf(path).and_then(|()| inotify.watch_population(path)),
+            (false, CgroupVersion::V1) => inotify.watch_leaf(path),
+            (false, CgroupVersion::V2) => inotify.watch_leaf(path).and_then(|()| inotify.watch_population(path)),
         };
         // Parent directory of a kubepods root: the root disappears from it and reappears in it.
         let beside = path.parent().filter(|_| *kind == Kind::Root);

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Current, Holding, Kubelet, Node, Plan, Pod, PodCgroups, Step, Transition, Uid, Version, plan, widen_steps,
-    write_steps,
+    Current, Holding, Kubelet, Node, Plan, Pod, PodCgroups, Step, Transition, Uid, plan, widen_steps, write_steps,
 };
 
 use super::mode::{Granted, Mode};
@@ -254,8 +253,8 @@ fn adopted(view: &View, plan: &Plan) -> Current {
 /// kubelet's default while its CPU manager grants none.
 fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, Touched> {
     let before = match view.hierarchy.version {
-        Version::V1 => view.hierarchy.ceiling.to_string(),
-        Version::V2 => String::new(),
+        CgroupVersion::V1 => view.hierarchy.ceiling.to_string(),
+        CgroupVersion::V2 => String::new(),
     };
     let ours = view.pods.iter().filter(|pod| plan.placements.contains_key(&pod.uid)).flat_map(|pod| &pod.cgroups);
     ours.filter(|cgroup| cgroup.ours && cgroup.effective != view.hierarchy.ceiling)

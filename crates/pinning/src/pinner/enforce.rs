@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cgroupfs::node;
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
-use placement::{Cgroup, Class, Current, Hierarchy, Holding, Plan, PodCgroups, Reason, Step, Uid, Version};
+use placement::{Cgroup, Class, Current, Hierarchy, Holding, Plan, PodCgroups, Reason, Step, Uid};
 
 use super::decide::Work;
 use super::inputs::{decision, names};
@@ -202,7 +202,7 @@ impl Pinner {
         let Checkpoint { touched, narrowed, .. } = &mut self.record.checkpoint;
         touched.retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
         narrowed.retain(|path, was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode));
-        if view.hierarchy.version == Version::V1 {
+        if view.hierarchy.version == CgroupVersion::V1 {
             for (path, cpus) in steps.iter().filter_map(write) {
                 nested::foresee(path, cpus, narrowed);
             }
@@ -388,7 +388,7 @@ impl Carried {
     }
 
     /// Whether a step depends on a failed one.
-    fn must_wait(&self, step: &Step, view: &View, plan: &Plan, version: cgroupfs::Version) -> bool {
+    fn must_wait(&self, step: &Step, view: &View, plan: &Plan, version: CgroupVersion) -> bool {
         if self.failed.is_empty() {
             return false;
         }
@@ -401,7 +401,7 @@ impl Carried {
     }
 
     /// Whether a pod would move onto CPUs still held by a pod that could not leave them.
-    fn enters_held(&self, uid: &Uid, path: &Path, cpus: &CpuSet, plan: &Plan, version: cgroupfs::Version) -> bool {
+    fn enters_held(&self, uid: &Uid, path: &Path, cpus: &CpuSet, plan: &Plan, version: CgroupVersion) -> bool {
         let Some(class) = plan.placements.get(uid).map(|placement| placement.class) else { return false };
         let new = cpus.difference(&effective(path, version));
         let others = self.held.iter().filter(|(other, held)| *other != uid && !class.may_share_with(held.class));
@@ -409,7 +409,7 @@ impl Carried {
     }
 
     /// Whether a pod with a failed step still occupies these CPUs.
-    fn is_occupied(&self, uid: &Uid, own: &Holding, view: &View, plan: &Plan, version: cgroupfs::Version) -> bool {
+    fn is_occupied(&self, uid: &Uid, own: &Holding, view: &View, plan: &Plan, version: CgroupVersion) -> bool {
         let may_stay = |other: &Uid| plan.placements.get(other).is_some_and(|p| p.class.may_share_with(own.class));
         let failed = |pod: &&PodCgroups| pod.uid != *uid && self.failed.contains_key(&pod.uid) && !may_stay(&pod.uid);
         let cgroups = view.pods.iter().filter(failed).flat_map(|pod| &pod.cgroups);
@@ -417,7 +417,7 @@ impl Carried {
     }
 }
 
-fn effective(path: &Path, version: cgroupfs::Version) -> CpuSet {
+fn effective(path: &Path, version: CgroupVersion) -> CpuSet {
     // A removed cgroup has no processes.
     let read = cgroupfs::cpuset::read(path, version).ok().flatten();
     read.map(|cpuset| cpuset.effective).unwrap_or_default()
@@ -442,7 +442,7 @@ fn best_effort(plan: &Plan) -> BTreeSet<String> {
 /// The cgroup from which an unwritten cgroup got its CPUs: on v1 the runtime copies the parent's.
 fn inherited<'a>(hierarchy: &Hierarchy, pod: &'a PodCgroups, cgroup: &Cgroup) -> Option<&'a Path> {
     let parent = &pod.cgroups[cgroup.parent?];
-    let copied = hierarchy.version == Version::V1 && parent.configured == cgroup.configured;
+    let copied = hierarchy.version == CgroupVersion::V1 && parent.configured == cgroup.configured;
     copied.then_some(&*parent.path)
 }
 

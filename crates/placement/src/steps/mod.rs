@@ -12,27 +12,19 @@ mod tree;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 
 use crate::plan::{Class, Holding, Placement};
 use crate::pod::Uid;
 
 use build::Build;
 
-/// The rules that a cpuset hierarchy follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    /// cgroup v1: a write fails unless every cpuset lies within its parent's.
-    V1,
-    /// cgroup v2: effective = configured ∩ parent's, or the parent's if that is empty.
-    V2,
-}
-
 /// The part of the hierarchy that the agent does not write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Rules of the hierarchy.
-    pub version: Version,
+    /// Version of the hierarchy, which sets the rules. v1: a write fails unless every cpuset lies within its parent's.
+    /// v2: effective = configured ∩ parent's, or the parent's if that is empty.
+    pub version: CgroupVersion,
     /// Effective CPUs of the pods' common ancestor.
     pub ceiling: CpuSet,
     /// The set that is written for the whole of `ceiling`. On v2 it is every possible CPU, which survives hotplug; on
@@ -187,8 +179,8 @@ pub fn widen_steps(
     for cgroup in &pod.cgroups {
         let above = cgroup.parent.map_or(&hierarchy.ceiling, |parent| &effective[parent]);
         let now = match hierarchy.version {
-            Version::V1 => cgroup.effective.clone(),
-            Version::V2 => Some(cgroup.configured.intersection(above))
+            CgroupVersion::V1 => cgroup.effective.clone(),
+            CgroupVersion::V2 => Some(cgroup.configured.intersection(above))
                 .filter(|own| !own.is_empty())
                 .unwrap_or_else(|| above.clone()),
         };

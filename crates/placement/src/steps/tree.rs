@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 
-use super::{Cgroup, Hierarchy, Version};
+use super::{Cgroup, Hierarchy};
 
 /// A pod's cgroups, parents before children.
 pub(super) struct Tree<'a> {
@@ -63,7 +63,7 @@ impl<'a> Tree<'a> {
         let goals = self.goals(wanted);
         let mut writes = Vec::new();
         match self.hierarchy.version {
-            Version::V1 => {
+            CgroupVersion::V1 => {
                 for (at, goal) in goals.iter().enumerate() {
                     if !goal.is_subset(&self.nodes[at].configured) {
                         writes.push(self.write(at, &self.nodes[at].configured.union(goal)));
@@ -76,7 +76,7 @@ impl<'a> Tree<'a> {
                 }
             }
             // A set chosen by an application needs no write: the kernel keeps it within its parent's set.
-            Version::V2 => {
+            CgroupVersion::V2 => {
                 for (at, goal) in goals.iter().enumerate() {
                     if self.nodes[at].effective != *goal {
                         writes.push(self.write(at, goal));
@@ -94,7 +94,7 @@ impl<'a> Tree<'a> {
             let above = node.parent.map_or(wanted, |parent| &goals[parent]);
             let choice = node.configured.intersection(above);
             // v1 allows no tasks in an empty cpuset, so nothing runs there until its creator has written it.
-            let is_unused = self.hierarchy.version == Version::V1 && node.configured.is_empty();
+            let is_unused = self.hierarchy.version == CgroupVersion::V1 && node.configured.is_empty();
             let goal = if node.chosen && (is_unused || !choice.is_empty()) { choice } else { above.clone() };
             goals.push(goal);
         }
@@ -115,8 +115,8 @@ impl<'a> Tree<'a> {
             let above = node.parent.map_or(&self.hierarchy.ceiling, |parent| &self.nodes[parent].effective);
             let within = node.configured.intersection(above);
             let effective = match self.hierarchy.version {
-                Version::V2 if within.is_empty() => above.clone(),
-                Version::V1 | Version::V2 => within,
+                CgroupVersion::V2 if within.is_empty() => above.clone(),
+                CgroupVersion::V1 | CgroupVersion::V2 => within,
             };
             self.nodes[at].effective = effective;
         }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use placement::{Plan, Step, Version, drain_steps, widen_steps};
+use kernel_text::CgroupVersion;
+use placement::{Plan, Step, drain_steps, widen_steps};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -12,8 +13,8 @@ use crate::world::{Event, World, any_event, any_world};
 
 type Checked = Result<(), TestCaseError>;
 
-fn any_version() -> impl Strategy<Value = Version> {
-    prop_oneof![Just(Version::V1), Just(Version::V2)]
+fn any_version() -> impl Strategy<Value = CgroupVersion> {
+    prop_oneof![Just(CgroupVersion::V1), Just(CgroupVersion::V2)]
 }
 
 fn any_events() -> impl Strategy<Value = Vec<Event>> {
@@ -37,7 +38,7 @@ fn carry_out(stage: &mut Stage, steps: &[Step], plan: &Plan) -> Checked {
 /// Plays the events, each with its transition; `check` sees the stage after each commit, and the plan.
 fn play(
     world: World,
-    version: Version,
+    version: CgroupVersion,
     events: &[Event],
     check: impl Fn(&mut Stage, &Plan, &[Step]) -> Checked,
 ) -> Checked {
@@ -191,7 +192,7 @@ proptest! {
                     prop_assert_eq!(stage.kernel.effective(&path), effective);
                 }
                 // On v2 a set chosen by an application applies again as soon as its container has those CPUs.
-                for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours || version == Version::V1) {
+                for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours || version == CgroupVersion::V1) {
                     let now = stage.kernel.effective(&cgroup.path);
                     prop_assert!(cgroup.effective.is_subset(&now), "{:?} lost of {:?}", cgroup, now);
                     prop_assert!(!may_widen(cgroup) || now == hierarchy.ceiling);

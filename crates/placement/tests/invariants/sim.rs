@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use kernel_text::CpuSet;
-use placement::Version;
+use kernel_text::{CgroupVersion, CpuSet};
 
 pub(crate) const ROOT: &str = "kubepods";
 
@@ -19,7 +18,7 @@ pub(crate) enum Errno {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
-    pub(crate) version: Version,
+    pub(crate) version: CgroupVersion,
     pub(crate) online: CpuSet,
     possible: CpuSet,
     /// `cpuset.cpus` by path; the parent of a cgroup is its longest prefix.
@@ -27,8 +26,8 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn new(version: Version, possible: CpuSet, online: CpuSet) -> Self {
-        let root = if version == Version::V1 { online.clone() } else { CpuSet::new() };
+    pub(crate) fn new(version: CgroupVersion, possible: CpuSet, online: CpuSet) -> Self {
+        let root = if version == CgroupVersion::V1 { online.clone() } else { CpuSet::new() };
         Self { version, online, possible, configured: [(ROOT.into(), root)].into() }
     }
 
@@ -36,8 +35,8 @@ impl Kernel {
     /// v2.
     pub(crate) fn mkdir(&mut self, path: PathBuf) {
         let cpus = match self.version {
-            Version::V1 => self.configured[path.parent().expect("below the root")].clone(),
-            Version::V2 => CpuSet::new(),
+            CgroupVersion::V1 => self.configured[path.parent().expect("below the root")].clone(),
+            CgroupVersion::V2 => CpuSet::new(),
         };
         self.configured.insert(path, cpus);
     }
@@ -59,11 +58,11 @@ impl Kernel {
         if cpus.is_empty() {
             return Err(Errno::Enospc);
         }
-        let known = if self.version == Version::V1 { &self.online } else { &self.possible };
+        let known = if self.version == CgroupVersion::V1 { &self.online } else { &self.possible };
         if !cpus.is_subset(known) {
             return Err(Errno::Einval);
         }
-        if self.version == Version::V1 {
+        if self.version == CgroupVersion::V1 {
             if self.children(path).any(|child| !child.is_subset(cpus)) {
                 return Err(Errno::Ebusy);
             }
@@ -80,8 +79,8 @@ impl Kernel {
         let own = &self.configured[path];
         let parent = path.parent().filter(|parent| self.configured.contains_key(*parent));
         match self.version {
-            Version::V1 => own.intersection(&self.online),
-            Version::V2 => {
+            CgroupVersion::V1 => own.intersection(&self.online),
+            CgroupVersion::V2 => {
                 let above = parent.map_or_else(|| self.online.clone(), |parent| self.effective(parent));
                 let within = own.intersection(&above);
                 if within.is_empty() { above } else { within }
@@ -92,7 +91,7 @@ impl Kernel {
     /// Takes a CPU offline. v1 removes it from all cpusets permanently, v2 only while it is offline.
     pub(crate) fn unplug(&mut self, cpu: u32) {
         self.online.remove(cpu);
-        if self.version == Version::V1 {
+        if self.version == CgroupVersion::V1 {
             for cpus in self.configured.values_mut() {
                 cpus.remove(cpu);
             }
@@ -106,7 +105,7 @@ impl Kernel {
     /// Whether v1 would leave a cpuset without CPUs, and so move its tasks elsewhere.
     pub(crate) fn would_empty(&self, cpu: u32) -> bool {
         let only = CpuSet::from_iter([cpu]);
-        self.version == Version::V1 && self.configured.values().any(|cpus| *cpus == only)
+        self.version == CgroupVersion::V1 && self.configured.values().any(|cpus| *cpus == only)
     }
 
     pub(crate) fn paths(&self, under: &Path) -> Vec<PathBuf> {

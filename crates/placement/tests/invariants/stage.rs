@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use kernel_text::CpuSet;
-use placement::{Cgroup, Current, Hierarchy, Holding, Plan, PodCgroups, Step, Transition, Uid, Version, write_steps};
+use kernel_text::{CgroupVersion, CpuSet};
+use placement::{Cgroup, Current, Hierarchy, Holding, Plan, PodCgroups, Step, Transition, Uid, write_steps};
 
 use crate::sim::{Kernel, ROOT};
 use crate::world::{Event, World};
@@ -22,7 +22,7 @@ pub(crate) struct Stage {
 type Violations = BTreeSet<(PathBuf, u32)>;
 
 impl Stage {
-    pub(crate) fn new(world: World, version: Version) -> Self {
+    pub(crate) fn new(world: World, version: CgroupVersion) -> Self {
         let possible: CpuSet = world.machine.possible.iter().map(|cpu| cpu.id).collect();
         let kernel = Kernel::new(version, possible.clone(), world.topology().online().clone());
         Self { world, kernel, possible, granted: BTreeMap::new() }
@@ -65,7 +65,7 @@ impl Stage {
 
     pub(crate) fn hierarchy(&self) -> Hierarchy {
         let ceiling = self.kernel.effective(Path::new(ROOT));
-        let full = if self.kernel.version == Version::V1 { ceiling.clone() } else { self.possible.clone() };
+        let full = if self.kernel.version == CgroupVersion::V1 { ceiling.clone() } else { self.possible.clone() };
         Hierarchy { version: self.kernel.version, ceiling, full }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cgroupfs::Version;
+use kernel_text::CgroupVersion;
 
 use super::Sampler;
 use super::names::ExitedUnnamed;
@@ -12,7 +12,7 @@ use crate::timing::TIMING;
 impl Sampler {
     /// Finds the first process of containers where none was found yet: it joined before the watch, or by a fork.
     pub(super) fn watch_exits(&mut self, walked: bool) {
-        if self.tree.hierarchy.version == Version::V2 {
+        if self.tree.hierarchy.version == CgroupVersion::V2 {
             return;
         }
         for id in 0..self.tree.cgroups.capacity() {
@@ -26,7 +26,7 @@ impl Sampler {
     /// counters are still readable; on v2 `cgroup.events` does.
     pub(super) fn watch_exit(&mut self, id: CgroupId) {
         let Some(cgroup) = self.tree.cgroups.get_mut(id) else { return };
-        let is_wanted = self.tree.hierarchy.version == Version::V1 && cgroup.exit.is_none() && cgroup.is_read();
+        let is_wanted = self.tree.hierarchy.version == CgroupVersion::V1 && cgroup.exit.is_none() && cgroup.is_read();
         if is_wanted && matches!(cgroup.kind, Kind::Container(_)) {
             let pid = cgroupfs::first_pid(&self.tree.hierarchy.cpu.join(&*cgroup.relative));
             cgroup.exit = pid.and_then(|pid| self.wake.on_exit(id, pid).ok());

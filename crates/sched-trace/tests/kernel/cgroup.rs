@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use cgroupfs::{Hierarchy, Version};
+use cgroupfs::Hierarchy;
+use kernel_text::CgroupVersion;
 use rustix::process::{Pid, Signal, kill_process};
 
 static HIERARCHY: LazyLock<Hierarchy> =
     LazyLock::new(|| Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap_or_else(|error| panic!("{error}")));
 
 fn is_v2() -> bool {
-    HIERARCHY.version == Version::V2
+    HIERARCHY.version == CgroupVersion::V2
 }
 
 /// One directory of the cpu controller's hierarchy; dropping it ends its processes and removes it.
