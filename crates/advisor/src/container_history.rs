@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::{
-    CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady, UsageTrace, Window, memory_advice,
+    CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady, THROTTLED_SHARE, UsageTrace,
+    Window, memory_advice,
 };
 use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
@@ -23,8 +24,6 @@ const EVALUATE_EVERY: Duration = Duration::from_secs(60);
 const UNTHROTTLED: Duration = Duration::from_secs(3);
 /// Minimum use of a window that is worth a trace, cores.
 const BUSY_CORES: f64 = 0.001;
-/// Share of throttled periods above which CPU counts as short.
-const CPU_SHORT: f64 = 0.05;
 
 /// Divisor of the throttled time above a container: the container must have used more than the quotient for that time
 /// to be its own. Eight threads under a quota of 20 ms use a fortieth.
@@ -277,7 +276,7 @@ impl ContainerHistory {
     }
 
     fn memory(&self, row: &ContainerRow) -> Option<MemoryAdvice> {
-        let is_cpu_short = self.throttled_share(row).is_some_and(|share| share > CPU_SHORT);
+        let is_cpu_short = self.throttled_share(row).is_some_and(|share| share > THROTTLED_SHARE);
         let (limit, working_set) = row.memory_limit_bytes.zip(row.memory_working_set_bytes)?;
         let live_set = self.live_set.unwrap_or(working_set as f64) as u64;
         Some(memory_advice(limit, working_set, live_set, is_cpu_short))

@@ -31,7 +31,7 @@ pub use patch::merged;
 pub use pod::{Member, PodQuota};
 pub use replay::{Bandwidth, Count, Replay};
 pub use request::{LEAST_REQUEST_CORES, LEAST_REQUEST_PART, REQUEST_AFTER_SECONDS};
-pub use rules::findings;
+pub use rules::{THROTTLED_SHARE, findings};
 pub use usage::Usage;
 pub use usage_trace::{READ_EVERY_NS, READINGS, UsageTrace, UsageTraces};
 pub use window::{DEFAULT_PERIOD_NS, Window};

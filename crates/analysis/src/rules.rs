@@ -12,7 +12,7 @@ use crate::patch;
 use crate::request;
 
 /// Minimum share of throttled periods for a container to count as throttled.
-const THROTTLED_SHARE: f64 = 0.05;
+pub const THROTTLED_SHARE: f64 = 0.05;
 /// Minimum relevant time throttled by an ancestor, seconds per second.
 const ANCESTOR_THROTTLED_RATE: f64 = 0.05;
 /// Maximum wait time that neighbors may cause, as a share of the CPU time used.
