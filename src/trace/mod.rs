@@ -3,28 +3,22 @@
 //! Runs on its own thread, because a poll takes longer than a tick may be delayed. Its results go to the sampler's slot
 //! and are published with the next snapshot, so a scrape never waits for it.
 
-mod owners;
-mod poller;
-mod report;
-
 use std::io;
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use metrics::AgentMetrics;
-use sched_trace::{Options, SchedTrace, StartError};
-use snapshot::{FeatureState, NodeSnapshot, NodeWaits, Published};
+use sched_trace::{NodeTrace, Options, Program, SchedTrace, StartError, not_in_force};
+use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::oneshot;
 
 use crate::config::{Config, SchedTraceMode, chain};
 use crate::exit::Failure;
 use crate::watchdog::{Beat, Part, Watchdog, keep_running};
-use poller::{Poller, Program};
 
-/// Name of the feature in `cpuwarden_feature_enabled`.
-const FEATURE: &str = "sched_trace";
 /// Interval between polls.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -103,7 +97,7 @@ fn run<P: Program>(
     keep_running(stopped, panicked, || match load(&mut start, wiring, must_run, started.take()) {
         Some(trace) => {
             let Some(beat) = &beat else { return };
-            Poller::new(trace, wiring.clone()).run(beat, stopped);
+            poll_until_stopped(trace, wiring, beat, stopped);
         }
         None => {
             if let Some(beat) = beat.take() {
@@ -113,7 +107,23 @@ fn run<P: Program>(
     });
 }
 
-/// Loads the program, and says what came of it: to whoever waits for it, and as a feature.
+/// Polls until the other end of `stopped` is gone.
+fn poll_until_stopped<P: Program>(trace: P, wiring: &Wiring, beat: &Beat, stopped: &mpsc::Receiver<()>) {
+    let mut trace = NodeTrace::new(trace, wiring.hierarchy.cpu.clone());
+    let mut deadline = Instant::now();
+    loop {
+        let now = Instant::now();
+        wiring.slot.publish(trace.poll(now, &wiring.published.latest()));
+        beat.beat(INTERVAL);
+        deadline = (deadline + INTERVAL).max(now);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+/// Loads the program, and says what came of it: to the receiver, if one waits, and as a feature.
 fn load<P>(
     start: impl FnOnce() -> Result<P, NotTraced>,
     wiring: &Wiring,
@@ -160,12 +170,6 @@ fn try_start(options: &Options, hierarchy: &Hierarchy) -> Result<SchedTrace, Not
         return Err(NotTraced::NoKernelCgroups);
     }
     SchedTrace::start(options).map_err(NotTraced::Start)
-}
-
-/// State to publish while nothing is traced, with the reason.
-pub(crate) fn not_in_force(reason: String) -> NodeWaits {
-    let feature = FeatureState { feature: FEATURE, enabled: false, reason };
-    NodeWaits { feature: Some(feature), ..NodeWaits::default() }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The trace's thread, with a program that no kernel has to load.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
 use metrics::{Build, Exposition, Format};
 use sched_trace::{Owners, RunDelay, WaitReport};

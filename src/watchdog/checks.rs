@@ -9,7 +9,6 @@ use metrics::AgentMetrics;
 use snapshot::{NodeWaits, Published};
 
 use super::{Beat, Part, Silent, Watchdog};
-use crate::trace;
 
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -69,7 +68,7 @@ impl Claims {
             match silent.part {
                 Part::Pinning => self.metrics.pinning().set_enforcing(Some("the pinning thread does not work")),
                 Part::SchedTrace => {
-                    self.waits.publish(trace::not_in_force("stalled: its thread does not work".to_owned()));
+                    self.waits.publish(sched_trace::not_in_force("stalled: its thread does not work".to_owned()));
                 }
                 Part::Advice => self.metrics.advice().set(Vec::new()),
                 _ => {}

@@ -1,8 +1,7 @@
 //! Waits for a CPU by cause, by container and by the pod that caused them.
 //!
-//! One eBPF program on every context switch (`bpf/sched_trace.bpf.c` documents the method), its loader, and the roll-up
-//! of its counts from cgroups to containers and pods. The caller maps cgroups to their owners; this crate does not know
-//! Kubernetes. The feature is always optional: any obstacle is a [`StartError`] with a reason, and without the trace
+//! One eBPF program on every context switch (`bpf/sched_trace.bpf.c` documents the method), its loader, the roll-up of its
+//! counts from cgroups to containers and pods, and their names from the snapshot ([`NodeTrace`]). The feature is always optional: any obstacle is a [`StartError`] with a reason, and without the trace
 //! the bounds from schedstat remain.
 
 mod batch;
@@ -15,6 +14,7 @@ mod index;
 mod interference;
 mod layout;
 mod mapped;
+mod node;
 mod program;
 mod residual;
 mod rollup;
@@ -23,5 +23,6 @@ mod waits;
 
 pub use error::StartError;
 pub use index::CgroupIndex;
+pub use node::{NodeTrace, Program, not_in_force};
 pub use trace::{Options, SchedTrace};
 pub use waits::*;

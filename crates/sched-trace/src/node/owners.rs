@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sched_trace::{CgroupIndex, ContainerId, Owner, Owners, PodId};
 use snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity, labels};
+
+use crate::index::CgroupIndex;
+use crate::waits::{ContainerId, Owner, Owners, PodId};
 
 /// Number of polls for which a removed cgroup keeps its owner: the program's counts are read two polls later.
 const KEPT_POLLS: u64 = 5;
 
 /// The owners of a node's cgroups, and their ids for the trace.
 #[derive(Debug)]
-pub(super) struct NodeOwners {
+pub(crate) struct NodeOwners {
     index: CgroupIndex,
     now: Instant,
     poll: u64,
@@ -36,7 +38,7 @@ struct Seen<T> {
 
 impl NodeOwners {
     /// `mount`: mount point of the hierarchy with the cpu controller.
-    pub(super) fn new(mount: PathBuf) -> Self {
+    pub(crate) fn new(mount: PathBuf) -> Self {
         Self {
             index: CgroupIndex::new(mount),
             now: Instant::now(),
@@ -52,7 +54,7 @@ impl NodeOwners {
     }
 
     /// Updates the owners from a snapshot.
-    pub(super) fn refresh(&mut self, snapshot: &NodeSnapshot, now: Instant) {
+    pub(crate) fn refresh(&mut self, snapshot: &NodeSnapshot, now: Instant) {
         self.now = now;
         self.poll += 1;
         for row in &snapshot.containers {
@@ -125,20 +127,20 @@ impl NodeOwners {
     }
 
     /// Id of the container whose series has these labels.
-    pub(super) fn container_id(&self, labels: &str) -> Option<ContainerId> {
+    pub(crate) fn container_id(&self, labels: &str) -> Option<ContainerId> {
         self.containers.get(labels).map(|seen| seen.it)
     }
 
-    pub(super) fn is_container(&self, container: ContainerId) -> bool {
+    pub(crate) fn is_container(&self, container: ContainerId) -> bool {
         self.container_labels.contains_key(&container)
     }
 
     /// Labels of the container's series.
-    pub(super) fn labels(&self, container: ContainerId) -> Option<&str> {
+    pub(crate) fn labels(&self, container: ContainerId) -> Option<&str> {
         self.container_labels.get(&container).map(|labels| &**labels)
     }
 
-    pub(super) fn identity(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
+    pub(crate) fn identity(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
         self.identities.get(&pod)
     }
 

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sched_trace::{Aggressor, Interference, WaitReport};
 use snapshot::{ContainerWaits, FeatureState, InterferenceRow, NodeWaits, TraceMode, TraceRow};
 
 use super::FEATURE;
 use super::owners::NodeOwners;
+use crate::waits::{Aggressor, Interference, WaitReport};
 
-pub(super) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
+pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
     NodeWaits {
         containers: containers(found, owners),
         interference: found.interference.iter().filter_map(|row| interference(row, owners)).collect(),
@@ -62,10 +62,10 @@ fn feature(mode: TraceMode) -> FeatureState {
 mod tests {
     use std::time::Instant;
 
-    use sched_trace::PodId;
     use snapshot::{ContainerIdentity, ContainerRow, NodeSnapshot};
 
     use super::*;
+    use crate::waits::PodId;
 
     /// The pods `shop/cart` and `batch/encode`, with one container each.
     fn owners() -> NodeOwners {

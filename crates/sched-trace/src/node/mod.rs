@@ -1,18 +1,23 @@
-//! Polls the program once per second and joins its counts with the sampler's cgroups.
+//! Waits of a node: the program's counts under the names of the snapshot's series.
+
+mod owners;
+mod report;
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use sched_trace::{ContainerId, Owners, RunDelay, SchedTrace, WaitReport};
-use snapshot::NodeSnapshot;
+use snapshot::{FeatureState, NodeSnapshot, NodeWaits};
 
-use super::owners::NodeOwners;
-use super::{INTERVAL, Wiring, report};
-use crate::watchdog::Beat;
+use crate::trace::SchedTrace;
+use crate::waits::{ContainerId, Owners, RunDelay, WaitReport};
+use owners::NodeOwners;
+
+/// Name of the feature in `cpuwarden_feature_enabled`.
+const FEATURE: &str = "sched_trace";
 
 /// A program that counts waits, once it is loaded.
-pub(super) trait Program {
+pub trait Program {
     /// As [`SchedTrace::poll`].
     fn poll(&mut self, now: Instant, owners: &mut dyn Owners, delays: &[RunDelay]) -> &WaitReport;
 }
@@ -23,41 +28,34 @@ impl Program for SchedTrace {
     }
 }
 
-pub(super) struct Poller<P> {
-    trace: P,
-    wiring: Wiring,
+/// The trace of one node.
+#[derive(Debug)]
+pub struct NodeTrace<P> {
+    program: P,
     owners: NodeOwners,
     delays: Delays,
 }
 
-impl<P: Program> Poller<P> {
-    pub(super) fn new(trace: P, wiring: Wiring) -> Self {
-        let owners = NodeOwners::new(wiring.hierarchy.cpu.clone());
-        Self { trace, wiring, owners, delays: Delays::default() }
+impl<P: Program> NodeTrace<P> {
+    /// `mount`: mount point of the hierarchy with the cpu controller.
+    pub fn new(program: P, mount: PathBuf) -> Self {
+        Self { program, owners: NodeOwners::new(mount), delays: Delays::default() }
     }
 
-    /// Polls until the other end of `stopped` is gone.
-    pub(super) fn run(mut self, beat: &Beat, stopped: &Receiver<()>) {
-        let mut deadline = Instant::now();
-        loop {
-            let now = Instant::now();
-            self.poll(now);
-            beat.beat(INTERVAL);
-            deadline = (deadline + INTERVAL).max(now);
-            let left = deadline.saturating_duration_since(Instant::now());
-            if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
-                return;
-            }
-        }
+    /// Polls the program and joins its counts with the cgroups of the latest snapshot.
+    pub fn poll(&mut self, now: Instant, snapshot: &NodeSnapshot) -> NodeWaits {
+        self.owners.refresh(snapshot, now);
+        let delays = self.delays.gained(snapshot, &self.owners);
+        let found = self.program.poll(now, &mut self.owners, &delays);
+        report::waits(found, &self.owners)
     }
+}
 
-    fn poll(&mut self, now: Instant) {
-        let snapshot = self.wiring.published.latest();
-        self.owners.refresh(&snapshot, now);
-        let delays = self.delays.gained(&snapshot, &self.owners);
-        let found = self.trace.poll(now, &mut self.owners, &delays);
-        self.wiring.slot.publish(report::waits(found, &self.owners));
-    }
+/// State to publish while nothing is traced, with the reason.
+#[must_use]
+pub fn not_in_force(reason: String) -> NodeWaits {
+    let feature = FeatureState { feature: FEATURE, enabled: false, reason };
+    NodeWaits { feature: Some(feature), ..NodeWaits::default() }
 }
 
 /// The containers' run delays at the last call.
