@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::ClusterError;
 use super::super::session::{Cluster, wait_until};
-use super::agent::{self, NAMESPACE, READY_TIMEOUT};
+use super::agent::{self, NAMESPACE};
 use super::{ensure, pin};
 
 /// The new pod of an upgrade takes the pins up, as does that of a rollback. Counters begin again, as documented.
@@ -13,7 +13,6 @@ pub(super) fn upgrade_and_rollback_keep_pins(cluster: &Cluster) -> Result<String
     let before = pin::pinned_sets(cluster)?;
     let old = agent::pod(cluster)?;
     let took = agent::install(cluster, &[&values[..], &["config.maxSeries=150000"]].concat())?;
-    ensure(took <= READY_TIMEOUT, || format!("upgraded only after {:.0} s", took.as_secs_f64()))?;
     ensure(agent::pod(cluster)? != old, || "an upgrade that changes the configuration has the same pod".into())?;
     pin::await_pins(cluster)?;
     ensure(pin::pinned_sets(cluster)? == before, || "the upgrade moved a pod to other CPUs".into())?;
@@ -21,7 +20,7 @@ pub(super) fn upgrade_and_rollback_keep_pins(cluster: &Cluster) -> Result<String
     let back = agent::await_ready(cluster)?;
     pin::await_pins(cluster)?;
     ensure(pin::pinned_sets(cluster)? == before, || "the rollback moved a pod to other CPUs".into())?;
-    Ok(format!("upgrade {:.0} s, rollback {:.0} s, pins {before:?} unmoved", took.as_secs_f64(), back.as_secs_f64()))
+    Ok(format!("upgrade: {took}; rollback: {back}; pins {before:?} unmoved"))
 }
 
 /// The documented way: an upgrade with `drainOnStop`, then the uninstall. No pin and no object is left.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::ClusterError;
 use super::super::session::{Cluster, wait_until};
-use super::agent::{self, READY_TIMEOUT};
+use super::agent;
 use super::ensure;
 use super::pods::{items, running_containers};
 
@@ -18,10 +18,9 @@ const NAMES_TIMEOUT: Duration = Duration::from_secs(60);
 /// Installs the default profile.
 pub(super) fn becomes_ready(cluster: &Cluster) -> Result<String, ClusterError> {
     let took = agent::install(cluster, &[])?;
-    ensure(took <= READY_TIMEOUT, || format!("Ready only after {:.0} s", took.as_secs_f64()))?;
     // The doctor fails if something must be fixed.
     agent::exec(cluster, &["doctor"])?;
-    Ok(format!("Ready after {:.0} s; the doctor finds nothing to fix", took.as_secs_f64()))
+    Ok(format!("{took}; the doctor finds nothing to fix"))
 }
 
 /// Compares the names in the agent's series with the pods of the API server.
@@ -42,7 +41,7 @@ pub(super) fn every_container_has_its_name(cluster: &Cluster) -> Result<String, 
     ensure(unmapped == 0.0, || format!("{unmapped} cgroups without a name"))?;
     let throttled = series
         .iter()
-        .find(|one| one.name == "cpuwarden_container_cpu_throttled_seconds_total" && one.label("pod") == "throttled");
+        .find(|one| one.name == "cpuwarden_container_throttled_seconds_total" && one.label("pod") == "throttled");
     ensure(throttled.is_some_and(|one| one.value > 0.0), || format!("the throttled pod: {throttled:?}"))?;
     let (count, all) = (found.intersection(&expected).count(), expected.len());
     Ok(format!("{count}/{all} containers named after {:.0} s, {} series", took.as_secs_f64(), series.len()))

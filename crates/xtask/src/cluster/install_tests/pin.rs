@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::ClusterError;
 use super::super::session::{Cluster, wait_until};
-use super::agent::{self, READY_TIMEOUT};
+use super::agent;
 use super::ensure;
 use super::pods::{container, pod};
 
@@ -17,7 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Observing, both pods are planned and no cpuset is written.
 pub(super) fn observing_plans_and_writes_nothing(cluster: &Cluster) -> Result<String, ClusterError> {
     let took = agent::install(cluster, &["profile=pin"])?;
-    ensure(took <= READY_TIMEOUT, || format!("Ready only after {:.0} s", took.as_secs_f64()))?;
     cluster.apply(&EXCLUSIVE.map(|(name, class)| exclusive_pod(name, class)).join("---\n"))?;
     for (name, _) in EXCLUSIVE {
         cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=120s", &format!("pod/{name}")])?;
@@ -26,18 +25,12 @@ pub(super) fn observing_plans_and_writes_nothing(cluster: &Cluster) -> Result<St
     let before = cpusets(cluster)?;
     let written: Vec<_> = before.iter().filter(|(_, cpus)| !cpus.is_empty()).collect();
     ensure(written.is_empty(), || format!("written while observing: {written:?}"))?;
-    Ok(format!(
-        "Ready after {:.0} s; planned {:?}, {} cpusets untouched",
-        took.as_secs_f64(),
-        planned(cluster)?,
-        before.len()
-    ))
+    Ok(format!("{took}; planned {:?}, {} cpusets untouched", planned(cluster)?, before.len()))
 }
 
 /// Enforcing, the pods have CPUs of their own, also after `systemctl daemon-reload` and a restart of the kubelet.
 pub(super) fn pins_survive_systemd_and_kubelet(cluster: &Cluster) -> Result<String, ClusterError> {
     let took = agent::install(cluster, &["profile=pin", "config.pinning=enforce"])?;
-    ensure(took <= READY_TIMEOUT, || format!("Ready only after {:.0} s", took.as_secs_f64()))?;
     await_pins(cluster)?;
     let granted = pinned_sets(cluster)?;
     cluster.in_node("systemctl daemon-reload")?;
@@ -51,10 +44,10 @@ pub(super) fn pins_survive_systemd_and_kubelet(cluster: &Cluster) -> Result<Stri
     ensure(pinned_sets(cluster)? == granted, || "other CPUs after a restart of the kubelet".into())?;
     let repairs: f64 = agent::metrics(cluster)?
         .iter()
-        .filter(|one| one.name == "cpuwarden_cpuset_writes_total" && one.label("operation") == "repair")
+        .filter(|one| one.name == "cpuwarden_pin_operations_total" && one.label("operation") == "repair")
         .map(|one| one.value)
         .sum();
-    Ok(format!("Ready after {:.0} s; {granted:?} kept, {repairs} repairs", took.as_secs_f64()))
+    Ok(format!("{took}; {granted:?} kept, {repairs} repairs"))
 }
 
 fn exclusive_pod(name: &str, class: &str) -> String {
