@@ -21,6 +21,11 @@ const CLIENTS: [(&str, &str); 4] = [
 ];
 
 impl Certificates {
+    /// The certificates that another process has made in `directory`.
+    pub(super) fn existing(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
     /// Makes all certificates of a cluster.
     pub(super) fn create(directory: &Path) -> Result<Self, ClusterError> {
         let this = Self { directory: directory.to_owned() };

@@ -11,6 +11,9 @@ use crate::process;
 
 const AUDIT_POLICY: &str = include_str!("guest/audit-policy.yaml");
 
+/// Name of the audit log: one JSON document per line.
+pub(super) const AUDIT_LOG: &str = "audit.log";
+
 /// Running processes, killed on drop.
 pub(super) struct ControlPlane {
     processes: Vec<Child>,
@@ -39,11 +42,6 @@ impl ControlPlane {
         )?;
         this.spawn(programs, "kube-scheduler", &[kubeconfig("kube-scheduler"), "--leader-elect=false".into()])?;
         Ok(this)
-    }
-
-    /// Path of the audit log: one JSON document per line.
-    pub(super) fn audit_log(&self) -> PathBuf {
-        self.directory.join("audit.log")
     }
 
     fn spawn(&mut self, programs: &Path, name: &str, arguments: &[String]) -> Result<(), ClusterError> {
@@ -79,7 +77,7 @@ impl ControlPlane {
             format!("--service-account-key-file={}", file("service-accounts", "crt")),
             format!("--service-account-signing-key-file={}", file("service-accounts", "key")),
             format!("--audit-policy-file={}", self.directory.join("audit-policy.yaml").display()),
-            format!("--audit-log-path={}", self.audit_log().display()),
+            format!("--audit-log-path={}", self.directory.join(AUDIT_LOG).display()),
             "--audit-log-mode=blocking".into(),
             // The node has a name that only the node knows.
             "--kubelet-preferred-address-types=InternalIP".into(),

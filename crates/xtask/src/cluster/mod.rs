@@ -99,13 +99,13 @@ pub fn run(options: &Options, command: &[OsString]) -> Result<ExitCode, ClusterE
     namespace::enter(|| session::Cluster::start(options)?.run(command))
 }
 
-/// Starts a cluster and runs the install tests in it. Prints one line per test, with its figures.
+/// Starts a cluster, unless this process runs beside one, and runs the install tests in it. Prints one line per test, with its figures.
 ///
 /// # Errors
 /// As for [`run`]; failed tests.
 pub fn test(options: &Options, only: &[String]) -> Result<ExitCode, ClusterError> {
     build(options)?;
-    namespace::enter(|| install_tests::run(&session::Cluster::start(options)?, only))
+    namespace::enter(|| install_tests::run(&session::Cluster::find_or_start(options)?, only))
 }
 
 fn check_prerequisites() -> Result<(), ClusterError> {

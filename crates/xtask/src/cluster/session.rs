@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::certificates::Certificates;
-use super::control_plane::ControlPlane;
+use super::control_plane::{AUDIT_LOG, ControlPlane};
 use super::guest::{self, Guest};
 use super::network::NODE_NAME;
 use super::{ClusterError, Options, Release, binaries, install_tests, namespace, network};
@@ -24,24 +24,40 @@ pub(super) struct Cluster {
     pub(super) release: Release,
     programs: PathBuf,
     certificates: Certificates,
-    control_plane: ControlPlane,
     work: PathBuf,
-    _node: Guest,
+    /// What ends with this value; nothing if another process has started the cluster.
+    _running: Option<(ControlPlane, Guest)>,
 }
 
+/// Directories below the cluster's.
+const PKI: &str = "pki";
+const CONTROL_PLANE: &str = "control-plane";
+
+/// Names the directory of the cluster's files to commands that run beside it.
+const WORK: &str = "CPUWARDEN_CLUSTER_WORK";
+
 impl Cluster {
+    /// The cluster of `cluster run`, in a command that runs beside it; else starts one.
+    pub(super) fn find_or_start(options: &Options) -> Result<Self, ClusterError> {
+        let Some(work) = std::env::var_os(WORK).map(PathBuf::from) else { return Self::start(options) };
+        let certificates = Certificates::existing(&work.join(PKI));
+        let programs = binaries::kubernetes(&options.release)?;
+        Ok(Self { release: options.release, programs, certificates, work, _running: None })
+    }
+
     /// Starts control plane and node, and waits until the node is Ready.
     pub(super) fn start(options: &Options) -> Result<Self, ClusterError> {
         network::set_up()?;
         let work = namespace::work_directory()?;
-        let certificates = Certificates::create(&work.join("pki"))?;
+        let certificates = Certificates::create(&work.join(PKI))?;
         let programs = binaries::kubernetes(&options.release)?;
         let start = Instant::now();
-        let control_plane = ControlPlane::start(&programs, &certificates, &work.join("control-plane"))?;
+        let control_plane = ControlPlane::start(&programs, &certificates, &work.join(CONTROL_PLANE))?;
         let manifests = install_tests::static_pods();
         let mut node = Guest::start(options, &certificates, &manifests, &work)?;
         await_node(&mut node, start)?;
-        let this = Self { release: options.release, programs, certificates, control_plane, work, _node: node };
+        let running = Some((control_plane, node));
+        let this = Self { release: options.release, programs, certificates, work, _running: running };
         this.await_ready(start)?;
         Ok(this)
     }
@@ -70,7 +86,7 @@ impl Cluster {
         let words = if command.is_empty() { &shell[..] } else { command };
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env("KUBECONFIG", self.kubeconfig()).env("PATH", self.path()?);
-        command.env("CPUWARDEN_CLUSTER_WORK", &self.work);
+        command.env(WORK, &self.work);
         let status = command.status().map_err(|source| process::start_error(&command, source))?;
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
     }
@@ -137,7 +153,7 @@ impl Cluster {
 
     /// The API server's audit log: all requests so far.
     pub(super) fn audit_log(&self) -> Result<Vec<Value>, ClusterError> {
-        let path = self.control_plane.audit_log();
+        let path = self.work.join(CONTROL_PLANE).join(AUDIT_LOG);
         let text = std::fs::read_to_string(&path).map_err(ClusterError::io(&path))?;
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
