@@ -55,6 +55,7 @@ fn a_flag_beats_the_environment_and_the_environment_beats_the_file() {
     assert_eq!(resolved(&config, &[], "sampleInterval"), "2s");
     assert_eq!(resolved(&config, &env, "cpuBudget"), "0.5");
     assert_eq!(resolved(&[], &[], "maxSeries"), "50000");
+    assert_eq!(resolved(&[], &[], "metrics"), "standard");
 }
 
 #[test]

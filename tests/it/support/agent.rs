@@ -35,6 +35,8 @@ impl Agent {
     }
 
     fn start_command(mut command: Command, address: SocketAddr, args: &[impl AsRef<OsStr>]) -> Self {
+        // Tests read metrics of every preset; a flag of the test overrides the variable.
+        command.env("CPUWARDEN_METRICS", "full");
         command.args(["run", "--log-format=json", "--listen", &address.to_string()]).args(args);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
