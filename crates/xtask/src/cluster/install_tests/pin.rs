@@ -23,7 +23,8 @@ pub(super) fn observing_plans_and_writes_nothing(cluster: &Cluster) -> Result<St
     }
     wait_until("plan for both pods", TIMEOUT, || Ok(planned(cluster)?.len() == EXCLUSIVE.len()))?;
     let before = cpusets(cluster)?;
-    let written: Vec<_> = before.iter().filter(|(_, cpus)| !cpus.is_empty()).collect();
+    let online = cluster.in_node("cat /sys/devices/system/cpu/online")?;
+    let written: Vec<_> = before.iter().filter(|(_, cpus)| cpus != online.trim()).collect();
     ensure(written.is_empty(), || format!("written while observing: {written:?}"))?;
     Ok(format!("{took}; planned {:?}, {} cpusets untouched", planned(cluster)?, before.len()))
 }
@@ -65,9 +66,9 @@ fn planned(cluster: &Cluster) -> Result<Vec<(String, f64)>, ClusterError> {
     Ok(pinned.map(|one| (one.label("pod").to_owned(), one.value)).collect())
 }
 
-/// Cgroup and `cpuset.cpus` of each container scope below kubepods.
+/// Cgroup and effective CPUs of each container scope below kubepods. On cgroup v2 the agent writes the cpusets of pods.
 pub(super) fn cpusets(cluster: &Cluster) -> Result<Vec<(String, String)>, ClusterError> {
-    let script = "cd /sys/fs/cgroup && for f in $(find kubepods.slice -path '*/cri-containerd-*.scope/cpuset.cpus'); \
+    let script = "cd /sys/fs/cgroup && for f in $(find kubepods.slice -path '*/cri-containerd-*.scope/cpuset.cpus.effective'); \
                   do echo \"${f%/*}:$(cat $f)\"; done";
     let text = cluster.in_node(script)?;
     let pairs = text.lines().filter_map(|line| line.rsplit_once(':'));
@@ -96,8 +97,8 @@ pub(super) fn await_pins(cluster: &Cluster) -> Result<(), ClusterError> {
         let sets = cpusets(cluster)?;
         let cpus: Vec<_> = pinned.iter().map(|(_, list)| cpu_list(list)).collect();
         let own = cpus.iter().all(|set| set.len() == CPUS_EACH) && cpus[0].is_disjoint(&cpus[1]);
-        let others = sets.iter().filter(|(_, list)| !pinned.iter().any(|(_, own)| own == list));
-        let intruder = others.clone().find(|(_, list)| list.is_empty() || !cpu_list(list).is_disjoint(&cpus[1]));
+        let mut others = sets.iter().filter(|(_, list)| !pinned.iter().any(|(_, own)| own == list));
+        let intruder = others.find(|(_, list)| !cpu_list(list).is_disjoint(&cpus[1]));
         state = format!("{pinned:?}, beside them {intruder:?}");
         Ok(own && intruder.is_none())
     });
