@@ -21,7 +21,6 @@ mod trace;
 mod watchdog;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
 
@@ -29,16 +28,13 @@ use cli::{Cli, Command};
 use config::Said;
 use exit::Failure;
 
-/// Maximum time for writing the last lines: a reader that does not read must not delay the exit.
-const LAST_LINES: Duration = Duration::from_millis(200);
-
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(stderr::report_panic));
     let code = run_command().unwrap_or_else(|failure| {
         stderr::say(&failure);
         failure.code()
     });
-    stderr::flush(LAST_LINES);
+    stderr::flush();
     code
 }
 

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,6 +13,11 @@ const CAPACITY: usize = 1024;
 /// Maximum length of a line, bytes; longer lines are cut.
 const LONGEST: usize = 16 * 1024;
 const CUT: &[u8] = "…\n".as_bytes();
+/// Maximum time in a single write at the end: a reader that does not read must not delay the exit.
+const BLOCKED: Duration = Duration::from_millis(200);
+/// Maximum time for the last lines in all. On a busy node the writing thread may wait that long for a CPU.
+const LAST_LINES: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(20);
 
 static QUEUE: OnceLock<Option<Queue>> = OnceLock::new();
 
@@ -25,13 +30,37 @@ enum Item {
 /// Queue of lines to be written.
 struct Queue {
     items: SyncSender<Item>,
-    lost: Arc<AtomicU64>,
+    state: Arc<State>,
+}
+
+/// State shared with the writing thread.
+#[derive(Default)]
+struct State {
+    /// Lines lost since the last report.
+    lost: AtomicU64,
+    /// Whether the thread is inside a write.
+    writing: AtomicBool,
 }
 
 impl Queue {
     fn new() -> (Self, Receiver<Item>) {
         let (items, receiver) = sync_channel(CAPACITY);
-        (Self { items, lost: Arc::default() }, receiver)
+        (Self { items, state: Arc::default() }, receiver)
+    }
+
+    /// Waits until everything queued is written, or the reader of standard error does not read.
+    fn flush(&self) {
+        let (written, done) = sync_channel(1);
+        let deadline = Instant::now() + LAST_LINES;
+        let mut blocked = Duration::ZERO;
+        let mut is_queued = false;
+        while blocked < BLOCKED && Instant::now() < deadline {
+            is_queued = is_queued || self.items.try_send(Item::Flush(written.clone())).is_ok();
+            if done.recv_timeout(POLL).is_ok() {
+                return;
+            }
+            blocked = if self.state.writing.load(Ordering::Relaxed) { blocked + POLL } else { Duration::ZERO };
+        }
     }
 
     fn put(&self, line: &[u8]) {
@@ -40,7 +69,7 @@ impl Queue {
             kept.extend_from_slice(CUT);
         }
         if self.items.try_send(Item::Line(kept)).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.state.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -68,18 +97,11 @@ pub(crate) fn say(text: impl std::fmt::Display) {
     let _ = Stderr.write(format!("cpuwarden: {text}\n").as_bytes());
 }
 
-/// Waits until everything is written, at most this long.
-pub(crate) fn flush(at_most: Duration) {
-    let Some(Some(queue)) = QUEUE.get() else { return };
-    let (written, done) = sync_channel(1);
-    let deadline = Instant::now() + at_most;
-    while queue.items.try_send(Item::Flush(written.clone())).is_err() {
-        if Instant::now() >= deadline {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
+/// Waits until everything is written, or until standard error is found blocked.
+pub(crate) fn flush() {
+    if let Some(Some(queue)) = QUEUE.get() {
+        queue.flush();
     }
-    let _ = done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
 /// Reports a panic of any thread in the log, or as a plain line without a logger.
@@ -98,21 +120,25 @@ pub(crate) fn report_panic(panic: &PanicHookInfo<'_>) {
 fn queue() -> Option<&'static Queue> {
     let start = || {
         let (queue, items) = Queue::new();
-        let lost = Arc::clone(&queue.lost);
-        let write = move || write_all(&items, &lost, &mut io::stderr());
+        let state = Arc::clone(&queue.state);
+        let write = move || write_all(&items, &state, &mut io::stderr());
         std::thread::Builder::new().name("log".to_owned()).spawn(write).is_ok().then_some(queue)
     };
     QUEUE.get_or_init(start).as_ref()
 }
 
-fn write_all(items: &Receiver<Item>, lost: &AtomicU64, out: &mut impl Write) {
+fn write_all(items: &Receiver<Item>, state: &State, out: &mut impl Write) {
     while let Ok(item) = items.recv() {
         match item {
-            // A line that standard error rejects is lost.
-            Item::Line(line) => drop(out.write_all(&line)),
+            Item::Line(line) => {
+                state.writing.store(true, Ordering::Relaxed);
+                // A line that standard error rejects is lost.
+                drop(out.write_all(&line));
+                state.writing.store(false, Ordering::Relaxed);
+            }
             Item::Flush(written) => drop(written.try_send(())),
         }
-        let lost = lost.swap(0, Ordering::Relaxed);
+        let lost = state.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
             tracing::warn!(lost, "log lines were lost: standard error was not read in time");
         }
@@ -128,15 +154,15 @@ mod tests {
         let (queue, items) = Queue::new();
         queue.put(&[b'x'; 2 * LONGEST]);
         (0..CAPACITY + 4).for_each(|_| queue.put(b"line\n"));
-        assert_eq!(queue.lost.load(Ordering::Relaxed), 5);
-        let lost = Arc::clone(&queue.lost);
+        assert_eq!(queue.state.lost.load(Ordering::Relaxed), 5);
+        let state = Arc::clone(&queue.state);
         drop(queue);
         let mut written = Vec::new();
-        write_all(&items, &lost, &mut written);
+        write_all(&items, &state, &mut written);
         let text = String::from_utf8(written).unwrap();
         assert_eq!(text.lines().count(), CAPACITY);
         assert_eq!(text.lines().next().unwrap().chars().count(), LONGEST + 1);
-        assert_eq!(lost.load(Ordering::Relaxed), 0, "it was said");
+        assert_eq!(state.lost.load(Ordering::Relaxed), 0, "it was said");
     }
 
     #[test]
@@ -145,6 +171,48 @@ mod tests {
         (0..3).for_each(|_| queue.put(b"line\n"));
         drop(queue);
         // An empty slice accepts no bytes.
-        write_all(&items, &AtomicU64::new(0), &mut &mut [][..]);
+        write_all(&items, &State::default(), &mut &mut [][..]);
+    }
+    #[test]
+    fn a_thread_that_gets_its_first_cpu_late_still_writes_the_last_line() {
+        let (queue, items) = Queue::new();
+        queue.put(b"the reason\n");
+        let state = Arc::clone(&queue.state);
+        let (path, started) = (tempfile::NamedTempFile::new().unwrap(), Instant::now());
+        let mut file = path.reopen().unwrap();
+        std::thread::spawn(move || {
+            std::thread::sleep(3 * BLOCKED);
+            write_all(&items, &state, &mut file);
+        });
+        queue.flush();
+        assert!(started.elapsed() >= 3 * BLOCKED);
+        assert_eq!(std::fs::read_to_string(path.path()).unwrap(), "the reason\n");
+    }
+
+    /// A reader that never reads.
+    struct Blocked(Receiver<()>);
+
+    impl Write for Blocked {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_is_given_up_before_the_deadline() {
+        let (queue, items) = Queue::new();
+        queue.put(b"unread\n");
+        let (release, blocked) = sync_channel(1);
+        let state = Arc::clone(&queue.state);
+        let writer = std::thread::spawn(move || write_all(&items, &state, &mut Blocked(blocked)));
+        queue.flush();
+        assert!(queue.state.writing.load(Ordering::Relaxed), "the line is still being written");
+        drop((release, queue));
+        writer.join().unwrap();
     }
 }
