@@ -1,6 +1,7 @@
 //! Events for the owners through the API server, and undisturbed pinning where events are not allowed.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use kubelet_stub::apiserver::ApiServerStub;
 use serde_json::Value;
@@ -52,6 +53,12 @@ fn count(agent: &Agent, result: &str) -> Option<f64> {
     agent.metrics().value("cpuwarden_pin_events_total", &[("result", result)])
 }
 
+/// The count once the events of the passes before have been counted, too.
+fn settled(agent: &Agent, result: &str) -> f64 {
+    std::thread::sleep(Duration::from_secs(2));
+    count(agent, result).unwrap()
+}
+
 /// Overwrites the sharer's cpusets and waits until they are repaired.
 fn strike(scene: &Scene) {
     let confined = scene.effective(0);
@@ -77,14 +84,16 @@ fn owners_are_told_and_an_api_server_that_refuses_or_is_down_harms_nothing() {
     let refused = &cluster.about(&scene, 0, "CpusRefused")[0];
     assert!(refused["note"].as_str().unwrap().ends_with(": resource_spec_malformed"), "{refused}");
 
+    // A strike is one event or two: the pod and its container may be repaired in the same pass or in two.
     strike(&scene);
-    eventually("the owner of a rewritten pod to be told", || cluster.about(&scene, 0, "CpusetRepaired").len() == 1);
+    eventually("the owner of a rewritten pod to be told", || !cluster.about(&scene, 0, "CpusetRepaired").is_empty());
     cluster.server.forbid_events(true);
     strike(&scene);
-    eventually("a refused event to be counted", || count(&agent, "failed") == Some(1.0));
+    eventually("a refused event to be counted", || count(&agent, "failed").is_some());
+    let refused = settled(&agent, "failed");
     cluster.runtime.block_on(cluster.server.stop_listening());
     strike(&scene);
-    eventually("an event for nobody to be counted", || count(&agent, "failed") == Some(2.0));
+    eventually("an event for nobody to be counted", || count(&agent, "failed") > Some(refused));
     assert_eq!(agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]), Some(1.0));
     assert_eq!(count(&agent, "dropped"), None);
     let lines = agent.log().lines().filter(|line| line.contains("Events are lost")).count();
