@@ -5,12 +5,13 @@
 //! release's version, which verifies every module with Go's checksum database.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+use crate::make_once::{FileError, make_once};
 use crate::process::{self, CommandError};
 use crate::workspace;
 
@@ -123,25 +124,10 @@ fn virtual_environment(directory: &Path, requirements: &str) -> Result<(), ToolE
     Ok(())
 }
 
-/// Creates `target/tools/NAME` unless it has the wanted version. If two tests need it at the same time, the second
-/// waits.
+/// Installs `target/tools/NAME` unless it has the wanted version.
 fn once(name: &str, version: &str, install: impl FnOnce(&Path) -> Result<(), ToolError>) -> Result<PathBuf, ToolError> {
     let tools = workspace::target_dir().join("tools");
-    fs::create_dir_all(&tools).map_err(io_error(&tools))?;
-    let lock_path = tools.join(format!("{name}.lock"));
-    let lock = File::create(&lock_path).map_err(io_error(&lock_path))?;
-    lock.lock().map_err(io_error(&lock_path))?;
-    let (directory, stamp) = (tools.join(name), tools.join(format!("{name}.version")));
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == version) {
-        return Ok(directory);
-    }
-    try_once(name, || {
-        let _ = fs::remove_file(&stamp);
-        let _ = fs::remove_dir_all(&directory);
-        install(&directory)?;
-        fs::write(&stamp, version).map_err(io_error(&stamp))
-    })?;
-    Ok(directory)
+    make_once(&tools, name, version, |directory| try_once(name, || install(directory)))
 }
 
 /// Runs an installation unless it has failed in this process before.
@@ -153,6 +139,12 @@ fn try_once(tool: &str, install: impl FnOnce() -> Result<(), ToolError>) -> Resu
     install().inspect_err(|error| {
         failed().insert(tool.to_owned(), process::error_chain(error));
     })
+}
+
+impl From<FileError> for ToolError {
+    fn from(FileError { path, source }: FileError) -> Self {
+        Self::Io { path, source }
+    }
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ToolError {

@@ -33,7 +33,7 @@ func main() { etcdmain.Main(os.Args) }
 
 /// Directory with etcd and Kubernetes' programs.
 pub(super) fn kubernetes(release: &Release) -> Result<PathBuf, ClusterError> {
-    cache::entry(&format!("kubernetes-{release}"), |output, scratch| {
+    cache::entry(&format!("kubernetes-{release}"), &KUBERNETES_COMMANDS.join(" "), |output, scratch| {
         let go = GoModule::new(scratch, "kubernetes")?;
         let upstream = go.download("k8s.io/kubernetes", &release.module_version())?;
         go.write("go.mod", &kubernetes_module(*release, &upstream))?;
@@ -46,7 +46,7 @@ pub(super) fn kubernetes(release: &Release) -> Result<PathBuf, ClusterError> {
 
 /// Directory with containerd, its shim, ctr, runc and the CNI plugins.
 pub(super) fn runtime() -> Result<PathBuf, ClusterError> {
-    cache::entry(&format!("runtime-{CONTAINERD}-{RUNC}-{CNI_PLUGINS}"), |output, scratch| {
+    cache::entry(&format!("runtime-{CONTAINERD}-{RUNC}-{CNI_PLUGINS}"), "", |output, scratch| {
         let go = GoModule::new(scratch, "runtime")?;
         let requirements = [
             ("github.com/containerd/containerd/v2", CONTAINERD),

@@ -1,10 +1,11 @@
-//! What is built once per machine: `$XDG_CACHE_HOME/cpuwarden`, else `~/.cache/cpuwarden`.
+//! Cache of this machine: `$XDG_CACHE_HOME/cpuwarden`, else `~/.cache/cpuwarden`.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::ClusterError;
+use crate::make_once;
 
 /// Directory of the cache.
 pub(super) fn directory() -> Result<PathBuf, ClusterError> {
@@ -18,45 +19,30 @@ fn choose(cache_home: Option<OsString>, home: Option<OsString>) -> Option<PathBu
     cache_home.or_else(|| Some(home.and_then(absolute)?.join(".cache"))).map(|path| path.join("cpuwarden"))
 }
 
-/// Returns the entry `name` of the cache, made by `make` at the given path unless it exists. If two processes need it at the
-/// same time, the second waits. An interrupted `make` finds what it left in the second path, its scratch directory.
+/// Returns the entry `name` of the cache, made by `make` at the given path unless it is there in this version: everything that
+/// it is made of and that its name does not say. An interrupted `make` finds its files in the second path, its scratch
+/// directory.
 pub(super) fn entry(
     name: &str,
+    version: &str,
     make: impl FnOnce(&Path, &Path) -> Result<(), ClusterError>,
 ) -> Result<PathBuf, ClusterError> {
-    entry_in(&directory()?, name, make)
+    entry_in(&directory()?, name, version, make)
 }
 
 fn entry_in(
     directory: &Path,
     name: &str,
+    version: &str,
     make: impl FnOnce(&Path, &Path) -> Result<(), ClusterError>,
 ) -> Result<PathBuf, ClusterError> {
-    fs::create_dir_all(directory).map_err(ClusterError::io(directory))?;
-    let lock_path = directory.join(format!("{name}.lock"));
-    let lock = File::create(&lock_path).map_err(ClusterError::io(&lock_path))?;
-    lock.lock().map_err(ClusterError::io(&lock_path))?;
-    let path = directory.join(name);
-    if path.exists() {
-        return Ok(path);
-    }
-    eprintln!("==> building {} (once per machine)", path.display());
-    let partial = directory.join(format!("{name}.partial"));
-    remove(&partial)?;
-    let scratch = directory.join(format!("{name}.build"));
-    fs::create_dir_all(&scratch).map_err(ClusterError::io(&scratch))?;
-    make(&partial, &scratch)?;
-    fs::rename(&partial, &path).map_err(ClusterError::io(&partial))?;
-    remove(&scratch)?;
-    Ok(path)
-}
-
-fn remove(path: &Path) -> Result<(), ClusterError> {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ClusterError::io(path)(error)),
-        _ => Ok(()),
-    }
+    make_once::make_once(directory, name, version, |path| {
+        eprintln!("==> building {} (once per machine)", path.display());
+        let scratch = directory.join(format!("{name}.build"));
+        fs::create_dir_all(&scratch).map_err(ClusterError::io(&scratch))?;
+        make(path, &scratch)?;
+        Ok(make_once::remove(&scratch)?)
+    })
 }
 
 #[cfg(test)]
@@ -72,27 +58,18 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_made_once_and_a_failed_one_is_made_again() {
+    fn a_failed_build_keeps_its_downloads_for_the_next_one() {
         let directory = tempfile::tempdir().unwrap();
-        let failing = entry_in(directory.path(), "thing", |path, scratch| {
+        let failing = entry_in(directory.path(), "thing", "1", |_, scratch| {
             fs::write(scratch.join("downloaded"), "").unwrap();
-            fs::write(path, "half").unwrap();
             Err(ClusterError::Unexpected("no network".into()))
         });
         assert_eq!(failing.unwrap_err().to_string(), "no network");
-        let made = entry_in(directory.path(), "thing", |path, scratch| {
-            assert!(!path.exists(), "the half of the failed build is removed");
-            assert!(scratch.join("downloaded").exists(), "its downloads are kept");
-            write_whole(path);
-            Ok(())
+        let made = entry_in(directory.path(), "thing", "1", |path, scratch| {
+            assert!(scratch.join("downloaded").exists());
+            fs::write(path, "whole").map_err(ClusterError::io(path))
         });
-        let path = made.unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
+        assert_eq!(fs::read_to_string(made.unwrap()).unwrap(), "whole");
         assert!(!directory.path().join("thing.build").exists());
-        entry_in(directory.path(), "thing", |_, _| panic!("it is in the cache")).unwrap();
-    }
-
-    fn write_whole(path: &Path) {
-        fs::write(path, "whole").unwrap();
     }
 }

@@ -18,7 +18,7 @@ const SIZE: &str = "6G";
 pub(super) fn node_disk(release: &Release) -> Result<PathBuf, ClusterError> {
     let (debian, runtime, kubernetes) = (debian()?, binaries::runtime()?, binaries::kubernetes(release)?);
     let runtime_version = runtime.file_name().unwrap_or_default().to_string_lossy();
-    cache::entry(&format!("node-{release}-{runtime_version}.ext4"), |output, scratch| {
+    cache::entry(&format!("node-{release}-{runtime_version}.ext4"), PACKAGES, |output, scratch| {
         let root = scratch.join("root");
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(&root).map_err(ClusterError::io(&root))?;
@@ -34,7 +34,7 @@ pub(super) fn node_disk(release: &Release) -> Result<PathBuf, ClusterError> {
 
 /// A tar archive of Debian's files, by mmdebstrap(1) from this machine's archives.
 fn debian() -> Result<PathBuf, ClusterError> {
-    cache::entry(&format!("debian-{SUITE}.tar"), |output, _| {
+    cache::entry(&format!("debian-{SUITE}.tar"), PACKAGES, |output, _| {
         let mut mmdebstrap = Command::new("mmdebstrap");
         mmdebstrap.args(["--quiet", "--variant=apt", "--format=tar"]).arg(format!("--include={PACKAGES}"));
         Ok(process::run(mmdebstrap.arg(SUITE).arg(output))?)

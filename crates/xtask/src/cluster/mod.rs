@@ -26,6 +26,7 @@ use std::process::ExitCode;
 pub use release::Release;
 
 use crate::image::ImageError;
+use crate::make_once::FileError;
 use crate::node::NodeError;
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
@@ -62,6 +63,12 @@ pub enum ClusterError {
     Unexpected(String),
 }
 
+impl From<FileError> for ClusterError {
+    fn from(FileError { path, source }: FileError) -> Self {
+        Self::Io { path, source }
+    }
+}
+
 impl ClusterError {
     fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
@@ -69,7 +76,7 @@ impl ClusterError {
     }
 }
 
-/// What a cluster consists of.
+/// Parts of a cluster that can be chosen.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Kubernetes release.

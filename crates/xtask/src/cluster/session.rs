@@ -1,4 +1,4 @@
-//! A running cluster, and what a test asks of it.
+//! A running cluster, and the commands of its tests.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(super) struct Cluster {
     programs: PathBuf,
     certificates: Certificates,
     work: PathBuf,
-    /// What ends with this value; nothing if another process has started the cluster.
+    /// Processes that end with this value; none if another process has started the cluster.
     _running: Option<(ControlPlane, Guest)>,
 }
 

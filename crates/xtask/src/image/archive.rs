@@ -40,7 +40,7 @@ pub struct Content {
     pub files: Vec<(String, u32, Vec<u8>)>,
 }
 
-/// What a container of the image runs unless its pod says otherwise.
+/// Command of the image's containers, unless their pod says otherwise.
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// Program and leading arguments.
