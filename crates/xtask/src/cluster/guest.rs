@@ -18,7 +18,7 @@ use crate::process;
 const CPUS: CpuTopology = CpuTopology { sockets: 2, cores: 2, threads: 2 };
 const MEMORY_MIB: u32 = 4096;
 /// Maximum duration of one command in the node.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
 const INIT: &str = include_str!("guest/init.sh");
 /// Files of the run: path in the node, text.

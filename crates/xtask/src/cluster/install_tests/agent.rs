@@ -14,8 +14,9 @@ use crate::workspace;
 pub(super) const NAMESPACE: &str = "cpuwarden";
 /// The limit for a profile to become Ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time for the node to start the pod's containers. The node is emulated: that takes minutes on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(360);
+/// Maximum time for the node to start the pod's containers. The node is emulated: on a busy machine a sandbox may need more
+/// than the kubelet's timeout of four minutes, and a second attempt.
+const START_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Values for this cluster: the image, and before 1.33 a pod source that its kubelets allow.
 fn values(cluster: &Cluster) -> Vec<String> {
@@ -63,7 +64,7 @@ fn install_with(cluster: &Cluster, values: &[&str]) -> Result<String, ClusterErr
 
 /// Waits until the DaemonSet has rolled out and its pod is Ready.
 pub(super) fn await_ready(cluster: &Cluster) -> Result<String, ClusterError> {
-    let rollout = wait_until("a Ready agent", START_TIMEOUT + READY_TIMEOUT, || {
+    let rollout = wait_until("Ready agent", START_TIMEOUT + READY_TIMEOUT, || {
         let set = cluster.get(&["daemonset", "cpuwarden", "--namespace", NAMESPACE])?;
         let (status, wanted) = (&set["status"], &set["status"]["desiredNumberScheduled"]);
         Ok(wanted.as_u64() >= Some(1)
@@ -116,11 +117,16 @@ pub(super) fn metrics(cluster: &Cluster) -> Result<Vec<Series>, ClusterError> {
     Ok(cluster.kubectl(&["get", "--raw", &path])?.lines().filter_map(Series::parse).collect())
 }
 
-/// The last lines of the agent's log, after a failure.
-pub(super) fn log_tail(cluster: &Cluster) -> String {
-    let all = "--all-containers";
-    let arguments = ["logs", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/name=cpuwarden", all, "--tail=15"];
-    cluster.kubectl(&arguments).map(|log| format!("\nlog of the agent:\n{log}")).unwrap_or_default()
+/// The last events of the agent's pods, its last lines of log and the node's load, after a failure.
+pub(super) fn state(cluster: &Cluster) -> String {
+    let selector = "--selector=app.kubernetes.io/name=cpuwarden";
+    let log = cluster.kubectl(&["logs", "--namespace", NAMESPACE, selector, "--all-containers", "--tail=15"]);
+    let events = cluster.kubectl(&["events", "--namespace", NAMESPACE]).unwrap_or_default();
+    let events: Vec<_> = events.lines().rev().take(10).collect();
+    let events: Vec<_> = events.into_iter().rev().collect();
+    let load = cluster.in_node("cat /proc/loadavg").unwrap_or_default();
+    let (log, events) = (log.unwrap_or_default(), events.join("\n"));
+    format!("\nevents of the agent:\n{events}\nlog of the agent:\n{log}\nload of the node: {load}")
 }
 
 /// A series of an exposition with its value.

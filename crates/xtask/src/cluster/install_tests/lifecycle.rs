@@ -27,7 +27,7 @@ pub(super) fn upgrade_and_rollback_keep_pins(cluster: &Cluster) -> Result<String
 pub(super) fn uninstall_leaves_nothing(cluster: &Cluster) -> Result<String, ClusterError> {
     agent::install(cluster, &["profile=pin", "config.pinning=enforce", "drainOnStop=true"])?;
     cluster.helm(&["uninstall", "cpuwarden", "--namespace", NAMESPACE])?;
-    wait_until("end of the agent", Duration::from_secs(120), || {
+    wait_until("end of the agent", Duration::from_secs(300), || {
         Ok(cluster.get(&["pods", "--namespace", NAMESPACE])?["items"].as_array().is_some_and(Vec::is_empty))
     })?;
     let online = cluster.in_node("cat /sys/devices/system/cpu/online")?;

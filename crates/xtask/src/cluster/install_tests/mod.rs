@@ -47,7 +47,7 @@ pub(super) fn run(cluster: &Cluster, only: &[String]) -> Result<ExitCode, Cluste
             Ok(figures) => ("ok", figures),
             Err(error) => {
                 failed += 1;
-                ("FAILED", format!("{}{}", process::error_chain(&error), agent::log_tail(cluster)))
+                ("FAILED", format!("{}{}", process::error_chain(&error), agent::state(cluster)))
             }
         };
         println!("cluster {} {name}: {word} ({:.0} s) {text}", cluster.release, start.elapsed().as_secs_f64());

@@ -13,7 +13,7 @@ use super::pods::{items, running_containers};
 type Name = (String, String, String);
 
 /// Maximum time until the names of all containers are known.
-const NAMES_TIMEOUT: Duration = Duration::from_secs(60);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Installs the default profile.
 pub(super) fn becomes_ready(cluster: &Cluster) -> Result<String, ClusterError> {

@@ -12,14 +12,14 @@ use super::pods::{container, pod};
 /// Pods that ask for CPUs of their own, with their class.
 const EXCLUSIVE: [(&str, &str); 2] = [("exclusive-lsr", "LSR"), ("exclusive-lse", "LSE")];
 const CPUS_EACH: usize = 2;
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Observing, both pods are planned and no cpuset is written.
 pub(super) fn observing_plans_and_writes_nothing(cluster: &Cluster) -> Result<String, ClusterError> {
     let took = agent::install(cluster, &["profile=pin"])?;
     cluster.apply(&EXCLUSIVE.map(|(name, class)| exclusive_pod(name, class)).join("---\n"))?;
     for (name, _) in EXCLUSIVE {
-        cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=120s", &format!("pod/{name}")])?;
+        cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=300s", &format!("pod/{name}")])?;
     }
     wait_until("plan for both pods", TIMEOUT, || Ok(planned(cluster)?.len() == EXCLUSIVE.len()))?;
     let before = cpusets(cluster)?;

@@ -7,11 +7,14 @@ use super::super::session::{Cluster, wait_until};
 use super::agent;
 use super::ensure;
 
+/// Maximum time for the trace to attach, on an emulated node.
+const TIMEOUT: Duration = Duration::from_secs(180);
+
 /// The trace attaches, and series of waits appear; or its feature has a reason that is a cause.
 pub(super) fn attaches_or_says_why(cluster: &Cluster) -> Result<String, ClusterError> {
     let ready = agent::install(cluster, &["profile=trace"])?;
     let mut state = None;
-    let known = wait_until("known state of the trace", Duration::from_secs(60), || {
+    let known = wait_until("known state of the trace", TIMEOUT, || {
         state = agent::feature(&agent::metrics(cluster)?, "sched_trace");
         Ok(state.is_some())
     });
@@ -19,7 +22,7 @@ pub(super) fn attaches_or_says_why(cluster: &Cluster) -> Result<String, ClusterE
     match state {
         Some((true, _)) => {
             let mut waits = 0;
-            wait_until("series of waits", Duration::from_secs(60), || {
+            wait_until("series of waits", TIMEOUT, || {
                 let series = agent::metrics(cluster)?;
                 waits = series.iter().filter(|one| one.name.starts_with("cpuwarden_container_cpu_wait")).count();
                 Ok(waits > 0)
