@@ -7,26 +7,22 @@ use std::time::Duration;
 use advisor::Advisor;
 use anyhow::Context;
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
+use endpoint::{Auth, Identity, Parts, Serving, Sources};
 use kernel_text::WeightRule;
-use kubelet::{PodService, Pods};
+use kubelet::{PodService, Pods, chain};
 use metrics::{AgentMetrics, Build, Exposition};
 use sampler::{DescriptorBudget, Running, Sampler, SamplerConfig};
 use snapshot::{NodeSnapshot, Published};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+use watchdog::{Checking, Part, Watchdog};
 
 use crate::advise::ArrivalSampler;
 use crate::check::{Checked, check};
-use crate::config::{Config, WeightRuleName, chain};
+use crate::claims::Claims;
+use crate::config::{Config, WeightRuleName};
 use crate::exit::Failure;
-use crate::serve::{self, Access, Auth, Identity, Pages, Parts, Serving, Sources};
 use crate::trace::{Tracing, Wiring};
-use crate::watchdog::{Checking, Claims, Part, Watchdog};
-
-/// Maximum number of API server requests per half minute, two per token: for tokens that were accepted before, and for
-/// all others.
-const RENEWALS: u64 = 20;
-const STRANGERS: u64 = 60;
 
 /// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -108,20 +104,25 @@ impl Agent {
         let beat = watchdog.watch(Part::Advice, advisor::ROUND);
         let advising =
             tokio::spawn(advisor.clone().follow(published.clone(), is_published, move |every| beat.beat(every)));
-        let checking = Checking::start(watchdog.clone(), claims).context("cannot start the watchdog's thread")?;
+        let checking = Checking::start(watchdog.clone(), move |watched, silent| claims.update(watched, silent));
+        let checking = checking.context("cannot start the watchdog's thread")?;
         let sources = Sources {
             published: published.clone(),
             pods: pods.clone(),
             metrics: Arc::clone(&metrics),
             advisor,
-            watchdog: watchdog.clone(),
+            watchdog,
         };
         let (max_series, families) = (config.max_series, config.families.selection.clone());
-        let new_exposition = move || Exposition::with_selection(max_series, families.clone());
-        let pages = Pages::new(sources.clone(), new_exposition, config.sample_interval);
-        let router = serve::router(sources, pages, Access { cadvisor: config.cadvisor_metrics, auth });
-        let beat = watchdog.watch(Part::Http, serve::ROUND);
-        let serving = Serving::start(Parts { listener, identity: identity.clone(), metrics, beat }, router);
+        let serving = Serving::start(Parts {
+            listener,
+            identity: identity.clone(),
+            auth,
+            cadvisor: config.cadvisor_metrics,
+            sources,
+            new_exposition: Box::new(move || Exposition::with_selection(max_series, families.clone())),
+            interval: config.sample_interval,
+        });
         let serving = serving.context("cannot start the endpoint's thread")?;
         Ok(Self {
             sampling,
@@ -200,16 +201,15 @@ fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
         .map_err(|error| Failure::config(chain(&error)))
 }
 
-/// The API server clients that authorize readers of the metrics.
-fn auth(config: &Config, pods: &Pods) -> Result<Arc<Auth>, Failure> {
+/// The reviewer of readers of the metrics.
+fn auth(config: &Config, pods: &Pods) -> Result<Auth, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::config(format!("--metrics-auth: {}", chain(error)));
     let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
-    let client = |requests| connection.client_with(requests).map_err(|error| failed(&error));
-    Ok(Arc::new(Auth::new(client(RENEWALS)?, client(STRANGERS)?)))
+    Auth::new(&connection).map_err(|error| failed(&error))
 }
 
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
-    serve::listen(address).map_err(|error| {
+    endpoint::listen(address).map_err(|error| {
         Failure::unavailable(format!("--listen: cannot listen on {address}: {error}; free the port or choose another"))
     })
 }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use cgroupfs::{Hierarchy, node};
-use kubelet::{ConfigError, PodService};
+use endpoint::Identity;
+use kubelet::{ConfigError, PodService, chain};
 
-use crate::config::{Config, PinningMode, chain};
+use crate::config::{Config, PinningMode};
 use crate::exit::Failure;
-use crate::serve::Identity;
 
 /// Default minimum number of CPUs in the shared pool, also on small machines.
 const SMALL_FLOOR: usize = 2;
@@ -25,7 +25,8 @@ pub(crate) struct Checked {
 pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
     check_machine(config)?;
     let hierarchy = hierarchy(config)?;
-    let identity = config.tls.clone().map(Identity::load).transpose()?;
+    let identity = config.tls.clone().map(Identity::load).transpose();
+    let identity = identity.map_err(|error| Failure::config(error.to_string()))?;
     for (flag, is_wanted) in [("--metrics-auth", config.metrics_auth), ("--events", config.pinning.events)] {
         if is_wanted {
             let needs = |error| match error {

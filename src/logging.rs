@@ -27,6 +27,7 @@ const MODULES: &[&str] = &[
     "aya",
     "cgroupfs",
     "cpuwarden",
+    "endpoint",
     "h2",
     "hyper",
     "hyper_util",
@@ -45,6 +46,7 @@ const MODULES: &[&str] = &[
     "sched_trace",
     "tonic",
     "tower",
+    "watchdog",
 ];
 
 /// Value of `--log`: a default level, and levels of modules.

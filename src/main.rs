@@ -3,6 +3,7 @@
 mod advise;
 mod agent;
 mod check;
+mod claims;
 mod cli;
 mod config;
 #[cfg(feature = "demo")]
@@ -14,11 +15,9 @@ mod output;
 mod pinning;
 mod reference;
 mod run;
-mod serve;
 mod stderr;
 mod table;
 mod trace;
-mod watchdog;
 
 use std::process::ExitCode;
 

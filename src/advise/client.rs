@@ -6,13 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet::SERVICE_ACCOUNT_TOKEN;
+use kubelet::{SERVICE_ACCOUNT_TOKEN, chain};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use rustls_pki_types::ServerName;
 use serde::de::DeserializeOwned;
 
 use crate::cli::AdviseArgs;
-use crate::config::chain;
 use crate::exit::Failure;
 
 /// First byte of a TLS alert record (RFC 8446, 5.1): a TLS server's response to plain HTTP.

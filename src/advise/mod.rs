@@ -9,10 +9,10 @@ use std::sync::mpsc;
 use advisor::{Advisor, Report};
 use cgroupfs::Hierarchy;
 use clap::ValueEnum;
+use watchdog::{Beat, keep_running};
 
 use crate::cli::AdviseArgs;
 use crate::exit::Failure;
-use crate::watchdog::{Beat, keep_running};
 
 /// The thread that samples arrivals, stopped on drop.
 pub(crate) struct ArrivalSampler {

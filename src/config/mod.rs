@@ -15,7 +15,7 @@ pub(crate) use options::{
     LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName,
 };
 pub(crate) use pinning::PinningConfig;
-pub(crate) use resolved::{Config, TlsFiles, chain};
+pub(crate) use resolved::Config;
 pub(crate) use said::{Said, camel_case};
 pub(crate) use span::Span;
 

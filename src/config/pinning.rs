@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use kernel_text::CpuSet;
+use kubelet::chain;
 use placement::{Authorization, NumaStrategy, Profile, Profiles, Settings};
 
 use super::options::NumaStrategyName;
-use super::{Options, PinningMode, chain};
+use super::{Options, PinningMode};
 use crate::exit::Failure;
 
 /// Configuration of pinning.

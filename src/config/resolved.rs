@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kubelet::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
+use endpoint::TlsFiles;
+use kubelet::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource, chain};
 
 use super::values::{check_texts, check_values};
 use super::{FamiliesConfig, LogFormat, Options, PinningConfig, PodSourceName, SchedTraceMode, Span, WeightRuleName};
@@ -51,13 +52,6 @@ pub(crate) struct Config {
     pub(crate) pinning: PinningConfig,
     pub(crate) log: LogFilter,
     pub(crate) log_format: LogFormat,
-}
-
-/// Certificate and key of the endpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
 }
 
 impl Config {
@@ -242,18 +236,6 @@ fn source_name(source: PodSource) -> PodSourceName {
         PodSource::ApiServer => PodSourceName::ApiServer,
         PodSource::None => PodSourceName::None,
     }
-}
-
-/// Formats an error with its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

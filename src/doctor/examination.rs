@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit, subdirectories};
-use kubelet::{PodService, PodSource, Pods, SourceName, SourceStatus};
+use kubelet::{PodService, PodSource, Pods, SourceName, SourceStatus, chain};
 use kubepods::path::{self, CgroupPath, ContainerCgroup};
 use kubepods::{ExclusiveCpus, Lookup, PodIndex};
 use sampler::Sampler;
 use snapshot::NodeSnapshot;
 
 use crate::agent;
-use crate::config::{Config, chain};
+use crate::config::Config;
 use crate::exit::Failure;
 
 /// Time added to a request's own timeout, for processing the answer.

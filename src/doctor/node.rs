@@ -2,11 +2,12 @@
 
 use cgroupfs::node::{self, Psi};
 use kernel_text::CgroupVersion;
+use kubelet::chain;
 use sched_trace::{Options, SchedTrace};
 
 use super::examination::{Cgroups, Examination};
 use super::finding::Finding;
-use crate::config::{SchedTraceMode, chain};
+use crate::config::SchedTraceMode;
 
 /// Bits of `CapEff` (`include/uapi/linux/capability.h`).
 const CAP_SYS_ADMIN: u32 = 21;

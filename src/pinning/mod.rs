@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use kubelet::Pods;
+use kubelet::{Pods, chain};
 use metrics::{AgentMetrics, PinningMetrics};
 use pinning::{
     DrainConfig, Error, NodeConfig, NodePods, Outcome, Pinner, PinnerConfig, Report, Round, Running, Scope, Standing,
 };
+use watchdog::{Part, Watchdog};
 
 use crate::check::check_machine;
 use crate::cli::DrainArgs;
-use crate::config::{Config, PinningMode, chain};
+use crate::config::{Config, PinningMode};
 use crate::exit::Failure;
 use crate::output;
-use crate::watchdog::{Part, Watchdog};
 
 use events::Events;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use kernel_text::CpuSet;
+use kubelet::chain;
 use pinning::{Checkpoint, CpuManagerState, Machine};
 use placement::{CoreKind, Cpu};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use serde::Serialize;
 use super::failure;
 use crate::check::check_machine;
 use crate::cli::JsonArgs;
-use crate::config::{Config, chain};
+use crate::config::Config;
 use crate::exit::Failure;
 use crate::{output, table};
 

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
+use kubelet::chain;
 use metrics::AgentMetrics;
 use sched_trace::{NodeTrace, Options, Program, SchedTrace, StartError, not_in_force};
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::oneshot;
+use watchdog::{Beat, Part, Watchdog, keep_running};
 
-use crate::config::{Config, SchedTraceMode, chain};
+use crate::config::{Config, SchedTraceMode};
 use crate::exit::Failure;
-use crate::watchdog::{Beat, Part, Watchdog, keep_running};
 
 /// Interval between polls.
 const INTERVAL: Duration = Duration::from_secs(1);

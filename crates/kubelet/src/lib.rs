@@ -18,6 +18,6 @@ pub use config::{
 };
 pub use file_stamp::FileStamp;
 pub use service::{Beat, PodService, Pods, SourceStatus, Task};
-pub use source::SourceName;
 pub use source::connection::ApiServerConnection;
 pub use source::trust::{client_config, copy_certificate};
+pub use source::{SourceName, chain};

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kubelet::Pods;
+use kubelet::{Pods, chain};
 use metrics::AgentMetrics;
 use pinning::{Report, Standing};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use watchdog::{Beat, Part, Watchdog};
 
-use crate::config::{Config, chain};
+use crate::config::Config;
 use crate::exit::Failure;
-use crate::watchdog::{Beat, Part, Watchdog};
 
 use message::Message;
 use publisher::Publisher;

@@ -236,7 +236,7 @@ impl Updates {
 }
 
 /// An error and its causes on one line: `a: b: c`.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

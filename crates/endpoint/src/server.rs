@@ -18,16 +18,19 @@ use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::AgentMetrics;
+use metrics::{AgentMetrics, Exposition};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use watchdog::{Beat, Part};
 
-use super::connections::{Connections, Id, Reason};
-use super::tls::Identity;
-use crate::watchdog::Beat;
+use crate::auth::Auth;
+use crate::connections::{Connections, Id, Reason};
+use crate::page::{Pages, Sources};
+use crate::tls::Identity;
+use crate::{Access, router};
 
 /// Timeout for a client's complete header. Also applies to idle connections and TLS handshakes.
 const HEADER_TIME: Duration = Duration::from_secs(5);
@@ -38,7 +41,7 @@ const SEND_BUFFER: u32 = 128 << 10;
 /// Maximum number of connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 1024;
 /// Interval between checks for slow readers.
-pub(crate) const ROUND: Duration = Duration::from_secs(1);
+const ROUND: Duration = Duration::from_secs(1);
 /// Pause after an error of accept, for example without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Nice value of the thread: all other threads of the agent have priority.
@@ -50,7 +53,7 @@ const RENDERERS: usize = 1;
 ///
 /// # Errors
 /// The port is in use, or the address is not this machine's.
-pub(crate) fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+pub fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
     // Accepted connections inherit the buffer size.
@@ -59,16 +62,26 @@ pub(crate) fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListen
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// Dependencies of the server, apart from its routes.
-pub(crate) struct Parts {
-    pub(crate) listener: std::net::TcpListener,
-    pub(crate) identity: Option<Arc<Identity>>,
-    pub(crate) metrics: Arc<AgentMetrics>,
-    pub(crate) beat: Beat,
+/// Inputs of the endpoint.
+pub struct Parts {
+    /// The port, from [`listen`].
+    pub listener: std::net::TcpListener,
+    /// Certificate for HTTPS; `None` serves HTTP.
+    pub identity: Option<Arc<Identity>>,
+    /// Reviewer of access to the metrics; `None` allows everyone.
+    pub auth: Option<Auth>,
+    /// Whether to serve /metrics/cadvisor.
+    pub cadvisor: bool,
+    /// Sources of the pages.
+    pub sources: Sources,
+    /// Creates the exposition, and another one after a rendering that panicked.
+    pub new_exposition: Box<dyn Fn() -> Exposition + Send>,
+    /// Time between two snapshots.
+    pub interval: Duration,
 }
 
 /// The running server. Stops after open requests, on [`Serving::stop`] or on drop.
-pub(crate) struct Serving {
+pub struct Serving {
     stop: oneshot::Sender<()>,
     ended: oneshot::Receiver<()>,
 }
@@ -78,8 +91,13 @@ impl Serving {
     ///
     /// # Errors
     /// The system has no thread or descriptor left.
-    pub(crate) fn start(parts: Parts, router: Router) -> anyhow::Result<Self> {
-        let places = Places { table: Arc::default(), metrics: Arc::clone(&parts.metrics) };
+    pub fn start(parts: Parts) -> anyhow::Result<Self> {
+        let Parts { listener, identity, auth, cadvisor, sources, new_exposition, interval } = parts;
+        let places = Places { table: Arc::default(), metrics: Arc::clone(&sources.metrics) };
+        let beat = sources.watchdog.watch(Part::Http, ROUND);
+        let pages = Pages::new(sources.clone(), new_exposition, interval);
+        let router = router(sources, pages, Access { cadvisor, auth: auth.map(Arc::new) });
+        let server = Server { listener, identity, places, router, beat };
         let (stop, stopped) = oneshot::channel();
         let (alive, ended) = oneshot::channel();
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -88,7 +106,7 @@ impl Serving {
         thread.spawn(move || {
             // If not permitted, the thread keeps the priority of the others.
             let _ = rustix::process::nice(NICE);
-            let served = runtime.block_on(serve(parts, places, router, stopped));
+            let served = runtime.block_on(server.serve(stopped));
             if let Err(error) = served {
                 tracing::error!(error = format!("{error:#}"), "the endpoint ended");
             }
@@ -99,44 +117,55 @@ impl Serving {
     }
 
     /// Stops accepting connections and waits for open requests.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.ended.await;
     }
 }
 
-async fn serve(parts: Parts, places: Places, router: Router, mut stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
-    let Parts { listener, identity, beat, .. } = parts;
-    let listener = TcpListener::from_std(listener).context("cannot use the port")?;
-    let (stop, stopping) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    let mut sweep = tokio::time::interval(ROUND);
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let acceptor = identity.as_ref().map(|identity| TlsAcceptor::from(identity.current()));
-                    let (place, cut) = places.open(peer.ip());
-                    let connection = Connection { place, router: router.clone(), stopping: stopping.clone() };
-                    connections.spawn(connection.run(stream, acceptor, cut));
+/// State of the server's thread.
+struct Server {
+    listener: std::net::TcpListener,
+    identity: Option<Arc<Identity>>,
+    places: Places,
+    router: Router,
+    beat: Beat,
+}
+
+impl Server {
+    async fn serve(self, mut stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
+        let Self { listener, identity, places, router, beat } = self;
+        let listener = TcpListener::from_std(listener).context("cannot use the port")?;
+        let (stop, stopping) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let mut sweep = tokio::time::interval(ROUND);
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        let acceptor = identity.as_ref().map(|identity| TlsAcceptor::from(identity.current()));
+                        let (place, cut) = places.open(peer.ip());
+                        let connection = Connection { place, router: router.clone(), stopping: stopping.clone() };
+                        connections.spawn(connection.run(stream, acceptor, cut));
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                _ = sweep.tick() => {
+                    places.sweep();
+                    beat.beat(ROUND);
                 }
-                Err(error) => {
-                    tracing::debug!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-            _ = sweep.tick() => {
-                places.sweep();
-                beat.beat(ROUND);
+                Some(_) = connections.join_next() => {}
+                _ = &mut stopped => break,
             }
-            Some(_) = connections.join_next() => {}
-            _ = &mut stopped => break,
         }
+        drop(listener);
+        let _ = stop.send(true);
+        while connections.join_next().await.is_some() {}
+        Ok(())
     }
-    drop(listener);
-    let _ = stop.send(true);
-    while connections.join_next().await.is_some() {}
-    Ok(())
 }
 
 /// One connection.

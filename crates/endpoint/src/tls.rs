@@ -1,17 +1,29 @@
 //! HTTPS: the certificate, reloaded when its file changes.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kubelet::FileStamp;
+use kubelet::{FileStamp, chain};
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::config::{TlsFiles, chain};
-use crate::exit::Failure;
+/// Certificate and key of the endpoint, as PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// File with the certificate and its chain.
+    pub certificate: PathBuf,
+    /// File with the certificate's private key.
+    pub key: PathBuf,
+}
+
+/// A certificate or key that cannot be used: the option, its file, and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UnusableFile(String);
 
 /// The certificate in force.
-pub(crate) struct Identity {
+pub struct Identity {
     files: TlsFiles,
     read: Mutex<Read>,
 }
@@ -23,11 +35,13 @@ struct Read {
 }
 
 impl Identity {
+    /// Reads the certificate and its key.
+    ///
     /// # Errors
     /// The certificate and key cannot be used.
-    pub(crate) fn load(files: TlsFiles) -> Result<Self, Failure> {
+    pub fn load(files: TlsFiles) -> Result<Self, UnusableFile> {
         let stamp = stamp(&files);
-        let config = server_config(&files).map_err(Failure::config)?;
+        let config = server_config(&files)?;
         Ok(Self { files, read: Mutex::new(Read { stamp, config }) })
     }
 
@@ -43,7 +57,7 @@ impl Identity {
     }
 
     /// Reloads the files even if they look unchanged.
-    pub(crate) fn reload(&self) {
+    pub fn reload(&self) {
         self.read_again(&mut self.read.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -62,12 +76,10 @@ fn stamp(files: &TlsFiles) -> FileStamp {
     FileStamp::of([&*files.certificate, &*files.key])
 }
 
-/// # Errors
-/// The problem, its file, and the fix.
-fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
+fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, UnusableFile> {
     let TlsFiles { certificate: certificate_file, key: key_file } = files;
-    let bad_certificate = |why: String| format!("--tls-cert: {}: {why}", certificate_file.display());
-    let bad_key = |why: String| format!("--tls-key: {}: {why}", key_file.display());
+    let bad_certificate = |why| UnusableFile(format!("--tls-cert: {}: {why}", certificate_file.display()));
+    let bad_key = |why| UnusableFile(format!("--tls-key: {}: {why}", key_file.display()));
     let certificates = CertificateDer::pem_file_iter(certificate_file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| bad_certificate(unreadable(&error)))?;
     if certificates.is_empty() {

@@ -19,11 +19,16 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInf
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use kubelet::ApiServerConnection;
 
-use super::server::Place;
+use crate::server::Place;
 use budget::Budget;
 use kept::{Answer, Kept, Key};
 
+/// Maximum number of API server requests per half minute, two per token: for tokens that were accepted before, and for
+/// all others.
+const RENEWALS: u64 = 20;
+const STRANGERS: u64 = 60;
 /// Timeout of both reviews together, including retries and the rate limit; a scrape does not wait longer.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of a token: a service account's has about one thousand.
@@ -40,7 +45,7 @@ enum Verdict {
 }
 
 /// Reviews tokens and caches the answers.
-pub(crate) struct Auth {
+pub struct Auth {
     /// Client for renewals of tokens that were valid.
     renewals: Client,
     /// Client for all other tokens.
@@ -62,9 +67,14 @@ enum NoVerdict {
 }
 
 impl Auth {
-    /// Each client has its own rate limit.
-    pub(crate) fn new(renewals: Client, strangers: Client) -> Self {
-        Self { renewals, strangers, memory: Mutex::default() }
+    /// Reviews by this API server. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// Fails if the CA or the token cannot be read.
+    pub fn new(connection: &ApiServerConnection) -> kube::Result<Self> {
+        // Each client has its own rate limit.
+        let (renewals, strangers) = (connection.client_with(RENEWALS)?, connection.client_with(STRANGERS)?);
+        Ok(Self { renewals, strangers, memory: Mutex::default() })
     }
 
     async fn verdict(self: &Arc<Self>, key: Key, peer: IpAddr) -> Result<Verdict, NoVerdict> {
@@ -173,7 +183,7 @@ fn unauthorized() -> Response {
 }
 
 fn unavailable(error: &dyn std::error::Error) -> Response {
-    tracing::warn!(error = %crate::config::chain(error), "cannot ask the API server who may read /metrics");
+    tracing::warn!(error = %kubelet::chain(error), "cannot ask the API server who may read /metrics");
     (StatusCode::SERVICE_UNAVAILABLE, "the API server does not say who you are\n").into_response()
 }
 

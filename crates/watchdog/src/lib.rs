@@ -1,6 +1,7 @@
 //! Watches whether every part of the agent works: each beats once per round, and late or ended parts are reported.
 //!
-//! Only enabled parts are watched. `/healthz` and the metrics read the result; the watchdog does not act on a part.
+//! Only enabled parts are watched. `/healthz` and the metrics read the result; the watchdog does not act on a part. A
+//! part that may panic runs in [`keep_running`], which starts it again.
 
 mod checks;
 mod restart;
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use checks::{Checking, Claims};
-pub(crate) use restart::keep_running;
+pub use checks::Checking;
+pub use restart::keep_running;
 
 /// A part is late after this number of its rounds, but not before [`LATE_AT_LEAST`].
 const LATE_AFTER_ROUNDS: u32 = 10;
@@ -19,23 +20,34 @@ const LATE_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// A thread or task with its own work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
+    /// The sampler's thread.
     Sampler,
+    /// The pinning thread.
     Pinning,
+    /// The thread of the eBPF trace.
     SchedTrace,
+    /// The task that asks for the pod list.
     Pods,
+    /// The task that asks the pod-resources socket.
     PodResources,
+    /// The task that asks for the kubelet's CPU manager policy.
     CpuManagerPolicy,
+    /// The advisor's task.
     Advice,
+    /// The thread that samples arrivals.
     ArrivalSampler,
+    /// The publisher of Kubernetes Events.
     Events,
+    /// The endpoint's thread.
     Http,
+    /// The watchdog's own thread.
     Watchdog,
 }
 
 impl Part {
     /// Value of the label `subsystem`.
-    pub(crate) const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sampler => "sampler",
             Self::Pinning => "pinning",
@@ -56,7 +68,7 @@ type Parts = Vec<(Part, Arc<Pulse>)>;
 
 /// The watched parts. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Watchdog {
+pub struct Watchdog {
     parts: Arc<Mutex<Parts>>,
     began: Instant,
 }
@@ -73,8 +85,9 @@ const ENDED: u64 = 0;
 
 /// A part that does not work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Silent {
-    pub(crate) part: Part,
+pub struct Silent {
+    /// The part.
+    pub part: Part,
     fault: Fault,
 }
 
@@ -96,14 +109,21 @@ impl fmt::Display for Silent {
     }
 }
 
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Watchdog {
-    pub(crate) fn new() -> Self {
+    /// A watchdog that watches nothing yet.
+    pub fn new() -> Self {
         Self { parts: Arc::default(), began: Instant::now() }
     }
 
     /// Watches a part whose first round is due within `every`. Watching the same part again replaces the previous
     /// watch.
-    pub(crate) fn watch(&self, part: Part, every: Duration) -> Beat {
+    pub fn watch(&self, part: Part, every: Duration) -> Beat {
         let pulse = Arc::new(Pulse::default());
         let beat = Beat { part, pulse: Arc::clone(&pulse), watchdog: self.clone() };
         beat.beat(every);
@@ -114,7 +134,7 @@ impl Watchdog {
     }
 
     /// Watched parts that are late or have ended.
-    pub(crate) fn silent(&self) -> Vec<Silent> {
+    pub fn silent(&self) -> Vec<Silent> {
         self.silent_at(self.now_ms())
     }
 
@@ -150,7 +170,7 @@ fn millis(time: Duration) -> u64 {
 
 /// Held by a part while it works. Dropping it without [`Beat::retire`] means that the part has ended.
 #[derive(Debug)]
-pub(crate) struct Beat {
+pub struct Beat {
     part: Part,
     pulse: Arc<Pulse>,
     watchdog: Watchdog,
@@ -158,7 +178,7 @@ pub(crate) struct Beat {
 
 impl Beat {
     /// Reports a finished round; the next one is due within `every`.
-    pub(crate) fn beat(&self, every: Duration) {
+    pub fn beat(&self, every: Duration) {
         let now_ms = self.watchdog.now_ms();
         let late = every.saturating_mul(LATE_AFTER_ROUNDS).max(LATE_AT_LEAST);
         self.pulse.last_ms.store(now_ms, Ordering::Relaxed);
@@ -166,7 +186,7 @@ impl Beat {
     }
 
     /// Ends the watch, because the part is switched off.
-    pub(crate) fn retire(self) {
+    pub fn retire(self) {
         self.watchdog.parts().retain(|(_, pulse)| !Arc::ptr_eq(pulse, &self.pulse));
     }
 }

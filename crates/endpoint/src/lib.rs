@@ -1,5 +1,7 @@
 //! The endpoint: /metrics, /api/v1/advice, /healthz, /readyz, and optionally /metrics/cadvisor. A request reads the
 //! latest snapshot and never touches the kernel.
+//!
+//! [`listen`] opens the port; [`Serving`] serves it on a thread of its own.
 
 mod auth;
 mod connections;
@@ -18,24 +20,24 @@ use axum::routing::get;
 use metrics::Format;
 use metrics::exposition::accepts_gzip;
 
-pub(crate) use auth::Auth;
-pub(crate) use page::{Pages, Sources};
-pub(crate) use server::{Parts, ROUND, Serving, listen};
-pub(crate) use tls::Identity;
+pub use auth::Auth;
+pub use page::Sources;
+pub use server::{Parts, Serving, listen};
+pub use tls::{Identity, TlsFiles, UnusableFile};
 
-use page::PageKind;
+use page::{PageKind, Pages};
 use server::Place;
 
 /// Optional pages and access control.
-pub(crate) struct Access {
+struct Access {
     /// Whether to serve /metrics/cadvisor.
-    pub(crate) cadvisor: bool,
+    cadvisor: bool,
     /// Reviewer of access to the metrics; `None` allows everyone.
-    pub(crate) auth: Option<Arc<Auth>>,
+    auth: Option<Arc<Auth>>,
 }
 
 /// All routes. The probes use the places of waiting connections and are open to everyone.
-pub(crate) fn router(sources: Sources, pages: Pages, access: Access) -> Router {
+fn router(sources: Sources, pages: Pages, access: Access) -> Router {
     let probes = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(sources);
     Router::new().merge(guarded(access).with_state(Arc::new(pages))).merge(probes)
 }

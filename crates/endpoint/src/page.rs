@@ -10,8 +10,7 @@ use kubelet::{Pods, SourceName};
 use metrics::{AgentMetrics, Exposition, Format};
 use snapshot::{NodeSnapshot, Published};
 use tokio::sync::Mutex;
-
-use crate::watchdog::{Part, Watchdog};
+use watchdog::{Part, Watchdog};
 
 /// Maximum age of a page without a new snapshot: the agent's own metrics change.
 const STALE_AFTER: Duration = Duration::from_secs(2);
@@ -40,12 +39,17 @@ impl PageKind {
 
 /// Data sources of the pages.
 #[derive(Clone)]
-pub(crate) struct Sources {
-    pub(crate) published: Published<NodeSnapshot>,
-    pub(crate) pods: Pods,
-    pub(crate) metrics: Arc<AgentMetrics>,
-    pub(crate) advisor: Advisor,
-    pub(crate) watchdog: Watchdog,
+pub struct Sources {
+    /// Snapshots of the sampler.
+    pub published: Published<NodeSnapshot>,
+    /// The known pods, and the status of their sources.
+    pub pods: Pods,
+    /// Metrics of the agent itself; the endpoint counts in them.
+    pub metrics: Arc<AgentMetrics>,
+    /// Source of the advice.
+    pub advisor: Advisor,
+    /// State of the parts for /healthz; it watches the endpoint itself, too.
+    pub watchdog: Watchdog,
 }
 
 /// Renders the latest snapshot together with the agent's own metrics.
@@ -79,10 +83,9 @@ struct Rendering {
 impl Pages {
     pub(crate) fn new(
         sources: Sources,
-        new_exposition: impl Fn() -> Exposition + Send + 'static,
+        new_exposition: Box<dyn Fn() -> Exposition + Send>,
         interval: Duration,
     ) -> Self {
-        let new_exposition = Box::new(new_exposition);
         let rendered =
             Rendered { new_exposition, exposition: None, snapshot: None, at: Instant::now(), pages: Vec::new() };
         Self { sources, stale_after: STALE_AFTER.max(2 * interval), rendered: Mutex::new(rendered) }
