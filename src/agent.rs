@@ -22,7 +22,7 @@ use crate::check::{Checked, check};
 use crate::claims::Claims;
 use crate::config::{Config, WeightRuleName};
 use crate::exit::Failure;
-use crate::trace::{Tracing, Wiring};
+use crate::trace;
 
 /// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -30,7 +30,7 @@ const DRAIN: Duration = Duration::from_millis(700);
 /// The running agent.
 pub(crate) struct Agent {
     sampling: Running,
-    tracing: Tracing,
+    tracing: Option<sched_trace::Running>,
     /// Stops when the agent is dropped; pinned pods stay as they are.
     pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
@@ -70,15 +70,14 @@ impl Agent {
         let sampler = Sampler::new(sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
             .context("cannot set up the sampler")?;
         let published = sampler.published();
-        let wiring = Wiring {
+        let wiring = sched_trace::Wiring {
             hierarchy: hierarchy.clone(),
             published: published.clone(),
             slot: sampler.waits(),
-            metrics: Arc::clone(&metrics),
             watchdog: watchdog.clone(),
         };
-        let claims = Claims { metrics: Arc::clone(&metrics), waits: sampler.waits() };
-        let tracing = Tracing::start(config, wiring).await?;
+        let mut claims = Claims::new(Arc::clone(&metrics), sampler.waits());
+        let tracing = trace::start(config, wiring, Arc::clone(&metrics)).await?;
         let (alive, sampler_ended) = oneshot::channel::<()>();
         let is_published = Arc::new(Notify::new());
         let sampling = {

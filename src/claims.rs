@@ -1,4 +1,4 @@
-//! Gauges that the watchdog resets while the part that sets them is silent.
+//! Consequences of a silent part: a line in the log, and gauges that are reset while the part that sets them is silent.
 
 use std::sync::Arc;
 
@@ -6,16 +6,23 @@ use metrics::AgentMetrics;
 use snapshot::{NodeWaits, Published};
 use watchdog::{Part, Silent};
 
-/// The gauges, and the states of all parts.
+/// The gauges, and the parts that were silent at the last check.
 pub(crate) struct Claims {
-    pub(crate) metrics: Arc<AgentMetrics>,
-    pub(crate) waits: Published<NodeWaits>,
+    metrics: Arc<AgentMetrics>,
+    waits: Published<NodeWaits>,
+    before: Vec<Silent>,
 }
 
 impl Claims {
-    /// Exports the state of each watched part, and resets the gauges of the silent ones; each part sets them again in its
-    /// next round.
-    pub(crate) fn update(&self, watched: &[Part], silent: &[Silent]) {
+    pub(crate) fn new(metrics: Arc<AgentMetrics>, waits: Published<NodeWaits>) -> Self {
+        Self { metrics, waits, before: Vec::new() }
+    }
+
+    /// Exports the state of each watched part, logs what has changed, and resets the gauges of the silent parts; each part
+    /// sets them again in its next round.
+    pub(crate) fn update(&mut self, watched: &[Part], silent: &[Silent]) {
+        log_changes(&self.before, silent);
+        self.before = silent.to_vec();
         silent.iter().for_each(|silent| self.withdraw(silent.part));
         let is_up = |part: Part| !silent.iter().any(|silent| silent.part == part);
         self.metrics.set_subsystems(watched.iter().map(|&part| (part.as_str(), is_up(part))));
@@ -30,6 +37,16 @@ impl Claims {
             Part::Advice => self.metrics.advice().set(Vec::new()),
             _ => {}
         }
+    }
+}
+
+fn log_changes(before: &[Silent], now: &[Silent]) {
+    let is_among = |all: &[Silent], part| all.iter().any(|silent| silent.part == part);
+    for silent in now.iter().filter(|silent| !is_among(before, silent.part)) {
+        tracing::error!(subsystem = silent.part.as_str(), "{silent}; /healthz fails until it is back");
+    }
+    for back in before.iter().filter(|silent| !is_among(now, silent.part)) {
+        tracing::info!(subsystem = back.part.as_str(), "back at work");
     }
 }
 
@@ -49,10 +66,8 @@ mod tests {
 
     #[test]
     fn a_silent_part_claims_nothing_any_more() {
-        let claims = Claims {
-            metrics: Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" })),
-            waits: Published::default(),
-        };
+        let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
+        let mut claims = Claims::new(metrics, Published::default());
         claims.metrics.pinning().set_enforcing(None);
         assert!(page(&claims.metrics).contains("cpuwarden_pinning_enforcing{reason=\"\"} 1"));
         let watchdog = Watchdog::new();

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
+#[cfg(feature = "demo")]
+use demo::Workload;
 
 #[cfg(feature = "demo")]
 use crate::config::Span;
 use crate::config::{self, Config, Options, Said};
-#[cfg(feature = "demo")]
-use crate::demo::Workload;
 use crate::exit::Failure;
 use crate::reference::Subject;
 

@@ -27,7 +27,10 @@ const MODULES: &[&str] = &[
     "aya",
     "cgroupfs",
     "cpuwarden",
+    "demo",
+    "doctor",
     "endpoint",
+    "events",
     "h2",
     "hyper",
     "hyper_util",
@@ -46,7 +49,6 @@ const MODULES: &[&str] = &[
     "sched_trace",
     "tonic",
     "tower",
-    "watchdog",
 ];
 
 /// Value of `--log`: a default level, and levels of modules.

@@ -63,7 +63,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::CopyCertificate { from, to } => check::copy_certificate(&from, &to)?,
         Command::Reference { subject } => output::show(&reference::reference(subject)),
         #[cfg(feature = "demo")]
-        Command::DemoWorkload { workload } => demo::run_workload(workload)?,
+        Command::DemoWorkload { workload } => ::demo::run_workload(workload)?,
     }
     Ok(ExitCode::SUCCESS)
 }

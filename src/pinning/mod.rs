@@ -1,6 +1,5 @@
 //! Pinning as a part of the agent, and the commands that show or undo it.
 
-mod events;
 mod pins;
 mod topology;
 
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
+use events::Events;
 use kubelet::{Pods, chain};
 use metrics::{AgentMetrics, PinningMetrics};
 use pinning::{
@@ -22,8 +22,6 @@ use crate::cli::DrainArgs;
 use crate::config::{Config, PinningMode};
 use crate::exit::Failure;
 use crate::output;
-
-use events::Events;
 
 pub(crate) use pins::pins;
 pub(crate) use topology::topology;
@@ -65,7 +63,7 @@ pub(crate) fn start(
     pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current(), watch)
         .map_err(|error| Failure::config(chain(&error)))?;
     let pinner = Pinner::new(pinner_config(config, hierarchy)).map_err(|error| Failure::node(chain(&error)))?;
-    let mut events = Events::start(config, pods, metrics, watchdog)?;
+    let mut events = config.pinning.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
     let metrics = Arc::clone(metrics);
     let mut standing = None;
     let interval = config.sample_interval;
@@ -89,6 +87,13 @@ pub(crate) fn start(
         beat.beat(interval);
     });
     Ok(Some(running.context("cannot start the pinning thread")?))
+}
+
+fn events(config: &Config, pods: &Pods, metrics: &Arc<AgentMetrics>, watchdog: &Watchdog) -> Result<Events, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
+    let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
+    let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
+    Events::start(&connection, node, Arc::clone(metrics), watchdog).map_err(|error| failed(&error))
 }
 
 /// Number of descriptors that pinning may keep open; the sampler has the rest.

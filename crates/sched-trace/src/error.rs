@@ -42,6 +42,9 @@ pub enum StartError {
     /// The tracepoint rejected the program.
     #[error("the program cannot be attached to sched_switch")]
     Attach(#[source] ProgramError),
+    /// The hierarchy is a copy. The program identifies cgroups by their inodes, which a copy does not have.
+    #[error("no_cgroups")]
+    NoKernelCgroups,
     /// `/sys` does not list the machine's CPUs.
     #[error("the CPUs of this machine are not known")]
     Cpus(#[source] cgroupfs::Error),
@@ -60,6 +63,7 @@ impl StartError {
             Self::UnsupportedKernel(_) => "unsupported_kernel",
             Self::Maps(..) => "no_tables",
             Self::Attach(_) => "attach_failed",
+            Self::NoKernelCgroups => "no_cgroups",
             Self::Cpus(_) => "unknown_cpus",
         }
     }
@@ -75,6 +79,7 @@ impl StartError {
                 "use another kernel (6.1, 6.12 and 6.18 are tested)"
             }
             Self::Maps(..) => "give the agent more memory",
+            Self::NoKernelCgroups => "--cgroup-root is not this kernel's cgroup hierarchy",
             Self::Cpus(_) => "mount the host's /sys",
         }
     }

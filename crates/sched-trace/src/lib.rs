@@ -1,8 +1,9 @@
 //! Waits for a CPU by cause, by container and by the pod that caused them.
 //!
 //! One eBPF program on every context switch (`bpf/sched_trace.bpf.c` documents the method), its loader, the roll-up of its
-//! counts from cgroups to containers and pods, and their names from the snapshot ([`NodeTrace`]). The feature is always optional: any obstacle is a [`StartError`] with a reason, and without the trace
-//! the bounds from schedstat remain.
+//! counts from cgroups to containers and pods, and their names from the snapshot ([`NodeTrace`]). [`spawn`] runs all of it
+//! on a thread. The feature is always optional: any obstacle is a [`StartError`] with a reason, and without the trace the
+//! bounds from schedstat remain.
 
 mod batch;
 mod cost;
@@ -18,11 +19,13 @@ mod node;
 mod program;
 mod residual;
 mod rollup;
+mod thread;
 mod trace;
 mod waits;
 
 pub use error::StartError;
 pub use index::CgroupIndex;
 pub use node::{NodeTrace, Program, not_in_force};
+pub use thread::{Running, Wiring, spawn};
 pub use trace::{Options, SchedTrace};
 pub use waits::*;

@@ -1,4 +1,4 @@
-//! The watchdog's own thread, which checks all parts once per second and logs those that fall silent.
+//! The watchdog's own thread, which checks all parts once per second.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -34,22 +34,8 @@ fn check_until_stopped(
     beat: &Beat,
     stopped: &Receiver<()>,
 ) {
-    let mut before = Vec::new();
     while stopped.recv_timeout(CHECK_EVERY) == Err(RecvTimeoutError::Timeout) {
-        let silent = watchdog.silent();
-        log_changes(&before, &silent);
-        checked(&watchdog.watched(), &silent);
-        before = silent;
+        checked(&watchdog.watched(), &watchdog.silent());
         beat.beat(CHECK_EVERY);
-    }
-}
-
-fn log_changes(before: &[Silent], now: &[Silent]) {
-    let is_among = |all: &[Silent], part| all.iter().any(|silent| silent.part == part);
-    for silent in now.iter().filter(|silent| !is_among(before, silent.part)) {
-        tracing::error!(subsystem = silent.part.as_str(), "{silent}; /healthz fails until it is back");
-    }
-    for back in before.iter().filter(|silent| !is_among(now, silent.part)) {
-        tracing::info!(subsystem = back.part.as_str(), "back at work");
     }
 }

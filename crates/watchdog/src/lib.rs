@@ -125,7 +125,7 @@ impl Watchdog {
     /// watch.
     pub fn watch(&self, part: Part, every: Duration) -> Beat {
         let pulse = Arc::new(Pulse::default());
-        let beat = Beat { part, pulse: Arc::clone(&pulse), watchdog: self.clone() };
+        let beat = Beat { pulse: Arc::clone(&pulse), watchdog: self.clone() };
         beat.beat(every);
         let mut parts = self.parts();
         parts.retain(|(other, _)| *other != part);
@@ -171,7 +171,6 @@ fn millis(time: Duration) -> u64 {
 /// Held by a part while it works. Dropping it without [`Beat::retire`] means that the part has ended.
 #[derive(Debug)]
 pub struct Beat {
-    part: Part,
     pulse: Arc<Pulse>,
     watchdog: Watchdog,
 }
@@ -193,7 +192,6 @@ impl Beat {
 
 impl Drop for Beat {
     fn drop(&mut self) {
-        tracing::debug!(subsystem = self.part.as_str(), "watch ends");
         self.pulse.late_ms.store(ENDED, Ordering::Relaxed);
     }
 }

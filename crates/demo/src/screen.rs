@@ -11,19 +11,19 @@ const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
 /// Standard output.
-pub(super) struct Screen {
+pub struct Screen {
     live: bool,
     drawn: bool,
 }
 
 impl Screen {
     /// `redraw`: replace the previous page, if standard output is a terminal.
-    pub(super) fn new(redraw: bool) -> Self {
+    pub fn new(redraw: bool) -> Self {
         Self { live: redraw && io::stdout().is_terminal(), drawn: false }
     }
 
     /// Whether pages replace each other.
-    pub(super) fn is_live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         self.live
     }
 
@@ -31,7 +31,7 @@ impl Screen {
     ///
     /// # Errors
     /// Standard output is closed.
-    pub(super) fn draw(&mut self, page: &str) -> io::Result<()> {
+    pub fn draw(&mut self, page: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.live {
             return match writeln!(out, "{page}") {

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Level {
+pub enum Level {
     /// No problem.
     Good,
     /// The agent does its main job, but something optional is unavailable.
@@ -18,7 +18,7 @@ pub(super) enum Level {
 
 impl Level {
     /// Exit code 0, 1 or 2, as documented in the command's help.
-    pub(super) fn exit_code(self) -> u8 {
+    pub fn exit_code(self) -> u8 {
         self as u8
     }
 
@@ -64,7 +64,7 @@ impl Finding {
 
 /// All findings, with the worst level.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub struct Report {
     worst: Level,
     findings: Vec<Finding>,
 }
@@ -75,7 +75,8 @@ impl Report {
         Self { worst, findings }
     }
 
-    pub(super) fn worst(&self) -> Level {
+    /// The worst level of all findings.
+    pub fn worst(&self) -> Level {
         self.worst
     }
 

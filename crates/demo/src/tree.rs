@@ -127,10 +127,7 @@ impl Drop for Tree {
             let directory = mount.join(&self.top);
             if let Err(error) = remove(&directory, Instant::now() + REMOVAL) {
                 // Must not panic, since this may run during a panic.
-                crate::stderr::say(format_args!(
-                    "{} is left behind: {error}; the next demo removes it",
-                    directory.display()
-                ));
+                tracing::error!("{} is left behind: {error}; the next demo removes it", directory.display());
             }
         }
         self.disable_again();

@@ -5,8 +5,7 @@ use std::time::Duration;
 use kubepods::path::{CgroupPath, ContainerCgroup, Partition, PodCgroup, QosClass, Runtime, kubepods_root};
 use serde_json::{Value, json};
 
-use super::workload::Workload;
-use crate::config::Span;
+use crate::workload::Workload;
 
 /// Name of the stage's node.
 pub(super) const NODE: &str = "cpuwarden-demo";
@@ -44,7 +43,7 @@ pub(super) enum Limit {
 pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
     let spin = || Workload::Spin { cpu: None };
     let neighbour = || Workload::Spin { cpu: Some(shared_cpu) };
-    let burst = Workload::Burst { busy: Span(Duration::from_millis(30)), every: Span(BURST_EVERY) };
+    let burst = Workload::Burst { busy: Duration::from_millis(30), every: BURST_EVERY };
     let pod = |number, namespace, name, container, workload| Pod {
         namespace,
         name,

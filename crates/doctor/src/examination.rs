@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit, subdirectories};
-use kubelet::{PodService, PodSource, Pods, SourceName, SourceStatus, chain};
+use kubelet::{PodService, PodSource, Pods, SourceName, SourceStatus};
 use kubepods::path::{self, CgroupPath, ContainerCgroup};
 use kubepods::{ExclusiveCpus, Lookup, PodIndex};
-use sampler::Sampler;
+use sampler::{Sampler, SamplerConfig};
 use snapshot::NodeSnapshot;
 
-use crate::agent;
-use crate::config::Config;
-use crate::exit::Failure;
+use crate::Options;
 
 /// Time added to a request's own timeout, for processing the answer.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -25,7 +23,7 @@ const LOCATE_DEPTH: usize = 5;
 
 /// The node as the agent reads it.
 pub(super) struct Examination {
-    pub(super) config: Config,
+    pub(super) options: Options,
     pub(super) descriptors: DescriptorLimit,
     /// Status of the pod sources that were queried.
     pub(super) sources: Vec<SourceStatus>,
@@ -51,19 +49,21 @@ impl Examination {
     ///
     /// # Errors
     /// Invalid pod options.
-    pub(super) async fn make(config: Config) -> Result<Self, Failure> {
-        let pods = PodService::start(&config.pods, &tokio::runtime::Handle::current())
-            .map_err(|error| Failure::config(chain(&error)))?;
+    pub(super) async fn make(
+        options: Options,
+        sampler: impl FnOnce(Hierarchy) -> SamplerConfig,
+    ) -> anyhow::Result<Self> {
+        let pods = PodService::start(&options.pods, &tokio::runtime::Handle::current())?;
         let descriptors = raise_descriptor_limit();
-        let answered = pods.until(|pods| have_answered(pods, config.pods.source));
+        let answered = pods.until(|pods| have_answered(pods, options.pods.source));
         // A source without an answer by then counts as silent, which is a finding.
-        let _ = tokio::time::timeout(config.pods.request_timeout + MARGIN, answered).await;
-        let cgroups = match Hierarchy::detect(&config.cgroup_root) {
-            Ok(hierarchy) => Ok(Cgroups::look(&config, hierarchy, &pods).await?),
+        let _ = tokio::time::timeout(options.pods.request_timeout + MARGIN, answered).await;
+        let cgroups = match Hierarchy::detect(&options.cgroup_root) {
+            Ok(hierarchy) => Ok(Cgroups::look(&options, sampler(hierarchy.clone()), hierarchy, &pods).await?),
             Err(error) => Err(error),
         };
         let (sources, index, resources) = (pods.status(), pods.index(), pods.exclusive_cpus());
-        Ok(Self { descriptors, sources, index, resources, cgroups, config })
+        Ok(Self { options, descriptors, sources, index, resources, cgroups })
     }
 
     /// The snapshot; `None` without a hierarchy.
@@ -73,17 +73,16 @@ impl Examination {
 }
 
 impl Cgroups {
-    async fn look(config: &Config, hierarchy: Hierarchy, pods: &Pods) -> anyhow::Result<Self> {
-        let mut sampler = Sampler::new(agent::sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
-            .context("cannot make a sampler")?;
+    async fn look(options: &Options, config: SamplerConfig, hierarchy: Hierarchy, pods: &Pods) -> anyhow::Result<Self> {
+        let mut sampler = Sampler::new(config, Box::new(pods.clone())).context("cannot make a sampler")?;
         sampler.tick(Instant::now());
-        let tops = match &config.kubepods {
+        let tops = match &options.kubepods {
             Some(named) => vec![named.clone()],
             None => locate_tops(&hierarchy),
         };
         let containers: Vec<_> = tops.iter().flat_map(|top| containers_below(&hierarchy.cpu.join(top), "")).collect();
         let all_known = |pods: &Pods| strangers(&containers, &pods.index()).next().is_none();
-        if pods.is_known() && config.pods.source != PodSource::None {
+        if pods.is_known() && options.pods.source != PodSource::None {
             let _ = tokio::time::timeout(LATECOMERS, pods.until(all_known)).await;
         }
         // Containers named meanwhile: the sampler reads a container in full only once it has a name.

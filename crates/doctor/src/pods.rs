@@ -13,7 +13,7 @@ const SHOWN: usize = 3;
 const ID_DIGITS: usize = 13;
 
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
-    let config = &examination.config.pods;
+    let config = &examination.options.pods;
     if config.source == PodSource::None {
         let found = "--pod-source=none: series carry the pod's UID and the container's id";
         return vec![Finding::good("pods", found)];

@@ -1,41 +1,23 @@
 //! `cpuwarden demo`: shows the agent's main function on any machine, and cleans up afterwards.
 //!
-//! Consists of a stage (real cgroups with real workloads, or a recorded node), an embedded kubelet that names its pods,
-//! the agent as started by `run`, and a table of its samples. Only [`real`] and [`tree`] create cgroups, all below the
-//! demo's own root cgroup; all other parts only read.
-
-mod kubelet;
-mod plan;
-mod real;
-mod replay;
-mod screen;
-mod stage;
-mod table;
-mod tree;
-mod workload;
+//! Runs the agent, as started by `run`, on the stage of the crate `demo`, and shows a table of its samples.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use ::kubelet::Pods;
 use anyhow::{Context, anyhow};
+use demo::{Kubelet, LEGEND, Paths, Screen, Stage, Table};
+use kubelet::Pods;
 use snapshot::{NodeSnapshot, Published};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::agent::Agent;
 use crate::cli::DemoArgs;
-use crate::config::{Config, LogFormat, MetricsPreset, Options, SchedTraceMode};
+use crate::config::{Config, LogFormat, MetricsPreset, Options, PodSourceName, SchedTraceMode};
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter};
-use crate::run;
-
-use kubelet::Kubelet;
-use screen::Screen;
-use stage::Stage;
-use table::Table;
-
-pub(crate) use workload::{Workload, run as run_workload};
+use crate::{run, table};
 
 /// Polling interval for a new sample; samples come once per second.
 const LOOK: Duration = Duration::from_millis(50);
@@ -57,11 +39,21 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let mut stage = Stage::set()?;
     let kubelet = Kubelet::start(stage.node_name(), stage.pod_list()).await?;
+    let Paths { cgroup_root, proc_root, sys_root, kubepods } = stage.paths();
     let mut config = Config::resolve(Options {
         listen: Some(free(args.listen)),
         sched_trace: Some(SchedTraceMode::Off),
         metrics: Some(MetricsPreset::Full),
-        ..kubelet.options(stage.options())
+        cgroup_root,
+        proc_root,
+        sys_root,
+        kubepods,
+        pod_source: Some(PodSourceName::Kubelet),
+        kubelet_url: Some(kubelet.url()),
+        kubelet_ca_file: Some(kubelet.ca_file()),
+        kubelet_token_file: Some(kubelet.token_file()),
+        node_name: Some(stage.node_name().to_owned()),
+        ..Options::default()
     })?;
     // The machine's own kubelet must not interfere.
     config.pods.pod_resources_socket = None;
@@ -134,7 +126,8 @@ impl Show {
     fn draw(&mut self, table: &Table) -> anyhow::Result<()> {
         let errors = self.pods.status().into_iter().filter_map(|source| source.error);
         let errors: String = errors.map(|error| format!("\npods: {error}")).collect();
-        let page = format!("{}{errors}\n\n{table}\n{}", self.head, table::LEGEND);
+        let table = table::render_with(&table.cells(), Table::NUMBERS);
+        let page = format!("{}{errors}\n\n{table}\n{LEGEND}", self.head);
         self.screen.draw(&page).context("cannot write to standard output")
     }
 }

@@ -1,13 +1,13 @@
 //! The embedded kubelet: real HTTPS with its own certificate and token, serving the stage's pods.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use kubelet_stub::{KubeletStub, StubConfig};
 use tempfile::TempDir;
 
-use crate::config::{Options, PodSourceName};
-
 /// A running kubelet endpoint; stopped on drop, and its files deleted.
-pub(super) struct Kubelet {
+pub struct Kubelet {
     stub: KubeletStub,
     _files: TempDir,
 }
@@ -17,7 +17,7 @@ impl Kubelet {
     ///
     /// # Errors
     /// No temporary directory, port or certificate is available.
-    pub(super) async fn start(node_name: &str, pods: Vec<u8>) -> anyhow::Result<Self> {
+    pub async fn start(node_name: &str, pods: Vec<u8>) -> anyhow::Result<Self> {
         let files = tempfile::Builder::new().prefix("cpuwarden-demo-").tempdir();
         let files = files.context("no directory for the kubelet's certificate")?;
         let config = StubConfig {
@@ -30,15 +30,18 @@ impl Kubelet {
         Ok(Self { stub, _files: files })
     }
 
-    /// Options that make an agent use this endpoint.
-    pub(super) fn options(&self, node: Options) -> Options {
-        Options {
-            pod_source: Some(PodSourceName::Kubelet),
-            kubelet_url: Some(self.stub.url()),
-            kubelet_ca_file: Some(self.stub.ca_file()),
-            kubelet_token_file: Some(self.stub.token_file()),
-            node_name: Some(self.stub.node_name().to_owned()),
-            ..node
-        }
+    /// URL of the endpoint.
+    pub fn url(&self) -> String {
+        self.stub.url()
+    }
+
+    /// PEM file of the CA that signed its certificate.
+    pub fn ca_file(&self) -> PathBuf {
+        self.stub.ca_file()
+    }
+
+    /// File with a token that it accepts.
+    pub fn token_file(&self) -> PathBuf {
+        self.stub.token_file()
     }
 }

@@ -1,12 +1,12 @@
 //! The trace's thread, with a program that no kernel has to load.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use metrics::{Build, Exposition, Format};
-use sched_trace::{Owners, RunDelay, WaitReport};
-use snapshot::{NodeSnapshot, TraceMode};
+use snapshot::TraceMode;
 
 use super::*;
+use crate::{Owners, RunDelay, WaitReport};
 
 /// A program whose first poll panics.
 struct PanicsOnce {
@@ -31,18 +31,7 @@ fn wiring() -> Wiring {
         cpuset: directory(),
         memory: directory(),
     };
-    Wiring {
-        hierarchy,
-        published: Published::default(),
-        slot: Published::default(),
-        metrics: Arc::new(AgentMetrics::new(Build { version: "0", revision: "0" })),
-        watchdog: Watchdog::new(),
-    }
-}
-
-fn page(metrics: &AgentMetrics) -> String {
-    let mut exposition = Exposition::new(1000);
-    String::from_utf8_lossy(exposition.render(&NodeSnapshot::default(), metrics, Format::Text)).into_owned()
+    Wiring { hierarchy, published: Published::default(), slot: Published::default(), watchdog: Watchdog::new() }
 }
 
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
@@ -71,14 +60,21 @@ fn a_trace_whose_thread_panicked_is_loaded_again_and_counted() {
             Ok(PanicsOnce { polls: Arc::clone(&polls), report: report.clone() })
         }
     };
-    let (tracing, _outcome) = Tracing::spawn(wiring.clone(), true, start).unwrap();
+    let (started, panics) = (mpsc::channel(), Arc::<AtomicU32>::default());
+    let panicked = {
+        let panics = Arc::clone(&panics);
+        move || {
+            panics.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let tracing = spawn_with(wiring.clone(), start, move |outcome| started.0.send(outcome).unwrap(), panicked).unwrap();
+    assert!(started.1.recv().unwrap().is_ok());
     let feature = || wiring.slot.latest().feature.clone();
     eventually("the panic", || feature().is_some_and(|feature| feature.reason.contains("its thread has panicked")));
     assert!(wiring.slot.latest().trace.is_none(), "nothing is claimed meanwhile");
     eventually("the next program", || feature().is_some_and(|feature| feature.enabled));
     assert_eq!((loads.load(Ordering::Relaxed), wiring.slot.latest().trace.as_ref().unwrap().switches), (2, 7));
-    let restarts = "cpuwarden_subsystem_restarts_total{subsystem=\"sched_trace\"} 1";
-    assert!(page(&wiring.metrics).contains(restarts), "{}", page(&wiring.metrics));
+    assert_eq!(panics.load(Ordering::Relaxed), 1);
     assert!(wiring.watchdog.silent().is_empty(), "it is watched, and beats");
     eventually("another poll", || polls.load(Ordering::Relaxed) > 2);
     drop(tracing);
@@ -88,10 +84,11 @@ fn a_trace_whose_thread_panicked_is_loaded_again_and_counted() {
 #[test]
 fn a_trace_that_cannot_be_loaded_is_no_subsystem() {
     let wiring = wiring();
-    let start = || Err::<PanicsOnce, _>(NotTraced::NoKernelCgroups);
-    let (_tracing, outcome) = Tracing::spawn(wiring.clone(), true, start).unwrap();
-    let error = outcome.blocking_recv().unwrap().unwrap_err();
-    assert!(error.starts_with("no_cgroups"), "{error}");
+    let (say, outcome) = mpsc::channel();
+    let options = Options { sys_root: "/nowhere".into(), budget: 0.01 };
+    let _tracing = spawn(options, wiring.clone(), move |outcome| say.send(outcome).unwrap(), || ()).unwrap();
+    let error = outcome.recv().unwrap().unwrap_err();
+    assert_eq!(error.reason(), "no_cgroups");
     eventually("the end of the watch", || wiring.watchdog.silent().is_empty());
     assert!(!wiring.slot.latest().feature.clone().unwrap().enabled);
 }

@@ -4,15 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
+use std::ops::Range;
 use std::time::SystemTime;
 
 use snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
 
-use crate::table;
-
 /// Explanation of the columns.
-pub(super) const LEGEND: &str = "\
+pub const LEGEND: &str = "\
 THROTTLED: share of the time in which its own limit throttled it, since the start; PEAK: in the worst second.
 PERIODS: share of its active periods that were throttled; an idle container has few, so this says little about harm.
 SECONDS: throttled seconds a second, summed over CPUs, BY the container's own limit or an ancestor's.
@@ -26,7 +24,7 @@ type Key = (String, String, Option<String>);
 
 /// All rows with their counters.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub struct Table {
     rows: BTreeMap<Key, Row>,
     taken: Option<SystemTime>,
 }
@@ -68,8 +66,18 @@ struct Rates {
 }
 
 impl Table {
+    /// Columns of numbers.
+    pub const NUMBERS: Range<usize> = 2..8;
+
+    /// The headline and all rows, as cells.
+    pub fn cells(&self) -> Vec<Vec<String>> {
+        let head = ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
+        let rows = self.rows.iter().map(|(key, row)| row.cells(key));
+        std::iter::once(head.map(str::to_owned)).chain(rows).map(Vec::from).collect()
+    }
+
     /// Adds the next snapshot. The first one only sets the baseline of the counters.
-    pub(super) fn observe(&mut self, snapshot: &NodeSnapshot) {
+    pub fn observe(&mut self, snapshot: &NodeSnapshot) {
         let passed = self.taken.zip(snapshot.taken).and_then(|(before, now)| now.duration_since(before).ok());
         // If the clock was set, the nominal interval is the best estimate.
         let seconds = passed.filter(|passed| !passed.is_zero()).unwrap_or(snapshot.interval).as_secs_f64();
@@ -190,15 +198,6 @@ fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
     Counters { usage_ns: Some(usage_ns), cfs: Some(row.cfs), period_usec, ancestor_ns: None }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
-        let rows = self.rows.iter().map(|(key, row)| row.cells(key));
-        let lines: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned)).chain(rows).map(Vec::from).collect();
-        out.write_str(&table::render_with(&lines, 2..8))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
@@ -233,8 +232,7 @@ mod tests {
         // Three active periods in each of ten seconds, one of them throttled, and two in the last second.
         (0..10).for_each(|second| table.observe(&at(second, 3 * second, second)));
         table.observe(&at(10, 30, 11));
-        let row = table.to_string().lines().nth(1).unwrap().replace(" %", "%");
-        let cells: Vec<&str> = row.split_whitespace().skip(1).collect();
-        assert_eq!(cells, ["0.03", "0.20", "11%", "20%", "37%", "0.08", "own"], "{row}");
+        let cells = table.cells().remove(1);
+        assert_eq!(cells[2..], ["0.03", "0.20", "11 %", "20 %", "37 %", "0.08", "own"], "{cells:?}");
     }
 }

@@ -1,5 +1,5 @@
 //! Kubernetes Events about decisions of pinning, if `--events` is set. Best effort, rate-limited, and never delaying
-//! pinning itself.
+//! pinning itself. Apart from `pinning`, which thereby needs no client of the API server.
 
 mod message;
 mod publisher;
@@ -8,16 +8,12 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
-use kubelet::{Pods, chain};
+use kubelet::ApiServerConnection;
 use metrics::AgentMetrics;
 use pinning::{Report, Standing};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use watchdog::{Beat, Part, Watchdog};
-
-use crate::config::Config;
-use crate::exit::Failure;
 
 use message::Message;
 use publisher::Publisher;
@@ -28,7 +24,7 @@ use queue::Queue;
 const ROUND: Duration = Duration::from_secs(30);
 
 /// Sends Events through a queue; dropping this discards the queue.
-pub(super) struct Events {
+pub struct Events {
     node: String,
     queue: Arc<Queue>,
     metrics: Arc<AgentMetrics>,
@@ -44,35 +40,25 @@ impl Drop for Events {
 }
 
 impl Events {
-    /// Starts the publisher if events are configured. Must be called inside a tokio runtime.
+    /// Starts the publisher, which reports as this node. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The API server is not configured, or its CA cannot be read.
-    pub(super) fn start(
-        config: &Config,
-        pods: &Pods,
-        metrics: &Arc<AgentMetrics>,
+    /// The CA or the token of the API server cannot be read.
+    pub fn start(
+        connection: &ApiServerConnection,
+        node: String,
+        metrics: Arc<AgentMetrics>,
         watchdog: &Watchdog,
-    ) -> Result<Option<Self>, Failure> {
-        if !config.pinning.events {
-            return Ok(None);
-        }
-        let failed = |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
-        let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
-        let client = connection.client().map_err(|error| failed(&error))?;
-        let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
-        Ok(Some(Self::new(client, node, Arc::clone(metrics), watchdog.watch(Part::Events, ROUND))))
-    }
-
-    fn new(client: Client, node: String, metrics: Arc<AgentMetrics>, beat: Beat) -> Self {
+    ) -> kube::Result<Self> {
         let queue = Arc::new(Queue::default());
-        let publisher = Publisher::new(client, node.clone());
+        let publisher = Publisher::new(connection.client()?, node.clone());
+        let beat = watchdog.watch(Part::Events, ROUND);
         let publishing = tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics), beat));
-        Self { node, queue, metrics, enforcing: None, publishing }
+        Ok(Self { node, queue, metrics, enforcing: None, publishing })
     }
 
     /// Queues the messages about a pass. Never waits.
-    pub(super) fn tell(&mut self, report: &Report) {
+    pub fn tell(&mut self, report: &Report) {
         report.decisions.iter().filter_map(Message::of).for_each(|message| self.say(message));
         let enforcing = report.standing == Standing::Enforcing;
         if self.enforcing.replace(enforcing).is_some_and(|before| before != enforcing) {
@@ -136,10 +122,10 @@ mod tests {
             };
             let config = PodConfig { source: PodSource::None, apiserver, ..PodConfig::default() };
             let pods = PodService::start(&config, &Handle::current()).unwrap();
-            let client = pods.apiserver(&config).unwrap().client().unwrap();
+            let connection = pods.apiserver(&config).unwrap();
             let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
-            let beat = Watchdog::new().watch(Part::Events, ROUND);
-            let events = Events::new(client, "node-1".to_owned(), Arc::clone(&metrics), beat);
+            let events =
+                Events::start(&connection, "node-1".to_owned(), Arc::clone(&metrics), &Watchdog::new()).unwrap();
             (Self { server, metrics, _directory: directory }, events)
         }
 

@@ -4,17 +4,16 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Subcommand;
+use humantime::format_duration;
 use rustix::thread::{CpuSet, sched_setaffinity};
-
-use crate::config::Span;
 
 /// What a process does with its CPU time. Also the arguments of the hidden subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
-pub(crate) enum Workload {
+pub enum Workload {
     /// One thread runs without a pause
     Spin {
         /// On this CPU only
@@ -24,11 +23,11 @@ pub(crate) enum Workload {
     /// One thread runs for so much CPU time at the start of each interval
     Burst {
         /// CPU time a burst
-        #[arg(long)]
-        busy: Span,
+        #[arg(long, value_parser = humantime::parse_duration)]
+        busy: Duration,
         /// Time from one burst's start to the next one's
-        #[arg(long)]
-        every: Span,
+        #[arg(long, value_parser = humantime::parse_duration)]
+        every: Duration,
     },
     /// Sleeps
     Idle,
@@ -40,6 +39,7 @@ impl Workload {
             Self::Spin { cpu: None } => vec!["spin".to_owned()],
             Self::Spin { cpu: Some(cpu) } => vec!["spin".to_owned(), format!("--cpu={cpu}")],
             Self::Burst { busy, every } => {
+                let (busy, every) = (format_duration(busy), format_duration(every));
                 vec!["burst".to_owned(), format!("--busy={busy}"), format!("--every={every}")]
             }
             Self::Idle => vec!["idle".to_owned()],
@@ -97,7 +97,7 @@ impl Drop for Process {
 
 /// The hidden subcommand: says that it is up, waits for the word on standard input, works, and ends when standard input
 /// does, which is when the demo has ended in whatever way.
-pub(crate) fn run(workload: Workload) -> anyhow::Result<()> {
+pub fn run(workload: Workload) -> anyhow::Result<()> {
     io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush())?;
     let mut word = [0];
     if io::stdin().read(&mut word)? == 0 {
@@ -132,19 +132,19 @@ fn spin() {
     }
 }
 
-fn burst(busy: Span, every: Span) {
+fn burst(busy: Duration, every: Duration) {
     let mut next = Instant::now();
     loop {
         let start = thread_cpu_time();
-        while thread_cpu_time() - start < busy.0 {
+        while thread_cpu_time() - start < busy {
             std::hint::spin_loop();
         }
-        next += every.0;
+        next += every;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }
 
-fn thread_cpu_time() -> std::time::Duration {
+fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.try_into().expect("CPU time is never negative")
 }

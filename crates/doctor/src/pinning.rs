@@ -7,11 +7,10 @@ use rustix::fs::{Access, access};
 
 use super::examination::{Cgroups, Examination};
 use super::finding::Finding;
-use crate::config::PinningMode;
 
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     match &examination.cgroups {
-        Ok(cgroups) if examination.config.pinning.mode == PinningMode::Enforce => vec![judge(examination, cgroups)],
+        Ok(cgroups) if examination.options.enforces => vec![judge(examination, cgroups)],
         _ => Vec::new(),
     }
 }
@@ -28,7 +27,7 @@ fn judge(examination: &Examination, cgroups: &Cgroups) -> Finding {
             return lacking(&cpus, error.into()).remedy("mount the host's /sys/fs/cgroup read-write, and run as root");
         }
     }
-    let state_dir = &examination.config.pinning.state_dir;
+    let state_dir = &examination.options.state_dir;
     match may_be_written(state_dir) {
         Ok(()) => Finding::good("pinning", "may write cpusets and keep its state"),
         Err(error) => {

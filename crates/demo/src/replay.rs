@@ -9,7 +9,7 @@ use cgroupfs::control;
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
-use crate::config::Options;
+use crate::stage::Paths;
 
 /// Name of the recorded node.
 pub(super) const NODE: &str = "rig-guest";
@@ -61,13 +61,13 @@ impl Replay {
         fs::read(self.path("pods.json")).unwrap_or_default()
     }
 
-    /// Options with the paths of the recorded node.
-    pub(super) fn options(&self) -> Options {
-        Options {
+    /// Directories of the recorded node.
+    pub(super) fn paths(&self) -> Paths {
+        Paths {
             cgroup_root: Some(self.path("cgroup-t0")),
             proc_root: Some(self.path("proc")),
             sys_root: Some(self.path("sys")),
-            ..Options::default()
+            kubepods: None,
         }
     }
 

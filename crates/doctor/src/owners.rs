@@ -10,11 +10,11 @@ use super::finding::Finding;
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     let policy = kubelet_policy(examination);
     let mut owners: Vec<String> = policy.as_ref().ok().cloned().flatten().into_iter().collect();
-    let pinning = &examination.config.pinning;
+    let options = &examination.options;
     let search = OwnerSearch {
-        proc_root: &examination.config.proc_root,
-        kubelet_root: pinning.cpu_manager_state.parent().unwrap_or(Path::new("/")),
-        namespaces: &pinning.owner_namespaces,
+        proc_root: &options.proc_root,
+        kubelet_root: options.cpu_manager_state.parent().unwrap_or(Path::new("/")),
+        namespaces: &options.owner_namespaces,
     };
     let agents = other_agents(&search, &examination.index, &examination.resources);
     owners.extend(agents.into_iter().map(|name| format!("{name} runs here")));
@@ -34,7 +34,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
 
 /// The kubelet as an owner, if its CPU manager grants exclusive CPUs; the file's path if it cannot be read.
 fn kubelet_policy(examination: &Examination) -> Result<Option<String>, PathBuf> {
-    let path = examination.config.pinning.cpu_manager_state.clone();
+    let path = examination.options.cpu_manager_state.clone();
     let state = CpuManagerState::read(&path).map_err(|_| path)?;
     let exclusive = state.containers();
     let policy =

@@ -3,11 +3,10 @@
 use cgroupfs::node::{self, Psi};
 use kernel_text::CgroupVersion;
 use kubelet::chain;
-use sched_trace::{Options, SchedTrace};
+use sched_trace::SchedTrace;
 
 use super::examination::{Cgroups, Examination};
 use super::finding::Finding;
-use crate::config::SchedTraceMode;
 
 /// Bits of `CapEff` (`include/uapi/linux/capability.h`).
 const CAP_SYS_ADMIN: u32 = 21;
@@ -22,9 +21,9 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         all.extend(processes(cgroups));
     }
     all.push(psi(examination));
-    if examination.config.sched_trace != SchedTraceMode::Off {
+    if let Some(budget) = examination.options.trace_budget {
         all.extend([btf(examination), capabilities()]);
-        all.extend(waits(examination));
+        all.extend(waits(examination, budget));
     }
     all.push(descriptors(examination));
     all.extend(inotify(examination));
@@ -32,7 +31,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
 }
 
 fn kernel(examination: &Examination) -> Finding {
-    let release = node::kernel_release(&examination.config.proc_root);
+    let release = node::kernel_release(&examination.options.proc_root);
     let accounting = match examination.snapshot().map(|snapshot| snapshot.node.kernel.throttle_accounting) {
         Some("task") => ", throttles tasks one by one (6.18 and later)",
         Some("cfs_rq") => ", throttles whole run queues (before 6.18)",
@@ -51,7 +50,7 @@ fn hierarchy(examination: &Examination) -> Finding {
     let exists = |top: &&String| cgroups.hierarchy.cpu.join(top).is_dir();
     let tops: Vec<&str> = cgroups.tops.iter().filter(exists).map(String::as_str).collect();
     if tops.is_empty() {
-        let named = examination.config.kubepods.as_deref().unwrap_or("kubepods or kubepods.slice");
+        let named = examination.options.kubepods.as_deref().unwrap_or("kubepods or kubepods.slice");
         return Finding::broken("cgroups", format!("cgroup {version}, no {named} below {mount}")).remedy(
             "run on a Kubernetes node with the host's /sys/fs/cgroup, or name the kubelet's top with --kubepods",
         );
@@ -104,7 +103,7 @@ fn processes(cgroups: &Cgroups) -> Option<Finding> {
 
 fn psi(examination: &Examination) -> Finding {
     let is_v1 = examination.cgroups.as_ref().is_ok_and(|cgroups| cgroups.hierarchy.version == CgroupVersion::V1);
-    match node::psi(&examination.config.proc_root) {
+    match node::psi(&examination.options.proc_root) {
         Psi::On if is_v1 => {
             Finding::lacking("psi", "on, but cgroup v1 has none per container: no pressure series of containers")
                 .remedy("boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
@@ -117,7 +116,7 @@ fn psi(examination: &Examination) -> Finding {
 }
 
 fn btf(examination: &Examination) -> Finding {
-    if node::has_btf(&examination.config.sys_root) {
+    if node::has_btf(&examination.options.sys_root) {
         return Finding::good("btf", "/sys/kernel/btf/vmlinux is there");
     }
     Finding::lacking("btf", "no /sys/kernel/btf/vmlinux: waits cannot be told apart by eBPF")
@@ -146,13 +145,12 @@ fn judge_capabilities(effective: u64) -> Finding {
 }
 
 /// Whether the eBPF program works here. Runs it for a moment, because only loading it shows the verifier's result.
-fn waits(examination: &Examination) -> Option<Finding> {
-    let config = &examination.config;
+fn waits(examination: &Examination, budget: f64) -> Option<Finding> {
     let cgroups = examination.cgroups.as_ref().ok()?;
     if !cgroups.hierarchy.is_the_kernels() {
         return None;
     }
-    let options = Options { sys_root: config.sys_root.clone(), budget: config.sched_trace_budget };
+    let options = sched_trace::Options { sys_root: examination.options.sys_root.clone(), budget };
     Some(match SchedTrace::start(&options) {
         Ok(_) => Finding::good("waits", "can be traced: who makes whom wait, by cause"),
         Err(error) => {

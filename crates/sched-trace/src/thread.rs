@@ -1,0 +1,122 @@
+//! The thread of the trace: loads the program, polls it, and does both again after a panic.
+//!
+//! It is a thread of its own, because a poll takes longer than a tick may be delayed. Its results go to the sampler's slot
+//! and are published with the next snapshot, so a scrape never waits for it.
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use cgroupfs::Hierarchy;
+use snapshot::{NodeSnapshot, NodeWaits, Published};
+use watchdog::{Beat, Part, Watchdog, keep_running};
+
+use crate::{NodeTrace, Options, Program, SchedTrace, StartError, not_in_force};
+
+/// Interval between polls.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Inputs and outputs of the thread, apart from its options.
+#[derive(Debug, Clone)]
+pub struct Wiring {
+    /// The node's hierarchy.
+    pub hierarchy: Hierarchy,
+    /// Source of the node's cgroups.
+    pub published: Published<NodeSnapshot>,
+    /// Destination of the waits.
+    pub slot: Published<NodeWaits>,
+    /// Watches the thread; a trace that cannot be loaded is not watched.
+    pub watchdog: Watchdog,
+}
+
+/// Handle of the thread, which stops on drop after its current work. The drop does not wait: loading the program may
+/// take longer than a shutdown may, and the kernel removes the program with the process.
+#[derive(Debug)]
+pub struct Running {
+    _stop: mpsc::Sender<()>,
+}
+
+/// Starts the thread, `sched-trace`. It calls `started` when the program was loaded the first time or could not be, and
+/// `panicked` after each panic. An obstacle is published as a feature that is not in force.
+///
+/// # Errors
+/// The system cannot create a thread.
+pub fn spawn(
+    options: Options,
+    wiring: Wiring,
+    started: impl FnOnce(Result<(), StartError>) + Send + 'static,
+    panicked: impl FnMut() + Send + 'static,
+) -> io::Result<Running> {
+    let is_the_kernels = wiring.hierarchy.is_the_kernels();
+    let load = move || {
+        if is_the_kernels { SchedTrace::start(&options) } else { Err(StartError::NoKernelCgroups) }
+    };
+    spawn_with(wiring, load, started, panicked)
+}
+
+fn spawn_with<P: Program>(
+    wiring: Wiring,
+    load: impl FnMut() -> Result<P, StartError> + Send + 'static,
+    started: impl FnOnce(Result<(), StartError>) + Send + 'static,
+    panicked: impl FnMut() + Send + 'static,
+) -> io::Result<Running> {
+    let (stop, stopped) = mpsc::channel();
+    let beat = wiring.watchdog.watch(Part::SchedTrace, INTERVAL);
+    let run = move || run(load, &wiring, started, panicked, beat, &stopped);
+    std::thread::Builder::new().name("sched-trace".to_owned()).spawn(run)?;
+    Ok(Running { _stop: stop })
+}
+
+/// Loads the program and polls it until the other end of `stopped` is gone; does both again after a panic.
+fn run<P: Program>(
+    mut load: impl FnMut() -> Result<P, StartError>,
+    wiring: &Wiring,
+    started: impl FnOnce(Result<(), StartError>),
+    mut panicked: impl FnMut(),
+    beat: Beat,
+    stopped: &Receiver<()>,
+) {
+    let (mut started, mut beat) = (Some(started), Some(beat));
+    let mut report = |outcome| {
+        if let Some(started) = started.take() {
+            started(outcome);
+        }
+    };
+    let restarting = || {
+        panicked();
+        wiring.slot.publish(not_in_force("restarting: its thread has panicked".to_owned()));
+    };
+    keep_running(stopped, restarting, || match load() {
+        Ok(trace) => {
+            report(Ok(()));
+            let Some(beat) = &beat else { return };
+            poll_until_stopped(trace, wiring, beat, stopped);
+        }
+        Err(error) => {
+            wiring.slot.publish(not_in_force(format!("{}: {}", error.reason(), error.remedy())));
+            report(Err(error));
+            if let Some(beat) = beat.take() {
+                beat.retire();
+            }
+        }
+    });
+}
+
+/// Polls until the other end of `stopped` is gone.
+fn poll_until_stopped<P: Program>(trace: P, wiring: &Wiring, beat: &Beat, stopped: &Receiver<()>) {
+    let mut trace = NodeTrace::new(trace, wiring.hierarchy.cpu.clone());
+    let mut deadline = Instant::now();
+    loop {
+        let now = Instant::now();
+        wiring.slot.publish(trace.poll(now, &wiring.published.latest()));
+        beat.beat(INTERVAL);
+        deadline = (deadline + INTERVAL).max(now);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! `cpuwarden doctor`: reports what the agent would find on this node with these options, with remedies.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use kubelet::{ConfigError, chain};
+
+use crate::agent::sampler_config;
+use crate::cli::DoctorArgs;
+use crate::config::{Config, PinningMode, SchedTraceMode};
+use crate::exit::Failure;
+use crate::{output, run};
+
+/// Examines the node and prints the findings.
+///
+/// # Errors
+/// Invalid options, or a closed standard output. Problems of the node are findings, not errors.
+pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
+    let json = args.json;
+    let config = args.run.resolve()?;
+    let examination = doctor::examine(options(&config), |hierarchy| sampler_config(&config, hierarchy));
+    let report = run::runtime()?.block_on(examination).map_err(|error| match error.downcast::<ConfigError>() {
+        Ok(error) => Failure::config(chain(&error)),
+        Err(error) => Failure::internal(&error),
+    })?;
+    let text = if json { serde_json::to_string_pretty(&report).context("cannot print")? } else { report.to_string() };
+    output::show(&format!("{}\n", text.trim_end()));
+    Ok(ExitCode::from(report.worst().exit_code()))
+}
+
+fn options(config: &Config) -> doctor::Options {
+    let is_traced = config.sched_trace != SchedTraceMode::Off;
+    doctor::Options {
+        cgroup_root: config.cgroup_root.clone(),
+        proc_root: config.proc_root.clone(),
+        sys_root: config.sys_root.clone(),
+        kubepods: config.kubepods.clone(),
+        pods: config.pods.clone(),
+        trace_budget: is_traced.then_some(config.sched_trace_budget),
+        enforces: config.pinning.mode == PinningMode::Enforce,
+        cpu_manager_state: config.pinning.cpu_manager_state.clone(),
+        state_dir: config.pinning.state_dir.clone(),
+        owner_namespaces: config.pinning.owner_namespaces.clone(),
+    }
+}

@@ -1,0 +1,48 @@
+//! The trace of waits between pods, as a part of the agent: off, as far as the kernel allows it, or required.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use kubelet::chain;
+use metrics::AgentMetrics;
+use sched_trace::{Options, Running, Wiring, not_in_force};
+use tokio::sync::oneshot;
+use watchdog::Part;
+
+use crate::config::{Config, SchedTraceMode};
+use crate::exit::Failure;
+
+/// Starts the trace, if enabled. With `auto` this returns at once, and any obstacle is reported as a feature that is not
+/// in force.
+///
+/// # Errors
+/// With `on`, the obstacle and its remedy.
+pub(crate) async fn start(
+    config: &Config,
+    wiring: Wiring,
+    metrics: Arc<AgentMetrics>,
+) -> Result<Option<Running>, Failure> {
+    if config.sched_trace == SchedTraceMode::Off {
+        wiring.slot.publish(not_in_force("off: --sched-trace=off".to_owned()));
+        return Ok(None);
+    }
+    let options = Options { sys_root: config.sys_root.clone(), budget: config.sched_trace_budget };
+    let must_run = config.sched_trace == SchedTraceMode::On;
+    let (report, outcome) = oneshot::channel();
+    let started = move |outcome: Result<(), sched_trace::StartError>| {
+        let outcome = outcome.map_err(|error| format!("{}: {}", chain(&error), error.remedy()));
+        match &outcome {
+            Ok(()) => tracing::info!("waits are traced, by an eBPF program on every context switch"),
+            Err(why) if !must_run => tracing::warn!(why, "waits are not traced; the bounds from schedstat remain"),
+            Err(_) => {}
+        }
+        // With `auto` nobody waits for it.
+        let _ = report.send(outcome);
+    };
+    let panicked = move || metrics.subsystem_restarted(Part::SchedTrace.as_str());
+    let running = sched_trace::spawn(options, wiring, started, panicked).context("cannot start the trace's thread")?;
+    if must_run && let Ok(Err(why)) = outcome.await {
+        return Err(Failure::unavailable(format!("--sched-trace=on: {why}; or use --sched-trace=auto")));
+    }
+    Ok(Some(running))
+}
