@@ -94,6 +94,12 @@ pub struct Sampler {
     walked: Option<Instant>,
     /// Time of the last retry of failed operations.
     reconciled: Option<Instant>,
+    /// Containers whose slow files are due in this tick.
+    slow_due: Vec<CgroupId>,
+    /// Containers whose threads are due in this tick, in the order of their ids.
+    threads_due: Vec<CgroupId>,
+    /// Cgroups of which a read has reported that they are gone.
+    vanished: Vec<CgroupId>,
     /// Slot at which the scan of threads continues.
     next_scan: usize,
     /// Cgroups to read once more, with the time to do so.
@@ -151,6 +157,9 @@ impl Sampler {
             exited: Vec::new(),
             walked: None,
             reconciled: None,
+            slow_due: Vec::new(),
+            threads_due: Vec::new(),
+            vanished: Vec::new(),
             next_scan: 0,
             again: Vec::new(),
             path: PathBuf::new(),
@@ -258,7 +267,6 @@ impl Sampler {
         self.watch_exits(self.walked == Some(now));
         self.read_at = Some(now + began.elapsed());
         self.read_all();
-        self.awaits_news |= self.awaits_usage();
         self.read_slow_round();
         self.scan_tasks();
         self.close_windows(now);

@@ -29,7 +29,11 @@ pub(crate) struct Tree {
     pub(crate) cgroups: Slab<Cgroup>,
     by_path: HashMap<Arc<str>, CgroupId>,
     /// Cgroups above the tops, ancestors before descendants. They are not in `by_path`.
-    pub(crate) above: Vec<CgroupId>,
+    above: Vec<CgroupId>,
+    /// All cgroups, ancestors before descendants; within a depth in the order of their ids.
+    by_depth: Vec<CgroupId>,
+    /// Whether a cgroup was added or removed since `by_depth` was built.
+    stale_depths: bool,
     pub(crate) watches: Watches,
     budget: DescriptorBudget,
     /// Cgroups added but not yet handled by the sampler.
@@ -63,6 +67,8 @@ impl Tree {
             cgroups: Slab::new(),
             by_path: HashMap::new(),
             above: Vec::new(),
+            by_depth: Vec::new(),
+            stale_depths: false,
             watches: Watches::new(),
             budget,
             added: Vec::new(),
@@ -313,6 +319,7 @@ impl Tree {
                 let inode = cgroupfs::inode(&path).ok()?;
                 let id = self.cgroups.insert(Cgroup::new(relative.into(), inode, Kind::Above, parent, self.now));
                 self.above.push(id);
+                self.stale_depths = true;
                 // The watch reports writes to its quota; its mask equals that of a directory in which a top may
                 // reappear.
                 self.watch(id);
@@ -341,11 +348,31 @@ impl Tree {
         let id = self.cgroups.insert(cgroup);
         self.by_path.insert(Arc::clone(&self.cgroups[id].relative), id);
         self.added.push(id);
+        self.stale_depths = true;
         self.watch(id);
         if has_children {
             // Scan after the watch is set: earlier children are found here, later ones are reported.
             self.scan(id, errors);
         }
+    }
+
+    /// Number of cgroups, for [`Tree::at_depth`].
+    pub(crate) fn sort_by_depth(&mut self) -> usize {
+        if std::mem::take(&mut self.stale_depths) {
+            self.by_depth.clear();
+            self.by_depth.extend(&self.above);
+            for rank in 0..=Kind::LAST_RANK {
+                let of_rank = |cgroup: &Cgroup| cgroup.kind.rank() == rank && cgroup.kind != Kind::Above;
+                self.by_depth.extend(self.cgroups.iter().filter(|(_, cgroup)| of_rank(cgroup)).map(|(id, _)| id));
+            }
+        }
+        self.by_depth.len()
+    }
+
+    /// The cgroup at this place of the order in which ancestors come before descendants, as of the last
+    /// [`Tree::sort_by_depth`].
+    pub(crate) fn at_depth(&self, place: usize) -> CgroupId {
+        self.by_depth[place]
     }
 
     /// Opens the files of a cgroup that are not open yet.
@@ -374,6 +401,7 @@ impl Tree {
             children.into_iter().for_each(|child| self.remove(child));
         }
         let mut cgroup = self.cgroups.remove(id);
+        self.stale_depths = true;
         if cgroup.kind == Kind::Above {
             // The watch stays: a top may reappear below it.
             self.above.retain(|&above| above != id);

@@ -70,7 +70,6 @@ impl Surroundings for InTree<'_> {
 impl Sampler {
     /// Shows cgroups that were named, or got their usage, since the last tick, without waiting for the next one.
     pub(super) fn welcome(&mut self, now: Instant) {
-        let is_new = |cgroup: &Cgroup| cgroup.is_unread() || cgroup.awaits_usage();
         if !self.awaits_news && !self.awaits_names {
             return;
         }
@@ -82,7 +81,7 @@ impl Sampler {
         }
         let has_shown = self.rename(now);
         if has_names || has_shown || awaits_usage {
-            self.read_ranks(is_new);
+            self.read_new();
             self.publish();
         }
         self.awaits_news |= self.awaits_usage();
@@ -101,6 +100,7 @@ impl Sampler {
         self.index = index;
         let may_answer = self.names.may_answer();
         let mut has_shown = self.name_exited(now, may_answer);
+        (self.awaits_news, self.awaits_names, self.next_look) = (false, false, None);
         for id in 0..self.tree.cgroups.capacity() {
             let Some(cgroup) = self.tree.cgroups.get(id) else { continue };
             let is_open = changed || cgroup.is_to_be_named(now, may_answer);
@@ -116,25 +116,24 @@ impl Sampler {
             if !self.tree.cgroups[id].is_complete() {
                 self.tree.open_files(id, &mut self.errors);
             }
+            self.plan_look(id, may_answer);
         }
-        self.plan_looks(may_answer);
         has_shown
     }
 
-    /// Records which kinds of names are pending, and when the next lookup is due.
-    fn plan_looks(&mut self, may_answer: bool) {
-        let is_container = |cgroup: &&Cgroup| matches!(cgroup.kind, Kind::Container(_));
-        (self.awaits_news, self.awaits_names, self.next_look) = (false, false, None);
-        for cgroup in self.tree.cgroups.iter().map(|(_, cgroup)| cgroup).filter(is_container) {
-            match cgroup.naming {
-                Naming::Pending if !cgroup.look.is_in_vain() => self.awaits_news = true,
-                Naming::Pending => self.awaits_names |= may_answer,
-                Naming::Unmapped => self.awaits_names |= may_answer,
-                Naming::Named | Naming::Sandbox => continue,
-            }
-            let due = cgroup.look.due();
-            self.next_look = Some(self.next_look.map_or(due, |next| next.min(due)));
+    /// Records that the name of a container is pending, and when its next lookup is due.
+    fn plan_look(&mut self, id: CgroupId, may_answer: bool) {
+        let cgroup = &self.tree.cgroups[id];
+        if !matches!(cgroup.kind, Kind::Container(_)) {
+            return;
         }
+        match cgroup.naming {
+            Naming::Pending if !cgroup.look.is_in_vain() => self.awaits_news = true,
+            Naming::Pending | Naming::Unmapped => self.awaits_names |= may_answer,
+            Naming::Named | Naming::Sandbox => return,
+        }
+        let due = cgroup.look.due();
+        self.next_look = Some(self.next_look.map_or(due, |next| next.min(due)));
     }
 
     /// Names containers that exited before the kubelet listed them: their counts still belong to their pod.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Sampler;
-use crate::cgroup::{Cgroup, CgroupId, Gains, Kind, PathQuota};
+use crate::cgroup::{CgroupId, Gains, Kind, PathQuota};
 use crate::files::Place;
 use crate::plan::{ReadPlan, Watched, read_plan};
 use crate::reading::{Reader, TickReading};
@@ -43,38 +43,50 @@ impl Sampler {
         self.again.iter().map(|(due, _)| *due).min()
     }
 
-    /// Reads every cgroup that may have changed.
+    /// Reads every cgroup that may have changed, and collects the containers whose slow files or threads are due.
     pub(super) fn read_all(&mut self) {
-        self.read_ranks(|_| true);
-        let vanished = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.vanished).map(|(id, _)| id);
-        let vanished: Vec<CgroupId> = vanished.collect();
-        for id in vanished {
-            if self.tree.cgroups.contains(id) {
+        self.slow_due.clear();
+        self.threads_due.clear();
+        for place in 0..self.tree.sort_by_depth() {
+            let id = self.tree.at_depth(place);
+            let plan = self.visit(id);
+            if plan.slow {
+                self.slow_due.push(id);
+            }
+            if plan.threads {
+                self.threads_due.push(id);
+            }
+            self.awaits_news |= self.tree.cgroups[id].awaits_usage();
+        }
+        for id in std::mem::take(&mut self.vanished) {
+            // The id may be in use again already.
+            if self.tree.cgroups.get(id).is_some_and(|cgroup| cgroup.vanished) {
                 self.tree.remove(id);
             }
         }
         self.settle();
     }
 
-    /// Reads the cgroups that `wanted` selects, ancestors before descendants.
-    pub(super) fn read_ranks(&mut self, wanted: impl Fn(&Cgroup) -> bool) {
-        for at in 0..self.tree.above.len() {
-            self.read(self.tree.above[at]);
-        }
-        for rank in 0..=Kind::LAST_RANK {
-            for id in 0..self.tree.cgroups.capacity() {
-                let is_next =
-                    |cgroup: &Cgroup| cgroup.kind.rank() == rank && cgroup.kind != Kind::Above && wanted(cgroup);
-                if !self.tree.cgroups.get(id).is_some_and(is_next) {
-                    continue;
-                }
-                let plan = self.plan(id);
-                match plan.counters {
-                    true => self.read_as(id, &plan),
-                    false => self.count_container(id, &Gains::default()),
-                }
+    /// Reads the cgroups that have not been read completely yet, and those above the tops.
+    pub(super) fn read_new(&mut self) {
+        for place in 0..self.tree.sort_by_depth() {
+            let id = self.tree.at_depth(place);
+            let cgroup = &self.tree.cgroups[id];
+            if cgroup.kind == Kind::Above || cgroup.is_unread() || cgroup.awaits_usage() {
+                self.visit(id);
             }
         }
+    }
+
+    /// Reads what may have changed of a cgroup; returns the plan as of after the read.
+    fn visit(&mut self, id: CgroupId) -> ReadPlan {
+        let plan = self.plan(id);
+        if plan.counters {
+            self.read_as(id, &plan);
+            return self.plan(id);
+        }
+        self.count_container(id, &Gains::default());
+        plan
     }
 
     /// Decides what to read of a cgroup now.
@@ -111,6 +123,7 @@ impl Sampler {
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
         if reader.vanished {
             cgroup.vanished = true;
+            self.vanished.push(id);
             return;
         }
         let gains = cgroup.take(&reading, above, self.tree.now);

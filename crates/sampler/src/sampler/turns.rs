@@ -10,8 +10,9 @@ use crate::tasks::Turn;
 impl Sampler {
     /// Reads the slow files of this tick's share of the containers, and of those never read before.
     pub(super) fn read_slow_round(&mut self) {
-        for id in 0..self.tree.cgroups.capacity() {
-            let Some(series) = self.series_to_read(id).filter(|_| self.plan(id).slow) else { continue };
+        for at in 0..self.slow_due.len() {
+            let id = self.slow_due[at];
+            let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.slow_read = Some(self.tree.now);
             let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings: true };
@@ -25,10 +26,11 @@ impl Sampler {
     /// Reads the threads of containers that are due, within the tick's budget; at least one container.
     pub(super) fn scan_tasks(&mut self) {
         let turn = Turn::new(self.interval());
-        let capacity = self.tree.cgroups.capacity().max(1);
-        for step in 0..capacity {
-            let id = (self.next_scan + step) % capacity;
-            let Some(series) = self.series_to_read(id).filter(|_| self.plan(id).threads) else { continue };
+        let first = self.threads_due.partition_point(|&id| id < self.next_scan);
+        self.threads_due.rotate_left(first);
+        for at in 0..self.threads_due.len() {
+            let id = self.threads_due[at];
+            let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.threads_read = Some(self.tree.now);
             self.path.clear();
