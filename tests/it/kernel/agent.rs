@@ -170,7 +170,7 @@ fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
 fn a_container_that_starts_and_dies_between_two_ticks_leaves_its_whole_count_behind() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
-    let agent = Agent::on(&tree, &["--sample-interval", "12s"]);
+    let agent = Agent::on(&tree, &["--sample-interval", "6s"]);
     let before = agent.after_ticks(1).ticks();
     let container = pod.child(ID);
     let spinner = container.spawn(&Workload::Spin { threads: 1 });
