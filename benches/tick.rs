@@ -6,9 +6,10 @@
 //!   counters of containers and pods, and the settings and slow files of one cgroup in ten. Reads at most 400
 //!   containers, to leave descriptors to the sampler;
 //! - `running`: the sampler's whole tick: events, names, reads, counting, settings and slow files in turn, publishing.
-//!   Before each of them, and before `bare`, a process moves through all containers and runs briefly in each. Up to
-//!   1,000 containers;
-//! - `still`: the same when nothing runs: the tick skips every file that cannot have changed.
+//!   Each container has a process; before each tick, and before `bare`, all of them run briefly. The scan of threads,
+//!   which `bare` has not, is part of the tick, and of its allocations. Up to 1,000 containers;
+//! - `still`: the same when nothing runs and no container has a process: the tick skips every file that cannot have
+//!   changed.
 //!
 //! Printed: nanoseconds per container cgroup, the ratio to `bare` in the same rounds, allocations of a steady tick, and
 //! the resident memory per container.
@@ -16,17 +17,16 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::cell::RefCell;
 use std::fs;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::{Hierarchy, KeptFile, raise_descriptor_limit};
 use kernel_text::CgroupVersion;
 use kubepods::{PodIndex, PodNames};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 
 use support::{Case, interleaved};
@@ -46,7 +46,7 @@ impl PodNames for NoNames {
     }
 }
 
-/// A kubepods tree without processes; removed when dropped.
+/// A kubepods tree; removed when dropped.
 struct Tree {
     hierarchy: Hierarchy,
     top: String,
@@ -211,54 +211,44 @@ fn open_all(relative: &str, wanted: &[(&PathBuf, &str)], into: &mut Vec<KeptFile
     into.extend(wanted.iter().filter_map(|(mount, name)| KeptFile::open(&mount.join(relative), name).expect("open")));
 }
 
-/// Argument that makes this bench the visiting process.
-const VISIT: &str = "visit";
+/// One sleeping process per container, which runs briefly when it gets a signal.
+struct Residents(Vec<Child>);
 
-/// A process that runs briefly in each of many cgroups on request.
-struct Visitor(Child);
-
-impl Visitor {
+impl Residents {
     fn start(tree: &Tree) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this bench has a path"));
-        command.arg(VISIT).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut visitor = Self(command.spawn().expect("this bench can be run"));
         let mut mounts = vec![&tree.hierarchy.cpu];
         mounts.extend(&tree.hierarchy.cpuacct);
         mounts.dedup();
-        let mut list = String::new();
+        let mut residents = Self(Vec::new());
         for container in tree.containers() {
+            let child = Command::new("sleep").arg("infinity").spawn().expect("sleep can be run");
             for mount in &mounts {
-                list += &format!("{}\n", mount.join(&container).join("cgroup.procs").display());
+                let procs = mount.join(&container).join("cgroup.procs");
+                fs::write(procs, child.id().to_string()).expect("a cgroup of the bench takes a process");
             }
+            residents.0.push(child);
         }
-        visitor.0.stdin.as_mut().expect("piped").write_all((list + "\n").as_bytes()).expect("it listens");
-        visitor
+        residents
     }
 
-    /// Visits every cgroup once.
-    fn visit(&mut self) {
-        self.0.stdin.as_mut().expect("piped").write_all(b"\n").expect("it listens");
-        self.0.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it answers");
-    }
-
-    /// Body of the visiting process. Its input: paths of `cgroup.procs`, an empty line, then one line per round.
-    fn run() {
-        let mut lines = std::io::stdin().lines().map(|line| line.expect("text"));
-        let open = |path: String| fs::File::options().write(true).open(path).expect("a cgroup of the bench");
-        let mut cgroups: Vec<fs::File> = lines.by_ref().take_while(|line| !line.is_empty()).map(open).collect();
-        for _ in lines {
-            for cgroup in &mut cgroups {
-                cgroup.write_all(b"0").expect("it may move");
+    /// Makes every process run: each stops and continues.
+    fn wake(&self) {
+        for (signal, reported) in [(Signal::STOP, WaitOptions::UNTRACED), (Signal::CONT, WaitOptions::CONTINUED)] {
+            let pids = || self.0.iter().map(Pid::from_child);
+            pids().for_each(|pid| kill_process(pid, signal).expect("the process runs until the end of the case"));
+            for pid in pids() {
+                waitpid(Some(pid), reported).expect("it is a child of this process");
             }
-            std::io::stdout().write_all(b".").and_then(|()| std::io::stdout().flush()).expect("it is listened to");
         }
     }
 }
 
-impl Drop for Visitor {
+impl Drop for Residents {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -282,6 +272,7 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
         descriptors: DescriptorBudget::from_limit(limit - 12 * BARE_CONTAINERS as u64),
         weight_rule: snapshot::WeightRule::default(),
     };
+    let residents = is_running.then(|| Residents::start(&tree));
     let mut sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).expect("epoll");
     // Reach a steady state: new cgroups are read more often, every slow file has been read once, and idle cgroups have
     // been idle for a while.
@@ -291,8 +282,7 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
         now += Duration::from_secs(1);
     }
     let each = resident_bytes().saturating_sub(before) / containers as u64;
-    let visitor = RefCell::new(is_running.then(|| Visitor::start(&tree)));
-    let visit = || visitor.borrow_mut().iter_mut().for_each(Visitor::visit);
+    let wake = || residents.iter().for_each(Residents::wake);
     let bare_containers = containers.min(BARE_CONTAINERS);
     let files = Bare::open(&tree, bare_containers);
     let mut buffer = vec![0; 16 * 1024];
@@ -305,12 +295,21 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
         now += Duration::from_secs(1);
         sampler.tick(now);
     });
-    let measured = interleaved(vec![bare.after(visit), tick.after(visit)]);
+    let measured = interleaved(vec![bare.after(wake), tick.after(wake)]);
     let scale = containers as f64 / bare_containers as f64;
     for (case, containers) in measured.iter().zip([bare_containers, containers]) {
         let each_ns = case.median_ns() / containers as f64;
         let tick_ms = case.median_ns() / 1e6;
         println!("{containers:>6} containers  {:<7} {each_ns:>8.0} ns each  {tick_ms:>8.2} ms", case.name);
+    }
+    if is_running {
+        let published = sampler.published();
+        let usage = || -> Vec<_> { published.latest().containers.iter().map(|row| row.usage_ns).collect() };
+        let idle = usage();
+        wake();
+        sampler.tick(now);
+        let unmoved = idle.iter().zip(usage()).filter(|&(before, after)| *before == after).count();
+        assert_eq!(unmoved, 0, "containers in which nothing ran before a tick");
     }
     let ratio = measured[1].ratio_to(&measured[0]) / scale;
     let unkept = sampler.published().latest().sampler.unkept_cgroups;
@@ -322,9 +321,6 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
 }
 
 fn main() {
-    if std::env::args().any(|argument| argument == VISIT) {
-        return Visitor::run();
-    }
     if !rustix::process::geteuid().is_root() {
         eprintln!("benches/tick.rs makes cgroups: run it as root");
         std::process::exit(1);
