@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 use watchdog::{Beat, Part};
 
@@ -40,8 +41,10 @@ const HEADER_BYTES: usize = 16 << 10;
 const SEND_BUFFER: u32 = 128 << 10;
 /// Maximum number of connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 1024;
-/// Interval between checks for slow readers.
-const ROUND: Duration = Duration::from_secs(1);
+/// Interval between checks for slow readers, while a connection is open.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Interval between the server's reports to the watchdog.
+const BEAT_EVERY: Duration = Duration::from_secs(5);
 /// Pause after an error of accept, for example without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Nice value of the thread: all other threads of the agent have priority.
@@ -94,7 +97,7 @@ impl Serving {
     pub fn start(parts: Parts) -> anyhow::Result<Self> {
         let Parts { listener, identity, auth, cadvisor, sources, new_exposition, interval } = parts;
         let places = Places { table: Arc::default(), metrics: Arc::clone(&sources.metrics) };
-        let beat = sources.watchdog.watch(Part::Http, ROUND);
+        let beat = sources.watchdog.watch(Part::Http, BEAT_EVERY);
         let pages = Pages::new(sources.clone(), new_exposition, interval);
         let router = router(sources, pages, Access { cadvisor, auth: auth.map(Arc::new) });
         let server = Server { listener, identity, places, router, beat };
@@ -138,7 +141,8 @@ impl Server {
         let listener = TcpListener::from_std(listener).context("cannot use the port")?;
         let (stop, stopping) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let mut sweep = tokio::time::interval(ROUND);
+        let (mut sweep, mut alive) = (interval(SWEEP_EVERY), interval(BEAT_EVERY));
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -153,10 +157,8 @@ impl Server {
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                _ = sweep.tick() => {
-                    places.sweep();
-                    beat.beat(ROUND);
-                }
+                _ = sweep.tick(), if !connections.is_empty() => places.sweep(),
+                _ = alive.tick() => beat.beat(BEAT_EVERY),
                 Some(_) = connections.join_next() => {}
                 _ = &mut stopped => break,
             }
