@@ -43,11 +43,10 @@ pub(super) fn pins_survive_systemd_and_kubelet(cluster: &Cluster) -> Result<Stri
     std::thread::sleep(Duration::from_secs(40));
     await_pins(cluster)?;
     ensure(pinned_sets(cluster)? == granted, || "other CPUs after a restart of the kubelet".into())?;
-    let repairs: f64 = agent::metrics(cluster)?
+    let repairs = agent::metrics(cluster)?
         .iter()
         .filter(|one| one.name == "cpuwarden_pin_operations_total" && one.label("operation") == "repair")
-        .map(|one| one.value)
-        .sum();
+        .fold(0.0, |sum, one| sum + one.value);
     Ok(format!("{took}; {granted:?} kept, {repairs} repairs"))
 }
 
