@@ -166,6 +166,12 @@ enum ClusterTask {
         #[arg(long)]
         only: Vec<String>,
     },
+    /// Start a cluster and record its node for the tests of recordings
+    Record {
+        /// The archive; its name is the recording's
+        #[arg(value_name = "NAME.tar.gz")]
+        archive: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -259,6 +265,7 @@ fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
         ClusterTask::Build => cluster::build(&options)?,
         ClusterTask::Run { command } => return Ok(cluster::run(&options, &command)?),
         ClusterTask::Test { only } => return Ok(cluster::test(&options, &only)?),
+        ClusterTask::Record { archive } => return Ok(cluster::record(&options, &archive)?),
     }
     Ok(ExitCode::SUCCESS)
 }

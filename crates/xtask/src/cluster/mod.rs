@@ -15,6 +15,7 @@ mod images;
 mod install_tests;
 mod namespace;
 mod network;
+mod recording;
 mod release;
 mod session;
 
@@ -113,6 +114,15 @@ pub fn run(options: &Options, command: &[OsString]) -> Result<ExitCode, ClusterE
 pub fn test(options: &Options, only: &[String]) -> Result<ExitCode, ClusterError> {
     build(options)?;
     namespace::enter(|| install_tests::run(&session::Cluster::find_or_start(options)?, only))
+}
+
+/// Starts a cluster, unless this process runs beside one, and records its node into a `.tar.gz` for the tests of recordings.
+///
+/// # Errors
+/// As for [`run`]; a recording that is not complete.
+pub fn record(options: &Options, archive: &Path) -> Result<ExitCode, ClusterError> {
+    build(options)?;
+    namespace::enter(|| recording::record(&session::Cluster::find_or_start(options)?, archive))
 }
 
 fn check_prerequisites() -> Result<(), ClusterError> {

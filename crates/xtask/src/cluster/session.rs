@@ -67,7 +67,7 @@ impl Cluster {
             let status = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
             Ok(self.kubectl(&["get", "node", NODE_NAME, "-o", status]).is_ok_and(|status| status == "True"))
         };
-        match wait_until("a Ready node", NODE_TIMEOUT.saturating_sub(start.elapsed()), is_ready) {
+        match wait_until("Ready node", NODE_TIMEOUT.saturating_sub(start.elapsed()), is_ready) {
             Ok(_) => eprintln!("==> node Ready after {:.0} s", start.elapsed().as_secs_f64()),
             Err(error) => return Err(self.with_node_log(&error)),
         }
@@ -134,6 +134,16 @@ impl Cluster {
             .map_err(|error| ClusterError::Unexpected(format!("kubectl get {arguments:?}: {error}")))
     }
 
+    /// Answer of the node's kubelet to a `GET`, through the API server.
+    pub(super) fn kubelet(&self, path: &str) -> Result<String, ClusterError> {
+        self.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE_NAME}/proxy/{path}")])
+    }
+
+    /// Directory of this cluster's files, in memory.
+    pub(super) fn work(&self) -> &Path {
+        &self.work
+    }
+
     /// Runs helm as the cluster's administrator. Returns its output.
     pub(super) fn helm(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         let mut helm = Command::new(tools::helm()?);
@@ -160,7 +170,7 @@ impl Cluster {
 }
 
 fn await_node(node: &mut Guest, start: Instant) -> Result<(), ClusterError> {
-    let up = wait_until("a booted node", NODE_TIMEOUT, || {
+    let up = wait_until("booted node", NODE_TIMEOUT, || {
         node.check()?;
         Ok(guest::is_up())
     });

@@ -13,7 +13,7 @@ mod trace;
 use std::process::ExitCode;
 use std::time::Instant;
 
-pub(super) use pods::static_pods;
+pub(super) use pods::{ensure_pods, static_pods};
 
 use super::ClusterError;
 use super::session::Cluster;

@@ -10,8 +10,8 @@ use super::super::session::{Cluster, wait_until};
 use super::ensure;
 
 const IMAGE: &str = "localhost/workload:test";
-/// The workload never needs more than this to start; the node is emulated.
-const TIMEOUT: Duration = Duration::from_secs(420);
+/// Maximum time for the workload to start. The node is emulated.
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// Number of pods that the issue asks for.
 const LEAST_PODS: usize = 20;
 
@@ -39,7 +39,7 @@ pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
     });
     let took = took.map_err(|error| ClusterError::Unexpected(format!("{error}: {last} do not run")))?;
     debug_container(cluster)?;
-    let restarts = wait_until("a restarted container", TIMEOUT, || {
+    let restarts = wait_until("restarted container", TIMEOUT, || {
         let pod = cluster.get(&["pod", "restarted"])?;
         Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1) && is_running(&pod))
     })?;
@@ -48,11 +48,17 @@ pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
     Ok(format!("{count} pods run after {:.0} s, restart after {:.0} s", took.as_secs_f64(), restarts.as_secs_f64()))
 }
 
+/// Creates the pods, unless a test has created them in this cluster.
+pub(in super::super) fn ensure_pods(cluster: &Cluster) -> Result<(), ClusterError> {
+    let exist = items(&cluster.get(&["pods"])?).count() >= LEAST_PODS;
+    if exist { Ok(()) } else { create(cluster).map(drop) }
+}
+
 /// Adds an ephemeral container and waits until it runs.
 fn debug_container(cluster: &Cluster) -> Result<(), ClusterError> {
     let arguments = ["debug", "burstable-0", "--image", IMAGE, "--container=debugger", "--quiet", "--"];
     cluster.kubectl(&[&arguments[..], &["/bin/busybox", "sleep", "1000000"]].concat())?;
-    wait_until("an ephemeral container", TIMEOUT, || {
+    wait_until("ephemeral container", TIMEOUT, || {
         let pod = cluster.get(&["pod", "burstable-0"])?;
         Ok(pod["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object())
     })?;
