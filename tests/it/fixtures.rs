@@ -62,7 +62,10 @@ fn open(path: &Path, own: bool) -> Option<Recording> {
 fn every_archive_unpacks_to_a_node() {
     let recordings = in_directory(&own_directory(), true);
     let names: Vec<_> = recordings.iter().map(|recording| recording.name.as_str()).collect();
-    assert_eq!(names, ["guest-v2-cgroupfs", "guest-v2-static", "host-v1-apiserver", "host-v1-cgroupfs"]);
+    assert_eq!(
+        names,
+        ["cluster-v2-systemd", "guest-v2-cgroupfs", "guest-v2-static", "host-v1-apiserver", "host-v1-cgroupfs"]
+    );
     for Recording { name, path, .. } in &recordings {
         for entry in ["README.md", "cgroup-t0", "containers.tsv", "pods.json", "proc"] {
             assert!(path.join(entry).exists(), "{name} has no {entry}");

@@ -13,7 +13,8 @@ use kubepods::path::{CgroupPath, parse, split};
 use kubepods::{Lookup, PodIndex, read_pod_list};
 use tar::Archive;
 
-const NODES: [&str; 4] = ["guest-v2-cgroupfs", "guest-v2-static", "host-v1-apiserver", "host-v1-cgroupfs"];
+const NODES: [&str; 5] =
+    ["cluster-v2-systemd", "guest-v2-cgroupfs", "guest-v2-static", "host-v1-apiserver", "host-v1-cgroupfs"];
 
 /// Containers in the runtime's list without an id in `/pods`, which was read a moment earlier: the ids lag behind the
 /// cgroups.
