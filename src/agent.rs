@@ -55,11 +55,11 @@ impl Agent {
     pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
         let Checked { hierarchy, identity } = check(config)?;
         let identity = identity.map(Arc::new);
-        let listener = bind(config.listen)?;
+        let listener = bind(config.options.listen)?;
         let address = listener.local_addr().context("cannot tell the port that was opened")?;
         let watchdog = Watchdog::new();
         let pods = start_pods(config, &watchdog)?;
-        let auth = config.metrics_auth.then(|| auth(config, &pods)).transpose()?;
+        let auth = config.options.metrics_auth.then(|| auth(config, &pods)).transpose()?;
         let build = Build {
             version: env!("CARGO_PKG_VERSION"),
             revision: option_env!("CPUWARDEN_REVISION").unwrap_or("unknown"),
@@ -82,7 +82,7 @@ impl Agent {
         let is_published = Arc::new(Notify::new());
         let sampling = {
             let (metrics, is_published) = (Arc::clone(&metrics), Arc::clone(&is_published));
-            let beat = watchdog.watch(Part::Sampler, config.sample_interval);
+            let beat = watchdog.watch(Part::Sampler, config.options.sample_interval.0);
             sampler::spawn(sampler, move |report| {
                 // Dropped with this closure when the thread ends, for any reason.
                 let _ = &alive;
@@ -92,7 +92,8 @@ impl Agent {
             })
             .context("cannot start the sampler's thread")?
         };
-        let advisor = Advisor::new(config.proc_root.clone(), Arc::clone(&metrics), config.advice_after);
+        let advisor =
+            Advisor::new(config.options.proc_root.clone(), Arc::clone(&metrics), config.options.advice_after.0);
         let arrivals = {
             let metrics = Arc::clone(&metrics);
             let panicked = move || metrics.subsystem_restarted(Part::ArrivalSampler.as_str());
@@ -112,15 +113,15 @@ impl Agent {
             advisor,
             watchdog,
         };
-        let (max_series, families) = (config.max_series, config.families.selection.clone());
+        let (max_series, families) = (config.options.max_series, config.selection.clone());
         let serving = Serving::start(Parts {
             listener,
             identity: identity.clone(),
             auth,
-            cadvisor: config.cadvisor_metrics,
+            cadvisor: config.options.cadvisor_metrics,
             sources,
             new_exposition: Box::new(move || Exposition::with_selection(max_series, families.clone())),
-            interval: config.sample_interval,
+            interval: config.options.sample_interval.0,
         });
         let serving = serving.context("cannot start the endpoint's thread")?;
         Ok(Self {
@@ -229,15 +230,15 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
     let pinning = crate::pinning::descriptors(config, limit.soft);
     SamplerConfig {
         hierarchy,
-        kubepods: config.kubepods.iter().cloned().collect(),
-        proc_root: config.proc_root.clone(),
-        sys_root: config.sys_root.clone(),
-        interval: config.sample_interval,
-        cpu_budget_cores: config.cpu_budget,
+        kubepods: config.options.kubepods.iter().cloned().collect(),
+        proc_root: config.options.proc_root.clone(),
+        sys_root: config.options.sys_root.clone(),
+        interval: config.options.sample_interval.0,
+        cpu_budget_cores: config.options.cpu_budget,
         reconcile_interval: config.reconcile_interval,
         descriptors: DescriptorBudget::from_limit(limit.soft.saturating_sub(pinning))
-            .at_most(config.max_open_files - pinning),
-        weight_rule: match config.weight_rule {
+            .at_most(config.options.max_open_files - pinning),
+        weight_rule: match config.options.weight_rule {
             WeightRuleName::Linear => WeightRule::Linear,
             WeightRuleName::Quadratic => WeightRule::Quadratic,
         },
@@ -246,7 +247,7 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
 
 fn say_what_was_found(config: &Config, hierarchy: &Hierarchy) {
     let version = hierarchy.version_name();
-    let (root, interval) = (config.cgroup_root.display(), config.sample_interval);
+    let (root, interval) = (config.options.cgroup_root.display(), config.options.sample_interval.0);
     tracing::info!(cgroup_version = version, cgroup_root = %root, ?interval, "sampling");
     if config.pods.source == kubelet::PodSource::None {
         tracing::info!("no pod source: series carry the pod's UID and the container's id from the cgroup path");

@@ -27,7 +27,7 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
     let hierarchy = hierarchy(config)?;
     let identity = config.tls.clone().map(Identity::load).transpose();
     let identity = identity.map_err(|error| Failure::config(error.to_string()))?;
-    for (flag, is_wanted) in [("--metrics-auth", config.metrics_auth), ("--events", config.pinning.events)] {
+    for (flag, is_wanted) in [("--metrics-auth", config.options.metrics_auth), ("--events", config.options.events)] {
         if is_wanted {
             let needs = |error| match error {
                 ConfigError::Missing { setting, .. } => format!("{flag} needs {setting}; give it"),
@@ -44,9 +44,9 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
 /// # Errors
 /// See [`check`].
 pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
-    directory("--proc-root", &config.proc_root)?;
-    directory("--sys-root", &config.sys_root)?;
-    let state_dir = &config.pinning.state_dir;
+    directory("--proc-root", &config.options.proc_root)?;
+    directory("--sys-root", &config.options.sys_root)?;
+    let state_dir = &config.options.state_dir;
     if state_dir.metadata().is_ok_and(|found| !found.is_dir()) {
         let text = format!("--state-dir: {}: Not a directory; name that of the agent", state_dir.display());
         return Err(Failure::config(text));
@@ -60,7 +60,7 @@ pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
 /// See [`check`].
 pub(crate) fn hierarchy(config: &Config) -> Result<Hierarchy, Failure> {
     let no_hierarchy = |error| Failure::node(format!("--cgroup-root: {}", chain(&error)));
-    Hierarchy::detect(&config.cgroup_root).map_err(no_hierarchy)
+    Hierarchy::detect(&config.options.cgroup_root).map_err(no_hierarchy)
 }
 
 fn directory(flag: &str, path: &Path) -> Result<(), Failure> {
@@ -75,14 +75,14 @@ fn directory(flag: &str, path: &Path) -> Result<(), Failure> {
 fn check_cpus(config: &Config) -> Result<(), Failure> {
     let pinning = &config.pinning;
     // A recorded or minimal sysfs may lack the list. Pinning, which needs it, reports that itself.
-    let Ok(possible) = node::cpu_list(&config.sys_root, "possible") else { return Ok(()) };
+    let Ok(possible) = node::cpu_list(&config.options.sys_root, "possible") else { return Ok(()) };
     let absent = pinning.reserved.difference(&possible);
     if !absent.is_empty() {
         let text = format!("--reserved-cpus: this machine has no CPU {absent}, only {possible}; leave them out");
         return Err(Failure::config(text));
     }
     let floor = pinning.settings.share_floor;
-    if pinning.mode != PinningMode::Off && floor > SMALL_FLOOR && floor > possible.len() {
+    if config.options.pinning != PinningMode::Off && floor > SMALL_FLOOR && floor > possible.len() {
         let text = format!("--share-floor: {floor} CPUs of only {}; lower it", possible.len());
         return Err(Failure::config(text));
     }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
 #[cfg(feature = "demo")]
 use demo::Workload;
 
 #[cfg(feature = "demo")]
 use crate::config::Span;
-use crate::config::{self, Config, Options, Said};
+use crate::config::{self, Config, Said};
 use crate::exit::Failure;
 use crate::reference::Subject;
 
@@ -67,13 +67,34 @@ pub(crate) enum Command {
     },
 }
 
-#[derive(Debug, Args)]
+/// The options that were given on the command line or in the environment, and the configuration file.
+#[derive(Debug)]
 pub(crate) struct RunArgs {
-    /// Configuration file, YAML
-    #[arg(long, env = "CPUWARDEN_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    #[command(flatten)]
-    options: Options,
+    given: ArgMatches,
+}
+
+impl Args for RunArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let file = Arg::new("config").long("config").env("CPUWARDEN_CONFIG").value_name("FILE");
+        let file = file.value_parser(value_parser!(PathBuf)).help("Configuration file, YAML");
+        config::augment(command.arg(file))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for RunArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self { config: matches.get_one("config").cloned(), given: matches.clone() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl RunArgs {
@@ -96,9 +117,10 @@ impl RunArgs {
     }
 
     fn read(self) -> Result<(Result<Config, Failure>, Said), Failure> {
-        let (file, text) = config::read_file(self.config.as_deref())?;
+        let (mut options, text) = config::read_file(self.config.as_deref())?;
         let said = Said::here(self.config.as_deref().map(|path| (path, text.as_str())));
-        let config = Config::resolve(self.options.or(file)).map_err(|failure| said.locate(failure));
+        options.update_from_arg_matches(&self.given).map_err(|error| Failure::usage(&error, &said))?;
+        let config = Config::resolve(options).map_err(|failure| said.locate(failure));
         Ok((config, said))
     }
 }

@@ -40,20 +40,21 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
     let mut stage = Stage::set()?;
     let kubelet = Kubelet::start(stage.node_name(), stage.pod_list()).await?;
     let Paths { cgroup_root, proc_root, sys_root, kubepods } = stage.paths();
+    let options = Options::default();
     let mut config = Config::resolve(Options {
-        listen: Some(free(args.listen)),
-        sched_trace: Some(SchedTraceMode::Off),
-        metrics: Some(MetricsPreset::Full),
-        cgroup_root,
-        proc_root,
-        sys_root,
+        listen: free(args.listen),
+        sched_trace: SchedTraceMode::Off,
+        metrics: MetricsPreset::Full,
+        cgroup_root: cgroup_root.unwrap_or(options.cgroup_root),
+        proc_root: proc_root.unwrap_or(options.proc_root),
+        sys_root: sys_root.unwrap_or(options.sys_root),
         kubepods,
-        pod_source: Some(PodSourceName::Kubelet),
-        kubelet_url: Some(kubelet.url()),
+        pod_source: PodSourceName::Kubelet,
+        kubelet_url: kubelet.url(),
         kubelet_ca_file: Some(kubelet.ca_file()),
         kubelet_token_file: Some(kubelet.token_file()),
         node_name: Some(stage.node_name().to_owned()),
-        ..Options::default()
+        ..options
     })?;
     // The machine's own kubelet must not interfere.
     config.pods.pod_resources_socket = None;

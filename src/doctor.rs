@@ -29,17 +29,17 @@ pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
 }
 
 fn options(config: &Config) -> doctor::Options {
-    let is_traced = config.sched_trace != SchedTraceMode::Off;
+    let is_traced = config.options.sched_trace != SchedTraceMode::Off;
     doctor::Options {
-        cgroup_root: config.cgroup_root.clone(),
-        proc_root: config.proc_root.clone(),
-        sys_root: config.sys_root.clone(),
-        kubepods: config.kubepods.clone(),
+        cgroup_root: config.options.cgroup_root.clone(),
+        proc_root: config.options.proc_root.clone(),
+        sys_root: config.options.sys_root.clone(),
+        kubepods: config.options.kubepods.clone(),
         pods: config.pods.clone(),
-        trace_budget: is_traced.then_some(config.sched_trace_budget),
-        enforces: config.pinning.mode == PinningMode::Enforce,
-        cpu_manager_state: config.pinning.cpu_manager_state.clone(),
-        state_dir: config.pinning.state_dir.clone(),
+        trace_budget: is_traced.then_some(config.options.sched_trace_budget),
+        enforces: config.options.pinning == PinningMode::Enforce,
+        cpu_manager_state: config.options.cpu_manager_state.clone(),
+        state_dir: config.options.state_dir.clone(),
         owner_namespaces: config.pinning.owner_namespaces.clone(),
     }
 }

@@ -17,7 +17,7 @@ use crate::output;
 /// # Errors
 /// A failure to start, or the end of the sampler.
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
-    logging::install(&config.log, config.log_format);
+    logging::install(&config.log, config.options.log_format);
     runtime()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
@@ -64,7 +64,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// Like [`run`] before it starts.
 pub(crate) fn check_config(config: &Config) -> Result<(), Failure> {
     check(config)?;
-    let text = serde_saphyr::to_string(&config.to_options()).context("cannot print the configuration")?;
+    let text = serde_saphyr::to_string(&config.options).context("cannot print the configuration")?;
     output::show(&text);
     Ok(())
 }

@@ -22,12 +22,12 @@ pub(crate) async fn start(
     wiring: Wiring,
     metrics: Arc<AgentMetrics>,
 ) -> Result<Option<Running>, Failure> {
-    if config.sched_trace == SchedTraceMode::Off {
+    if config.options.sched_trace == SchedTraceMode::Off {
         wiring.slot.publish(not_in_force("off: --sched-trace=off".to_owned()));
         return Ok(None);
     }
-    let options = Options { sys_root: config.sys_root.clone(), budget: config.sched_trace_budget };
-    let must_run = config.sched_trace == SchedTraceMode::On;
+    let options = Options { sys_root: config.options.sys_root.clone(), budget: config.options.sched_trace_budget };
+    let must_run = config.options.sched_trace == SchedTraceMode::On;
     let (report, outcome) = oneshot::channel();
     let started = move |outcome: Result<(), sched_trace::StartError>| {
         let outcome = outcome.map_err(|error| format!("{}: {}", chain(&error), error.remedy()));

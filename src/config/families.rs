@@ -5,53 +5,31 @@ use metrics::catalogue::{Preset, Selection};
 use super::{MetricsPreset, Options};
 use crate::exit::Failure;
 
-/// Selection of metric families, with the options that it came from.
-#[derive(Debug, Clone)]
-pub(crate) struct FamiliesConfig {
-    pub(crate) selection: Selection,
-    preset: MetricsPreset,
-    enable: Option<String>,
-    disable: Option<String>,
-}
-
-impl FamiliesConfig {
-    /// Selects the families that the options name.
-    ///
-    /// # Errors
-    /// A name that no metric has, or one that is both enabled and disabled.
-    pub(super) fn resolve(options: &Options) -> Result<Self, Failure> {
-        let preset = options.metrics.unwrap_or_default();
-        let mut selection = Selection::preset(match preset {
-            MetricsPreset::Lean => Preset::Lean,
-            MetricsPreset::Standard => Preset::Standard,
-            MetricsPreset::Full => Preset::Full,
-        });
-        let (enable, disable) = (options.metrics_enable.clone(), options.metrics_disable.clone());
-        for (flag, list, on) in [("--metrics-enable", &enable, true), ("--metrics-disable", &disable, false)] {
-            for name in names(list.as_deref()) {
-                let remedy = "cpuwarden reference metrics lists all names";
-                let unknown = |error| Failure::config(format!("{flag}: {error}; {remedy}"));
-                selection.switch(name, on).map_err(unknown)?;
-            }
-        }
-        let short = |name: &str| name.strip_prefix("cpuwarden_").unwrap_or(name).to_owned();
-        let disabled: Vec<String> = names(disable.as_deref()).map(short).collect();
-        if let Some(name) = names(enable.as_deref()).map(short).find(|name| disabled.contains(name)) {
-            let text = format!("--metrics-disable: {name} is in --metrics-enable too; leave it in one of them");
-            return Err(Failure::config(text));
-        }
-        Ok(Self { selection, preset, enable, disable })
-    }
-
-    /// The values in force, in the form of the configuration file.
-    pub(super) fn to_options(&self) -> Options {
-        Options {
-            metrics: Some(self.preset),
-            metrics_enable: self.enable.clone(),
-            metrics_disable: self.disable.clone(),
-            ..Options::default()
+/// Selects the families that the options name.
+///
+/// # Errors
+/// A name that no metric has, or one that is both enabled and disabled.
+pub(super) fn selection(options: &Options) -> Result<Selection, Failure> {
+    let mut selection = Selection::preset(match options.metrics {
+        MetricsPreset::Lean => Preset::Lean,
+        MetricsPreset::Standard => Preset::Standard,
+        MetricsPreset::Full => Preset::Full,
+    });
+    let (enable, disable) = (options.metrics_enable.as_deref(), options.metrics_disable.as_deref());
+    for (flag, list, on) in [("--metrics-enable", enable, true), ("--metrics-disable", disable, false)] {
+        for name in names(list) {
+            let remedy = "cpuwarden reference metrics lists all names";
+            let unknown = |error| Failure::config(format!("{flag}: {error}; {remedy}"));
+            selection.switch(name, on).map_err(unknown)?;
         }
     }
+    let short = |name: &str| name.strip_prefix("cpuwarden_").unwrap_or(name).to_owned();
+    let disabled: Vec<String> = names(disable).map(short).collect();
+    if let Some(name) = names(enable).map(short).find(|name| disabled.contains(name)) {
+        let text = format!("--metrics-disable: {name} is in --metrics-enable too; leave it in one of them");
+        return Err(Failure::config(text));
+    }
+    Ok(selection)
 }
 
 fn names(list: Option<&str>) -> impl Iterator<Item = &str> {
@@ -62,14 +40,13 @@ fn names(list: Option<&str>) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn resolve(yaml: &str) -> Result<FamiliesConfig, Failure> {
-        FamiliesConfig::resolve(&serde_saphyr::from_str(yaml).unwrap())
+    fn resolve(yaml: &str) -> Result<Selection, Failure> {
+        selection(&serde_saphyr::from_str(yaml).unwrap())
     }
 
     #[test]
     fn standard_is_the_default() {
-        let config = FamiliesConfig::resolve(&Options::default()).unwrap();
-        assert_eq!(config.selection, Selection::preset(Preset::Standard));
+        assert_eq!(selection(&Options::default()).unwrap(), Selection::preset(Preset::Standard));
     }
 
     #[test]
@@ -80,7 +57,7 @@ mod tests {
         expected.switch("container_threads", true).unwrap();
         expected.switch("container_info", true).unwrap();
         expected.switch("cgroups", false).unwrap();
-        assert_eq!(resolve(yaml).unwrap().selection, expected);
+        assert_eq!(resolve(yaml).unwrap(), expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Configuration in two stages: the options as given (flags over environment over file), then the values in force.
+//! Configuration: the options (flags over environment over file over defaults), and what follows from them.
 
 mod families;
 mod options;
@@ -8,20 +8,21 @@ mod said;
 mod span;
 mod values;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-pub(crate) use families::FamiliesConfig;
+use serde::de::IgnoredAny;
+
 pub(crate) use options::{
-    LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName,
+    LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName, augment,
 };
-pub(crate) use pinning::PinningConfig;
 pub(crate) use resolved::Config;
 pub(crate) use said::{Said, camel_case};
 pub(crate) use span::Span;
 
 use crate::exit::Failure;
 
-/// Reads the configuration file; returns the options and the text. Without a path, both are empty.
+/// Reads the configuration file; returns the options, with defaults where it has none, and the text.
 ///
 /// # Errors
 /// A file that cannot be read, is not YAML, or has an unknown key or value; the message names file, line and key.
@@ -33,8 +34,18 @@ pub(crate) fn read_file(path: Option<&Path>) -> Result<(Options, String), Failur
     if text.trim().is_empty() {
         return Ok((Options::default(), text));
     }
-    let options = serde_saphyr::from_str(&text).map_err(|error| values::file_error(path, &text, &error))?;
+    let options = serde_saphyr::from_str(&without_nulls(&text));
+    let options = options.map_err(|error| values::file_error(path, &text, &error))?;
     Ok((options, text))
+}
+
+/// The text with empty lines for keys without a value, which leave the default in force.
+fn without_nulls(text: &str) -> String {
+    let values: BTreeMap<String, Option<IgnoredAny>> = serde_saphyr::from_str(text).unwrap_or_default();
+    let keys = said::keys(text);
+    let nulls: Vec<usize> = keys.iter().filter(|(key, _)| values.get(*key) == Some(&None)).map(|(_, at)| *at).collect();
+    let lines = text.lines().enumerate().map(|(at, line)| if nulls.contains(&(at + 1)) { "" } else { line });
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 #[cfg(test)]
@@ -51,8 +62,8 @@ mod tests {
     #[test]
     fn keys_are_the_flags_in_camel_case() {
         let options = file("sampleInterval: 250ms\nlisten: 127.0.0.1:1\npodSource: readonly\n").unwrap();
-        assert_eq!(options.sample_interval.unwrap().0.as_millis(), 250);
-        assert_eq!(options.pod_source, Some(PodSourceName::ReadOnly));
+        assert_eq!(options.sample_interval.0.as_millis(), 250);
+        assert_eq!(options.pod_source, PodSourceName::ReadOnly);
     }
 
     #[test]
@@ -73,10 +84,27 @@ mod tests {
     }
 
     #[test]
+    fn a_key_without_a_value_leaves_the_default_and_all_lines_where_they_are() {
+        assert_eq!(file("listen:\nlog: null\nevents: ~\nkubepods:\n").unwrap(), Options::default());
+        let error = file("listen:\nsampleInterval: fast\n").unwrap_err().to_string();
+        assert!(error.contains("cpuwarden.yaml:2: "), "{error}");
+    }
+
+    #[test]
     fn the_stronger_value_wins_and_the_weaker_fills_in() {
-        let flags = Options { max_series: Some(1), ..Options::default() };
-        let file = Options { max_series: Some(2), kubepods: Some("k".into()), ..Options::default() };
-        let merged = flags.or(file);
-        assert_eq!((merged.max_series, merged.kubepods.as_deref()), (Some(1), Some("k")));
+        let mut options = file("maxSeries: 2\nkubepods: k\nevents: true\n").unwrap();
+        let command = augment(clap::Command::new("run")).no_binary_name(true);
+        let given = command.try_get_matches_from(["--max-series=1", "--events=false"]).unwrap();
+        clap::FromArgMatches::update_from_arg_matches(&mut options, &given).unwrap();
+        let expected = Options { max_series: 1, kubepods: Some("k".into()), ..Options::default() };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn defaults_that_other_crates_have_too_are_the_same() {
+        let (options, pods) = (Options::default(), kubelet::PodConfig::default());
+        assert_eq!((options.kubelet_url, options.pod_poll_interval.0), (pods.kubelet.url, pods.poll_interval));
+        assert_eq!(options.cpuset_owner_namespaces, ::pinning::OWNER_NAMESPACES.join(","));
+        assert_eq!(options.share_floor, placement::Settings::default().share_floor);
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn keys(text: &str) -> BTreeMap<String, usize> {
 }
 
 /// Environment variable of an option: `sample-interval` becomes `CPUWARDEN_SAMPLE_INTERVAL`.
-fn variable(flag: &str) -> String {
+pub(super) fn variable(flag: &str) -> String {
     format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase())
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::said::{flag, keys};
-use super::{Config, Options, Span};
+use super::{Options, Span};
 use crate::exit::Failure;
 
 /// Options that accept an empty text, which means none.
@@ -44,27 +44,25 @@ fn check_text(key: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the values of the resolved configuration.
-pub(super) fn check_values(config: &Config) -> Result<(), Failure> {
-    let checks = [check_times(config), check_numbers(config), check_names(config)];
+/// Checks the values as they were given.
+pub(super) fn check_values(options: &Options) -> Result<(), Failure> {
+    let checks = [check_times(options), check_numbers(options), check_names(options)];
     checks.into_iter().collect::<Result<(), String>>().map_err(Failure::config)
 }
 
-fn check_times(config: &Config) -> Result<(), String> {
-    let interval = config.sample_interval;
+fn check_times(options: &Options) -> Result<(), String> {
+    let interval = options.sample_interval.0;
     let sample = Duration::from_millis(100)..=Duration::from_secs(60);
     within("--sample-interval", interval, &sample)?;
-    if config.reconcile_interval < interval {
-        let (walk, tick) = (Span(config.reconcile_interval), Span(interval));
-        return Err(format!("--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it"));
+    if let Some(Span(walk)) = options.reconcile_interval {
+        if walk < interval {
+            let (walk, tick) = (Span(walk), Span(interval));
+            return Err(format!("--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it"));
+        }
+        within("--reconcile-interval", walk, &(Duration::from_millis(100)..=Duration::from_secs(3600)))?;
     }
-    within(
-        "--reconcile-interval",
-        config.reconcile_interval,
-        &(Duration::from_millis(100)..=Duration::from_secs(3600)),
-    )?;
-    within("--advice-after", config.advice_after, &seconds(10, 7 * 86_400))?;
-    within("--pod-poll-interval", config.pods.poll_interval, &seconds(1, 3600))
+    within("--advice-after", options.advice_after.0, &seconds(10, 7 * 86_400))?;
+    within("--pod-poll-interval", options.pod_poll_interval.0, &seconds(1, 3600))
 }
 
 fn within(flag: &str, said: Duration, range: &RangeInclusive<Duration>) -> Result<(), String> {
@@ -75,26 +73,26 @@ fn within(flag: &str, said: Duration, range: &RangeInclusive<Duration>) -> Resul
     Err(format!("{flag}: {} is out of range: expected a time from {from} to {to}", Span(said)))
 }
 
-fn check_numbers(config: &Config) -> Result<(), String> {
-    let (share, cores) = (config.sched_trace_budget, config.cpu_budget);
+fn check_numbers(options: &Options) -> Result<(), String> {
+    let (share, cores) = (options.sched_trace_budget, options.cpu_budget);
     if !(share > 0.0 && share <= 1.0) {
         return Err(format!("--sched-trace-budget: {share} is out of range: expected a fraction in (0, 1], e.g. 0.01"));
     }
     if !(cores > 0.0 && cores.is_finite()) {
         return Err(format!("--cpu-budget: {cores} is out of range: expected a number of cores above 0, e.g. 0.02"));
     }
-    if config.max_series == 0 {
+    if options.max_series == 0 {
         return Err("--max-series: 0 leaves nothing to expose; give at least 1".to_owned());
     }
-    if config.metrics_auth && config.tls.is_none() {
+    if options.metrics_auth && options.tls_cert.is_none() {
         return Err("--metrics-auth needs --tls-cert and --tls-key, or tokens would travel in clear text".to_owned());
     }
     Ok(())
 }
 
-fn check_names(config: &Config) -> Result<(), String> {
-    if let Some(kubepods) = &config.kubepods
-        && kubepods.split('/').any(|part| matches!(part, "" | "." | ".."))
+fn check_names(options: &Options) -> Result<(), String> {
+    if let Some(kubepods) = &options.kubepods
+        && kubepods.trim_matches('/').split('/').any(|part| matches!(part, "" | "." | ".."))
     {
         return Err(format!("--kubepods: {kubepods:?} is no path below the hierarchy, e.g. kubepods.slice"));
     }
@@ -102,9 +100,8 @@ fn check_names(config: &Config) -> Result<(), String> {
         let is_part = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '.');
         name.len() <= NODE_NAME && name.chars().all(is_part)
     };
-    match &config.pods.node_name {
-        // The host's own name need not be a valid node name.
-        Some(name) if config.node_name_said && !is_name(name) => {
+    match &options.node_name {
+        Some(name) if !is_name(name) => {
             Err(format!("--node-name: {name:?} is no node name: expected a DNS name in lower case, e.g. node-1"))
         }
         _ => Ok(()),

@@ -53,7 +53,7 @@ pub(crate) fn start(
     metrics: &Arc<AgentMetrics>,
     watchdog: &Watchdog,
 ) -> Result<Option<Running>, Failure> {
-    if config.pinning.mode == PinningMode::Off {
+    if config.options.pinning == PinningMode::Off {
         return Ok(None);
     }
     let watch = || -> kubelet::Beat {
@@ -63,10 +63,10 @@ pub(crate) fn start(
     pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current(), watch)
         .map_err(|error| Failure::config(chain(&error)))?;
     let pinner = Pinner::new(pinner_config(config, hierarchy)).map_err(|error| Failure::node(chain(&error)))?;
-    let mut events = config.pinning.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
+    let mut events = config.options.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
     let metrics = Arc::clone(metrics);
     let mut standing = None;
-    let interval = config.sample_interval;
+    let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Pinning, interval);
     let running = pinning::spawn(pinner, node_pods(pods.clone()), interval, move |round| {
         match round {
@@ -98,10 +98,10 @@ fn events(config: &Config, pods: &Pods, metrics: &Arc<AgentMetrics>, watchdog: &
 
 /// Number of descriptors that pinning may keep open; the sampler has the rest.
 pub(crate) fn descriptors(config: &Config, soft_limit: u64) -> u64 {
-    match config.pinning.mode {
+    match config.options.pinning {
         PinningMode::Off => 0,
         PinningMode::Observe | PinningMode::Enforce => {
-            (soft_limit.min(config.max_open_files) / 4).min(MOST_DESCRIPTORS)
+            (soft_limit.min(config.options.max_open_files) / 4).min(MOST_DESCRIPTORS)
         }
     }
 }
@@ -109,11 +109,11 @@ pub(crate) fn descriptors(config: &Config, soft_limit: u64) -> u64 {
 fn node_config(config: &Config, hierarchy: Hierarchy) -> NodeConfig {
     NodeConfig {
         hierarchy,
-        kubepods: config.kubepods.iter().cloned().collect(),
-        proc_root: config.proc_root.clone(),
-        sys_root: config.sys_root.clone(),
-        state_dir: config.pinning.state_dir.clone(),
-        cpu_manager_state: config.pinning.cpu_manager_state.clone(),
+        kubepods: config.options.kubepods.iter().cloned().collect(),
+        proc_root: config.options.proc_root.clone(),
+        sys_root: config.options.sys_root.clone(),
+        state_dir: config.options.state_dir.clone(),
+        cpu_manager_state: config.options.cpu_manager_state.clone(),
     }
 }
 
@@ -121,7 +121,7 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
     let pinning = &config.pinning;
     let descriptors = descriptors(config, cgroupfs::raise_descriptor_limit().soft);
     PinnerConfig {
-        enforce: pinning.mode == PinningMode::Enforce,
+        enforce: config.options.pinning == PinningMode::Enforce,
         node: node_config(config, hierarchy.clone()),
         owner_namespaces: pinning.owner_namespaces.clone(),
         descriptors: usize::try_from(descriptors).unwrap_or(usize::MAX),
@@ -179,7 +179,7 @@ fn export(metrics: &PinningMetrics, report: &Report) {
 pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
     let scope = if args.every_pod { Scope::EveryPod } else { Scope::Touched };
     args.run.within(|config| {
-        crate::logging::install(&config.log, config.log_format);
+        crate::logging::install(&config.log, config.options.log_format);
         check_machine(config)?;
         let drain = DrainConfig { node: node_config(config, crate::check::hierarchy(config)?), scope };
         let outcome = pinning::drain(&drain, PATIENCE).map_err(|error| failure(&error))?;

@@ -39,7 +39,7 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
             }
             (false, Some(rows)) => text(rows),
             (false, None) => {
-                let state_dir = config.pinning.state_dir.display();
+                let state_dir = config.options.state_dir.display();
                 format!("no pod on this node has CPUs of its own: no checkpoint of this boot in {state_dir}\n")
             }
         });

@@ -53,7 +53,7 @@ pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
     let shown = args.run.within(|config| {
         check_machine(config)?;
         let no_cpus = |error| Failure::node(format!("--sys-root: {}; mount the host's /sys", chain(&error)));
-        let machine = Machine::read(&config.sys_root).map_err(no_cpus)?;
+        let machine = Machine::read(&config.options.sys_root).map_err(no_cpus)?;
         Ok(shown(&machine, &owners(config, &machine)?))
     })?;
     if args.json {
@@ -66,14 +66,14 @@ pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
 
 /// Owners of exclusive or reserved CPUs.
 fn owners(config: &Config, machine: &Machine) -> Result<Vec<(String, CpuSet)>, Failure> {
-    let checkpoint =
-        Checkpoint::of_this_boot(&config.pinning.state_dir, &config.proc_root).map_err(|error| failure(&error))?;
+    let checkpoint = Checkpoint::of_this_boot(&config.options.state_dir, &config.options.proc_root)
+        .map_err(|error| failure(&error))?;
     let pins = checkpoint.into_iter().flat_map(|checkpoint| checkpoint.pins.into_values());
     let pin =
         |pin: pinning::Pin| Some((format!("{}/{} ({})", pin.namespace, pin.pod, pin.cpu_qos), pin.cpus.parse().ok()?));
     let mut owners: Vec<(String, CpuSet)> = pins.filter_map(pin).collect();
     // Without this file no kubelet grants exclusive CPUs.
-    let kubelet = CpuManagerState::read(&config.pinning.cpu_manager_state).and_then(|state| state.kubelet());
+    let kubelet = CpuManagerState::read(&config.options.cpu_manager_state).and_then(|state| state.kubelet());
     owners.extend(kubelet.ok().map(|kubelet| ("kubelet".to_owned(), kubelet.exclusive)));
     owners.push(("reserved".to_owned(), config.pinning.reserved.union(&machine.isolated)));
     Ok(owners)
