@@ -56,7 +56,7 @@ impl Agent {
         let Checked { hierarchy, identity } = check(config)?;
         let identity = identity.map(Arc::new);
         let listener = bind(config.options.listen)?;
-        let address = listener.local_addr().context("cannot tell the port that was opened")?;
+        let address = listener.local_addr().context("cannot read the port of the listening socket")?;
         let watchdog = Watchdog::new();
         let pods = start_pods(config, &watchdog)?;
         let auth = config.options.metrics_auth.then(|| auth(config, &pods)).transpose()?;
@@ -166,7 +166,7 @@ impl Agent {
         if let Some(pinning) = &self.pinning {
             pinning.set_profiles(config.pinning.profiles.clone());
         }
-        tracing::info!("SIGHUP: certificate and profiles were read again; other options need a restart");
+        tracing::info!("SIGHUP: reloaded the certificate and profiles; other options need a restart");
     }
 
     /// Returns when the sampler's thread has ended unexpectedly.
@@ -180,7 +180,7 @@ impl Agent {
         drop(self.checking);
         self.advising.abort();
         if tokio::time::timeout(DRAIN, self.serving.stop()).await.is_err() {
-            tracing::warn!("open requests were cut off");
+            tracing::warn!("closed connections with open requests");
         }
         drop(self.tracing);
         // The thread ends after the current tick.
@@ -223,8 +223,8 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
     if limit.soft < DESCRIPTORS_OF_A_FULL_NODE {
         tracing::warn!(
             limit = limit.soft,
-            "few descriptors: on a full node files are opened at every read, which costs twenty times as much; \
-             raise the limit of open files to {DESCRIPTORS_OF_A_FULL_NODE} (LimitNOFILE)"
+            "low limit of open files: on a full node the agent must open files for each read, which costs twenty times \
+             as much; raise the limit to {DESCRIPTORS_OF_A_FULL_NODE} (LimitNOFILE)"
         );
     }
     let pinning = crate::pinning::descriptors(config, limit.soft);
@@ -250,6 +250,6 @@ fn say_what_was_found(config: &Config, hierarchy: &Hierarchy) {
     let (root, interval) = (config.options.cgroup_root.display(), config.options.sample_interval.0);
     tracing::info!(cgroup_version = version, cgroup_root = %root, ?interval, "sampling");
     if config.pods.source == kubelet::PodSource::None {
-        tracing::info!("no pod source: series carry the pod's UID and the container's id from the cgroup path");
+        tracing::info!("no pod source: series carry the pod UID and the container ID from the cgroup path");
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
     for (flag, is_wanted) in [("--metrics-auth", config.options.metrics_auth), ("--events", config.options.events)] {
         if is_wanted {
             let needs = |error| match error {
-                ConfigError::Missing { setting, .. } => format!("{flag} needs {setting}; give it"),
+                ConfigError::Missing { setting, .. } => format!("{flag} needs {setting}; set it"),
                 error => chain(&error),
             };
             PodService::validate_apiserver(&config.pods).map_err(|error| Failure::config(needs(error)))?;
@@ -48,7 +48,8 @@ pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
     directory("--sys-root", &config.options.sys_root)?;
     let state_dir = &config.options.state_dir;
     if state_dir.metadata().is_ok_and(|found| !found.is_dir()) {
-        let text = format!("--state-dir: {}: Not a directory; name that of the agent", state_dir.display());
+        let text =
+            format!("--state-dir: {}: not a directory; set it to the agent's state directory", state_dir.display());
         return Err(Failure::config(text));
     }
     check_cpus(config)
@@ -64,7 +65,7 @@ pub(crate) fn hierarchy(config: &Config) -> Result<Hierarchy, Failure> {
 }
 
 fn directory(flag: &str, path: &Path) -> Result<(), Failure> {
-    let remedy = "mount the node's, or correct the path";
+    let remedy = "mount the directory of the node, or correct the path";
     match std::fs::read_dir(path) {
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::config(format!("{flag}: {}: {error}; {remedy}", path.display()))),
@@ -78,12 +79,13 @@ fn check_cpus(config: &Config) -> Result<(), Failure> {
     let Ok(possible) = node::cpu_list(&config.options.sys_root, "possible") else { return Ok(()) };
     let absent = pinning.reserved.difference(&possible);
     if !absent.is_empty() {
-        let text = format!("--reserved-cpus: this machine has no CPU {absent}, only {possible}; leave them out");
+        let text =
+            format!("--reserved-cpus: this machine has no CPU {absent}, only {possible}; remove it from the list");
         return Err(Failure::config(text));
     }
     let floor = pinning.settings.share_floor;
     if config.options.pinning != PinningMode::Off && floor > SMALL_FLOOR && floor > possible.len() {
-        let text = format!("--share-floor: {floor} CPUs of only {}; lower it", possible.len());
+        let text = format!("--share-floor: {floor} exceeds the {} CPUs of this machine; lower it", possible.len());
         return Err(Failure::config(text));
     }
     Ok(())
@@ -96,7 +98,7 @@ fn check_cpus(config: &Config) -> Result<(), Failure> {
 /// A file that is not a certificate or contains a key, or a target that cannot be written.
 pub(crate) fn copy_certificate(from: &Path, to: &Path) -> Result<(), Failure> {
     let is_copied = kubelet::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
-    let outcome = if is_copied { "copied" } else { "does not exist, or may not be read: nothing is copied" };
+    let outcome = if is_copied { "copied" } else { "missing or not readable: nothing copied" };
     crate::output::show(&format!("{}: {outcome}\n", from.display()));
     Ok(())
 }

@@ -30,9 +30,10 @@ impl Claims {
 
     fn withdraw(&self, part: Part) {
         match part {
-            Part::Pinning => self.metrics.pinning().set_enforcing(Some("the pinning thread does not work")),
+            Part::Pinning => self.metrics.pinning().set_enforcing(Some("the pinning thread is stalled")),
             Part::SchedTrace => {
-                self.waits.publish(sched_trace::not_in_force("stalled: its thread does not work".to_owned()));
+                self.waits
+                    .publish(sched_trace::not_in_force("stalled: the trace's thread makes no progress".to_owned()));
             }
             Part::Advice => self.metrics.advice().set(Vec::new()),
             _ => {}
@@ -43,10 +44,10 @@ impl Claims {
 fn log_changes(before: &[Silent], now: &[Silent]) {
     let is_among = |all: &[Silent], part| all.iter().any(|silent| silent.part == part);
     for silent in now.iter().filter(|silent| !is_among(before, silent.part)) {
-        tracing::error!(subsystem = silent.part.as_str(), "{silent}; /healthz fails until it is back");
+        tracing::error!(subsystem = silent.part.as_str(), "{silent}; /healthz fails until it recovers");
     }
     for back in before.iter().filter(|silent| !is_among(now, silent.part)) {
-        tracing::info!(subsystem = back.part.as_str(), "back at work");
+        tracing::info!(subsystem = back.part.as_str(), "recovered");
     }
 }
 
@@ -77,7 +78,7 @@ mod tests {
         }
         claims.update(&[Part::Sampler, Part::Pinning], &watchdog.silent());
         let text = page(&claims.metrics);
-        assert!(text.contains("cpuwarden_pinning_enforcing{reason=\"the pinning thread does not work\"} 0"), "{text}");
+        assert!(text.contains("cpuwarden_pinning_enforcing{reason=\"the pinning thread is stalled\"} 0"), "{text}");
         assert!(!text.contains("cpuwarden_pinning_enforcing{reason=\"\"}"), "{text}");
         assert!(text.contains("cpuwarden_subsystem_up{subsystem=\"pinning\"} 0"), "{text}");
         assert!(text.contains("cpuwarden_subsystem_up{subsystem=\"sampler\"} 1"), "{text}");

@@ -23,43 +23,43 @@ pub(crate) struct Cli {
 
 const EXIT_CODES: &str = "\
 Every flag is also an environment variable (--sample-interval, CPUWARDEN_SAMPLE_INTERVAL) and a key of the YAML file
-(sampleInterval); a flag beats the variable, the variable beats the file.
+(sampleInterval). The flag overrides the variable, and the variable overrides the file.
 
-Exit codes: 0 done, 64 bad flags or configuration, 69 a port or an agent is not available, 70 internal error,
+Exit codes: 0 success, 64 invalid flags or configuration, 69 a port or an agent is not available, 70 internal error,
 72 no cgroup hierarchy.";
 
 const DOCTOR_EXIT_CODES: &str = "\
-Takes the options of run. Exit codes: 0 nothing is missing, 1 the agent works and something optional is missing, 2 it
-cannot count or cannot name what it counts; 64 bad flags or configuration.";
+Accepts the options of run. Exit codes: 0 all checks passed, 1 an optional feature is unavailable, 2 a problem must be
+fixed (no counters or no pod names), 64 invalid flags or configuration.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the agent
     Run(Box<RunArgs>),
     #[cfg(feature = "demo")]
-    /// Show the main job on this machine: a kubepods tree with real workloads, the agent, and a live table
+    /// Show the agent on this machine: a kubepods tree with real workloads and a live table
     Demo(DemoArgs),
-    /// Tell owners what to change: limits, requests, parallelism, memory; asks a running agent
+    /// Show advice of a running agent to workload owners: limits, requests, parallelism, memory
     Advise(AdviseArgs),
-    /// Check the configuration and print what is in force, as YAML
+    /// Check the configuration and print the effective one, as YAML
     CheckConfig(Box<RunArgs>),
-    /// Tell what the agent would find on this node, and what to do about what is missing
+    /// Check what the agent needs on this node, and show a remedy for each problem
     #[command(after_help = DOCTOR_EXIT_CODES)]
     Doctor(Box<DoctorArgs>),
-    /// Show the CPUs of this node, how they relate, and whose they are
+    /// Show the CPU topology of this node and the owner of each CPU
     Topology(Box<JsonArgs>),
-    /// Show the pods with CPUs of their own, and whether the kernel agrees
+    /// Show the pods with exclusive CPUs, and whether the kernel's cpusets match
     Pins(Box<JsonArgs>),
-    /// Give all CPUs back to every pod; a running agent then goes on without pinning
+    /// Return all exclusive CPUs to the shared pool; a running agent continues without pinning
     Drain(Box<DrainArgs>),
-    /// Copy the kubelet's certificate, and no key, to where the agent may read it: the chart's init container
+    /// Copy the kubelet's certificate, without its key, for the agent: the chart's init container
     #[command(hide = true)]
     CopyCertificate { from: PathBuf, to: PathBuf },
     /// Print the reference of metrics or of configuration, for deploy/docs
     #[command(hide = true)]
     Reference { subject: Subject },
     #[cfg(feature = "demo")]
-    /// What runs in a container of the demo
+    /// Run a workload of the demo in a container
     #[command(hide = true)]
     DemoWorkload {
         #[command(subcommand)]
@@ -145,7 +145,7 @@ pub(crate) struct JsonArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    /// Widen every pod, also without a checkpoint; never those that the kubelet gave exclusive CPUs
+    /// Widen every pod, even without a checkpoint, except pods with exclusive CPUs of the kubelet
     #[arg(long)]
     pub(crate) every_pod: bool,
     #[command(flatten)]
@@ -160,19 +160,19 @@ pub(crate) struct AdviseArgs {
     /// Only containers of this pod
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) pod: Option<String>,
-    /// As what: patch prints a strategic-merge patch a container
+    /// Output format: patch prints one strategic-merge patch per container
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: crate::advise::Output,
-    /// Where the agent listens
+    /// Address of the agent
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
     pub(crate) address: std::net::SocketAddr,
-    /// Ask over HTTPS: PEM file of the agent's certificate, or of its CA [default in the agent's pod: its own]
+    /// Use HTTPS: PEM file of the agent's certificate or its CA's [default in the agent's pod: its own]
     #[arg(long, env = "CPUWARDEN_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Name that a certificate from a CA must bear [default: the address]
+    /// Required name in a certificate that a CA signed [default: the address]
     #[arg(long, value_name = "NAME", requires = "tls_cert")]
     pub(crate) server_name: Option<String>,
-    /// File with a bearer token; sent over HTTPS only [default: the service account's, where there is one]
+    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it exists]
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -180,14 +180,14 @@ pub(crate) struct AdviseArgs {
 #[cfg(feature = "demo")]
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// End after this time [default: at Ctrl-C; after 10s where standard output is no terminal]
+    /// Exit after this time [default: at Ctrl-C; after 10s if standard output is not a terminal]
     #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
     pub(crate) duration: Option<Span>,
-    /// Print one table after this many seconds, as plain text, and end [default: 10]
+    /// Print one table as plain text after this number of seconds, and exit [default: 10]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10", conflicts_with = "duration",
           value_parser = clap::value_parser!(u64).range(3..))]
     pub(crate) once: Option<u64>,
-    /// Address and port of /metrics; another port where it is in use
+    /// Address and port of /metrics; if the port is in use, the demo selects another one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
     pub(crate) listen: std::net::SocketAddr,
 }
@@ -196,5 +196,5 @@ pub(crate) struct DemoArgs {
 #[cfg(feature = "demo")]
 fn at_least_a_second(text: &str) -> Result<Span, String> {
     let span: Span = text.parse()?;
-    if span.0 < std::time::Duration::from_secs(1) { Err("too short; give at least 1s".to_owned()) } else { Ok(span) }
+    if span.0 < std::time::Duration::from_secs(1) { Err("too short; use at least 1s".to_owned()) } else { Ok(span) }
 }

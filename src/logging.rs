@@ -93,7 +93,7 @@ fn level(name: &str) -> Result<LevelFilter, String> {
     let found = LEVELS.iter().find(|(level, _)| level.eq_ignore_ascii_case(name.trim()));
     found.map(|(_, level)| *level).ok_or_else(|| {
         let names: Vec<_> = LEVELS.iter().map(|(name, _)| *name).collect();
-        format!("{name:?} is no level; use one of {}, or a module's, e.g. sampler=debug", names.join(", "))
+        format!("{name:?} is not a level; use one of {}, or a level per module, e.g. sampler=debug", names.join(", "))
     })
 }
 
@@ -102,7 +102,7 @@ fn module_of(path: &str) -> Result<String, String> {
     if MODULES.contains(&name) {
         return Ok(path.trim().to_owned());
     }
-    Err(format!("no module {name:?} logs; use one of {}", MODULES.join(", ")))
+    Err(format!("unknown module {name:?}; use one of {}", MODULES.join(", ")))
 }
 
 /// Installs the process-wide subscriber.

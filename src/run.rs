@@ -44,11 +44,11 @@ fn reload(agent: &Agent) {
         Ok(Command::Run(args)) => match args.resolve() {
             Ok(config) => agent.reload(&config),
             Err(failure) => {
-                tracing::warn!(error = %failure, "SIGHUP: the configuration cannot be used; nothing changes");
+                tracing::warn!(error = %failure, "SIGHUP: invalid configuration; no change");
             }
         },
         // Cannot happen: this process was started with these arguments.
-        _ => tracing::warn!("SIGHUP: the configuration cannot be read again; nothing changes"),
+        _ => tracing::warn!("SIGHUP: cannot reload the configuration; no change"),
     }
 }
 

@@ -140,7 +140,7 @@ fn write_all(items: &Receiver<Item>, state: &State, out: &mut impl Write) {
         }
         let lost = state.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            tracing::warn!(lost, "log lines were lost: standard error was not read in time");
+            tracing::warn!(lost, "dropped log lines: the reader of standard error is too slow");
         }
     }
 }

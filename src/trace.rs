@@ -32,8 +32,8 @@ pub(crate) async fn start(
     let started = move |outcome: Result<(), sched_trace::StartError>| {
         let outcome = outcome.map_err(|error| format!("{}: {}", chain(&error), error.remedy()));
         match &outcome {
-            Ok(()) => tracing::info!("waits are traced, by an eBPF program on every context switch"),
-            Err(why) if !must_run => tracing::warn!(why, "waits are not traced; the bounds from schedstat remain"),
+            Ok(()) => tracing::info!("tracing waits with an eBPF program on every context switch"),
+            Err(why) if !must_run => tracing::warn!(why, "not tracing waits; only bounds from schedstat are available"),
             Err(_) => {}
         }
         // With `auto` nobody waits for it.

@@ -37,7 +37,7 @@ impl Endpoint {
         let name = match &args.server_name {
             None => ServerName::from(address.ip()),
             Some(name) => ServerName::try_from(name.clone())
-                .map_err(|_| Failure::config(format!("--server-name: {name:?} is no DNS name or IP address")))?,
+                .map_err(|_| Failure::config(format!("--server-name: {name:?} is not a DNS name or IP address")))?,
         };
         let config = kubelet::client_config("--tls-cert", certificate, name.clone())
             .map_err(|error| Failure::config(chain(&error)))?;
@@ -85,7 +85,7 @@ fn read_token(path: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::config(format!("--token-file: cannot read {}: {error}", path.display())))?;
     let token = text.trim();
     if token.is_empty() || !token.chars().all(|char| char.is_ascii_graphic()) {
-        return Err(Failure::config(format!("--token-file: {} holds no bearer token", path.display())));
+        return Err(Failure::config(format!("--token-file: {} contains no bearer token", path.display())));
     }
     Ok(token.to_owned())
 }
@@ -94,11 +94,10 @@ fn read_token(path: &Path) -> Result<String, Failure> {
 pub(super) fn get<T: DeserializeOwned>(endpoint: &Endpoint, path: &str) -> Result<T, Failure> {
     let address = endpoint.address;
     let answer = endpoint.exchange(path).map_err(|error| {
-        Failure::unavailable(format!("no agent answers at {address}: {error}; start one, or say --address"))
+        Failure::unavailable(format!("no agent answers at {address}: {error}; start one, or set --address"))
     })?;
     if answer.starts_with(TLS_ALERT) {
-        let why =
-            format!("the agent at {address} serves HTTPS: give its certificate, or that of its CA, by --tls-cert");
+        let why = format!("the agent at {address} serves HTTPS: set --tls-cert to its certificate or its CA's");
         return Err(Failure::unavailable(why));
     }
     let answer = String::from_utf8_lossy(&answer);
@@ -106,11 +105,11 @@ pub(super) fn get<T: DeserializeOwned>(endpoint: &Endpoint, path: &str) -> Resul
     let status = head.lines().next().unwrap_or_default();
     match status.split(' ').nth(1) {
         Some("200") => serde_json::from_str(body)
-            .map_err(|error| Failure::unavailable(format!("{address}{path} answers something else: {error}"))),
+            .map_err(|error| Failure::unavailable(format!("{address}{path}: unexpected answer: {error}"))),
         Some("401" | "403") => Err(Failure::unavailable(format!(
-            "{address}{path} answers {status:?}: give the token of a user who may get this path by --token-file"
+            "{address}{path}: {status:?}: set --token-file to the token of a user with permission to get this path"
         ))),
-        _ => Err(Failure::unavailable(format!("{address}{path} answers {status:?}: no agent of this version"))),
+        _ => Err(Failure::unavailable(format!("{address}{path}: {status:?}: not an agent of this version"))),
     }
 }
 
@@ -144,10 +143,10 @@ mod tests {
     fn an_agent_that_serves_https_is_told_as_such() {
         // TLS rejects after the five bytes of a record header; the unread rest resets the connection.
         let text = said(b"GET /", b"\x15\x03\x03\x00\x02\x02\x32");
-        assert!(text.contains("serves HTTPS: give its certificate"), "{text}");
+        assert!(text.contains("serves HTTPS: set --tls-cert"), "{text}");
         // What follows need not be text.
         let text = said(b"GET /", b"\x15\x03\x03\xff\xff");
-        assert!(text.contains("serves HTTPS: give its certificate"), "{text}");
+        assert!(text.contains("serves HTTPS: set --tls-cert"), "{text}");
     }
 
     #[test]

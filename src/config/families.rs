@@ -26,7 +26,7 @@ pub(super) fn selection(options: &Options) -> Result<Selection, Failure> {
     let short = |name: &str| name.strip_prefix("cpuwarden_").unwrap_or(name).to_owned();
     let disabled: Vec<String> = names(disable).map(short).collect();
     if let Some(name) = names(enable).map(short).find(|name| disabled.contains(name)) {
-        let text = format!("--metrics-disable: {name} is in --metrics-enable too; leave it in one of them");
+        let text = format!("--metrics-disable: {name} is also in --metrics-enable; remove it from one of them");
         return Err(Failure::config(text));
     }
     Ok(selection)

@@ -20,26 +20,26 @@ pub(crate) struct Options {
     /// Address and port of /metrics, /healthz and /readyz
     #[arg(long, help_heading = "Server", value_name = "ADDR:PORT", default_value = "0.0.0.0:9753")]
     pub(crate) listen: SocketAddr,
-    /// Amount of detail that is exported for each container
+    /// Amount of metrics per container
     #[arg(long, help_heading = "Server", value_name = "PRESET", default_value = "standard")]
     pub(crate) metrics: MetricsPreset,
-    /// Metrics that are exported in addition to the preset's, with all their series: names of the reference, separated by
-    /// commas, such as container_threads [default: none]
+    /// Metrics to export in addition to the preset, with all their series: names of the metrics reference, separated by
+    /// commas, e.g. container_threads [default: none]
     #[arg(long, help_heading = "Server", value_name = "NAMES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_enable: Option<String>,
-    /// Metrics of the preset that are not exported [default: none]
+    /// Metrics of the preset to leave out, separated by commas [default: none]
     #[arg(long, help_heading = "Server", value_name = "NAMES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_disable: Option<String>,
-    /// Maximum number of series on /metrics; above it whole metrics are left out, in the order of the reference, and
-    /// cpuwarden_series_dropped_total counts their series
+    /// Maximum number of series on /metrics; above it the agent drops whole metrics, in the order of the metrics
+    /// reference, and counts their series in cpuwarden_series_dropped_total
     #[arg(long, help_heading = "Server", value_name = "N", default_value = "50000")]
     pub(crate) max_series: usize,
-    /// Also serve /metrics/cadvisor: the kubernetes-mixin's series under cAdvisor's names
+    /// Also serve /metrics/cadvisor: the series that the kubernetes-mixin uses, under cAdvisor's names
     #[arg(long, help_heading = "Server")]
     pub(crate) cadvisor_metrics: bool,
-    /// PEM file of the certificate to serve HTTPS with, read again when it changes [default: HTTP]
+    /// PEM file of the certificate for HTTPS, reloaded when it changes [default: HTTP]
     #[arg(long, help_heading = "Server", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_cert: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Server", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Ask the API server for each bearer token whether it may read /metrics; needs --tls-cert
+    /// Authorize each bearer token for /metrics with the API server; needs --tls-cert
     #[arg(long, help_heading = "Server")]
     pub(crate) metrics_auth: bool,
 
@@ -60,7 +60,7 @@ pub(crate) struct Options {
     /// The node's /sys
     #[arg(long, help_heading = "Node", value_name = "DIR", default_value = "/sys")]
     pub(crate) sys_root: PathBuf,
-    /// The kubelet's top cgroup below the hierarchy, such as kubepods.slice [default: looked for]
+    /// Kubepods root: the kubelet's top cgroup, relative to the hierarchy, e.g. kubepods.slice [default: detected]
     #[arg(long, help_heading = "Node", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubepods: Option<String>,
@@ -72,31 +72,31 @@ pub(crate) struct Options {
     /// Time between samples, 100ms to 60s
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "1s")]
     pub(crate) sample_interval: Span,
-    /// Time between walks of the whole tree, which find what inotify has missed [default: 30s, or the
-    /// sample interval where that is longer]
+    /// Time between walks of the whole cgroup tree, which find changes that inotify missed [default: 30s, or the sample
+    /// interval if that is longer]
     #[arg(long, help_heading = "Sampling", value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reconcile_interval: Option<Span>,
-    /// CPU that sampling may use, cores; above it the sample interval is doubled
+    /// CPU that sampling may use, cores; above it the agent doubles the sample interval
     #[arg(long, help_heading = "Sampling", value_name = "CORES", default_value = "0.02")]
     pub(crate) cpu_budget: f64,
-    /// Maximum number of cgroup files that are kept open: each costs the agent's own cgroup 5 KiB of kernel memory, and a file that
-    /// is opened for each read costs ten times the CPU
+    /// Maximum number of cgroup files that the agent keeps open: each costs 5 KiB of kernel memory in the agent's own
+    /// cgroup, but a file that is opened for each read costs ten times the CPU
     #[arg(long, help_heading = "Sampling", value_name = "N", default_value = "12288")]
     pub(crate) max_open_files: u64,
-    /// Time for which a container is watched before a limit is advised, at least 10s
+    /// Minimum history of a container before a CPU limit is recommended, at least 10s
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "5m")]
     pub(crate) advice_after: Span,
-    /// On cgroup v1, the rule that turns a container's cpu.shares into the weight that its runtime would have written on
-    /// v2. Nodes that still run v1 have older runtimes as a rule, so linear is the default. On v2 the rule is read off
-    /// the containers whose CPU request is known, and this one is in force until one shows it
+    /// On cgroup v1: rule that converts a container's cpu.shares to the weight that its runtime would have written on
+    /// v2. Nodes on v1 usually have older runtimes, so the default is linear. On v2 the agent derives the rule from
+    /// containers with a known CPU request and uses this option until it has found one
     #[arg(long, help_heading = "Sampling", value_name = "RULE", default_value = "linear")]
     pub(crate) weight_rule: WeightRuleName,
 
-    /// Trace who makes whom wait, by an eBPF program on every context switch
+    /// Trace waits by cause with an eBPF program on every context switch
     #[arg(long, help_heading = "Waits", value_name = "MODE", default_value = "auto")]
     pub(crate) sched_trace: SchedTraceMode,
-    /// Share of the node's CPUs that the trace may take; above it, it samples in bursts or detaches
+    /// Share of the node's CPUs that the trace may use; above it, the trace samples in bursts or detaches
     #[arg(long, help_heading = "Waits", value_name = "SHARE", default_value = "0.01")]
     pub(crate) sched_trace_budget: f64,
 
@@ -110,17 +110,17 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Pods", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_ca_file: Option<PathBuf>,
-    /// PEM file of the certificate that the kubelet serves with: accepted as it is, read again when it changes, and it
-    /// need not exist [default, without --kubelet-ca-file: /var/lib/kubelet/pki/kubelet.crt and
+    /// PEM file of the kubelet's serving certificate: trusted as it is, reloaded when it changes, may be missing
+    /// [default, without --kubelet-ca-file: /var/lib/kubelet/pki/kubelet.crt and
     /// /var/lib/rancher/k3s/agent/serving-kubelet.crt]
     #[arg(long, help_heading = "Pods", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_host_certificate: Option<PathBuf>,
-    /// File with the bearer token, read again when it changes [default: the service account's]
+    /// File with the bearer token, reloaded when it changes [default: the service account's]
     #[arg(long, help_heading = "Pods", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_token_file: Option<PathBuf>,
-    /// PEM file of a client certificate, in place of a token
+    /// PEM file of a client certificate, instead of a token
     #[arg(long, help_heading = "Pods", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_client_cert_file: Option<PathBuf>,
@@ -128,14 +128,14 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Pods", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_client_key_file: Option<PathBuf>,
-    /// Name that a certificate from a CA must bear [default: the node's name or the host of --kubelet-url]
+    /// Required name in a certificate that a CA signed [default: the node's name or the host of --kubelet-url]
     #[arg(long, help_heading = "Pods", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_server_name: Option<String>,
     /// Do not verify the kubelet's certificate (insecure: an impostor can steal the token and forge the pod list)
     #[arg(long, help_heading = "Pods")]
     pub(crate) kubelet_insecure_skip_verify: bool,
-    /// The kubelet's read-only port, such as http://127.0.0.1:10255 [default: not used]
+    /// The kubelet's read-only port, e.g. http://127.0.0.1:10255 [default: not used]
     #[arg(long, help_heading = "Pods", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_readonly_url: Option<String>,
@@ -147,13 +147,13 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Pods", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pods_api_socket: Option<PathBuf>,
-    /// Time between polls of the kubelet while nothing unknown is seen
+    /// Time between polls of the kubelet while all cgroups have names
     #[arg(long, help_heading = "Pods", value_name = "TIME", default_value = "30s")]
     pub(crate) pod_poll_interval: Span,
-    /// Watch this node's pods at the API server when every local source has failed
+    /// Watch this node's pods at the API server if every local source fails
     #[arg(long, help_heading = "Pods")]
     pub(crate) apiserver_fallback: bool,
-    /// The API server [default: what the pod's environment says]
+    /// URL of the API server [default: from the pod's environment]
     #[arg(long, help_heading = "Pods", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) apiserver_url: Option<String>,
@@ -169,33 +169,34 @@ pub(crate) struct Options {
     /// Exclusive CPUs for pods that request them: off, observe (plan and report only) or enforce
     #[arg(long, help_heading = "Pinning", value_name = "MODE", default_value = "off")]
     pub(crate) pinning: PinningMode,
-    /// CPUs that no pod gets, such as 0-1 [default: none]
+    /// CPUs that are never assigned to pods as exclusive CPUs, e.g. 0-1 [default: none]
     #[arg(long, help_heading = "Pinning", value_name = "CPUS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reserved_cpus: Option<String>,
     /// Minimum number of CPUs in the shared pool
     #[arg(long, help_heading = "Pinning", value_name = "N", default_value = "2")]
     pub(crate) share_floor: usize,
-    /// Maximum number of CPUs for best-effort pods [default: all but those of LSE pods]
+    /// Maximum number of CPUs for best-effort pods [default: all except those of LSE pods]
     #[arg(long, help_heading = "Pinning", value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) best_effort_cpus: Option<usize>,
     /// Order in which NUMA nodes are filled
     #[arg(long, help_heading = "Pinning", value_name = "STRATEGY", default_value = "most-allocated")]
     pub(crate) numa_strategy: NumaStrategyName,
-    /// Honour the annotation resource-status: any pod's author can then claim any CPU that is free
+    /// Honor the annotation resource-status: every author of a pod can then claim any free CPU
     #[arg(long, help_heading = "Pinning")]
     pub(crate) trust_resource_status: bool,
     /// State file of the kubelet's CPU manager
     #[arg(long, help_heading = "Pinning", value_name = "PATH", default_value = pinning::CPU_MANAGER_STATE)]
     pub(crate) cpu_manager_state: PathBuf,
-    /// Namespaces whose pods may be agents that place containers, such as koordlet; beside one, pinning writes nothing
+    /// Namespaces in which the agent looks for other agents that place containers, such as koordlet; if one runs on the
+    /// node, pinning writes nothing
     #[arg(long, help_heading = "Pinning", value_name = "NAMES", default_value = "kube-system,koordinator-system")]
     pub(crate) cpuset_owner_namespaces: String,
-    /// Directory for the state of pinning, which must survive a restart
+    /// Directory of pinning's state, which must survive restarts
     #[arg(long, help_heading = "Pinning", value_name = "DIR", default_value = pinning::STATE_DIR)]
     pub(crate) state_dir: PathBuf,
-    /// Report decisions about a pod to its owner by Kubernetes Events, at most 10 requests per half minute
+    /// Report pinning decisions to pod owners with Kubernetes Events, at most 10 requests in 30 seconds
     #[arg(long, help_heading = "Pinning")]
     pub(crate) events: bool,
     /// Rules that give pods a class and a policy; in the file only.
@@ -207,10 +208,10 @@ pub(crate) struct Options {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) authorization: Authorization,
 
-    /// Log filter: off, error, warn, info, debug or trace, and per module as in sampler=debug,warn
+    /// Log level: off, error, warn, info, debug or trace, optionally per module, e.g. sampler=debug,warn
     #[arg(long, help_heading = "Logging", value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
-    /// Format of log lines
+    /// Log format
     #[arg(long, help_heading = "Logging", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
 }
@@ -259,13 +260,14 @@ pub(crate) enum PodSourceName {
     Auto,
     /// The kubelet's HTTPS port
     Kubelet,
-    /// The kubelet's Pods API socket (Kubernetes 1.37)
-    #[value(name = "podsapi")]
+    /// The kubelet's Pods API socket (Kubernetes 1.36 and later)
+    #[value(name = "pods-api")]
+    #[serde(rename = "pods-api")]
     PodsApi,
     /// The kubelet's read-only port
     #[value(name = "readonly")]
     ReadOnly,
-    /// One watch on the API server
+    /// A watch on the API server
     #[value(name = "apiserver")]
     ApiServer,
     /// No source: series carry the pod's UID and the container's id
@@ -286,11 +288,11 @@ pub(crate) enum WeightRuleName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MetricsPreset {
-    /// Usage, limits, throttling and waits for neighbors: what the main alerts read
+    /// Usage, limits, throttling and waits for neighbors: the metrics of the main alerts
     Lean,
     /// Everything that the shipped dashboards and alerts read
     Standard,
-    /// Everything, the trace's histograms included
+    /// All metrics, including the trace's histograms
     Full,
 }
 
@@ -298,7 +300,7 @@ pub(crate) enum MetricsPreset {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SchedTraceMode {
-    /// Not at all
+    /// Disabled
     Off,
     /// If the kernel allows it
     Auto,
@@ -312,7 +314,7 @@ pub(crate) enum SchedTraceMode {
 pub(crate) enum PinningMode {
     /// No planning, no writing
     Off,
-    /// Plan, log and export; write nothing
+    /// Plan and report only; write nothing
     Observe,
     /// Write cpusets
     Enforce,
@@ -322,11 +324,11 @@ pub(crate) enum PinningMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum NumaStrategyName {
-    /// The fullest node that fits
+    /// The fullest NUMA node with enough free CPUs first
     MostAllocated,
-    /// The emptiest
+    /// The emptiest NUMA node first
     LeastAllocated,
-    /// An even split over all nodes
+    /// An even split over all NUMA nodes
     DistributeEvenly,
 }
 
@@ -334,8 +336,8 @@ pub(crate) enum NumaStrategyName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
-    /// A line of text an event
+    /// One line of text per event
     Text,
-    /// A JSON object an event
+    /// One JSON object per event
     Json,
 }

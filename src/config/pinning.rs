@@ -24,7 +24,7 @@ impl PinningConfig {
     pub(super) fn resolve(options: &Options) -> Result<Self, Failure> {
         let reserved = options.reserved_cpus.as_deref().unwrap_or_default();
         let reserved = reserved.parse().map_err(|error| {
-            Failure::config(format!("--reserved-cpus: {reserved:?} is no CPU list such as 0-1,8: {error}"))
+            Failure::config(format!("--reserved-cpus: {reserved:?} is not a CPU list such as 0-1,8: {error}"))
         })?;
         let settings = Settings {
             share_floor: options.share_floor,
@@ -42,7 +42,7 @@ impl PinningConfig {
             [("--share-floor", Some(settings.share_floor)), ("--best-effort-cpus", settings.best_effort_cpus)]
         {
             if cpus == Some(0) {
-                return Err(Failure::config(format!("{flag}: a pool needs CPUs; give at least 1")));
+                return Err(Failure::config(format!("{flag}: a pool needs CPUs; use at least 1")));
             }
         }
         let profiles = Profiles::new(options.profiles.clone())

@@ -60,8 +60,8 @@ fn tls_files(options: &Options) -> Result<Option<TlsFiles>, Failure> {
     match (options.tls_cert.clone(), options.tls_key.clone()) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
-        (Some(_), None) => Err(Failure::config("--tls-cert needs --tls-key; give both, or neither".into())),
-        (None, Some(_)) => Err(Failure::config("--tls-key needs --tls-cert; give both, or neither".into())),
+        (Some(_), None) => Err(Failure::config("--tls-cert needs --tls-key; set both or neither".into())),
+        (None, Some(_)) => Err(Failure::config("--tls-key needs --tls-cert; set both or neither".into())),
     }
 }
 

@@ -15,7 +15,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |error| format!("{text:?} is no duration such as 1s or 250ms: {error}");
+        let wrong = |error| format!("{text:?} is not a duration such as 1s or 250ms: {error}");
         humantime::parse_duration(text).map(Self).map_err(wrong)
     }
 }

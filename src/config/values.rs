@@ -30,16 +30,16 @@ pub(super) fn check_texts(options: &Options) -> Result<(), Failure> {
 
 fn check_text(key: &str, text: &str) -> Result<(), String> {
     if text.trim().is_empty() && !MAY_BE_EMPTY.contains(&key) {
-        return Err("is empty; give a value, or leave it out".to_owned());
+        return Err("is empty; set a value or remove it".to_owned());
     }
     if let Some((_, rest)) = text.split_once("$(").or_else(|| text.split_once("${")) {
         let name = rest.split([')', '}']).next().unwrap_or_default();
         return Err(format!(
-            "{text:?} has an unexpanded variable; define {name} in the container's env, before what refers to it"
+            "{text:?} has an unexpanded variable; define {name} in the container's env, before the entry that uses it"
         ));
     }
     if text.chars().any(char::is_control) {
-        return Err(format!("{text:?} has a control character; write it again without"));
+        return Err(format!("{text:?} contains a control character; remove it"));
     }
     Ok(())
 }
@@ -82,10 +82,12 @@ fn check_numbers(options: &Options) -> Result<(), String> {
         return Err(format!("--cpu-budget: {cores} is out of range: expected a number of cores above 0, e.g. 0.02"));
     }
     if options.max_series == 0 {
-        return Err("--max-series: 0 leaves nothing to expose; give at least 1".to_owned());
+        return Err("--max-series: 0 would drop all series; use at least 1".to_owned());
     }
     if options.metrics_auth && options.tls_cert.is_none() {
-        return Err("--metrics-auth needs --tls-cert and --tls-key, or tokens would travel in clear text".to_owned());
+        return Err(
+            "--metrics-auth needs --tls-cert and --tls-key, so that tokens are not sent in clear text".to_owned()
+        );
     }
     Ok(())
 }
@@ -94,7 +96,7 @@ fn check_names(options: &Options) -> Result<(), String> {
     if let Some(kubepods) = &options.kubepods
         && kubepods.trim_matches('/').split('/').any(|part| matches!(part, "" | "." | ".."))
     {
-        return Err(format!("--kubepods: {kubepods:?} is no path below the hierarchy, e.g. kubepods.slice"));
+        return Err(format!("--kubepods: {kubepods:?} is not a path below the cgroup hierarchy, e.g. kubepods.slice"));
     }
     let is_name = |name: &str| {
         let is_part = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '.');
@@ -102,7 +104,7 @@ fn check_names(options: &Options) -> Result<(), String> {
     };
     match &options.node_name {
         Some(name) if !is_name(name) => {
-            Err(format!("--node-name: {name:?} is no node name: expected a DNS name in lower case, e.g. node-1"))
+            Err(format!("--node-name: {name:?} is not a node name: expected a DNS name in lower case, e.g. node-1"))
         }
         _ => Ok(()),
     }

@@ -80,7 +80,7 @@ pub(crate) fn start(
             }
             Round::Panicked => {
                 metrics.subsystem_restarted(Part::Pinning.as_str());
-                metrics.pinning().set_enforcing(Some("restarting: the pinning thread has panicked"));
+                metrics.pinning().set_enforcing(Some("the pinning thread panicked; restarting it"));
                 return;
             }
         }
@@ -193,14 +193,16 @@ fn failure(error: &Error) -> Failure {
     let text = chain(error);
     match error {
         Error::State { .. } => {
-            Failure::unavailable(format!("--state-dir: {text}; name the agent's directory, and run as root"))
+            Failure::unavailable(format!("--state-dir: {text}; set it to the agent's state directory, and run as root"))
         }
-        Error::Checkpoint { .. } => Failure::unavailable(format!("--state-dir: {text}; cpuwarden drain --every-pod")),
+        Error::Checkpoint { .. } => {
+            Failure::unavailable(format!("--state-dir: {text}; use cpuwarden drain --every-pod"))
+        }
         Error::Locked(_) => Failure::unavailable(format!("--state-dir: {text}; see the log of the agent")),
         // The text ends with the remedy.
         Error::Unmatched { .. } => Failure::unavailable(format!("--cgroup-root: {text}")),
         Error::NoCpusets(_) => {
-            Failure::node(format!("--cgroup-root: {text}; mount the host's, or name the root with --kubepods"))
+            Failure::node(format!("--cgroup-root: {text}; mount the host's cgroups, or set --kubepods"))
         }
         Error::Topology(_) => Failure::node(format!("--sys-root: {text}; mount the host's /sys")),
         Error::Kernel(_) | Error::NotEffective { .. } | Error::Steps(_) => Failure::node(text),
@@ -211,18 +213,20 @@ fn told(outcome: Outcome, state_dir: &Path) -> Result<String, Failure> {
     let (drained, by) = match outcome {
         Outcome::Here(drained) => (drained, ""),
         Outcome::ByAgent(Some(drained)) => (drained, " by the running agent"),
-        Outcome::ByAgent(None) => return Ok("the running agent has given back what it had written\n".to_owned()),
+        Outcome::ByAgent(None) => {
+            return Ok("the running agent has returned all exclusive CPUs to the shared pool\n".to_owned());
+        }
         Outcome::Nothing => {
             let place = state_dir.display();
             return Ok(format!(
-                "nothing is left to give back: no checkpoint of this boot in {place} (--every-pod widens every pod that \
-                 the kubelet gave no exclusive CPUs)\n"
+                "nothing to drain: no checkpoint of this boot in {place} (--every-pod widens every pod without \
+                 exclusive CPUs of the kubelet)\n"
             ));
         }
     };
     if let Some(first) = drained.errors.first() {
         let count = drained.errors.len();
-        return Err(Failure::unavailable(format!("{count} cpusets were not given back; the first: {first}")));
+        return Err(Failure::unavailable(format!("failed to widen {count} cpusets; the first: {first}")));
     }
-    Ok(format!("every pod may use all CPUs again ({} cpusets written{by})\n", drained.written))
+    Ok(format!("all pods can use all CPUs again ({} cpusets written{by})\n", drained.written))
 }

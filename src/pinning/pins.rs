@@ -40,7 +40,7 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
             (false, Some(rows)) => text(rows),
             (false, None) => {
                 let state_dir = config.options.state_dir.display();
-                format!("no pod on this node has CPUs of its own: no checkpoint of this boot in {state_dir}\n")
+                format!("no pod on this node has exclusive CPUs: no checkpoint of this boot in {state_dir}\n")
             }
         });
         Ok(())
@@ -74,7 +74,7 @@ fn text(rows: &[Row]) -> String {
         }
     }
     let pins = match pins.len() {
-        1 => "no pod on this node has CPUs of its own\n".to_owned(),
+        1 => "no pod on this node has exclusive CPUs\n".to_owned(),
         _ => table::render(&pins),
     };
     if rejected.len() == 1 { pins } else { format!("{pins}\n{}", table::render(&rejected)) }
@@ -97,7 +97,7 @@ fn rejections_stand_below_the_pins_and_alone_where_there_are_none() {
     let rejected =
         || Row::Rejected(Rejection { namespace: "shop".into(), pod: "web".into(), reason: "node_cap".into() });
     let text = text(&[rejected()]);
-    assert_eq!(text, "no pod on this node has CPUs of its own\n\nREJECTED  REASON\nshop/web  node_cap\n");
+    assert_eq!(text, "no pod on this node has exclusive CPUs\n\nREJECTED  REASON\nshop/web  node_cap\n");
     let json = serde_json::to_value([rejected()]).unwrap();
     assert_eq!(json[0]["reason"], "node_cap");
 }

@@ -86,7 +86,7 @@ const CASES: &[(&str, &str, i32, &str)] = &[
     ("best-effort-cpus", "0", BAD, "at least 1"),
     ("numa-strategy", "best", BAD, "best"),
     ("state-dir", "$(STATE)", BAD, "STATE"),
-    ("state-dir", "/etc/hostname", BAD, "Not a directory"),
+    ("state-dir", "/etc/hostname", BAD, "not a directory"),
     ("log", "", BAD, "is empty"),
     ("kubepods", "", BAD, "is empty"),
     ("node-name", " ", BAD, "is empty"),
@@ -225,10 +225,10 @@ fn options_of_other_commands_are_checked_too() {
 /// Cases for commands that show a node's pins: flag, value, exit code, and a word of the message.
 const PIN_CASES: &[(&str, &str, i32, &str)] = &[
     ("proc-root", "/nosuch", BAD, "No such file"),
-    ("sys-root", "/nosuch", BAD, "mount the node's"),
+    ("sys-root", "/nosuch", BAD, "mount the directory of the node"),
     ("cgroup-root", "/nosuch", NO_HIERARCHY, "no cgroup hierarchy"),
     ("reserved-cpus", "8191", BAD, "no CPU 8191"),
-    ("state-dir", "/etc/hostname", BAD, "Not a directory"),
+    ("state-dir", "/etc/hostname", BAD, "not a directory"),
     ("kubepods", "../..", BAD, "kubepods.slice"),
     ("sample-interval", "1ms", BAD, "100ms"),
 ];

@@ -109,7 +109,7 @@ fn a_node_in_order_has_all_its_containers_named() {
     report.assert("reading", "good", &["29 container cgroups in 10 pods"]);
     let token = format!("authorized by token {}", node.kubelet.token_file().display());
     report.assert("kubelet", "good", &[&node.kubelet.url(), "answers: ", " pods; ", &token]);
-    report.assert("pods", "good", &["account for all 29 container cgroups"]);
+    report.assert("pods", "good", &["accounts for all 29 container cgroups"]);
     report.assert("inotify", "good", &[]);
     report.assert("descriptors", "good", &["limit"]);
     assert_ne!(report.code, 2, "{:#}", report.json);
@@ -230,7 +230,7 @@ fn another_agent_that_places_containers_is_found_by_its_process() {
     fs::create_dir(proc.path().join("4194000")).unwrap();
     fs::write(proc.path().join("4194000/comm"), "koordlet\n").unwrap();
     let report = Report::of(&with(node.options(), "--proc-root", proc.path().display()));
-    report.assert("cpuset-owners", "lacking", &["koordlet runs here"]);
+    report.assert("cpuset-owners", "lacking", &["koordlet runs on this node"]);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_driver_of_cpu_claims_is_found_by_pod_resources() {
     let mut options = node.options();
     options.push(format!("--pod-resources-socket={}", socket.display()));
     let report = Report::of(&options);
-    report.assert("cpuset-owners", "lacking", &["the DRA driver dra.cpu (claims of 1 containers) runs here"]);
+    report.assert("cpuset-owners", "lacking", &["the DRA driver dra.cpu (claims of 1 containers) runs on this node"]);
     stub.set(&[], Vec::new());
     Report::of(&options).assert("cpuset-owners", "good", &["policy none"]);
 }
@@ -270,7 +270,7 @@ fn what_keeps_pinning_from_writing_is_told_where_it_is_to_write() {
         let options = [format!("--pinning={mode}"), format!("--state-dir={}", state.path().join(state_dir).display())];
         Report::of(&[&node.options()[..], &options].concat())
     };
-    examined("enforce", "new/state").assert("pinning", "good", &["may write cpusets"]);
+    examined("enforce", "new/state").assert("pinning", "good", &["can write cpusets"]);
     examined("enforce", "file/state").assert("pinning", "lacking", &["file/state", "Not a directory", "hostPath"]);
     let observed = examined("observe", "file/state");
     assert!(observed.json["findings"].as_array().unwrap().iter().all(|finding| finding["check"] != "pinning"));

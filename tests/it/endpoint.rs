@@ -43,7 +43,9 @@ fn a_certificate_that_changes_is_used_and_one_that_is_broken_is_not() {
     let agent = node.agent(&[]);
     fs::write(node.file("tls.crt"), "no certificate").unwrap();
     assert_eq!(node.get(&agent, "/healthz", None).unwrap().0, 200, "the last good one stays in force");
-    eventually("the log tells of the broken certificate", || agent.log().contains("cannot be used"));
+    eventually("the log tells of the broken certificate", || {
+        agent.log().contains("cannot use the endpoint's new certificate")
+    });
     let before = fs::read(node.file("ca.crt")).unwrap();
     make_certificate(node.directory.path());
     eventually("the new certificate is presented", || node.get(&agent, "/healthz", None).is_ok());
@@ -152,7 +154,7 @@ fn readyz_says_nothing_of_addresses_or_errors() {
     eventually("a sample and a failed attempt", || {
         agent.get("/readyz").1 != "no sample taken yet\n" && agent.log().contains("pod source is down")
     });
-    assert_eq!(agent.get("/readyz"), (503, "pods not known yet\n".to_owned()));
+    assert_eq!(agent.get("/readyz"), (503, "pod list not available yet\n".to_owned()));
 }
 
 #[test]

@@ -137,11 +137,13 @@ fn a_hangup_takes_over_the_profiles_and_no_bad_configuration() {
     let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", &format!("--config={}", file.display())]);
     let hang_up = || kill_process(Pid::from_raw(agent.pid() as i32).unwrap(), Signal::HUP).unwrap();
     hang_up();
-    eventually("the profiles are read again", || agent.log().contains("profiles were read again"));
+    eventually("the profiles are read again", || agent.log().contains("reloaded the certificate and profiles"));
     fs::write(&file, profiles("BEST")).unwrap();
     hang_up();
     let place = format!("{}:1", file.display());
-    eventually("the log names the place", || agent.log().contains(&place) && agent.log().contains("nothing changes"));
+    eventually("the log names the place", || {
+        agent.log().contains(&place) && agent.log().contains("invalid configuration")
+    });
     assert_eq!(agent.get("/healthz").0, 200);
 }
 
@@ -181,16 +183,16 @@ fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
         std::thread::sleep(Duration::from_millis(500));
     }
     let (status, text) = agent.get("/healthz");
-    assert!(status == 503 && text.contains("pinning has not finished a round"), "{status}: {text}");
+    assert!(status == 503 && text.contains("pinning has made no progress"), "{status}: {text}");
     assert!(!text.contains("sampler"), "{text}");
-    eventually("its gauge says so", || reasons() == ["the pinning thread does not work"]);
+    eventually("its gauge says so", || reasons() == ["the pinning thread is stalled"]);
     let up = |name: &str| agent.metrics().value("cpuwarden_subsystem_up", &[("subsystem", name)]);
     assert_eq!((up("pinning"), up("sampler")), (Some(0.0), Some(1.0)));
-    eventually("the log names it", || agent.log().contains("pinning has not finished a round"));
+    eventually("the log names it", || agent.log().contains("pinning has made no progress"));
     // A writer unblocks it.
     fs::write(directory.path().join("regular"), r#"{"policyName":"none"}"#).unwrap();
     let writer = OpenOptions::new().write(true).open(&state).unwrap();
     fs::rename(directory.path().join("regular"), &state).unwrap();
     drop(writer);
-    eventually("it is back", || agent.get("/healthz").0 == 200);
+    eventually("it recovers", || agent.get("/healthz").0 == 200);
 }

@@ -80,7 +80,7 @@ impl Advisor {
             let observed = tokio::task::spawn_blocking(move || advisor.lock().observe(latest)).await;
             match observed {
                 Ok(()) => beat(ROUND),
-                Err(error) => tracing::error!(%error, "a window of the advice is lost"),
+                Err(error) => tracing::error!(%error, "failed to record a window of usage for the advice"),
             }
         }
     }

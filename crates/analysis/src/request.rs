@@ -26,7 +26,7 @@ pub(crate) fn none(facts: &Facts) -> Answer {
         Some(p95) => {
             Change::Patch(patch::cpu_request(&facts.container, at_most_limit(facts, p95.max(LEAST_REQUEST_CORES))))
         }
-        None => Change::none("too little has been seen to name a request"),
+        None => Change::none("not enough history to recommend a request"),
     };
     Some((figures, change))
 }
@@ -44,7 +44,7 @@ pub(crate) fn below_use(facts: &Facts) -> Answer {
         return None;
     }
     let change = match facts.spec.is_some_and(|spec| spec.pod_requests_cpu) {
-        true => Change::none("the pod's own request bounds its containers': raise that first"),
+        true => Change::none("the pod-level request applies to all containers: raise it first"),
         false => {
             let raised = at_most_limit(facts, whole_if_whole(facts, p95));
             Change::Patch(patch::cpu_request(&facts.container, raised))
@@ -66,12 +66,12 @@ fn lower(facts: &Facts, request: f64, lowered: f64) -> Change {
     let enough = facts.cpu.limit.filter(|limit| !limit.is_lower_bound).zip(facts.cpu.most_cores);
     let Some((limit, most)) = enough else {
         return Change::none(
-            "the pod is Guaranteed: its limit goes with the request, and how low that may be is not known",
+            "the pod is Guaranteed, so limit and request must be equal, and the required limit is not known yet",
         );
     };
     let both = whole_if_whole(facts, lowered.max(limit.cores).max(most));
     if request - both < SMALL_CORES {
-        return Change::none("the pod is Guaranteed: its limit goes with the request, and is needed");
+        return Change::none("the pod is Guaranteed, so limit and request must be equal, and it needs the limit");
     }
     Change::Patch(patch::cpu_limit_and_request(&facts.container, both))
 }

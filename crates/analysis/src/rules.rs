@@ -127,14 +127,14 @@ fn limit_to_be(facts: &Facts) -> Option<f64> {
 fn raised_limit(facts: &Facts, in_force: f64) -> Change {
     match advised_limit(facts, in_force) {
         Some(advised) => container_limit(facts, advised),
-        None => Change::none("no higher limit is advised so far"),
+        None => Change::none("no higher limit is recommended yet"),
     }
 }
 
 /// A change of the container's limit. Kubernetes rejects one above the pod's own.
 fn container_limit(facts: &Facts, cores: f64) -> Change {
     if facts.pod.is_some_and(|pod| pod.is_of_the_spec && cores > pod.limit_cores) {
-        return Change::none("the pod's own limit is lower: raise that first");
+        return Change::none("the pod-level limit is lower: raise it first");
     }
     Change::Patch(match request::is_guaranteed(facts) {
         true => patch::cpu_limit_and_request(&facts.container, cores),
@@ -146,16 +146,16 @@ fn throttled_by_ancestor(facts: &Facts) -> Answer {
     let rate = facts.ancestor_throttled_rate.filter(|&rate| rate > ANCESTOR_THROTTLED_RATE)?;
     let mut figures = vec![("throttledSecondsPerSecond", rate)];
     let Some(pod) = facts.pod.filter(|pod| pod.throttles) else {
-        return Some((figures, Change::none("the quota is set above the pod: on its QoS class, or on all pods")));
+        return Some((figures, Change::none("the quota is above the pod: on its QoS class or on kubepods")));
     };
     figures.push(("podLimitCores", pod.limit_cores));
     let advised = pod.advised_cores.filter(|&advised| advised > pod.limit_cores);
     figures.extend(advised.map(|advised| ("recommendedPodLimitCores", advised)));
     let change = if pod.is_of_the_spec {
         let patch = advised.map(|advised| patch::pod_cpu_limit(advised, request::is_guaranteed(facts)));
-        Change::or(patch, "no higher limit of the pod is advised so far")
+        Change::or(patch, "no higher pod limit is recommended yet")
     } else {
-        Change::none("the pod's quota is the sum of its containers' limits: raise the one that is too low")
+        Change::none("the pod's quota is the sum of its containers' limits: raise the limit that is too low")
     };
     Some((figures, change))
 }
@@ -216,7 +216,7 @@ fn fractional_limit(facts: &Facts) -> Answer {
 }
 
 fn no_memory_limit(facts: &Facts) -> Answer {
-    let reason = "how much it may need is its owner's to know";
+    let reason = "only the owner knows the required memory";
     let of_the_pod = facts.spec.is_some_and(|spec| spec.pod_limits_memory);
     let has_none = facts.memory_is_known && facts.memory_limit.is_none() && !of_the_pod;
     has_none.then(|| (Figures::new(), Change::none(reason)))
@@ -226,7 +226,7 @@ fn memory_limit_not_request(facts: &Facts) -> Answer {
     let (limit, request) = (facts.memory_limit?, facts.memory_request.unwrap_or(0));
     let figures = vec![("memoryLimitBytes", limit as f64), ("memoryRequestBytes", request as f64)];
     let change = match facts.spec?.pod_limits_memory {
-        true => Change::none("the pod's own memory bounds its containers': set that first"),
+        true => Change::none("the pod-level memory limit applies to all containers: set the pod-level request first"),
         false => Change::Patch(patch::memory_request(&facts.container, limit)),
     };
     (request < limit).then_some((figures, change))
@@ -252,14 +252,12 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
         Language::Go => Change::or(
             soft.map(|soft| patch::environment(&facts.container, setting, &soft.to_string())),
             if facts.memory.is_some() {
-                "1.25 times the live set is more than 90 % of the limit: raise that first"
+                "1.25 times the live set is more than 90 % of the limit: raise the limit first"
             } else {
-                "its working set is not known"
+                "the working set is unknown"
             },
         ),
-        _ => {
-            Change::none("JAVA_TOOL_OPTIONS may hold more, which a patch would overwrite: add -XX:MaxRAMPercentage=70")
-        }
+        _ => Change::none("a patch would overwrite other options in JAVA_TOOL_OPTIONS: add -XX:MaxRAMPercentage=70"),
     };
     Some((figures, change))
 }
@@ -273,7 +271,10 @@ fn noisy_neighbor(facts: &Facts) -> Answer {
     let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
     // For a container that hardly runs, even a tiny wait is a large share.
     facts.cpu.request_cores.filter(|used| share * used > CONTENTION_CORES)?;
-    Some((vec![("contentionShare", share)], Change::none("where it runs is the remedy, not what it says")))
+    Some((
+        vec![("contentionShare", share)],
+        Change::none("no field of this workload fixes it: move one of the pods, or raise this pod's CPU request"),
+    ))
 }
 
 /// Fixed by 512ac999 in 5.4. Distributions backported it to older kernels, which the release does not show.
@@ -281,7 +282,7 @@ fn kernel_slice_expiry(facts: &Facts) -> Answer {
     let (major, minor) = version(&facts.kernel_release)?;
     facts.limit_cores?;
     let figures = vec![("kernelMajor", f64::from(major)), ("kernelMinor", f64::from(minor))];
-    ((major, minor) < (5, 4)).then_some((figures, Change::none("a newer kernel on the node is the remedy")))
+    ((major, minor) < (5, 4)).then_some((figures, Change::none("upgrade the kernel of the node")))
 }
 
 fn parallelism(facts: &Facts) -> Option<(f64, &Runtime)> {
@@ -297,7 +298,7 @@ fn go(facts: &Facts) -> Option<&Runtime> {
 fn lowered_parallelism(facts: &Facts, runtime: &Runtime) -> Option<Change> {
     let whole = limit_to_be(facts)?.floor().max(1.0) as u32;
     if runtime.parallelism.is_some_and(|threads| threads <= whole) {
-        return Some(Change::none("the higher limit that is advised feeds all threads"));
+        return Some(Change::none("the recommended higher limit is enough for all threads"));
     }
     Some(set_parallelism(facts, runtime, whole))
 }
@@ -310,11 +311,13 @@ fn set_parallelism(facts: &Facts, runtime: &Runtime, threads: u32) -> Change {
         Language::Rust => "TOKIO_WORKER_THREADS",
         Language::Jvm => {
             return Change::none(
-                "JAVA_TOOL_OPTIONS may hold more, which a patch would overwrite: add -XX:ActiveProcessorCount",
+                "a patch would overwrite other options in JAVA_TOOL_OPTIONS: add -XX:ActiveProcessorCount",
             );
         }
-        Language::Nodejs => return Change::none("an event loop takes one core: run more of them, or lower the limit"),
-        Language::Unknown => return Change::none("nothing is known that would set it"),
+        Language::Nodejs => {
+            return Change::none("an event loop uses one core: run more replicas or processes, or lower the limit");
+        }
+        Language::Unknown => return Change::none("no setting is known for this runtime"),
     };
     Change::Patch(patch::environment(&facts.container, name, &threads.to_string()))
 }

@@ -83,7 +83,7 @@ fn nothing_is_patched_where_the_pods_spec_says_nothing_and_the_reason_is_told() 
         (Some(sum), "sum of its containers' limits"),
         (Some(idle), "above the pod"),
         (None, "above the pod"),
-        (Some(unknown), "no higher limit of the pod"),
+        (Some(unknown), "no higher pod limit"),
     ] {
         let found = only(&throttled_by_pod(None, 1.0, pod));
         assert_eq!(found.patch, None, "{pod:?}");
@@ -122,7 +122,7 @@ fn no_limit_is_advised_that_kubernetes_would_refuse() {
         throttled_share: Some(0.5),
         ..throttled_by_pod(Some(1.0), 1.0, Some(pod))
     };
-    assert!(only(&facts).no_patch.unwrap().contains("the pod's own limit is lower"));
+    assert!(only(&facts).no_patch.unwrap().contains("the pod-level limit is lower"));
     facts.pod = Some(PodQuota { limit_cores: 3.0, ..pod });
     assert!(only(&facts).patch.is_some());
 }

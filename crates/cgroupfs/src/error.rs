@@ -29,8 +29,8 @@ pub enum Error {
     },
     /// No cgroup hierarchy with a cpu controller.
     #[error(
-        "no cgroup hierarchy at {root}: neither {root}/cgroup.controllers (v2) nor {root}/cpu (v1) is there; \
-         mount the host's /sys/fs/cgroup there or name its place with --cgroup-root"
+        "no cgroup hierarchy at {root}: neither {root}/cgroup.controllers (v2) nor {root}/cpu (v1) exists; mount the \
+         host's /sys/fs/cgroup there or set --cgroup-root"
     )]
     NoHierarchy {
         /// The directory that was searched.
@@ -39,14 +39,14 @@ pub enum Error {
     /// A cgroup v2 hierarchy whose root lacks the cpu controller.
     #[error(
         "{root}/cgroup.controllers does not list cpu: the controller is disabled or bound to a v1 hierarchy; \
-         boot without cgroup_disable=cpu, or name the v1 mount with --cgroup-root"
+         boot without cgroup_disable=cpu, or set --cgroup-root to the v1 mount"
     )]
     NoCpuController {
         /// The v2 root.
         root: PathBuf,
     },
     /// A control file contained another value after a write.
-    #[error("{path} reads {found:?} after {wanted:?} was written")]
+    #[error("{path} contains {found:?} after a write of {wanted:?}")]
     NotApplied {
         /// The control file.
         path: PathBuf,

@@ -34,7 +34,7 @@ impl RealNode {
         }
         // All at once, so that the neighbors compete from the start.
         for process in &mut processes {
-            process.go().context("a workload has ended before it began")?;
+            process.go().context("a workload exited during its start")?;
         }
         Ok(Self { _processes: processes, tree })
     }
@@ -98,9 +98,9 @@ fn weight(request_milli: u64, version: CgroupVersion) -> u64 {
 
 /// The last CPU that this process may run on.
 fn last_cpu() -> anyhow::Result<usize> {
-    let allowed = sched_getaffinity(None).context("cannot tell the CPUs of this process")?;
+    let allowed = sched_getaffinity(None).context("cannot read the CPU affinity of this process")?;
     match (0..CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu)) {
         Some(cpu) => Ok(cpu),
-        None => bail!("this process may run on no CPU"),
+        None => bail!("no CPU is allowed for this process"),
     }
 }

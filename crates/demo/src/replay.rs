@@ -77,7 +77,7 @@ impl Replay {
         for file in &self.counters {
             // A single write over the old text, which is never longer: a reader sees either the old or the new text.
             if let Err(error) = control::write(&file.path, &between(&file.first, &file.second, share)) {
-                tracing::warn!(%error, "the replay stands still");
+                tracing::warn!(%error, "the replay has stopped");
             }
         }
     }
@@ -104,7 +104,7 @@ fn find_counters(first: &Path, second: &Path, into: &mut Vec<CounterFile>) -> an
 fn uptime(reading: &Path) -> anyhow::Result<f64> {
     let path = reading.join("TIME.uptime");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.trim().parse().with_context(|| format!("no time in {}", path.display()))
+    text.trim().parse().with_context(|| format!("no timestamp in {}", path.display()))
 }
 
 /// The first text with each integer moved toward that of the second by `share`, which may exceed 1.

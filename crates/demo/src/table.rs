@@ -11,9 +11,9 @@ use snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
 
 /// Explanation of the columns.
 pub const LEGEND: &str = "\
-THROTTLED: share of the time in which its own limit throttled it, since the start; PEAK: in the worst second.
-PERIODS: share of its active periods that were throttled; an idle container has few, so this says little about harm.
-SECONDS: throttled seconds a second, summed over CPUs, BY the container's own limit or an ancestor's.
+THROTTLED: share of the time since the start in which its own limit throttled it. PEAK: the same in the worst second.
+PERIODS: share of its active CFS periods that were throttled. Idle containers have few, so a high share can be harmless.
+SECONDS: throttled seconds per second, summed over CPUs. BY: whose limit, the container's own or an ancestor's.
 ";
 
 /// Text in the container column of a pod's row.

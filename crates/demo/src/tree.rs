@@ -78,7 +78,7 @@ impl Tree {
         // The crate finds mounts in its own way, and ignores a controller that it could not enable.
         let directory = self.hierarchy.cpu.join(&path);
         if !directory.join("cpu.stat").exists() {
-            bail!("the cpu controller is not to be had in {}", directory.display());
+            bail!("cannot enable the cpu controller in {}", directory.display());
         }
         Ok(cgroup)
     }
@@ -127,7 +127,7 @@ impl Drop for Tree {
             let directory = mount.join(&self.top);
             if let Err(error) = remove(&directory, Instant::now() + REMOVAL) {
                 // Must not panic, since this may run during a panic.
-                tracing::error!("{} is left behind: {error}; the next demo removes it", directory.display());
+                tracing::error!("cannot remove {}: {error}; the next demo removes it", directory.display());
             }
         }
         self.disable_again();

@@ -60,7 +60,7 @@ impl Process {
     /// # Errors
     /// This program cannot be started again.
     pub(super) fn spawn(workload: Workload) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("cannot tell this program's path")?;
+        let program = std::env::current_exe().context("cannot read this program's path")?;
         let mut command = Command::new(&program);
         command.arg("demo-workload").args(workload.arguments());
         // Of a process group of its own: Ctrl-C is for the demo, which then ends its workloads.
@@ -69,7 +69,7 @@ impl Process {
         let mut process = Self { child };
         let mut word = [0];
         let stdout = process.child.stdout.as_mut().context("the workload has no standard output")?;
-        stdout.read_exact(&mut word).context("the workload ended as it came up")?;
+        stdout.read_exact(&mut word).context("the workload exited during its start")?;
         Ok(process)
     }
 
@@ -123,7 +123,7 @@ pub fn run(workload: Workload) -> anyhow::Result<()> {
 fn pin(cpu: usize) -> anyhow::Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
-    sched_setaffinity(None, &cpus).with_context(|| format!("cannot run on CPU {cpu} alone"))
+    sched_setaffinity(None, &cpus).with_context(|| format!("cannot set the CPU affinity to CPU {cpu}"))
 }
 
 fn spin() {

@@ -102,7 +102,7 @@ impl fmt::Display for Report {
         let broken = counted(Level::Broken, "problem must be fixed", "problems must be fixed");
         let lacking = counted(Level::Lacking, "optional feature is unavailable", "optional features are unavailable");
         let said: Vec<String> = broken.into_iter().chain(lacking).collect();
-        let said = if said.is_empty() { "nothing is missing".to_owned() } else { said.join("; ") };
+        let said = if said.is_empty() { "all checks passed".to_owned() } else { said.join("; ") };
         writeln!(out, "\n{said}")
     }
 }

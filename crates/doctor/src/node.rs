@@ -33,7 +33,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
 fn kernel(examination: &Examination) -> Finding {
     let release = node::kernel_release(&examination.options.proc_root);
     let accounting = match examination.snapshot().map(|snapshot| snapshot.node.kernel.throttle_accounting) {
-        Some("task") => ", throttles tasks one by one (6.18 and later)",
+        Some("task") => ", throttles single tasks (6.18 and later)",
         Some("cfs_rq") => ", throttles whole run queues (before 6.18)",
         _ => "",
     };
@@ -51,9 +51,8 @@ fn hierarchy(examination: &Examination) -> Finding {
     let tops: Vec<&str> = cgroups.tops.iter().filter(exists).map(String::as_str).collect();
     if tops.is_empty() {
         let named = examination.options.kubepods.as_deref().unwrap_or("kubepods or kubepods.slice");
-        return Finding::broken("cgroups", format!("cgroup {version}, no {named} below {mount}")).remedy(
-            "run on a Kubernetes node with the host's /sys/fs/cgroup, or name the kubelet's top with --kubepods",
-        );
+        return Finding::broken("cgroups", format!("cgroup {version}, no {named} below {mount}"))
+            .remedy("run on a Kubernetes node with the host's /sys/fs/cgroup, or set --kubepods to the kubepods root");
     }
     // Detected from the first container's cgroup; unknown before.
     let driver = match cgroups.snapshot.node.kernel.cgroup_driver {
@@ -70,8 +69,8 @@ fn containers(cgroups: &Cgroups) -> Finding {
     // A file that vanishes while it is read is normal.
     let errors: u64 = row.read_errors.iter().filter(|(reason, _)| *reason != "vanished").map(|(_, count)| count).sum();
     if errors > 0 {
-        return Finding::broken("reading", format!("{found}; {errors} files could not be read"))
-            .remedy("run as a user who may read /sys/fs/cgroup; --log=sampler=debug names the files");
+        return Finding::broken("reading", format!("{found}; cannot read {errors} files"))
+            .remedy("run as a user with read access to /sys/fs/cgroup; --log=sampler=debug lists the files");
     }
     Finding::good("reading", found)
 }
@@ -81,7 +80,7 @@ fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
     let features = cgroups.snapshot.node.features.iter();
     let wanted = features.filter(|feature| ["cpuset", "memory"].contains(&feature.feature) && !feature.enabled);
     let lacking = |feature: &snapshot::FeatureState| {
-        Finding::lacking(feature.feature, format!("{}: its series are left out", feature.reason))
+        Finding::lacking(feature.feature, format!("{}: its series are missing", feature.reason))
             .remedy("mount the controller (v1), or have the kubelet enable it for its pods (v2)")
     };
     wanted.map(lacking).collect()
@@ -92,12 +91,11 @@ fn processes(cgroups: &Cgroups) -> Option<Finding> {
     let live = || cgroups.snapshot.containers.iter().filter(|row| row.live);
     live().next()?;
     if live().any(|row| row.threads.is_some_and(|threads| threads > 0)) {
-        return Some(Finding::good("processes", "of containers can be seen"));
+        return Some(Finding::good("processes", "processes of containers are visible"));
     }
-    let found = "none of any container can be seen: no threads, no run-queue delay";
+    let found = "no process of any container is visible: no thread metrics, no run-queue delay";
     Some(
-        Finding::lacking("processes", found)
-            .remedy("set hostPID: true, or mount the host's /proc and give --proc-root"),
+        Finding::lacking("processes", found).remedy("set hostPID: true, or mount the host's /proc and set --proc-root"),
     )
 }
 
@@ -105,7 +103,7 @@ fn psi(examination: &Examination) -> Finding {
     let is_v1 = examination.cgroups.as_ref().is_ok_and(|cgroups| cgroups.hierarchy.version == CgroupVersion::V1);
     match node::psi(&examination.options.proc_root) {
         Psi::On if is_v1 => {
-            Finding::lacking("psi", "on, but cgroup v1 has none per container: no pressure series of containers")
+            Finding::lacking("psi", "on, but cgroup v1 has no pressure per container: no pressure series of containers")
                 .remedy("boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
         }
         Psi::On => Finding::good("psi", "on"),
@@ -117,9 +115,9 @@ fn psi(examination: &Examination) -> Finding {
 
 fn btf(examination: &Examination) -> Finding {
     if node::has_btf(&examination.options.sys_root) {
-        return Finding::good("btf", "/sys/kernel/btf/vmlinux is there");
+        return Finding::good("btf", "/sys/kernel/btf/vmlinux exists");
     }
-    Finding::lacking("btf", "no /sys/kernel/btf/vmlinux: waits cannot be told apart by eBPF")
+    Finding::lacking("btf", "no /sys/kernel/btf/vmlinux: eBPF cannot trace waits by cause")
         .remedy("use a kernel with CONFIG_DEBUG_INFO_BTF, and mount the host's /sys")
 }
 
@@ -127,7 +125,9 @@ fn capabilities() -> Finding {
     let effective = procfs::process::Process::myself().and_then(|process| process.status()).map(|status| status.capeff);
     match effective {
         Ok(effective) => judge_capabilities(effective),
-        Err(error) => Finding::lacking("capabilities", format!("cannot be told: {error}")).remedy("mount /proc"),
+        Err(error) => {
+            Finding::lacking("capabilities", format!("cannot read the capabilities: {error}")).remedy("mount /proc")
+        }
     }
 }
 
@@ -138,9 +138,10 @@ fn judge_capabilities(effective: u64) -> Finding {
     let missing = needed.iter().filter(|(capability, _)| !has(*capability) && !has(CAP_SYS_ADMIN));
     let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
     if missing.is_empty() {
-        return Finding::good("capabilities", "CAP_BPF and CAP_PERFMON, for eBPF; reading needs none");
+        return Finding::good("capabilities", "CAP_BPF and CAP_PERFMON, for eBPF; sampling needs no capability");
     }
-    let found = format!("no {}: waits cannot be told apart by eBPF; reading needs none", missing.join(", no "));
+    let found =
+        format!("missing {}: eBPF cannot trace waits by cause; sampling needs no capability", missing.join(", "));
     Finding::lacking("capabilities", found).remedy("add the capabilities BPF and PERFMON, and run as root")
 }
 
@@ -152,9 +153,9 @@ fn waits(examination: &Examination, budget: f64) -> Option<Finding> {
     }
     let options = sched_trace::Options { sys_root: examination.options.sys_root.clone(), budget };
     Some(match SchedTrace::start(&options) {
-        Ok(_) => Finding::good("waits", "can be traced: who makes whom wait, by cause"),
+        Ok(_) => Finding::good("waits", "eBPF can trace waits by cause"),
         Err(error) => {
-            let found = format!("cannot be traced: {}; the bounds from schedstat remain", chain(&error));
+            let found = format!("eBPF cannot trace waits: {}; only bounds from schedstat are available", chain(&error));
             Finding::lacking("waits", found).remedy(error.remedy())
         }
     })
@@ -167,12 +168,15 @@ fn descriptors(examination: &Examination) -> Finding {
     };
     match examination.snapshot().map_or(0, |snapshot| snapshot.sampler.unkept_cgroups) {
         0 => Finding::good("descriptors", limit),
-        unkept => {
-            Finding::lacking("descriptors", format!("{limit}: files of {unkept} cgroups are opened at each read"))
-                .remedy(
-                    "raise --max-open-files, or the hard limit of open files (LimitNOFILE of the container runtime), to 20 a container",
-                )
-        }
+        unkept => Finding::lacking(
+            "descriptors",
+            format!(
+                "{limit}: the agent opens the files of {unkept} cgroups for each read"
+            ),
+        )
+        .remedy(
+            "raise --max-open-files, or the hard limit of open files (LimitNOFILE of the container runtime), to 20 per container",
+        ),
     }
 }
 
@@ -180,9 +184,9 @@ fn inotify(examination: &Examination) -> Option<Finding> {
     let features = &examination.snapshot()?.node.features;
     let inotify = features.iter().find(|feature| feature.feature == "inotify")?;
     match inotify.enabled {
-        true => Some(Finding::good("inotify", "reports new cgroups at once")),
+        true => Some(Finding::good("inotify", "reports new cgroups immediately")),
         // The reason ends with the remedy.
-        false => Some(Finding::lacking("inotify", format!("new cgroups are found late: {}", inotify.reason))),
+        false => Some(Finding::lacking("inotify", format!("the agent detects new cgroups late: {}", inotify.reason))),
     }
 }
 
@@ -192,11 +196,11 @@ mod tests {
 
     #[test]
     fn bpf_and_perfmon_or_sys_admin_suffice_for_ebpf() {
-        let good = Finding::good("capabilities", "CAP_BPF and CAP_PERFMON, for eBPF; reading needs none");
+        let good = Finding::good("capabilities", "CAP_BPF and CAP_PERFMON, for eBPF; sampling needs no capability");
         assert_eq!(judge_capabilities(1 << 39 | 1 << 38), good);
         assert_eq!(judge_capabilities(1 << 21), good);
         let text = |effective| serde_json::to_string(&judge_capabilities(effective)).unwrap();
-        assert!(text(1 << 39).contains("no CAP_PERFMON:"), "{}", text(1 << 39));
-        assert!(text(0).contains("no CAP_BPF, no CAP_PERFMON:"), "{}", text(0));
+        assert!(text(1 << 39).contains("missing CAP_PERFMON:"), "{}", text(1 << 39));
+        assert!(text(0).contains("missing CAP_BPF, CAP_PERFMON:"), "{}", text(0));
     }
 }

@@ -17,18 +17,22 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         namespaces: &options.owner_namespaces,
     };
     let agents = other_agents(&search, &examination.index, &examination.resources);
-    owners.extend(agents.into_iter().map(|name| format!("{name} runs here")));
+    owners.extend(agents.into_iter().map(|name| format!("{name} runs on this node")));
     if !owners.is_empty() {
         let finding =
-            Finding::lacking("cpuset-owners", format!("{}: no place for pinning beside it", owners.join("; ")));
-        return vec![finding.remedy("let one alone place containers: leave pinning off, or take the other one away")];
+            Finding::lacking("cpuset-owners", format!("{}: pinning must not run at the same time", owners.join("; ")));
+        return vec![
+            finding.remedy("only one program may place containers: disable pinning or remove the other program"),
+        ];
     }
     let found = match policy {
-        Ok(_) => "none but the kubelet with its policy none".to_owned(),
-        Err(path) => format!("none seen; {} is not there to tell the kubelet's policy", path.display()),
+        Ok(_) => "only the kubelet, with its CPU manager policy none".to_owned(),
+        Err(path) => {
+            format!("no other owner found; the kubelet's policy is unknown because {} does not exist", path.display())
+        }
     };
     let plugins = connected_plugins(search.proc_root).filter(|count| *count > 0);
-    let plugins = plugins.map(|count| format!("; {count} NRI plugins are connected, no known CPU policy among them"));
+    let plugins = plugins.map(|count| format!("; {count} NRI plugins are connected, none of them a known CPU policy"));
     vec![Finding::good("cpuset-owners", found + &plugins.unwrap_or_default())]
 }
 

@@ -17,7 +17,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
 
 fn judge(examination: &Examination, cgroups: &Cgroups) -> Finding {
     let lacking = |what: &Path, error: io::Error| {
-        Finding::lacking("pinning", format!("{} cannot be written: {error}", what.display()))
+        Finding::lacking("pinning", format!("cannot write {}: {error}", what.display()))
     };
     let Some(mount) = &cgroups.hierarchy.cpuset else {
         return Finding::lacking("pinning", "no cpuset controller").remedy("mount the cpuset controller");
@@ -29,10 +29,8 @@ fn judge(examination: &Examination, cgroups: &Cgroups) -> Finding {
     }
     let state_dir = &examination.options.state_dir;
     match may_be_written(state_dir) {
-        Ok(()) => Finding::good("pinning", "may write cpusets and keep its state"),
-        Err(error) => {
-            lacking(state_dir, error).remedy("mount a hostPath there that outlives the agent, or --state-dir")
-        }
+        Ok(()) => Finding::good("pinning", "can write cpusets and its state directory"),
+        Err(error) => lacking(state_dir, error).remedy("mount a persistent hostPath there, or set --state-dir"),
     }
 }
 

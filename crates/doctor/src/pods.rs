@@ -15,7 +15,7 @@ const ID_DIGITS: usize = 13;
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     let config = &examination.options.pods;
     if config.source == PodSource::None {
-        let found = "--pod-source=none: series carry the pod's UID and the container's id";
+        let found = "--pod-source=none: series carry the pod UID and the container ID";
         return vec![Finding::good("pods", found)];
     }
     let named = examination.sources.iter().any(|status| status.up && status.source != SourceName::PodResources);
@@ -24,7 +24,9 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     match (named, &examination.cgroups) {
         // The sources' own findings give the reason.
         (false, _) if !all.is_empty() => {}
-        (false, _) => all.push(Finding::broken("pods", "no source has answered: series carry UIDs and ids")),
+        (false, _) => {
+            all.push(Finding::broken("pods", "no source has answered: series carry pod UIDs and container IDs"))
+        }
         (true, Err(_)) => all.push(Finding::good("pods", format!("{} in the list", examination.index.pods().len()))),
         (true, Ok(cgroups)) => all.push(names(examination, cgroups)),
     }
@@ -55,7 +57,7 @@ fn source(status: &SourceStatus, config: &PodConfig, named: bool) -> Finding {
 /// Remedy for the cause, unless the error ends with one.
 fn remedy(status: &SourceStatus, error: &str) -> Option<&'static str> {
     if status.source == SourceName::PodResources {
-        return Some("mount the kubelet's socket, and run as root to open it");
+        return Some("mount the kubelet's socket, and run as root");
     }
     let remedy = status.cause?.remedy();
     let has_its_own = ["--", ": 401 ", remedy].iter().any(|mark| error.contains(mark));
@@ -84,9 +86,9 @@ fn right(status: &SourceStatus, config: &PodConfig) -> String {
         (Some(certificate), _) => format!("client certificate {}", certificate.certificate_file.display()),
         (None, Some(token)) => format!("token {}", token.display()),
         (None, None) if Path::new(SERVICE_ACCOUNT_TOKEN).exists() => "the service account's token".to_owned(),
-        (None, None) => "nothing: it lets anybody in".to_owned(),
+        (None, None) => "no credentials: the kubelet allows anonymous access".to_owned(),
     };
-    let unverified = if kubelet.insecure_skip_verify { ", its certificate is not verified" } else { "" };
+    let unverified = if kubelet.insecure_skip_verify { "; its certificate is not verified" } else { "" };
     format!("; authorized by {shown}{unverified}")
 }
 
@@ -96,11 +98,12 @@ fn names(examination: &Examination, cgroups: &Cgroups) -> Finding {
         .collect();
     let (all, pods) = (cgroups.containers.len(), examination.index.pods().len());
     if unknown.is_empty() {
-        return Finding::good("pods", format!("{pods} in the list account for all {all} container cgroups"));
+        return Finding::good("pods", format!("the list of {pods} pods accounts for all {all} container cgroups"));
     }
     let more = if unknown.len() > SHOWN { ", …" } else { "" };
     let shown = unknown.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let found = format!("{} of {all} container cgroups belong to no pod in the list: {shown}{more}", unknown.len());
-    Finding::lacking("pods", found)
-        .remedy("if they stay, they are leftovers of the runtime (crictl ps -a) or another kubelet's")
+    let found = format!("{} of {all} container cgroups belong to no listed pod: {shown}{more}", unknown.len());
+    Finding::lacking("pods", found).remedy(
+        "if this persists, they are leftovers of the container runtime (crictl ps -a) or belong to another kubelet",
+    )
 }

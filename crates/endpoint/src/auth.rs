@@ -183,8 +183,8 @@ fn unauthorized() -> Response {
 }
 
 fn unavailable(error: &dyn std::error::Error) -> Response {
-    tracing::warn!(error = %kubelet::chain(error), "cannot ask the API server who may read /metrics");
-    (StatusCode::SERVICE_UNAVAILABLE, "the API server does not say who you are\n").into_response()
+    tracing::warn!(error = %kubelet::chain(error), "cannot authorize readers of /metrics with the API server");
+    (StatusCode::SERVICE_UNAVAILABLE, "cannot check the token with the API server\n").into_response()
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ fn guarded(Access { cadvisor, auth }: Access) -> Router<Arc<Pages>> {
 
 async fn index() -> &'static str {
     "cpuwarden: /metrics (Prometheus text or OpenMetrics), /api/v1/advice (JSON), /healthz (every part works), /readyz \
-     (sampled, pods known)\n"
+     (first sample taken, pods known)\n"
 }
 
 async fn metrics(State(pages): State<Arc<Pages>>, Extension(place): Extension<Place>, headers: HeaderMap) -> Response {
@@ -117,9 +117,9 @@ async fn readyz(State(sources): State<Sources>) -> Response {
     }
     // Addresses and tokens' errors are not for everybody: those are in the log.
     match sources.pods.names_missing() {
-        Some(cause) => probe(StatusCode::OK, format!("ready, without names: {}\n", cause.remedy())),
+        Some(cause) => probe(StatusCode::OK, format!("ready, but pods have no names: {}\n", cause.remedy())),
         None if sources.pods.is_known() => probe(StatusCode::OK, "ready\n".to_owned()),
-        None => probe(StatusCode::SERVICE_UNAVAILABLE, "pods not known yet\n".to_owned()),
+        None => probe(StatusCode::SERVICE_UNAVAILABLE, "pod list not available yet\n".to_owned()),
     }
 }
 

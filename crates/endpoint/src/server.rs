@@ -111,7 +111,7 @@ impl Serving {
             let _ = rustix::process::nice(NICE);
             let served = runtime.block_on(server.serve(stopped));
             if let Err(error) = served {
-                tracing::error!(error = format!("{error:#}"), "the endpoint ended");
+                tracing::error!(error = format!("{error:#}"), "the endpoint stopped");
             }
             runtime.shutdown_background();
             let _ = alive.send(());

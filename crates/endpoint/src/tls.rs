@@ -64,10 +64,10 @@ impl Identity {
     fn read_again(&self, read: &mut Read) {
         match server_config(&self.files) {
             Ok(config) => {
-                tracing::info!("the endpoint's certificate was read again");
+                tracing::info!("reloaded the endpoint's certificate");
                 read.config = config;
             }
-            Err(error) => tracing::warn!(%error, "the endpoint's new certificate cannot be used"),
+            Err(error) => tracing::warn!(%error, "cannot use the endpoint's new certificate; keeping the last one"),
         }
     }
 }
@@ -83,9 +83,7 @@ fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, UnusableFile> {
     let certificates = CertificateDer::pem_file_iter(certificate_file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| bad_certificate(unreadable(&error)))?;
     if certificates.is_empty() {
-        return Err(bad_certificate(
-            "no certificate in this file; give a PEM file with a CERTIFICATE block".to_owned(),
-        ));
+        return Err(bad_certificate("no certificate in this file; use a PEM file with a CERTIFICATE block".to_owned()));
     }
     let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| bad_key(unreadable(&error)))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -93,12 +91,12 @@ fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, UnusableFile> {
     let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key));
     config.map(Arc::new).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => bad_key(format!(
-            "not the key of the certificate in {}; give the key of that certificate",
+            "not the key of the certificate in {}; use the key of that certificate",
             certificate_file.display()
         )),
         // The error does not always say which of the two files it means.
-        rustls::Error::General(why) => bad_key(format!("{why}; give an RSA, ECDSA or Ed25519 key")),
-        error => bad_certificate(format!("{}; give a certificate with its chain", chain(&error))),
+        rustls::Error::General(why) => bad_key(format!("{why}; use an RSA, ECDSA or Ed25519 key")),
+        error => bad_certificate(format!("{}; use a certificate with its chain", chain(&error))),
     })
 }
 
@@ -107,7 +105,7 @@ fn unreadable(error: &rustls_pki_types::pem::Error) -> String {
     use rustls_pki_types::pem::Error;
     match error {
         Error::Io(error) => format!("cannot read it: {error}; mount the file or correct the path"),
-        Error::NoItemsFound => "no private key in this file; give a PEM file with a PRIVATE KEY block".to_owned(),
-        error => format!("not PEM: {error}; write the file again"),
+        Error::NoItemsFound => "no private key in this file; use a PEM file with a PRIVATE KEY block".to_owned(),
+        error => format!("not PEM: {error}; replace the file"),
     }
 }

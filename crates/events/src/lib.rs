@@ -87,7 +87,7 @@ async fn publish(mut publisher: Publisher, queue: Arc<Queue>, metrics: Arc<Agent
 /// Logs one line when events start to get lost.
 fn say_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
     if let Some(lost) = lost.filter(|_| !*failing) {
-        tracing::warn!(error = format!("{lost:#}"), "Kubernetes Events are lost");
+        tracing::warn!(error = format!("{lost:#}"), "failed to send Kubernetes Events");
     }
     *failing = lost.is_some();
 }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn observing() -> Report {
-        Report::idle("somebody else keeps rewriting".to_owned())
+        Report::idle("somebody else keeps changing".to_owned())
     }
 
     #[tokio::test]
@@ -195,7 +195,7 @@ mod tests {
             |event: &serde_json::Value| format!("{} {} {}", event["reason"], event["regarding"]["kind"], event["note"]);
         let told: Vec<String> = told.iter().map(of).collect();
         assert!(told[0].contains("PinningResumed\" \"Node"), "{told:?}");
-        assert!(told[1].contains("PinningSteppedBack\" \"Node") && told[1].contains("keeps rewriting"), "{told:?}");
+        assert!(told[1].contains("PinningSteppedBack\" \"Node") && told[1].contains("keeps changing"), "{told:?}");
     }
 
     #[test]

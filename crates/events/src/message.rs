@@ -27,7 +27,7 @@ const fn kind(type_: &'static str, reason: &'static str, action: &'static str) -
 
 static PINNED: Kind = kind("Normal", "CpusPinned", "Pin");
 static RELEASED: Kind = kind("Normal", "CpusReleased", "Release");
-static REFUSED: Kind = kind("Warning", "CpusRefused", "Pin");
+static REFUSED: Kind = kind("Warning", "CpusRejected", "Pin");
 static REPAIRED: Kind = kind("Warning", "CpusetRepaired", "Repair");
 static STEPPED_BACK: Kind = kind("Warning", "PinningSteppedBack", "StepBack");
 static POD_STEPPED_BACK: Kind = kind("Warning", "PodSteppedBack", "StepBack");
@@ -44,16 +44,21 @@ impl Message {
         }
         let (kind, note) = match &decision.verdict {
             Verdict::Pinned { cpu_qos, bind_policy, cpus } => {
-                (&PINNED, format!("CPUs {cpus} are its own ({cpu_qos}, {bind_policy})"))
+                (&PINNED, format!("Assigned exclusive CPUs {cpus} ({cpu_qos}, {bind_policy})"))
             }
-            Verdict::Released => (&RELEASED, "shares CPUs with other pods again".to_owned()),
-            Verdict::Refused(reason) => (&REFUSED, format!("runs shared: its wish for CPUs is not granted: {reason}")),
-            Verdict::SteppedBack { cause, minutes } => {
-                (&POD_STEPPED_BACK, format!("left alone for {minutes} min, and not exclusive meanwhile: {cause}"))
+            Verdict::Released => (&RELEASED, "Released exclusive CPUs; running in the shared pool".to_owned()),
+            Verdict::Refused(reason) => {
+                (&REFUSED, format!("Exclusive CPUs rejected: {reason}; running in the shared pool"))
             }
-            Verdict::Repaired(1) => (&REPAIRED, "somebody else rewrote its cpuset; it is written again".to_owned()),
+            Verdict::SteppedBack { cause, minutes } => (
+                &POD_STEPPED_BACK,
+                format!("Paused exclusive CPUs for {minutes} min: {cause}; running in the shared pool"),
+            ),
+            Verdict::Repaired(1) => {
+                (&REPAIRED, "Another program changed a cpuset of the pod; cpuwarden restored it".to_owned())
+            }
             Verdict::Repaired(count) => {
-                (&REPAIRED, format!("somebody else rewrote {count} of its cpusets; they are written again"))
+                (&REPAIRED, format!("Another program changed {count} cpusets of the pod; cpuwarden restored them"))
             }
         };
         let Decision { uid, namespace, pod, .. } = decision;
@@ -63,8 +68,8 @@ impl Message {
     /// The message about the node when it stops writing cpusets, or resumes.
     pub(super) fn of_standing(node: &str, standing: &Standing) -> Self {
         let (kind, mut note) = match standing {
-            Standing::Observing(reason) => (&STEPPED_BACK, format!("writes no cpusets any more: {reason}")),
-            Standing::Enforcing => (&RESUMED, "writes cpusets again".to_owned()),
+            Standing::Observing(reason) => (&STEPPED_BACK, format!("Stopped writing cpusets: {reason}")),
+            Standing::Enforcing => (&RESUMED, "Resumed writing cpusets".to_owned()),
         };
         note.truncate(note.floor_char_boundary(NOTE));
         // As in the kubelet's own events of a node, the UID is the node's name.

@@ -46,7 +46,7 @@ impl Publisher {
     /// The event could not be sent.
     pub(super) async fn publish(&mut self, message: Message, times: i32) -> anyhow::Result<()> {
         let published = tokio::time::timeout(PATIENCE, self.try_publish(message, times)).await;
-        published.context("the API server does not answer")?.context("the API server takes no event")
+        published.context("the API server does not answer")?.context("cannot create the Event")
     }
 
     async fn try_publish(&mut self, message: Message, times: i32) -> kube::Result<()> {

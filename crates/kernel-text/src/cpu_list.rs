@@ -189,7 +189,7 @@ impl FromIterator<u32> for CpuSet {
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         let mut set = Self::new();
         for cpu in cpus {
-            assert!(cpu < MAX_CPUS, "CPU {cpu} is beyond the {MAX_CPUS} that a kernel can have");
+            assert!(cpu < MAX_CPUS, "CPU {cpu} exceeds the kernel's maximum of {MAX_CPUS} CPUs");
             set.insert_checked(cpu);
         }
         set

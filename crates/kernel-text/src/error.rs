@@ -12,7 +12,7 @@ pub enum ParseError {
         text: String,
     },
     /// A CPU id beyond the maximum of any kernel.
-    #[error("CPU {cpu} is beyond the {max} that a kernel can have")]
+    #[error("CPU {cpu} exceeds the kernel's maximum of {max} CPUs")]
     CpuOutOfRange {
         /// CPU id.
         cpu: u64,

@@ -28,11 +28,11 @@ impl Cause {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Certificate => {
-                "the kubelet's certificate is not accepted: set kubelet.hostCertificate to the file that the kubelet \
-                 serves from, and restart the agent's pod if that file is a new one; or config.podSource=apiserver"
+                "the agent does not trust the kubelet's certificate: set kubelet.hostCertificate to the kubelet's \
+                 serving certificate (restart the agent's pod if the file is new), or set config.podSource=apiserver"
             }
             Self::Unauthorized => {
-                "the kubelet rejects the token: switch its webhook authentication on (authentication.webhook.enabled), \
+                "the kubelet rejects the token: enable its webhook authentication (authentication.webhook.enabled), \
                  or set config.podSource=apiserver"
             }
             Self::Forbidden => {
@@ -40,15 +40,15 @@ impl Cause {
                  config.podSource=apiserver, kubelet.readOnlyPort=10255 or rbac.nodesProxy=true"
             }
             Self::Unreachable => {
-                "no pod source answers: let the agent reach the kubelet's port (kubelet.url, --kubelet-url), or set \
-                 config.podSource=apiserver"
+                "no pod source answers: allow the agent's connection to the kubelet (kubelet.url, --kubelet-url), or \
+                 set config.podSource=apiserver"
             }
             Self::ApiServer => {
-                "the API server does not list the pods: let the agent reach it, and set rbac.create=true for the right \
-                 to list pods"
+                "the API server does not return the pod list: allow the agent's connection to it, and set \
+                 rbac.create=true for the permission"
             }
             Self::Other => {
-                "the pod list cannot be used: see in the agent's log what answers at the kubelet's port (kubelet.url, \
+                "the pod list is invalid: check in the agent's log what answers at the kubelet's port (kubelet.url, \
                  --kubelet-url), or set config.podSource=apiserver"
             }
         }

@@ -175,7 +175,7 @@ impl Default for KubeletConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// An invalid URL.
-    #[error("{setting}: {value:?} is no {scheme}://host:port URL")]
+    #[error("{setting}: {value:?} is not a URL of the form {scheme}://host:port")]
     Url {
         /// Flag.
         setting: &'static str,
@@ -195,7 +195,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// A file without the expected PEM object.
-    #[error("{setting}: {} holds no PEM {what}", path.display())]
+    #[error("{setting}: {} contains no PEM {what}", path.display())]
     Pem {
         /// Flag.
         setting: &'static str,
@@ -205,7 +205,7 @@ pub enum ConfigError {
         what: &'static str,
     },
     /// A file that must contain only a certificate.
-    #[error("{setting}: {} holds a private key; name the file with the certificate alone", path.display())]
+    #[error("{setting}: {} contains a private key; use a file that contains only the certificate", path.display())]
     HoldsKey {
         /// Flag.
         setting: &'static str,
@@ -229,7 +229,7 @@ pub enum ConfigError {
         source: rustls::Error,
     },
     /// A server name that cannot occur in a certificate.
-    #[error("--kubelet-server-name: {name:?} is no DNS name or IP address; give the node's name")]
+    #[error("--kubelet-server-name: {name:?} is not a DNS name or IP address; use the node's name")]
     ServerName {
         /// Given name.
         name: String,

@@ -127,7 +127,7 @@ async fn a_socket_that_is_made_anew_is_found() {
     until_exclusive(&pods, ("lsr", "main"), &[6, 7]).await;
     stub.stop().await.unwrap();
     let error = down(&pods, SOURCE).await;
-    assert!(error.contains("socket does not exist any more"), "{error}");
+    assert!(error.contains("socket no longer exists"), "{error}");
     assert_eq!(pods.exclusive_cpus().of("default", "lsr", "main"), [6, 7]);
     stub.set(&[1], vec![pod("lsr", &[("main", &[1])])]);
     stub.start_again().unwrap();
@@ -148,7 +148,7 @@ async fn a_call_that_fails_or_hangs_keeps_the_last_answer() {
     up(&pods, SOURCE).await;
     stub.set_hangs(true);
     let error = down(&pods, SOURCE).await;
-    assert!(error.contains("said nothing for 1.5s"), "{error}");
+    assert!(error.contains("no answer within 1.5s"), "{error}");
     assert_eq!(pods.exclusive_cpus().of("default", "lsr", "main"), [6, 7]);
     stub.set_hangs(false);
     up(&pods, SOURCE).await;

@@ -124,7 +124,7 @@ async fn a_watch_that_stops_in_its_first_list_is_not_believed_and_does_not_hold_
     node.config.request_timeout = std::time::Duration::from_millis(500);
     stub.set_stuck(true);
     let pods = node.start_known().await;
-    assert!(status(&pods, SOURCE).error.unwrap().contains("said nothing for 500ms"));
+    assert!(status(&pods, SOURCE).error.unwrap().contains("no answer within 500ms"));
     assert!(status(&pods, SourceName::Kubelet).up && !status(&pods, SOURCE).ever());
     assert_eq!(pods.index().pods().len(), 7);
 }
@@ -135,7 +135,7 @@ async fn bytes_that_are_no_pod_end_the_watch_and_keep_the_names() {
     let pods = node.start_known().await;
     stub.send_garbage();
     let error = down(&pods, SOURCE).await;
-    assert!(error.contains("sent a pod that is not readable"), "{error}");
+    assert!(error.contains("sent an invalid pod"), "{error}");
     assert_eq!(pods.index().pods().len(), 7);
     up(&pods, SOURCE).await;
 }

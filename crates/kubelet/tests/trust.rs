@@ -31,7 +31,10 @@ async fn a_self_signed_certificate_is_accepted_where_the_nodes_file_holds_it() {
 async fn a_self_signed_certificate_is_rejected_without_the_nodes_file() {
     let node = self_signed().await;
     let error = down(&node.start(), SourceName::Kubelet).await;
-    assert!(error.contains("certificate is not accepted") && error.contains("kubelet.hostCertificate"), "{error}");
+    assert!(
+        error.contains("does not trust the kubelet's certificate") && error.contains("kubelet.hostCertificate"),
+        "{error}"
+    );
     assert!(node.stub.requests().is_empty(), "the token went to whoever holds the port");
 }
 
@@ -42,7 +45,7 @@ async fn another_certificate_of_the_same_authority_is_not_the_nodes() {
     // Like an impostor's certificate: the same names, another key.
     node.stub.rotate_certificate(CertificateKind::Valid).unwrap();
     let error = down(&node.start(), SourceName::Kubelet).await;
-    assert!(error.contains("certificate is not accepted"), "{error}");
+    assert!(error.contains("does not trust the kubelet's certificate"), "{error}");
 }
 
 #[tokio::test]

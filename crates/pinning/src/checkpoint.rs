@@ -120,9 +120,9 @@ impl Checkpoint {
 
     /// Parses the text of a checkpoint file; the error describes the damage.
     fn parse(text: &str) -> std::result::Result<Self, String> {
-        let (head, body) = text.split_once('\n').ok_or("it has one line only")?;
+        let (head, body) = text.split_once('\n').ok_or("only one line")?;
         if head != header(body) {
-            return Err("its checksum does not match".to_owned());
+            return Err("checksum mismatch".to_owned());
         }
         serde_json::from_str(body).map_err(|error| error.to_string())
     }

@@ -73,7 +73,7 @@ pub fn drain(config: &DrainConfig, patience: Duration) -> Result<Outcome> {
     let found = match Checkpoint::read(state_dir) {
         Ok(found) => found.filter(|checkpoint| !is_of_another_boot(checkpoint, &config.node.proc_root)).map(Some),
         Err(error) => {
-            tracing::warn!(error = chain(&error), "every pod's cpuset is widened");
+            tracing::warn!(error = chain(&error), "failed to read the checkpoint; widening the cpuset of every pod");
             Some(None)
         }
     };
@@ -110,7 +110,7 @@ fn wait_for_lock(state_dir: &Path, asked: Result<()>, deadline: Instant) -> Resu
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(error) => {
-                tracing::warn!(error = chain(&error), "goes on without the lock");
+                tracing::warn!(error = chain(&error), "draining without the lock of the state directory");
                 return Ok((None, waited));
             }
         }
@@ -135,7 +135,7 @@ fn give_back_here(config: &DrainConfig, mut checkpoint: Checkpoint, scope: Scope
     if drained.errors.is_empty()
         && let Err(error) = Checkpoint::remove(&config.node.state_dir)
     {
-        tracing::warn!(error = chain(&error), "the checkpoint stays");
+        tracing::warn!(error = chain(&error), "failed to delete the checkpoint");
     }
     Ok(drained)
 }

@@ -15,10 +15,10 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] cgroupfs::Error),
     /// Impossible relations between CPUs.
-    #[error("the CPU topology in /sys/devices/system makes no sense")]
+    #[error("invalid CPU topology in /sys/devices/system")]
     Topology(#[source] placement::TopologyError),
     /// A cgroup's effective CPUs differ from the plan, after a write or before a grant.
-    #[error("{path} has the CPUs {found}, meant were {wanted}")]
+    #[error("{path} contains CPUs {found} after a write of {wanted}")]
     NotEffective {
         /// Path of the cgroup.
         path: PathBuf,
@@ -31,7 +31,7 @@ pub enum Error {
     #[error("{0}")]
     NoCpusets(String),
     /// No order of writes exists for the plan.
-    #[error("the plan cannot be written")]
+    #[error("the plan cannot be applied")]
     Steps(#[from] placement::StepError),
     /// Failed operation on a file of the state directory.
     #[error("cannot {operation} {path}")]
@@ -53,9 +53,9 @@ pub enum Error {
     },
     /// None of the checkpoint's cgroups is here: wrong mount, or all of them were removed.
     #[error(
-        "none of the {entries} cgroups in {checkpoint} is below {mount} (first: {first}): nothing was given back and \
-         nothing deleted; give --cgroup-root as the mount of the host's cgroups, or, when those pods are gone, delete the \
-         file", checkpoint = checkpoint.display(), mount = mount.display(), first = first.display()
+        "no cgroup of the {entries} in {checkpoint} exists below {mount} (first: {first}); nothing was changed. Set \
+         --cgroup-root to the mount of the host's cgroups, or delete the file if those pods no longer exist",
+        checkpoint = checkpoint.display(), mount = mount.display(), first = first.display()
     )]
     Unmatched {
         /// Path of the checkpoint.
@@ -68,7 +68,7 @@ pub enum Error {
         mount: PathBuf,
     },
     /// Another process enforces on this node; the path is that of its lock.
-    #[error("another cpuwarden holds {0}: only one may write cpusets")]
+    #[error("another cpuwarden has locked {0}: only one agent may write cpusets")]
     Locked(PathBuf),
 }
 

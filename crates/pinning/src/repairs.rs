@@ -66,8 +66,8 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Self::Rewritten => "another writer keeps rewriting the cpusets",
-            Self::WriteFailed => "the cpusets cannot be written",
+            Self::Rewritten => "another program keeps changing the cpusets",
+            Self::WriteFailed => "failed to write the cpusets",
         })
     }
 }
@@ -96,7 +96,7 @@ impl Pause {
 
 impl fmt::Display for Pause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}; tried again after {} min", self.cause, self.minutes())
+        write!(out, "{}; next attempt in {} min", self.cause, self.minutes())
     }
 }
 

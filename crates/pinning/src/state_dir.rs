@@ -73,7 +73,7 @@ impl DrainWish {
     /// full.
     pub(crate) fn answer(&self, drained: &Drained) {
         if let Err(error) = serde_json::to_vec(drained).map_err(Into::into).and_then(|text| fs::write(&self.0, text)) {
-            tracing::warn!(path = %self.0.display(), %error, "cannot report what was given back");
+            tracing::warn!(path = %self.0.display(), %error, "failed to report the drained cpusets");
         }
     }
 

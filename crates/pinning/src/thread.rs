@@ -128,7 +128,7 @@ fn keep_pinning(pinner: Pinner, node: &mut Node, report: &mut impl FnMut(Round))
         match Pinner::resume(config.clone()) {
             Ok(resumed) => pinner = Some(resumed),
             Err(error) => {
-                tracing::warn!(error = chain(&error), "the pinner cannot be set up again; will retry");
+                tracing::warn!(error = chain(&error), "failed to restart pinning; will retry");
                 report(Round::Waited);
             }
         }
@@ -165,7 +165,7 @@ fn pass_until_stopped(mut pinner: Pinner, node: &mut Node, report: &mut impl FnM
 
 fn log(trace: Trace<'_>) {
     match trace {
-        Trace::Intent(steps) => tracing::debug!(?steps, "about to write"),
+        Trace::Intent(steps) => tracing::debug!(?steps, "next writes"),
         Trace::Done(step) => tracing::debug!(?step, "done"),
         Trace::Committed => tracing::debug!("committed"),
     }

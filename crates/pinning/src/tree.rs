@@ -70,7 +70,13 @@ impl PodTree {
     /// This machine has no cpuset controller.
     pub(crate) fn new(hierarchy: &Hierarchy, named_roots: Vec<String>, descriptors: usize) -> Result<Self> {
         let mount = hierarchy.cpuset.clone();
-        let mount = mount.ok_or_else(|| Error::NoCpusets("no cpuset controller is mounted here".to_owned()))?;
+        let mount = mount.ok_or_else(|| {
+            Error::NoCpusets(
+                "no cpuset controller is mounted; mount it (cgroup v1) or \
+             enable it in cgroup.subtree_control (cgroup v2)"
+                    .to_owned(),
+            )
+        })?;
         Ok(Self {
             mount,
             version: hierarchy.version,

@@ -134,7 +134,7 @@ fn it_plans_what_it_would_write_and_leaves_no_file_behind() {
     let report = pass(&mut files.pinner(none()), &pods);
     assert_eq!(pins(&report), ["web LSE 0-1"]);
     assert_eq!(report.pools.unwrap().share.to_string(), "2-7");
-    assert_eq!(report.standing, Standing::Observing("told to observe".to_owned()));
+    assert_eq!(report.standing, Standing::Observing("--pinning=observe".to_owned()));
     assert!(!files.path("state").exists());
 }
 
@@ -216,7 +216,7 @@ fn the_reason_not_to_write_beside_another_owner_is_told() {
     pod.containers[0].image = "koordlet:v1.6".into();
     pod.containers[0].state = ContainerState::Running;
     let report = pass(&mut files.pinner(none()), std::slice::from_ref(&pod));
-    assert_eq!(report.standing, Standing::Observing("told to observe".to_owned()), "a tenant's image");
+    assert_eq!(report.standing, Standing::Observing("--pinning=observe".to_owned()), "a tenant's image");
     pod.namespace = "kube-system".into();
     let report = pass(&mut files.pinner(none()), &[pod]);
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("koordlet")));
@@ -226,7 +226,7 @@ fn the_reason_not_to_write_beside_another_owner_is_told() {
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("dynamic")));
     // The policy from `/configz` takes precedence over the state file.
     pinner.set_policy(Some("none".to_owned()));
-    assert_eq!(pass(&mut pinner, &[]).standing, Standing::Observing("told to observe".to_owned()));
+    assert_eq!(pass(&mut pinner, &[]).standing, Standing::Observing("--pinning=observe".to_owned()));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn static_from_either_source_or_any_exclusive_cpu_is_an_obstacle() {
         Standing::Enforcing => "enforcing".to_owned(),
     };
     for (policy, file, expected) in [
-        (Some("none"), r#"{"policyName":"none"}"#, "told to observe"),
+        (Some("none"), r#"{"policyName":"none"}"#, "--pinning=observe"),
         (Some("none"), r#"{"policyName":"static"}"#, "static"),
         (Some("static"), r#"{"policyName":"none"}"#, "static"),
         (None, r#"{"policyName":"static"}"#, "static"),
@@ -372,7 +372,7 @@ fn a_second_root_with_running_pods_is_an_obstacle() {
     let mut pinner = Pinner::new(PinnerConfig { enforce: true, ..files.config(none()) }).unwrap();
     let report = pass(&mut pinner, &pods);
     assert!(
-        matches!(&report.standing, Standing::Observing(why) if why.contains("old/kubepods holds running pods")),
+        matches!(&report.standing, Standing::Observing(why) if why.contains("old/kubepods also contains running pods")),
         "{report:?}"
     );
     assert_eq!(report.stepped_back, [(("node", "obstacle"), 1)].into());

@@ -64,14 +64,14 @@ fn a_preferred_policy_degrades_and_a_required_one_fails() {
     assert_eq!(on_the_box(&plain("0,2,4,6"), &preferred(FULL, 2, MOST)), "1,3");
     assert_eq!(
         on_the_box(&plain("0,2,4,6"), &required(FULL, 2)),
-        "error: 2 CPUs wanted as required FullPCPUs, 0 free in that shape"
+        "error: 2 CPUs requested with required FullPCPUs, 0 free for that policy"
     );
     assert_eq!(on_the_box(&plain(""), &preferred(SPREAD, 5, MOST)), "0-2,4,6");
     assert_eq!(
         on_the_box(&plain(""), &required(SPREAD, 5)),
-        "error: 5 CPUs wanted as required SpreadByPCPUs, 4 free in that shape"
+        "error: 5 CPUs requested with required SpreadByPCPUs, 4 free for that policy"
     );
-    assert_eq!(on_the_box(&plain("0-6"), &preferred(FULL, 2, MOST)), "error: 2 CPUs wanted, 1 free");
+    assert_eq!(on_the_box(&plain("0-6"), &preferred(FULL, 2, MOST)), "error: 2 CPUs requested, 1 free");
 }
 
 #[test]
@@ -97,11 +97,11 @@ fn required_exclusivity_fails_instead_of_degrading_and_holds_against_later_pods(
     let spread = apart(PCPU, true, preferred(SPREAD, 2, MOST));
     assert_eq!(
         on_the_box(&held("0,2,4,6", PCPU, false), &spread),
-        "error: 2 CPUs wanted with required PCPULevel, 0 free of foreign neighbours"
+        "error: 2 CPUs requested with required PCPULevel, 0 free on cores without other pods"
     );
     assert_eq!(on_the_box(&held("0,4", ExclusivePolicy::None, false), &spread), "2-3");
     assert_eq!(on_the_box(&held("0,2", PCPU, true), &preferred(SPREAD, 2, MOST)), "4,6");
-    assert_eq!(on_the_box(&held("0", NUMA, true), &preferred(FULL, 6, MOST)), "error: 6 CPUs wanted, 4 free");
+    assert_eq!(on_the_box(&held("0", NUMA, true), &preferred(FULL, 6, MOST)), "error: 6 CPUs requested, 4 free");
 }
 
 #[test]
@@ -155,5 +155,5 @@ fn only_allowed_cpus_are_given_and_their_cores_are_not_whole_without_them() {
     let allowed: CpuSet = "1-7".parse().unwrap();
     let request = |cpus| Request { allowed: Some(allowed.clone()), ..required(FULL, cpus) };
     assert_eq!(on_the_box(&plain(""), &request(2)), "2-3");
-    assert!(on_the_box(&plain(""), &request(8)).starts_with("error: 8 CPUs wanted, 7 free"));
+    assert!(on_the_box(&plain(""), &request(8)).starts_with("error: 8 CPUs requested, 7 free"));
 }

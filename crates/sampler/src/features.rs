@@ -17,7 +17,7 @@ pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
     };
     let lacks = |id, reason: &str| if sample.files.has(id) { String::new() } else { reason.to_owned() };
     states.push(state("cgroup_pressure", pressure(tree, kernel)));
-    let local = "needs Linux 6.6; the ancestors' own cpu.stat is used instead";
+    let local = "needs Linux 6.6; using the ancestors' own cpu.stat instead";
     states.push(state("cpu_stat_local", lacks(FileId::CpuStatLocal, local)));
     states.push(state("cpu_burst", if sample.has_burst { String::new() } else { "needs Linux 5.14".to_owned() }));
     states.push(state("cpuset", lacks(FileId::CpusetEffective, "no cpuset controller on the containers' cgroups")));

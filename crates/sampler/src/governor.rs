@@ -42,7 +42,7 @@ impl Governor {
         if self.interval <= self.configured {
             return String::new();
         }
-        format!("sampling passed its budget of {} cores: raise --cpu-budget or --sample-interval", self.budget_cores)
+        format!("sampling exceeded its budget of {} cores: raise --cpu-budget or --sample-interval", self.budget_cores)
     }
 
     /// Records the CPU time of the sampler's thread so far, nanoseconds; `now` counts from any fixed moment.

@@ -290,7 +290,7 @@ impl Sampler {
             return;
         }
         if let Some(Err(error)) = self.tree.watches.as_fd().map(|inotify| self.wake.on_tree(inotify)) {
-            self.tree.watches.give_up(format!("inotify cannot be waited for: {error}"));
+            self.tree.watches.give_up(format!("cannot wait for inotify events: {error}"));
         }
     }
 
@@ -309,7 +309,7 @@ impl Sampler {
     fn govern(&mut self, now: Instant) {
         let Some(change) = self.governor.observe(now.duration_since(self.started), own_thread_cpu_ns()) else { return };
         let (interval, used_cores) = (change.interval, format!("{:.4}", change.used_cores));
-        tracing::warn!(?interval, used_cores, "the sample interval follows the cost of sampling");
+        tracing::warn!(?interval, used_cores, "changed the sample interval to keep sampling within --cpu-budget");
         self.tell_features();
     }
 
@@ -331,15 +331,15 @@ impl Sampler {
         let unkept = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.files.any_unkept()).count();
         let reason = match unkept {
             0 => String::new(),
-            _ => {
-                "some files are opened at every read: raise --max-open-files, or the limit of open files (LimitNOFILE)"
-                    .to_owned()
-            }
+            _ => "the agent opens some files for each read: raise --max-open-files, or the limit of open files \
+                 (LimitNOFILE)"
+                .to_owned(),
         };
         self.features.push(features::state("kept_descriptors", reason));
         let scan = self.tasks.cost();
         if scan.time > Duration::ZERO {
-            let unseen = "no process of a container can be seen: the agent needs the host's PID namespace";
+            let unseen = "no process of any container is visible: the agent needs the host's PID namespace (hostPID: \
+                 true)";
             let reason = if scan.any_process { "" } else { unseen };
             self.features.push(features::state("run_queue_delay", reason.to_owned()));
         }

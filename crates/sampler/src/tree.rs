@@ -211,7 +211,10 @@ impl Tree {
         if is_empty && !self.told_empty {
             let wanted = if self.named_tops.is_empty() { "kubepods".to_owned() } else { self.named_tops.join(", ") };
             let below = self.hierarchy.cpu.display();
-            tracing::warn!("no cgroup {wanted} below {below}: no container is seen until it is there (--kubepods)");
+            tracing::warn!(
+                "no cgroup {wanted} below {below}: no containers are sampled until it exists (set \
+                 --kubepods if its name differs)"
+            );
         }
         self.told_empty = is_empty;
     }
@@ -442,7 +445,7 @@ fn ancestors(top: &str) -> impl Iterator<Item = &str> {
 fn report_tops(tops: &Tops) {
     if tops.taken.len() > 1 || !tops.passed_over.is_empty() {
         let (taken, passed_over) = (tops.taken.join(", "), tops.passed_over.join(", "));
-        tracing::warn!(taken, passed_over, "several cgroups are called kubepods; --kubepods names this kubelet's");
+        tracing::warn!(taken, passed_over, "found several kubepods cgroups; set --kubepods to the one of this kubelet");
     }
 }
 

@@ -26,7 +26,8 @@ impl Watches {
         match TreeWatch::new() {
             Ok(inotify) => self.inotify = Some(inotify),
             Err(error) => {
-                self.error = Some(format!("no inotify instance: {error}; raise fs.inotify.max_user_instances"));
+                self.error =
+                    Some(format!("cannot create an inotify instance: {error}; raise fs.inotify.max_user_instances"));
             }
         }
     }
@@ -60,7 +61,7 @@ impl Watches {
     pub(crate) fn drain(&mut self, events: &mut Vec<TreeEvent>) {
         let Some(inotify) = &mut self.inotify else { return };
         if let Err(error) = inotify.drain(|event| events.push(event)) {
-            self.give_up(format!("inotify cannot be read: {error}"));
+            self.give_up(format!("cannot read inotify events: {error}"));
         }
     }
 

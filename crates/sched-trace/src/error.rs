@@ -17,7 +17,8 @@ pub enum StartError {
     NoBtf(#[source] BtfError),
     /// The kernel's BTF lacks the fields that show whether a run queue is throttled. Without them, neighbors would be
     /// blamed for throttling.
-    #[error("the kernel's BTF has no field that tells when a cgroup is throttled: expected {}", THROTTLE_FIELDS.map(|fields| fields.join(" and ")).join(", or "))]
+    #[error("the kernel's BTF has no field that shows when a cgroup is throttled: expected {}",
+        THROTTLE_FIELDS.map(|fields| fields.join(" and ")).join(", or "))]
     NoThrottleFields,
     /// `CAP_BPF` or `CAP_PERFMON` is missing, or a policy forbids BPF.
     #[error("BPF is not permitted: it needs CAP_BPF and CAP_PERFMON")]
@@ -26,7 +27,7 @@ pub enum StartError {
     #[error("the kernel is locked down")]
     LockedDown(#[source] io::Error),
     /// The verifier rejected the program.
-    #[error("the kernel's verifier refuses the program: {log}")]
+    #[error("the kernel's verifier rejected the program: {log}")]
     VerifierRefused {
         /// Last lines of the verifier's log.
         log: String,
@@ -34,19 +35,19 @@ pub enum StartError {
         source: io::Error,
     },
     /// This kernel lacks a type, a field or a helper that the program needs.
-    #[error("the program does not fit this kernel")]
+    #[error("the program is not compatible with this kernel")]
     UnsupportedKernel(#[source] EbpfError),
     /// A map could not be created, or mapped into memory.
-    #[error("the program's tables cannot be made: {0}")]
+    #[error("cannot create the program's maps: {0}")]
     Maps(String, #[source] io::Error),
     /// The tracepoint rejected the program.
-    #[error("the program cannot be attached to sched_switch")]
+    #[error("cannot attach the program to sched_switch")]
     Attach(#[source] ProgramError),
     /// The hierarchy is a copy. The program identifies cgroups by their inodes, which a copy does not have.
     #[error("no_cgroups")]
     NoKernelCgroups,
     /// `/sys` does not list the machine's CPUs.
-    #[error("the CPUs of this machine are not known")]
+    #[error("cannot read the CPUs of this machine")]
     Cpus(#[source] cgroupfs::Error),
 }
 

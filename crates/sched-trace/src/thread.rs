@@ -84,7 +84,7 @@ fn run<P: Program>(
     };
     let restarting = || {
         panicked();
-        wiring.slot.publish(not_in_force("restarting: its thread has panicked".to_owned()));
+        wiring.slot.publish(not_in_force("restarting: the trace's thread panicked".to_owned()));
     };
     keep_running(stopped, restarting, || match load() {
         Ok(trace) => {

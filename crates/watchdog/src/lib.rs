@@ -103,7 +103,7 @@ impl fmt::Display for Silent {
         match self.fault {
             Fault::Ended => write!(out, "{} has ended", self.part.as_str()),
             Fault::Late(since) => {
-                write!(out, "{} has not finished a round for {} s", self.part.as_str(), since.as_secs())
+                write!(out, "{} has made no progress for {} s", self.part.as_str(), since.as_secs())
             }
         }
     }
@@ -213,7 +213,7 @@ mod tests {
         let _slow = watchdog.watch(Part::Pinning, 10 * SECOND);
         let now = watchdog.now_ms();
         assert!(watchdog.silent_at(now + 59_000).is_empty());
-        assert_eq!(texts(&watchdog.silent_at(now + 61_000)), ["sampler has not finished a round for 61 s"]);
+        assert_eq!(texts(&watchdog.silent_at(now + 61_000)), ["sampler has made no progress for 61 s"]);
         assert_eq!(watchdog.silent_at(now + 99_000).len(), 1);
         assert_eq!(watchdog.silent_at(now + 101_000).len(), 2);
     }

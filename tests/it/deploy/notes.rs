@@ -61,8 +61,8 @@ fn the_labels_that_kube_prometheus_stack_selects_are_printed_until_some_are_set(
     let on = "--set=podMonitor.enabled=true,prometheusRule.enabled=true";
     assert!(notes("1.37.0", &[on]).contains(line));
     assert!(!notes("1.37.0", &[on, "--set=podMonitor.labels.release=mine"]).contains(line));
-    assert!(notes("1.37.0", &["--set=podMonitor.enabled=false"]).contains("No PodMonitor was made"));
-    assert!(!notes("1.37.0", &["--set=serviceMonitor.enabled=true"]).contains("No PodMonitor was made"));
+    assert!(notes("1.37.0", &["--set=podMonitor.enabled=false"]).contains("No PodMonitor was created"));
+    assert!(!notes("1.37.0", &["--set=serviceMonitor.enabled=true"]).contains("No PodMonitor was created"));
 }
 
 #[test]
@@ -84,6 +84,6 @@ fn what_weakens_an_install_is_a_warning() {
         assert!(notes("1.37.0", &[&format!("--set={value}")]).contains(words), "{value}");
         assert!(!notes("1.37.0", &[]).contains(words), "{value}");
     }
-    assert!(notes("1.37.0", &["--set=profile=pin"]).contains("Pinning observes"));
-    assert!(notes("1.37.0", &["--set=enabled=false"]).contains("nothing was made"));
+    assert!(notes("1.37.0", &["--set=profile=pin"]).contains("Pinning is in observe mode"));
+    assert!(notes("1.37.0", &["--set=enabled=false"]).contains("nothing was created"));
 }

@@ -38,7 +38,7 @@ fn every_platform_has_its_row_with_what_was_run_here() {
         .collect();
     assert_eq!(accepted, [&[""], &PLATFORMS[..]].concat());
     let header = page.lines().find(|line| line.starts_with("| platform |")).unwrap();
-    assert!(header.contains("run here") && header.contains("from documentation"), "{header}");
+    assert!(header.contains("tested here") && header.contains("from documentation"), "{header}");
     for platform in PLATFORMS {
         let row = page.lines().find(|line| line.starts_with(&format!("| `{platform}` |"))).expect(platform);
         assert!(row.split(" | ").all(|cell| !cell.trim().is_empty()), "{row}");

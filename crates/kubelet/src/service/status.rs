@@ -66,7 +66,7 @@ impl Statuses {
     pub(super) fn succeeded(&mut self, source: SourceName, pods: usize, now: SystemTime) {
         let Some(entry) = self.find(source) else { return };
         if !entry.status.up && entry.status.error.is_some() {
-            tracing::info!(source = source.as_str(), pods, "pod source is back");
+            tracing::info!(source = source.as_str(), pods, "pod source recovered");
         }
         entry.absent = false;
         entry.status = SourceStatus { source, up: true, last_success: Some(now), error: None, cause: None, pods };
@@ -89,11 +89,11 @@ impl Statuses {
     pub(super) fn absent(&mut self, source: SourceName) {
         let Some(entry) = self.find(source) else { return };
         if entry.status.up {
-            tracing::warn!(source = source.as_str(), "pod source has gone: its socket does not exist any more");
+            tracing::warn!(source = source.as_str(), "pod source removed: its socket no longer exists");
         }
         entry.absent = !entry.status.ever();
         entry.status.up = false;
-        entry.status.error = entry.status.ever().then(|| "its socket does not exist any more".to_owned());
+        entry.status.error = entry.status.ever().then(|| "its socket no longer exists".to_owned());
     }
 
     /// Records that a source was stopped because a better one is back.
@@ -109,7 +109,7 @@ impl Statuses {
             tracing::warn!(
                 source = source.as_str(),
                 pods,
-                "the pod list is too long: pods behind the limit get no names"
+                "the pod list is too long: pods beyond the limit have no names"
             );
         }
         self.cut_lists += 1;

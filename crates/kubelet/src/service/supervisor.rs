@@ -110,7 +110,7 @@ impl Supervisor {
     fn warn_if_names_are_missing(&mut self) {
         let missing = self.shared.names_missing(Instant::now());
         if let (Some(cause), None) = (missing, self.missing) {
-            tracing::warn!(reason = cause.reason(), "pods have no names: series carry UIDs and ids");
+            tracing::warn!(reason = cause.reason(), "pods have no names: series carry pod UIDs and container IDs");
         }
         self.missing = missing;
     }

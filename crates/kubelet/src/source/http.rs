@@ -206,14 +206,14 @@ impl Identity {
     fn hint(self) -> &'static str {
         match self {
             Self::Token => {
-                "the kubelet does not accept the token: it is expired, from another cluster, or the kubelet runs \
-                 without webhook authentication (then use a client certificate)"
+                "the kubelet rejected the token: it is expired or from another cluster, or the kubelet runs without \
+                 webhook authentication (then use a client certificate)"
             }
             Self::Certificate => {
-                "the kubelet does not accept the client certificate: it is not signed by the kubelet's client CA \
-                 (authentication.x509.clientCAFile)"
+                "the kubelet rejected the client certificate: the kubelet's client CA \
+                 (authentication.x509.clientCAFile) did not sign it"
             }
-            Self::None => "no token was sent: give --kubelet-token-file or a client certificate",
+            Self::None => "no token was sent: set --kubelet-token-file or use a client certificate",
         }
     }
 }
@@ -234,7 +234,7 @@ async fn refusal(url: &str, response: Response<Incoming>, identity: Identity) ->
 fn missing_rule(answer: &str) -> &'static str {
     let tried = answer.rsplit_once("subresource(s)=").map_or("", |(_, list)| list);
     if tried.split(|c: char| !c.is_ascii_alphanumeric()).any(|name| name == "pods") {
-        "grant the agent's service account verb get on resource nodes/pods"
+        "grant the agent's service account the verb get on the resource nodes/pods"
     } else {
         Cause::Forbidden.remedy()
     }

@@ -60,7 +60,7 @@ pub(crate) enum SourceError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The kubelet's certificate was rejected.
-    #[error("GET {url}: the kubelet's certificate is not accepted: {remedy}")]
+    #[error("GET {url}: the agent does not trust the kubelet's certificate: {remedy}")]
     Certificate {
         /// Requested URL.
         url: String,
@@ -70,7 +70,7 @@ pub(crate) enum SourceError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// No complete answer within the timeout.
-    #[error("GET {url} had no complete answer after {after:?}")]
+    #[error("GET {url}: no complete answer within {after:?}")]
     Timeout {
         /// Requested URL.
         url: String,
@@ -114,7 +114,7 @@ pub(crate) enum SourceError {
         source: DecodeError,
     },
     /// The first pod alone exceeds the size limit of a list.
-    #[error("GET {url}: no whole pod in the first {limit} bytes")]
+    #[error("GET {url}: no complete pod in the first {limit} bytes")]
     TooLarge {
         /// Requested URL.
         url: String,
@@ -123,7 +123,8 @@ pub(crate) enum SourceError {
     },
     /// An empty list that is rejected, because pods are or were running.
     #[error(
-        "the list is empty while pods run: kept the last names (a kubelet lists nothing for a while after its start)"
+        "the pod list is empty although pods run: kept the last names (a kubelet returns an empty list shortly after \
+         its start)"
     )]
     EmptyList,
     /// A required file cannot be read.
@@ -135,7 +136,7 @@ pub(crate) enum SourceError {
         source: std::io::Error,
     },
     /// There is no certificate or CA to verify the kubelet's certificate with.
-    #[error("nothing to verify the kubelet's certificate with (looked for {looked_for}): {}", Cause::Certificate.remedy())]
+    #[error("no CA or certificate to verify the kubelet with (checked {looked_for}): {}", Cause::Certificate.remedy())]
     NoTrust {
         /// Files that do not exist.
         looked_for: String,
@@ -160,7 +161,7 @@ pub(crate) enum SourceError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A watch neither started nor continued within the timeout.
-    #[error("{call} on {} said nothing for {after:?}", socket.display())]
+    #[error("{call} on {}: no answer within {after:?}", socket.display())]
     Silent {
         /// Name of the method.
         call: &'static str,
@@ -170,7 +171,7 @@ pub(crate) enum SourceError {
         after: Duration,
     },
     /// A pod's bytes are not a `v1.Pod`.
-    #[error("{} sent a pod that is not readable", socket.display())]
+    #[error("{} sent an invalid pod", socket.display())]
     Protobuf {
         /// Path of the socket.
         socket: PathBuf,

@@ -165,13 +165,13 @@ fn read_identity(client: &ClientCertificate) -> Result<Identity, ConfigError> {
 pub(super) fn certificate_remedy(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     Some(match rejected_certificate(error)? {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "give --kubelet-server-name as a name that it bears, usually the node's"
+            "set --kubelet-server-name to a name in the certificate, usually the node's"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "the kubelet must renew it (rotateCertificates, and its CSR approved); check the node's clock"
+            "renew the kubelet's certificate (rotateCertificates, and approve its CSR); check the node's clock"
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "check the clocks of this node and of what signed it"
+            "check the clocks of this node and of the signer"
         }
         _ => Cause::Certificate.remedy(),
     })

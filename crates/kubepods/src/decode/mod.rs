@@ -24,10 +24,10 @@ use wire::WirePod;
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// Invalid JSON, truncated, or a field of the wrong type. Also a failed reader: the source then has the error.
-    #[error("pod list is not readable")]
+    #[error("invalid pod list")]
     Json(#[from] serde_json::Error),
     /// JSON, but without `items`.
-    #[error("answer is JSON but not a PodList: it has no items")]
+    #[error("the answer is JSON but not a PodList: no items")]
     NotAList,
 }
 

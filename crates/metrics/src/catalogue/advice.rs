@@ -10,7 +10,7 @@ pub(crate) static ADVICE: &[Metric<AdviceRow>] = &[
     gauge(
         "cpuwarden_container_runtime_info",
         &["runtime", "version"],
-        "Always 1, the language runtime of the container's program; the version is empty where it cannot be told.",
+        "Always 1: language runtime of the container's program; version is empty if it cannot be determined.",
     )
     .from(Preset::Full)
     .read(|row, out| {
@@ -21,31 +21,33 @@ pub(crate) static ADVICE: &[Metric<AdviceRow>] = &[
     gauge(
         "cpuwarden_container_runtime_parallelism",
         &[],
-        "Threads that the language runtime will run at once, from its settings or by its version's rule; absent where \
-         nothing tells.",
+        "Threads that the language runtime runs at once, from its settings or the rule of its version; absent if \
+         unknown.",
     )
     .from(Preset::Standard)
     .read(|row, out| out.count(row.parallelism.map(u64::from))),
     gauge(
         "cpuwarden_container_recommended_cpu_limit_cores",
         &["objective", "bound"],
-        "Smallest CPU limit, of those that were tried, that keeps the share of throttled periods under the objective, by \
-         a replay of the last six hours. Bound lower: a higher limit may be needed, because a quota throttled or it is not \
-         known when the work of some windows came up; bound exact: it suffices.",
+        "Smallest CPU limit that keeps the share of throttled periods within the objective in a replay of the last six \
+         hours, among the limits that were tried. bound=exact: this limit is enough. bound=lower: a higher limit may \
+         be needed, because a quota throttled the container or the arrival time of some of its work is unknown.",
     )
     .from(Preset::Standard)
     .read(|row, out| out.with([&*row.objective, row.limit_bound]).number(row.limit_cores)),
     gauge(
         "cpuwarden_container_recommended_cpu_burst_seconds",
         ADVISED,
-        "Smallest burst (cpu.max.burst) that does so at the limit in force; absent where none is needed or none suffices.",
+        "Smallest burst (cpu.max.burst) that meets the objective at the limit in force; absent if the limit meets it \
+         without a burst, or if no burst is large enough.",
     )
     .from(Preset::Full)
     .read(|row, out| out.with([&*row.objective]).number(row.burst_seconds)),
     gauge(
         "cpuwarden_container_recommended_memory_soft_limit_bytes",
         ADVISED,
-        "For GOMEMLIMIT and its like: 70 % of the memory limit, but not under 1.25 times the live set.",
+        "Recommended soft memory limit, e.g. for GOMEMLIMIT: 70 % of the memory limit, but at least 1.25 times the \
+         live set.",
     )
     .from(Preset::Full)
     .read(|row, out| out.with([&*row.objective]).count(row.memory_soft_limit_bytes)),

@@ -26,7 +26,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
 ];
 
 pub(crate) static BUILD_INFO: Descriptor =
-    gauge("cpuwarden_build_info", &["version", "revision"], "Always 1, the build that runs.");
+    gauge("cpuwarden_build_info", &["version", "revision"], "Always 1: version and revision of the running build.");
 
 pub(crate) static SAMPLE_DURATION_SECONDS: Descriptor = histogram(
     "cpuwarden_sample_duration_seconds",
@@ -34,63 +34,64 @@ pub(crate) static SAMPLE_DURATION_SECONDS: Descriptor = histogram(
 );
 
 pub(crate) static SAMPLE_LATENESS_SECONDS: Descriptor =
-    histogram("cpuwarden_sample_lateness_seconds", "How long after its deadline each tick began.");
+    histogram("cpuwarden_sample_lateness_seconds", "Delay between the deadline of each tick and its start.");
 
 pub(crate) static SERIES_DROPPED_TOTAL: Descriptor = counter(
     "cpuwarden_series_dropped_total",
     &[],
-    "Series left out because of the series cap; each page that leaves a series out counts it. Whole metrics are left \
-     out, for all containers, in the order of the reference of metrics.",
+    "Series left out because of the series cap (--max-series); every page without a series counts it once. The agent \
+     leaves out whole metrics, for all containers, in the order that the metrics reference lists.",
 );
 
 pub(crate) static POD_SOURCE_UP: Descriptor = gauge(
     "cpuwarden_pod_source_up",
     &["source"],
-    "1 where the last answer of this source of pod names was good, else 0. The last names live on while it is down.",
+    "1 if the last answer of this pod source was valid, else 0. Pods keep their last names while the source is down.",
 );
 
 pub(crate) static POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS: Descriptor = gauge(
     "cpuwarden_pod_source_last_success_timestamp_seconds",
     &["source"],
-    "Unix time of the last good answer of this source of pod names; absent before the first.",
+    "Unix time of the last valid answer of this pod source; absent before the first.",
 );
 
 pub(crate) static POD_LISTS_CUT_TOTAL: Descriptor = counter(
     "cpuwarden_pod_lists_cut_total",
     &[],
-    "Pod lists of the kubelet that were longer than 128 MiB; the pods behind that have no names.",
+    "Pod lists from the kubelet that were larger than 128 MiB; the pods beyond that size have no names.",
 );
 
 pub(crate) static APISERVER_REQUESTS_TOTAL: Descriptor = counter(
     "cpuwarden_apiserver_requests_total",
     &[],
-    "Requests that left for the API server; stays 0 unless it is the configured source of pod names, or asked who may \
-     read the metrics.",
+    "Requests sent to the API server: pod lists, authorization of readers of the metrics, and Kubernetes Events; stays \
+     0 unless one of these is configured.",
 );
 
 pub(crate) static SUBSYSTEM_UP: Descriptor = gauge(
     "cpuwarden_subsystem_up",
     &["subsystem"],
-    "1 where this thread or task of the agent finishes its rounds, 0 where it has ended or has not finished one for 10 of \
-     its intervals, at least 60 s; /healthz then fails. Only work that is switched on has a series.",
+    "1 if this thread or task of the agent makes progress; 0 if it ended or completed no iteration for 10 of its \
+     intervals (at least 60 s), and /healthz then fails. Only enabled work has a series.",
 );
 
 pub(crate) static SUBSYSTEM_RESTARTS_TOTAL: Descriptor = counter(
     "cpuwarden_subsystem_restarts_total",
     &["subsystem"],
-    "Restarts of a thread of the agent after a panic; the log has the panic.",
+    "Restarts of an agent thread after a panic; the log contains the panic.",
 );
 
 pub(crate) static PAGE_RENDERS_TOTAL: Descriptor = counter(
     "cpuwarden_page_renders_total",
     &["page"],
-    "Times that a page (metrics, cadvisor or advice) was rendered: at most once a sample and format, however often it is \
-     read.",
+    "Number of times that a page (metrics, cadvisor or advice) was rendered: at most once per sample and format, \
+     regardless of the number of requests.",
 );
 
 pub(crate) static HTTP_CONNECTIONS_CUT_TOTAL: Descriptor = counter(
     "cpuwarden_http_connections_cut_total",
     &["reason"],
-    "Connections to the endpoint that were cut or rejected: waiting (too many without a request), peer (too many pages \
-     at a time for one address), total (for all) or slow (the page was not read in time).",
+    "Connections that the endpoint closed or rejected, by reason: waiting (too many connections without a request), \
+     peer (too many pages at the same time for one address), total (too many for all addresses), slow (the client did \
+     not read the page in time).",
 );

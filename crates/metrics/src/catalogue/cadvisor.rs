@@ -31,14 +31,22 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
     gauge(
         "container_spec_cpu_shares",
         LABELS,
-        "CPU shares; on cgroup v2 those of the pod's CPU request, or where that is unknown or not in force, the weight \
-         turned into shares by the rule in weight_rule of cpuwarden_kernel_info (cAdvisor's own rule is linear).",
+        "CPU shares. On cgroup v2: the shares of the CPU request; if the request is unknown or not in force, the \
+         weight converted to shares by weight_rule of cpuwarden_kernel_info (cAdvisor's own rule is linear).",
     )
     .read(|row, out| put(row, out, row.v1_shares())),
-    counter("container_pressure_cpu_waiting_seconds_total", LABELS, "PSI some of cpu.pressure, cgroup v2.")
-        .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_waiting_ns))),
-    counter("container_pressure_cpu_stalled_seconds_total", LABELS, "PSI full of cpu.pressure, cgroup v2.")
-        .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_stalled_ns))),
+    counter(
+        "container_pressure_cpu_waiting_seconds_total",
+        LABELS,
+        "Wall time in which at least one task waited for a CPU. From cpu.pressure (some), cgroup v2.",
+    )
+    .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_waiting_ns))),
+    counter(
+        "container_pressure_cpu_stalled_seconds_total",
+        LABELS,
+        "Wall time in which all runnable tasks waited for a CPU. From cpu.pressure (full), cgroup v2.",
+    )
+    .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_stalled_ns))),
 ];
 
 /// All metrics of that page.

@@ -7,14 +7,14 @@ use super::{Metric, Preset, counter, gauge, histogram};
 use crate::exposition::samples::{Label, Samples};
 
 /// Series that the standard preset has only where waits are not traced: the trace's causes replace them.
-const WITHOUT_TRACE: &str = "where no trace runs";
+const WITHOUT_TRACE: &str = "if no trace runs";
 
 pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
         "cpuwarden_container_info",
         &["uid", "container_id", "image", "qos_class", "cpu_qos", "cgroup_driver"],
-        "Always 1, while a cgroup of the container exists. uid is the pod's; names come from the kubelet, the driver \
-         from the cgroup's path.",
+        "Always 1 while a cgroup of the container exists. uid is the pod's; names come from the kubelet, the driver \
+         from the cgroup path.",
     )
     .from(Preset::Standard)
     .read(|row, out| {
@@ -28,8 +28,8 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_cpu_usage_seconds_total",
         &["mode"],
-        "CPU time used, by mode. From cpu.stat (user_usec, system_usec); on cgroup v1 from cpuacct.stat in steps of \
-         10 ms, so that the modes may sum to up to 20 ms less than the usage.",
+        "CPU time used, by mode. From cpu.stat (user_usec, system_usec); on cgroup v1 from cpuacct.stat in steps of 10 \
+         ms, so the sum of the modes can be up to 20 ms below the usage.",
     )
     .from(Preset::Standard)
     .brief_from(Preset::Lean, "without `mode`")
@@ -44,8 +44,8 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_cfs_periods_total",
         &[],
-        "Enforcement periods of the container's own quota in which it had something to run. From cpu.stat \
-         (nr_periods); the period timer stops while the cgroup idles, so this does not measure time.",
+        "Enforcement periods of the container's own quota in which it had runnable tasks. From cpu.stat (nr_periods); \
+         the period timer stops while the cgroup is idle, so this does not measure time.",
     )
     .read(|row, out| out.count(row.cfs.map(|cfs| cfs.periods))),
     counter(
@@ -58,15 +58,15 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
         "cpuwarden_container_cfs_period_seconds",
         &[],
-        "Enforcement period of the quota that cpuwarden_container_cpu_limit_cores shows, the lowest over the container \
-         and its ancestors; absent when unlimited. Throttled periods per second times this is the share of wall time \
-         in throttled periods. From cpu.max; on cgroup v1 from cpu.cfs_period_us.",
+        "Enforcement period of the quota in cpuwarden_container_cpu_limit_cores, the lowest one of the container and \
+         its ancestors; absent when unlimited. Throttled periods per second multiplied by this value is the share of \
+         wall time in throttled periods. From cpu.max; on cgroup v1 from cpu.cfs_period_us.",
     )
     .read(|row, out| out.seconds(row.limit_period_usec.map(|usec| usec * 1000))),
     counter(
         "cpuwarden_container_cfs_burst_periods_total",
         &[],
-        "Periods in which the container used more than its quota from what it had saved up. From cpu.stat \
+        "Periods in which the container used more than its quota, from unused quota of earlier periods. From cpu.stat \
          (nr_bursts), Linux 5.14 and newer.",
     )
     .from(Preset::Full)
@@ -82,11 +82,11 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_throttled_seconds_total",
         &["origin"],
-        "Time that run queues of the container stood behind a closed quota: its own or an ancestor's. A delay, not CPU \
-         time that it would have used. Summed over CPUs, so it can grow faster than wall time; credited when the \
-         throttle ends. From cpu.stat (throttled_usec; throttled_time on cgroup v1); for ancestors from cpu.stat.local \
-         (Linux 6.6 and newer), else what their own cpu.stat counts beyond it. Not comparable across Linux 6.18, see \
-         throttle_accounting of cpuwarden_kernel_info.",
+        "Time that run queues of the container were throttled by its own quota (own) or an ancestor's (ancestor). A \
+         delay, not CPU time that it would have used. Summed over CPUs, so it can grow faster than wall time; counted \
+         when the throttle ends. From cpu.stat (throttled_usec; throttled_time on cgroup v1); for ancestors from \
+         cpu.stat.local (Linux 6.6 and newer), else their own cpu.stat minus the container's. Not comparable across \
+         Linux 6.18: see throttle_accounting of cpuwarden_kernel_info.",
     )
     .read(|row, out| {
         out.with(["own"]).seconds(row.cfs.map(|cfs| cfs.throttled_ns));
@@ -94,8 +94,8 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     }),
     histogram(
         "cpuwarden_container_throttled_window_ratio",
-        "Share of throttled periods in each window of one second, or of one sample interval where that is longer. \
-         Only windows with periods are counted. From cpu.stat (nr_periods, nr_throttled).",
+        "Share of throttled periods in each window of one second, or of one sample interval if that is longer. Windows \
+         without periods are not counted. From cpu.stat (nr_periods, nr_throttled).",
     )
     .from(Preset::Full)
     .brief_from(Preset::Standard, "buckets 0 and 0.25")
@@ -107,8 +107,8 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
         "cpuwarden_container_cpu_limit_cores",
         &[],
-        "Lowest quota divided by period over the container and all its visible ancestors, those above kubepods \
-         included; absent when unlimited. From cpu.max; on cgroup v1 from cpu.cfs_quota_us and cpu.cfs_period_us.",
+        "Lowest CPU limit (quota divided by period) of the container and its visible ancestors, including those above \
+         kubepods; absent when unlimited. From cpu.max; on cgroup v1 from cpu.cfs_quota_us and cpu.cfs_period_us.",
     )
     .read(|row, out| out.number(row.limit_cores)),
     gauge("cpuwarden_container_cpu_request_cores", &[], "CPU request, from the pod's spec.")
@@ -116,8 +116,8 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
         "cpuwarden_container_cpu_weight",
         &[],
-        "Weight of cgroup v2, 1 to 10000, from cpu.weight; on cgroup v1 cpu.shares turned into it by the rule in \
-         weight_rule of cpuwarden_kernel_info, which --weight-rule sets.",
+        "cgroup v2 weight, 1 to 10000. From cpu.weight; on cgroup v1 converted from cpu.shares by weight_rule of \
+         cpuwarden_kernel_info (--weight-rule).",
     )
     .from(Preset::Full)
     .read(|row, out| out.count(row.v2_weight())),
@@ -142,9 +142,9 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_contention_wait_seconds_total",
         &["bound"],
-        "Thread time on a run queue less throttling, as a lower and an upper bound: the kernel does not say which \
-         wait was which. Where the kernel has no cpu.stat.local (before Linux 6.6), upper includes throttling by \
-         ancestors' quotas. Summed over threads, so it can grow faster than wall time. From \
+        "Thread time on a run queue without throttling, as a lower and an upper bound, because the kernel does not \
+         separate the two. Without cpu.stat.local (before Linux 6.6), upper includes throttling by ancestors' quotas. \
+         Summed over threads, so it can grow faster than wall time. From \
          /proc/PID/task/TID/schedstat, cpu.stat and cpu.stat.local.",
     )
     .from(Preset::Full)
@@ -158,9 +158,9 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_cpu_wait_seconds_total",
         &["cause"],
-        "Thread time spent waiting for a CPU, by what the wait was for: throttled (a quota of its own or above it), \
-         neighbor (another pod ran), self (its own pod ran), system (a host service or the kernel ran, or the CPU was \
-         waking up), unattributed (in the threads' run delay, and not seen why). Summed over threads, so it can grow \
+        "Thread time spent waiting for a CPU, by cause: throttled (its own quota or an ancestor's), neighbor (another \
+         pod ran), self (its own pod ran), system (a host service or the kernel ran, or the CPU was waking up), \
+         unattributed (part of the threads' run delay, cause not observed). Summed over threads, so it can grow \
          faster than wall time; counted when a wait ends. From eBPF.",
     )
     .from(Preset::Standard)
@@ -181,7 +181,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     }),
     histogram(
         "cpuwarden_container_runqueue_latency_seconds",
-        "Length of each wait for a CPU, throttled time excepted. From eBPF.",
+        "Duration of each wait for a CPU, without throttled time. From eBPF.",
     )
     .from(Preset::Full)
     .read(|row, out| {
@@ -191,7 +191,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     }),
     histogram(
         "cpuwarden_container_throttle_stall_seconds",
-        "Length of each throttle of one of the container's run queues while a task of it waited there. From eBPF.",
+        "Duration of each throttle of a run queue of the container on which one of its tasks waited. From eBPF.",
     )
     .from(Preset::Full)
     .read(|row, out| {
@@ -202,9 +202,9 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_smt_shared_seconds_total",
         &["sibling"],
-        "Time on a CPU by what the other thread of the core ran meanwhile: self (the same pod), other (another pod, a \
-         host service or the kernel), idle. Absent where no core has two threads, as in most virtual machines. From \
-         eBPF.",
+        "Time on a CPU, by what the other hardware thread of the core ran at the same time: self (the same pod), other \
+         (another pod, a host service or the kernel), idle. Absent if no core has two hardware threads, as in most \
+         virtual machines. From eBPF.",
     )
     .from(Preset::Full)
     .read(|row, out| {
@@ -247,21 +247,21 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
         "cpuwarden_container_threads",
         &[],
-        "Threads; absent above 1,024. From /proc/PID/task of the container's processes.",
+        "Number of threads; absent above 1,024. From /proc/PID/task of the container's processes.",
     )
     .from(Preset::Full)
     .read(|row, out| out.count(row.threads)),
     gauge(
         "cpuwarden_container_runnable_threads",
         &[],
-        "Threads that run or wait for a CPU (state R) at the moment of the read. From /proc/PID/task/TID/stat.",
+        "Threads that were running or waiting for a CPU (state R) when they were read. From /proc/PID/task/TID/stat.",
     )
     .from(Preset::Full)
     .read(|row, out| out.count(row.runnable_threads)),
     gauge(
         "cpuwarden_container_memory_working_set_bytes",
         &[],
-        "Memory in use less inactive page cache. From memory.current and memory.stat; on cgroup v1 \
+        "Memory in use without inactive page cache. From memory.current and memory.stat; on cgroup v1 \
          memory.usage_in_bytes and memory.stat.",
     )
     .from(Preset::Full)

@@ -15,8 +15,8 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge(
         "cpuwarden_node_cpu_info",
         &["cpu", "core", "llc", "numa_node", "socket"],
-        "Always 1, where each online CPU sits. core is the lowest CPU of its thread siblings, llc the last-level \
-         cache. From /sys/devices/system/cpu/cpuN.",
+        "Always 1: position of each online CPU in the topology. core is the lowest CPU of its thread siblings, llc the \
+         last-level cache. From /sys/devices/system/cpu/cpuN.",
     )
     .from(Preset::Standard)
     .read(|snapshot, out| {
@@ -27,8 +27,8 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     counter(
         "cpuwarden_node_steal_seconds_total",
         &[],
-        "CPU time that the hypervisor gave to others, summed over CPUs; neither usage nor wait of any container. \
-         From /proc/stat (steal).",
+        "CPU time that the hypervisor gave to other virtual machines, summed over CPUs; not part of any container's \
+         usage or wait. From /proc/stat (steal).",
     )
     .read(|snapshot, out| out.seconds(snapshot.node.steal_ns)),
     counter(
@@ -40,11 +40,11 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge(
         "cpuwarden_kernel_info",
         &["release", "cgroup_version", "cgroup_driver", "throttle_accounting", "psi", "btf", "weight_rule"],
-        "Always 1, the kernel and its cgroups: why some series are absent. throttle_accounting is task from Linux \
-         6.18 on (a task is throttled on its return to user space), cfs_rq before. weight_rule is how container \
-         runtimes turn CPU shares into a weight: linear up to runc 1.3.1 and crun 1.22 (1024 shares are weight 39), \
-         quadratic from runc 1.3.2 and crun 1.23 (weight 100); on cgroup v2 it is read off the containers whose \
-         request is known, on v1 it is the option --weight-rule.",
+        "Always 1: properties of the kernel and its cgroups, which explain why some series are absent. \
+         throttle_accounting is task from Linux 6.18 on (a task is throttled on its return to user space), cfs_rq \
+         before. weight_rule is how container runtimes convert CPU shares to a weight: linear up to runc 1.3.1 and \
+         crun 1.22 (1024 shares are weight 39), quadratic from runc 1.3.2 and crun 1.23 (weight 100); on cgroup v2 it \
+         is derived from the containers whose request is known, on v1 it is the option --weight-rule.",
     )
     .read(|snapshot, out| {
         let kernel = &snapshot.node.kernel;
@@ -65,7 +65,7 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge(
         "cpuwarden_feature_enabled",
         &["feature", "reason"],
-        "1 where an optional feature is in force, 0 where it is not, with the reason.",
+        "1 if an optional feature works; 0 if not, with the reason.",
     )
     .read(|snapshot, out| {
         for state in snapshot.node.features.iter().chain(&snapshot.waits.feature) {
@@ -75,24 +75,26 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge(
         "cpuwarden_sched_trace_duty_ratio",
         &[],
-        "Share of the time in which waits are traced: 1 all the time; less, in bursts to stay within the budget, and \
-         then what eBPF counts is scaled up, an estimate; 0 while even bursts would cost too much.",
+        "Share of the time in which waits are traced: 1 is always; between 0 and 1 the trace runs in bursts to stay \
+         within its budget, and all eBPF metrics are estimates, scaled up from the bursts; 0 if even bursts would \
+         exceed the budget.",
     )
     .read(|snapshot, out| out.number(snapshot.waits.trace.map(|trace| duty(trace.mode)))),
     counter(
         "cpuwarden_bpf_run_seconds_total",
         &[],
-        "CPU time of the program on every context switch: the kernel's measure where kernel.bpf_stats_enabled is on, \
-         else switches times the duration of sampled ones; with an allowance for the call itself.",
+        "CPU time of the eBPF program on context switches: measured by the kernel if kernel.bpf_stats_enabled is on, \
+         else the number of switches multiplied by the duration of sampled ones; includes an allowance for the call \
+         itself.",
     )
     .read(|snapshot, out| out.seconds(snapshot.waits.trace.map(|trace| trace.run_ns))),
-    counter("cpuwarden_bpf_switches_total", &[], "Context switches that the program saw.")
+    counter("cpuwarden_bpf_switches_total", &[], "Context switches that the eBPF program processed.")
         .read(|snapshot, out| out.count(snapshot.waits.trace.map(|trace| trace.switches))),
     counter(
         "cpuwarden_sched_trace_lost_seconds_total",
         &["reason"],
-        "Thread time of waits that is in no cause: table_full (more cgroups met on a CPU than its tables hold; \
-         unattributed shows it), unknown_cgroup (of a cgroup that was gone before anybody knew it).",
+        "Wait time that could not be attributed, by reason: table_full (BPF table overflow; also part of the cause \
+         unattributed), unknown_cgroup (cgroup removed before it was identified).",
     )
     .read(|snapshot, out| {
         let losses = snapshot.waits.trace.map(|trace| trace.losses);
@@ -102,10 +104,11 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     counter(
         "cpuwarden_sched_trace_evicted_histories_total",
         &[],
-        "Throttle histories of run queues that had to make room for others; each makes one wait unattributed.",
+        "Throttle histories of run queues that were evicted to make room for others; each eviction makes one wait \
+         unattributed.",
     )
     .read(|snapshot, out| out.count(snapshot.waits.trace.map(|trace| trace.losses.evicted_histories))),
-    gauge("cpuwarden_cgroups", &["kind"], "Cgroups under watch, by kind.").read(|snapshot, out| {
+    gauge("cpuwarden_cgroups", &["kind"], "Monitored cgroups, by kind.").read(|snapshot, out| {
         for &(kind, cgroups) in &snapshot.sampler.cgroups {
             out.with([kind]).count(Some(cgroups));
         }
@@ -113,8 +116,8 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge(
         "cpuwarden_unmapped_cgroups",
         &["kind"],
-        "Cgroups that no list of pods has a name for, by kind, once a name is overdue; 0 on a healthy node. Their series \
-         carry the container's id, and the pod's UID where the pod is not known either.",
+        "Cgroups without a name in any pod list although one is overdue, by kind; 0 on a healthy node. Their series \
+         carry the container ID, and the pod's UID if the pod is unknown, too.",
     )
     .read(|snapshot, out| {
         for &(kind, cgroups) in &snapshot.sampler.unmapped_cgroups {
@@ -124,21 +127,20 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge(
         "cpuwarden_unkept_cgroups",
         &[],
-        "Cgroups that are read by open, read and close at each tick because the descriptor limit is reached.",
+        "Cgroups whose files the agent opens and closes for each read, because the descriptor limit is reached.",
     )
     .read(|snapshot, out| out.count(snapshot.taken.map(|_| snapshot.sampler.unkept_cgroups))),
     gauge(
         "cpuwarden_last_sample_timestamp_seconds",
         &[],
-        "Unix time at which the sampler last published what it had read; absent before the first sample. It stands \
-         still when the sampler does, while the page still shows the last values.",
+        "Unix time of the last snapshot that the sampler published; absent before the first. If the sampler stops, \
+         this value stays the same and the page repeats the last values.",
     )
     .read(|snapshot, out| out.number(snapshot.taken.and_then(unix_seconds))),
     counter(
         "cpuwarden_read_errors_total",
         &["reason"],
-        "Failed reads of kernel files, by reason; vanished is a cgroup that went away while it was read, which is \
-         normal.",
+        "Failed reads of kernel files, by reason. vanished: the cgroup was removed during the read, which is normal.",
     )
     .read(|snapshot, out| {
         for &(reason, errors) in &snapshot.sampler.read_errors {
@@ -148,17 +150,17 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     gauge(
         "cpuwarden_sample_interval_seconds",
         &[],
-        "Time between ticks in force: as configured, or longer while the agent spares the node.",
+        "Sample interval in force: the configured one, or a longer one while sampling would exceed its CPU budget.",
     )
     .read(|snapshot, out| out.number(snapshot.taken.map(|_| snapshot.interval.as_secs_f64()))),
     counter(
         "cpuwarden_task_scan_seconds_total",
         &[],
-        "Wall time spent on reading the containers' threads, the one cost that grows with them; at most one part in \
-         2,000 of the sample interval and one container a tick.",
+        "Wall time spent reading the containers' threads, the only cost that grows with their number. Limit per tick: \
+         1/2,000 of the sample interval plus one container.",
     )
     .read(|snapshot, out| out.seconds(snapshot.sampler.task_scan_ns)),
-    counter("cpuwarden_task_scan_threads_total", &[], "Threads of containers that were read.")
+    counter("cpuwarden_task_scan_threads_total", &[], "Number of thread reads, over all containers.")
         .read(|snapshot, out| out.count(snapshot.sampler.task_scan_threads)),
     // Names used by every client library.
     counter("process_cpu_seconds_total", &[], "CPU time of the agent's own process, user and system.")
@@ -167,11 +169,11 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         .read(|snapshot, out| out.count(snapshot.sampler.process.resident_bytes)),
     gauge("process_virtual_memory_bytes", &[], "Virtual memory of the agent's own process.")
         .read(|snapshot, out| out.count(snapshot.sampler.process.virtual_bytes)),
-    gauge("process_open_fds", &[], "Open file descriptors of the agent's own process, counted every half a minute.")
+    gauge("process_open_fds", &[], "Open file descriptors of the agent's own process, counted every 30 s.")
         .read(|snapshot, out| out.count(snapshot.sampler.process.open_fds)),
-    gauge("process_max_fds", &[], "Limit of open file descriptors of the agent's own process.")
+    gauge("process_max_fds", &[], "Maximum number of open file descriptors of the agent's own process.")
         .read(|snapshot, out| out.count(snapshot.sampler.process.max_fds)),
-    gauge("process_start_time_seconds", &[], "Start of the agent's own process since the Unix epoch.")
+    gauge("process_start_time_seconds", &[], "Start time of the agent's own process, as Unix time.")
         .read(|snapshot, out| out.number(snapshot.sampler.process.start_time_seconds)),
 ];
 

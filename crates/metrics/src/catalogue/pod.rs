@@ -9,8 +9,8 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
     counter(
         "cpuwarden_pod_cfs_periods_total",
         &[],
-        "Enforcement periods of the pod cgroup's own quota in which the pod had something to run. From cpu.stat \
-         (nr_periods); the period timer stops while the cgroup idles, so this does not measure time.",
+        "Enforcement periods of the pod cgroup's own quota in which the pod had runnable tasks. From cpu.stat \
+         (nr_periods); the period timer stops while the cgroup is idle, so this does not measure time.",
     )
     .read(|row, out| out.count(Some(row.cfs.periods))),
     counter(
@@ -22,8 +22,8 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
     counter(
         "cpuwarden_pod_cfs_burst_periods_total",
         &[],
-        "Periods in which the pod used more than its own quota from what it had saved up. From cpu.stat (nr_bursts), \
-         Linux 5.14 and newer.",
+        "Periods in which the pod used more than its own quota, from unused quota of earlier periods. From cpu.stat \
+         (nr_bursts), Linux 5.14 and newer.",
     )
     .from(Preset::Full)
     .read(|row, out| out.count(row.cfs.burst_periods)),
@@ -38,15 +38,15 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
     counter(
         "cpuwarden_pod_throttled_seconds_total",
         &["origin"],
-        "Time that run queues of the pod stood behind the closed quota of the pod's own cgroup. Summed over CPUs, so it \
-         can grow faster than wall time; credited when the throttle ends. Its containers show the same time as \
+        "Time that run queues of the pod were throttled by the quota of the pod's own cgroup. Summed over CPUs, so it \
+         can grow faster than wall time; counted when the throttle ends. Its containers show the same time as \
          origin=ancestor. From cpu.stat (throttled_usec; throttled_time on cgroup v1).",
     )
     .read(|row, out| out.with(["own"]).seconds(Some(row.cfs.throttled_ns))),
     histogram(
         "cpuwarden_pod_throttled_window_ratio",
         "Share of throttled periods of the pod cgroup's own quota in each window of one second, or of one sample \
-         interval where that is longer. Only windows with periods are counted. From cpu.stat (nr_periods, \
+         interval if that is longer. Windows without periods are not counted. From cpu.stat (nr_periods, \
          nr_throttled).",
     )
     .from(Preset::Full)
@@ -54,8 +54,8 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
     gauge(
         "cpuwarden_pod_cpu_limit_cores",
         &[],
-        "Quota divided by period of the pod's own cgroup; absent once it has been lifted. From cpu.max; on cgroup v1 \
-         from cpu.cfs_quota_us and cpu.cfs_period_us.",
+        "CPU limit (quota divided by period) of the pod's own cgroup; absent after the quota is removed. From cpu.max; \
+         on cgroup v1 from cpu.cfs_quota_us and cpu.cfs_period_us.",
     )
     .read(|row, out| out.number(row.limit_cores)),
 ];

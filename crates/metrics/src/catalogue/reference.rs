@@ -7,42 +7,46 @@ use super::{Descriptor, Extent, Form, Preset, Scope, Selection, all, cadvisor, f
 const SECTIONS: [(Scope, &str); 5] = [
     (Scope::Container, "Containers"),
     (Scope::Pod, "Pods whose own cgroup has a quota"),
-    (Scope::Interference, "Who made whom wait"),
+    (Scope::Interference, "Waits of a pod, by the pod that caused them"),
     (Scope::Node, "Node"),
     (Scope::Agent, "Agent"),
 ];
 
 /// Metrics that no dashboard or rule uses, and their purpose in custom queries.
 pub const QUERY_ONLY: &[(&str, &str)] = &[
-    ("cpuwarden_bpf_switches_total", "how busy the scheduler is: the unit in which the trace's cost grows"),
-    ("cpuwarden_container_cfs_burst_periods_total", "how often bursts happen, beside how long they are"),
-    ("cpuwarden_container_cpu_weight", "whether the weight in force is that of the request"),
-    ("cpuwarden_container_cpuset_cpus", "CPUs a container may use, as a number"),
-    ("cpuwarden_container_memory_request_bytes", "memory requested, against the working set"),
-    ("cpuwarden_container_numa_memory_bytes", "memory away from the CPUs that the container runs on"),
-    ("cpuwarden_container_recommended_cpu_burst_seconds", "cpu.max.burst, where the container runtime can set it"),
-    ("cpuwarden_pod_cfs_burst_periods_total", "as for containers"),
-    ("cpuwarden_pod_cfs_periods_total", "the pod's active periods, for the share of them that is throttled"),
-    ("cpuwarden_pod_throttled_window_ratio", "as the heat map of containers, for the pod's own quota"),
-    ("cpuwarden_sched_trace_evicted_histories_total", "why waits are unattributed"),
-    ("process_max_fds", "whether open file descriptors reach their limit"),
-    ("process_open_fds", "leaks of file descriptors"),
-    ("process_start_time_seconds", "when the agent was restarted: changes(process_start_time_seconds[1h])"),
-    ("process_virtual_memory_bytes", "as in every exporter; the resident memory is what counts"),
+    ("cpuwarden_bpf_switches_total", "scheduler activity, to which the cost of the trace is proportional"),
+    ("cpuwarden_container_cfs_burst_periods_total", "frequency of bursts, in addition to their length"),
+    ("cpuwarden_container_cpu_weight", "comparison of the weight in force with that of the request"),
+    ("cpuwarden_container_cpuset_cpus", "number of CPUs that a container may use"),
+    ("cpuwarden_container_memory_request_bytes", "comparison of the memory request with the working set"),
+    ("cpuwarden_container_numa_memory_bytes", "memory on another NUMA node than the container's CPUs"),
+    (
+        "cpuwarden_container_recommended_cpu_burst_seconds",
+        "value for cpu.max.burst, if the container runtime can set it",
+    ),
+    ("cpuwarden_pod_cfs_burst_periods_total", "the same as for containers"),
+    ("cpuwarden_pod_cfs_periods_total", "active periods of the pod, to calculate the throttled share"),
+    ("cpuwarden_pod_throttled_window_ratio", "heat map of throttled windows for the pod's own quota"),
+    ("cpuwarden_sched_trace_evicted_histories_total", "explanation of unattributed waits"),
+    ("process_max_fds", "comparison of open file descriptors with their limit"),
+    ("process_open_fds", "detection of descriptor leaks"),
+    ("process_start_time_seconds", "restarts of the agent: changes(process_start_time_seconds[1h])"),
+    ("process_virtual_memory_bytes", "standard metric of exporters; resident memory is the relevant one"),
 ];
 
 const PRESETS: &str = "\
-`--metrics` chooses how much is exported: `lean`, `standard` (the default) or `full`. The column *preset* has the smallest one
-with the whole metric, and where a smaller one has some of its series, these. `--metrics-enable` and `--metrics-disable` switch
-single metrics on top of a preset. The page of cAdvisor's names is the same with each. [sizing.md](sizing.md) says what each preset costs and what needs more than `lean`.
+`--metrics` selects the preset: `lean`, `standard` (the default) or `full`. The column *preset* shows the smallest preset with
+the whole metric, and a smaller one that has some of its series, with these series. `--metrics-enable` and `--metrics-disable`
+switch single metrics on or off. The page of cAdvisor's names is the same for each preset. [Sizing](sizing.md) shows the cost of
+each preset, and the panels and alerts that need more than `lean`.
 
 ";
 
 const ORDER: &str = "
 ## Order in which the series cap drops metrics
 
-Above `--max-series` whole metrics are left out, for all containers of the node, from the top of this list on. The metrics of the
-node and the agent stay. A metric comes back when the page with it is 5 % smaller than the cap.
+Above `--max-series` the agent leaves out whole metrics, for all containers of the node, starting at the top of this list.
+Metrics of the node and the agent remain. A metric returns when the page that includes it is 5 % smaller than the cap.
 
 ";
 
@@ -58,8 +62,8 @@ pub fn reference() -> String {
     }
     text.push('\n');
     section(&mut text, Scope::Container, "cAdvisor's names, on `/metrics/cadvisor`", cadvisor::descriptors());
-    text.push_str("\n## Only for queries\n\nEvery other metric is in a panel of the dashboards or in a rule.\n\n");
-    text.push_str("| name | for |\n|---|---|\n");
+    text.push_str("\n## Only for queries\n\nNo dashboard and no rule uses these metrics.\n\n");
+    text.push_str("| name | purpose |\n|---|---|\n");
     for (name, purpose) in QUERY_ONLY {
         writeln!(text, "| `{name}` | {purpose} |").expect("a String takes any text");
     }
@@ -91,7 +95,7 @@ fn section(text: &mut String, scope: Scope, title: &str, metrics: impl Iterator<
     text.push_str(title);
     text.push_str("\n\n");
     if !scope.labels().is_empty() {
-        text.push_str("Every series carries ");
+        text.push_str("Every series has the labels ");
         text.push_str(&code_list(scope.labels()));
         text.push_str(".\n\n");
     }

@@ -73,7 +73,7 @@ fn name(preset: Preset, traced: bool) -> String {
 }
 
 fn containers() -> String {
-    let mut text = String::from("| preset | with a quota | without |\n|---|---|---|\n");
+    let mut text = String::from("| preset | with a quota | without a quota |\n|---|---|---|\n");
     for (preset, traced) in cases() {
         let [with, without] = [true, false].map(|with_quota| {
             let (snapshot, agent) = node(1, with_quota, traced);
@@ -96,7 +96,8 @@ fn one_node() -> String {
 }
 
 fn thousand_nodes() -> String {
-    let mut text = String::from("| preset | series | samples a second | with gzip, a second |\n|---|---|---|---|\n");
+    let mut text =
+        String::from("| preset | series | samples per second | with gzip, per second |\n|---|---|---|---|\n");
     for (preset, traced) in cases() {
         let Size { series, gzip, .. } = size(preset, 110, traced);
         let (millions, mib) = (series as f64 / 1000.0, gzip as f64 * 1000.0 / 30.0 / 1_048_576.0);

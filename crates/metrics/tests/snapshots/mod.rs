@@ -36,7 +36,7 @@ pub(crate) fn agent() -> AgentMetrics {
     pinning.add_overlaps([(["shop", "cart-1"], Duration::from_millis(20))].into_iter());
     pinning.add_operations("write", true, 3);
     pinning.add_rejection("request_not_integer");
-    pinning.set_enforcing(Some("told to observe"));
+    pinning.set_enforcing(Some("--pinning=observe"));
     pinning.set_stepped_back([(["pod", "rewritten"], 2)].into_iter());
     pinning.add_event("sent");
     agent.advice().set(vec![advised("cart-1")]);

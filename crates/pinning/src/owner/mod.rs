@@ -45,7 +45,7 @@ impl CpuManagerState {
         let mut file = File::open(path).map_err(failed)?;
         // The kubelet replaces the file. A volume of the file alone keeps showing the old one, which then has no links.
         if file.metadata().map_err(failed)?.nlink() == 0 {
-            return Err(format!("{place} was replaced by the kubelet; restart the agent's pod to see the new one"));
+            return Err(format!("the kubelet replaced {place}; restart the agent's pod to read the new file"));
         }
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
@@ -80,7 +80,7 @@ impl CpuManagerState {
         match policy {
             "none" => Ok(false),
             "static" => Ok(true),
-            other => Err(format!("the kubelet's CPU manager policy {other:?} is not known")),
+            other => Err(format!("unknown CPU manager policy {other:?} of the kubelet")),
         }
     }
 

@@ -226,7 +226,7 @@ impl Pinner {
         for (uid, pin) in &self.record.checkpoint.pins {
             if before.get(uid).is_none_or(|old| old.cpus != pin.cpus) {
                 let Pin { namespace, pod, cpu_qos, bind_policy, cpus, .. } = pin.clone();
-                tracing::info!(namespace, pod, cpu_qos, cpus, "has CPUs of its own");
+                tracing::info!(namespace, pod, cpu_qos, cpus, "assigned exclusive CPUs");
                 report.decisions.push(decision(uid, pods, Verdict::Pinned { cpu_qos, bind_policy, cpus }));
             }
         }
@@ -261,7 +261,7 @@ impl Pinner {
             for (path, found) in cgroups {
                 let meant = work.planned.plan.placements.get(uid).map(|placement| placement.cpus.to_string());
                 let path = path.display();
-                tracing::warn!(%path, %found, meant, "somebody else rewrote a cpuset; it is written again");
+                tracing::warn!(%path, %found, meant, "another program changed a cpuset; restored it");
                 report.operations.add(Operation::Repair, true);
             }
             report.decisions.push(decision(uid, pods, Verdict::Repaired(cgroups.len())));
@@ -285,7 +285,7 @@ impl Pinner {
             let moved = stranded::bring_back(&self.config.node.hierarchy, &cgroup.path);
             if moved > 0 {
                 let path = cgroup.path.display();
-                tracing::warn!(%path, moved, "moved processes back into a cpuset that had lost its last CPU");
+                tracing::warn!(%path, moved, "moved processes back into a cpuset after it had lost its last CPU");
                 (0..moved).for_each(|_| report.operations.add(Operation::BringBack, true));
             }
         }
@@ -302,7 +302,7 @@ impl Pinner {
             report.operations.add(Operation::Drain, true);
         }
         for error in &drained.errors {
-            tracing::error!(error, "not given back");
+            tracing::error!(error, "failed to widen a cpuset");
             report.operations.add(Operation::Drain, false);
         }
         report.decisions.extend(std::mem::take(&mut self.record.checkpoint.pins).into_iter().map(|(uid, pin)| {
@@ -312,7 +312,7 @@ impl Pinner {
         if drained.errors.is_empty()
             && let Err(error) = Checkpoint::remove(&self.config.node.state_dir)
         {
-            tracing::error!(error = chain(&error), "the checkpoint stays");
+            tracing::error!(error = chain(&error), "failed to delete the checkpoint");
         }
         DrainWish::of(&self.config.node.state_dir).answer(&drained);
         self.record.clear();
@@ -429,7 +429,7 @@ fn report_stepped_back(work: &Work, pods: &PodIndex, report: &mut Report) {
         let (cause, minutes) = (pause.cause, pause.minutes());
         let decision = decision(uid, pods, Verdict::SteppedBack { cause, minutes });
         let (namespace, pod) = (&decision.namespace, &decision.pod);
-        tracing::warn!(namespace, pod, %cause, minutes, "stepped back from a pod: its cpusets are left alone for a while");
+        tracing::warn!(namespace, pod, %cause, minutes, "paused exclusive CPUs of a pod");
         report.decisions.push(decision);
     }
 }

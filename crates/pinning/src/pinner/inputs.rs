@@ -28,7 +28,7 @@ impl Pinner {
             self.owners = Some((now, other_agents(&search, pods, &self.resources)));
         }
         let others = self.owners.as_ref().map(|(_, names)| names.join(", ")).filter(|names| !names.is_empty());
-        let others = others.map(|names| format!("{names} places containers on this node too"));
+        let others = others.map(|names| format!("{names} also places containers on this node"));
         let file = CpuManagerState::read(&self.config.node.cpu_manager_state);
         let mut own = file.as_ref().map(CpuManagerState::exclusive).unwrap_or_default();
         own.cpus = own.cpus.union(given);
@@ -36,9 +36,9 @@ impl Pinner {
         let policy = policy(self.policy.as_deref(), &file);
         let obstacle = match &policy {
             Ok(true) => Some("the kubelet's CPU manager policy is static".to_owned()),
-            Err(unknown) => Some(format!("the kubelet's CPU manager policy is not known: {unknown}")),
+            Err(unknown) => Some(format!("the kubelet's CPU manager policy is unknown: {unknown}")),
             Ok(false) if !own.is_empty() => {
-                Some(format!("the kubelet has given the CPUs {} to containers for themselves", own.cpus))
+                Some(format!("the kubelet has assigned exclusive CPUs {} to containers", own.cpus))
             }
             Ok(false) => None,
         };
@@ -113,7 +113,7 @@ impl Pinner {
         for (uid, &reason) in plan.refusals.iter().filter(|(uid, reason)| self.refused.get(*uid) != Some(reason)) {
             let refused = decision(uid, pods, Verdict::Refused(reason));
             let Decision { namespace, pod, .. } = &refused;
-            tracing::warn!(namespace, pod, %reason, "runs shared: its wish for CPUs is not granted");
+            tracing::warn!(namespace, pod, %reason, "exclusive CPUs rejected; the pod runs in the shared pool");
             new.push(refused);
         }
         self.refused = plan.refusals.clone();

@@ -176,7 +176,7 @@ impl Pinner {
     fn failed(&mut self, error: &Error) -> Report {
         if self.mode.has_lock() && DrainWish::of(&self.config.node.state_dir).is_there() {
             if let Err(error) = self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount()) {
-                tracing::warn!(error = chain(&error), "the checkpoint stays as it was");
+                tracing::warn!(error = chain(&error), "failed to write the checkpoint; keeping the last one");
             }
             self.record.clear();
             self.mode = Mode::Observing { why: Why::Drained, lock: None };
@@ -259,7 +259,7 @@ impl Pinner {
         // If it cannot be created, the old lock and the checkpoint in memory stay valid.
         let Ok(renewed) = Lock::take(state_dir) else { return };
         *lock = renewed;
-        tracing::warn!(state_dir = %state_dir.display(), "the state directory was removed; it is made anew");
+        tracing::warn!(state_dir = %state_dir.display(), "the state directory was removed; creating it again");
         self.record.unsaved = self.record.checkpoint.write(state_dir, self.tree.mount()).is_err();
     }
 
@@ -269,7 +269,7 @@ impl Pinner {
             self.machine = Machine::read(&self.config.node.sys_root)?;
             self.last = None;
             self.stray_looks = STRAY_LOOKS;
-            tracing::info!(online = %self.machine.topology.online(), "CPUs came or went");
+            tracing::info!(online = %self.machine.topology.online(), "online CPUs changed");
         }
         self.tree.drain_events(now);
         if self.tree.must_walk() || self.walked.is_none_or(|at| now.duration_since(at) >= WALK_EVERY) {
@@ -302,14 +302,16 @@ impl Pinner {
         if let Some(other) = &view.other_root {
             let other = other.display();
             return Some(Why::Obstacle(format!(
-                "{other} holds running pods too: name this kubelet's root (--kubepods)"
+                "{other} also contains running pods: set --kubepods to the kubepods root of this kubelet"
             )));
         }
         // The pool is for pods of every QoS level: all of them would have to share the CPUs that one level is left
         // with.
         let (level, cpus) = view.confined.as_ref()?;
         let level = level.display();
-        Some(Why::Obstacle(format!("{level} has only the CPUs {cpus}: somebody else places containers here")))
+        Some(Why::Obstacle(format!(
+            "{level} is restricted to CPUs {cpus}: another program places containers on this node"
+        )))
     }
 
     /// Applies the obstacle to the mode; takes the lock if only the lock is missing.

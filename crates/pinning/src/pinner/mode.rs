@@ -122,7 +122,7 @@ impl Mode {
         match self {
             Self::Enforcing { .. } => Standing::Enforcing,
             Self::Observing { why, .. } => Standing::Observing(why.to_string()),
-            Self::SteppedBack { pause, .. } => Standing::Observing(format!("stepped back: {pause}")),
+            Self::SteppedBack { pause, .. } => Standing::Observing(format!("paused: {pause}")),
         }
     }
 
@@ -145,10 +145,10 @@ impl Mode {
 impl fmt::Display for Why {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotStarted => out.write_str("no pass has been made yet"),
-            Self::Configured => out.write_str("told to observe"),
+            Self::NotStarted => out.write_str("no pass has completed yet"),
+            Self::Configured => out.write_str("--pinning=observe"),
             Self::Obstacle(what) => out.write_str(what),
-            Self::Drained => out.write_str("drained by the operator, until the agent is started again"),
+            Self::Drained => out.write_str("drained by an operator; restart the agent to resume"),
         }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
         let mode = stepped_back(&directory, now);
         assert_eq!(mode.stepped_back(now), [(("node", "write_failed"), 1)].into());
         let mode = mode.facing(None, now + Duration::from_secs(59));
-        assert!(matches!(mode.standing(), Standing::Observing(why) if why.contains("tried again after 1 min")));
+        assert!(matches!(mode.standing(), Standing::Observing(why) if why.contains("next attempt in 1 min")));
         assert_eq!(mode.facing(None, now + Duration::from_secs(60)).standing(), Standing::Enforcing);
     }
 

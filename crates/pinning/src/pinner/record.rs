@@ -42,7 +42,10 @@ impl Record {
             Ok(None) => (Checkpoint::default(), Found::Missing),
             Err(error) => {
                 let error = chain(&error);
-                tracing::warn!(error, "running pods keep the CPUs that their cpusets show");
+                tracing::warn!(
+                    error,
+                    "failed to read the checkpoint; running pods keep the CPUs of their current cpusets"
+                );
                 (Checkpoint::default(), Found::Damaged)
             }
         };

@@ -135,7 +135,7 @@ pub struct Pools {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// No CPU is left for pods; an empty cpuset cannot be written.
-    #[error("no CPU is online, allowed, unreserved and free of the kubelet's own")]
+    #[error("no CPU is available: every CPU is offline, not allowed, reserved, or assigned by the kubelet")]
     NothingUsable,
 }
 

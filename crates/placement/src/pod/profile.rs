@@ -42,7 +42,7 @@ pub enum ProfileError {
     #[error("profile {0} of the list has no name")]
     Unnamed(usize),
     /// A name that occurs twice.
-    #[error("profile {0:?} is there twice")]
+    #[error("duplicate profile {0:?}")]
     Duplicate(String),
     /// A selector that matches every pod of the node.
     #[error("profile {0:?}: the selector has neither namespaces nor matchLabels")]

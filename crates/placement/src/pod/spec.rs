@@ -22,7 +22,7 @@ pub struct ResourceSpec {
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
     /// Not JSON, or not in the annotation's format.
-    #[error("not of the form that Koordinator defines")]
+    #[error("not in the format that Koordinator defines")]
     Json(#[from] serde_json::Error),
     /// A value that Koordinator does not define.
     #[error("{key}: unknown value {value:?}")]

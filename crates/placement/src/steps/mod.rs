@@ -117,7 +117,7 @@ pub enum StepError {
     #[error("pod {0}: no CPU planned")]
     Empty(Uid),
     /// The planned CPUs exceed those of the pod's ancestors.
-    #[error("pod {uid}: CPUs {cpus} are beyond its ancestors' cpuset")]
+    #[error("pod {uid}: CPUs {cpus} are not in the cpuset of its ancestors")]
     BeyondCeiling {
         /// UID of the pod.
         uid: Uid,
@@ -125,7 +125,7 @@ pub enum StepError {
         cpus: CpuSet,
     },
     /// A child is listed before its parent.
-    #[error("{path}: its parent does not come before it", path = .0.display())]
+    #[error("{path}: the plan lists it before its parent", path = .0.display())]
     Order(PathBuf),
 }
 

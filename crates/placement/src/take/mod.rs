@@ -52,7 +52,7 @@ impl Default for Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
     /// Too few CPUs are free.
-    #[error("{wanted} CPUs wanted, {free} free")]
+    #[error("{wanted} CPUs requested, {free} free")]
     NotEnough {
         /// Number of requested CPUs.
         wanted: usize,
@@ -60,7 +60,7 @@ pub enum TakeError {
         free: usize,
     },
     /// Enough CPUs are free, but too few in the shape of the required bind policy.
-    #[error("{wanted} CPUs wanted as required {policy}, {free} free in that shape")]
+    #[error("{wanted} CPUs requested with required {policy}, {free} free for that policy")]
     Bind {
         /// Number of requested CPUs.
         wanted: usize,
@@ -70,7 +70,7 @@ pub enum TakeError {
         policy: BindPolicy,
     },
     /// Enough CPUs are free, but too few apart from other exclusive pods, as the required exclusive policy demands.
-    #[error("{wanted} CPUs wanted with required {policy}, {free} free of foreign neighbours")]
+    #[error("{wanted} CPUs requested with required {policy}, {free} free on cores without other pods")]
     Exclusive {
         /// Number of requested CPUs.
         wanted: usize,

@@ -47,7 +47,7 @@ pub enum TopologyError {
     #[error("no CPU in the topology")]
     Empty,
     /// A CPU id that exceeds the kernel's maximum.
-    #[error("CPU {0} is beyond what a kernel can have")]
+    #[error("CPU {0} exceeds the kernel's maximum")]
     OutOfRange(u32),
     /// A CPU id that occurs twice.
     #[error("CPU {0} is listed twice")]

@@ -52,8 +52,8 @@ fn interference(row: &Interference, owners: &NodeOwners) -> Option<InterferenceR
 fn feature(mode: TraceMode) -> FeatureState {
     let reason = match mode {
         TraceMode::Continuous => "",
-        TraceMode::Bursts { .. } => "estimates: in bursts, to stay within --sched-trace-budget",
-        TraceMode::Detached => "over_budget: even bursts would pass --sched-trace-budget",
+        TraceMode::Bursts { .. } => "estimates: the trace samples in bursts to stay within --sched-trace-budget",
+        TraceMode::Detached => "over_budget: even bursts would exceed --sched-trace-budget",
     };
     FeatureState { feature: FEATURE, enabled: mode != TraceMode::Detached, reason: reason.to_owned() }
 }

@@ -70,7 +70,7 @@ fn a_trace_whose_thread_panicked_is_loaded_again_and_counted() {
     let tracing = spawn_with(wiring.clone(), start, move |outcome| started.0.send(outcome).unwrap(), panicked).unwrap();
     assert!(started.1.recv().unwrap().is_ok());
     let feature = || wiring.slot.latest().feature.clone();
-    eventually("the panic", || feature().is_some_and(|feature| feature.reason.contains("its thread has panicked")));
+    eventually("the panic", || feature().is_some_and(|feature| feature.reason.contains("the trace's thread panicked")));
     assert!(wiring.slot.latest().trace.is_none(), "nothing is claimed meanwhile");
     eventually("the next program", || feature().is_some_and(|feature| feature.enabled));
     assert_eq!((loads.load(Ordering::Relaxed), wiring.slot.latest().trace.as_ref().unwrap().switches), (2, 7));

@@ -129,7 +129,7 @@ pub enum NodeError {
     #[error("{0}: not in the guest when its program had ended")]
     NoSuchOutput(PathBuf),
     /// No kernel of the series is available.
-    #[error("no Debian kernel {series} can be had from this machine's package sources:\n  {}", attempts.join("\n  "))]
+    #[error("no Debian kernel {series} is available from this machine's package sources:\n  {}", attempts.join("\n  "))]
     NoKernel {
         /// Series of the kernel.
         series: KernelSeries,

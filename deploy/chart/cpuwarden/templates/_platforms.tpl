@@ -29,7 +29,7 @@ kind: {propagation: None}
 {{- $platform := include "cpuwarden.platform" . | fromYaml }}
 {{- $path := .Values.kubelet.hostCertificate }}
 {{- if eq $path "auto" }}{{ $path = $platform.hostCertificate | default "/var/lib/kubelet/pki/kubelet.crt" }}{{ end }}
-{{- if and .Values.kubelet.tlsVerify (not (has (.Values.config.podSource | default "auto") (list "apiserver" "none" "readonly" "podsapi"))) }}{{ $path }}{{ end }}
+{{- if and .Values.kubelet.tlsVerify (not (has (.Values.config.podSource | default "auto") (list "apiserver" "none" "readonly" "pods-api"))) }}{{ $path }}{{ end }}
 {{- end }}
 
 {{- define "cpuwarden.hasQuota" -}}

@@ -80,7 +80,7 @@ fn a_drain_beside_an_agent_says_what_the_agent_gave_back() {
     assert!((0..scene.pods.len()).all(|at| scene.effective(at) == online()), "{:?}", scene.all_effective());
     let count = told.split('(').nth(1).and_then(|rest| rest.split(' ').next()).and_then(|count| count.parse().ok());
     assert!(told.contains("running agent") && count > Some(0), "{told}");
-    assert!(said(&command("drain", &options, &[])).contains("nothing is left"), "and now there is nothing");
+    assert!(said(&command("drain", &options, &[])).contains("nothing to drain"), "and now there is nothing");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_an_earlier_boot_wrote_is_no_failure() {
     fs::write(proc.path().join("sys/kernel/random/boot_id"), "another\n").unwrap();
     let before = scene.bytes();
     let told = said(&drain(&scene, &[&format!("--proc-root={}", proc.path().display())]));
-    assert!(told.contains("nothing is left"), "{told}");
+    assert!(told.contains("nothing to drain"), "{told}");
     assert_eq!(scene.bytes(), before);
 }
 

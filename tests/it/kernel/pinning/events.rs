@@ -80,9 +80,9 @@ fn owners_are_told_and_an_api_server_that_refuses_or_is_down_harms_nothing() {
     assert_eq!((&pinned["regarding"]["namespace"], &pinned["regarding"]["name"]), (&"test".into(), &"pod-2".into()));
     let note = pinned["note"].as_str().unwrap();
     assert!(note.contains(&format!("CPUs {} ", scene.effective(2))) && note.contains("LSE"), "{note}");
-    eventually("the owner of a refused pod to be told", || cluster.about(&scene, 0, "CpusRefused").len() == 1);
-    let refused = &cluster.about(&scene, 0, "CpusRefused")[0];
-    assert!(refused["note"].as_str().unwrap().ends_with(": resource_spec_malformed"), "{refused}");
+    eventually("the owner of a refused pod to be told", || cluster.about(&scene, 0, "CpusRejected").len() == 1);
+    let refused = &cluster.about(&scene, 0, "CpusRejected")[0];
+    assert!(refused["note"].as_str().unwrap().contains(": resource_spec_malformed; "), "{refused}");
 
     // A strike is one event or two: the pod and its container may be repaired in the same pass or in two.
     strike(&scene);
@@ -96,7 +96,7 @@ fn owners_are_told_and_an_api_server_that_refuses_or_is_down_harms_nothing() {
     eventually("an event for nobody to be counted", || count(&agent, "failed") > Some(refused));
     assert_eq!(agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]), Some(1.0));
     assert_eq!(count(&agent, "dropped"), None);
-    let lines = agent.log().lines().filter(|line| line.contains("Events are lost")).count();
+    let lines = agent.log().lines().filter(|line| line.contains("failed to send Kubernetes Events")).count();
     assert_eq!(lines, 1, "it is said once: {}", agent.log());
 }
 

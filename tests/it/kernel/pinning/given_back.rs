@@ -49,7 +49,7 @@ fn an_agent_that_may_not_write_any_more_gives_back_all_the_same_when_told() {
     scene.pass(&mut pinner);
     fs::remove_file(scene.config(true).node.cpu_manager_state).unwrap();
     let report = scene.pass(&mut pinner);
-    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is not known")));
+    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is unknown")));
     DrainWish::of(&scene.config(true).node.state_dir).say().unwrap();
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("drained")));

@@ -32,7 +32,7 @@ impl Drop for Offline {
 
 /// Number of times that the agent has reread the topology and found these CPUs online.
 fn times_read(agent: &Agent, online: &str) -> usize {
-    let is = |line: &&str| line.contains("CPUs came or went") && line.contains(&format!("\"{online}\""));
+    let is = |line: &&str| line.contains("online CPUs changed") && line.contains(&format!("\"{online}\""));
     agent.log().lines().filter(is).count()
 }
 

@@ -34,7 +34,7 @@ fn observing_plans_and_opens_nothing_for_writing() {
     let mut pinner = scene.pinner(false);
     for _ in 0..3 {
         let report = scene.pass(&mut pinner);
-        assert_eq!(report.standing, Standing::Observing("told to observe".to_owned()));
+        assert_eq!(report.standing, Standing::Observing("--pinning=observe".to_owned()));
         assert_eq!(report.pins.len(), scene.pods.len() - 2, "it plans all the same");
         assert_eq!(report.operations.iter().count(), 0);
     }
@@ -62,7 +62,7 @@ fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
     assert_eq!(report.pools.unwrap().kubelet.to_string(), "1");
     fs::remove_file(&state).unwrap();
     let report = scene.pass(&mut scene.pinner(true));
-    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is not known")));
+    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is unknown")));
     assert_eq!((writes(&mut watch), scene.bytes()), (0, before));
 }
 
@@ -75,7 +75,10 @@ fn a_qos_level_that_somebody_confined_confines_nobody_else() {
     let before = scene.bytes();
     let mut pinner = scene.pinner(true);
     let standing = scene.pass(&mut pinner).standing;
-    assert!(matches!(&standing, Standing::Observing(why) if why.contains("besteffort has only")), "{standing}");
+    assert!(
+        matches!(&standing, Standing::Observing(why) if why.contains("besteffort is restricted to CPUs")),
+        "{standing}"
+    );
     assert_eq!(scene.bytes(), before);
     scene.tree.kubepods().existing_child("besteffort").write("cpuset", "cpuset.cpus", &online().to_string());
     assert_eq!(scene.pass(&mut pinner).standing, Standing::Enforcing);
