@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_part_claims_nothing_any_more() {
+    fn gauges_of_a_stalled_subsystem_are_reset() {
         let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
         let mut claims = Claims::new(metrics, Published::default());
         claims.metrics.pinning().set_enforcing(None);

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_and_modules_are_told_apart() {
+    fn levels_and_modules_are_distinguished() {
         let enabled =
             |filter: &str, target: &str, level| LogFilter::parse(filter).unwrap().targets.would_enable(target, &level);
         assert!(enabled("info", "pods", Level::INFO) && !enabled("info", "pods", Level::DEBUG));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_silence_everything_by_mistake_is_refused() {
+    fn filters_that_silence_everything_by_mistake_are_rejected() {
         for filter in
             ["warning", "loud", "", "info,", "smpler=debug", "sampler=loud", "=info", "info=debug", "3", "[x]=info"]
         {

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_no_room_is_lost_and_counted_and_a_long_line_is_cut() {
+    fn lines_without_room_are_dropped_and_counted() {
         let (queue, items) = Queue::new();
         queue.put(&[b'x'; 2 * LONGEST]);
         (0..CAPACITY + 4).for_each(|_| queue.put(b"line\n"));

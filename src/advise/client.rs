@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_serves_https_is_told_as_such() {
+    fn an_agent_with_https_is_reported() {
         // TLS rejects after the five bytes of a record header; the unread rest resets the connection.
         let text = said(b"GET /", b"\x15\x03\x03\x00\x02\x02\x32");
         assert!(text.contains("serves HTTPS: set --tls-cert"), "{text}");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn another_answer_is_told_by_its_status_and_one_that_is_cut_by_the_error() {
+    fn unexpected_and_truncated_answers_are_reported() {
         let text = said(b"\r\n\r\n", b"HTTP/1.0 404 Not Found\r\n\r\n");
         assert!(text.contains("404 Not Found"), "{text}");
         let text = said(b"GET /", b"HTTP/1.0 200 OK\r\n\r\n{\"unfinished\":");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_is_not_advised_yet() {
+    fn the_table_shows_missing_advice() {
         let text = table(&Report { objective: 0.01, containers: vec![row("shop", "cart", "app")] });
         let last = text.lines().last().unwrap();
         assert_eq!(last, "  · not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h");

@@ -73,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_says_what_is_wanted() {
+    fn an_invalid_value_is_reported_with_the_expected_one() {
         let error = file("sampleInterval: fast\n").unwrap_err().to_string();
         assert!(error.contains("250ms"), "{error}");
     }
 
     #[test]
-    fn an_empty_file_says_nothing() {
+    fn an_empty_file_sets_nothing() {
         assert_eq!(file("\n").unwrap(), Options::default());
     }
 

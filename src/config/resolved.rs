@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_force_reads_back_as_itself() {
+    fn the_printed_configuration_reads_back_unchanged() {
         let config = Config::resolve(none()).unwrap();
         let text = serde_saphyr::to_string(&config.options).unwrap();
         let again = Config::resolve(serde_saphyr::from_str(&text).unwrap()).unwrap();

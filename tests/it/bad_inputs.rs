@@ -234,7 +234,7 @@ const PIN_CASES: &[(&str, &str, i32, &str)] = &[
 ];
 
 #[test]
-fn commands_that_look_at_pins_name_the_place_of_what_they_cannot_use() {
+fn pin_commands_report_the_place_of_invalid_input() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("cpuwarden.yaml");
     for subcommand in ["pins", "topology", "drain"] {
@@ -298,7 +298,7 @@ fn tls_files_are_named_with_what_is_wrong_with_them() {
 }
 
 #[test]
-fn what_a_source_needs_is_refused_where_it_lacks() {
+fn pod_sources_without_their_settings_are_rejected() {
     for (args, words) in [
         (&["--pod-source=readonly"][..], &["--pod-source", "--kubelet-readonly-url"][..]),
         (&["--pod-source=kubelet", "--kubelet-url=ftp://a"], &["--kubelet-url", "https://host:port"]),

@@ -42,7 +42,7 @@ fn resolved(args: &[&str], env: &[(&str, &str)], key: &str) -> String {
 }
 
 #[test]
-fn a_flag_beats_the_environment_and_the_environment_beats_the_file() {
+fn flags_override_variables_and_variables_override_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.yaml");
     fs::write(&file, "maxSeries: 1\nsampleInterval: 2s\ncpuBudget: 0.5\n").unwrap();
@@ -113,7 +113,7 @@ fn a_top_cgroup_that_is_not_there_is_named_and_waited_for() {
 }
 
 #[test]
-fn help_groups_the_flags_and_tells_the_exit_codes() {
+fn help_groups_flags_and_lists_exit_codes() {
     let output = cpuwarden(&["run", "--help"], &[]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();

@@ -12,7 +12,7 @@ use crate::support::{binary, turn};
 const NOBODY: u32 = 65534;
 
 #[test]
-fn without_root_it_replays_a_recorded_node_and_says_so_first() {
+fn without_root_the_demo_replays_a_recorded_node() {
     // A directory from which any user may run the program.
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -38,7 +38,7 @@ fn without_root_it_replays_a_recorded_node_and_says_so_first() {
 }
 
 #[test]
-fn a_port_in_use_makes_it_take_another_and_say_so() {
+fn a_demo_with_its_port_in_use_selects_another_one() {
     let _turn = turn();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

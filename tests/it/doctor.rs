@@ -116,7 +116,7 @@ fn a_node_in_order_has_all_its_containers_named() {
 }
 
 #[test]
-fn what_is_optional_and_missing_comes_with_its_remedy_and_exit_code_1() {
+fn missing_optional_features_have_a_remedy_and_exit_code_1() {
     let report = Node::new(&STATIC_POLICY).examine();
     assert_eq!((report.code, &report.json["worst"]), (1, &Value::from("lacking")), "{:#}", report.json);
     report.assert("psi", "lacking", &["CONFIG_PSI"]);
@@ -127,7 +127,7 @@ fn what_is_optional_and_missing_comes_with_its_remedy_and_exit_code_1() {
 }
 
 #[test]
-fn without_the_trace_the_doctor_and_the_log_say_nothing_of_ebpf() {
+fn without_the_trace_doctor_and_log_do_not_mention_ebpf() {
     let node = Node::new(&STATIC_POLICY);
     let report = Report::of(&[&node.options()[..], &["--sched-trace=off".to_owned()]].concat());
     for check in ["btf", "capabilities", "waits"] {
@@ -178,7 +178,7 @@ fn a_missing_right_is_a_403_that_names_the_rule() {
 }
 
 #[test]
-fn faults_of_a_kubelet_are_told_apart_and_never_waited_for_in_vain() {
+fn faults_of_a_kubelet_are_distinguished_without_long_waits() {
     let node = Node::new(&RECORDING);
     let faults = [
         (Fault::Hang, "no complete answer"),
@@ -211,7 +211,7 @@ fn a_kubelet_that_is_not_there_is_named_with_its_flag() {
 }
 
 #[test]
-fn cgroups_of_pods_that_nobody_knows_are_named() {
+fn cgroups_of_unknown_pods_are_listed() {
     let node = Node::new(&RECORDING);
     let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0001";
     let id = "4a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
@@ -262,7 +262,7 @@ fn connected_nri_plugins_are_counted() {
 }
 
 #[test]
-fn what_keeps_pinning_from_writing_is_told_where_it_is_to_write() {
+fn obstacles_to_pinning_are_reported_in_enforce_mode() {
     let node = Node::new(&RECORDING);
     let state = TempDir::new().unwrap();
     fs::write(state.path().join("file"), "").unwrap();

@@ -23,7 +23,7 @@ const PROMETHEUS: &str = "eyJhbGciOiJSUzI1NiJ9.cHJvbWV0aGV1cw.c2lnbmF0dXJl";
 const STRANGER: &str = "eyJhbGciOiJSUzI1NiJ9.c3RyYW5nZXI.c2lnbmF0dXJl";
 
 #[test]
-fn it_serves_https_alone_where_it_has_a_certificate() {
+fn with_a_certificate_only_https_is_served() {
     let node = Node::new();
     let agent = node.agent(&[]);
     assert_eq!(node.get(&agent, "/healthz", None).unwrap().0, 200);
@@ -54,7 +54,7 @@ fn a_certificate_that_changes_is_used_and_one_that_is_broken_is_not() {
 }
 
 #[test]
-fn who_may_read_the_metrics_is_asked_once_and_counted() {
+fn reviews_of_readers_are_cached_and_counted() {
     let node = Node::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(ApiServerStub::start(node.directory.path())).unwrap();
@@ -134,7 +134,7 @@ fn every_path_but_the_probes_needs_a_token_and_advise_sends_one() {
 }
 
 #[test]
-fn nobody_new_gets_in_while_the_api_server_is_away() {
+fn new_readers_are_rejected_during_an_api_server_outage() {
     let node = Node::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(ApiServerStub::start(node.directory.path())).unwrap();
@@ -149,7 +149,7 @@ fn nobody_new_gets_in_while_the_api_server_is_away() {
 }
 
 #[test]
-fn readyz_says_nothing_of_addresses_or_errors() {
+fn readyz_reveals_no_addresses_or_errors() {
     let agent = Agent::start(&["--pod-source=kubelet", "--kubelet-url=https://127.0.0.1:1", "--sched-trace=off"]);
     eventually("a sample and a failed attempt", || {
         agent.get("/readyz").1 != "no sample taken yet\n" && agent.log().contains("pod source is down")
@@ -177,7 +177,7 @@ fn without_names_for_a_minute_the_agent_is_ready_and_degraded() {
 }
 
 #[test]
-fn what_cannot_be_secure_is_refused_at_the_start() {
+fn insecure_endpoint_options_are_rejected_at_startup() {
     let node = Node::new();
     let (certificate, key) = (node.file("tls.crt"), node.file("tls.key"));
     fs::write(node.file("none"), "").unwrap();

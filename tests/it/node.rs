@@ -95,7 +95,7 @@ fn a_node_that_hangs_is_killed_and_what_it_said_is_kept() {
 }
 
 #[test]
-fn a_node_whose_kernel_panics_is_lost_and_tells_why() {
+fn a_node_with_a_kernel_panic_is_reported_with_the_reason() {
     let outcome = run_shell(&Node::default(), &["test -s /sys/kernel/btf/vmlinux && echo c > /proc/sysrq-trigger"]);
     assert_eq!(outcome.ending, Ending::Lost);
     assert!(outcome.describe().contains("Kernel panic - not syncing: sysrq triggered crash"), "{}", outcome.describe());

@@ -69,7 +69,7 @@ fn assert_as_logged(found: &Value, said: &str) {
 }
 
 #[test]
-fn a_jvm_is_told_with_its_version_its_flags_and_the_processors_that_it_sees() {
+fn a_jvm_is_detected_with_version_flags_and_processors() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
@@ -120,7 +120,7 @@ process.stdin.resume();
 ";
 
 #[test]
-fn node_is_told_with_its_version_one_event_loop_and_its_pool() {
+fn nodejs_is_detected_with_version_event_loop_and_pool() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
@@ -134,7 +134,7 @@ fn node_is_told_with_its_version_one_event_loop_and_its_pool() {
 }
 
 #[test]
-fn python_is_told_with_its_version_and_the_threads_of_its_libraries() {
+fn python_is_detected_with_version_and_library_threads() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);

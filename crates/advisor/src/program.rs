@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_that_becomes_the_program_is_found_out_soon_and_later_within_five_minutes() {
+    fn a_shell_that_execs_a_program_is_detected_within_five_minutes() {
         let root = tempfile::tempdir().unwrap();
         let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
         exec(root.path(), 7, "sh");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_run_is_not_looked_at_and_once_it_has_it_is_at_once() {
+    fn an_idle_container_is_inspected_only_after_it_has_run() {
         let root = tempfile::tempdir().unwrap();
         let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
         let used = |usage_ns| ContainerRow { usage_ns: Some(usage_ns), ..row(7, 2) };

@@ -86,14 +86,14 @@ fn every_kind_is_brought_about_by_its_own_fact_alone() {
 }
 
 #[test]
-fn what_is_absent_brings_about_only_what_its_absence_is() {
+fn missing_facts_cause_only_findings_about_their_absence() {
     assert_eq!(kinds(&Facts::default()), []);
     let known = Facts { spec: Some(Spec::default()), memory_is_known: true, ..Facts::default() };
     assert_eq!(kinds(&known), [Kind::NoCpuRequest, Kind::NoMemoryLimit]);
 }
 
 #[test]
-fn what_the_pod_has_for_all_its_containers_none_of_them_lacks() {
+fn pod_level_resources_count_for_every_container() {
     let of_the_pod = Spec { pod_requests_cpu: true, pod_limits_memory: true, ..Spec::default() };
     assert_eq!(kinds(&Facts { spec: Some(of_the_pod), memory_is_known: true, ..Facts::default() }), []);
 }
@@ -104,7 +104,7 @@ fn requests_that_are_not_known_are_not_missing() {
 }
 
 #[test]
-fn somebody_at_the_keyboard_is_told_nothing() {
+fn ephemeral_containers_get_no_findings() {
     let ephemeral = Spec { place: Place::Ephemeral, ..Spec::default() };
     assert_eq!(kinds(&Facts { spec: Some(ephemeral), throttled_share: Some(0.5), ..sound() }), []);
 }
@@ -125,7 +125,7 @@ fn threads(limit: f64, threads: Option<u32>, version: &str) -> Facts {
 }
 
 #[test]
-fn threads_that_the_limit_feeds_are_no_finding_however_the_limit_is_written() {
+fn parallelism_within_the_limit_is_no_finding() {
     for (limit, number) in [(2.0, 2), (1.5, 1), (2.5, 2), (1.0, 1)] {
         assert_eq!(kinds(&threads(limit, Some(number), "go1.25.1")), [], "{number} of {limit}");
     }
@@ -149,7 +149,7 @@ fn no_more_threads_are_advised_than_there_are_cpus() {
 }
 
 #[test]
-fn what_has_used_more_than_it_runs_at_once_has_threads_that_nobody_knows() {
+fn usage_above_the_parallelism_suppresses_parallelism_below_limit() {
     let mut facts = threads(4.0, Some(1), "go1.25.1");
     facts.cpu.request_cores = Some(1.1);
     assert_eq!(kinds(&facts), [Kind::ParallelismBelowLimit]);
@@ -173,7 +173,7 @@ fn threads_are_advised_for_the_limit_that_is_advised_with_them() {
 }
 
 #[test]
-fn what_hardly_runs_has_no_noisy_neighbor() {
+fn a_nearly_idle_container_has_no_noisy_neighbor_finding() {
     let mut facts = Facts { contention_share: Some(5.0), ..sound() };
     assert_eq!(kinds(&facts), [Kind::NoisyNeighbor]);
     (facts.cpu.request_cores, facts.request_cores) = (Some(0.009), Some(0.01));
@@ -192,7 +192,7 @@ fn a_limit_that_the_pod_does_not_allow_is_not_counted_on() {
 }
 
 #[test]
-fn a_heap_that_knows_its_limit_by_any_means_is_set() {
+fn a_heap_limit_from_any_source_counts_as_set() {
     let of = |runtime| kinds(&Facts { runtime: Some(runtime), ..sound() });
     for off in ["off", ""] {
         assert_eq!(of(go("go1.25.1", Some(2), &[("GOMEMLIMIT", off)])), [Kind::HeapLimitUnset], "{off:?}");
@@ -252,7 +252,7 @@ fn the_change_is_a_patch_of_the_workload() {
 }
 
 #[test]
-fn a_finding_has_a_patch_or_says_why_not() {
+fn every_finding_has_a_patch_or_a_reason() {
     for (kind, change) in cases() {
         let mut facts = sound();
         change(&mut facts);
@@ -300,7 +300,7 @@ fn fewer_collections_need_both_memory_to_spare_and_a_short_cpu() {
 }
 
 #[test]
-fn a_shown_figure_follows_upwards_soon_downwards_late_and_never_flaps() {
+fn a_figure_rises_soon_falls_late_and_does_not_flap() {
     let mut steady = Steady::default();
     assert_eq!(steady.follow(Some(1.0)), Some(1.0));
     for round in 0..100 {

@@ -177,7 +177,7 @@ fn a_limit_of_a_guaranteed_pods_own_is_raised_with_its_request() {
 }
 
 #[test]
-fn what_is_not_advised_yet_is_said_from_the_first_second_with_its_time() {
+fn missing_advice_is_reported_with_the_time_it_becomes_available() {
     let said = |watched_seconds| CpuAdvice { watched_seconds, ..CpuAdvice::default() }.not_enough_history(300);
     let expected = |so_far, rest| Some(format!("not enough history: {so_far} of 24 h; {rest}"));
     assert_eq!(said(0), expected("0 s", "limits from 5 min, lower requests from 24 h"));

@@ -48,14 +48,14 @@ fn a_pods_quota_is_of_its_spec_unless_it_is_the_sum_of_limits() {
 }
 
 #[test]
-fn what_is_advised_for_a_pod_is_the_sum_and_nothing_while_one_is_unknown() {
+fn pod_advice_is_the_sum_of_its_containers_if_all_are_known() {
     let advised = |members: &[Member]| PodQuota::of(1.0, true, members).advised_cores;
     assert_eq!(advised(&[member(None, Some(1.5)), member(None, Some(0.25))]), Some(1.75));
     assert_eq!(advised(&[member(None, Some(1.5)), member(None, None)]), None);
 }
 
 #[test]
-fn a_container_without_a_limit_under_its_pods_is_helped_by_a_patch_of_the_pod() {
+fn a_container_throttled_by_its_pods_limit_gets_a_pod_patch() {
     let pod = PodQuota::of(1.0, true, &[member(None, Some(3.0)), member(None, Some(0.5))]);
     let found = only(&throttled_by_pod(None, 1.0, Some(pod)));
     assert_eq!(found.kind, Kind::ThrottledByAncestor);
@@ -75,7 +75,7 @@ fn a_limit_that_does_not_bind_is_not_the_one_to_raise() {
 }
 
 #[test]
-fn nothing_is_patched_where_the_pods_spec_says_nothing_and_the_reason_is_told() {
+fn no_patch_without_a_pod_level_limit_in_the_spec() {
     let sum = PodQuota::of(1.0, true, &[member(Some(1.0), Some(3.0))]);
     let idle = PodQuota::of(2.0, false, &[member(None, Some(3.0))]);
     let unknown = PodQuota::of(1.0, true, &[member(None, None)]);
@@ -104,7 +104,7 @@ fn a_pods_quota_is_no_limit_of_the_container() {
 }
 
 #[test]
-fn its_own_limit_is_told_and_compared_where_a_lower_one_is_above_it() {
+fn the_own_limit_is_reported_below_a_lower_ancestor_limit() {
     let mut facts =
         Facts { ancestor_throttled_rate: None, throttled_share: Some(0.5), ..throttled_by_pod(Some(4.0), 2.0, None) };
     let found = only(&facts);

@@ -61,21 +61,21 @@ fn a_short_burst_is_throttled_in_a_third_of_its_periods_unless_a_refill_falls_in
 
 /// Measured on 6.18 at 250 Hz: with a quota of 5 ms per period, bursts of 10.3 ms are throttled once, not twice.
 #[test]
-fn what_ends_before_the_kernel_looks_is_not_throttled_and_is_paid_back() {
+fn a_burst_that_ends_before_the_tick_is_not_throttled() {
     assert_eq!(share(window(11, 2), 0.1, 0.0), 0.0);
     assert!(share(window(13, 2), 0.1, 0.0) > 0.2);
     assert!(share(window(110, 10), 0.1, 0.0) > 0.99);
 }
 
 #[test]
-fn what_was_saved_up_carries_a_burst() {
+fn accumulated_burst_time_covers_a_burst() {
     assert!(share(window(30, 2), 0.2, 0.0) > 0.2);
     // Only the very first burst finds no saved budget.
     assert!(replayed(window(30, 2), 0.2, 10.0).throttled <= 1);
 }
 
 #[test]
-fn the_smallest_limit_and_burst_under_the_objective_are_told_and_marked() {
+fn the_smallest_limit_and_burst_within_the_objective_are_reported() {
     let mut history = History::default();
     let throttled = Window { throttled_ns: 80 * MS, throttled_periods: Some(1), ..window(30, 3) };
     (0..900).for_each(|_| history.push(&throttled, Some(0.2)));
@@ -97,7 +97,7 @@ fn unhindered_demand_gives_a_limit_that_is_no_bound_and_needs_no_burst() {
 }
 
 #[test]
-fn nothing_is_said_of_what_was_hardly_seen() {
+fn too_little_history_gives_no_advice() {
     let mut history = History::default();
     (0..299).for_each(|_| history.push(&window(700, 10), None));
     let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);

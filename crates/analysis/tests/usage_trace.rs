@@ -63,7 +63,7 @@ fn a_window_with_a_little_more_work_than_its_trace_has_larger_bursts() {
 }
 
 #[test]
-fn a_trace_that_does_not_resemble_a_window_says_nothing_about_it() {
+fn a_dissimilar_trace_is_not_used_for_a_window() {
     let seen = trace(bursts(5, 500));
     for used_ms in [900, 40, 20] {
         let other = window(used_ms, Some(10));
@@ -93,7 +93,7 @@ fn without_a_quota_a_limit_is_no_lower_bound_once_there_is_a_trace() {
 }
 
 #[test]
-fn readings_that_tell_nothing_are_no_trace() {
+fn unusable_readings_give_no_trace() {
     let good = readings(bursts(30, 500));
     assert!(UsageTrace::from_readings(&good).is_some());
     assert_eq!(UsageTrace::from_readings(&[]), None);

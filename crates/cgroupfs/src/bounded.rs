@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_an_error_and_not_waited_for() {
+    fn a_special_file_is_an_error_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();

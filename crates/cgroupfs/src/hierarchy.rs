@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_with_the_remedy() {
+    fn a_missing_hierarchy_is_reported_with_the_remedy() {
         let error = Hierarchy::detect(root(&[]).path()).unwrap_err().to_string();
         assert!(error.contains("--cgroup-root"), "{error}");
         let error = Hierarchy::detect(root(&[("cgroup.controllers", "io memory cpuset\n")]).path()).unwrap_err();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_is_placed_by_what_sysfs_says_and_absent_stays_absent() {
+    fn cpu_topology_is_read_from_sysfs_and_absent_values_stay_absent() {
         let root = tempfile::tempdir().unwrap();
         let cpu = "devices/system/cpu/cpu5";
         file(root.path(), &format!("{cpu}/topology/thread_siblings_list"), "4-5\n");

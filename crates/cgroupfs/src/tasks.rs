@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_none_and_zero_is_no_process() {
+    fn vanished_processes_are_none_and_pid_zero_is_ignored() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(TaskReader::new(root.path()).task((1, 1)).unwrap(), None);
         fs::write(root.path().join("cgroup.procs"), "0\n0\n42\n").unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_cannot_be_read_is_an_error() {
+    fn an_unreadable_file_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let task = root.path().join("42/task");
         fs::create_dir_all(task.join("43")).unwrap();

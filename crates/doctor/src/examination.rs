@@ -74,7 +74,7 @@ impl Examination {
 
 impl Cgroups {
     async fn look(options: &Options, config: SamplerConfig, hierarchy: Hierarchy, pods: &Pods) -> anyhow::Result<Self> {
-        let mut sampler = Sampler::new(config, Box::new(pods.clone())).context("cannot make a sampler")?;
+        let mut sampler = Sampler::new(config, Box::new(pods.clone())).context("cannot create a sampler")?;
         sampler.tick(Instant::now());
         let tops = match &options.kubepods {
             Some(named) => vec![named.clone()],

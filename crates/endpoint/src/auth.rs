@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_jwt_or_too_long_is_asked_about_by_nobody() {
+    fn invalid_or_long_tokens_are_rejected_without_a_review() {
         assert!(may_be_a_token("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln-_"));
         let long = format!("a.{}.c", "b".repeat(LONGEST_TOKEN));
         for token in ["", "a", "a.b", "a..c", ".b.c", "a.b.", "a.b.c.d", "a.b c.d", "a.b+.c", &long] {

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_same_again_is_a_series_and_an_event_that_has_expired_is_made_anew() {
+    async fn repeated_messages_are_a_series_and_expired_events_are_recreated() {
         let (cluster, events) = Cluster::new().await;
         let shown = |cluster: &Cluster| {
             let of = |event: &serde_json::Value| (event["note"].clone(), event["series"]["count"].clone());
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_back_and_its_end_are_told_of_the_node_and_a_start_is_not() {
+    async fn pauses_create_node_events_and_a_start_does_not() {
         let (cluster, mut events) = Cluster::new().await;
         let enforcing = Report { standing: Standing::Enforcing, ..observing() };
         for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing] {

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_happens_again_while_it_waits_is_one_message_with_the_newer_note() {
+    async fn repetitions_in_the_queue_merge_into_the_newer_note() {
         let queue = Queue::default();
         for (pod, note) in [(1, "a"), (2, "a"), (1, "b")] {
             assert!(queue.push(message(pod, note)));

@@ -141,7 +141,7 @@ mod tests {
     const PROTOBUF: &[u8] = include_bytes!("../../kubepods/tests/data/kubelet-1.32-pods.pb");
 
     #[test]
-    fn protobuf_and_json_of_a_pod_say_the_same() {
+    fn protobuf_and_json_decode_to_the_same_pod() {
         let list = pods_v1alpha1::ListPodsResponse::decode(PROTOBUF).unwrap();
         let pods: Vec<_> = list
             .pods

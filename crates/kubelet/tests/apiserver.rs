@@ -102,7 +102,7 @@ async fn a_watch_that_ends_goes_on_where_the_last_bookmark_stood() {
 }
 
 #[tokio::test]
-async fn after_410_gone_it_lists_anew_and_forgets_what_went_meanwhile() {
+async fn after_410_gone_it_lists_again_and_drops_removed_pods() {
     let (node, server) = cluster().await;
     server.apply(pod("b", "b"));
     let pods = node.start_known().await;
@@ -117,7 +117,7 @@ async fn after_410_gone_it_lists_anew_and_forgets_what_went_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_refused_as_gone_is_listed_anew() {
+async fn a_watch_rejected_with_gone_lists_again() {
     let (node, server) = cluster().await;
     server.refuse_watches_as_gone(1);
     let pods = node.start_known().await;
@@ -140,7 +140,7 @@ async fn retry_after_is_honoured_and_every_attempt_counted() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_down_is_told_and_comes_back() {
+async fn an_api_server_outage_is_reported_and_recovers() {
     let (node, server) = cluster().await;
     let pods = node.start_known().await;
     requests(&server, 2).await;
@@ -193,7 +193,7 @@ async fn a_watch_that_breaks_again_and_again_does_not_become_a_flood() {
 }
 
 #[tokio::test]
-async fn without_opting_in_nothing_is_ever_asked() {
+async fn without_opt_in_the_api_server_gets_no_requests() {
     let (mut node, server) = cluster().await;
     node.config.source = PodSource::Auto;
     node.config.apiserver.fallback_after = Duration::from_millis(100);
@@ -229,7 +229,7 @@ async fn as_a_fallback_it_stands_in_while_the_kubelet_is_down() {
 }
 
 #[tokio::test]
-async fn what_it_needs_is_told_at_the_start() {
+async fn missing_settings_are_reported_at_startup() {
     let (node, _server) = cluster().await;
     let error = |change: &dyn Fn(&mut kubelet::PodConfig)| {
         let mut config = node.config.clone();

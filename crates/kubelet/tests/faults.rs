@@ -273,7 +273,7 @@ async fn an_empty_list_after_the_last_static_pod_went_is_no_failure() {
 
 /// As after a simultaneous start of agent and kubelet: cgroups exist, but the kubelet does not list pods yet.
 #[tokio::test]
-async fn an_empty_list_at_the_start_is_not_believed_while_cgroups_want_names() {
+async fn an_empty_first_list_is_rejected_while_cgroups_need_names() {
     let node = node().await;
     node.stub.set_pods(r#"{"items":null}"#);
     let pods = node.start();
@@ -374,7 +374,7 @@ async fn without_any_authority_the_remedy_is_named() {
 
 /// A huge pod does not cost other pods their names.
 #[tokio::test]
-async fn a_list_that_is_too_long_loses_the_pods_behind_the_limit_and_is_counted() {
+async fn a_list_above_the_limit_is_truncated_and_counted() {
     let mut node = node().await;
     let mut list: serde_json::Value = serde_json::from_slice(RECORDED).expect("JSON");
     let mut huge = list["items"][0].clone();

@@ -60,7 +60,7 @@ async fn auto_falls_back_to_the_read_only_port_and_returns() {
 }
 
 #[tokio::test]
-async fn without_a_source_nothing_is_asked_and_nothing_is_awaited() {
+async fn without_a_source_there_are_no_requests_and_no_waits() {
     let mut node = node().await;
     node.config.source = PodSource::None;
     let pods = node.start_known().await;
@@ -85,7 +85,7 @@ async fn the_service_ends_with_its_last_handle() {
 }
 
 #[tokio::test]
-async fn a_list_that_says_nothing_new_makes_no_new_index() {
+async fn an_unchanged_list_creates_no_new_index() {
     let node = node().await;
     let pods = node.start_known().await;
     let generation = pods.index().generation();
@@ -161,7 +161,7 @@ async fn a_thread_without_a_runtime_may_read_and_ask() {
 }
 
 #[tokio::test]
-async fn wrong_settings_are_told_at_the_start_with_place_and_remedy() {
+async fn invalid_settings_are_reported_at_startup_with_the_remedy() {
     let node = node().await;
     let error = |change: &dyn Fn(&mut kubelet::PodConfig)| {
         let mut config = node.config.clone();
@@ -208,7 +208,7 @@ fn unwatched() -> kubelet::Beat {
 }
 
 #[tokio::test]
-async fn the_task_that_asks_for_the_policy_beats_each_round_also_where_nobody_answers() {
+async fn the_policy_task_reports_progress_without_answers() {
     let mut node = node().await;
     node.config.poll_interval = std::time::Duration::from_millis(20);
     let pods = node.start_known().await;

@@ -121,7 +121,7 @@ async fn a_node_without_the_socket_has_no_such_source() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_made_anew_is_found() {
+async fn a_recreated_socket_is_found() {
     let (node, stub) = node_with_socket().await;
     let pods = node.start();
     until_exclusive(&pods, ("lsr", "main"), &[6, 7]).await;

@@ -62,7 +62,7 @@ fn is_named(pods: &Pods, uid: &str, id: &str) -> bool {
 }
 
 #[tokio::test]
-async fn where_the_socket_exists_nothing_is_polled() {
+async fn an_existing_socket_replaces_polling() {
     let (node, stub) = node_with_socket(PodSource::Auto).await;
     let pods = node.start_known().await;
     assert_eq!(pods.index().pods().len(), 7);
@@ -108,7 +108,7 @@ async fn polls_take_over_while_the_watch_is_down_and_end_when_it_is_back() {
 
 /// A starting kubelet rejects the call; one without the method reports that.
 #[tokio::test]
-async fn a_socket_that_refuses_is_told_and_polls_name_the_pods() {
+async fn a_failing_socket_is_reported_and_polls_name_the_pods() {
     for code in [Code::FailedPrecondition, Code::Unimplemented] {
         let (node, stub) = node_with_socket(PodSource::Auto).await;
         stub.set_failure(Some(code));
@@ -119,7 +119,7 @@ async fn a_socket_that_refuses_is_told_and_polls_name_the_pods() {
 }
 
 #[tokio::test]
-async fn a_watch_that_stops_in_its_first_list_is_not_believed_and_does_not_hold_up_the_polls() {
+async fn a_watch_that_stalls_in_its_first_list_does_not_block_polls() {
     let (mut node, stub) = node_with_socket(PodSource::Auto).await;
     node.config.request_timeout = std::time::Duration::from_millis(500);
     stub.set_stuck(true);
@@ -141,7 +141,7 @@ async fn bytes_that_are_no_pod_end_the_watch_and_keep_the_names() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_made_anew_is_found() {
+async fn a_recreated_socket_is_found() {
     let (node, stub) = node_with_socket(PodSource::PodsApi).await;
     let pods = node.start_known().await;
     stub.stop().await.unwrap();

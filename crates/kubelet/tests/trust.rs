@@ -69,7 +69,7 @@ async fn the_nodes_own_certificate_is_accepted_after_its_year() {
 }
 
 #[tokio::test]
-async fn an_authoritys_certificate_may_bear_the_nodes_name_or_its_address() {
+async fn a_ca_signed_certificate_may_have_the_nodes_name_or_address() {
     let node = node().await;
     for (kind, name) in [(CertificateKind::Valid, "rig-host"), (CertificateKind::AddressOnly, "127.0.0.1")] {
         node.stub.rotate_certificate(kind).unwrap();
@@ -111,7 +111,7 @@ async fn a_file_with_a_key_is_refused_at_the_start_and_never_copied() {
 }
 
 #[tokio::test]
-async fn a_copy_is_made_of_what_can_be_read_and_of_nothing_else() {
+async fn only_readable_certificates_are_copied() {
     let node = self_signed().await;
     let (from, to) = (node.stub.host_certificate(), node.directory.path().join("copy"));
     assert!(!copy_certificate(&from, &to).unwrap() && !to.exists(), "its absence is no error");

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_told_by_limits_that_it_alone_has() {
+    fn unique_limits_identify_a_container() {
         let all = [container("app", Some(300), Some(64 << 20)), container("mesh", Some(300), Some(32 << 20))];
         assert_eq!(found(&all, Some(300), Some(32 << 20)).as_deref(), Some("mesh"));
         assert_eq!(found(&all, Some(300), None), None, "neither of them");

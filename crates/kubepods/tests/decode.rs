@@ -106,7 +106,7 @@ fn a_pod_that_has_just_been_seen_has_no_status() {
 }
 
 #[test]
-fn a_replica_set_of_a_deployment_is_told_by_the_template_hash() {
+fn the_template_hash_identifies_a_deployments_replica_set() {
     let owned = |labels: &str, kind: &str, name: &str| {
         let owners = format!(r#"[{{"kind":"X","name":"x"}},{{"kind":"{kind}","name":"{name}","controller":true}}]"#);
         one(&format!(r#"{{"metadata":{{"name":"p","labels":{labels},"ownerReferences":{owners}}}}}"#)).owner.clone()
@@ -133,7 +133,7 @@ fn quantities_come_in_canonical_and_odd_spellings() {
 }
 
 #[test]
-fn a_resize_is_told_by_conditions_or_by_the_older_field() {
+fn a_resize_is_detected_by_conditions_or_the_older_field() {
     let resize = |status: &str| one(&format!(r#"{{"status":{status}}}"#)).resize;
     let condition = |kind: &str, status: &str, reason: &str| {
         resize(&format!(r#"{{"conditions":[{{"type":"{kind}","status":"{status}","reason":"{reason}"}}]}}"#))
@@ -170,7 +170,7 @@ fn pod_level_resources_in_force_are_kept_beside_the_desired_ones() {
 }
 
 #[test]
-fn an_end_is_final_only_where_the_restart_policy_says_so() {
+fn an_exit_is_final_only_by_the_restart_policy() {
     let settled_with = |policy: &str, code: i32, extra: &str, own: &str| {
         let pod = one(&format!(
             r#"{{"metadata":{{{extra}}},"spec":{{"restartPolicy":"{policy}","containers":[{{"name":"a"{own}}}]}},

@@ -73,7 +73,7 @@ fn crio_conmon_is_known_and_is_no_container() {
 }
 
 #[test]
-fn what_is_below_a_container_belongs_to_it() {
+fn nested_cgroups_belong_to_their_container() {
     let cases = [
         (format!("burstable/pod{UID}/{ID}"), "kubepods/burstable/podx/y"),
         (format!("kubepods-pod{SLICE_UID}.slice/crio-{ID}.scope"), "container"),
@@ -136,14 +136,14 @@ fn the_kubelets_top_is_chosen_among_several() {
 }
 
 #[test]
-fn qos_levels_and_pods_are_told_apart() {
+fn qos_levels_and_pods_are_distinguished() {
     assert!(matches!(parse("burstable"), Some(CgroupPath::Qos { class: QosClass::Burstable, .. })));
     assert!(matches!(parse("kubepods-besteffort.slice"), Some(CgroupPath::Qos { class: QosClass::BestEffort, .. })));
     assert!(matches!(parse(&format!("besteffort/pod{UID}")), Some(CgroupPath::Pod(pod)) if &*pod.uid == UID));
 }
 
 #[test]
-fn what_nobody_names_so_is_nothing() {
+fn unknown_cgroup_names_are_ignored() {
     let pod = format!("burstable/pod{UID}");
     for path in [
         "",

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_no_file_is_no_checkpoint() {
+    fn a_written_checkpoint_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Checkpoint::read(dir.path()).unwrap(), None);
         sample().write(dir.path(), Path::new("/m")).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_boot_granted_is_granted_no_more() {
+    fn grants_of_an_earlier_boot_are_ignored() {
         let (dir, proc) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let boot = |id: &str| {
             fs::create_dir_all(proc.path().join("sys/kernel/random")).unwrap();

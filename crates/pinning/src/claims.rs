@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_together_is_added_and_what_runs_before_is_not() {
+    fn requests_of_init_containers_are_not_added_to_the_sum() {
         use ContainerKind::{App, Init, Sidecar};
         let apps = || vec![container(App, Some(1500)), container(App, Some(500))];
         assert_eq!(request(apps()), Some(2000));
@@ -97,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_does_not_say_leaves_the_whole_pod_unsaid() {
+    fn one_container_without_a_request_leaves_the_pods_request_unknown() {
         assert_eq!(request(vec![container(ContainerKind::App, Some(1000)), container(ContainerKind::App, None)]), None);
         assert_eq!(request(Vec::new()), None);
     }
 
     #[test]
-    fn best_effort_is_what_the_kubelet_says_or_a_pod_without_resources() {
+    fn best_effort_is_the_kubelets_class_or_a_pod_without_resources() {
         let pod = |qos_class, millis| Pod {
             qos_class,
             containers: vec![container(ContainerKind::App, millis)],

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_narrowed_grows_back_to_what_was_chosen() {
+    fn a_narrowed_cpuset_is_restored_to_the_applications_choice() {
         let container = container(&[("all", "0-7"), ("some", "0-3"), ("some/deep", "0-1"), ("other", "6-7")]);
         let nested = ["all", "some", "some/deep", "other"];
         let mut narrowed = NarrowedCpusets::new();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_application_has_set_again_stays() {
+    fn a_cpuset_that_the_application_set_again_stays() {
         let container = container(&[("app", "0-1")]);
         let mut narrowed = NarrowedCpusets::new();
         narrow(container.path(), &set("0-7"), &set("2-7"), &mut narrowed);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_that_grew_without_it_had_is_given_back() {
+    fn a_nested_cpuset_is_restored_after_its_container_grew() {
         let container = container(&[("app", "0-1"), ("app/deep", "0-1")]);
         let mut narrowed = NarrowedCpusets::new();
         narrow(container.path(), &set("0-7"), &set("2-7"), &mut narrowed);

@@ -217,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn most_of_the_pods_are_the_nodes_matter() {
+    fn failures_of_most_pods_pause_the_whole_node() {
         let (start, all) = (Instant::now(), uids(3));
         let judgement = rewrite(&mut Repairs::default(), &all, &all[..2], start, 0..6);
         assert!(judgement.pods.is_empty() && judgement.node.is_some_and(|pause| pause.cause == Cause::Rewritten));
     }
 
     #[test]
-    fn it_is_tried_again_after_1_2_4_and_at_last_30_minutes() {
+    fn pauses_double_from_1_minute_up_to_30_minutes() {
         let (all, mut repairs, mut now) = (uids(3), Repairs::default(), Instant::now());
         let mut minutes = Vec::new();
         for _ in 0..7 {

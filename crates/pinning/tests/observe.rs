@@ -128,7 +128,7 @@ fn none() -> Profiles {
 }
 
 #[test]
-fn it_plans_what_it_would_write_and_leaves_no_file_behind() {
+fn observe_mode_plans_and_leaves_no_file_behind() {
     let files = Files::new();
     let pods = [files.pod("web", "LSE", 2000), files.pod("batch", "BE", 100)];
     let report = pass(&mut files.pinner(none()), &pods);
@@ -149,7 +149,7 @@ fn an_unplugged_cpu_is_replaced_at_the_next_pass() {
 }
 
 #[test]
-fn isolated_cpus_are_nobodys() {
+fn isolated_cpus_are_never_assigned() {
     let files = Files::new();
     files.file("sys/devices/system/cpu/isolated", "0-1,7\n");
     let pods = [files.pod("web", "LSE", 2000)];
@@ -160,7 +160,7 @@ fn isolated_cpus_are_nobodys() {
 }
 
 #[test]
-fn a_partition_of_somebody_elses_is_left_alone() {
+fn a_partition_root_of_another_program_is_not_changed() {
     let files = Files::new();
     let pods = [files.pod("own", "LSE", 2000), files.pod("web", "LSE", 2000)];
     let own = files.path("cgroup/kubepods/burstable").join(format!("pod{}", pods[0].uid));
@@ -194,7 +194,7 @@ fn a_profile_speaks_for_pods_without_a_label() {
 }
 
 #[test]
-fn a_pod_that_forges_its_annotation_is_refused_once_and_harms_nobody_else() {
+fn a_forged_annotation_is_rejected_once_without_effect_on_others() {
     let files = Files::new();
     let mut forged = files.pod("evil", "LSE", 2000);
     forged.pinning.resource_spec = Some("{\"preferredCPUBindPolicy\":".into());
@@ -210,7 +210,7 @@ fn a_pod_that_forges_its_annotation_is_refused_once_and_harms_nobody_else() {
 }
 
 #[test]
-fn the_reason_not_to_write_beside_another_owner_is_told() {
+fn another_owner_of_cpusets_is_reported_as_the_reason() {
     let files = Files::new();
     let mut pod = files.pod("koordlet", "", 0);
     pod.containers[0].image = "koordlet:v1.6".into();
@@ -283,7 +283,7 @@ fn a_cgroup_that_comes_is_seen_and_one_that_goes_is_forgotten() {
 }
 
 #[test]
-fn without_a_kubepods_cgroup_it_says_so() {
+fn a_missing_kubepods_cgroup_is_reported() {
     let files = Files::new();
     let mut pinner = files.pinner(none());
     fs::remove_dir_all(files.path("cgroup/kubepods")).unwrap();
@@ -327,7 +327,7 @@ fn share(report: &Report) -> String {
 }
 
 #[test]
-fn a_cgroup_with_a_name_that_is_no_text_is_nobodys_root() {
+fn a_cgroup_with_a_non_utf8_name_is_no_root() {
     use std::os::unix::ffi::OsStrExt as _;
     let files = Files::new();
     let pods = [files.pod("web", "LSE", 2000)];
@@ -379,7 +379,7 @@ fn a_second_root_with_running_pods_is_an_obstacle() {
 }
 
 #[test]
-fn one_cpuset_that_cannot_be_read_is_its_pods_matter() {
+fn an_unreadable_cpuset_affects_only_its_pod() {
     let files = Files::new();
     let pods = [files.pod("bad", "LSE", 2000), files.pod("web", "LSE", 2000)];
     fs::write(container(&files, &pods[0]).join("cpuset.cpus"), "garbage\n").unwrap();
@@ -388,7 +388,7 @@ fn one_cpuset_that_cannot_be_read_is_its_pods_matter() {
 }
 
 #[test]
-fn cgroups_that_applications_make_are_not_listed_however_many_and_deep() {
+fn nested_cgroups_of_applications_are_not_listed() {
     // In memory, because it creates thousands of directories.
     let files = Files::in_directory(tempfile::tempdir_in("/dev/shm").unwrap());
     let pods = [files.pod("deep", "LSE", 2000), files.pod("wide", "LS", 0)];
@@ -415,7 +415,7 @@ fn cgroups_that_applications_make_are_not_listed_however_many_and_deep() {
 }
 
 #[test]
-fn descriptors_stay_within_the_budget_and_what_is_beyond_it_is_read_all_the_same() {
+fn descriptors_stay_within_the_budget_and_all_files_are_read() {
     let files = Files::new();
     let pods = [files.pod("web", "LSE", 2000), files.pod("batch", "BE", 100)];
     let mut pinner = Pinner::new(PinnerConfig { descriptors: 4, ..files.config(none()) }).unwrap();

@@ -93,7 +93,7 @@ fn reserved_and_kubelet_owned_cpus_are_in_no_pool() {
 }
 
 #[test]
-fn who_would_break_the_floor_is_refused_and_a_smaller_one_is_not() {
+fn a_pod_that_would_break_the_floor_is_rejected() {
     let plan = scene().plan(&[pod("1", "LSE", 4), pod("2", "LSR", 3), pod("3", "LSR", 1)]);
     assert_eq!(plan.refusals["2"], Reason::SharePoolFloor);
     assert_eq!((of(&plan, "2").0, of(&plan, "3").0), (Class::Share, Class::Lsr));
@@ -188,7 +188,7 @@ fn cpus_that_go_offline_are_replaced_and_the_rest_stays() {
 }
 
 #[test]
-fn the_newest_give_way_to_the_floor_but_a_small_one_that_still_fits_keeps_its_cpus() {
+fn the_newest_pods_lose_cpus_to_the_floor_if_they_do_not_fit() {
     let online = scene().topology.cpus().iter().filter(|cpu| cpu.id < 6).copied().collect::<Vec<Cpu>>();
     let topology = Topology::new(online).expect("six CPUs are online");
     let scene = Scene { topology, ..scene() }.holding(&[("1", "0-1"), ("2", "2-4"), ("3", "5")]);
@@ -205,7 +205,7 @@ fn a_running_pod_is_not_judged_by_the_rules_for_new_ones() {
 }
 
 #[test]
-fn who_lost_a_conflict_stays_shared_for_as_long_as_it_lives() {
+fn the_loser_of_a_conflict_stays_shared() {
     let mut scene = scene().holding(&[("1", "0-1"), ("2", "1-2")]);
     let pods = [pod("2", "LSR", 2), pod("1", "LSR", 2)];
     let first = scene.plan(&pods);
@@ -248,6 +248,6 @@ fn the_best_effort_pool_can_be_narrowed() {
 }
 
 #[test]
-fn nothing_usable_is_an_error_and_not_an_empty_pool() {
+fn no_usable_cpu_is_an_error_and_not_an_empty_pool() {
     assert_eq!(Scene { reserved: cpus("0-7"), ..scene() }.try_plan(&[]), Err(PlanError::NothingUsable));
 }

@@ -106,7 +106,7 @@ fn a_release_widens_parents_first_with_the_full_mask_in_the_place_of_an_empty_se
 }
 
 #[test]
-fn what_already_has_the_meant_effect_is_not_written() {
+fn cpusets_with_the_intended_cpus_are_not_written() {
     let pods = vec![pod("ls", "0-63", "0-7"), pod("lsr", "0-3", "0-3")];
     let placements = placed(&[("ls", Class::Share, "0-7"), ("lsr", Class::Share, "0-3")]);
     let scene = Scene { hierarchy: v2(), pods, held: held(&[]), placements };
@@ -114,7 +114,7 @@ fn what_already_has_the_meant_effect_is_not_written() {
 }
 
 #[test]
-fn a_new_container_of_a_shared_pod_is_confined_without_a_word_to_anybody_else() {
+fn a_new_shared_container_is_confined_without_other_writes() {
     let mut late = pod("ls", "4-7", "4-7");
     late.cgroups[0].effective = cpus("0-7");
     late.cgroups[0].configured = cpus("0-7");
@@ -163,7 +163,7 @@ fn a_pod_moves_only_after_the_others_made_room_and_they_follow_only_after_it_lef
 }
 
 #[test]
-fn who_must_leave_goes_where_nobody_is_yet() {
+fn a_displaced_pod_moves_to_free_cpus() {
     let pods = vec![pod("ls", "2-3", "2-3"), pod("own", "0-1", "0-1")];
     let placements = placed(&[("ls", Class::Share, "0-1,4-7"), ("own", Class::Lse, "2-3")]);
     let scene = Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-1")]), placements };
@@ -180,7 +180,7 @@ fn an_exclusive_pod_that_becomes_a_reserved_one_keeps_its_cpus_while_best_effort
 }
 
 #[test]
-fn where_nobody_can_move_first_the_owner_loses_its_claim_before_anybody_enters() {
+fn in_a_cycle_the_owner_loses_its_claim_first() {
     let pods = vec![pod("ls", "4-7", "4-7"), pod("own", "0-3", "0-3")];
     let placements = placed(&[("ls", Class::Share, "0-3"), ("own", Class::Lse, "4-7")]);
     let scene = Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-3")]), placements };
@@ -214,7 +214,7 @@ fn pods_without_a_placement_are_left_alone_and_release_what_they_held() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error_before_the_first_write() {
+fn an_impossible_plan_fails_before_the_first_write() {
     let scene = |list| {
         let placements = placed(&[("ls", Class::Share, list)]);
         Scene { hierarchy: v1(), pods: vec![pod("ls", "0-7", "0-7")], held: held(&[]), placements }

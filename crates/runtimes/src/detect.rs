@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_do_not_answer_hold_up_nobody_else() {
+    fn hanging_files_do_not_block_other_detections() {
         let gate = Arc::new(Mutex::new(()));
         let closed = gate.lock().expect("nobody has panicked");
         let mut detector = Detector::new("/proc".into());

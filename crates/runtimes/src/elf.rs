@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_nonsense_is_none_and_never_a_panic() {
+    fn truncated_or_invalid_files_give_none_without_a_panic() {
         let whole = std::fs::read("/proc/self/exe").unwrap();
         assert!((0..HEADER_BYTES + 8).chain([whole.len() / 2]).all(|length| of(&whole[..length]).is_none()));
         let mut header = b"\x7fELF\x02\x01".to_vec();

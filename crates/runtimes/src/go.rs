@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_foreign_is_none_and_never_a_panic() {
+    fn truncated_or_foreign_build_info_gives_none_without_a_panic() {
         let whole = section_text("go1.25.1", MODULES);
         for length in 0..41 {
             assert_eq!(parse(&whole[..length]), None, "{length} bytes");

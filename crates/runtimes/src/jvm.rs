@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_file_tells_the_version() {
+    fn the_version_is_read_from_the_release_file() {
         assert_eq!(of_release(b"IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"17.0.15\"\n").as_deref(), Some("17.0.15"));
         for text in [&b""[..], b"JAVA_VERSION=17", b"JAVA_VERSION=\"\"", b"XJAVA_VERSION=\"17\""] {
             assert_eq!(of_release(text), None, "{}", String::from_utf8_lossy(text));

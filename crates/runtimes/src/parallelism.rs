@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_beats_what_go_would_choose_and_switches_switch() {
+    fn settings_override_the_default_parallelism_of_go() {
         assert_eq!(threads(&runtime(Language::Go, "go1.25.1", &[("GOMAXPROCS", "8")]), Some(1.0)), Some(8));
         assert_eq!(threads(&runtime(Language::Go, "go1.25.1", &[("GOMAXPROCS", "no")]), Some(1.0)), Some(2));
         let off = runtime(Language::Go, "go1.25.1", &[("GODEBUG", "x=1,containermaxprocs=0")]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn others_have_their_own_settings_and_what_nothing_tells_is_none() {
+    fn other_runtimes_use_their_own_settings_or_none() {
         assert_eq!(threads(&runtime(Language::Jvm, "", &[("ActiveProcessorCount", "3")]), Some(1.0)), Some(3));
         assert_eq!(threads(&runtime(Language::Jvm, "", &[]), Some(1.5)), Some(2));
         assert_eq!(threads(&runtime(Language::Nodejs, "", &[]), Some(4.0)), Some(1));

@@ -97,7 +97,7 @@ fn elf(section: &str, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn launchers_are_told_by_their_names() {
+fn launchers_are_detected_by_name() {
     let names = ["java", "node", "python3.11", "dotnet", "pythonista", "server"];
     let found = names.map(|name| detect(name, b"", b"", b"").language);
     use Language::{Dotnet, Jvm, Nodejs, Python, Unknown};
@@ -127,7 +127,7 @@ fn a_jvm_has_its_version_beside_it() {
 }
 
 #[test]
-fn a_launcher_of_its_own_is_told_by_the_library_that_it_loaded() {
+fn a_custom_launcher_is_detected_by_its_loaded_library() {
     use Language::{Dotnet, Jvm, Python};
     for (library, language, version) in [
         ("jdk/lib/server/libjvm.so", Jvm, Some("21.0.2")),
@@ -223,7 +223,7 @@ fn no_link_leads_out_of_the_container_and_nothing_but_a_file_is_read() {
 }
 
 #[test]
-fn what_is_gone_is_none() {
+fn a_vanished_process_gives_none() {
     assert_eq!(Node::new().detector().detect(7, Machine::default()), None);
 }
 
@@ -254,7 +254,7 @@ fn peak_kib() -> u64 {
 }
 
 #[test]
-fn what_the_bound_cuts_in_two_is_no_setting() {
+fn a_truncated_setting_is_ignored() {
     let mut environ = vec![b'x'; 128 << 10];
     environ.splice(..15, *b"GODEBUG=a=b\0yy=");
     let end = environ.len();
@@ -265,7 +265,7 @@ fn what_the_bound_cuts_in_two_is_no_setting() {
 }
 
 #[test]
-fn what_is_kept_of_a_setting_and_of_a_module_is_short() {
+fn stored_settings_and_modules_are_truncated() {
     let long = "7".repeat(100_000);
     let environ = format!("NODE_OPTIONS=--title={long}\0");
     let kept = &detect("node", b"", environ.as_bytes(), b"").settings["NODE_OPTIONS"];
@@ -321,7 +321,7 @@ fn another_file_with_the_inode_of_one_that_is_gone_is_looked_into() {
 }
 
 #[test]
-fn what_one_worker_runs_is_not_what_its_container_runs() {
+fn a_process_with_workers_has_no_parallelism() {
     for exe in ["node", "python3.11"] {
         let node = Node::new();
         node.write(exe, b"").process(7, exe).proc_file(7, "environ", b"OMP_NUM_THREADS=1\0");

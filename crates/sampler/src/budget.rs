@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
+    fn released_budget_can_be_reused() {
         let mut budget = DescriptorBudget::from_limit(RESERVED + 1);
         assert!(budget.take(Rhythm::Counter));
         assert!(!budget.take(Rhythm::Counter));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_look_tells_nothing() {
+    fn the_first_scan_gives_no_bounds() {
         let mut delays = Delays::default();
         assert_eq!(look(&mut delays, &[(1, 500)], 100), None);
         assert_eq!(look(&mut delays, &[(1, 500)], 100), Some(Contention::default()));

@@ -89,7 +89,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_a_counter_does_its_total_never_shrinks(values in proptest::collection::vec(any::<u32>(), 0..50)) {
+        fn a_total_never_decreases(values in proptest::collection::vec(any::<u32>(), 0..50)) {
             let mut mark = Mark::default();
             let mut last = None;
             for value in values.into_iter().map(u64::from) {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_own_quota_denied_long_ago_hides_little_of_what_ancestors_deny_now() {
+    fn old_own_throttling_hides_little_new_ancestor_throttling() {
         let mut beyond = Beyond::default();
         assert_eq!(beyond.advance(100 * SLIP_NS, 0), 0);
         assert_eq!(beyond.advance(0, 3 * SLIP_NS), 2 * SLIP_NS);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_budget_the_interval_doubles_up_to_a_minute_and_says_why() {
+    fn above_the_budget_the_interval_doubles_up_to_a_minute() {
         let mut governor = Governor::new(SECOND, 0.02);
         assert_eq!(run(&mut governor, 0, 10, 0.05), [SECOND * 2]);
         assert!(governor.reason().contains("--cpu-budget"));

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_is_told_by_evidence_only() {
+    fn a_sandbox_needs_evidence() {
         let running = index("old", ContainerState::Running);
         let waiting = index("old", ContainerState::Waiting);
         let lives = || InPod { old_lives: true, ..InPod::default() };

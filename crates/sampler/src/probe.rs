@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_accounting_model_is_told_by_the_release() {
+    fn the_kernel_release_selects_the_accounting_model() {
         let models = ["6.1.0-56-cloud-amd64", "6.17.9", "6.18.44-fc-v595", "7.0-rc1", "strange"];
         assert_eq!(models.map(throttle_accounting), ["cfs_rq", "cfs_rq", "task", "task", "unknown"]);
     }

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_nobody_holds_is_used_again() {
+    fn an_unreferenced_snapshot_is_reused() {
         let mut publisher = Publisher::default();
         let published = publisher.published();
         let mut addresses = std::collections::HashSet::new();

@@ -44,7 +44,7 @@ fn seen(most: u64) -> (Vec<String>, usize, u64, Option<String>) {
 }
 
 #[test]
-fn the_rows_are_the_same_whatever_is_kept_and_what_is_not_is_told() {
+fn rows_do_not_depend_on_the_number_of_open_files() {
     let (plenty, all, unkept, reason) = seen(4096);
     assert_eq!((all, unkept, reason), (FILES, 0, None));
     assert!(plenty[29] != plenty[0], "the running container counts: {plenty:?}");

@@ -320,7 +320,7 @@ fn names_outlive_a_list_without_their_pod() {
 }
 
 #[test]
-fn sandboxes_of_image_less_and_crash_looping_pods_are_no_unmapped_containers() {
+fn sandboxes_of_failing_pods_are_not_unmapped_containers() {
     let mut node = Node::new();
     node.start(1);
     node.list(&[no_image("app")]);

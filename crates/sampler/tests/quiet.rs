@@ -25,7 +25,7 @@ fn write(directory: &Path, files: &[(&str, &str)]) {
 
 /// On v1 `cpu.stat` is not read while a container is idle, but `cpu.stat.local` is.
 #[test]
-fn what_its_own_quota_denied_a_container_is_not_its_pods_doing_when_it_has_been_idle() {
+fn own_throttling_before_idling_is_not_charged_to_the_pod() {
     let root = tempfile::tempdir().unwrap();
     let quota = [("cpu.cfs_quota_us", "20000\n"), ("cpu.cfs_period_us", "100000\n")];
     let pod = root.path().join("cpu").join(POD);

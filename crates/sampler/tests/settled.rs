@@ -31,7 +31,7 @@ fn limits(node: &Node) -> Vec<f64> {
 }
 
 #[test]
-fn what_runs_in_a_settled_pod_is_counted_in_the_next_tick() {
+fn activity_in_an_idle_pod_is_counted_in_the_next_tick() {
     let mut node = settled();
     assert_eq!(usage(&node), [3000; 4]);
     node.run(1);
@@ -40,7 +40,7 @@ fn what_runs_in_a_settled_pod_is_counted_in_the_next_tick() {
 }
 
 #[test]
-fn a_settled_container_is_read_with_its_pods_usage_and_else_in_its_late_turn() {
+fn an_idle_container_is_read_with_its_pods_usage_or_at_its_recheck() {
     let mut node = settled();
     node.run_unseen(0);
     node.run_unseen(2);
@@ -55,7 +55,7 @@ fn a_settled_container_is_read_with_its_pods_usage_and_else_in_its_late_turn() {
 }
 
 #[test]
-fn a_pods_quota_that_is_set_anew_shows_on_its_settled_containers() {
+fn a_new_pod_quota_shows_on_idle_containers() {
     let mut node = settled();
     assert_eq!(limits(&node), [0.2; 4]);
     let pod = node.container(0).parent().unwrap().to_owned();

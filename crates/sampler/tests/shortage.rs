@@ -81,7 +81,7 @@ fn after_a_reconcile(descriptors: u64) -> (String, usize, Node) {
 }
 
 #[test]
-fn descriptors_that_ran_out_are_there_again_at_the_next_reconcile_and_nothing_is_counted_twice() {
+fn after_a_descriptor_shortage_nothing_is_counted_twice() {
     let _turn = LIMIT.lock();
     let (plenty, all, _) = after_a_reconcile(1000);
     assert!(all > 40, "{all} files are kept");
@@ -93,7 +93,7 @@ fn descriptors_that_ran_out_are_there_again_at_the_next_reconcile_and_nothing_is
 }
 
 #[test]
-fn what_could_not_be_watched_is_watched_from_the_next_reconcile_on() {
+fn failed_watches_are_added_at_the_next_reconcile() {
     let _turn = LIMIT.lock();
     let mut node = Node::new(1);
     let events = node.container(0).join("cgroup.events");
@@ -109,7 +109,7 @@ fn what_could_not_be_watched_is_watched_from_the_next_reconcile_on() {
 }
 
 #[test]
-fn without_an_inotify_instance_at_first_there_is_one_from_the_next_reconcile_on() {
+fn a_missing_inotify_instance_is_created_at_the_next_reconcile() {
     let _turn = LIMIT.lock();
     let root = Node::make_root(1);
     // The sampler's epoll instance takes the only descriptor.

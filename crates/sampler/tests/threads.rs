@@ -178,7 +178,7 @@ fn both_bounds_are_exact_where_the_kernel_counts_what_each_cgroup_was_throttled(
 }
 
 #[test]
-fn failed_look_at_threads_counts_nothing_twice_and_loses_nothing() {
+fn a_failed_thread_scan_counts_nothing_twice_and_loses_nothing() {
     let mut node = Node::new(true);
     node.wait(APP, 0, 7000);
     node.wait(APP, 1, 4000);

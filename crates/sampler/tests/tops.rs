@@ -76,7 +76,7 @@ fn remove(top: &Path) {
 }
 
 #[test]
-fn a_top_that_comes_after_the_agent_and_goes_and_comes_back_is_found_by_the_next_tick() {
+fn a_kubepods_root_that_appears_late_is_found_by_the_next_tick() {
     for named in [&[][..], &["kubepods"]] {
         let mut node = Node::new(named);
         assert_eq!(node.containers(), 0);
@@ -97,7 +97,7 @@ fn a_top_that_comes_after_the_agent_and_goes_and_comes_back_is_found_by_the_next
 }
 
 #[test]
-fn a_kubelet_that_changes_its_driver_leaves_the_old_top_and_is_followed_to_the_new_one() {
+fn a_change_of_the_cgroup_driver_is_followed_to_the_new_root() {
     let mut node = Node::new(&[]);
     node.start(CGROUPFS, &id(1));
     assert_eq!(node.containers(), 1);

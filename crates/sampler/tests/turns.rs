@@ -17,7 +17,7 @@ fn working_sets(node: &Node) -> Vec<u64> {
 }
 
 #[test]
-fn memory_is_read_in_a_round_where_something_runs_and_in_six_where_nothing_does() {
+fn memory_of_idle_containers_is_read_less_often() {
     let mut node = Node::new(1);
     let ticks = |node: &mut Node, count| {
         for _ in 0..count {
@@ -38,7 +38,7 @@ fn memory_is_read_in_a_round_where_something_runs_and_in_six_where_nothing_does(
 }
 
 #[test]
-fn what_has_run_since_its_last_look_is_read_in_the_next_round() {
+fn a_container_that_ran_is_read_in_the_next_round() {
     let mut node = Node::new(1);
     (0..SETTLED).for_each(|_| node.tick());
     // At each tick of a round, because one of them is when it is due.

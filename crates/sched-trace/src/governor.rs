@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn within_the_budget_nothing_happens_and_a_peak_is_borne() {
+    fn within_the_budget_the_trace_runs_and_a_peak_is_tolerated() {
         let mut clock = Clock::new();
         assert_eq!(clock.run(100, 0.01), TraceMode::Continuous);
         clock.run(3, 0.05);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_even_bursts_cannot_pay_is_detached_and_tried_again() {
+    fn the_trace_detaches_if_bursts_exceed_the_budget_and_retries() {
         let mut clock = Clock::new();
         assert_eq!(clock.run(4, 0.9), TraceMode::Detached);
         assert!(!clock.attached);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_the_lead_late_is_listed_then_and_other_keeps_what_was_before() {
+    fn a_new_top_aggressor_is_listed_and_other_keeps_its_past() {
         let mut table = InterferenceTable::default();
         let leaders: Vec<_> = (10..15).map(|number| (pod(number), 50 * MS)).collect();
         second(&mut table, &leaders);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_worth_a_series_is_in_other() {
+    fn small_aggressors_are_combined_in_other() {
         let mut table = InterferenceTable::default();
         second(&mut table, &[(pod(2), FLOOR_NS - 1)]);
         assert_eq!(series(&table), BTreeMap::from([(Aggressor::Other, FLOOR_NS - 1)]));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_btf_is_told_as_such() {
+    fn a_kernel_without_btf_is_reported() {
         let sys_root = tempfile::tempdir().unwrap();
         let cpus = Cpus { count: 1, online: 1, siblings: Vec::new() };
         assert_eq!(Program::load(sys_root.path(), &cpus).unwrap_err().reason(), "no_btf");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_all_cpus_are_told_apart() {
+    fn halves_of_all_cpus_are_distinguished() {
         // Two CPUs, two halves, two slots.
         let table = [1, 2, 3, 4, 5, 6, 7, 8];
         assert_eq!(half_of(&table, 2, 0).copied().collect::<Vec<_>>(), [1, 2, 5, 6]);

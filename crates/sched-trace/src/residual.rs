@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_saw_and_the_program_did_not_is_unattributed() {
+    fn run_delay_without_a_cause_is_unattributed() {
         let mut residual = Residual::default();
         residual.reconcile(1_000_000, 70, 75);
         assert_eq!(residual.unattributed_ns(), 0, "history before the first report");

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_forgotten() {
+    fn removed_cgroups_are_forgotten() {
         let mut rollup = Rollup::new(false);
         let mut node = Node::default();
         let ms = 1_000_000;

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_fails_the_check() {
+    fn advisories_fail_the_check() {
         for part in ["*bans*", "*licenses*", "*sources*", "*'check advisories'"] {
             let (_directory, program) = cargo_deny(part);
             assert!(check(&program, IfReachable).is_err(), "{part}");

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_with_its_remedy() {
+    fn missing_tools_are_listed_with_the_remedy() {
         let missing =
             Missing(PREREQUISITES.iter().filter(|tool| tool.task == Task::Node || tool.probe[0] == "cargo").collect());
         let text = missing.to_string();

@@ -136,7 +136,7 @@ fn assert_a_patch_is_one(node: &Node) {
 }
 
 #[test]
-fn without_an_agent_the_command_says_where_it_looked() {
+fn without_an_agent_the_error_names_the_address() {
     let output = Command::new(binary()).args(["advise", "--address", "127.0.0.1:1"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(69), "{text}");

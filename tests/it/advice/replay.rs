@@ -57,7 +57,7 @@ impl Row {
 }
 
 #[test]
-fn the_replay_tells_within_five_points_what_share_of_periods_the_kernel_throttles() {
+fn the_replay_predicts_the_throttled_share_within_five_points() {
     let rows: Vec<Row> = batches().iter().flat_map(measured).collect();
     println!("{}", table(&rows));
     let off: Vec<_> = rows.iter().filter(|row| row.is_off()).map(|row| (row.name, row.limit_cores)).collect();

@@ -21,7 +21,7 @@ fn the_chart_lints() {
 }
 
 #[test]
-fn what_is_generated_is_up_to_date() {
+fn generated_files_are_up_to_date() {
     for file in generated::all(&binary()).unwrap() {
         let committed = fs::read_to_string(&file.path).unwrap_or_default();
         assert!(committed == file.text, "{} is out of date: cargo xtask generate", file.path.display());
@@ -69,7 +69,7 @@ fn names_of_digits_or_of_the_greatest_length_are_valid() {
 }
 
 #[test]
-fn a_mode_that_yaml_takes_for_a_boolean_is_the_mode_that_was_written() {
+fn modes_that_look_like_yaml_booleans_stay_modes() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("values.yaml");
     fs::write(&file, "profile: pin\nconfig: {pinning: off, schedTrace: on}\n").unwrap();
@@ -169,7 +169,7 @@ fn events_and_the_right_to_make_them_come_only_with_pinning_and_on_request() {
 }
 
 #[test]
-fn runtimes_are_told_by_a_root_that_may_look_at_processes_and_only_when_asked_for() {
+fn runtimes_add_root_and_sys_ptrace_only_on_request() {
     for (profile, before) in [("monitor", &[][..]), ("trace", &["BPF", "PERFMON"]), ("pin", &[])] {
         let agent = container(&render(&[&format!("--set=profile={profile},runtimes=true")]));
         assert_eq!(added_capabilities(&agent), [before, &["SYS_PTRACE"]].concat(), "{profile}");
@@ -184,7 +184,7 @@ fn added_capabilities(agent: &Value) -> Vec<String> {
 }
 
 #[test]
-fn of_the_hosts_namespaces_a_profile_shares_that_of_processes_and_only_where_it_may() {
+fn profiles_share_only_the_hosts_pid_namespace() {
     let shared = |pod: &Value| ["hostPID", "hostNetwork", "hostIPC"].map(|field| pod[field].as_bool().unwrap_or(false));
     assert_eq!(shared(&pod(&render(&["--set=hostPID=false"]))), [false; 3]);
     for profile in PROFILES {
@@ -217,7 +217,7 @@ fn every_variable_of_the_manifests_is_an_option_of_the_agent() {
 }
 
 #[test]
-fn what_is_not_a_value_is_refused_by_its_name() {
+fn unknown_chart_values_are_rejected_by_name() {
     let refused = [
         ("--set=profil=pin", "profil"),
         ("--set=profile=all", "profile"),

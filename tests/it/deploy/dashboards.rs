@@ -162,7 +162,7 @@ fn firing_alerts_and_the_worst_containers_lead_to_their_pods() {
 }
 
 #[test]
-fn the_worst_containers_come_first_with_all_that_tells_harm() {
+fn the_worst_containers_come_first_with_all_evidence() {
     let panel = panel("fleet", "Worst containers");
     assert_eq!(
         (&panel["options"]["sortBy"][0]["displayName"], &panel["options"]["sortBy"][0]["desc"]),

@@ -49,7 +49,7 @@ fn an_agent_talks_to_its_kubelet_and_to_the_api_server_only_where_it_must() {
 }
 
 #[test]
-fn the_endpoint_is_open_to_whom_the_policy_lists() {
+fn the_network_policy_admits_only_listed_peers() {
     let from = |arguments: &[&str]| {
         let ingress = object(&render(arguments), "NetworkPolicy")["spec"]["ingress"][0].clone();
         assert_eq!(ingress["ports"][0]["port"].as_str(), Some("metrics"));

@@ -42,7 +42,7 @@ fn a_chart_of_results_is_well_formed_and_shows_every_figure_and_condition() {
 }
 
 #[test]
-fn what_is_no_result_is_refused() {
+fn invalid_results_are_rejected() {
     for wrong in ["", "unpinned 10.5 99.25\n"] {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("results");

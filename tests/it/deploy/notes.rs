@@ -76,7 +76,7 @@ fn the_namespaces_labels_are_printed_unless_the_release_makes_it() {
 }
 
 #[test]
-fn what_weakens_an_install_is_a_warning() {
+fn options_that_weaken_security_print_a_warning() {
     for (value, words) in [
         ("kubelet.tlsVerify=false", "WARNING: kubelet.tlsVerify is off"),
         ("rbac.nodesProxy=true", "WARNING: rbac.nodesProxy is on"),

@@ -39,7 +39,7 @@ fn a_chart_that_is_switched_off_makes_nothing() {
 }
 
 #[test]
-fn what_is_extra_is_added_and_valid() {
+fn extra_values_are_added_and_valid() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("values.yaml");
     let values = "

@@ -15,7 +15,7 @@ fn usage(page: &Exposition) -> f64 {
 }
 
 #[test]
-fn a_cgroup_made_anew_in_place_goes_on_in_the_same_series() {
+fn a_recreated_cgroup_continues_the_same_series() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "200ms"]);
@@ -38,7 +38,7 @@ fn a_cgroup_made_anew_in_place_goes_on_in_the_same_series() {
 }
 
 #[test]
-fn what_runs_after_a_rest_is_counted_as_the_kernel_counts_it() {
+fn activity_after_idling_matches_the_kernels_counters() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     // Less than the sum of its containers' quotas, so that both throttle.

@@ -15,7 +15,7 @@ fn advice(agent: &Agent) -> Option<Value> {
 }
 
 #[test]
-fn a_throttled_container_is_told_so_with_figures() {
+fn a_throttled_container_gets_a_finding_with_figures() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);
     container.set_quota_usec(20_000, 100_000);

@@ -236,7 +236,7 @@ fn two_spinners_are_denied_more_seconds_than_pass() {
 }
 
 #[test]
-fn probes_tell_the_process_and_its_readiness_and_sigterm_ends_it_within_a_second() {
+fn probes_report_readiness_and_sigterm_stops_within_a_second() {
     let tree = RealTree::new();
     tree.pod(Qos::Burstable, UID).child(ID);
     let agent = Agent::on(&tree, &[]);

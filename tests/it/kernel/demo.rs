@@ -14,7 +14,7 @@ use crate::support::{binary, eventually, turn};
 const MOUNTS: &str = "/sys/fs/cgroup";
 
 #[test]
-fn the_table_tells_who_is_throttled_and_by_whose_quota() {
+fn the_table_shows_throttled_containers_and_the_limit_responsible() {
     let _turn = turn();
     let demo = Demo::start(&["--once", "8"]);
     let pid = demo.pid();
@@ -45,7 +45,7 @@ fn the_table_tells_who_is_throttled_and_by_whose_quota() {
 }
 
 #[test]
-fn a_signal_takes_everything_away_and_what_was_enabled_is_disabled_again() {
+fn a_signal_removes_all_cgroups_and_restores_controllers() {
     let _turn = turn();
     let handed_down = Path::new(MOUNTS).join("cgroup.subtree_control");
     // On v2, disables cpuset so that the demo must enable it. Works in the QEMU node; a machine whose cgroups use the
@@ -70,7 +70,7 @@ fn a_signal_takes_everything_away_and_what_was_enabled_is_disabled_again() {
 }
 
 #[test]
-fn what_a_killed_demo_leaves_the_next_one_removes_and_its_workloads_end_with_it() {
+fn the_next_demo_removes_the_cgroups_of_a_killed_one() {
     let _turn = turn();
     let mut killed = Demo::start(&["--duration", "10m"]);
     let pid = killed.pid();

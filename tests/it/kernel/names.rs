@@ -13,12 +13,12 @@ fn a_container_is_shown_by_its_name_before_the_next_tick() {
 }
 
 #[test]
-fn so_is_one_whose_cgroup_comes_later_in_one_hierarchy_than_in_the_other() {
+fn a_container_with_a_late_v1_hierarchy_is_named_before_the_next_tick() {
     is_shown_before_the_next_tick(Listed::Early, Duration::from_millis(300));
 }
 
 #[test]
-fn so_is_one_that_the_kubelet_listed_before_its_cgroup_came() {
+fn a_container_listed_before_its_cgroup_is_named_before_the_next_tick() {
     is_shown_before_the_next_tick(Listed::Early, Duration::ZERO);
 }
 

@@ -88,7 +88,7 @@ fn without_the_trace_no_wait_is_exported_and_the_reason_is() {
 }
 
 #[test]
-fn what_keeps_waits_from_being_traced_is_a_feature_out_of_force_or_a_start_error() {
+fn trace_obstacles_disable_the_feature_or_fail_the_start() {
     let tree = RealTree::new();
     let sys = tempfile::tempdir().unwrap();
     let cpus = sys.path().join("devices/system/cpu");

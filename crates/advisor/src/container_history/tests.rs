@@ -39,7 +39,7 @@ fn has(facts: &Facts, kind: Kind) -> bool {
 }
 
 #[test]
-fn what_a_pods_quota_denies_is_wanted_and_is_no_limit_of_its_own() {
+fn demand_throttled_by_the_pods_quota_counts_as_demand() {
     let facts = after_ten_minutes(&throttled_above());
     assert_eq!((facts.own_limit_cores, facts.throttled_share), (None, None));
     let limit = facts.cpu.limit.expect("ten minutes suffice");

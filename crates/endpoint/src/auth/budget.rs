@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_may_ask_about_few_tokens_and_takes_nothing_from_others() {
+    fn unknown_clients_have_a_separate_small_review_budget() {
         let (mut budget, now) = (Budget::default(), Instant::now());
         let taken = (0..1000).filter(|_| budget.take(peer(1), now)).count();
         assert_eq!(taken, 3);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_let_in_is_asked_about_again_after_half_a_minute() {
+    fn rejections_are_cached_for_30_seconds() {
         let (mut kept, now) = (Kept::default(), Instant::now());
         kept.keep(key("bad"), Verdict::Denied, now);
         assert_eq!(kept.recall(&key("bad"), now + Duration::from_secs(29)), Answer::Fresh(Verdict::Denied));

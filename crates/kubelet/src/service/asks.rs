@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_any_more_is_forgotten() {
+    fn requests_that_expired_are_forgotten() {
         let mut asks = Asks::default();
         let now = Instant::now();
         asks.ask(UID, "never", now);

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_list_is_believed_where_nothing_speaks_against_it() {
+    fn an_empty_list_is_accepted_without_contrary_evidence() {
         assert!(EmptyLists::default().believes(true, false, Instant::now()));
     }
 

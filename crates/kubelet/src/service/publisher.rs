@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_says_nothing_new_is_still_a_later_list() {
+    fn an_unchanged_list_still_counts_as_a_newer_list() {
         let shared = Shared::new(Statuses::of([]), false, Arc::default());
         let mut publisher = Publisher::default();
         let now = Instant::now();

@@ -69,7 +69,7 @@ fn a_sample_name_leads_to_its_metric() {
 }
 
 #[test]
-fn the_reference_tells_of_every_metric_once() {
+fn the_reference_lists_every_metric_once() {
     let reference = catalogue::reference();
     let (tables, _) = reference.split_once("## Only for queries").unwrap();
     for (_, descriptor) in catalogue::all() {
@@ -170,7 +170,7 @@ fn any_row() -> impl Strategy<Value = ContainerRow> {
 
 proptest! {
     #[test]
-    fn any_rows_make_a_page_that_says_the_same_in_both_formats(
+    fn both_formats_have_the_same_content_for_any_rows(
         rows in proptest::collection::vec(any_row(), 0..6)
     ) {
         let mut snapshot = snapshots::node(0);

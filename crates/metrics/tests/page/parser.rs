@@ -290,7 +290,7 @@ fn a_good_page_is_read() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused() {
+fn the_parser_rejects_invalid_pages() {
     let head = "# HELP a h\n# TYPE a gauge\n";
     let histogram = "# HELP a h\n# TYPE a histogram\n";
     let text = [

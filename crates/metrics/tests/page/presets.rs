@@ -108,7 +108,7 @@ fn lean_has_the_usage_in_one_series_with_the_same_sum() {
 }
 
 #[test]
-fn what_cannot_be_other_than_absent_or_zero_is_not_there() {
+fn series_that_are_always_zero_or_absent_are_not_exported() {
     for preset in Preset::ALL {
         let families = page(&node(false, true), &Selection::preset(preset));
         for sample in of_container(&families, "main") {

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_an_error_and_not_the_policy_none() {
+    fn an_unknown_policy_is_an_error_and_not_none() {
         assert!(kubelet(r#"{"policyName":"dynamic"}"#).unwrap_err().contains("dynamic"));
         assert!(kubelet(r#"{"policyName":"static","entries":{"u":{"a":"x"}}}"#).is_err());
         assert!(kubelet("").is_err());

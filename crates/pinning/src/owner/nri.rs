@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_to_which_nothing_is_connected_makes_nobody_a_plugin() {
+    fn an_unconnected_socket_makes_no_pod_a_plugin() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nri.sock");
         let sockets = [path.to_str().unwrap()];

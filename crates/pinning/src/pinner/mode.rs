@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_lock_or_after_a_drain_nothing_is_written() {
+    fn no_writes_without_the_lock_or_after_a_drain() {
         let now = Instant::now();
         assert!(Mode::default().lacks_lock());
         assert_ne!(Mode::default().facing(None, now).standing(), Standing::Enforcing);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_an_error() {
+    fn meaningless_rules_are_errors() {
         assert_eq!(read("classes: {LS: []}").check(), Err(AuthorizationError::Class(QosClass::Ls)));
         for yaml in ["classes: {LSE: [{namespaces: ['']}]}", "requiredExclusive: [{matchLabels: {'': x}}]"] {
             assert!(matches!(read(yaml).check(), Err(AuthorizationError::SelectsNothing(_))), "{yaml}");

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lse_and_lsr_are_eligible_and_nobody_else() {
+    fn only_lse_and_lsr_are_eligible() {
         for (qos, class, shared) in [
             ("LSE", Some(Class::Lse), Class::Share),
             ("LSR", Some(Class::Lsr), Class::Share),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_eligible_says_why() {
+    fn ineligible_pods_have_a_reason() {
         let millis = |request_millis, limit_millis| Pod { request_millis, limit_millis, ..pod("LSR") };
         assert_eq!(refusal(&pod("LSRR")), Some(Reason::UnknownQosClass));
         for request in [None, Some(0), Some(1500), Some(999)] {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_may_not_be_claimed_leaves_the_pod_shared_and_says_why() {
+    fn a_label_without_permission_leaves_the_pod_shared() {
         let guaranteed = Pod { best_effort: false, ..pod("BE") };
         assert_eq!(refusal(&guaranteed), Some(Reason::BestEffortNotAllowed));
         let required = r#"{"requiredCPUExclusivePolicy":"NUMANodeLevel"}"#;

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn core_ids_of_the_kernel_repeat_in_each_socket_and_are_told_apart() {
+    fn repeated_core_ids_of_sockets_are_distinguished() {
         let cpus = vec![cpu(0, 0, 0, 0), cpu(1, 0, 1, 1), cpu(2, 4, 0, 0), cpu(3, 4, 1, 1), cpu(4, 0, 0, 0)];
         let topology = Topology::ranked(cpus).unwrap();
         let cores: Vec<_> = topology.cores().iter().map(|(core, cpus)| format!("{core}:{cpus}")).collect();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_told_only_where_they_are_known() {
+    fn only_known_distances_are_reported() {
         let topology = Topology::new(vec![cpu(0, 0, 0, 0)]).unwrap().with_distances([((0, 1), 21)].into());
         assert_eq!((topology.distance(0, 1), topology.distance(1, 0)), (Some(21), None));
     }

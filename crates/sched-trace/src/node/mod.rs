@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_delay_that_was_read_again_is_told() {
+    fn only_a_delay_that_was_read_twice_is_reported() {
         let (mut owners, mut delays) = (NodeOwners::new("/nowhere".into()), Delays::default());
         let mut gained = |delay| {
             let snapshot = snapshot(delay);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_cgroups_are_told_by_its_containers() {
+    fn containers_identify_the_cgroups_of_a_pod() {
         let mut owners = NodeOwners::new("/nowhere".into());
         owners.refresh(&snapshot(), Instant::now());
         let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn other_cgroups_are_told_by_their_path() {
+    fn other_cgroups_are_identified_by_path() {
         let mount = tempfile::tempdir().unwrap();
         let make = |path: &str| {
             std::fs::create_dir_all(mount.path().join(path)).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_and_a_detached_program_are_told() {
+    fn estimates_and_a_detached_program_are_reported() {
         let told = |mode| (feature(mode).enabled, feature(mode).reason);
         assert_eq!(told(TraceMode::Continuous), (true, String::new()));
         let (enabled, reason) = told(TraceMode::Bursts { one_of: 3 });

@@ -115,7 +115,7 @@ fn kernel_b_rivals_are_blamed_in_the_ratio_of_the_time_that_they_ran() {
 }
 
 #[test]
-fn kernel_c_a_quota_and_a_rival_are_told_apart() {
+fn kernel_c_a_quota_and_a_rival_are_distinguished() {
     let mut lab = Lab::new();
     let cpu = last_cpu();
     let pods = ["victim", "rival"].map(|name| lab.pod(name));
@@ -146,7 +146,7 @@ fn kernel_d_threads_that_share_a_cpu_wait_for_themselves() {
 }
 
 #[test]
-fn kernel_e_a_parents_quota_and_a_rival_are_told_apart() {
+fn kernel_e_a_parents_quota_and_a_rival_are_distinguished() {
     let mut lab = Lab::new();
     let cpu = last_cpu();
     let pods = ["victim", "rival"].map(|name| lab.pod(name));

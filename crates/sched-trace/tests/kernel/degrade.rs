@@ -6,7 +6,7 @@ use sched_trace::{Options, SchedTrace};
 use crate::lab::Lab;
 
 #[test]
-fn kernel_without_capabilities_the_reason_is_told() {
+fn kernel_missing_capabilities_are_reported() {
     // What BPF can do here is probed once in a process: with capabilities.
     let lab = Lab::new();
     let refused = std::thread::spawn(|| {

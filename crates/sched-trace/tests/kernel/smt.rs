@@ -11,7 +11,7 @@ fn shares(victim: &Measured) -> [f64; 3] {
 
 #[test]
 #[ignore = "needs a core of two threads: the tests of the node run it"]
-fn smt_siblings_are_told_apart() {
+fn smt_siblings_are_distinguished() {
     let mut lab = Lab::new();
     let pods = ["victim", "rival"].map(|name| lab.pod(name));
     let mut victim = lab.container(&pods[0], "c");

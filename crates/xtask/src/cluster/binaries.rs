@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_know_their_version() {
+    fn programs_print_their_version() {
         let flags = version_flags(Release::V1_32);
         assert!(flags.contains("version.gitVersion=v1.32.5 ") && flags.contains("gitMinor=32 "), "{flags}");
     }

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_goes_where_it_is_told_or_to_its_own_path() {
+    fn a_file_is_copied_to_the_given_or_its_own_path() {
         assert_eq!("a/b:/c".parse(), Ok(GuestFile::at("a/b", "/c")));
         assert_eq!("/a/b".parse(), Ok(GuestFile::at("/a/b", "/a/b")));
         assert!("a:c".parse::<GuestFile>().unwrap_err().contains("must be absolute"));

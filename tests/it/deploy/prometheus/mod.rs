@@ -39,7 +39,7 @@ const ELSEWHERE: [&str; 7] = [
 ];
 
 #[test]
-fn every_panel_has_data_and_harm_is_told_from_bursts_by_a_real_prometheus() {
+fn a_real_prometheus_fills_every_panel_and_fires_the_right_alerts() {
     // Each agent shows what the others cannot. The first holds the tests' turn lock; the emulated one serves pages
     // slowly.
     let pinned = Pinned::start();

@@ -70,7 +70,7 @@ pub(super) fn said(output: &Output) -> String {
 }
 
 #[test]
-fn the_agent_pins_tells_keeps_its_pins_when_it_ends_and_gives_them_back_when_told() {
+fn pins_survive_the_agent_and_a_drain_removes_them() {
     let scene = Scene::new(&all_classes());
     let options = options(&scene, kubelet(&list(&scene)));
     let run: Vec<String> = [&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat();

@@ -42,7 +42,7 @@ fn pods_that_start_and_end_all_the_time_are_no_rival() {
 }
 
 #[test]
-fn a_pod_that_ends_between_two_steps_keeps_nobody_waiting() {
+fn a_pod_that_ends_between_two_steps_delays_no_grant() {
     let scene = Scene::new(&all_classes());
     let short = scene.tree.pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0dffff");
     let container = short.child(&container_id(9));

@@ -56,7 +56,7 @@ fn rekey(scene: &Scene, change: impl Fn(&str, &mut Value) -> String) {
 
 /// A cgroup that already had all of its planned CPUs is first written after another writer took some of them away.
 #[test]
-fn what_a_rival_wrote_before_the_first_write_is_not_given_back() {
+fn cpusets_of_a_rival_before_the_first_write_are_not_restored() {
     let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::BestEffort, cpus: 0 }]);
     let before = scene.all_effective();
     let mut pinner = scene.pinner(true);
@@ -70,7 +70,7 @@ fn what_a_rival_wrote_before_the_first_write_is_not_given_back() {
 }
 
 #[test]
-fn a_drain_beside_an_agent_says_what_the_agent_gave_back() {
+fn a_drain_reports_the_cpusets_that_the_agent_restored() {
     let scene = Scene::new(&all_classes());
     let options = options(&scene, kubelet(&list(&scene)));
     let agent = Agent::start(&[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat());
@@ -131,7 +131,7 @@ fn a_drain_that_matches_no_cgroup_fails_and_deletes_nothing() {
 }
 
 #[test]
-fn what_an_earlier_boot_wrote_is_no_failure() {
+fn a_checkpoint_of_an_earlier_boot_is_no_error() {
     let scene = Scene::new(&all_classes());
     scene.pass(&mut scene.pinner(true));
     let proc = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ fn a_full_state_directory_does_not_keep_pods_off_cpus_that_became_free() {
 }
 
 #[test]
-fn a_state_directory_that_is_removed_beside_an_agent_is_made_anew() {
+fn a_removed_state_directory_is_created_again() {
     let scene = Scene::new(&all_classes());
     let before = scene.all_effective();
     let mut pinner = scene.pinner(true);

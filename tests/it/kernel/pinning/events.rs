@@ -72,7 +72,7 @@ fn strike(scene: &Scene) {
 }
 
 #[test]
-fn owners_are_told_and_an_api_server_that_refuses_or_is_down_harms_nothing() {
+fn events_reach_owners_and_api_server_failures_do_not_disturb_pinning() {
     let (scene, cluster) = (Scene::new(&all_classes()), Cluster::start());
     let agent = enforce(&scene, &[cluster.flags(), vec!["--events".to_owned()]].concat());
     eventually("the owner of a pinned pod to be told", || cluster.about(&scene, 2, "CpusPinned").len() == 1);

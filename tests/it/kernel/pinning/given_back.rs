@@ -16,7 +16,7 @@ fn drain(scene: &Scene) -> Outcome {
 }
 
 #[test]
-fn what_the_kubelet_has_confined_is_not_ours_to_give_back() {
+fn cpusets_that_the_kubelet_narrowed_are_not_widened() {
     let scene = Scene::new(&all_classes());
     let cpus = online().first().unwrap().to_string();
     scene.container(1).write("cpuset", "cpuset.cpus", &cpus);
@@ -42,7 +42,7 @@ fn a_drain_gives_back_what_was_confined_before_the_checkpoint_was_lost() {
 }
 
 #[test]
-fn an_agent_that_may_not_write_any_more_gives_back_all_the_same_when_told() {
+fn a_paused_agent_still_drains() {
     let scene = Scene::new(&all_classes());
     let before = scene.all_effective();
     let mut pinner = scene.pinner(true);

@@ -190,7 +190,7 @@ fn thousands_of_nested_cgroups_and_a_depth_of_1900_cost_a_pass_nothing() {
 
 /// On v1 such a container cannot shrink: that is its pod's matter, after a bounded number of writes.
 #[test]
-fn thousands_of_nested_cpusets_are_their_pods_matter() {
+fn thousands_of_nested_cpusets_affect_only_their_pod() {
     let scene = scene();
     let nested = Nested::wide(&scene.container(0));
     nested.configure(&online());

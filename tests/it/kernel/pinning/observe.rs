@@ -68,7 +68,7 @@ fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
 
 /// As koordlet's suppression leaves it behind, or as an administrator configures it.
 #[test]
-fn a_qos_level_that_somebody_confined_confines_nobody_else() {
+fn a_narrowed_qos_level_does_not_narrow_other_levels() {
     let scene = Scene::new(&all_classes());
     let one = online().first().unwrap().to_string();
     scene.tree.kubepods().existing_child("besteffort").write("cpuset", "cpuset.cpus", &one);
