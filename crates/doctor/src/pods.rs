@@ -25,7 +25,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         // The sources' own findings give the reason.
         (false, _) if !all.is_empty() => {}
         (false, _) => {
-            all.push(Finding::broken("pods", "no source has answered: series carry pod UIDs and container IDs"))
+            all.push(Finding::broken("pods", "no source has answered: series carry pod UIDs and container IDs"));
         }
         (true, Err(_)) => all.push(Finding::good("pods", format!("{} in the list", examination.index.pods().len()))),
         (true, Ok(cgroups)) => all.push(names(examination, cgroups)),
