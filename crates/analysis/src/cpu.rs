@@ -40,7 +40,7 @@ pub struct CpuAdvice {
     pub watched_seconds: u64,
     /// The smallest limit that meets the objective; `None` with too little history, or if no candidate suffices.
     pub limit: Option<LimitAdvice>,
-    /// The smallest `cpu.max.burst` at the current limit, seconds; `None` if none is needed or none suffices.
+    /// The smallest `cpu.max.burst` at the current limit, seconds; `None` if no burst is needed, or if none prevents the throttling.
     pub burst_seconds: Option<f64>,
     /// 95th percentile of use, cores.
     pub request_cores: Option<f64>,

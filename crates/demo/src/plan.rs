@@ -42,7 +42,7 @@ pub(super) enum Limit {
 /// All pods. `shared_cpu` is the CPU that the two neighbors share.
 pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
     let spin = || Workload::Spin { cpu: None };
-    let neighbour = || Workload::Spin { cpu: Some(shared_cpu) };
+    let neighbor = || Workload::Spin { cpu: Some(shared_cpu) };
     let burst = Workload::Burst { busy: Duration::from_millis(30), every: BURST_EVERY };
     let pod = |number, namespace, name, container, workload| Pod {
         namespace,
@@ -57,8 +57,8 @@ pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
     vec![
         Pod { request_milli: 200, limit: Limit::Container(200), ..pod(1, "shop", "checkout", "spinner", spin()) },
         Pod { limit: Limit::Container(200), ..pod(2, "shop", "thumbnails", "burst", burst) },
-        Pod { request_milli: 300, ..pod(3, "search", "index", "neighbor-a", neighbour()) },
-        Pod { request_milli: 100, ..pod(4, "batch", "encode", "neighbor-b", neighbour()) },
+        Pod { request_milli: 300, ..pod(3, "search", "index", "neighbor-a", neighbor()) },
+        Pod { request_milli: 100, ..pod(4, "batch", "encode", "neighbor-b", neighbor()) },
         Pod {
             qos: QosClass::Guaranteed,
             request_milli: 500,

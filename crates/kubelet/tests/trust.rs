@@ -35,7 +35,7 @@ async fn a_self_signed_certificate_is_rejected_without_the_nodes_file() {
         error.contains("does not trust the kubelet's certificate") && error.contains("kubelet.hostCertificate"),
         "{error}"
     );
-    assert!(node.stub.requests().is_empty(), "the token went to whoever holds the port");
+    assert!(node.stub.requests().is_empty(), "the token went to the process that holds the port");
 }
 
 #[tokio::test]

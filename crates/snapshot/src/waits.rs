@@ -71,7 +71,7 @@ pub struct ContainerWaits {
 pub struct InterferenceRow {
     /// The pod that waited.
     pub victim: Arc<PodIdentity>,
-    /// Namespace of the pod that was running; `system` for everything outside the pods, `other` for all other pods.
+    /// Namespace of the pod that was running; `system` for processes outside the pods, `other` for all other pods.
     pub aggressor_namespace: Arc<str>,
     /// Name of that pod; empty for `system` and `other`.
     pub aggressor_pod: Arc<str>,

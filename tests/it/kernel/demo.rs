@@ -38,8 +38,8 @@ fn the_table_shows_throttled_containers_and_the_limit_responsible() {
     assert!(burst.peak > 0 && burst.throttled < burst.periods && burst.by == "own", "{page}");
     let idle = &rows["shop/mailer idle"];
     assert_eq!((idle.throttled, idle.peak, idle.by.as_str()), (0, 0, "-"), "{page}");
-    for neighbour in ["search/index neighbor-a", "batch/encode neighbor-b"] {
-        assert_eq!(rows[neighbour].by, "-", "{page}");
+    for neighbor in ["search/index neighbor-a", "batch/encode neighbor-b"] {
+        assert_eq!(rows[neighbor].by, "-", "{page}");
     }
     assert_eq!(cgroups_of(pid), [] as [PathBuf; 0]);
 }

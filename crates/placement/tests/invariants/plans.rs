@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn required_exclusivity_has_no_foreign_neighbour(
+    fn required_exclusivity_has_no_foreign_neighbor(
         world in any_world(), events in prop::collection::vec(any_event(), 1..24),
     ) {
         play(world, &events, |world, plan| {

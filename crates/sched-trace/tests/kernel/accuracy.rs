@@ -45,7 +45,7 @@ impl<'a> Denied<'a> {
     }
 }
 
-/// The neighbour's part is its run time while the victim waited, throttled time excepted. It ran all the while that the
+/// The neighbor's part is its run time while the victim waited, throttled time excepted. It ran all the while that the
 /// victim was throttled, except when the rest of the machine did; that can have been then or while the victim waited.
 #[track_caller]
 fn assert_neighbor(victim: &Measured, rival: &Measured, throttled_ns: u64) {
@@ -187,7 +187,7 @@ fn kernel_f_a_real_time_rival_outside_the_pods_is_the_system() {
     assert!(victim.found.system_ns as f64 >= 0.95 * victim.delay_ns as f64, "{victim:?}");
 }
 
-/// A wait spans several throttles where a sibling uses up the quota of both: none of them is a neighbour's fault.
+/// A wait spans several throttles where a sibling uses up the quota of both: none of them is a neighbor's fault.
 #[test]
 fn kernel_g_containers_of_one_quota_are_throttled_together() {
     let mut lab = Lab::new();

@@ -60,7 +60,7 @@ fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
     let agent = Agent::start(&[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat());
     let shared = online().len() - 4;
     eventually("the grants", || is_settled(&scene, &agent, shared));
-    let neighbour = scene.effective(3);
+    let neighbor = scene.effective(3);
 
     // CPU 0 of this architecture cannot go offline.
     let cpu = scene.effective(2).iter().max().unwrap();
@@ -68,7 +68,7 @@ fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
     eventually("another CPU for the pod, of a share pool with one less", || is_settled(&scene, &agent, shared - 1));
     assert!(!online().contains(cpu) && (0..4).all(|at| !scene.effective(at).contains(cpu)));
     eventually("the topology to be read anew", || times_read(&agent, &online().to_string()) == 1);
-    assert_eq!(scene.effective(3), neighbour, "who has lost nothing stays");
+    assert_eq!(scene.effective(3), neighbor, "who has lost nothing stays");
     let shown: Value = serde_json::from_str(&said(&command("topology", &options, &["--json"]))).unwrap();
     assert_eq!(shown["offline"], cpu.to_string());
     let pins = said(&command("pins", &options, &[]));
@@ -79,7 +79,7 @@ fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
     eventually("a share pool with the CPU again", || is_settled(&scene, &agent, shared));
     eventually("the topology to be read anew", || times_read(&agent, &online().to_string()) == 1);
     assert!(scene.effective(0).contains(cpu) || scene.effective(2).contains(cpu));
-    assert_eq!((scene.effective(2), scene.effective(3)), (moved, neighbour), "nobody moves for a CPU that comes");
+    assert_eq!((scene.effective(2), scene.effective(3)), (moved, neighbor), "nobody moves for a CPU that comes");
     let repairs = agent.metrics().value("cpuwarden_pin_operations_total", &[("operation", "repair"), ("result", "ok")]);
     assert_eq!(repairs, None, "the kernel is no rival");
 }
