@@ -1,11 +1,13 @@
 //! Cost of the advice. Cases:
 //!
-//! - memory of 6 h of one-second windows of 500 containers, each with a quota (target: at most 16 MiB)
-//! - one minute of windows of 500 containers through every candidate: idle, bursts, and busy in every period; the
-//!   latter two also with a usage trace (target: 50 ms per minute); bursts that no trace resembles; and bursts in CFS
-//!   periods of 10 ms, of which a window has ten times as many
-//! - detection of a new process's runtime (target: 100 µs), with an executable seen for the first time and a known one:
-//!   this bench, `sleep`, and the installed ones of a JVM, Node.js and Python
+//! - memory of 6 h of one-second windows of 500 containers, each with a quota (target: at most 16
+//!   MiB)
+//! - one minute of windows of 500 containers through every candidate: idle, bursts, and busy in
+//!   every period; the latter two also with a usage trace (target: 50 ms per minute); bursts that
+//!   no trace resembles; and bursts in CFS periods of 10 ms, of which a window has ten times as
+//!   many
+//! - detection of a new process's runtime (target: 100 µs), with an executable seen for the first
+//!   time and a known one: this bench, `sleep`, and the installed ones of a JVM, Node.js and Python
 //!
 //! `cargo bench --bench advise`
 
@@ -32,7 +34,9 @@ fn main() {
         ..Window::default()
     };
     // Number of parallel threads, busy readings out of each twelve, and CPU time of a window, ms.
-    let shaped = |threads: u64, busy: u64, used_ms, periods| (window(used_ms, periods), Some(shape(threads, busy)));
+    let shaped = |threads: u64, busy: u64, used_ms, periods| {
+        (window(used_ms, periods), Some(shape(threads, busy)))
+    };
     let short = (Window { period_ns: 10_000_000, ..window(170, 60) }, Some(shape(2, 1)));
     let cases = [
         ("idle", (window(0, 0), None)),
@@ -45,7 +49,9 @@ fn main() {
     ];
     for (name, (window, shape)) in cases {
         let mut histories = vec![History::default(); CONTAINERS];
-        histories.iter_mut().for_each(|history| shape.iter().for_each(|shape| history.learn(shape.clone())));
+        histories
+            .iter_mut()
+            .for_each(|history| shape.iter().for_each(|shape| history.learn(shape.clone())));
         let mut times: Vec<_> = (0..ROUNDS).map(|_| minute_ms(&mut histories, &window)).collect();
         times.sort_by(f64::total_cmp);
         println!("{name}: {:.1} ms a minute, median of {ROUNDS}", times[ROUNDS / 2]);

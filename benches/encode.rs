@@ -1,8 +1,8 @@
 //! Cost of a page of metrics. Cases:
 //!
 //! - 200, 1,000 and 5,000 cgroups, text and OpenMetrics, into a reused buffer
-//! - 15,000 series: the whole page, only its rows, and the prometheus crate on the same series (gather and TextEncoder,
-//!   and TextEncoder alone), with ratios
+//! - 15,000 series: the whole page, only its rows, and the prometheus crate on the same series
+//!   (gather and TextEncoder, and TextEncoder alone), with ratios
 //! - 220 cgroups, each preset
 //! - the same page compressed with gzip level 1 into a reused buffer
 //!
@@ -16,7 +16,9 @@ use std::hint::black_box;
 
 use metrics::catalogue::{self, Descriptor, Kind, Preset, Scope, Selection};
 use metrics::{Exposition, Format};
-use prometheus::{Encoder as _, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Encoder as _, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder,
+};
 use support::{Case, interleaved, print};
 
 fn main() {
@@ -43,13 +45,14 @@ fn presets(cgroups: usize) {
 
 fn scale(cgroups: usize) {
     let (snapshot, agent) = (snapshots::node(cgroups), snapshots::agent());
-    let cases = [("text", Format::Text), ("OpenMetrics", Format::OpenMetrics)].map(|(name, format)| {
-        let mut exposition = Exposition::new(usize::MAX);
-        let (snapshot, agent) = (&snapshot, &agent);
-        Case::new(name, move || {
-            black_box(exposition.render(snapshot, agent, format));
-        })
-    });
+    let cases =
+        [("text", Format::Text), ("OpenMetrics", Format::OpenMetrics)].map(|(name, format)| {
+            let mut exposition = Exposition::new(usize::MAX);
+            let (snapshot, agent) = (&snapshot, &agent);
+            Case::new(name, move || {
+                black_box(exposition.render(snapshot, agent, format));
+            })
+        });
     let series = series(&page_of(cgroups));
     println!("{cgroups} cgroups, {series} series");
     print(&interleaved(cases.into()), "series", series);
@@ -62,11 +65,13 @@ fn against_the_prometheus_crate(target: usize) {
     let series = series(&page);
     let registry = same_series(&page);
     let families = registry.gather();
-    let text = TextEncoder::new().encode_to_string(&families).expect("the registry holds valid families");
+    let text =
+        TextEncoder::new().encode_to_string(&families).expect("the registry holds valid families");
     assert_eq!(self::series(&text), series, "both encode the same series");
 
     let (snapshot, agent) = (snapshots::node(cgroups), snapshots::agent());
-    let (mut exposition, mut compressing) = (Exposition::new(usize::MAX), Exposition::new(usize::MAX));
+    let (mut exposition, mut compressing) =
+        (Exposition::new(usize::MAX), Exposition::new(usize::MAX));
     compressing.render(&snapshot, &agent, Format::Text);
     let compressed = compressing.compressed().len();
     let (mut gathered, mut encoded) = (Vec::new(), Vec::new());
@@ -74,7 +79,9 @@ fn against_the_prometheus_crate(target: usize) {
         Case::new("page", || {
             black_box(exposition.render(&snapshot, &agent, Format::Text));
         }),
-        Case::new("prometheus crate: gather + TextEncoder", || encode(&registry.gather(), &mut gathered)),
+        Case::new("prometheus crate: gather + TextEncoder", || {
+            encode(&registry.gather(), &mut gathered);
+        }),
         Case::new("prometheus crate: TextEncoder", || encode(&families, &mut encoded)),
         Case::new("gzip level 1 of the page", || {
             black_box(compressing.compressed());
@@ -82,8 +89,11 @@ fn against_the_prometheus_crate(target: usize) {
     ]);
     println!("{series} series of {cgroups} cgroups, {} bytes, {compressed} compressed", page.len());
     print(&measured, "series", series);
-    let agent_only = Exposition::new(usize::MAX).render(&snapshots::node(0), &agent, Format::Text).len();
-    println!("  (the page's allocations are the agent's own {agent_only} bytes; its rows make none)");
+    let agent_only =
+        Exposition::new(usize::MAX).render(&snapshots::node(0), &agent, Format::Text).len();
+    println!(
+        "  (the page's allocations are the agent's own {agent_only} bytes; its rows make none)"
+    );
     for other in &measured[1..3] {
         println!("  {} / page = {:.1}", other.name, other.ratio_to(&measured[0]));
     }
@@ -117,26 +127,33 @@ fn same_series(page: &str) -> Registry {
 
 fn register(registry: &Registry, scope: Scope, descriptor: &Descriptor, page: &str) {
     let names: Vec<_> = scope.labels().iter().chain(descriptor.labels).copied().collect();
-    let values = |line| -> Vec<_> { names.iter().map(|name| label(line, name).unwrap_or_default()).collect() };
+    let values = |line| -> Vec<_> {
+        names.iter().map(|name| label(line, name).unwrap_or_default()).collect()
+    };
     let opts = Opts::new(descriptor.name, descriptor.help);
     let registered = match descriptor.kind {
         Kind::Counter => {
             let counters = IntCounterVec::new(opts, &names).expect("valid names");
-            samples(page, descriptor.name).for_each(|line| counters.with_label_values(&values(line)).inc_by(1 << 40));
+            samples(page, descriptor.name)
+                .for_each(|line| counters.with_label_values(&values(line)).inc_by(1 << 40));
             registry.register(Box::new(counters))
         }
         Kind::Gauge => {
             let gauges = GaugeVec::new(opts, &names).expect("valid names");
-            samples(page, descriptor.name).for_each(|line| gauges.with_label_values(&values(line)).set(value(line)));
+            samples(page, descriptor.name)
+                .for_each(|line| gauges.with_label_values(&values(line)).set(value(line)));
             registry.register(Box::new(gauges))
         }
         Kind::Histogram => {
             let bucket = format!("{}_bucket", descriptor.name);
-            let bounds = |line| label(line, "le").and_then(|le| le.parse::<f64>().ok()).unwrap_or(f64::INFINITY);
-            let mut buckets: Vec<_> = samples(page, &bucket).map(bounds).take_while(|le| le.is_finite()).collect();
+            let bounds = |line| {
+                label(line, "le").and_then(|le| le.parse::<f64>().ok()).unwrap_or(f64::INFINITY)
+            };
+            let mut buckets: Vec<_> =
+                samples(page, &bucket).map(bounds).take_while(|le| le.is_finite()).collect();
             buckets.dedup();
-            let histograms =
-                HistogramVec::new(HistogramOpts::from(opts).buckets(buckets), &names).expect("valid names");
+            let histograms = HistogramVec::new(HistogramOpts::from(opts).buckets(buckets), &names)
+                .expect("valid names");
             for line in samples(page, &bucket) {
                 histograms.with_label_values(&values(line)).observe(bounds(line).min(1.0));
             }
@@ -147,7 +164,9 @@ fn register(registry: &Registry, scope: Scope, descriptor: &Descriptor, page: &s
 }
 
 fn samples<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    page.lines().filter(move |line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
+    page.lines().filter(move |line| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+    })
 }
 
 /// Value of a label. No label name here is a suffix of another, and no value contains an escape.

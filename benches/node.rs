@@ -1,15 +1,16 @@
-//! Cost of the agent on a full node: 250 pods of two containers on real cgroups, all with quotas as the kubelet sets
-//! them, one sample per second, advice on, trace off. Needs root and writable cgroups.
+//! Cost of the agent on a full node: 250 pods of two containers on real cgroups, all with quotas as
+//! the kubelet sets them, one sample per second, advice on, trace off. Needs root and writable
+//! cgroups.
 //!
-//! Cases of 60 seconds each. Each starts 75 seconds after the agent, when the threads of every container have been
-//! scanned:
+//! Cases of 60 seconds each. Each starts 75 seconds after the agent, when the threads of every
+//! container have been scanned:
 //! - `still`: nothing runs in the containers (target: 0.5 % of a core);
 //! - `light`: each container's process runs for 50 µs twice per second.
 //!
-//! Printed: the CPU time of the agent's own cgroup; for comparison, over the 30 seconds after the agent's exit, that of
-//! a thread which only reads each container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2) through open
-//! descriptors; the ratio of the two; the resident memory; and the memory charged to the agent's cgroup, kernel memory
-//! included.
+//! Printed: the CPU time of the agent's own cgroup; for comparison, over the 30 seconds after the
+//! agent's exit, that of a thread which only reads each container's usage once per second
+//! (`cpuacct.usage`; `cpu.stat` on v2) through open descriptors; the ratio of the two; the resident
+//! memory; and the memory charged to the agent's cgroup, kernel memory included.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -63,7 +64,8 @@ fn run_lightly() -> ! {
 fn measure(name: &str, program: impl Fn() -> Command) {
     let tree = RealTree::new();
     let containers: Vec<Cgroup> = (0..PODS).flat_map(|pod| containers(&tree, pod)).collect();
-    let _processes: Vec<Process> = containers.iter().map(|container| Process::start(container, &program())).collect();
+    let _processes: Vec<Process> =
+        containers.iter().map(|container| Process::start(container, &program())).collect();
     let own = tree.kubepods().child("agent");
     let mut command = Command::new(support::binary());
     command.args(["run", "--listen=127.0.0.1:0", "--pod-source=none", "--sched-trace=off"]);
@@ -102,7 +104,11 @@ struct Process(Child);
 impl Process {
     fn start(cgroup: &Cgroup, what: &Command) -> Self {
         let mut command = cgroup.command(what.get_program());
-        command.args(what.get_args()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(what.get_args())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         Self(command.spawn().unwrap())
     }
 
@@ -131,7 +137,8 @@ fn charged_mib(cgroup: &Cgroup) -> f64 {
 fn bare_share(containers: &[Cgroup]) -> f64 {
     let files: Vec<_> = containers.iter().map(usage_file).collect();
     let mut buffer = Vec::new();
-    let mut read_all = || files.iter().for_each(|file| drop(black_box(file.read(&mut buffer).map(<[u8]>::len))));
+    let mut read_all =
+        || files.iter().for_each(|file| drop(black_box(file.read(&mut buffer).map(<[u8]>::len))));
     read_all();
     let (before, began) = (thread_cpu_ns(), Instant::now());
     while began.elapsed() < BARE {

@@ -1,6 +1,8 @@
-//! Cost of a plan on a large node: 256 CPUs (2 sockets × 4 NUMA nodes × 16 cores × 2 threads). Cases:
+//! Cost of a plan on a large node: 256 CPUs (2 sockets × 4 NUMA nodes × 16 cores × 2 threads).
+//! Cases:
 //!
-//! - 100 exclusive pods that all arrive at once, each with a bind policy and every third with an exclusive one
+//! - 100 exclusive pods that all arrive at once, each with a bind policy and every third with an
+//!   exclusive one
 //! - the same node one tick later: all of them run and keep their CPUs
 //! - one more pod beside 99 running ones
 //! - the write steps of the first plan, for 250 pods of 3 cgroups each, on cgroup v1 and v2
@@ -15,8 +17,8 @@ use std::path::PathBuf;
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, Current, Grid, Hierarchy, Kubelet, Node, Numbering, Plan, Pod, PodCgroups, Profiles, QOS_CLASS_LABEL,
-    Settings, Topology, Transition, plan, write_steps,
+    Cgroup, Current, Grid, Hierarchy, Kubelet, Node, Numbering, Plan, Pod, PodCgroups, Profiles,
+    QOS_CLASS_LABEL, Settings, Topology, Transition, plan, write_steps,
 };
 use support::{Case, Measurement, interleaved, print};
 
@@ -35,12 +37,23 @@ const SPECS: [&str; 6] = [
 
 fn main() {
     let numbering = Numbering::ThreadMajor;
-    let topology =
-        Grid { sockets: 2, nodes_per_socket: 4, cores_per_node: 16, threads_per_core: 2, numbering }.topology();
+    let topology = Grid {
+        sockets: 2,
+        nodes_per_socket: 4,
+        cores_per_node: 16,
+        threads_per_core: 2,
+        numbering,
+    }
+    .topology();
     let pods: Vec<Pod> = (0..EXCLUSIVE + SHARED).map(pod).collect();
     let nobody = Current::default();
     let first = planned(&topology, &pods, &nobody);
-    assert_eq!(first.outcome().held.len(), EXCLUSIVE, "every exclusive pod has its CPUs: {:?}", first.refusals);
+    assert_eq!(
+        first.outcome().held.len(),
+        EXCLUSIVE,
+        "every exclusive pod has its CPUs: {:?}",
+        first.refusals
+    );
     let all = first.outcome();
     let mut but_one = all.clone();
     but_one.held.remove(&pods[EXCLUSIVE - 1].uid);
@@ -51,7 +64,8 @@ fn main() {
         Case::new(name, move || drop(black_box(planned(topology, pods, current))))
     };
     let steps = |name: &str, version| {
-        let cgroups: Vec<PodCgroups> = pods.iter().map(|pod| cgroups(pod, topology.online())).collect();
+        let cgroups: Vec<PodCgroups> =
+            pods.iter().map(|pod| cgroups(pod, topology.online())).collect();
         let (online, placements) = (topology.online().clone(), &first.placements);
         Case::new(name, move || {
             black_box(stepped(version, &online, &cgroups, placements));
@@ -66,14 +80,20 @@ fn main() {
     ]);
     print(&measured, "pod", pods.len());
     let slowest = measured[..3].iter().map(Measurement::median_ns).fold(0.0, f64::max);
-    println!("  a whole plan takes {:.3} ms; promised: under {:.0} ms", slowest / 1e6, PROMISE_NS / 1e6);
+    println!(
+        "  a whole plan takes {:.3} ms; promised: under {:.0} ms",
+        slowest / 1e6,
+        PROMISE_NS / 1e6
+    );
     assert!(slowest < PROMISE_NS, "a plan takes longer than promised");
 }
 
 fn planned(topology: &Topology, pods: &[Pod], current: &Current) -> Plan {
-    let (reserved, kubelet, settings) = (CpuSet::from_iter([0, 128]), Kubelet::default(), Settings::default());
+    let (reserved, kubelet, settings) =
+        (CpuSet::from_iter([0, 128]), Kubelet::default(), Settings::default());
     let allowed = topology.online();
-    let node = Node { topology, allowed, reserved: &reserved, kubelet: &kubelet, settings: &settings };
+    let node =
+        Node { topology, allowed, reserved: &reserved, kubelet: &kubelet, settings: &settings };
     plan(&node, pods, &Profiles::default(), current).expect("CPUs are usable")
 }
 

@@ -1,8 +1,9 @@
-//! Latency from the `mkdir` of a container's cgroup to its named series on `/metrics`: 200 starts, one after another at
-//! irregular times. Runs the release binary at its default interval beside a kubelet stub that lists a container once
-//! its cgroup exists. Needs root and writable cgroups.
+//! Latency from the `mkdir` of a container's cgroup to its named series on `/metrics`: 200 starts,
+//! one after another at irregular times. Runs the release binary at its default interval beside a
+//! kubelet stub that lists a container once its cgroup exists. Needs root and writable cgroups.
 //!
-//! Printed: p50, p99 and maximum. On a real node a kubelet's own relist (about a second) adds to this.
+//! Printed: p50, p99 and maximum. On a real node a kubelet's own relist (about a second) adds to
+//! this.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -45,5 +46,7 @@ fn main() {
         .collect();
     took.sort_unstable();
     let (p50, p99, max) = (took[STARTS / 2], took[STARTS * 99 / 100 - 1], took[STARTS - 1]);
-    println!("{STARTS} starts, mkdir to a named series: p50 {p50:.0?}, p99 {p99:.0?}, longest {max:.0?}");
+    println!(
+        "{STARTS} starts, mkdir to a named series: p50 {p50:.0?}, p99 {p99:.0?}, longest {max:.0?}"
+    );
 }

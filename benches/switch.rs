@@ -1,14 +1,16 @@
-//! Cost of a context switch with a program on `sched_switch`. Needs root, and for the first group `perf bench` (package
-//! linux-perf).
+//! Cost of a context switch with a program on `sched_switch`. Needs root, and for the first group
+//! `perf bench` (package linux-perf).
 //!
 //! Groups, each on one CPU and in a cgroup below the root, where tasks are accounted:
-//! - `perf bench sched pipe`: two processes that pass a byte back and forth, two switches per operation;
-//! - `a ring of 24 cgroups`: 24 processes, each in its own cgroup, pass a byte around and back to this process. CPU
-//!   time and switches are the kernel's own counts, since a woken member sometimes preempts the one that woke it.
+//! - `perf bench sched pipe`: two processes that pass a byte back and forth, two switches per
+//!   operation;
+//! - `a ring of 24 cgroups`: 24 processes, each in its own cgroup, pass a byte around and back to
+//!   this process. CPU time and switches are the kernel's own counts, since a woken member
+//!   sometimes preempts the one that woke it.
 //!
-//! Cases of each, in turn, round after round: no program; `empty.bpf.c`, the cost of the hook alone; our program,
-//! loaded and polled as the agent does. Printed: the median nanoseconds per switch of each, and the medians of the
-//! differences within each round.
+//! Cases of each, in turn, round after round: no program; `empty.bpf.c`, the cost of the hook
+//! alone; our program, loaded and polled as the agent does. Printed: the median nanoseconds per
+//! switch of each, and the medians of the differences within each round.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
@@ -25,7 +27,8 @@ use sched_trace::{ContainerId, Options, Owner, Owners, PodId, SchedTrace};
 
 static EMPTY: &[u8] = aya::include_bytes_aligned!("../crates/sched-trace/bpf/empty.bpf.o");
 
-/// Many short rounds: other load on the machine hits only a few of them, and the median ignores those.
+/// Many short rounds: other load on the machine hits only a few of them, and the median ignores
+/// those.
 const ROUNDS: usize = 75;
 const PIPE_OPERATIONS: u32 = 30_000;
 const MEMBERS: u32 = 24;
@@ -41,7 +44,11 @@ fn main() {
     pin_to_last_cpu();
     let perf = perf_bench(1);
     match perf {
-        Ok(_) => compare("perf bench sched pipe", || perf_bench(PIPE_OPERATIONS).expect("it ran before")),
+        Ok(_) => {
+            compare("perf bench sched pipe", || {
+                perf_bench(PIPE_OPERATIONS).expect("it ran before")
+            });
+        }
         Err(why) => println!("perf bench sched pipe: {why}; install the package linux-perf"),
     }
     let mut ring = Ring::new(&cgroups);
@@ -62,7 +69,9 @@ impl Attached {
             1 => Self::Empty { _ebpf: attach_empty() },
             _ => {
                 let options = Options { budget: 1.0, ..Options::default() };
-                Self::Ours(Box::new(SchedTrace::start(&options).unwrap_or_else(|error| panic!("{error:?}"))))
+                Self::Ours(Box::new(
+                    SchedTrace::start(&options).unwrap_or_else(|error| panic!("{error:?}")),
+                ))
             }
         }
     }
@@ -78,9 +87,14 @@ impl Attached {
 
 fn attach_empty() -> Ebpf {
     let mut ebpf = Ebpf::load(EMPTY).expect("the object loads");
-    let program: &mut BtfTracePoint =
-        ebpf.program_mut("sched_switch").expect("it is there").try_into().expect("it is a tp_btf program");
-    program.load("sched_switch", &Btf::from_sys_fs().expect("the kernel has BTF")).expect("it verifies");
+    let program: &mut BtfTracePoint = ebpf
+        .program_mut("sched_switch")
+        .expect("it is there")
+        .try_into()
+        .expect("it is a tp_btf program");
+    program
+        .load("sched_switch", &Btf::from_sys_fs().expect("the kernel has BTF"))
+        .expect("it verifies");
     program.attach().expect("it attaches");
     ebpf
 }
@@ -119,7 +133,11 @@ fn compare(name: &str, mut run: impl FnMut() -> f64) {
     let median_of = |value: fn(&[f64; 3]) -> f64| median(rounds.iter().map(value).collect());
     println!("{name}: nanoseconds a switch, medians of {ROUNDS} rounds");
     println!("  none  {:7.0}", median_of(|round| round[0]));
-    println!("  empty {:7.0}  {:+5.0} over none", median_of(|round| round[1]), median_of(|round| round[1] - round[0]));
+    println!(
+        "  empty {:7.0}  {:+5.0} over none",
+        median_of(|round| round[1]),
+        median_of(|round| round[1] - round[0])
+    );
     println!(
         "  ours  {:7.0}  {:+5.0} over none, {:+5.0} over empty",
         median_of(|round| round[2]),
@@ -157,9 +175,13 @@ impl Ring {
         for number in 0..MEMBERS {
             let (next, writer) = std::io::pipe().expect("a pipe is to be had");
             let mut member = Command::new(std::env::current_exe().expect("this binary has a path"));
-            let member = member.arg(MEMBER).stdin(Stdio::from(reader)).stdout(Stdio::from(writer)).spawn();
+            let member =
+                member.arg(MEMBER).stdin(Stdio::from(reader)).stdout(Stdio::from(writer)).spawn();
             let member = member.expect("a process is to be had");
-            write(&cgroups.child(&format!("member-{number}")).join("cgroup.procs"), &member.id().to_string());
+            write(
+                &cgroups.child(&format!("member-{number}")).join("cgroup.procs"),
+                &member.id().to_string(),
+            );
             members.push(member);
             reader = next;
         }
@@ -197,7 +219,8 @@ impl Used {
     fn of(pid: u32) -> Self {
         let path = format!("/proc/{pid}/schedstat");
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let numbers: Vec<u64> =
+            text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         Self { nanoseconds: numbers[0], switches: numbers[2] }
     }
 }
@@ -215,10 +238,13 @@ impl Drop for Ring {
 fn pass_tokens() {
     let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
     let mut token = [0];
-    while input.read_exact(&mut token).is_ok() && output.write_all(&token).and_then(|()| output.flush()).is_ok() {}
+    while input.read_exact(&mut token).is_ok()
+        && output.write_all(&token).and_then(|()| output.flush()).is_ok()
+    {}
 }
 
-/// A cgroup with the maximum CPU weight. Holds a child cgroup with this process, and those of the ring's members.
+/// A cgroup with the maximum CPU weight. Holds a child cgroup with this process, and those of the
+/// ring's members.
 struct Cgroups {
     mount: PathBuf,
     top: PathBuf,
@@ -227,11 +253,14 @@ struct Cgroups {
 
 impl Cgroups {
     fn new() -> Self {
-        let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap_or_else(|error| panic!("{error}"));
+        let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup"))
+            .unwrap_or_else(|error| panic!("{error}"));
         let top = hierarchy.cpu.join(format!("cpuwarden-bench-{}", std::process::id()));
-        let cgroups = Self { mount: hierarchy.cpu, top, is_v2: hierarchy.version == CgroupVersion::V2 };
+        let cgroups =
+            Self { mount: hierarchy.cpu, top, is_v2: hierarchy.version == CgroupVersion::V2 };
         cgroups.create(&cgroups.top);
-        let (file, weight) = if cgroups.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
+        let (file, weight) =
+            if cgroups.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
         write(&cgroups.top.join(file), weight);
         write(&cgroups.child("bench").join("cgroup.procs"), &std::process::id().to_string());
         cgroups
@@ -247,7 +276,8 @@ impl Cgroups {
         if self.is_v2 {
             write(&path.with_file_name("cgroup.subtree_control"), "+cpu");
         }
-        fs::create_dir(path).unwrap_or_else(|error| panic!("{}: {error}; run as root", path.display()));
+        fs::create_dir(path)
+            .unwrap_or_else(|error| panic!("{}: {error}; run as root", path.display()));
     }
 }
 

@@ -1,18 +1,20 @@
-//! Cost of one tick on real cgroups of this machine, compared with bare preads of the same files. Needs root.
+//! Cost of one tick on real cgroups of this machine, compared with bare preads of the same files.
+//! Needs root.
 //!
-//! At 200, 1,000, 5,000 and 6,600 container cgroups, two per pod and both with quotas as the kubelet sets them (10,000
-//! cgroups in the last case, pods included):
-//! - `bare`: one `pread` of every file that a tick reads when something has run everywhere, without parsing: all
-//!   counters of containers and pods, and the settings and slow files of one cgroup in ten. Reads at most 400
-//!   containers, to leave descriptors to the sampler;
-//! - `running`: the sampler's whole tick: events, names, reads, counting, settings and slow files in turn, publishing.
-//!   Each container has a process; before each tick, and before `bare`, all of them run briefly. The scan of threads,
-//!   which `bare` has not, is part of the tick, and of its allocations. Up to 1,000 containers;
-//! - `still`: the same when nothing runs and no container has a process: the tick skips every file that cannot have
-//!   changed.
+//! At 200, 1,000, 5,000 and 6,600 container cgroups, two per pod and both with quotas as the
+//! kubelet sets them (10,000 cgroups in the last case, pods included):
+//! - `bare`: one `pread` of every file that a tick reads when something has run everywhere, without
+//!   parsing: all counters of containers and pods, and the settings and slow files of one cgroup in
+//!   ten. Reads at most 400 containers, to leave descriptors to the sampler;
+//! - `running`: the sampler's whole tick: events, names, reads, counting, settings and slow files
+//!   in turn, publishing. Each container has a process; before each tick, and before `bare`, all of
+//!   them run briefly. The scan of threads, which `bare` has not, is part of the tick, and of its
+//!   allocations. Up to 1,000 containers;
+//! - `still`: the same when nothing runs and no container has a process: the tick skips every file
+//!   that cannot have changed.
 //!
-//! Printed: nanoseconds per container cgroup, the ratio to `bare` in the same rounds, allocations of a steady tick, and
-//! the resident memory per container.
+//! Printed: nanoseconds per container cgroup, the ratio to `bare` in the same rounds, allocations
+//! of a steady tick, and the resident memory per container.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -31,7 +33,8 @@ use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 
 use support::{Case, interleaved};
 
-/// A pod index without names: the series carry the labels from the path, which costs a tick the same.
+/// A pod index without names: the series carry the labels from the path, which costs a tick the
+/// same.
 struct NoNames(Arc<PodIndex>);
 
 impl PodNames for NoNames {
@@ -54,7 +57,10 @@ struct Tree {
 
 impl Tree {
     fn new(hierarchy: &Hierarchy, containers: usize) -> Self {
-        let tree = Self { hierarchy: hierarchy.clone(), top: format!("cpuwarden-bench-{}", std::process::id()) };
+        let tree = Self {
+            hierarchy: hierarchy.clone(),
+            top: format!("cpuwarden-bench-{}", std::process::id()),
+        };
         tree.create(&format!("{}/kubepods/burstable", tree.top));
         for pod in 0..containers / 2 {
             let uid = format!("{pod:08x}-0000-4000-8000-000000000000");
@@ -82,22 +88,30 @@ impl Tree {
     /// Paths of the containers, relative to a mount.
     fn containers(&self) -> Vec<String> {
         let level = format!("{}/kubepods/burstable", self.top);
-        let below = |path: &str| cgroupfs::subdirectories(&self.hierarchy.cpu.join(path)).expect("list");
+        let below =
+            |path: &str| cgroupfs::subdirectories(&self.hierarchy.cpu.join(path)).expect("list");
         let pods = below(&level).into_iter().map(|pod| format!("{level}/{}", pod.name));
-        pods.flat_map(|pod| below(&pod).into_iter().map(move |child| format!("{pod}/{}", child.name))).collect()
+        pods.flat_map(|pod| {
+            below(&pod).into_iter().map(move |child| format!("{pod}/{}", child.name))
+        })
+        .collect()
     }
 
     fn mounts(&self) -> Vec<&Path> {
         let Hierarchy { cpu, cpuacct, memory, .. } = &self.hierarchy;
-        let mut mounts: Vec<&Path> =
-            [Some(cpu), cpuacct.as_ref(), memory.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
+        let mut mounts: Vec<&Path> = [Some(cpu), cpuacct.as_ref(), memory.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path)
+            .collect();
         mounts.dedup();
         mounts
     }
 
     fn create(&self, path: &str) {
         for mount in self.mounts() {
-            fs::create_dir_all(mount.join(path)).expect("this bench needs root and writable cgroups");
+            fs::create_dir_all(mount.join(path))
+                .expect("this bench needs root and writable cgroups");
             if self.hierarchy.version == CgroupVersion::V2 {
                 enable_controllers(mount, path);
             }
@@ -131,13 +145,15 @@ fn remove(directory: &Path) {
     }
 }
 
-/// The files that a tick reads: the counters of every tick, and the settings and slow files that are read in turn.
+/// The files that a tick reads: the counters of every tick, and the settings and slow files that
+/// are read in turn.
 struct Bare {
     hot: Vec<KeptFile>,
     in_turn: Vec<KeptFile>,
 }
 
-/// Number of containers whose files the bare case reads: enough to exceed the caches, few enough to leave descriptors.
+/// Number of containers whose files the bare case reads: enough to exceed the caches, few enough to
+/// leave descriptors.
 const BARE_CONTAINERS: usize = 400;
 
 /// Files by mount and name.
@@ -148,42 +164,46 @@ impl Bare {
         let Hierarchy { cpu, cpuacct, memory, version, .. } = &tree.hierarchy;
         let acct = cpuacct.as_ref().unwrap_or(cpu);
         let memory = memory.as_ref().unwrap_or(cpu);
-        // No cpuacct.stat and no cpu.stat.local: those are read only after 10 ms of CPU time, and after throttling.
+        // No cpuacct.stat and no cpu.stat.local: those are read only after 10 ms of CPU time, and
+        // after throttling.
         let stat = (cpu, "cpu.stat");
-        let (settings, of_pod, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>, Wanted<'_>) = match version {
-            CgroupVersion::V1 => (
-                vec![(cpu, "cpu.cfs_quota_us"), (cpu, "cpu.cfs_period_us")],
-                vec![(acct, "cpuacct.usage"), stat],
-                vec![(acct, "cpuacct.usage"), stat],
-                [
-                    (cpu, "cpu.shares"),
-                    (memory, "memory.usage_in_bytes"),
-                    (memory, "memory.limit_in_bytes"),
-                    (memory, "memory.stat"),
-                    (memory, "memory.numa_stat"),
-                ]
-                .to_vec(),
-            ),
-            CgroupVersion::V2 => (
-                vec![(cpu, "cpu.max")],
-                vec![stat],
-                vec![stat],
-                [
-                    "cpu.weight",
-                    "cpu.pressure",
-                    "memory.current",
-                    "memory.max",
-                    "memory.stat",
-                    "memory.numa_stat",
-                    "cpuset.cpus.effective",
-                ]
-                .map(|name| (cpu, name))
-                .to_vec(),
-            ),
-        };
+        let (settings, of_pod, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>, Wanted<'_>) =
+            match version {
+                CgroupVersion::V1 => (
+                    vec![(cpu, "cpu.cfs_quota_us"), (cpu, "cpu.cfs_period_us")],
+                    vec![(acct, "cpuacct.usage"), stat],
+                    vec![(acct, "cpuacct.usage"), stat],
+                    [
+                        (cpu, "cpu.shares"),
+                        (memory, "memory.usage_in_bytes"),
+                        (memory, "memory.limit_in_bytes"),
+                        (memory, "memory.stat"),
+                        (memory, "memory.numa_stat"),
+                    ]
+                    .to_vec(),
+                ),
+                CgroupVersion::V2 => (
+                    vec![(cpu, "cpu.max")],
+                    vec![stat],
+                    vec![stat],
+                    [
+                        "cpu.weight",
+                        "cpu.pressure",
+                        "memory.current",
+                        "memory.max",
+                        "memory.stat",
+                        "memory.numa_stat",
+                        "cpuset.cpus.effective",
+                    ]
+                    .map(|name| (cpu, name))
+                    .to_vec(),
+                ),
+            };
         let mut bare = Self { hot: Vec::new(), in_turn: Vec::new() };
         let level = format!("{}/kubepods/burstable", tree.top);
-        for directory in cgroupfs::subdirectories(&cpu.join(&level)).expect("list").iter().take(containers / 2) {
+        for directory in
+            cgroupfs::subdirectories(&cpu.join(&level)).expect("list").iter().take(containers / 2)
+        {
             let relative = format!("{level}/{}", directory.name);
             open_all(&relative, &of_pod, &mut bare.hot);
             open_all(&relative, &settings, &mut bare.in_turn);
@@ -208,7 +228,11 @@ impl Bare {
 }
 
 fn open_all(relative: &str, wanted: &[(&PathBuf, &str)], into: &mut Vec<KeptFile>) {
-    into.extend(wanted.iter().filter_map(|(mount, name)| KeptFile::open(&mount.join(relative), name).expect("open")));
+    into.extend(
+        wanted
+            .iter()
+            .filter_map(|(mount, name)| KeptFile::open(&mount.join(relative), name).expect("open")),
+    );
 }
 
 /// One sleeping process per container, which runs briefly when it gets a signal.
@@ -224,7 +248,8 @@ impl Residents {
             let child = Command::new("sleep").arg("infinity").spawn().expect("sleep can be run");
             for mount in &mounts {
                 let procs = mount.join(&container).join("cgroup.procs");
-                fs::write(procs, child.id().to_string()).expect("a cgroup of the bench takes a process");
+                fs::write(procs, child.id().to_string())
+                    .expect("a cgroup of the bench takes a process");
             }
             residents.0.push(child);
         }
@@ -233,9 +258,13 @@ impl Residents {
 
     /// Makes every process run: each stops and continues.
     fn wake(&self) {
-        for (signal, reported) in [(Signal::STOP, WaitOptions::UNTRACED), (Signal::CONT, WaitOptions::CONTINUED)] {
+        for (signal, reported) in
+            [(Signal::STOP, WaitOptions::UNTRACED), (Signal::CONT, WaitOptions::CONTINUED)]
+        {
             let pids = || self.0.iter().map(Pid::from_child);
-            pids().for_each(|pid| kill_process(pid, signal).expect("the process runs until the end of the case"));
+            pids().for_each(|pid| {
+                kill_process(pid, signal).expect("the process runs until the end of the case");
+            });
             for pid in pids() {
                 waitpid(Some(pid), reported).expect("it is a child of this process");
             }
@@ -254,7 +283,8 @@ impl Drop for Residents {
 
 fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").expect("/proc is mounted");
-    let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("statm has two numbers");
+    let pages: u64 =
+        text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("statm has two numbers");
     pages * 4096
 }
 
@@ -274,8 +304,8 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
     };
     let residents = is_running.then(|| Residents::start(&tree));
     let mut sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).expect("epoll");
-    // Reach a steady state: new cgroups are read more often, every slow file has been read once, and idle cgroups have
-    // been idle for a while.
+    // Reach a steady state: new cgroups are read more often, every slow file has been read once,
+    // and idle cgroups have been idle for a while.
     let mut now = Instant::now();
     for _ in 0..20 {
         sampler.tick(now);
@@ -300,11 +330,15 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
     for (case, containers) in measured.iter().zip([bare_containers, containers]) {
         let each_ns = case.median_ns() / containers as f64;
         let tick_ms = case.median_ns() / 1e6;
-        println!("{containers:>6} containers  {:<7} {each_ns:>8.0} ns each  {tick_ms:>8.2} ms", case.name);
+        println!(
+            "{containers:>6} containers  {:<7} {each_ns:>8.0} ns each  {tick_ms:>8.2} ms",
+            case.name
+        );
     }
     if is_running {
         let published = sampler.published();
-        let usage = || -> Vec<_> { published.latest().containers.iter().map(|row| row.usage_ns).collect() };
+        let usage =
+            || -> Vec<_> { published.latest().containers.iter().map(|row| row.usage_ns).collect() };
         let idle = usage();
         wake();
         sampler.tick(now);

@@ -48,15 +48,18 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts everything. Opens the port first, so that an error there is reported before anything runs.
+    /// Starts everything. Opens the port first, so that an error there is reported before anything
+    /// runs.
     ///
     /// # Errors
-    /// The port is in use, there is no cgroup hierarchy, or the configuration of the pod sources is invalid.
+    /// The port is in use, there is no cgroup hierarchy, or the configuration of the pod sources is
+    /// invalid.
     pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
         let Checked { hierarchy, identity } = check(config)?;
         let identity = identity.map(Arc::new);
         let listener = bind(config.options.listen)?;
-        let address = listener.local_addr().context("cannot read the port of the listening socket")?;
+        let address =
+            listener.local_addr().context("cannot read the port of the listening socket")?;
         let watchdog = Watchdog::new();
         let pods = start_pods(config, &watchdog)?;
         let auth = config.options.metrics_auth.then(|| auth(config, &pods)).transpose()?;
@@ -67,8 +70,9 @@ impl Agent {
         let metrics = Arc::new(AgentMetrics::new(build));
         say_what_was_found(config, &hierarchy);
         let pinning = crate::pinning::start(config, &hierarchy, &pods, &metrics, &watchdog)?;
-        let sampler = Sampler::new(sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
-            .context("cannot set up the sampler")?;
+        let sampler =
+            Sampler::new(sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
+                .context("cannot set up the sampler")?;
         let published = sampler.published();
         let wiring = sched_trace::Wiring {
             hierarchy: hierarchy.clone(),
@@ -92,8 +96,11 @@ impl Agent {
             })
             .context("cannot start the sampler's thread")?
         };
-        let advisor =
-            Advisor::new(config.options.proc_root.clone(), Arc::clone(&metrics), config.options.advice_after.0);
+        let advisor = Advisor::new(
+            config.options.proc_root.clone(),
+            Arc::clone(&metrics),
+            config.options.advice_after.0,
+        );
         let arrivals = {
             let metrics = Arc::clone(&metrics);
             let panicked = move || metrics.subsystem_restarted(Part::ArrivalSampler.as_str());
@@ -102,9 +109,14 @@ impl Agent {
         };
         let arrivals = arrivals.context("cannot start the thread that samples arrivals")?;
         let beat = watchdog.watch(Part::Advice, advisor::ROUND);
-        let advising =
-            tokio::spawn(advisor.clone().follow(published.clone(), is_published, move |every| beat.beat(every)));
-        let checking = Checking::start(watchdog.clone(), move |watched, silent| claims.update(watched, silent));
+        let advising = tokio::spawn(advisor.clone().follow(
+            published.clone(),
+            is_published,
+            move |every| beat.beat(every),
+        ));
+        let checking = Checking::start(watchdog.clone(), move |watched, silent| {
+            claims.update(watched, silent);
+        });
         let checking = checking.context("cannot start the watchdog's thread")?;
         let sources = Sources {
             published: published.clone(),
@@ -120,7 +132,9 @@ impl Agent {
             auth,
             cadvisor: config.options.cadvisor_metrics,
             sources,
-            new_exposition: Box::new(move || Exposition::with_selection(max_series, families.clone())),
+            new_exposition: Box::new(move || {
+                Exposition::with_selection(max_series, families.clone())
+            }),
             interval: config.options.sample_interval.0,
         });
         let serving = serving.context("cannot start the endpoint's thread")?;
@@ -157,8 +171,8 @@ impl Agent {
         &self.pods
     }
 
-    /// Applies the settings that can change at run time: the certificate and the profiles. Tokens are reread whenever
-    /// their files change.
+    /// Applies the settings that can change at run time: the certificate and the profiles. Tokens
+    /// are reread whenever their files change.
     pub(crate) fn reload(&self, config: &Config) {
         if let Some(identity) = &self.identity {
             identity.reload();
@@ -166,7 +180,9 @@ impl Agent {
         if let Some(pinning) = &self.pinning {
             pinning.set_profiles(config.pinning.profiles.clone());
         }
-        tracing::info!("SIGHUP: reloaded the certificate and profiles; other options need a restart");
+        tracing::info!(
+            "SIGHUP: reloaded the certificate and profiles; other options need a restart"
+        );
     }
 
     /// Returns when the sampler's thread has ended unexpectedly.
@@ -203,18 +219,23 @@ fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
 
 /// The reviewer of readers of the metrics.
 fn auth(config: &Config, pods: &Pods) -> Result<Auth, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::config(format!("--metrics-auth: {}", chain(error)));
+    let failed = |error: &dyn std::error::Error| {
+        Failure::config(format!("--metrics-auth: {}", chain(error)))
+    };
     let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
     Auth::new(&connection).map_err(|error| failed(&error))
 }
 
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
     endpoint::listen(address).map_err(|error| {
-        Failure::unavailable(format!("--listen: cannot listen on {address}: {error}; free the port or choose another"))
+        Failure::unavailable(format!(
+            "--listen: cannot listen on {address}: {error}; free the port or choose another"
+        ))
     })
 }
 
-/// Number of descriptors for 250 pods with two containers: up to 14 files per container, three per pod, and some spare.
+/// Number of descriptors for 250 pods with two containers: up to 14 files per container, three per
+/// pod, and some spare.
 const DESCRIPTORS_OF_A_FULL_NODE: u64 = 8192;
 
 /// Configuration of the sampler.
@@ -250,6 +271,8 @@ fn say_what_was_found(config: &Config, hierarchy: &Hierarchy) {
     let (root, interval) = (config.options.cgroup_root.display(), config.options.sample_interval.0);
     tracing::info!(cgroup_version = version, cgroup_root = %root, ?interval, "sampling");
     if config.pods.source == kubelet::PodSource::None {
-        tracing::info!("no pod source: series carry the pod UID and the container ID from the cgroup path");
+        tracing::info!(
+            "no pod source: series carry the pod UID and the container ID from the cgroup path"
+        );
     }
 }

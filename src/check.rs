@@ -1,4 +1,5 @@
-//! Checks the configuration against this machine. `run` needs the results to start; `check-config` reports the errors.
+//! Checks the configuration against this machine. `run` needs the results to start; `check-config`
+//! reports the errors.
 
 use std::path::Path;
 
@@ -27,13 +28,16 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
     let hierarchy = hierarchy(config)?;
     let identity = config.tls.clone().map(Identity::load).transpose();
     let identity = identity.map_err(|error| Failure::config(error.to_string()))?;
-    for (flag, is_wanted) in [("--metrics-auth", config.options.metrics_auth), ("--events", config.options.events)] {
+    for (flag, is_wanted) in
+        [("--metrics-auth", config.options.metrics_auth), ("--events", config.options.events)]
+    {
         if is_wanted {
             let needs = |error| match error {
                 ConfigError::Missing { setting, .. } => format!("{flag} needs {setting}; set it"),
                 error => chain(&error),
             };
-            PodService::validate_apiserver(&config.pods).map_err(|error| Failure::config(needs(error)))?;
+            PodService::validate_apiserver(&config.pods)
+                .map_err(|error| Failure::config(needs(error)))?;
         }
     }
     Ok(Checked { hierarchy, identity })
@@ -48,8 +52,10 @@ pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
     directory("--sys-root", &config.options.sys_root)?;
     let state_dir = &config.options.state_dir;
     if state_dir.metadata().is_ok_and(|found| !found.is_dir()) {
-        let text =
-            format!("--state-dir: {}: not a directory; set it to the agent's state directory", state_dir.display());
+        let text = format!(
+            "--state-dir: {}: not a directory; set it to the agent's state directory",
+            state_dir.display()
+        );
         return Err(Failure::config(text));
     }
     check_cpus(config)
@@ -68,7 +74,9 @@ fn directory(flag: &str, path: &Path) -> Result<(), Failure> {
     let remedy = "mount the directory of the node, or correct the path";
     match std::fs::read_dir(path) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Failure::config(format!("{flag}: {}: {error}; {remedy}", path.display()))),
+        Err(error) => {
+            Err(Failure::config(format!("{flag}: {}: {error}; {remedy}", path.display())))
+        }
     }
 }
 
@@ -79,25 +87,30 @@ fn check_cpus(config: &Config) -> Result<(), Failure> {
     let Ok(possible) = node::cpu_list(&config.options.sys_root, "possible") else { return Ok(()) };
     let absent = pinning.reserved.difference(&possible);
     if !absent.is_empty() {
-        let text =
-            format!("--reserved-cpus: this machine has no CPU {absent}, only {possible}; remove it from the list");
+        let text = format!(
+            "--reserved-cpus: this machine has no CPU {absent}, only {possible}; remove it from the list"
+        );
         return Err(Failure::config(text));
     }
     let floor = pinning.settings.share_floor;
     if config.options.pinning != PinningMode::Off && floor > SMALL_FLOOR && floor > possible.len() {
-        let text = format!("--share-floor: {floor} exceeds the {} CPUs of this machine; lower it", possible.len());
+        let text = format!(
+            "--share-floor: {floor} exceeds the {} CPUs of this machine; lower it",
+            possible.len()
+        );
         return Err(Failure::config(text));
     }
     Ok(())
 }
 
-/// Runs `cpuwarden copy-certificate`. The init container that calls it must not block the agent on nodes where the
-/// kubelet has no such file.
+/// Runs `cpuwarden copy-certificate`. The init container that calls it must not block the agent on
+/// nodes where the kubelet has no such file.
 ///
 /// # Errors
 /// A file that is not a certificate or contains a key, or a target that cannot be written.
 pub(crate) fn copy_certificate(from: &Path, to: &Path) -> Result<(), Failure> {
-    let is_copied = kubelet::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
+    let is_copied =
+        kubelet::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
     let outcome = if is_copied { "copied" } else { "missing or not readable: nothing copied" };
     crate::output::show(&format!("{}: {outcome}\n", from.display()));
     Ok(())

@@ -1,4 +1,5 @@
-//! Consequences of a silent part: a line in the log, and gauges that are reset while the part that sets them is silent.
+//! Consequences of a silent part: a line in the log, and gauges that are reset while the part that
+//! sets them is silent.
 
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ impl Claims {
         Self { metrics, waits, before: Vec::new() }
     }
 
-    /// Exports the state of each watched part, logs what has changed, and resets the gauges of the silent parts; each part
-    /// sets them again in its next round.
+    /// Exports the state of each watched part, logs what has changed, and resets the gauges of the
+    /// silent parts; each part sets them again in its next round.
     pub(crate) fn update(&mut self, watched: &[Part], silent: &[Silent]) {
         log_changes(&self.before, silent);
         self.before = silent.to_vec();
@@ -30,10 +31,13 @@ impl Claims {
 
     fn withdraw(&self, part: Part) {
         match part {
-            Part::Pinning => self.metrics.pinning().set_enforcing(Some("the pinning thread is stalled")),
+            Part::Pinning => {
+                self.metrics.pinning().set_enforcing(Some("the pinning thread is stalled"));
+            }
             Part::SchedTrace => {
-                self.waits
-                    .publish(sched_trace::not_in_force("stalled: the trace's thread makes no progress".to_owned()));
+                self.waits.publish(sched_trace::not_in_force(
+                    "stalled: the trace's thread makes no progress".to_owned(),
+                ));
             }
             Part::Advice => self.metrics.advice().set(Vec::new()),
             _ => {}
@@ -44,7 +48,10 @@ impl Claims {
 fn log_changes(before: &[Silent], now: &[Silent]) {
     let is_among = |all: &[Silent], part| all.iter().any(|silent| silent.part == part);
     for silent in now.iter().filter(|silent| !is_among(before, silent.part)) {
-        tracing::error!(subsystem = silent.part.as_str(), "{silent}; /healthz fails until it recovers");
+        tracing::error!(
+            subsystem = silent.part.as_str(),
+            "{silent}; /healthz fails until it recovers"
+        );
     }
     for back in before.iter().filter(|silent| !is_among(now, silent.part)) {
         tracing::info!(subsystem = back.part.as_str(), "recovered");
@@ -62,7 +69,8 @@ mod tests {
     fn page(metrics: &AgentMetrics) -> String {
         let mut exposition = metrics::Exposition::new(1000);
         let snapshot = snapshot::NodeSnapshot::default();
-        String::from_utf8_lossy(exposition.render(&snapshot, metrics, metrics::Format::Text)).into_owned()
+        String::from_utf8_lossy(exposition.render(&snapshot, metrics, metrics::Format::Text))
+            .into_owned()
     }
 
     #[test]
@@ -78,7 +86,12 @@ mod tests {
         }
         claims.update(&[Part::Sampler, Part::Pinning], &watchdog.silent());
         let text = page(&claims.metrics);
-        assert!(text.contains("cpuwarden_pinning_enforcing{reason=\"the pinning thread is stalled\"} 0"), "{text}");
+        assert!(
+            text.contains(
+                "cpuwarden_pinning_enforcing{reason=\"the pinning thread is stalled\"} 0"
+            ),
+            "{text}"
+        );
         assert!(!text.contains("cpuwarden_pinning_enforcing{reason=\"\"}"), "{text}");
         assert!(text.contains("cpuwarden_subsystem_up{subsystem=\"pinning\"} 0"), "{text}");
         assert!(text.contains("cpuwarden_subsystem_up{subsystem=\"sampler\"} 1"), "{text}");

@@ -67,7 +67,8 @@ pub(crate) enum Command {
     },
 }
 
-/// The options that were given on the command line or in the environment, and the configuration file.
+/// The options that were given on the command line or in the environment, and the configuration
+/// file.
 #[derive(Debug)]
 pub(crate) struct RunArgs {
     config: Option<PathBuf>,
@@ -106,12 +107,15 @@ impl RunArgs {
         self.read().and_then(|(config, _)| config)
     }
 
-    /// Runs `action` with the configuration in force. If it fails because of an option, the error names the option's
-    /// source.
+    /// Runs `action` with the configuration in force. If it fails because of an option, the error
+    /// names the option's source.
     ///
     /// # Errors
     /// See [`RunArgs::resolve`], or the error of `action`.
-    pub(crate) fn within<T>(self, action: impl FnOnce(&Config) -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(crate) fn within<T>(
+        self,
+        action: impl FnOnce(&Config) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let (config, said) = self.read()?;
         action(&config?).map_err(|failure| said.locate(failure))
     }
@@ -119,7 +123,9 @@ impl RunArgs {
     fn read(self) -> Result<(Result<Config, Failure>, Said), Failure> {
         let (mut options, text) = config::read_file(self.config.as_deref())?;
         let said = Said::here(self.config.as_deref().map(|path| (path, text.as_str())));
-        options.update_from_arg_matches(&self.given).map_err(|error| Failure::usage(&error, &said))?;
+        options
+            .update_from_arg_matches(&self.given)
+            .map_err(|error| Failure::usage(&error, &said))?;
         let config = Config::resolve(options).map_err(|failure| said.locate(failure));
         Ok((config, said))
     }
@@ -166,13 +172,15 @@ pub(crate) struct AdviseArgs {
     /// Address of the agent
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
     pub(crate) address: std::net::SocketAddr,
-    /// Use HTTPS: PEM file of the agent's certificate or its CA's [default in the agent's pod: its own]
+    /// Use HTTPS: PEM file of the agent's certificate or its CA's [default in the agent's pod: its
+    /// own]
     #[arg(long, env = "CPUWARDEN_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// Required name in a certificate that a CA signed [default: the address]
     #[arg(long, value_name = "NAME", requires = "tls_cert")]
     pub(crate) server_name: Option<String>,
-    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it exists]
+    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it
+    /// exists]
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -196,5 +204,9 @@ pub(crate) struct DemoArgs {
 #[cfg(feature = "demo")]
 fn at_least_a_second(text: &str) -> Result<Span, String> {
     let span: Span = text.parse()?;
-    if span.0 < std::time::Duration::from_secs(1) { Err("too short; use at least 1s".to_owned()) } else { Ok(span) }
+    if span.0 < std::time::Duration::from_secs(1) {
+        Err("too short; use at least 1s".to_owned())
+    } else {
+        Ok(span)
+    }
 }

@@ -1,6 +1,7 @@
 //! `cpuwarden demo`: shows the agent's main function on any machine, and cleans up afterwards.
 //!
-//! Runs the agent, as started by `run`, on the stage of the crate `demo`, and shows a table of its samples.
+//! Runs the agent, as started by `run`, on the stage of the crate `demo`, and shows a table of its
+//! samples.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -105,7 +106,11 @@ struct Show {
 
 impl Show {
     /// Follows the samples; draws each on a terminal, else only the last one.
-    async fn run(mut self, published: &Published<NodeSnapshot>, stage: &mut Stage) -> anyhow::Result<()> {
+    async fn run(
+        mut self,
+        published: &Published<NodeSnapshot>,
+        stage: &mut Stage,
+    ) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut table = Table::default();
         let mut seen = 0;
@@ -139,7 +144,11 @@ struct Signals([Signal; 3]);
 impl Signals {
     fn new() -> anyhow::Result<Self> {
         let on = |kind| signal(kind).context("cannot handle signals");
-        Ok(Self([on(SignalKind::interrupt())?, on(SignalKind::terminate())?, on(SignalKind::hangup())?]))
+        Ok(Self([
+            on(SignalKind::interrupt())?,
+            on(SignalKind::terminate())?,
+            on(SignalKind::hangup())?,
+        ]))
     }
 
     async fn any(&mut self) {

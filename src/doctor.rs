@@ -1,4 +1,5 @@
-//! `cpuwarden doctor`: reports what the agent would find on this node with these options, with remedies.
+//! `cpuwarden doctor`: reports what the agent would find on this node with these options, with
+//! remedies.
 
 use std::process::ExitCode;
 
@@ -18,12 +19,19 @@ use crate::{output, run};
 pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let json = args.json;
     let config = args.run.resolve()?;
-    let examination = doctor::examine(options(&config), |hierarchy| sampler_config(&config, hierarchy));
-    let report = run::runtime()?.block_on(examination).map_err(|error| match error.downcast::<ConfigError>() {
-        Ok(error) => Failure::config(chain(&error)),
-        Err(error) => Failure::internal(&error),
+    let examination =
+        doctor::examine(options(&config), |hierarchy| sampler_config(&config, hierarchy));
+    let report = run::runtime()?.block_on(examination).map_err(|error| {
+        match error.downcast::<ConfigError>() {
+            Ok(error) => Failure::config(chain(&error)),
+            Err(error) => Failure::internal(&error),
+        }
     })?;
-    let text = if json { serde_json::to_string_pretty(&report).context("cannot print")? } else { report.to_string() };
+    let text = if json {
+        serde_json::to_string_pretty(&report).context("cannot print")?
+    } else {
+        report.to_string()
+    };
     output::show(&format!("{}\n", text.trim_end()));
     Ok(ExitCode::from(report.worst().exit_code()))
 }

@@ -30,10 +30,12 @@ enum Kind {
 }
 
 impl Failure {
-    /// A wrong command line or environment variable: clap's message without its usage text, with a pointer to the help.
+    /// A wrong command line or environment variable: clap's message without its usage text, with a
+    /// pointer to the help.
     pub(crate) fn usage(error: &clap::Error, said: &Said) -> Self {
         let text = error.to_string();
-        let message = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").trim_end();
+        let message =
+            text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").trim_end();
         let option = match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(option)) => option.as_str(),
             _ => "",

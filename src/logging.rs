@@ -93,7 +93,10 @@ fn level(name: &str) -> Result<LevelFilter, String> {
     let found = LEVELS.iter().find(|(level, _)| level.eq_ignore_ascii_case(name.trim()));
     found.map(|(_, level)| *level).ok_or_else(|| {
         let names: Vec<_> = LEVELS.iter().map(|(name, _)| *name).collect();
-        format!("{name:?} is not a level; use one of {}, or a level per module, e.g. sampler=debug", names.join(", "))
+        format!(
+            "{name:?} is not a level; use one of {}, or a level per module, e.g. sampler=debug",
+            names.join(", ")
+        )
     })
 }
 
@@ -124,8 +127,9 @@ mod tests {
 
     #[test]
     fn levels_and_modules_are_distinguished() {
-        let enabled =
-            |filter: &str, target: &str, level| LogFilter::parse(filter).unwrap().targets.would_enable(target, &level);
+        let enabled = |filter: &str, target: &str, level| {
+            LogFilter::parse(filter).unwrap().targets.would_enable(target, &level)
+        };
         assert!(enabled("info", "pods", Level::INFO) && !enabled("info", "pods", Level::DEBUG));
         assert!(enabled("WARN", "pods", Level::WARN) && !enabled("warn", "pods", Level::INFO));
         assert!(enabled("sampler=debug", "sampler::tree", Level::DEBUG));
@@ -136,9 +140,18 @@ mod tests {
 
     #[test]
     fn filters_that_silence_everything_by_mistake_are_rejected() {
-        for filter in
-            ["warning", "loud", "", "info,", "smpler=debug", "sampler=loud", "=info", "info=debug", "3", "[x]=info"]
-        {
+        for filter in [
+            "warning",
+            "loud",
+            "",
+            "info,",
+            "smpler=debug",
+            "sampler=loud",
+            "=info",
+            "info=debug",
+            "3",
+            "[x]=info",
+        ] {
             let error = LogFilter::parse(filter).unwrap_err();
             assert!(error.contains("use one of"), "{filter}: {error}");
         }

@@ -1,4 +1,5 @@
-//! `cpuwarden reference`: prints the reference of metrics or options for `deploy/docs`, from their source tables.
+//! `cpuwarden reference`: prints the reference of metrics or options for `deploy/docs`, from their
+//! source tables.
 
 use std::fmt::Write as _;
 
@@ -45,11 +46,16 @@ fn configuration() -> String {
 fn row(text: &mut String, option: &Arg) {
     let flag = option.get_long().unwrap_or_default();
     let variable = option.get_env().unwrap_or_default().to_string_lossy();
-    let values: Vec<_> = option.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
+    let values: Vec<_> = option
+        .get_possible_values()
+        .iter()
+        .map(|value| format!("`{}`", value.get_name()))
+        .collect();
     // A boolean flag needs no list of values.
     let values = if values.len() > 2 { format!(": {}", values.join(", ")) } else { String::new() };
     let help = option.get_help().map(ToString::to_string).unwrap_or_default();
-    let _ = writeln!(text, "| `--{flag}` | `{variable}` | `{}` | {help}{values} |", camel_case(flag));
+    let _ =
+        writeln!(text, "| `--{flag}` | `{variable}` | `{}` | {help}{values} |", camel_case(flag));
 }
 
 #[cfg(test)]
@@ -62,9 +68,15 @@ mod tests {
         let text = configuration();
         for line in text.lines().filter(|line| line.starts_with("| `--")) {
             let key = line.split('`').nth(5).unwrap();
-            let error = serde_saphyr::from_str::<Options>(&format!("{key}: []\n")).unwrap_err().to_string();
+            let error =
+                serde_saphyr::from_str::<Options>(&format!("{key}: []\n")).unwrap_err().to_string();
             assert!(!error.contains("unknown field"), "{line}: {error}");
         }
-        assert!(text.contains("| `--sample-interval` | `CPUWARDEN_SAMPLE_INTERVAL` | `sampleInterval` | "), "{text}");
+        assert!(
+            text.contains(
+                "| `--sample-interval` | `CPUWARDEN_SAMPLE_INTERVAL` | `sampleInterval` | "
+            ),
+            "{text}"
+        );
     }
 }

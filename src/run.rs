@@ -54,7 +54,11 @@ fn reload(agent: &Agent) {
 
 /// The small runtime for HTTP, the pod sources and signals; sampling has its own thread.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("io").enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("io")
+        .enable_all()
+        .build();
     Ok(runtime.context("cannot start the runtime")?)
 }
 
@@ -64,7 +68,8 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// Like [`run`] before it starts.
 pub(crate) fn check_config(config: &Config) -> Result<(), Failure> {
     check(config)?;
-    let text = serde_saphyr::to_string(&config.options).context("cannot print the configuration")?;
+    let text =
+        serde_saphyr::to_string(&config.options).context("cannot print the configuration")?;
     output::show(&text);
     Ok(())
 }

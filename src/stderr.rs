@@ -1,5 +1,6 @@
-//! Standard error, written by a separate thread. A reader that stops reading blocks nothing; a broken pipe or a full
-//! disk stops nothing. Lines that do not fit into the queue are dropped, and counted in the log itself.
+//! Standard error, written by a separate thread. A reader that stops reading blocks nothing; a
+//! broken pipe or a full disk stops nothing. Lines that do not fit into the queue are dropped, and
+//! counted in the log itself.
 
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
@@ -15,7 +16,8 @@ const LONGEST: usize = 16 * 1024;
 const CUT: &[u8] = "…\n".as_bytes();
 /// Maximum time in a single write at the end: a reader that does not read must not delay the exit.
 const BLOCKED: Duration = Duration::from_millis(200);
-/// Maximum time for the last lines in all. On a busy node the writing thread may wait that long for a CPU.
+/// Maximum time for the last lines in all. On a busy node the writing thread may wait that long for
+/// a CPU.
 const LAST_LINES: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -59,7 +61,11 @@ impl Queue {
             if done.recv_timeout(POLL).is_ok() {
                 return;
             }
-            blocked = if self.state.writing.load(Ordering::Relaxed) { blocked + POLL } else { Duration::ZERO };
+            blocked = if self.state.writing.load(Ordering::Relaxed) {
+                blocked + POLL
+            } else {
+                Duration::ZERO
+            };
         }
     }
 

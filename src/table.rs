@@ -10,10 +10,14 @@ pub(crate) fn render(rows: &[Vec<String>]) -> String {
 /// Same as [`render`], with the columns in `right` aligned right.
 pub(crate) fn render_with(rows: &[Vec<String>], right: Range<usize>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match right.contains(&column) {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match right
+            .contains(&column)
+        {
             true => format!("{cell:>width$}"),
             false => format!("{cell:<width$}"),
         });
@@ -27,7 +31,8 @@ mod tests {
     use super::*;
 
     fn rows() -> [Vec<String>; 2] {
-        [["POD", "CPUS", "BY"], ["a/long-name", "0", "own"]].map(|row| row.map(str::to_owned).to_vec())
+        [["POD", "CPUS", "BY"], ["a/long-name", "0", "own"]]
+            .map(|row| row.map(str::to_owned).to_vec())
     }
 
     #[test]

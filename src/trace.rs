@@ -1,4 +1,5 @@
-//! The trace of waits between pods, as a part of the agent: off, as far as the kernel allows it, or required.
+//! The trace of waits between pods, as a part of the agent: off, as far as the kernel allows it, or
+//! required.
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use watchdog::Part;
 use crate::config::{Config, SchedTraceMode};
 use crate::exit::Failure;
 
-/// Starts the trace, if enabled. With `auto` this returns at once, and any obstacle is reported as a feature that is not
-/// in force.
+/// Starts the trace, if enabled. With `auto` this returns at once, and any obstacle is reported as
+/// a feature that is not in force.
 ///
 /// # Errors
 /// With `on`, the obstacle and its remedy.
@@ -26,23 +27,31 @@ pub(crate) async fn start(
         wiring.slot.publish(not_in_force("off: --sched-trace=off".to_owned()));
         return Ok(None);
     }
-    let options = Options { sys_root: config.options.sys_root.clone(), budget: config.options.sched_trace_budget };
+    let options = Options {
+        sys_root: config.options.sys_root.clone(),
+        budget: config.options.sched_trace_budget,
+    };
     let must_run = config.options.sched_trace == SchedTraceMode::On;
     let (report, outcome) = oneshot::channel();
     let started = move |outcome: Result<(), sched_trace::StartError>| {
         let outcome = outcome.map_err(|error| format!("{}: {}", chain(&error), error.remedy()));
         match &outcome {
             Ok(()) => tracing::info!("tracing waits with an eBPF program on every context switch"),
-            Err(why) if !must_run => tracing::warn!(why, "not tracing waits; only bounds from schedstat are available"),
+            Err(why) if !must_run => {
+                tracing::warn!(why, "not tracing waits; only bounds from schedstat are available");
+            }
             Err(_) => {}
         }
         // With `auto` nobody waits for it.
         let _ = report.send(outcome);
     };
     let panicked = move || metrics.subsystem_restarted(Part::SchedTrace.as_str());
-    let running = sched_trace::spawn(options, wiring, started, panicked).context("cannot start the trace's thread")?;
+    let running = sched_trace::spawn(options, wiring, started, panicked)
+        .context("cannot start the trace's thread")?;
     if must_run && let Ok(Err(why)) = outcome.await {
-        return Err(Failure::unavailable(format!("--sched-trace=on: {why}; or use --sched-trace=auto")));
+        return Err(Failure::unavailable(format!(
+            "--sched-trace=on: {why}; or use --sched-trace=auto"
+        )));
     }
     Ok(Some(running))
 }

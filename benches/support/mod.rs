@@ -1,5 +1,6 @@
-//! A simple harness for a shared, noisy machine. The cases of a group run in turn, round after round, so that a busy
-//! neighbor slows all of them; a ratio is the median of the ratios within each round. It only prints.
+//! A simple harness for a shared, noisy machine. The cases of a group run in turn, round after
+//! round, so that a busy neighbor slows all of them; a ratio is the median of the ratios within
+//! each round. It only prints.
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
@@ -63,13 +64,14 @@ impl Measurement {
     }
 }
 
-/// Measures the cases in turn, round after round, and returns the measurements in the order of the cases.
+/// Measures the cases in turn, round after round, and returns the measurements in the order of the
+/// cases.
 pub(crate) fn interleaved(mut cases: Vec<Case<'_>>) -> Vec<Measurement> {
     let mut measurements: Vec<_> = cases.iter_mut().map(warmed_up).collect();
     for round in 0..ROUNDS {
         for turn in 0..cases.len() {
-            // Rotates the order, so that each case runs after every other one equally often: none always finds the same
-            // caches.
+            // Rotates the order, so that each case runs after every other one equally often: none
+            // always finds the same caches.
             let at = (round + turn) % cases.len();
             let (runs, measurement) = &mut measurements[at];
             cases[at].prepare();
@@ -83,7 +85,8 @@ pub(crate) fn interleaved(mut cases: Vec<Case<'_>>) -> Vec<Measurement> {
     measurements.into_iter().map(|(_, measurement)| measurement).collect()
 }
 
-/// Runs the case until its buffers have grown, counts its allocations, and computes the number of runs per round.
+/// Runs the case until its buffers have grown, counts its allocations, and computes the number of
+/// runs per round.
 fn warmed_up(case: &mut Case<'_>) -> (u32, Measurement) {
     case.prepare();
     (case.run)();
@@ -93,7 +96,14 @@ fn warmed_up(case: &mut Case<'_>) -> (u32, Measurement) {
     let most = if case.prepare.is_some() { 1 } else { u32::MAX };
     let runs = ROUND.as_nanos() / start.elapsed().as_nanos().max(1);
     let runs = u32::try_from(runs).unwrap_or(most).clamp(1, most);
-    (runs, Measurement { name: case.name.clone(), allocations: counted.count_total, rounds: Vec::new() })
+    (
+        runs,
+        Measurement {
+            name: case.name.clone(),
+            allocations: counted.count_total,
+            rounds: Vec::new(),
+        },
+    )
 }
 
 /// Prints one line per measurement: median, minimum, median per unit of work, allocations.

@@ -1,4 +1,5 @@
-//! Generates the gRPC servers of the kubelet's sockets from the same .proto files as the clients of crate `kubelet`.
+//! Generates the gRPC servers of the kubelet's sockets from the same .proto files as the clients of
+//! crate `kubelet`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "full")]
@@ -9,7 +10,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("cargo::rerun-if-changed={DIRECTORY}/{proto}");
         }
         let files = protox::compile(PROTOS, [DIRECTORY])?;
-        tonic_prost_build::configure().build_client(false).build_transport(false).bytes(".").compile_fds(files)?;
+        tonic_prost_build::configure()
+            .build_client(false)
+            .build_transport(false)
+            .bytes(".")
+            .compile_fds(files)?;
     }
     Ok(())
 }

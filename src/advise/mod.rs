@@ -1,4 +1,5 @@
-//! `cpuwarden advise`, which queries an agent's advice, and the thread that samples arrivals for it.
+//! `cpuwarden advise`, which queries an agent's advice, and the thread that samples arrivals for
+//! it.
 
 mod client;
 mod render;
@@ -32,7 +33,11 @@ impl ArrivalSampler {
     ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let run = move || {
-            let sample = || advisor::sample_arrivals(&advisor, &hierarchy, &stopped, || beat.beat(advisor::ROUND));
+            let sample = || {
+                advisor::sample_arrivals(&advisor, &hierarchy, &stopped, || {
+                    beat.beat(advisor::ROUND);
+                });
+            };
             keep_running(&stopped, panicked, sample);
         };
         std::thread::Builder::new().name("arrivals".to_owned()).spawn(run)?;
@@ -60,8 +65,11 @@ pub(crate) enum Output {
 /// No agent answers at the address, or what answers is none.
 pub(crate) fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let mut report: Report = client::get(&client::Endpoint::of(args)?, "/api/v1/advice")?;
-    let is_wanted = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
-    report.containers.retain(|row| is_wanted(&args.namespace, &row.namespace) && is_wanted(&args.pod, &row.pod));
+    let is_wanted =
+        |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+    report
+        .containers
+        .retain(|row| is_wanted(&args.namespace, &row.namespace) && is_wanted(&args.pod, &row.pod));
     crate::output::show(&render::render(&report, args.output)?);
     Ok(())
 }

@@ -12,7 +12,9 @@ use crate::exit::Failure;
 pub(super) fn render(report: &Report, output: Output) -> Result<String, Failure> {
     Ok(match output {
         Output::Table => table(report),
-        Output::Json => serde_json::to_string_pretty(report).context("cannot print the advice")? + "\n",
+        Output::Json => {
+            serde_json::to_string_pretty(report).context("cannot print the advice")? + "\n"
+        }
         Output::Yaml => serde_saphyr::to_string(report).context("cannot print the advice")?,
         Output::Patch => patches(report).context("cannot print the patches")?,
     })
@@ -35,7 +37,8 @@ fn table(report: &Report) -> String {
 fn headline(row: &ContainerReport) -> String {
     let mut text = format!("{}/{}/{}", row.namespace, row.pod, row.container);
     if let Some(runtime) = &row.runtime {
-        let _ = write!(text, "  {}", runtime.version.as_deref().unwrap_or(runtime.language.as_str()));
+        let _ =
+            write!(text, "  {}", runtime.version.as_deref().unwrap_or(runtime.language.as_str()));
         if let Some(parallelism) = runtime.parallelism {
             let _ = write!(text, " ×{parallelism}");
         }
@@ -44,7 +47,12 @@ fn headline(row: &ContainerReport) -> String {
         let _ = write!(text, "  limit {limit}");
     }
     if let Some(limit) = row.cpu.limit {
-        let _ = write!(text, "  advised {}{}", if limit.is_lower_bound { "≥ " } else { "" }, limit.cores);
+        let _ = write!(
+            text,
+            "  advised {}{}",
+            if limit.is_lower_bound { "≥ " } else { "" },
+            limit.cores
+        );
     }
     text
 }
@@ -59,12 +67,13 @@ fn line(finding: &Finding) -> String {
     text
 }
 
-/// One document a pod that has something to patch, under a comment that says which: of a file with several documents
-/// kubectl takes the first.
+/// One document a pod that has something to patch, under a comment that says which: of a file with
+/// several documents kubectl takes the first.
 fn patches(report: &Report) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = String::new();
     for pod in report.containers.chunk_by(|a, b| (&a.namespace, &a.pod) == (&b.namespace, &b.pod)) {
-        let patches = pod.iter().flat_map(|row| &row.findings).filter_map(|finding| finding.patch.as_ref());
+        let patches =
+            pod.iter().flat_map(|row| &row.findings).filter_map(|finding| finding.patch.as_ref());
         let Some(patch) = analysis::merged(patches) else { continue };
         let (namespace, name) = (&pod[0].namespace, &pod[0].pod);
         let _ = write!(text, "---\n# {namespace}/{name}\n{}", serde_saphyr::to_string(&patch)?);
@@ -110,16 +119,21 @@ mod tests {
     fn the_table_shows_missing_advice() {
         let text = table(&Report { objective: 0.01, containers: vec![row("shop", "cart", "app")] });
         let last = text.lines().last().unwrap();
-        assert_eq!(last, "  · not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h");
+        assert_eq!(
+            last,
+            "  · not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h"
+        );
     }
 
     #[test]
     fn a_pods_patches_are_one_document_for_kubectl_reads_no_second() {
         let rows = [("bank", "cart", "app"), ("shop", "cart", "app"), ("shop", "cart", "proxy")];
-        let containers = rows.map(|(namespace, pod, container)| row(namespace, pod, container)).into();
+        let containers =
+            rows.map(|(namespace, pod, container)| row(namespace, pod, container)).into();
         let text = patches(&Report { objective: 0.01, containers }).unwrap();
         let documents: Vec<_> = text.split("---\n").skip(1).collect();
-        let heads: Vec<_> = documents.iter().filter_map(|document| document.lines().next()).collect();
+        let heads: Vec<_> =
+            documents.iter().filter_map(|document| document.lines().next()).collect();
         assert_eq!(heads, ["# bank/cart", "# shop/cart"]);
         let patch: Value = serde_saphyr::from_str(documents[1]).unwrap();
         let containers = patch["spec"]["template"]["spec"]["containers"].as_array().unwrap();

@@ -16,7 +16,9 @@ pub(super) fn selection(options: &Options) -> Result<Selection, Failure> {
         MetricsPreset::Full => Preset::Full,
     });
     let (enable, disable) = (options.metrics_enable.as_deref(), options.metrics_disable.as_deref());
-    for (flag, list, on) in [("--metrics-enable", enable, true), ("--metrics-disable", disable, false)] {
+    for (flag, list, on) in
+        [("--metrics-enable", enable, true), ("--metrics-disable", disable, false)]
+    {
         for name in names(list) {
             let remedy = "cpuwarden reference metrics lists all names";
             let unknown = |error| Failure::config(format!("{flag}: {error}; {remedy}"));
@@ -26,7 +28,9 @@ pub(super) fn selection(options: &Options) -> Result<Selection, Failure> {
     let short = |name: &str| name.strip_prefix("cpuwarden_").unwrap_or(name).to_owned();
     let disabled: Vec<String> = names(disable).map(short).collect();
     if let Some(name) = names(enable).map(short).find(|name| disabled.contains(name)) {
-        let text = format!("--metrics-disable: {name} is also in --metrics-enable; remove it from one of them");
+        let text = format!(
+            "--metrics-disable: {name} is also in --metrics-enable; remove it from one of them"
+        );
         return Err(Failure::config(text));
     }
     Ok(selection)
@@ -51,8 +55,7 @@ mod tests {
 
     #[test]
     fn families_are_switched_on_top_of_the_preset() {
-        let yaml =
-            "metrics: lean\nmetricsEnable: container_threads, cpuwarden_container_info\nmetricsDisable: cgroups\n";
+        let yaml = "metrics: lean\nmetricsEnable: container_threads, cpuwarden_container_info\nmetricsDisable: cgroups\n";
         let mut expected = Selection::preset(Preset::Lean);
         expected.switch("container_threads", true).unwrap();
         expected.switch("container_info", true).unwrap();
@@ -62,7 +65,9 @@ mod tests {
 
     #[test]
     fn a_family_cannot_be_both_on_and_off() {
-        let error = resolve("metricsEnable: cpuwarden_cgroups\nmetricsDisable: cgroups\n").unwrap_err().to_string();
+        let error = resolve("metricsEnable: cpuwarden_cgroups\nmetricsDisable: cgroups\n")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("--metrics-disable: cgroups"), "{error}");
     }
 }

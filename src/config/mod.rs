@@ -1,4 +1,5 @@
-//! Configuration: the options (flags over environment over file over defaults), and what follows from them.
+//! Configuration: the options (flags over environment over file over defaults), and what follows
+//! from them.
 
 mod families;
 mod options;
@@ -14,7 +15,8 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 
 pub(crate) use options::{
-    LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName, augment,
+    LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName,
+    augment,
 };
 pub(crate) use resolved::Config;
 pub(crate) use said::{Said, camel_case};
@@ -22,15 +24,18 @@ pub(crate) use span::Span;
 
 use crate::exit::Failure;
 
-/// Reads the configuration file; returns the options, with defaults where it has none, and the text.
+/// Reads the configuration file; returns the options, with defaults where it has none, and the
+/// text.
 ///
 /// # Errors
-/// A file that cannot be read, is not YAML, or has an unknown key or value; the message names file, line and key.
+/// A file that cannot be read, is not YAML, or has an unknown key or value; the message names file,
+/// line and key.
 pub(crate) fn read_file(path: Option<&Path>) -> Result<(Options, String), Failure> {
     let Some(path) = path else { return Ok((Options::default(), String::new())) };
     let place = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::config(format!("--config: cannot read {place}: {error}; correct the path")))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::config(format!("--config: cannot read {place}: {error}; correct the path"))
+    })?;
     if text.trim().is_empty() {
         return Ok((Options::default(), text));
     }
@@ -41,10 +46,15 @@ pub(crate) fn read_file(path: Option<&Path>) -> Result<(Options, String), Failur
 
 /// The text with empty lines for keys without a value, which leave the default in force.
 fn without_nulls(text: &str) -> String {
-    let values: BTreeMap<String, Option<IgnoredAny>> = serde_saphyr::from_str(text).unwrap_or_default();
+    let values: BTreeMap<String, Option<IgnoredAny>> =
+        serde_saphyr::from_str(text).unwrap_or_default();
     let keys = said::keys(text);
-    let nulls: Vec<usize> = keys.iter().filter(|(key, _)| values.get(*key) == Some(&None)).map(|(_, at)| *at).collect();
-    let lines = text.lines().enumerate().map(|(at, line)| if nulls.contains(&(at + 1)) { "" } else { line });
+    let nulls: Vec<usize> =
+        keys.iter().filter(|(key, _)| values.get(*key) == Some(&None)).map(|(_, at)| *at).collect();
+    let lines = text
+        .lines()
+        .enumerate()
+        .map(|(at, line)| if nulls.contains(&(at + 1)) { "" } else { line });
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
@@ -61,7 +71,8 @@ mod tests {
 
     #[test]
     fn keys_are_the_flags_in_camel_case() {
-        let options = file("sampleInterval: 250ms\nlisten: 127.0.0.1:1\npodSource: readonly\n").unwrap();
+        let options =
+            file("sampleInterval: 250ms\nlisten: 127.0.0.1:1\npodSource: readonly\n").unwrap();
         assert_eq!(options.sample_interval.0.as_millis(), 250);
         assert_eq!(options.pod_source, PodSourceName::ReadOnly);
     }
@@ -103,7 +114,10 @@ mod tests {
     #[test]
     fn defaults_that_other_crates_have_too_are_the_same() {
         let (options, pods) = (Options::default(), kubelet::PodConfig::default());
-        assert_eq!((options.kubelet_url, options.pod_poll_interval.0), (pods.kubelet.url, pods.poll_interval));
+        assert_eq!(
+            (options.kubelet_url, options.pod_poll_interval.0),
+            (pods.kubelet.url, pods.poll_interval)
+        );
         assert_eq!(options.cpuset_owner_namespaces, ::pinning::OWNER_NAMESPACES.join(","));
         assert_eq!(options.share_floor, placement::Settings::default().share_floor);
     }

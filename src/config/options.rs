@@ -1,4 +1,5 @@
-//! Options of the agent: one declaration for flag, environment variable, YAML key, default and help.
+//! Options of the agent: one declaration for flag, environment variable, YAML key, default and
+//! help.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -12,8 +13,9 @@ use super::said::variable;
 use super::span::Span;
 use placement::{Authorization, Profile};
 
-/// Every option of `run` and `check-config`. The name of a field is that of the option: `sample_interval` is the flag
-/// `--sample-interval`, the variable `CPUWARDEN_SAMPLE_INTERVAL` and the key `sampleInterval`.
+/// Every option of `run` and `check-config`. The name of a field is that of the option:
+/// `sample_interval` is the flag `--sample-interval`, the variable `CPUWARDEN_SAMPLE_INTERVAL` and
+/// the key `sampleInterval`.
 #[derive(Debug, Clone, PartialEq, Args, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct Options {
@@ -23,8 +25,8 @@ pub(crate) struct Options {
     /// Amount of metrics per container
     #[arg(long, help_heading = "Server", value_name = "PRESET", default_value = "standard")]
     pub(crate) metrics: MetricsPreset,
-    /// Metrics to export in addition to the preset, with all their series: names of the metrics reference, separated by
-    /// commas, e.g. container_threads [default: none]
+    /// Metrics to export in addition to the preset, with all their series: names of the metrics
+    /// reference, separated by commas, e.g. container_threads [default: none]
     #[arg(long, help_heading = "Server", value_name = "NAMES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_enable: Option<String>,
@@ -32,11 +34,12 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Server", value_name = "NAMES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_disable: Option<String>,
-    /// Maximum number of series on /metrics; above it the agent drops whole metrics, in the order of the metrics
-    /// reference, and counts their series in cpuwarden_series_dropped_total
+    /// Maximum number of series on /metrics; above it the agent drops whole metrics, in the order
+    /// of the metrics reference, and counts their series in cpuwarden_series_dropped_total
     #[arg(long, help_heading = "Server", value_name = "N", default_value = "50000")]
     pub(crate) max_series: usize,
-    /// Also serve /metrics/cadvisor: the series that the kubernetes-mixin uses, under cAdvisor's names
+    /// Also serve /metrics/cadvisor: the series that the kubernetes-mixin uses, under cAdvisor's
+    /// names
     #[arg(long, help_heading = "Server")]
     pub(crate) cadvisor_metrics: bool,
     /// PEM file of the certificate for HTTPS, reloaded when it changes [default: HTTP]
@@ -60,7 +63,8 @@ pub(crate) struct Options {
     /// The node's /sys
     #[arg(long, help_heading = "Node", value_name = "DIR", default_value = "/sys")]
     pub(crate) sys_root: PathBuf,
-    /// Kubepods root: the kubelet's top cgroup, relative to the hierarchy, e.g. kubepods.slice [default: detected]
+    /// Kubepods root: the kubelet's top cgroup, relative to the hierarchy, e.g. kubepods.slice
+    /// [default: detected]
     #[arg(long, help_heading = "Node", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubepods: Option<String>,
@@ -72,31 +76,33 @@ pub(crate) struct Options {
     /// Time between samples, 100ms to 60s
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "1s")]
     pub(crate) sample_interval: Span,
-    /// Time between walks of the whole cgroup tree, which find changes that inotify missed [default: 30s, or the sample
-    /// interval if that is longer]
+    /// Time between walks of the whole cgroup tree, which find changes that inotify missed
+    /// [default: 30s, or the sample interval if that is longer]
     #[arg(long, help_heading = "Sampling", value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reconcile_interval: Option<Span>,
     /// CPU that sampling may use, cores; above it the agent doubles the sample interval
     #[arg(long, help_heading = "Sampling", value_name = "CORES", default_value = "0.02")]
     pub(crate) cpu_budget: f64,
-    /// Maximum number of cgroup files that the agent keeps open: each costs 5 KiB of kernel memory in the agent's own
-    /// cgroup, but a file that is opened for each read costs ten times the CPU
+    /// Maximum number of cgroup files that the agent keeps open: each costs 5 KiB of kernel memory
+    /// in the agent's own cgroup, but a file that is opened for each read costs ten times the CPU
     #[arg(long, help_heading = "Sampling", value_name = "N", default_value = "12288")]
     pub(crate) max_open_files: u64,
     /// Minimum history of a container before a CPU limit is recommended, at least 10s
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "5m")]
     pub(crate) advice_after: Span,
-    /// On cgroup v1: rule that converts a container's cpu.shares to the weight that its runtime would have written on
-    /// v2. Nodes on v1 usually have older runtimes, so the default is linear. On v2 the agent derives the rule from
-    /// containers with a known CPU request and uses this option until it has found one
+    /// On cgroup v1: rule that converts a container's cpu.shares to the weight that its runtime
+    /// would have written on v2. Nodes on v1 usually have older runtimes, so the default is linear.
+    /// On v2 the agent derives the rule from containers with a known CPU request and uses this
+    /// option until it has found one
     #[arg(long, help_heading = "Sampling", value_name = "RULE", default_value = "linear")]
     pub(crate) weight_rule: WeightRuleName,
 
     /// Trace waits by cause with an eBPF program on every context switch
     #[arg(long, help_heading = "Waits", value_name = "MODE", default_value = "auto")]
     pub(crate) sched_trace: SchedTraceMode,
-    /// Share of the node's CPUs that the trace may use; above it, the trace samples in bursts or detaches
+    /// Share of the node's CPUs that the trace may use; above it, the trace samples in bursts or
+    /// detaches
     #[arg(long, help_heading = "Waits", value_name = "SHARE", default_value = "0.01")]
     pub(crate) sched_trace_budget: f64,
 
@@ -104,14 +110,19 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Pods", value_name = "SOURCE", default_value = "auto")]
     pub(crate) pod_source: PodSourceName,
     /// The kubelet's HTTPS port
-    #[arg(long, help_heading = "Pods", value_name = "URL", default_value = "https://127.0.0.1:10250")]
+    #[arg(
+        long,
+        help_heading = "Pods",
+        value_name = "URL",
+        default_value = "https://127.0.0.1:10250"
+    )]
     pub(crate) kubelet_url: String,
     /// PEM file of the CA that signed the kubelet's certificate [default: the service account's]
     #[arg(long, help_heading = "Pods", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_ca_file: Option<PathBuf>,
-    /// PEM file of the kubelet's serving certificate: trusted as it is, reloaded when it changes, may be missing
-    /// [default, without --kubelet-ca-file: /var/lib/kubelet/pki/kubelet.crt and
+    /// PEM file of the kubelet's serving certificate: trusted as it is, reloaded when it changes,
+    /// may be missing [default, without --kubelet-ca-file: /var/lib/kubelet/pki/kubelet.crt and
     /// /var/lib/rancher/k3s/agent/serving-kubelet.crt]
     #[arg(long, help_heading = "Pods", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,11 +139,13 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Pods", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_client_key_file: Option<PathBuf>,
-    /// Required name in a certificate that a CA signed [default: the node's name or the host of --kubelet-url]
+    /// Required name in a certificate that a CA signed [default: the node's name or the host of
+    /// --kubelet-url]
     #[arg(long, help_heading = "Pods", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kubelet_server_name: Option<String>,
-    /// Do not verify the kubelet's certificate (insecure: an impostor can steal the token and forge the pod list)
+    /// Do not verify the kubelet's certificate (insecure: an impostor can steal the token and forge
+    /// the pod list)
     #[arg(long, help_heading = "Pods")]
     pub(crate) kubelet_insecure_skip_verify: bool,
     /// The kubelet's read-only port, e.g. http://127.0.0.1:10255 [default: not used]
@@ -143,7 +156,8 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Pods", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pod_resources_socket: Option<PathBuf>,
-    /// The kubelet's Pods API socket (Kubernetes 1.36 and later) [default: /var/lib/kubelet/pods-api/pods-api.sock]
+    /// The kubelet's Pods API socket (Kubernetes 1.36 and later) [default:
+    /// /var/lib/kubelet/pods-api/pods-api.sock]
     #[arg(long, help_heading = "Pods", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pods_api_socket: Option<PathBuf>,
@@ -181,7 +195,12 @@ pub(crate) struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) best_effort_cpus: Option<usize>,
     /// Order in which NUMA nodes are filled
-    #[arg(long, help_heading = "Pinning", value_name = "STRATEGY", default_value = "most-allocated")]
+    #[arg(
+        long,
+        help_heading = "Pinning",
+        value_name = "STRATEGY",
+        default_value = "most-allocated"
+    )]
     pub(crate) numa_strategy: NumaStrategyName,
     /// Honor the annotation resource-status: every author of a pod can then claim any free CPU
     #[arg(long, help_heading = "Pinning")]
@@ -189,14 +208,20 @@ pub(crate) struct Options {
     /// State file of the kubelet's CPU manager
     #[arg(long, help_heading = "Pinning", value_name = "PATH", default_value = pinning::CPU_MANAGER_STATE)]
     pub(crate) cpu_manager_state: PathBuf,
-    /// Namespaces in which the agent looks for other agents that place containers, such as koordlet; if one runs on the
-    /// node, pinning writes nothing
-    #[arg(long, help_heading = "Pinning", value_name = "NAMES", default_value = "kube-system,koordinator-system")]
+    /// Namespaces in which the agent looks for other agents that place containers, such as
+    /// koordlet; if one runs on the node, pinning writes nothing
+    #[arg(
+        long,
+        help_heading = "Pinning",
+        value_name = "NAMES",
+        default_value = "kube-system,koordinator-system"
+    )]
     pub(crate) cpuset_owner_namespaces: String,
     /// Directory of pinning's state, which must survive restarts
     #[arg(long, help_heading = "Pinning", value_name = "DIR", default_value = pinning::STATE_DIR)]
     pub(crate) state_dir: PathBuf,
-    /// Report pinning decisions to pod owners with Kubernetes Events, at most 10 requests in 30 seconds
+    /// Report pinning decisions to pod owners with Kubernetes Events, at most 10 requests in 30
+    /// seconds
     #[arg(long, help_heading = "Pinning")]
     pub(crate) events: bool,
     /// Rules that give pods a class and a policy; in the file only.
@@ -208,7 +233,8 @@ pub(crate) struct Options {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) authorization: Authorization,
 
-    /// Log level: off, error, warn, info, debug or trace, optionally per module, e.g. sampler=debug,warn
+    /// Log level: off, error, warn, info, debug or trace, optionally per module, e.g.
+    /// sampler=debug,warn
     #[arg(long, help_heading = "Logging", value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
     /// Log format
@@ -220,21 +246,31 @@ impl Default for Options {
     fn default() -> Self {
         let nothing = Self::augment_args(Command::new("defaults")).no_binary_name(true);
         let defaults = nothing.try_get_matches_from(std::iter::empty::<OsString>());
-        defaults.and_then(|defaults| Self::from_arg_matches(&defaults)).expect("an option is optional or has a default")
+        defaults
+            .and_then(|defaults| Self::from_arg_matches(&defaults))
+            .expect("an option is optional or has a default")
     }
 }
 
-/// Adds the options to a command: flags and variables without a default, so that only what was given is in the matches.
-/// [`Options::update_from_arg_matches`](clap::FromArgMatches::update_from_arg_matches) then overrides weaker sources.
+/// Adds the options to a command: flags and variables without a default, so that only what was
+/// given is in the matches.
+/// [`Options::update_from_arg_matches`](clap::FromArgMatches::update_from_arg_matches) then
+/// overrides weaker sources.
 pub(crate) fn augment(command: Command) -> Command {
-    Options::augment_args(command).mut_args(|arg| if arg.get_help_heading().is_some() { given(arg) } else { arg })
+    Options::augment_args(command)
+        .mut_args(|arg| if arg.get_help_heading().is_some() { given(arg) } else { arg })
 }
 
 fn given(arg: Arg) -> Arg {
-    let arg = match arg.get_default_values().first().map(|default| default.to_string_lossy().into_owned()) {
+    let arg = match arg
+        .get_default_values()
+        .first()
+        .map(|default| default.to_string_lossy().into_owned())
+    {
         Some(default) => {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            arg.help(format!("{help} [default: {default}]")).default_value(Resettable::<OsStr>::Reset)
+            arg.help(format!("{help} [default: {default}]"))
+                .default_value(Resettable::<OsStr>::Reset)
         }
         None => arg,
     };

@@ -24,7 +24,9 @@ impl PinningConfig {
     pub(super) fn resolve(options: &Options) -> Result<Self, Failure> {
         let reserved = options.reserved_cpus.as_deref().unwrap_or_default();
         let reserved = reserved.parse().map_err(|error| {
-            Failure::config(format!("--reserved-cpus: {reserved:?} is not a CPU list such as 0-1,8: {error}"))
+            Failure::config(format!(
+                "--reserved-cpus: {reserved:?} is not a CPU list such as 0-1,8: {error}"
+            ))
         })?;
         let settings = Settings {
             share_floor: options.share_floor,
@@ -37,18 +39,31 @@ impl PinningConfig {
             best_effort_cpus: options.best_effort_cpus,
             authorization: options.authorization.clone(),
         };
-        settings.authorization.check().map_err(|error| Failure::config(format!("authorization: {}", chain(&error))))?;
-        for (flag, cpus) in
-            [("--share-floor", Some(settings.share_floor)), ("--best-effort-cpus", settings.best_effort_cpus)]
-        {
+        settings
+            .authorization
+            .check()
+            .map_err(|error| Failure::config(format!("authorization: {}", chain(&error))))?;
+        for (flag, cpus) in [
+            ("--share-floor", Some(settings.share_floor)),
+            ("--best-effort-cpus", settings.best_effort_cpus),
+        ] {
             if cpus == Some(0) {
                 return Err(Failure::config(format!("{flag}: a pool needs CPUs; use at least 1")));
             }
         }
         let profiles = Profiles::new(options.profiles.clone())
             .map_err(|error| Failure::config(format!("profiles: {}", chain(&error))))?;
-        let namespaces = options.cpuset_owner_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
-        Ok(Self { reserved, settings, profiles, owner_namespaces: namespaces.map(str::to_owned).collect() })
+        let namespaces = options
+            .cpuset_owner_namespaces
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        Ok(Self {
+            reserved,
+            settings,
+            profiles,
+            owner_namespaces: namespaces.map(str::to_owned).collect(),
+        })
     }
 }
 
@@ -58,7 +73,8 @@ mod tests {
     use crate::config::PinningMode;
 
     fn resolve(yaml: &str) -> Result<PinningConfig, String> {
-        PinningConfig::resolve(&serde_saphyr::from_str(yaml).unwrap()).map_err(|failure| failure.to_string())
+        PinningConfig::resolve(&serde_saphyr::from_str(yaml).unwrap())
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -87,7 +103,8 @@ mod tests {
 
     #[test]
     fn permissions_are_checked() {
-        let yaml = "authorization: {classes: {LSE: [{namespaces: [trading]}]}, maxExclusiveCpus: 8}";
+        let yaml =
+            "authorization: {classes: {LSE: [{namespaces: [trading]}]}, maxExclusiveCpus: 8}";
         assert_eq!(resolve(yaml).unwrap().settings.authorization.max_exclusive_cpus, Some(8));
         let error = resolve("authorization: {classes: {LS: []}}").unwrap_err();
         assert!(error.contains("authorization") && error.contains("LSE"), "{error}");

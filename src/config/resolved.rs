@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use endpoint::TlsFiles;
-use kubelet::{ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource, chain};
+use kubelet::{
+    ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource, chain,
+};
 use metrics::catalogue::Selection;
 
 use super::families::selection;
@@ -30,8 +32,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Fills in the defaults that depend on this machine or on other options, and rejects values that are wrong on any
-    /// machine.
+    /// Fills in the defaults that depend on this machine or on other options, and rejects values
+    /// that are wrong on any machine.
     ///
     /// # Errors
     /// One line that names the option, with the remedy.
@@ -43,9 +45,11 @@ impl Config {
         let pinning = PinningConfig::resolve(&options)?;
         let selection = selection(&options)?;
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
-        let log = LogFilter::parse(&options.log).map_err(|error| Failure::config(format!("--log: {error}")))?;
-        let Span(reconcile_interval) =
-            *options.reconcile_interval.get_or_insert(Span(RECONCILE_INTERVAL.max(options.sample_interval.0)));
+        let log = LogFilter::parse(&options.log)
+            .map_err(|error| Failure::config(format!("--log: {error}")))?;
+        let Span(reconcile_interval) = *options
+            .reconcile_interval
+            .get_or_insert(Span(RECONCILE_INTERVAL.max(options.sample_interval.0)));
         options.kubepods = options.kubepods.map(|path| path.trim_matches('/').to_owned());
         options.node_name.clone_from(&pods.node_name);
         options.pod_resources_socket.clone_from(&pods.pod_resources_socket);
@@ -60,14 +64,21 @@ fn tls_files(options: &Options) -> Result<Option<TlsFiles>, Failure> {
     match (options.tls_cert.clone(), options.tls_key.clone()) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
-        (Some(_), None) => Err(Failure::config("--tls-cert needs --tls-key; set both or neither".into())),
-        (None, Some(_)) => Err(Failure::config("--tls-key needs --tls-cert; set both or neither".into())),
+        (Some(_), None) => {
+            Err(Failure::config("--tls-cert needs --tls-key; set both or neither".into()))
+        }
+        (None, Some(_)) => {
+            Err(Failure::config("--tls-key needs --tls-cert; set both or neither".into()))
+        }
     }
 }
 
 fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
     let defaults = PodConfig::default();
-    let profiles = options.profiles.iter().flat_map(|profile| profile.selector.match_labels.keys().map(String::as_str));
+    let profiles = options
+        .profiles
+        .iter()
+        .flat_map(|profile| profile.selector.match_labels.keys().map(String::as_str));
     let permissions = options.authorization.label_keys();
     Ok(PodConfig {
         source: source(options.pod_source),
@@ -82,11 +93,16 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
             insecure_skip_verify: options.kubelet_insecure_skip_verify,
         },
         readonly_url: options.kubelet_readonly_url.clone(),
-        pods_api_other_socket: defaults.pods_api_other_socket.filter(|_| options.pods_api_socket.is_none()),
+        pods_api_other_socket: defaults
+            .pods_api_other_socket
+            .filter(|_| options.pods_api_socket.is_none()),
         pods_api_socket: options.pods_api_socket.clone().unwrap_or(defaults.pods_api_socket),
         label_keys: profiles.chain(permissions).map(str::to_owned).collect(),
         pod_list_limit: defaults.pod_list_limit,
-        pod_resources_socket: options.pod_resources_socket.clone().or(defaults.pod_resources_socket),
+        pod_resources_socket: options
+            .pod_resources_socket
+            .clone()
+            .or(defaults.pod_resources_socket),
         apiserver: ApiServerConfig {
             fallback: options.apiserver_fallback,
             url: options.apiserver_url.clone(),
@@ -103,11 +119,16 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
 fn client_certificate(options: &Options) -> Result<Option<ClientCertificate>, Failure> {
     match (&options.kubelet_client_cert_file, &options.kubelet_client_key_file) {
         (None, None) => Ok(None),
-        (Some(certificate), Some(key)) => {
-            Ok(Some(ClientCertificate { certificate_file: certificate.clone(), key_file: key.clone() }))
-        }
-        (Some(_), None) => Err(Failure::config("--kubelet-client-cert-file needs --kubelet-client-key-file".into())),
-        (None, Some(_)) => Err(Failure::config("--kubelet-client-key-file needs --kubelet-client-cert-file".into())),
+        (Some(certificate), Some(key)) => Ok(Some(ClientCertificate {
+            certificate_file: certificate.clone(),
+            key_file: key.clone(),
+        })),
+        (Some(_), None) => Err(Failure::config(
+            "--kubelet-client-cert-file needs --kubelet-client-key-file".into(),
+        )),
+        (None, Some(_)) => Err(Failure::config(
+            "--kubelet-client-key-file needs --kubelet-client-cert-file".into(),
+        )),
     }
 }
 
@@ -150,13 +171,17 @@ mod tests {
 
     #[test]
     fn permissions_and_profiles_are_printed_as_they_were_given_and_only_then() {
-        let print = |options| serde_saphyr::to_string(&Config::resolve(options).unwrap().options).unwrap();
+        let print =
+            |options| serde_saphyr::to_string(&Config::resolve(options).unwrap().options).unwrap();
         assert!(!print(none()).contains("authorization") && !print(none()).contains("profiles"));
         let yaml = "podSource: none\nauthorization: {classes: {LSE: [{namespaces: [trading]}]}, maxExclusiveCpus: 8}\n\
                     profiles: [{name: web, selector: {namespaces: [shop]}, qosClass: LSR}]\n";
         let options: Options = serde_saphyr::from_str(yaml).unwrap();
         let again: Options = serde_saphyr::from_str(&print(options.clone())).unwrap();
-        assert_eq!((again.authorization, again.profiles), (options.authorization, options.profiles));
+        assert_eq!(
+            (again.authorization, again.profiles),
+            (options.authorization, options.profiles)
+        );
     }
 
     #[test]
@@ -172,7 +197,8 @@ mod tests {
     fn an_interval_at_its_bounds_needs_no_other_option() {
         for millis in [100, 60_000] {
             let interval = Duration::from_millis(millis);
-            let config = Config::resolve(Options { sample_interval: Span(interval), ..none() }).unwrap();
+            let config =
+                Config::resolve(Options { sample_interval: Span(interval), ..none() }).unwrap();
             assert_eq!(config.options.sample_interval.0, interval);
         }
     }
@@ -200,7 +226,8 @@ mod tests {
     #[test]
     fn labels_that_permissions_select_by_are_kept() {
         let yaml = "authorization: {classes: {LSE: [{matchLabels: {tier: web}}]}}";
-        let options = Options { pod_source: PodSourceName::None, ..serde_saphyr::from_str(yaml).unwrap() };
+        let options =
+            Options { pod_source: PodSourceName::None, ..serde_saphyr::from_str(yaml).unwrap() };
         assert!(pod_config(&options).unwrap().label_keys.contains("tier"));
     }
 

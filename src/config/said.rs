@@ -1,4 +1,5 @@
-//! Source of each option: a flag, an environment variable, or a line of the file. Errors name that source.
+//! Source of each option: a flag, an environment variable, or a line of the file. Errors name that
+//! source.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,11 @@ impl Said {
     /// Options given to this process; `file` is the configuration file with its text.
     pub(crate) fn here(file: Option<(&Path, &str)>) -> Self {
         let args = std::env::args_os().skip(1).filter_map(|arg| arg.into_string().ok());
-        let flags = args.filter_map(|arg| Some(format!("--{}", arg.strip_prefix("--")?.split('=').next()?))).collect();
-        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+        let flags = args
+            .filter_map(|arg| Some(format!("--{}", arg.strip_prefix("--")?.split('=').next()?)))
+            .collect();
+        let variables =
+            std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
         Self { flags, variables, file: file.map(|(path, text)| (path.to_owned(), keys(text))) }
     }
 
@@ -39,13 +43,16 @@ impl Said {
         }
     }
 
-    /// Source of an option unless given by its flag. For an option that exists only in the file, `name` is the key.
+    /// Source of an option unless given by its flag. For an option that exists only in the file,
+    /// `name` is the key.
     fn place(&self, name: &str) -> Option<String> {
         let flag = name.strip_prefix("--");
         if self.flags.iter().any(|said| said == name) {
             return None;
         }
-        if let Some(variable) = flag.map(variable).filter(|variable| self.variables.contains(variable)) {
+        if let Some(variable) =
+            flag.map(variable).filter(|variable| self.variables.contains(variable))
+        {
             return Some(variable);
         }
         let (path, lines) = self.file.as_ref()?;
@@ -56,8 +63,13 @@ impl Said {
 
     /// The environment variable that gave this option; `None` if the flag or neither did.
     pub(crate) fn variable_of(&self, flag: &str) -> Option<String> {
-        let by_variable = |name: &str| Some(variable(name)).filter(|variable| self.variables.contains(variable));
-        if self.flags.iter().any(|said| said == flag) { None } else { by_variable(flag.strip_prefix("--")?) }
+        let by_variable =
+            |name: &str| Some(variable(name)).filter(|variable| self.variables.contains(variable));
+        if self.flags.iter().any(|said| said == flag) {
+            None
+        } else {
+            by_variable(flag.strip_prefix("--")?)
+        }
     }
 }
 
@@ -106,7 +118,8 @@ mod tests {
     use super::*;
 
     fn said() -> Said {
-        let file = "# the agent\nlisten: 127.0.0.1:1\n\nsampleInterval: 1ms\nprofiles:\n  - name: web\n";
+        let file =
+            "# the agent\nlisten: 127.0.0.1:1\n\nsampleInterval: 1ms\nprofiles:\n  - name: web\n";
         Said {
             flags: vec!["--listen".to_owned()],
             variables: vec!["CPUWARDEN_MAX_SERIES".to_owned(), "CPUWARDEN_LISTEN".to_owned()],

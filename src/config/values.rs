@@ -1,4 +1,5 @@
-//! Checks values without looking at this machine. Each error has the option, the value and the remedy.
+//! Checks values without looking at this machine. Each error has the option, the value and the
+//! remedy.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -9,7 +10,8 @@ use super::{Options, Span};
 use crate::exit::Failure;
 
 /// Options that accept an empty text, which means none.
-const MAY_BE_EMPTY: &[&str] = &["reservedCpus", "cpusetOwnerNamespaces", "metricsEnable", "metricsDisable"];
+const MAY_BE_EMPTY: &[&str] =
+    &["reservedCpus", "cpusetOwnerNamespaces", "metricsEnable", "metricsDisable"];
 /// Maximum length of a node name (RFC 1123).
 const NODE_NAME: usize = 253;
 
@@ -19,8 +21,9 @@ const fn seconds(from: u64, to: u64) -> RangeInclusive<Duration> {
 
 /// Rejects texts that are invalid for any option.
 pub(super) fn check_texts(options: &Options) -> Result<(), Failure> {
-    let said = serde_json::to_value(options)
-        .map_err(|error| Failure::config(format!("an option is not UTF-8: {error}; rename the file or directory")))?;
+    let said = serde_json::to_value(options).map_err(|error| {
+        Failure::config(format!("an option is not UTF-8: {error}; rename the file or directory"))
+    })?;
     let texts = said.as_object().into_iter().flatten();
     for (key, text) in texts.filter_map(|(key, value)| Some((key, value.as_str()?))) {
         check_text(key, text).map_err(|why| Failure::config(format!("{}: {why}", flag(key))))?;
@@ -57,9 +60,15 @@ fn check_times(options: &Options) -> Result<(), String> {
     if let Some(Span(walk)) = options.reconcile_interval {
         if walk < interval {
             let (walk, tick) = (Span(walk), Span(interval));
-            return Err(format!("--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it"));
+            return Err(format!(
+                "--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it"
+            ));
         }
-        within("--reconcile-interval", walk, &(Duration::from_millis(100)..=Duration::from_secs(3600)))?;
+        within(
+            "--reconcile-interval",
+            walk,
+            &(Duration::from_millis(100)..=Duration::from_secs(3600)),
+        )?;
     }
     within("--advice-after", options.advice_after.0, &seconds(10, 7 * 86_400))?;
     within("--pod-poll-interval", options.pod_poll_interval.0, &seconds(1, 3600))
@@ -76,10 +85,14 @@ fn within(flag: &str, said: Duration, range: &RangeInclusive<Duration>) -> Resul
 fn check_numbers(options: &Options) -> Result<(), String> {
     let (share, cores) = (options.sched_trace_budget, options.cpu_budget);
     if !(share > 0.0 && share <= 1.0) {
-        return Err(format!("--sched-trace-budget: {share} is out of range: expected a fraction in (0, 1], e.g. 0.01"));
+        return Err(format!(
+            "--sched-trace-budget: {share} is out of range: expected a fraction in (0, 1], e.g. 0.01"
+        ));
     }
     if !(cores > 0.0 && cores.is_finite()) {
-        return Err(format!("--cpu-budget: {cores} is out of range: expected a number of cores above 0, e.g. 0.02"));
+        return Err(format!(
+            "--cpu-budget: {cores} is out of range: expected a number of cores above 0, e.g. 0.02"
+        ));
     }
     if options.max_series == 0 {
         return Err("--max-series: 0 would drop all series; use at least 1".to_owned());
@@ -96,16 +109,20 @@ fn check_names(options: &Options) -> Result<(), String> {
     if let Some(kubepods) = &options.kubepods
         && kubepods.trim_matches('/').split('/').any(|part| matches!(part, "" | "." | ".."))
     {
-        return Err(format!("--kubepods: {kubepods:?} is not a path below the cgroup hierarchy, e.g. kubepods.slice"));
+        return Err(format!(
+            "--kubepods: {kubepods:?} is not a path below the cgroup hierarchy, e.g. kubepods.slice"
+        ));
     }
     let is_name = |name: &str| {
-        let is_part = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '.');
+        let is_part = |char: char| {
+            char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '.')
+        };
         name.len() <= NODE_NAME && name.chars().all(is_part)
     };
     match &options.node_name {
-        Some(name) if !is_name(name) => {
-            Err(format!("--node-name: {name:?} is not a node name: expected a DNS name in lower case, e.g. node-1"))
-        }
+        Some(name) if !is_name(name) => Err(format!(
+            "--node-name: {name:?} is not a node name: expected a DNS name in lower case, e.g. node-1"
+        )),
         _ => Ok(()),
     }
 }
@@ -119,12 +136,16 @@ pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -
         return Failure::config(format!("{}: {message}; correct the file", path.display()));
     };
     let place = format!("{}:{line}", path.display());
-    let value = text.lines().nth(line.saturating_sub(1)).and_then(|line| Some(line.split_once(':')?.1.trim()));
+    let value = text
+        .lines()
+        .nth(line.saturating_sub(1))
+        .and_then(|line| Some(line.split_once(':')?.1.trim()));
     // The library names an invalid number only by its type; add the value.
-    let message = match value.filter(|value| message.starts_with("invalid ") && !message.contains(value)) {
-        Some(value) => format!("{message}: {value}"),
-        None => message.to_owned(),
-    };
+    let message =
+        match value.filter(|value| message.starts_with("invalid ") && !message.contains(value)) {
+            Some(value) => format!("{message}: {value}"),
+            None => message.to_owned(),
+        };
     match keys(text).into_iter().find(|(_, at)| *at == line) {
         Some((key, _)) if !message.starts_with(&key) && !message.starts_with("unknown field") => {
             Failure::config(format!("{place}: {key}: {message}; correct the file"))

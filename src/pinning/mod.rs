@@ -13,7 +13,8 @@ use events::Events;
 use kubelet::{Pods, chain};
 use metrics::{AgentMetrics, PinningMetrics};
 use pinning::{
-    DrainConfig, Error, NodeConfig, NodePods, Outcome, Pinner, PinnerConfig, Report, Round, Running, Scope, Standing,
+    DrainConfig, Error, NodeConfig, NodePods, Outcome, Pinner, PinnerConfig, Report, Round,
+    Running, Scope, Standing,
 };
 use watchdog::{Part, Watchdog};
 
@@ -62,8 +63,10 @@ pub(crate) fn start(
     };
     pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current(), watch)
         .map_err(|error| Failure::config(chain(&error)))?;
-    let pinner = Pinner::new(pinner_config(config, hierarchy)).map_err(|error| Failure::node(chain(&error)))?;
-    let mut events = config.options.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
+    let pinner = Pinner::new(pinner_config(config, hierarchy))
+        .map_err(|error| Failure::node(chain(&error)))?;
+    let mut events =
+        config.options.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
     let metrics = Arc::clone(metrics);
     let mut standing = None;
     let interval = config.options.sample_interval.0;
@@ -89,8 +92,14 @@ pub(crate) fn start(
     Ok(Some(running.context("cannot start the pinning thread")?))
 }
 
-fn events(config: &Config, pods: &Pods, metrics: &Arc<AgentMetrics>, watchdog: &Watchdog) -> Result<Events, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
+fn events(
+    config: &Config,
+    pods: &Pods,
+    metrics: &Arc<AgentMetrics>,
+    watchdog: &Watchdog,
+) -> Result<Events, Failure> {
+    let failed =
+        |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
     let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
     let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
     Events::start(&connection, node, Arc::clone(metrics), watchdog).map_err(|error| failed(&error))
@@ -131,7 +140,8 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
     }
 }
 
-/// Logs one line when the status changes. If enforcement is configured but not in effect, the line is a warning.
+/// Logs one line when the status changes. If enforcement is configured but not in effect, the line
+/// is a warning.
 fn say_if_new(last: &mut Option<Standing>, report: &Report) {
     let now = &report.standing;
     if last.as_ref() == Some(now) {
@@ -149,7 +159,9 @@ fn export(metrics: &PinningMetrics, report: &Report) {
         Standing::Enforcing => None,
         Standing::Observing(reason) => Some(reason),
     });
-    metrics.set_stepped_back(report.stepped_back.iter().map(|(&(scope, reason), &count)| ([scope, reason], count)));
+    metrics.set_stepped_back(
+        report.stepped_back.iter().map(|(&(scope, reason), &count)| ([scope, reason], count)),
+    );
     if let Some(pools) = &report.pools {
         let named = [
             ("exclusive", &pools.exclusive),
@@ -165,7 +177,9 @@ fn export(metrics: &PinningMetrics, report: &Report) {
         ([&*pin.namespace, &pin.pod, &pin.cpu_qos, &pin.bind_policy], count)
     });
     metrics.set_pinned(pins);
-    metrics.add_overlaps(report.overlaps.iter().map(|((namespace, pod), time)| ([&**namespace, &**pod], *time)));
+    metrics.add_overlaps(
+        report.overlaps.iter().map(|((namespace, pod), time)| ([&**namespace, &**pod], *time)),
+    );
     for (operation, held, times) in report.operations.iter() {
         metrics.add_operations(operation.as_str(), held, times);
     }
@@ -181,7 +195,8 @@ pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
     args.run.within(|config| {
         crate::logging::install(&config.log, config.options.log_format);
         check_machine(config)?;
-        let drain = DrainConfig { node: node_config(config, crate::check::hierarchy(config)?), scope };
+        let drain =
+            DrainConfig { node: node_config(config, crate::check::hierarchy(config)?), scope };
         let outcome = pinning::drain(&drain, PATIENCE).map_err(|error| failure(&error))?;
         output::show(&told(outcome, &drain.node.state_dir)?);
         Ok(())
@@ -192,18 +207,20 @@ pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
 fn failure(error: &Error) -> Failure {
     let text = chain(error);
     match error {
-        Error::State { .. } => {
-            Failure::unavailable(format!("--state-dir: {text}; set it to the agent's state directory, and run as root"))
-        }
+        Error::State { .. } => Failure::unavailable(format!(
+            "--state-dir: {text}; set it to the agent's state directory, and run as root"
+        )),
         Error::Checkpoint { .. } => {
             Failure::unavailable(format!("--state-dir: {text}; use cpuwarden drain --every-pod"))
         }
-        Error::Locked(_) => Failure::unavailable(format!("--state-dir: {text}; see the log of the agent")),
+        Error::Locked(_) => {
+            Failure::unavailable(format!("--state-dir: {text}; see the log of the agent"))
+        }
         // The text ends with the remedy.
         Error::Unmatched { .. } => Failure::unavailable(format!("--cgroup-root: {text}")),
-        Error::NoCpusets(_) => {
-            Failure::node(format!("--cgroup-root: {text}; mount the host's cgroups, or set --kubepods"))
-        }
+        Error::NoCpusets(_) => Failure::node(format!(
+            "--cgroup-root: {text}; mount the host's cgroups, or set --kubepods"
+        )),
         Error::Topology(_) => Failure::node(format!("--sys-root: {text}; mount the host's /sys")),
         Error::Kernel(_) | Error::NotEffective { .. } | Error::Steps(_) => Failure::node(text),
     }
@@ -214,7 +231,9 @@ fn told(outcome: Outcome, state_dir: &Path) -> Result<String, Failure> {
         Outcome::Here(drained) => (drained, ""),
         Outcome::ByAgent(Some(drained)) => (drained, " by the running agent"),
         Outcome::ByAgent(None) => {
-            return Ok("the running agent has returned all exclusive CPUs to the shared pool\n".to_owned());
+            return Ok(
+                "the running agent has returned all exclusive CPUs to the shared pool\n".to_owned()
+            );
         }
         Outcome::Nothing => {
             let place = state_dir.display();
@@ -226,7 +245,9 @@ fn told(outcome: Outcome, state_dir: &Path) -> Result<String, Failure> {
     };
     if let Some(first) = drained.errors.first() {
         let count = drained.errors.len();
-        return Err(Failure::unavailable(format!("failed to widen {count} cpusets; the first: {first}")));
+        return Err(Failure::unavailable(format!(
+            "failed to widen {count} cpusets; the first: {first}"
+        )));
     }
     Ok(format!("all pods can use all CPUs again ({} cpusets written{by})\n", drained.written))
 }

@@ -18,7 +18,8 @@ enum Row {
     Pinned {
         #[serde(flatten)]
         pin: Pin,
-        /// Whether every cgroup of the pod has exactly these CPUs, and no pod outside the allowed ones has any of them.
+        /// Whether every cgroup of the pod has exactly these CPUs, and no pod outside the allowed
+        /// ones has any of them.
         verified: bool,
     },
     /// A rejected request; in JSON the key `reason` identifies it.
@@ -51,7 +52,8 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
 fn rows(config: &Config) -> Result<Option<Vec<Row>>, Failure> {
     check_machine(config)?;
     let node = node_config(config, check::hierarchy(config)?);
-    let checkpoint = Checkpoint::of_this_boot(&node.state_dir, &node.proc_root).map_err(|error| failure(&error))?;
+    let checkpoint = Checkpoint::of_this_boot(&node.state_dir, &node.proc_root)
+        .map_err(|error| failure(&error))?;
     let Some(checkpoint) = checkpoint else { return Ok(None) };
     let rejected: Vec<Row> = checkpoint.rejections.values().cloned().map(Row::Rejected).collect();
     if checkpoint.pins.is_empty() {
@@ -63,7 +65,8 @@ fn rows(config: &Config) -> Result<Option<Vec<Row>>, Failure> {
 }
 
 fn text(rows: &[Row]) -> String {
-    let mut pins = vec![["POD", "CLASS", "POLICY", "CPUS", "SINCE", "VERIFIED"].map(str::to_owned).to_vec()];
+    let mut pins =
+        vec![["POD", "CLASS", "POLICY", "CPUS", "SINCE", "VERIFIED"].map(str::to_owned).to_vec()];
     let mut rejected = vec![["REJECTED", "REASON"].map(str::to_owned).to_vec()];
     for row in rows {
         match row {
@@ -82,10 +85,18 @@ fn text(rows: &[Row]) -> String {
 
 fn pin_cells(pin: &Pin, verified: bool) -> Vec<String> {
     let since = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(pin.since));
-    let since = since.map(|at| humantime::format_rfc3339_seconds(at).to_string()).unwrap_or_default();
+    let since =
+        since.map(|at| humantime::format_rfc3339_seconds(at).to_string()).unwrap_or_default();
     let verified = if verified { "yes" } else { "NO" };
     let name = name(&pin.namespace, &pin.pod);
-    vec![name, pin.cpu_qos.clone(), pin.bind_policy.clone(), pin.cpus.clone(), since, verified.to_owned()]
+    vec![
+        name,
+        pin.cpu_qos.clone(),
+        pin.bind_policy.clone(),
+        pin.cpus.clone(),
+        since,
+        verified.to_owned(),
+    ]
 }
 
 fn name(namespace: &str, pod: &str) -> String {
@@ -94,10 +105,18 @@ fn name(namespace: &str, pod: &str) -> String {
 
 #[test]
 fn rejections_stand_below_the_pins_and_alone_where_there_are_none() {
-    let rejected =
-        || Row::Rejected(Rejection { namespace: "shop".into(), pod: "web".into(), reason: "node_cap".into() });
+    let rejected = || {
+        Row::Rejected(Rejection {
+            namespace: "shop".into(),
+            pod: "web".into(),
+            reason: "node_cap".into(),
+        })
+    };
     let text = text(&[rejected()]);
-    assert_eq!(text, "no pod on this node has exclusive CPUs\n\nREJECTED  REASON\nshop/web  node_cap\n");
+    assert_eq!(
+        text,
+        "no pod on this node has exclusive CPUs\n\nREJECTED  REASON\nshop/web  node_cap\n"
+    );
     let json = serde_json::to_value([rejected()]).unwrap();
     assert_eq!(json[0]["reason"], "node_cap");
 }

@@ -26,7 +26,8 @@ struct Shown {
     nohz_full: String,
     /// NUMA nodes with their CPUs.
     numa_nodes: BTreeMap<u32, String>,
-    /// Distances of each NUMA node to all nodes; 10 is local. Empty if the kernel does not report them.
+    /// Distances of each NUMA node to all nodes; 10 is local. Empty if the kernel does not report
+    /// them.
     distances: BTreeMap<u32, BTreeMap<u32, u32>>,
     cpus: Vec<ShownCpu>,
 }
@@ -52,12 +53,15 @@ struct ShownCpu {
 pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
     let shown = args.run.within(|config| {
         check_machine(config)?;
-        let no_cpus = |error| Failure::node(format!("--sys-root: {}; mount the host's /sys", chain(&error)));
+        let no_cpus =
+            |error| Failure::node(format!("--sys-root: {}; mount the host's /sys", chain(&error)));
         let machine = Machine::read(&config.options.sys_root).map_err(no_cpus)?;
         Ok(shown(&machine, &owners(config, &machine)?))
     })?;
     if args.json {
-        output::show(&(serde_json::to_string_pretty(&shown).context("cannot print the topology")? + "\n"));
+        output::show(
+            &(serde_json::to_string_pretty(&shown).context("cannot print the topology")? + "\n"),
+        );
     } else {
         output::show(&text(&shown));
     }
@@ -69,11 +73,13 @@ fn owners(config: &Config, machine: &Machine) -> Result<Vec<(String, CpuSet)>, F
     let checkpoint = Checkpoint::of_this_boot(&config.options.state_dir, &config.options.proc_root)
         .map_err(|error| failure(&error))?;
     let pins = checkpoint.into_iter().flat_map(|checkpoint| checkpoint.pins.into_values());
-    let pin =
-        |pin: pinning::Pin| Some((format!("{}/{} ({})", pin.namespace, pin.pod, pin.cpu_qos), pin.cpus.parse().ok()?));
+    let pin = |pin: pinning::Pin| {
+        Some((format!("{}/{} ({})", pin.namespace, pin.pod, pin.cpu_qos), pin.cpus.parse().ok()?))
+    };
     let mut owners: Vec<(String, CpuSet)> = pins.filter_map(pin).collect();
     // Without this file no kubelet grants exclusive CPUs.
-    let kubelet = CpuManagerState::read(&config.options.cpu_manager_state).and_then(|state| state.kubelet());
+    let kubelet =
+        CpuManagerState::read(&config.options.cpu_manager_state).and_then(|state| state.kubelet());
     owners.extend(kubelet.ok().map(|kubelet| ("kubelet".to_owned(), kubelet.exclusive)));
     owners.push(("reserved".to_owned(), config.pinning.reserved.union(&machine.isolated)));
     Ok(owners)
@@ -82,8 +88,11 @@ fn owners(config: &Config, machine: &Machine) -> Result<Vec<(String, CpuSet)>, F
 fn shown(machine: &Machine, owners: &[(String, CpuSet)]) -> Shown {
     let topology = &machine.topology;
     let nodes = topology.nodes();
-    let row = |from: u32| nodes.keys().filter_map(|&to| Some((to, topology.distance(from, to)?))).collect();
-    let distances: BTreeMap<u32, BTreeMap<u32, u32>> = nodes.keys().map(|&from| (from, row(from))).collect();
+    let row = |from: u32| {
+        nodes.keys().filter_map(|&to| Some((to, topology.distance(from, to)?))).collect()
+    };
+    let distances: BTreeMap<u32, BTreeMap<u32, u32>> =
+        nodes.keys().map(|&from| (from, row(from))).collect();
     Shown {
         online: topology.online().to_string(),
         offline: machine.offline().to_string(),
@@ -108,23 +117,34 @@ fn shown_cpu(cpu: &Cpu, owners: &[(String, CpuSet)]) -> ShownCpu {
 /// Renders one block per socket and node, with one line per core.
 fn text(shown: &Shown) -> String {
     let mut text = format!("online {}", shown.online);
-    for (name, cpus) in [("offline", &shown.offline), ("isolated", &shown.isolated), ("nohz_full", &shown.nohz_full)] {
+    for (name, cpus) in [
+        ("offline", &shown.offline),
+        ("isolated", &shown.isolated),
+        ("nohz_full", &shown.nohz_full),
+    ] {
         if !cpus.is_empty() {
             text.push_str(&format!(", {name} {cpus}"));
         }
     }
     text.push('\n');
     for (from, row) in &shown.distances {
-        let row: Vec<String> = row.iter().map(|(to, distance)| format!("{distance} to {to}")).collect();
+        let row: Vec<String> =
+            row.iter().map(|(to, distance)| format!("{distance} to {to}")).collect();
         text.push_str(&format!("node {from}: distance {}\n", row.join(", ")));
     }
     let mut places: BTreeMap<(u32, u32), BTreeMap<u32, Vec<&ShownCpu>>> = BTreeMap::new();
     for cpu in &shown.cpus {
-        places.entry((cpu.socket, cpu.numa_node)).or_default().entry(cpu.core).or_default().push(cpu);
+        places
+            .entry((cpu.socket, cpu.numa_node))
+            .or_default()
+            .entry(cpu.core)
+            .or_default()
+            .push(cpu);
     }
     for ((socket, node), cores) in places {
         text.push_str(&format!("\nsocket {socket}, NUMA node {node}\n"));
-        let rows: Vec<Vec<String>> = cores.iter().map(|(core, cpus)| core_row(*core, cpus)).collect();
+        let rows: Vec<Vec<String>> =
+            cores.iter().map(|(core, cpus)| core_row(*core, cpus)).collect();
         text.push_str(&table::render(&rows));
     }
     text
@@ -157,9 +177,16 @@ mod tests {
         };
         let topology = grid.topology().with_distances([((0, 0), 10), ((0, 1), 21)].into());
         let possible = "0-9".parse().unwrap();
-        let machine = Machine { topology, possible, isolated: "6".parse().unwrap(), nohz_full: CpuSet::new() };
-        let owners =
-            [("shop/web (LSR)".to_owned(), "2-3".parse().unwrap()), ("reserved".to_owned(), "0".parse().unwrap())];
+        let machine = Machine {
+            topology,
+            possible,
+            isolated: "6".parse().unwrap(),
+            nohz_full: CpuSet::new(),
+        };
+        let owners = [
+            ("shop/web (LSR)".to_owned(), "2-3".parse().unwrap()),
+            ("reserved".to_owned(), "0".parse().unwrap()),
+        ];
         let expected = "\
 online 0-7, offline 8-9, isolated 6
 node 0: distance 10 to 0, 21 to 1

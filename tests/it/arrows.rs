@@ -1,5 +1,5 @@
-//! Checks the dependencies between crates against the manifests, the sizes of their closures, and the bans of the pure
-//! crates.
+//! Checks the dependencies between crates against the manifests, the sizes of their closures, and
+//! the bans of the pure crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,8 +13,8 @@ struct Crate {
     name: &'static str,
     /// All crates of this workspace that it uses.
     uses: &'static [&'static str],
-    /// Whether the crate is pure: no IO, no network, no clock (see [`BANNED`]). It may use only the foreign crates in
-    /// [`PURE_MAY_USE`].
+    /// Whether the crate is pure: no IO, no network, no clock (see [`BANNED`]). It may use only the
+    /// foreign crates in [`PURE_MAY_USE`].
     pure: bool,
 }
 
@@ -33,10 +33,25 @@ const CRATES: &[Crate] = &[
     pure("kubepods", &[]),
     pure("placement", &["kernel-text"]),
     pure("snapshot", &["kernel-text", "kubepods"]),
-    io("advisor", &["analysis", "cgroupfs", "kernel-text", "kubepods", "metrics", "runtimes", "snapshot"]),
+    io(
+        "advisor",
+        &["analysis", "cgroupfs", "kernel-text", "kubepods", "metrics", "runtimes", "snapshot"],
+    ),
     io("cgroupfs", &["kernel-text"]),
     io("demo", &["cgroupfs", "kernel-text", "kubelet-stub", "kubepods", "snapshot"]),
-    io("doctor", &["cgroupfs", "kernel-text", "kubelet", "kubepods", "pinning", "sampler", "sched-trace", "snapshot"]),
+    io(
+        "doctor",
+        &[
+            "cgroupfs",
+            "kernel-text",
+            "kubelet",
+            "kubepods",
+            "pinning",
+            "sampler",
+            "sched-trace",
+            "snapshot",
+        ],
+    ),
     io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "watchdog"]),
     io("events", &["kubelet", "metrics", "pinning", "watchdog"]),
     io("kubelet", &["kubepods"]),
@@ -72,8 +87,8 @@ const CRATES: &[Crate] = &[
     ),
 ];
 
-/// Maximum number of packages in a crate's closure: itself and its normal dependencies, direct and indirect. They are
-/// what a change of the crate waits for in a fresh build.
+/// Maximum number of packages in a crate's closure: itself and its normal dependencies, direct and
+/// indirect. They are what a change of the crate waits for in a fresh build.
 const CLOSURES: &[(&str, usize)] = &[
     ("kernel-text", 10),
     ("kubepods", 20),
@@ -86,7 +101,8 @@ const CLOSURES: &[(&str, usize)] = &[
     ("sched-trace", 45),
 ];
 
-/// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server, eBPF.
+/// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server,
+/// eBPF.
 const NOT_NEEDED: &[&str] = &["aya", "hyper", "kube", "rustls", "tokio", "tonic"];
 
 /// Foreign crates without IO.
@@ -136,7 +152,8 @@ fn crates_use_each_other_as_written_down_and_not_otherwise() {
     let names: BTreeSet<&str> = actual.keys().map(String::as_str).collect();
     assert_eq!(names, CRATES.iter().map(|krate| krate.name).collect(), "crates of the workspace");
     for krate in CRATES {
-        let uses: BTreeSet<_> = actual[krate.name].iter().map(String::as_str).filter(|n| names.contains(n)).collect();
+        let uses: BTreeSet<_> =
+            actual[krate.name].iter().map(String::as_str).filter(|n| names.contains(n)).collect();
         assert_eq!(uses, krate.uses.iter().copied().collect(), "what {} uses", krate.name);
     }
 }
@@ -144,10 +161,15 @@ fn crates_use_each_other_as_written_down_and_not_otherwise() {
 #[test]
 fn pure_crates_use_no_crate_that_does_io() {
     let actual = manifests();
-    let may_use: BTreeSet<&str> =
-        CRATES.iter().filter(|krate| krate.pure).map(|krate| krate.name).chain(PURE_MAY_USE.iter().copied()).collect();
+    let may_use: BTreeSet<&str> = CRATES
+        .iter()
+        .filter(|krate| krate.pure)
+        .map(|krate| krate.name)
+        .chain(PURE_MAY_USE.iter().copied())
+        .collect();
     for krate in CRATES.iter().filter(|krate| krate.pure) {
-        let others: Vec<_> = actual[krate.name].iter().filter(|name| !may_use.contains(name.as_str())).collect();
+        let others: Vec<_> =
+            actual[krate.name].iter().filter(|name| !may_use.contains(name.as_str())).collect();
         assert!(others.is_empty(), "{} is pure and uses {others:?}", krate.name);
     }
 }
@@ -156,7 +178,11 @@ fn pure_crates_use_no_crate_that_does_io() {
 fn closures_stay_small() {
     for &(name, most) in CLOSURES {
         let closure = closure(name, "normal");
-        assert!(closure.len() <= most, "{name}: {} packages, at most {most}: {closure:?}", closure.len());
+        assert!(
+            closure.len() <= most,
+            "{name}: {} packages, at most {most}: {closure:?}",
+            closure.len()
+        );
     }
 }
 
@@ -164,7 +190,8 @@ fn closures_stay_small() {
 fn tests_of_metrics_and_sampler_build_no_network_tls_or_ebpf() {
     for name in ["metrics", "sampler"] {
         let closure = closure(name, "normal,dev,build");
-        let names: BTreeSet<&str> = closure.iter().filter_map(|package| package.split(' ').next()).collect();
+        let names: BTreeSet<&str> =
+            closure.iter().filter_map(|package| package.split(' ').next()).collect();
         assert!(names.contains(name), "{closure:?}");
         let others: Vec<_> = NOT_NEEDED.iter().filter(|package| names.contains(*package)).collect();
         assert!(others.is_empty(), "cargo test -p {name} builds {others:?}");
@@ -178,7 +205,11 @@ fn pure_crates_ban_io_and_clocks_by_a_lint_that_fires() {
         let warnings = clippy_of_probe(&config);
         for (path, line) in BANNED {
             let named = format!("`{path}`");
-            assert!(warnings.contains(&named), "{}: does not ban {path}, as in {line}\n{warnings}", config.display());
+            assert!(
+                warnings.contains(&named),
+                "{}: does not ban {path}, as in {line}\n{warnings}",
+                config.display()
+            );
         }
     }
 }
@@ -186,20 +217,28 @@ fn pure_crates_ban_io_and_clocks_by_a_lint_that_fires() {
 /// Normal and build dependencies of each crate in the workspace.
 fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
     let output = cargo.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    packages.iter().map(|package| (package["name"].as_str().unwrap().to_owned(), dependencies(package))).collect()
+    packages
+        .iter()
+        .map(|package| (package["name"].as_str().unwrap().to_owned(), dependencies(package)))
+        .collect()
 }
 
 fn dependencies(package: &Value) -> BTreeSet<String> {
     let all = package["dependencies"].as_array().unwrap().iter();
-    all.filter(|dep| dep["kind"] != "dev").map(|dep| dep["name"].as_str().unwrap().to_owned()).collect()
+    all.filter(|dep| dep["kind"] != "dev")
+        .map(|dep| dep["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
-/// Packages with their versions in a crate's closure over the given kinds of dependencies, on this machine's platform.
+/// Packages with their versions in a crate's closure over the given kinds of dependencies, on this
+/// machine's platform.
 fn closure(name: &str, kinds: &str) -> BTreeSet<String> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["tree", "--offline", "--prefix=none", "--package", name, "--edges", kinds]);
@@ -213,7 +252,8 @@ fn closure(name: &str, kinds: &str) -> BTreeSet<String> {
 /// Clippy's output for a crate that uses all banned items, with the given configuration.
 fn clippy_of_probe(config: &Path) -> String {
     let probe = tempfile::tempdir().unwrap();
-    let manifest = "[package]\nname = \"probe\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
+    let manifest =
+        "[package]\nname = \"probe\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
     let lines: String = BANNED.iter().map(|(_, line)| format!("    {line}\n")).collect();
     fs::create_dir(probe.path().join("src")).unwrap();
     fs::write(probe.path().join("Cargo.toml"), manifest).unwrap();
@@ -224,6 +264,9 @@ fn clippy_of_probe(config: &Path) -> String {
     cargo.args(["clippy", "--offline", "--quiet"]).current_dir(probe.path());
     let output = cargo.env("CARGO_TARGET_DIR", probe.path().join("target")).output().unwrap();
     let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "the probe does not compile, or clippy is missing:\n{warnings}");
+    assert!(
+        output.status.success(),
+        "the probe does not compile, or clippy is missing:\n{warnings}"
+    );
     warnings
 }

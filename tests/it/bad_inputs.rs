@@ -1,5 +1,5 @@
-//! Invalid values, each given by a flag, a variable and the file. `run` and `check-config` must reject each in one line
-//! that names the source.
+//! Invalid values, each given by a flag, a variable and the file. `run` and `check-config` must
+//! reject each in one line that names the source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,10 @@ fn command(subcommand: &str, flag: &str) -> Command {
 fn assert_refused(command: &mut Command, code: i32, words: &[&str]) {
     let (found, text) = outcome(command);
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("cpuwarden: ")).collect();
-    assert!(found == code && lines.len() == 1, "exit code {found}, wanted {code}, of {command:?}: {text}");
+    assert!(
+        found == code && lines.len() == 1,
+        "exit code {found}, wanted {code}, of {command:?}: {text}"
+    );
     for word in words {
         assert!(lines[0].contains(word), "{word:?} is not in {:?}, of {command:?}", lines[0]);
     }
@@ -137,7 +140,11 @@ fn a_bad_flag_is_refused_by_run_and_check_config_alike() {
     for (flag, value, code, word) in CASES {
         for subcommand in ["run", "check-config"] {
             let place = format!("--{flag}");
-            assert_refused(command(subcommand, flag).arg(format!("--{flag}={value}")), *code, &[&place, word]);
+            assert_refused(
+                command(subcommand, flag).arg(format!("--{flag}={value}")),
+                *code,
+                &[&place, word],
+            );
         }
     }
 }
@@ -146,7 +153,11 @@ fn a_bad_flag_is_refused_by_run_and_check_config_alike() {
 fn a_bad_variable_is_named_as_such() {
     for (flag, value, code, word) in CASES {
         let variable = format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase());
-        assert_refused(command("check-config", flag).env(&variable, value), *code, &[&variable, word]);
+        assert_refused(
+            command("check-config", flag).env(&variable, value),
+            *code,
+            &[&variable, word],
+        );
     }
 }
 
@@ -156,7 +167,8 @@ fn a_bad_line_of_the_file_is_named_with_its_number() {
     let file = directory.path().join("cpuwarden.yaml");
     for (flag, value, code, word) in CASES {
         let is_plain = value.parse::<f64>().is_ok() || ["true", "false"].contains(value);
-        let value = if is_plain { (*value).to_owned() } else { serde_json::to_string(value).unwrap() };
+        let value =
+            if is_plain { (*value).to_owned() } else { serde_json::to_string(value).unwrap() };
         fs::write(&file, format!("# one line before\n{}: {value}\n", camel_case(flag))).unwrap();
         let place = format!("{}:2: {}", file.display(), camel_case(flag));
         assert_refused(
@@ -192,14 +204,26 @@ fn a_file_that_is_none_is_named() {
         assert_refused(command("check-config", "").arg(&arg), BAD, &[file.to_str().unwrap(), word]);
     }
     for path in ["/nosuch/c.yaml", "/proc"] {
-        assert_refused(command("run", "").arg(format!("--config={path}")), BAD, &["--config", path]);
+        assert_refused(
+            command("run", "").arg(format!("--config={path}")),
+            BAD,
+            &["--config", path],
+        );
     }
 }
 
 #[test]
 fn help_is_that_of_the_subcommand() {
-    assert_refused(command("run", "").arg("--no-such"), BAD, &["--no-such", "see cpuwarden run --help"]);
-    assert_refused(Command::new(binary()).args(["advise", "--output=pdf"]), BAD, &["pdf", "cpuwarden advise --help"]);
+    assert_refused(
+        command("run", "").arg("--no-such"),
+        BAD,
+        &["--no-such", "see cpuwarden run --help"],
+    );
+    assert_refused(
+        Command::new(binary()).args(["advise", "--output=pdf"]),
+        BAD,
+        &["pdf", "cpuwarden advise --help"],
+    );
     assert_refused(Command::new(binary()).arg("--no-such"), BAD, &["see cpuwarden --help"]);
     assert_refused(Command::new(binary()).arg("nosuch"), BAD, &["nosuch", "see cpuwarden --help"]);
 }
@@ -239,14 +263,18 @@ fn pin_commands_report_the_place_of_invalid_input() {
     let file = directory.path().join("cpuwarden.yaml");
     for subcommand in ["pins", "topology", "drain"] {
         // The topology command needs no cgroups.
-        let cases = PIN_CASES.iter().filter(|(flag, ..)| (subcommand, *flag) != ("topology", "cgroup-root"));
+        let cases = PIN_CASES
+            .iter()
+            .filter(|(flag, ..)| (subcommand, *flag) != ("topology", "cgroup-root"));
         for (flag, value, code, word) in cases {
-            let said = |place: &str, command: &mut Command| assert_refused(command, *code, &[place, word]);
+            let said =
+                |place: &str, command: &mut Command| assert_refused(command, *code, &[place, word]);
             let bare = || command(subcommand, flag);
             said(&format!("--{flag}: "), bare().arg(format!("--{flag}={value}")));
             let variable = format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase());
             said(&format!("{variable}: "), bare().env(&variable, value));
-            fs::write(&file, format!("# one line before\n{}: {value:?}\n", camel_case(flag))).unwrap();
+            fs::write(&file, format!("# one line before\n{}: {value:?}\n", camel_case(flag)))
+                .unwrap();
             let place = format!("{}:2: {}: ", file.display(), camel_case(flag));
             said(&place, bare().arg(format!("--config={}", file.display())));
         }
@@ -257,13 +285,19 @@ fn pin_commands_report_the_place_of_invalid_input() {
 fn a_node_without_a_checkpoint_is_said_with_the_directory() {
     let output = Command::new(binary()).args(["pins", "--state-dir=/nosuch"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("no checkpoint of this boot in /nosuch"), "{text}");
+    assert!(
+        output.status.success() && text.contains("no checkpoint of this boot in /nosuch"),
+        "{text}"
+    );
 }
 
 /// Writes a self-signed CA certificate with its key.
 fn certificate(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
     let key = KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["a.test".to_owned()])
+        .unwrap()
+        .self_signed(&key)
+        .unwrap();
     let files = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
     fs::write(&files.0, certificate.pem()).unwrap();
     fs::write(&files.1, key.serialize_pem()).unwrap();
@@ -290,7 +324,10 @@ fn tls_files_are_named_with_what_is_wrong_with_them() {
         (&good, &other_key, "--tls-key", &other_key, "not the key of the certificate"),
     ] {
         for subcommand in ["run", "check-config"] {
-            let args = [format!("--tls-cert={}", certificate.display()), format!("--tls-key={}", key.display())];
+            let args = [
+                format!("--tls-cert={}", certificate.display()),
+                format!("--tls-key={}", key.display()),
+            ];
             let place = format!("{flag}: {}", named.display());
             assert_refused(command(subcommand, "").args(args), BAD, &[&place, word]);
         }
@@ -301,18 +338,32 @@ fn tls_files_are_named_with_what_is_wrong_with_them() {
 fn pod_sources_without_their_settings_are_rejected() {
     for (args, words) in [
         (&["--pod-source=readonly"][..], &["--pod-source", "--kubelet-readonly-url"][..]),
-        (&["--pod-source=kubelet", "--kubelet-url=ftp://a"], &["--kubelet-url", "https://host:port"]),
-        (&["--pod-source=kubelet", "--kubelet-url=https://a/b"], &["--kubelet-url", "https://host:port"]),
+        (
+            &["--pod-source=kubelet", "--kubelet-url=ftp://a"],
+            &["--kubelet-url", "https://host:port"],
+        ),
+        (
+            &["--pod-source=kubelet", "--kubelet-url=https://a/b"],
+            &["--kubelet-url", "https://host:port"],
+        ),
         (&["--pod-source=kubelet", "--kubelet-ca-file=/nosuch"], &["--kubelet-ca-file", "/nosuch"]),
         (&["--pod-source=none", "--events"], &["--events", "--apiserver-url"]),
         (
-            &["--pod-source=none", "--events", "--apiserver-url=https://a", "--apiserver-ca-file=/nosuch"],
+            &[
+                "--pod-source=none",
+                "--events",
+                "--apiserver-url=https://a",
+                "--apiserver-ca-file=/nosuch",
+            ],
             &["--apiserver-ca-file"],
         ),
     ] {
         for subcommand in ["run", "check-config"] {
             let mut command = Command::new(binary());
-            command.args([subcommand, "--listen=127.0.0.1:0"]).args(args).env_remove("KUBERNETES_SERVICE_HOST");
+            command
+                .args([subcommand, "--listen=127.0.0.1:0"])
+                .args(args)
+                .env_remove("KUBERNETES_SERVICE_HOST");
             assert_refused(&mut command, BAD, words);
         }
     }

@@ -37,7 +37,8 @@ fn resolved(args: &[&str], env: &[(&str, &str)], key: &str) -> String {
     let output = cpuwarden(&all, env);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{key}: "))).map(str::to_owned);
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(&format!("{key}: "))).map(str::to_owned);
     line.unwrap_or_else(|| panic!("no {key} in\n{text}"))
 }
 
@@ -64,7 +65,11 @@ fn an_unknown_key_is_named_with_file_and_line() {
     let file = dir.path().join("c.yaml");
     fs::write(&file, "listen: 127.0.0.1:0\nsampleIntervall: 1s\n").unwrap();
     let file = file.to_str().unwrap();
-    assert_refused(&["run", "--config", file], 64, &[&format!("{file}:2: "), "sampleIntervall", "sampleInterval"]);
+    assert_refused(
+        &["run", "--config", file],
+        64,
+        &[&format!("{file}:2: "), "sampleIntervall", "sampleInterval"],
+    );
 }
 
 #[test]
@@ -80,7 +85,10 @@ fn a_wrong_flag_or_value_is_named() {
     assert_refused(&["run", "--pod-source=etcd"], 64, &["--pod-source", "kubelet"]);
     let (code, line) = refused(&["run"], &[("CPUWARDEN_LISTEN", "here")]);
     assert_eq!(code, 64, "{line}");
-    assert!(line.contains("CPUWARDEN_LISTEN") && line.contains("here") && !line.contains("--listen"), "{line}");
+    assert!(
+        line.contains("CPUWARDEN_LISTEN") && line.contains("here") && !line.contains("--listen"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -107,7 +115,8 @@ fn a_missing_hierarchy_is_named() {
 
 #[test]
 fn a_top_cgroup_that_is_not_there_is_named_and_waited_for() {
-    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--kubepods=no-such/kubepods"]);
+    let agent =
+        Agent::start(&["--pod-source=none", "--sched-trace=off", "--kubepods=no-such/kubepods"]);
     eventually("the log names it", || agent.log().contains("no cgroup no-such/kubepods below"));
     assert_eq!(agent.get("/healthz").0, 200);
 }
@@ -130,17 +139,30 @@ fn a_certificate_is_copied_where_there_is_one_and_a_key_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     let absent = cpuwarden(&["copy-certificate", &path("kubelet.crt"), &path("copy")], &[]);
-    assert!(absent.status.success() && !place.path().join("copy").exists(), "the agent starts all the same");
+    assert!(
+        absent.status.success() && !place.path().join("copy").exists(),
+        "the agent starts all the same"
+    );
     fs::write(path("kubelet.crt"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
-    assert_refused(&["copy-certificate", &path("kubelet.crt"), &path("copy")], 64, &["kubelet.crt", "private key"]);
+    assert_refused(
+        &["copy-certificate", &path("kubelet.crt"), &path("copy")],
+        64,
+        &["kubelet.crt", "private key"],
+    );
 }
 
 #[test]
 fn a_reader_that_has_left_is_no_error() {
-    for args in [&["topology"][..], &["check-config", "--pod-source=none"], &["reference", "metrics"]] {
+    for args in
+        [&["topology"][..], &["check-config", "--pod-source=none"], &["reference", "metrics"]]
+    {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         drop(reader);
-        let child = Command::new(binary()).args(args).stdout(writer).stderr(std::process::Stdio::piped()).spawn();
+        let child = Command::new(binary())
+            .args(args)
+            .stdout(writer)
+            .stderr(std::process::Stdio::piped())
+            .spawn();
         let output = child.unwrap().wait_with_output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }

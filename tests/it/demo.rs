@@ -1,4 +1,5 @@
-//! `cpuwarden demo` without root, on a terminal, and with its port in use. On real cgroups: `kernel::demo`.
+//! `cpuwarden demo` without root, on a terminal, and with its port in use. On real cgroups:
+//! `kernel::demo`.
 
 use std::fs;
 use std::net::TcpListener;
@@ -28,12 +29,23 @@ fn without_root_the_demo_replays_a_recorded_node() {
     assert!(first.contains("replay of a recorded node, Linux 6.1.0-56-cloud-amd64"), "{page}");
     assert!(first.ends_with("(no real cgroups: not root)"), "{page}");
     // Pods of the recording, see tests/fixtures/README.md.
-    for (pod, container) in [("default/throttled-rig-guest", "hot"), ("default/guaranteed-rig-guest", "a")] {
+    for (pod, container) in
+        [("default/throttled-rig-guest", "hot"), ("default/guaranteed-rig-guest", "a")]
+    {
         let row = page.lines().find(|line| line.starts_with(pod) && !line.contains("(pod)"));
-        assert_eq!(row.unwrap_or_else(|| panic!("{page}")).split_whitespace().nth(1), Some(container), "{page}");
+        assert_eq!(
+            row.unwrap_or_else(|| panic!("{page}")).split_whitespace().nth(1),
+            Some(container),
+            "{page}"
+        );
     }
-    let hot: Vec<&str> = page.lines().find(|line| line.contains(" hot ")).unwrap().split_whitespace().collect();
-    assert_eq!((hot[3], hot.last()), ("0.20", Some(&"own+ancestor")), "the counters did not move: {page}");
+    let hot: Vec<&str> =
+        page.lines().find(|line| line.contains(" hot ")).unwrap().split_whitespace().collect();
+    assert_eq!(
+        (hot[3], hot.last()),
+        ("0.20", Some(&"own+ancestor")),
+        "the counters did not move: {page}"
+    );
     assert!(!page.contains('\x1b'), "escape codes: {page:?}");
 }
 
@@ -42,7 +54,10 @@ fn a_demo_with_its_port_in_use_selects_another_one() {
     let _turn = turn();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = Command::new(binary()).args(["demo", "--once", "3", "--listen", &address]).output().unwrap();
+    let output = Command::new(binary())
+        .args(["demo", "--once", "3", "--listen", &address])
+        .output()
+        .unwrap();
     let page = page(&output);
     let line = page.lines().find(|line| line.starts_with("metrics: ")).unwrap();
     assert!(line.ends_with(&format!("({address} is in use)")), "{page}");
@@ -54,21 +69,33 @@ fn on_a_terminal_the_table_is_redrawn_in_place() {
     let _turn = turn();
     // script(1) provides the terminal.
     let command = format!("{} demo --duration 3s --listen 127.0.0.1:0", binary().display());
-    let output = Command::new("script").args(["--quiet", "--return", "--command", &command, "/dev/null"]).output();
-    let page = page(&output.unwrap_or_else(|error| panic!("script (Debian package bsdutils): {error}")));
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .output();
+    let page =
+        page(&output.unwrap_or_else(|error| panic!("script (Debian package bsdutils): {error}")));
     let draws = page.matches("\x1b[Hcpuwarden demo: ").count();
     assert!(draws > 1, "{page:?}");
-    assert!(page.contains("\x1b[?25l") && page.trim_end().ends_with("\x1b[?25h"), "the cursor is not back: {page:?}");
+    assert!(
+        page.contains("\x1b[?25l") && page.trim_end().ends_with("\x1b[?25h"),
+        "the cursor is not back: {page:?}"
+    );
 }
 
 #[test]
 fn one_table_and_a_duration_exclude_each_other() {
-    let output = Command::new(binary()).args(["demo", "--once", "5", "--duration", "9s"]).output().unwrap();
+    let output =
+        Command::new(binary()).args(["demo", "--once", "5", "--duration", "9s"]).output().unwrap();
     assert_eq!(output.status.code(), Some(64), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn page(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}\n{text}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{text}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     text
 }

@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use kubelet_stub::grpc::PodResourcesStub;
-use kubelet_stub::grpc::podresources_v1::{ClaimResource, ContainerResources, DynamicResource, PodResources};
+use kubelet_stub::grpc::podresources_v1::{
+    ClaimResource, ContainerResources, DynamicResource, PodResources,
+};
 use kubelet_stub::{CertificateKind, Fault, Grant, KubeletStub, StubConfig};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -25,7 +27,8 @@ struct Node {
 
 impl Node {
     fn new(recording: &'static Recording) -> Self {
-        let (runtime, directory) = (tokio::runtime::Runtime::new().unwrap(), TempDir::new().unwrap());
+        let (runtime, directory) =
+            (tokio::runtime::Runtime::new().unwrap(), TempDir::new().unwrap());
         let kubelet = runtime.block_on(KubeletStub::start(StubConfig {
             node_name: "recorded-node".into(),
             directory: directory.path().into(),
@@ -67,18 +70,27 @@ struct Report {
 
 impl Report {
     fn of(options: &[String]) -> Self {
-        let output = Command::new(binary()).args(["doctor", "--json"]).args(options).output().unwrap();
+        let output =
+            Command::new(binary()).args(["doctor", "--json"]).args(options).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(errors, "", "a finding is no error");
-        Self { code: output.status.code().unwrap(), json: serde_json::from_slice(&output.stdout).unwrap() }
+        Self {
+            code: output.status.code().unwrap(),
+            json: serde_json::from_slice(&output.stdout).unwrap(),
+        }
     }
 
     /// Level of a check, and its text with the remedy.
     #[track_caller]
     fn finding(&self, check: &str) -> (&str, String) {
-        let found = self.json["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
+        let found = self.json["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|finding| finding["check"] == check);
         let found = found.unwrap_or_else(|| panic!("no {check} in {:#}", self.json));
-        let text = [&found["found"], &found["remedy"]].map(|part| part.as_str().unwrap_or_default());
+        let text =
+            [&found["found"], &found["remedy"]].map(|part| part.as_str().unwrap_or_default());
         (found["level"].as_str().unwrap(), text.join(" → "))
     }
 
@@ -86,7 +98,9 @@ impl Report {
     fn assert(&self, check: &str, level: &str, words: &[&str]) {
         let (found, text) = self.finding(check);
         assert_eq!(found, level, "{check}: {text}");
-        words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is not in {check}: {text}"));
+        words
+            .iter()
+            .for_each(|word| assert!(text.contains(word), "{word:?} is not in {check}: {text}"));
     }
 }
 
@@ -118,12 +132,21 @@ fn a_node_in_order_has_all_its_containers_named() {
 #[test]
 fn missing_optional_features_have_a_remedy_and_exit_code_1() {
     let report = Node::new(&STATIC_POLICY).examine();
-    assert_eq!((report.code, &report.json["worst"]), (1, &Value::from("lacking")), "{:#}", report.json);
+    assert_eq!(
+        (report.code, &report.json["worst"]),
+        (1, &Value::from("lacking")),
+        "{:#}",
+        report.json
+    );
     report.assert("psi", "lacking", &["CONFIG_PSI"]);
     report.assert("btf", "lacking", &["CONFIG_DEBUG_INFO_BTF"]);
     // The recording has processes, but not their threads.
     report.assert("processes", "lacking", &["hostPID", "--proc-root"]);
-    report.assert("cpuset-owners", "lacking", &["CPU manager policy static, 4 containers on exclusive CPUs"]);
+    report.assert(
+        "cpuset-owners",
+        "lacking",
+        &["CPU manager policy static, 4 containers on exclusive CPUs"],
+    );
 }
 
 #[test]
@@ -131,7 +154,11 @@ fn without_the_trace_doctor_and_log_do_not_mention_ebpf() {
     let node = Node::new(&STATIC_POLICY);
     let report = Report::of(&[&node.options()[..], &["--sched-trace=off".to_owned()]].concat());
     for check in ["btf", "capabilities", "waits"] {
-        let found = report.json["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
+        let found = report.json["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|finding| finding["check"] == check);
         assert_eq!(found, None);
     }
     let agent = Agent::start(&[&node.options()[..], &["--sched-trace=off".to_owned()]].concat());
@@ -147,8 +174,15 @@ fn lines_bear_a_mark_and_the_remedy_below() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let at = |begin: &str| lines.iter().position(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{text}"));
-    assert!(lines[at("! btf ") + 1].trim_start().starts_with("→ use a kernel with CONFIG_DEBUG_INFO_BTF"), "{text}");
+    let at = |begin: &str| {
+        lines.iter().position(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{text}"))
+    };
+    assert!(
+        lines[at("! btf ") + 1]
+            .trim_start()
+            .starts_with("→ use a kernel with CONFIG_DEBUG_INFO_BTF"),
+        "{text}"
+    );
     assert!(at("✓ kubelet ") > at("✓ kernel "), "{text}");
     assert!(
         text.ends_with("\n4 optional features are unavailable\n")
@@ -206,7 +240,8 @@ fn a_certificate_of_another_name_leads_to_its_flags() {
 #[test]
 fn a_kubelet_that_is_not_there_is_named_with_its_flag() {
     // No server listens on port 1.
-    let report = Report::of(&with(Node::new(&RECORDING).options(), "--kubelet-url", "https://127.0.0.1:1"));
+    let report =
+        Report::of(&with(Node::new(&RECORDING).options(), "--kubelet-url", "https://127.0.0.1:1"));
     report.assert("kubelet", "broken", &["127.0.0.1:1", "--kubelet-url"]);
 }
 
@@ -241,12 +276,27 @@ fn a_driver_of_cpu_claims_is_found_by_pod_resources() {
     let stub = PodResourcesStub::start(&socket).unwrap();
     let claim = ClaimResource { driver_name: "dra.cpu".into(), ..ClaimResource::default() };
     let claimed = DynamicResource { claim_resources: vec![claim], ..DynamicResource::default() };
-    let container = ContainerResources { name: "main".into(), dynamic_resources: vec![claimed], ..Default::default() };
-    stub.set(&[], vec![PodResources { name: "web".into(), containers: vec![container], ..PodResources::default() }]);
+    let container = ContainerResources {
+        name: "main".into(),
+        dynamic_resources: vec![claimed],
+        ..Default::default()
+    };
+    stub.set(
+        &[],
+        vec![PodResources {
+            name: "web".into(),
+            containers: vec![container],
+            ..PodResources::default()
+        }],
+    );
     let mut options = node.options();
     options.push(format!("--pod-resources-socket={}", socket.display()));
     let report = Report::of(&options);
-    report.assert("cpuset-owners", "lacking", &["the DRA driver dra.cpu (claims of 1 containers) runs on this node"]);
+    report.assert(
+        "cpuset-owners",
+        "lacking",
+        &["the DRA driver dra.cpu (claims of 1 containers) runs on this node"],
+    );
     stub.set(&[], Vec::new());
     Report::of(&options).assert("cpuset-owners", "good", &["policy none"]);
 }
@@ -267,19 +317,33 @@ fn obstacles_to_pinning_are_reported_in_enforce_mode() {
     let state = TempDir::new().unwrap();
     fs::write(state.path().join("file"), "").unwrap();
     let examined = |mode: &str, state_dir: &str| {
-        let options = [format!("--pinning={mode}"), format!("--state-dir={}", state.path().join(state_dir).display())];
+        let options = [
+            format!("--pinning={mode}"),
+            format!("--state-dir={}", state.path().join(state_dir).display()),
+        ];
         Report::of(&[&node.options()[..], &options].concat())
     };
     examined("enforce", "new/state").assert("pinning", "good", &["can write cpusets"]);
-    examined("enforce", "file/state").assert("pinning", "lacking", &["file/state", "Not a directory", "hostPath"]);
+    examined("enforce", "file/state").assert(
+        "pinning",
+        "lacking",
+        &["file/state", "Not a directory", "hostPath"],
+    );
     let observed = examined("observe", "file/state");
-    assert!(observed.json["findings"].as_array().unwrap().iter().all(|finding| finding["check"] != "pinning"));
+    assert!(
+        observed.json["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|finding| finding["check"] != "pinning")
+    );
 }
 
 #[test]
 fn a_machine_without_kubepods_or_without_cgroups_is_no_node() {
     let root = TempDir::new().unwrap();
-    let options = [format!("--cgroup-root={}", root.path().display()), "--pod-source=none".to_owned()];
+    let options =
+        [format!("--cgroup-root={}", root.path().display()), "--pod-source=none".to_owned()];
     let report = Report::of(&options);
     report.assert("cgroups", "broken", &["no cgroup hierarchy", "--cgroup-root"]);
     assert_eq!(report.code, 2);
@@ -291,6 +355,7 @@ fn a_machine_without_kubepods_or_without_cgroups_is_no_node() {
 
 #[test]
 fn options_that_cannot_work_are_no_findings() {
-    let output = Command::new(binary()).args(["doctor", "--kubelet-ca-file=/nowhere"]).output().unwrap();
+    let output =
+        Command::new(binary()).args(["doctor", "--kubelet-ca-file=/nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(64), "{}", String::from_utf8_lossy(&output.stderr));
 }

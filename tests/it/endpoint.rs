@@ -42,7 +42,11 @@ fn a_certificate_that_changes_is_used_and_one_that_is_broken_is_not() {
     let node = Node::new();
     let agent = node.agent(&[]);
     fs::write(node.file("tls.crt"), "no certificate").unwrap();
-    assert_eq!(node.get(&agent, "/healthz", None).unwrap().0, 200, "the last good one stays in force");
+    assert_eq!(
+        node.get(&agent, "/healthz", None).unwrap().0,
+        200,
+        "the last good one stays in force"
+    );
     eventually("the log tells of the broken certificate", || {
         agent.log().contains("cannot use the endpoint's new certificate")
     });
@@ -68,14 +72,21 @@ fn reviews_of_readers_are_cached_and_counted() {
         format!("--apiserver-token-file={}", server.token_file().display()),
     ]);
     let status = |path: &str, token: Option<&str>| node.get(&agent, path, token).unwrap().0;
-    assert_eq!((status("/healthz", None), server.requests().len()), (200, 0), "probes are not asked for");
+    assert_eq!(
+        (status("/healthz", None), server.requests().len()),
+        (200, 0),
+        "probes are not asked for"
+    );
     assert_eq!((status("/metrics", None), server.requests().len()), (401, 0));
     assert_eq!((status("/metrics", Some("a.nobody.c")), server.requests().len()), (401, 1));
     assert_eq!((status("/metrics", Some(STRANGER)), server.requests().len()), (403, 3));
     assert_eq!((status("/metrics", Some(PROMETHEUS)), server.requests().len()), (200, 5));
     // Another path needs another review; earlier answers are cached.
     assert_eq!((status("/metrics/cadvisor", Some(PROMETHEUS)), server.requests().len()), (403, 7));
-    assert_eq!((status("/metrics", Some("a.nobody.c")), status("/metrics", Some(STRANGER))), (401, 403));
+    assert_eq!(
+        (status("/metrics", Some("a.nobody.c")), status("/metrics", Some(STRANGER))),
+        (401, 403)
+    );
     assert_eq!(server.requests().len(), 7);
     // A page is rendered once per sample.
     eventually("they are counted", || {
@@ -84,7 +95,8 @@ fn reviews_of_readers_are_cached_and_counted() {
     });
     // Unknown tokens neither exhaust the API server nor evict a known token.
     assert_eq!((status("/metrics", Some("no-jwt")), server.requests().len()), (401, 7));
-    let answers: Vec<u16> = (0..60).map(|number| status("/metrics", Some(&format!("a.b{number}.c")))).collect();
+    let answers: Vec<u16> =
+        (0..60).map(|number| status("/metrics", Some(&format!("a.b{number}.c")))).collect();
     assert!(answers.contains(&401) && answers.ends_with(&[429]), "{answers:?}");
     assert!(server.requests().len() < 7 + 60 / 2, "{}", server.requests().len());
     assert_eq!(status("/metrics", Some(PROMETHEUS)), 200);
@@ -113,12 +125,20 @@ fn every_path_but_the_probes_needs_a_token_and_advise_sends_one() {
     assert_eq!(node.get(&agent, "/", Some(PROMETHEUS)).unwrap().0, 200);
     let advise = |more: &[String]| {
         let mut command = Command::new(binary());
-        command.args(["advise", "--output=json", &format!("--address={}", agent.address())]).args(more);
+        command
+            .args(["advise", "--output=json", &format!("--address={}", agent.address())])
+            .args(more);
         let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
     };
     fs::write(node.file("reader"), format!("{PROMETHEUS}\n")).unwrap();
-    let (ca, token) = (format!("--tls-cert={}", node.file("ca.crt")), format!("--token-file={}", node.file("reader")));
+    let (ca, token) = (
+        format!("--tls-cert={}", node.file("ca.crt")),
+        format!("--token-file={}", node.file("reader")),
+    );
     let (code, text) = advise(&[ca.clone(), token.clone()]);
     assert!(code == Some(0) && text.contains("\"containers\""), "{code:?}: {text}");
     let (code, text) = advise(&[]);
@@ -150,16 +170,25 @@ fn new_readers_are_rejected_during_an_api_server_outage() {
 
 #[test]
 fn readyz_reveals_no_addresses_or_errors() {
-    let agent = Agent::start(&["--pod-source=kubelet", "--kubelet-url=https://127.0.0.1:1", "--sched-trace=off"]);
+    let agent = Agent::start(&[
+        "--pod-source=kubelet",
+        "--kubelet-url=https://127.0.0.1:1",
+        "--sched-trace=off",
+    ]);
     eventually("a sample and a failed attempt", || {
-        agent.get("/readyz").1 != "no sample taken yet\n" && agent.log().contains("pod source is down")
+        agent.get("/readyz").1 != "no sample taken yet\n"
+            && agent.log().contains("pod source is down")
     });
     assert_eq!(agent.get("/readyz"), (503, "pod list not available yet\n".to_owned()));
 }
 
 #[test]
 fn without_names_for_a_minute_the_agent_is_ready_and_degraded() {
-    let agent = Agent::start(&["--pod-source=kubelet", "--kubelet-url=https://127.0.0.1:1", "--sched-trace=off"]);
+    let agent = Agent::start(&[
+        "--pod-source=kubelet",
+        "--kubelet-url=https://127.0.0.1:1",
+        "--sched-trace=off",
+    ]);
     assert_eq!(agent.get("/readyz").0, 503);
     std::thread::sleep(Duration::from_secs(45));
     assert_eq!(agent.get("/readyz").0, 503);
@@ -168,11 +197,16 @@ fn without_names_for_a_minute_the_agent_is_ready_and_degraded() {
     assert!(body.contains("config.podSource=apiserver") && !body.contains("127.0.0.1"), "{body}");
     let is_off = || {
         let page = agent.get("/metrics").1;
-        let line = page.lines().find(|line| line.contains("feature=\"pod_names\"")).unwrap_or_default().to_owned();
+        let line = page
+            .lines()
+            .find(|line| line.contains("feature=\"pod_names\""))
+            .unwrap_or_default()
+            .to_owned();
         line.contains("config.podSource=apiserver") && line.ends_with(" 0")
     };
     eventually("the feature is off, with the remedy", is_off);
-    let warnings = || agent.log().lines().filter(|line| line.contains("pods have no names")).count();
+    let warnings =
+        || agent.log().lines().filter(|line| line.contains("pods have no names")).count();
     eventually("the log has it, once", || warnings() == 1);
 }
 
@@ -186,12 +220,20 @@ fn insecure_endpoint_options_are_rejected_at_startup() {
         (vec![flag("tls-cert", &certificate)], "--tls-key"),
         (vec![flag("tls-key", &key)], "--tls-cert"),
         (vec!["--metrics-auth".to_owned()], "clear text"),
-        (vec![flag("tls-cert", &node.file("none")), flag("tls-key", &key)], "no certificate in this file"),
-        (vec![flag("tls-cert", &certificate), flag("tls-key", &node.file("none"))], "no private key in this file"),
+        (
+            vec![flag("tls-cert", &node.file("none")), flag("tls-key", &key)],
+            "no certificate in this file",
+        ),
+        (
+            vec![flag("tls-cert", &certificate), flag("tls-key", &node.file("none"))],
+            "no private key in this file",
+        ),
     ];
     for (flags, named) in cases {
-        let output =
-            Command::new(binary()).args(["run", "--listen=127.0.0.1:0", "--pod-source=none"]).args(&flags).output();
+        let output = Command::new(binary())
+            .args(["run", "--listen=127.0.0.1:0", "--pod-source=none"])
+            .args(&flags)
+            .output();
         let output = output.unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         let last = error.lines().last().unwrap_or_default();
@@ -203,8 +245,10 @@ fn insecure_endpoint_options_are_rejected_at_startup() {
 fn every_path_of_the_readme_is_served() {
     let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--cadvisor-metrics"]);
     let readme = include_str!("../../README.md");
-    let paths: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("| `/")?.split('`').next()).collect();
-    let served: Vec<&&str> = paths.iter().filter(|path| !path.contains("proc") && !path.contains("sys")).collect();
+    let paths: Vec<&str> =
+        readme.lines().filter_map(|line| line.strip_prefix("| `/")?.split('`').next()).collect();
+    let served: Vec<&&str> =
+        paths.iter().filter(|path| !path.contains("proc") && !path.contains("sys")).collect();
     assert!(served.len() == 5, "{served:?}");
     for path in served {
         assert_ne!(agent.get(&format!("/{path}")).0, 404, "{path}");
@@ -235,25 +279,38 @@ impl Node {
 
     fn agent(&self, more: &[String]) -> Agent {
         let mut args = vec!["--pod-source=none".to_owned()];
-        args.extend([format!("--tls-cert={}", self.file("tls.crt")), format!("--tls-key={}", self.file("tls.key"))]);
+        args.extend([
+            format!("--tls-cert={}", self.file("tls.crt")),
+            format!("--tls-key={}", self.file("tls.key")),
+        ]);
         args.extend_from_slice(more);
         Agent::start(&args)
     }
 
     /// Status and body of a GET over TLS, trusting `ca.crt`.
-    fn get(&self, agent: &Agent, path: &str, token: Option<&str>) -> std::io::Result<(u16, String)> {
+    fn get(
+        &self,
+        agent: &Agent,
+        path: &str,
+        token: Option<&str>,
+    ) -> std::io::Result<(u16, String)> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.file("ca.crt")).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
-        let connection = ClientConnection::new(config, ServerName::try_from(NAME).unwrap()).unwrap();
+        let connection =
+            ClientConnection::new(config, ServerName::try_from(NAME).unwrap()).unwrap();
         let mut stream = StreamOwned::new(connection, TcpStream::connect(agent.address())?);
-        let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        let authorization =
+            token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         write!(stream, "GET {path} HTTP/1.0\r\n{authorization}\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
+        let (head, body) =
+            answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
         Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
     }
 }
@@ -261,7 +318,8 @@ impl Node {
 /// Creates a self-signed CA certificate.
 fn make_certificate(directory: &Path) {
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec![NAME.to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate =
+        CertificateParams::new(vec![NAME.to_owned()]).unwrap().self_signed(&key).unwrap();
     fs::write(directory.join("tls.key"), key.serialize_pem()).unwrap();
     fs::write(directory.join("tls.crt"), certificate.pem()).unwrap();
     fs::write(directory.join("ca.crt"), certificate.pem()).unwrap();

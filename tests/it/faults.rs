@@ -21,10 +21,15 @@ impl Unheard {
     fn start(stderr: impl Into<Stdio>, more: &[&str]) -> Self {
         let address = http::free_address();
         let mut command = Command::new(binary());
-        command.args(["run", "--pod-source=none", "--sched-trace=off", &format!("--listen={address}")]).args(more);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        command
+            .args(["run", "--pod-source=none", "--sched-trace=off", &format!("--listen={address}")])
+            .args(more);
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
         let agent = Self { child, address };
-        eventually("the agent answers", || http::get(address, "/readyz").is_ok_and(|(status, _)| status == 200));
+        eventually("the agent answers", || {
+            http::get(address, "/readyz").is_ok_and(|(status, _)| status == 200)
+        });
         agent
     }
 
@@ -88,10 +93,18 @@ fn exit_codes_hold_whatever_standard_error_takes() {
     ];
     let (_reader, blocked) = blocked();
     for (args, code) in cases {
-        let stderrs: [(&str, Stdio); 3] =
-            [("full", full().into()), ("broken", broken().into()), ("blocked", blocked.try_clone().unwrap().into())];
+        let stderrs: [(&str, Stdio); 3] = [
+            ("full", full().into()),
+            ("broken", broken().into()),
+            ("blocked", blocked.try_clone().unwrap().into()),
+        ];
         for (name, stderr) in stderrs {
-            let mut child = Command::new(binary()).args(args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+            let mut child = Command::new(binary())
+                .args(args)
+                .stdout(Stdio::null())
+                .stderr(stderr)
+                .spawn()
+                .unwrap();
             let deadline = Instant::now() + Duration::from_secs(30);
             let status = loop {
                 match child.try_wait().unwrap() {
@@ -132,12 +145,20 @@ fn a_hangup_ends_nothing() {
 fn a_hangup_takes_over_the_profiles_and_no_bad_configuration() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("cpuwarden.yaml");
-    let profiles = |class: &str| format!("profiles: [{{name: a, selector: {{namespaces: [a]}}, qosClass: {class}}}]\n");
+    let profiles = |class: &str| {
+        format!("profiles: [{{name: a, selector: {{namespaces: [a]}}, qosClass: {class}}}]\n")
+    };
     fs::write(&file, profiles("LSR")).unwrap();
-    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", &format!("--config={}", file.display())]);
+    let agent = Agent::start(&[
+        "--pod-source=none",
+        "--sched-trace=off",
+        &format!("--config={}", file.display()),
+    ]);
     let hang_up = || kill_process(Pid::from_raw(agent.pid() as i32).unwrap(), Signal::HUP).unwrap();
     hang_up();
-    eventually("the profiles are read again", || agent.log().contains("reloaded the certificate and profiles"));
+    eventually("the profiles are read again", || {
+        agent.log().contains("reloaded the certificate and profiles")
+    });
     fs::write(&file, profiles("BEST")).unwrap();
     hang_up();
     let place = format!("{}:1", file.display());

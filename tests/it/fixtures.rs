@@ -1,4 +1,5 @@
-//! Recorded nodes: the archives in `tests/fixtures`, and those in the directory `CPUWARDEN_RECORDINGS`.
+//! Recorded nodes: the archives in `tests/fixtures`, and those in the directory
+//! `CPUWARDEN_RECORDINGS`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,11 @@ pub(crate) fn recordings() -> Vec<Recording> {
     let mut all = in_directory(&own_directory(), true);
     if let Some(further) = std::env::var_os("CPUWARDEN_RECORDINGS") {
         let found = in_directory(Path::new(&further), false);
-        assert!(!found.is_empty(), "CPUWARDEN_RECORDINGS={}: no recording there", further.display());
+        assert!(
+            !found.is_empty(),
+            "CPUWARDEN_RECORDINGS={}: no recording there",
+            further.display()
+        );
         all.extend(found);
     }
     all
@@ -39,7 +44,8 @@ fn own_directory() -> PathBuf {
 }
 
 fn in_directory(directory: &Path, own: bool) -> Vec<Recording> {
-    let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let entries =
+        fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths.iter().filter_map(|path| open(path, own)).collect()
@@ -55,7 +61,12 @@ fn open(path: &Path, own: bool) -> Option<Recording> {
         return Some(Recording { name: name.into(), path, own, _unpacked: Some(unpacked) });
     }
     let is_recording = path.join("containers.tsv").exists();
-    is_recording.then(|| Recording { name: file_name.into(), path: path.into(), own, _unpacked: None })
+    is_recording.then(|| Recording {
+        name: file_name.into(),
+        path: path.into(),
+        own,
+        _unpacked: None,
+    })
 }
 
 #[test]
@@ -64,7 +75,13 @@ fn every_archive_unpacks_to_a_node() {
     let names: Vec<_> = recordings.iter().map(|recording| recording.name.as_str()).collect();
     assert_eq!(
         names,
-        ["cluster-v2-systemd", "guest-v2-cgroupfs", "guest-v2-static", "host-v1-apiserver", "host-v1-cgroupfs"]
+        [
+            "cluster-v2-systemd",
+            "guest-v2-cgroupfs",
+            "guest-v2-static",
+            "host-v1-apiserver",
+            "host-v1-cgroupfs"
+        ]
     );
     for Recording { name, path, .. } in &recordings {
         for entry in ["README.md", "cgroup-t0", "containers.tsv", "pods.json", "proc"] {
@@ -76,7 +93,11 @@ fn every_archive_unpacks_to_a_node() {
 #[test]
 fn further_recordings_may_be_directories_or_archives() {
     let further = TempDir::new().unwrap();
-    fs::copy(own_directory().join("host-v1-cgroupfs.tar.gz"), further.path().join("host-v1-cgroupfs.tar.gz")).unwrap();
+    fs::copy(
+        own_directory().join("host-v1-cgroupfs.tar.gz"),
+        further.path().join("host-v1-cgroupfs.tar.gz"),
+    )
+    .unwrap();
     fs::create_dir(further.path().join("another")).unwrap();
     fs::write(further.path().join("another/containers.tsv"), "").unwrap();
     fs::create_dir(further.path().join("no-recording")).unwrap();
@@ -86,5 +107,9 @@ fn further_recordings_may_be_directories_or_archives() {
         found.iter().map(|recording| recording.name.as_str()).collect::<Vec<_>>(),
         ["another", "host-v1-cgroupfs"]
     );
-    assert!(found.iter().all(|recording| recording.path.join("containers.tsv").exists() && !recording.own));
+    assert!(
+        found
+            .iter()
+            .all(|recording| recording.path.join("containers.tsv").exists() && !recording.own)
+    );
 }

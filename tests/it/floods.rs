@@ -1,4 +1,5 @@
-//! The endpoint under floods: probes are answered, memory and descriptors stay bounded, and sampling is unaffected.
+//! The endpoint under floods: probes are answered, memory and descriptors stay bounded, and
+//! sampling is unaffected.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +12,8 @@ use crate::support::{Agent, Exposition, RealTree, eventually, http, turn};
 
 const OPTIONS: [&str; 2] = ["--pod-source=none", "--sched-trace=off"];
 const CUT: &str = "cpuwarden_http_connections_cut_total";
-/// Maximum growth of the agent's resident memory, bytes. A debug build starts with twice the memory of a release build.
+/// Maximum growth of the agent's resident memory, bytes. A debug build starts with twice the memory
+/// of a release build.
 const GROWTH: u64 = 16 << 20;
 
 /// Lets this process open thousands of connections.
@@ -50,12 +52,20 @@ fn probes_are_answered_while_thousands_of_idle_and_half_sent_connections_stand()
     agent.after_ticks(1);
     let before = descriptors(&agent);
     let halves = ["", "GET /metrics HTTP/1.1\r\nHost: a\r\n", "G"];
-    let _connections: Vec<TcpStream> = (0..2_100).map(|number| sent(&agent, halves[number % 3])).collect();
+    let _connections: Vec<TcpStream> =
+        (0..2_100).map(|number| sent(&agent, halves[number % 3])).collect();
     assert_eq!(agent.get("/healthz"), (200, "ok\n".to_owned()));
     print_probes("beside 2,100 connections", &probe_times(&agent, 100));
-    assert!(descriptors(&agent) < before + 150, "{} descriptors, {before} before", descriptors(&agent));
-    // A page has the counts of before its snapshot: the first one after the flood may be older than the flood.
-    eventually("connections that were cut are counted", || cut(&agent.metrics(), "waiting") >= 1_900.0);
+    assert!(
+        descriptors(&agent) < before + 150,
+        "{} descriptors, {before} before",
+        descriptors(&agent)
+    );
+    // A page has the counts of before its snapshot: the first one after the flood may be older than
+    // the flood.
+    eventually("connections that were cut are counted", || {
+        cut(&agent.metrics(), "waiting") >= 1_900.0
+    });
 }
 
 #[test]
@@ -81,7 +91,8 @@ fn memory_stays_bounded_through_header_bombs_and_unread_pages() {
     let agent = Agent::start(&OPTIONS);
     agent.after_ticks(1);
     let idle = resident_bytes(&agent);
-    let bomb = format!("GET /metrics HTTP/1.1\r\n{}", format!("x: {}\r\n", "y".repeat(8_000)).repeat(100));
+    let bomb =
+        format!("GET /metrics HTTP/1.1\r\n{}", format!("x: {}\r\n", "y".repeat(8_000)).repeat(100));
     let address = agent.address();
     let bombs: Vec<_> = (0..300)
         .map(|_| {
@@ -93,10 +104,12 @@ fn memory_stays_bounded_through_header_bombs_and_unread_pages() {
             })
         })
         .collect();
-    let _bombs: Vec<TcpStream> = bombs.into_iter().map(|thread| thread.unwrap().join().unwrap()).collect();
+    let _bombs: Vec<TcpStream> =
+        bombs.into_iter().map(|thread| thread.unwrap().join().unwrap()).collect();
     let after_bombs = resident_bytes(&agent);
-    let unread: Vec<TcpStream> =
-        (0..100).map(|_| sent(&agent, &"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50))).collect();
+    let unread: Vec<TcpStream> = (0..100)
+        .map(|_| sent(&agent, &"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50)))
+        .collect();
     std::thread::sleep(Duration::from_secs(3));
     let after_pages = resident_bytes(&agent);
     let resident = [idle, after_bombs, after_pages];
@@ -107,17 +120,23 @@ fn memory_stays_bounded_through_header_bombs_and_unread_pages() {
     assert!(after_bombs.max(after_pages) < idle + GROWTH, "{resident:?} bytes");
     assert_eq!(agent.get("/healthz").0, 200);
     drop(unread);
-    eventually("readers find places again", || http::get(address, "/metrics").is_ok_and(|(status, _)| status == 200));
+    eventually("readers find places again", || {
+        http::get(address, "/metrics").is_ok_and(|(status, _)| status == 200)
+    });
 }
 
 #[test]
 fn a_header_above_16_kib_is_refused() {
     let agent = Agent::start(&OPTIONS);
     let mut answer = String::new();
-    let mut stream = sent(&agent, &format!("GET /healthz HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(17 << 10)));
+    let mut stream = sent(
+        &agent,
+        &format!("GET /healthz HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(17 << 10)),
+    );
     let _ = stream.read_to_string(&mut answer);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
-    let allowed = format!("GET /healthz HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(12 << 10));
+    let allowed =
+        format!("GET /healthz HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(12 << 10));
     let mut answer = String::new();
     sent(&agent, &allowed).read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -131,7 +150,8 @@ fn late_ticks(page: &Exposition) -> (f64, f64) {
     (all - in_time, all)
 }
 
-/// CPU budget under a flood, in cores: more than a debug build samples with on a busy machine, less than the flood takes.
+/// CPU budget under a flood, in cores: more than a debug build samples with on a busy machine, less
+/// than the flood takes.
 const BUDGET: f64 = 0.05;
 
 #[test]
@@ -146,15 +166,27 @@ fn a_flood_of_scrapes_slows_no_sampling_and_renders_each_page_once() {
     let (flooded, answered) = scraped(&agent, 6, || agent.after_ticks(120));
     let ((late_idle, ticks_idle), (late, ticks)) = (late_ticks(&idle), late_ticks(&flooded));
     let (late_flooded, ticks_flooded) = (late - late_idle, ticks - ticks_idle);
-    println!("late ticks: {late_idle} of {ticks_idle} idle, {late_flooded} of {ticks_flooded} under a flood");
-    assert!(answered > ticks_flooded as u64 * 5, "{answered} pages in {ticks_flooded} ticks are no flood");
+    println!(
+        "late ticks: {late_idle} of {ticks_idle} idle, {late_flooded} of {ticks_flooded} under a flood"
+    );
+    assert!(
+        answered > ticks_flooded as u64 * 5,
+        "{answered} pages in {ticks_flooded} ticks are no flood"
+    );
     let share = |late: f64, ticks: f64| late / ticks;
-    assert!(share(late_flooded, ticks_flooded) <= share(late_idle, ticks_idle) + 0.05, "the flood makes ticks late");
-    let interval = flooded.value("cpuwarden_feature_enabled", &[("feature", "sample_interval"), ("reason", "")]);
+    assert!(
+        share(late_flooded, ticks_flooded) <= share(late_idle, ticks_idle) + 0.05,
+        "the flood makes ticks late"
+    );
+    let interval = flooded
+        .value("cpuwarden_feature_enabled", &[("feature", "sample_interval"), ("reason", "")]);
     assert_eq!(interval, Some(1.0), "the interval follows the flood");
     let cpu_seconds = |page: &Exposition| page.value("process_cpu_seconds_total", &[]).unwrap();
     let (spent, wall) = (cpu_seconds(&flooded) - cpu_seconds(&idle), ticks_flooded * 0.2);
-    assert!(spent > 2.0 * BUDGET * wall, "{spent} s of CPU in {wall} s are within the budget: no flood");
+    assert!(
+        spent > 2.0 * BUDGET * wall,
+        "{spent} s of CPU in {wall} s are within the budget: no flood"
+    );
     let renders = flooded.value("cpuwarden_page_renders_total", &[("page", "metrics")]).unwrap();
     assert!(renders <= ticks + 2.0, "{renders} renderings in {ticks} ticks");
 }
@@ -187,21 +219,29 @@ fn print_lateness(condition: &str, before: &Exposition, after: &Exposition) {
     let buckets = |page: &Exposition| -> Vec<(String, f64)> {
         page.with_prefix(name).map(|sample| (sample.label("le").to_owned(), sample.value)).collect()
     };
-    let gained: Vec<(String, f64)> =
-        buckets(before).into_iter().zip(buckets(after)).map(|((le, old), (_, new))| (le, new - old)).collect();
+    let gained: Vec<(String, f64)> = buckets(before)
+        .into_iter()
+        .zip(buckets(after))
+        .map(|((le, old), (_, new))| (le, new - old))
+        .collect();
     let ticks = gained.last().unwrap().1;
     let p99 = gained.iter().find(|(_, count)| *count >= ticks * 0.99).unwrap();
-    println!("{ticks} ticks {condition}: p99 of lateness at most {} s, by bucket {gained:?}", p99.0);
+    println!(
+        "{ticks} ticks {condition}: p99 of lateness at most {} s, by bucket {gained:?}",
+        p99.0
+    );
 }
 
-/// Scrapes with this number of clients until `until` returns a page; returns that page and the number of pages read.
+/// Scrapes with this number of clients until `until` returns a page; returns that page and the
+/// number of pages read.
 fn scraped(agent: &Agent, clients: usize, until: impl FnOnce() -> Exposition) -> (Exposition, u64) {
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let page = std::thread::scope(|scope| {
         for _ in 0..clients {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let is_page = http::get(agent.address(), "/metrics").is_ok_and(|(status, _)| status == 200);
+                    let is_page = http::get(agent.address(), "/metrics")
+                        .is_ok_and(|(status, _)| status == 200);
                     answered.fetch_add(u64::from(is_page), Ordering::Relaxed);
                 }
             });
@@ -225,22 +265,31 @@ fn a_minute(agent: &Agent) -> Exposition {
 fn figures_beside_idle() {
     let _turn = turn();
     raise_descriptor_limit();
-    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);
+    let agent =
+        Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);
     // The governor observes for ten seconds before it acts.
     let start = agent.after_ticks(60);
     let idle = a_minute(&agent);
     print_lateness("in an idle minute", &start, &idle);
     let (flooded, answered) = scraped(&agent, 6, || a_minute(&agent));
     print_lateness("in a minute of six clients that scrape", &idle, &flooded);
-    let interval = flooded.value("cpuwarden_feature_enabled", &[("feature", "sample_interval"), ("reason", "")]);
-    println!("{answered} pages were read; the interval is as configured: {}", interval == Some(1.0));
+    let interval = flooded
+        .value("cpuwarden_feature_enabled", &[("feature", "sample_interval"), ("reason", "")]);
+    println!(
+        "{answered} pages were read; the interval is as configured: {}",
+        interval == Some(1.0)
+    );
     assert_eq!(interval, Some(1.0), "the interval follows the flood");
     let resident = resident_bytes(&agent);
     print_probes("of an idle agent", &probe_times(&agent, 500));
     let halves = ["", "GET /metrics HTTP/1.1\r\nHost: a\r\n", "G"];
-    let connections: Vec<TcpStream> = (0..2_100).map(|number| sent(&agent, halves[number % 3])).collect();
+    let connections: Vec<TcpStream> =
+        (0..2_100).map(|number| sent(&agent, halves[number % 3])).collect();
     let beside = probe_times(&agent, 500);
     print_probes("beside 2,100 connections", &beside);
     drop(connections);
-    println!("resident KiB before and after them: {:?}", [resident, resident_bytes(&agent)].map(|bytes| bytes >> 10));
+    println!(
+        "resident KiB before and after them: {:?}",
+        [resident, resident_bytes(&agent)].map(|bytes| bytes >> 10)
+    );
 }

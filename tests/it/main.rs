@@ -1,7 +1,7 @@
 //! The integration tests, in one binary: it links once and is a single file for the QEMU node.
 //!
-//! `kernel` needs root and real cgroups; it runs on this machine and, by `node`, on QEMU nodes. `advice` needs the
-//! same, but runs only here. The rest runs anywhere.
+//! `kernel` needs root and real cgroups; it runs on this machine and, by `node`, on QEMU nodes.
+//! `advice` needs the same, but runs only here. The rest runs anywhere.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

@@ -1,4 +1,5 @@
-//! The QEMU node: it returns its results, and runs the `kernel` tests of this binary on its kernels.
+//! The QEMU node: it returns its results, and runs the `kernel` tests of this binary on its
+//! kernels.
 
 use std::fs;
 use std::path::Path;
@@ -59,8 +60,9 @@ fn tests_pass_on(kernel: KernelSeries, args: &[&str]) {
     println!("--- in the node, Linux {kernel}, {:.0} s:\n{stdout}", outcome.elapsed.as_secs_f64());
     println!("{}", String::from_utf8_lossy(&outcome.stderr));
     assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.describe());
-    let passed =
-        stdout.lines().find_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next()?.parse().ok());
+    let passed = stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next()?.parse().ok());
     assert!(passed.is_some_and(|passed: u32| passed > 0), "no test ran in the node");
 }
 
@@ -82,7 +84,11 @@ fn a_node_brings_back_output_code_and_files() {
     let report = fs::read_to_string(report).unwrap();
     let (cpus_of_node_1, controllers) = report.split_once('\n').unwrap();
     assert_eq!(cpus_of_node_1, "4-7");
-    assert!(["cpu", "cpuset", "memory"].iter().all(|wanted| controllers.split_whitespace().any(|c| c == *wanted)));
+    assert!(
+        ["cpu", "cpuset", "memory"]
+            .iter()
+            .all(|wanted| controllers.split_whitespace().any(|c| c == *wanted))
+    );
 }
 
 #[test]
@@ -96,9 +102,16 @@ fn a_node_that_hangs_is_killed_and_what_it_said_is_kept() {
 
 #[test]
 fn a_node_with_a_kernel_panic_is_reported_with_the_reason() {
-    let outcome = run_shell(&Node::default(), &["test -s /sys/kernel/btf/vmlinux && echo c > /proc/sysrq-trigger"]);
+    let outcome = run_shell(
+        &Node::default(),
+        &["test -s /sys/kernel/btf/vmlinux && echo c > /proc/sysrq-trigger"],
+    );
     assert_eq!(outcome.ending, Ending::Lost);
-    assert!(outcome.describe().contains("Kernel panic - not syncing: sysrq triggered crash"), "{}", outcome.describe());
+    assert!(
+        outcome.describe().contains("Kernel panic - not syncing: sysrq triggered crash"),
+        "{}",
+        outcome.describe()
+    );
 }
 
 fn run_shell(node: &Node, script_and_args: &[&str]) -> Outcome {

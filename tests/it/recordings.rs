@@ -1,4 +1,5 @@
-//! The agent on recorded nodes: the real binary on their files, with a stub that answers like their kubelet.
+//! The agent on recorded nodes: the real binary on their files, with a stub that answers like their
+//! kubelet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +31,10 @@ static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
     }
     let ready = Instant::now();
     eventually("all settled", || ready.elapsed() > SETTLED);
-    nodes.into_iter().map(|node| Page { exposition: node.agent.metrics(), recording: node.recording }).collect()
+    nodes
+        .into_iter()
+        .map(|node| Page { exposition: node.agent.metrics(), recording: node.recording })
+        .collect()
 });
 
 struct Node {
@@ -58,8 +62,9 @@ impl Node {
 fn every_container_is_named_and_nothing_else_is_exported() {
     for Page { recording, exposition } in &*PAGES {
         let samples = exposition.with_prefix("cpuwarden_container_");
-        let exported: BTreeSet<Name> =
-            samples.map(|s| ["namespace", "pod", "container"].map(|l| s.label(l).to_owned()).into()).collect();
+        let exported: BTreeSet<Name> = samples
+            .map(|s| ["namespace", "pod", "container"].map(|l| s.label(l).to_owned()).into())
+            .collect();
         let expected = containers_with_a_cgroup(&recording.path);
         assert!(!expected.is_empty(), "{} has no container", recording.name);
         assert_eq!(exported, expected, "{}", recording.name);
@@ -72,7 +77,12 @@ fn every_container_has_its_usage() {
         let usage = exposition.with_prefix("cpuwarden_container_cpu_usage_seconds_total");
         let with_usage: BTreeSet<_> = usage.map(|sample| sample.label("container")).collect();
         let expected = containers_with_a_cgroup(&recording.path);
-        assert_eq!(with_usage, expected.iter().map(|name| name.2.as_str()).collect(), "{}", recording.name);
+        assert_eq!(
+            with_usage,
+            expected.iter().map(|name| name.2.as_str()).collect(),
+            "{}",
+            recording.name
+        );
     }
 }
 
@@ -93,22 +103,44 @@ fn the_page_of_every_node_is_the_golden_one() {
             fs::create_dir_all(&directory).unwrap();
             fs::write(&golden, &actual).unwrap();
         }
-        let expected = fs::read_to_string(&golden).unwrap_or_else(|error| panic!("{}: {error}", golden.display()));
-        let difference = expected.lines().zip(actual.lines()).find(|(expected, actual)| expected != actual);
-        assert_eq!(difference, None, "{}: expected, actual; CPUWARDEN_BLESS=1 rewrites it", golden.display());
+        let expected = fs::read_to_string(&golden)
+            .unwrap_or_else(|error| panic!("{}: {error}", golden.display()));
+        let difference =
+            expected.lines().zip(actual.lines()).find(|(expected, actual)| expected != actual);
+        assert_eq!(
+            difference,
+            None,
+            "{}: expected, actual; CPUWARDEN_BLESS=1 rewrites it",
+            golden.display()
+        );
         assert_eq!(expected.lines().count(), actual.lines().count(), "{}: lines", golden.display());
     }
 }
 
 /// Families about the node and its pods, without those about the agent or the machine of the test.
 fn of_the_node(exposition: &Exposition) -> String {
-    const FAMILIES: [&str; 7] =
-        ["container_", "pod_cfs_", "pod_cpu_", "pod_throttled_", "node_", "cgroups", "unmapped_cgroups"];
+    const FAMILIES: [&str; 7] = [
+        "container_",
+        "pod_cfs_",
+        "pod_cpu_",
+        "pod_throttled_",
+        "node_",
+        "cgroups",
+        "unmapped_cgroups",
+    ];
     let is_of_node = |line: &str| {
-        let name = line.trim_start_matches("# HELP ").trim_start_matches("# TYPE ").trim_start_matches("cpuwarden_");
+        let name = line
+            .trim_start_matches("# HELP ")
+            .trim_start_matches("# TYPE ")
+            .trim_start_matches("cpuwarden_");
         FAMILIES.iter().any(|family| name.starts_with(family))
     };
-    exposition.text.lines().filter(|line| is_of_node(line)).map(|line| format!("{line}\n")).collect()
+    exposition
+        .text
+        .lines()
+        .filter(|line| is_of_node(line))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 /// Containers of `containers.tsv` that had a cgroup, by the runtime's names.
@@ -131,5 +163,10 @@ fn containers_with_a_cgroup(node: &Path) -> BTreeSet<Name> {
 fn namespaces(pods: &str) -> BTreeMap<String, String> {
     let list: Value = serde_json::from_str(pods).unwrap();
     let text = |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap().to_owned();
-    list["items"].as_array().unwrap().iter().map(|pod| (text(pod, "uid"), text(pod, "namespace"))).collect()
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pod| (text(pod, "uid"), text(pod, "namespace")))
+        .collect()
 }

@@ -1,7 +1,8 @@
 //! Real runtimes under real quotas: the agent's findings match the runtimes' own output.
 //!
-//! Not among the `kernel` tests. A JVM and Node.js are 200 MB and 100 MB, which the QEMU node would hold in memory as
-//! an initramfs. They take most of a minute to start on an emulated CPU. The kernel version does not affect them.
+//! Not among the `kernel` tests. A JVM and Node.js are 200 MB and 100 MB, which the QEMU node would
+//! hold in memory as an initramfs. They take most of a minute to start on an emulated CPU. The
+//! kernel version does not affect them.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -23,13 +24,20 @@ fn runtime(agent: &Agent, last: u32) -> Option<Value> {
     let (status, body) = agent.get("/api/v1/advice");
     assert_eq!(status, 200, "{body}");
     let report: Value = serde_json::from_str(&body).unwrap();
-    let row = report["containers"].as_array().unwrap().iter().find(|row| row["container"] == id(last)).cloned()?;
+    let row = report["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["container"] == id(last))
+        .cloned()?;
     row.get("runtime").cloned()
 }
 
 /// The runtime once its language is detected; before that, the container runs a shell.
 fn known(agent: &Agent, last: u32, language: &str) -> Value {
-    eventually(language, || runtime(agent, last).is_some_and(|runtime| runtime["language"] == language));
+    eventually(language, || {
+        runtime(agent, last).is_some_and(|runtime| runtime["language"] == language)
+    });
     runtime(agent, last).unwrap()
 }
 
@@ -48,8 +56,15 @@ fn word<'a>(said: &'a str, mark: &str) -> &'a str {
 /// Starts a JVM that logs its settings and then waits for input.
 fn jvm(container: &Cgroup, flags: &[&str], options: &str) -> (Running, String) {
     let mut command = container.command("java");
-    command.args(flags).args(["-Xlog:gc+init", "-m", "java.base/sun.security.tools.keytool.Main", "-printcert"]);
-    Running::start(also(command, "JAVA_TOOL_OPTIONS", options), |line| line.contains("Heap Max Capacity"))
+    command.args(flags).args([
+        "-Xlog:gc+init",
+        "-m",
+        "java.base/sun.security.tools.keytool.Main",
+        "-printcert",
+    ]);
+    Running::start(also(command, "JAVA_TOOL_OPTIONS", options), |line| {
+        line.contains("Heap Max Capacity")
+    })
 }
 
 fn also(mut command: Command, name: &str, value: &str) -> Command {
@@ -62,7 +77,10 @@ fn also(mut command: Command, name: &str, value: &str) -> Command {
 /// Asserts that version and threads match the JVM's log.
 fn assert_as_logged(found: &Value, said: &str) {
     let version = found["version"].as_str().unwrap();
-    assert!(word(said, "Version: ").starts_with(version) && version.contains('.'), "{found}\n{said}");
+    assert!(
+        word(said, "Version: ").starts_with(version) && version.contains('.'),
+        "{found}\n{said}"
+    );
     let (_, cpus) = said.split_once("CPUs: ").unwrap();
     let available: u64 = word(cpus, "total, ").parse().unwrap();
     assert_eq!(found["parallelism"], available, "{found}\n{said}");
@@ -82,7 +100,11 @@ fn a_jvm_is_detected_with_version_flags_and_processors() {
     };
     let running = [
         jvm(&containers[0], &[], ""),
-        jvm(&containers[1], &["-XX:ActiveProcessorCount=3", "-Xmx64m"], "-XX:ActiveProcessorCount=5 -Xmx99m"),
+        jvm(
+            &containers[1],
+            &["-XX:ActiveProcessorCount=3", "-Xmx64m"],
+            "-XX:ActiveProcessorCount=5 -Xmx99m",
+        ),
         jvm(&containers[2], &[], "-XX:ActiveProcessorCount=4 -Xmx96m"),
         own_name,
     ];
@@ -90,9 +112,13 @@ fn a_jvm_is_detected_with_version_flags_and_processors() {
     for (found, (_, said)) in found.iter().zip(&running) {
         assert_as_logged(found, said);
     }
-    let sources = [0, 1, 2].map(|at| (&found[at]["parallelism"], found[at]["parallelismSource"].as_str().unwrap()));
+    let sources = [0, 1, 2]
+        .map(|at| (&found[at]["parallelism"], found[at]["parallelismSource"].as_str().unwrap()));
     assert_eq!(sources[0].1, "the limit, rounded up");
-    assert_eq!(sources[1..], [(&3.into(), "ActiveProcessorCount"), (&4.into(), "ActiveProcessorCount")]);
+    assert_eq!(
+        sources[1..],
+        [(&3.into(), "ActiveProcessorCount"), (&4.into(), "ActiveProcessorCount")]
+    );
     for (at, heap, logged) in [(1, "64m", "64M"), (2, "96m", "96M")] {
         assert_eq!(
             (found[at]["settings"]["Xmx"].as_str(), word(&running[at].1, "Max Capacity: ")),
@@ -104,10 +130,13 @@ fn a_jvm_is_detected_with_version_flags_and_processors() {
     assert_eq!(found[0]["parallelism"], 1);
     containers[0].set_quota_usec(50_000_000, 100_000);
     let cpus = std::thread::available_parallelism().unwrap().get();
-    eventually("the new limit", || runtime(&agent, 1).is_some_and(|runtime| runtime["parallelism"] == cpus));
+    eventually("the new limit", || {
+        runtime(&agent, 1).is_some_and(|runtime| runtime["parallelism"] == cpus)
+    });
 }
 
-/// Program that prints its version and the size of its thread pool, measured by starting twenty tasks.
+/// Program that prints its version and the size of its thread pool, measured by starting twenty
+/// tasks.
 const NODE_PROGRAM: &str = r"
 const { readdirSync } = require('fs'), { pbkdf2 } = require('crypto');
 const threads = () => readdirSync('/proc/self/task').length;
@@ -126,11 +155,18 @@ fn nodejs_is_detected_with_version_event_loop_and_pool() {
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
     let mut command = container(&pod, 1, 100_000).command("node");
     command.args(["-e", NODE_PROGRAM]);
-    let (_running, said) = Running::start(also(command, "UV_THREADPOOL_SIZE", "7"), |line| line.contains("pool: "));
+    let (_running, said) =
+        Running::start(also(command, "UV_THREADPOOL_SIZE", "7"), |line| line.contains("pool: "));
     let found = known(&agent, 1, "nodejs");
     assert_eq!(found["version"], word(&said, "Version: "), "{found}");
-    assert_eq!((&found["parallelism"], &found["parallelismSource"]), (&1.into(), &"one event loop".into()));
-    assert_eq!((found["settings"]["UV_THREADPOOL_SIZE"].as_str(), word(&said, "pool: ")), (Some("7"), "7"));
+    assert_eq!(
+        (&found["parallelism"], &found["parallelismSource"]),
+        (&1.into(), &"one event loop".into())
+    );
+    assert_eq!(
+        (found["settings"]["UV_THREADPOOL_SIZE"].as_str(), word(&said, "pool: ")),
+        (Some("7"), "7")
+    );
 }
 
 #[test]
@@ -141,21 +177,28 @@ fn python_is_detected_with_version_and_library_threads() {
     let mut command = container(&pod, 1, 100_000).command("python3");
     let program = "import sys; print('Version:', '%d.%d' % sys.version_info[:2], flush=True); sys.stdin.read()";
     command.args(["-c", program]);
-    let (_running, said) = Running::start(also(command, "OMP_NUM_THREADS", "3"), |line| line.contains("Version: "));
+    let (_running, said) =
+        Running::start(also(command, "OMP_NUM_THREADS", "3"), |line| line.contains("Version: "));
     let found = known(&agent, 1, "python");
-    assert_eq!((&found["version"], &found["parallelism"]), (&word(&said, "Version: ").into(), &3.into()), "{found}");
+    assert_eq!(
+        (&found["version"], &found["parallelism"]),
+        (&word(&said, "Version: ").into(), &3.into()),
+        "{found}"
+    );
     assert_eq!(found["parallelismSource"], "OMP_NUM_THREADS");
 }
 
 /// Path of a program.
 fn on_path(program: &str) -> std::path::PathBuf {
     let path = std::env::var_os("PATH").unwrap();
-    let found = std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.exists());
+    let found = std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| file.exists());
     found.unwrap_or_else(|| panic!("{program} is not installed"))
 }
 
-/// Program that moves its `environ` and `cmdline` to 1 GiB of zeros, which needs no privileges and no memory, then
-/// waits.
+/// Program that moves its `environ` and `cmdline` to 1 GiB of zeros, which needs no privileges and
+/// no memory, then waits.
 const HUGE_PROGRAM: &str = r"
 import ctypes, mmap, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -188,7 +231,8 @@ fn a_process_with_a_gigabyte_of_environment_costs_the_agent_no_memory() {
     let length = std::io::copy(&mut environ.take(64 << 20), &mut std::io::sink()).unwrap();
     assert_eq!(length, 64 << 20, "the program has not moved its environment");
     known(&agent, 1, "python");
-    // Over several ticks: knowing the executable does not stop the agent from reading its environment.
+    // Over several ticks: knowing the executable does not stop the agent from reading its
+    // environment.
     agent.after_ticks(10);
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim();

@@ -1,4 +1,5 @@
-//! Contents of a release: the binary's dependencies, the image's builder, and the actions of the workflows.
+//! Contents of a release: the binary's dependencies, the image's builder, and the actions of the
+//! workflows.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,8 +19,16 @@ fn read(path: &str) -> String {
 /// Crates linked into the binary with these features.
 fn linked(features: &[&str]) -> BTreeSet<String> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["tree", "--locked", "--offline", "--package=cpuwarden", "--edges=normal", "--prefix=none"]);
-    let output = cargo.args(["--format={p}"]).args(features).current_dir(root("")).output().unwrap();
+    cargo.args([
+        "tree",
+        "--locked",
+        "--offline",
+        "--package=cpuwarden",
+        "--edges=normal",
+        "--prefix=none",
+    ]);
+    let output =
+        cargo.args(["--format={p}"]).args(features).current_dir(root("")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
@@ -39,7 +48,11 @@ fn the_images_binary_has_none_of_the_demos_dependencies() {
 fn no_unmaintained_yaml_parser_is_linked() {
     let all = linked(&[]);
     assert!(all.contains("serde-saphyr"));
-    assert!(!all.contains("serde_yaml_ng") && !all.contains("serde_yaml") && !all.contains("unsafe-libyaml"));
+    assert!(
+        !all.contains("serde_yaml_ng")
+            && !all.contains("serde_yaml")
+            && !all.contains("unsafe-libyaml")
+    );
 }
 
 #[test]
@@ -76,14 +89,19 @@ fn workflows_run_actions_only_by_their_commit() {
 
 #[test]
 fn advisories_are_required_where_the_network_is_there() {
-    let runs =
-        |wanted: &str| steps().iter().any(|(_, step)| step["run"].as_str().is_some_and(|run| run.contains(wanted)));
+    let runs = |wanted: &str| {
+        steps().iter().any(|(_, step)| step["run"].as_str().is_some_and(|run| run.contains(wanted)))
+    };
     assert!(runs("cargo xtask deny --require-advisories"));
 }
 
 #[test]
 fn a_release_is_built_without_external_images() {
-    let runs: Vec<String> = steps().iter().filter_map(|(_, step)| step["run"].as_str().map(str::to_owned)).collect();
+    let runs: Vec<String> =
+        steps().iter().filter_map(|(_, step)| step["run"].as_str().map(str::to_owned)).collect();
     assert!(runs.iter().any(|run| run.contains("cargo xtask release")));
-    assert!(!runs.iter().any(|run| run.contains("docker ")), "an image of a release comes of cargo xtask image");
+    assert!(
+        !runs.iter().any(|run| run.contains("docker ")),
+        "an image of a release comes of cargo xtask image"
+    );
 }

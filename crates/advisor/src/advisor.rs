@@ -16,8 +16,8 @@ use crate::container_history::ContainerHistory;
 use crate::quotas::{Quotas, quotas};
 use crate::report::{ContainerReport, Report};
 
-/// Number of windows between two exports of the advice to the metrics: it changes once per minute, and runtimes change
-/// when a container starts.
+/// Number of windows between two exports of the advice to the metrics: it changes once per minute,
+/// and runtimes change when a container starts.
 const EXPORT_EVERY: u64 = 10;
 
 /// A longer window is a gap: the agent was stopped, and the arrival times of the work are unknown.
@@ -44,7 +44,8 @@ struct Node {
 }
 
 impl Advisor {
-    /// An advisor that detects runtimes in this `/proc`, and observes a container for `after` before it advises.
+    /// An advisor that detects runtimes in this `/proc`, and observes a container for `after`
+    /// before it advises.
     #[must_use]
     pub fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>, after: Duration) -> Self {
         Self(Arc::new(Mutex::new(Node {
@@ -59,8 +60,8 @@ impl Advisor {
         })))
     }
 
-    /// Processes the latest snapshot whenever one is published, until the task is aborted. Calls `beat` after each round
-    /// with the time in which the next one is due.
+    /// Processes the latest snapshot whenever one is published, until the task is aborted. Calls
+    /// `beat` after each round with the time in which the next one is due.
     pub async fn follow(
         self,
         published: Published<NodeSnapshot>,
@@ -77,10 +78,13 @@ impl Advisor {
             }
             let advisor = self.clone();
             // Reading /proc may block, and nothing else on this runtime may.
-            let observed = tokio::task::spawn_blocking(move || advisor.lock().observe(latest)).await;
+            let observed =
+                tokio::task::spawn_blocking(move || advisor.lock().observe(latest)).await;
             match observed {
                 Ok(()) => beat(ROUND),
-                Err(error) => tracing::error!(%error, "failed to record a window of usage for the advice"),
+                Err(error) => {
+                    tracing::error!(%error, "failed to record a window of usage for the advice");
+                }
             }
         }
     }
@@ -90,7 +94,8 @@ impl Advisor {
         let mut node = self.lock();
         let rows = node.latest.containers.iter().zip(&node.histories).enumerate();
         let live = rows.filter(|(_, (row, _))| row.live);
-        let mut wanted: Vec<_> = live.filter_map(|(at, (_, history))| Some((history.untraced_for()?, at))).collect();
+        let mut wanted: Vec<_> =
+            live.filter_map(|(at, (_, history))| Some((history.untraced_for()?, at))).collect();
         wanted.sort_by_key(|&(since, _)| std::cmp::Reverse(since));
         wanted.truncate(count);
         let look = |(_, at): (Duration, usize)| {
@@ -119,8 +124,10 @@ impl Advisor {
     #[must_use]
     pub fn advice(&self) -> Report {
         let node = self.lock();
-        let quotas = quotas(&node.latest.pods, node.live().map(|(row, history)| (row, history.member(row))));
-        let containers = node.live().map(|(row, history)| node.report(row, history, &quotas)).collect();
+        let quotas =
+            quotas(&node.latest.pods, node.live().map(|(row, history)| (row, history.member(row))));
+        let containers =
+            node.live().map(|(row, history)| node.report(row, history, &quotas)).collect();
         Report { objective: OBJECTIVE, containers }
     }
 
@@ -131,12 +138,14 @@ impl Advisor {
 }
 
 impl Node {
-    /// Length of the window that ends with this snapshot, by the times at which the sampler read its counters. Zero for
-    /// the first snapshot, which only starts a window; `None` while the window is incomplete.
+    /// Length of the window that ends with this snapshot, by the times at which the sampler read
+    /// its counters. Zero for the first snapshot, which only starts a window; `None` while the
+    /// window is incomplete.
     fn length_until(&self, latest: &NodeSnapshot) -> Option<Duration> {
         let read_at = latest.read_at?;
         let Some(began) = self.window_began else { return Some(Duration::ZERO) };
-        ends_window(began, read_at, latest.interval).then(|| read_at.saturating_duration_since(began))
+        ends_window(began, read_at, latest.interval)
+            .then(|| read_at.saturating_duration_since(began))
     }
 
     fn observe(&mut self, latest: Arc<NodeSnapshot>) {
@@ -145,7 +154,9 @@ impl Node {
         let length = if length > LONGEST_WINDOW { Duration::ZERO } else { length };
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
         self.turn_to(latest);
-        for (row, history) in self.latest.containers.iter().zip(&mut self.histories).filter(|(row, _)| row.live) {
+        for (row, history) in
+            self.latest.containers.iter().zip(&mut self.histories).filter(|(row, _)| row.live)
+        {
             history.observe(row, length_ns, self.after_seconds);
             history.detect(row, &mut self.detector);
         }
@@ -159,13 +170,16 @@ impl Node {
     fn turn_to(&mut self, latest: Arc<NodeSnapshot>) {
         let before = std::mem::replace(&mut self.latest, latest);
         let (old, new) = (&before.containers, &self.latest.containers);
-        let is_same = |(old, new): (&ContainerRow, &ContainerRow)| Arc::ptr_eq(&old.identity, &new.identity);
+        let is_same =
+            |(old, new): (&ContainerRow, &ContainerRow)| Arc::ptr_eq(&old.identity, &new.identity);
         if old.len() == new.len() && old.iter().zip(new).all(is_same) {
             return;
         }
         let labels = old.iter().map(|row| &*row.identity.labels);
-        let mut known: HashMap<&str, ContainerHistory> = labels.zip(std::mem::take(&mut self.histories)).collect();
-        self.histories = new.iter().map(|row| known.remove(&*row.identity.labels).unwrap_or_default()).collect();
+        let mut known: HashMap<&str, ContainerHistory> =
+            labels.zip(std::mem::take(&mut self.histories)).collect();
+        self.histories =
+            new.iter().map(|row| known.remove(&*row.identity.labels).unwrap_or_default()).collect();
     }
 
     /// All live containers.
@@ -179,7 +193,12 @@ impl Node {
         self.metrics.advice().set(rows);
     }
 
-    fn report(&self, row: &ContainerRow, history: &ContainerHistory, quotas: &Quotas<'_>) -> ContainerReport {
+    fn report(
+        &self,
+        row: &ContainerRow,
+        history: &ContainerHistory,
+        quotas: &Quotas<'_>,
+    ) -> ContainerReport {
         let pod = quotas.get(&(&*row.identity.namespace, &*row.identity.pod)).copied();
         let facts = Facts { pod, ..history.facts(row, &self.latest.node.kernel.release) };
         ContainerReport {
@@ -201,16 +220,25 @@ impl Node {
 mod tests {
     use super::*;
 
-    /// Lengths of the windows, milliseconds, for snapshots at this interval that are published late by `late_ms` and
-    /// seen at the ticks `seen`, so that some are seen twice or not at all.
+    /// Lengths of the windows, milliseconds, for snapshots at this interval that are published late
+    /// by `late_ms` and seen at the ticks `seen`, so that some are seen twice or not at all.
     fn windows_ms(interval_ms: u64, late_ms: &[u64], seen: &[usize]) -> Vec<u128> {
         let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "", revision: "" }));
         let advisor = Advisor::new("/nonexistent".into(), metrics, Duration::from_secs(300));
         let (mut node, start) = (advisor.lock(), Instant::now());
         let interval = Duration::from_millis(interval_ms);
         let lengths = seen.iter().filter_map(|&tick| {
-            let read_at = Some(start + interval * tick as u32 + Duration::from_millis(late_ms[tick % late_ms.len()]));
-            let latest = NodeSnapshot { sequence: tick as u64 + 1, read_at, interval, ..NodeSnapshot::default() };
+            let read_at = Some(
+                start
+                    + interval * tick as u32
+                    + Duration::from_millis(late_ms[tick % late_ms.len()]),
+            );
+            let latest = NodeSnapshot {
+                sequence: tick as u64 + 1,
+                read_at,
+                interval,
+                ..NodeSnapshot::default()
+            };
             let length = node.length_until(&latest)?;
             node.observe(Arc::new(latest));
             Some(length.as_millis())

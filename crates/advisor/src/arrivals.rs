@@ -1,8 +1,9 @@
-//! Arrival times of the work of busy containers within a second: a few containers at a time are read every 20 ms for
-//! two seconds.
+//! Arrival times of the work of busy containers within a second: a few containers at a time are
+//! read every 20 ms for two seconds.
 //!
-//! Needs its own thread, so that the sampler's ticks and the endpoint never wait for it. Waking costs more than
-//! reading: several containers are read together, and after each has been read there is a pause.
+//! Needs its own thread, so that the sampler's ticks and the endpoint never wait for it. Waking
+//! costs more than reading: several containers are read together, and after each has been read
+//! there is a pause.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -25,9 +26,14 @@ const IDLE: Duration = Duration::from_secs(2);
 /// Pause between two rounds after every busy container has been read.
 const PAUSE: Duration = Duration::from_secs(6);
 
-/// Samples until the other end of `stopped` is dropped. Calls `round` after each round. May be called again after a
-/// panic.
-pub fn sample_arrivals(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>, mut round: impl FnMut()) {
+/// Samples until the other end of `stopped` is dropped. Calls `round` after each round. May be
+/// called again after a panic.
+pub fn sample_arrivals(
+    advisor: &Advisor,
+    hierarchy: &Hierarchy,
+    stopped: &Receiver<()>,
+    mut round: impl FnMut(),
+) {
     while sample_once(advisor, hierarchy, stopped).is_some() {
         round();
     }
@@ -36,8 +42,10 @@ pub fn sample_arrivals(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Recei
 /// Runs one round of readings; `None` if the thread must stop.
 fn sample_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>) -> Option<()> {
     let wanted = advisor.due_for_trace(SIDE_BY_SIDE);
-    let mut readers: Vec<_> =
-        wanted.iter().filter_map(|(labels, cgroup)| Some((labels, Reader::open(hierarchy, cgroup)?))).collect();
+    let mut readers: Vec<_> = wanted
+        .iter()
+        .filter_map(|(labels, cgroup)| Some((labels, Reader::open(hierarchy, cgroup)?)))
+        .collect();
     if readers.is_empty() {
         return wait(stopped, IDLE);
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::{
-    CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady, THROTTLED_SHARE, UsageTrace,
-    Window, memory_advice,
+    CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady,
+    THROTTLED_SHARE, UsageTrace, Window, memory_advice,
 };
 use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
@@ -25,8 +25,8 @@ const UNTHROTTLED: Duration = Duration::from_secs(3);
 /// Minimum use of a window that is worth a trace, cores.
 const BUSY_CORES: f64 = 0.001;
 
-/// Divisor of the throttled time above a container: the container must have used more than the quotient for that time
-/// to be its own. Eight threads under a quota of 20 ms use a fortieth.
+/// Divisor of the throttled time above a container: the container must have used more than the
+/// quotient for that time to be its own. Eight threads under a quota of 20 ms use a fortieth.
 const HARDLY: u64 = 200;
 
 /// Sums that fade over time.
@@ -38,7 +38,8 @@ struct Sums {
     ancestor_throttled: f64,
     /// CPU time in the windows with known waits.
     waits_seen: f64,
-    /// Wait for other pods, thread-nanoseconds: from the trace, else the run-queue delay without throttling.
+    /// Wait for other pods, thread-nanoseconds: from the trace, else the run-queue delay without
+    /// throttling.
     contention: f64,
     /// Part of `contention` that its own threads may have caused.
     own_wait: f64,
@@ -88,7 +89,8 @@ pub(crate) struct ContainerHistory {
     history: History,
     marks: Option<Marks>,
     sums: Sums,
-    /// Whether the next gain of the lower bound covers windows in which the number of threads was unknown.
+    /// Whether the next gain of the lower bound covers windows in which the number of threads was
+    /// unknown.
     is_gain_unknown: bool,
     /// Own and lowest limit, cores.
     limits: (Option<f64>, Option<f64>),
@@ -118,7 +120,8 @@ impl ContainerHistory {
         let has_quota = row.cfs.is_some() && own_limit.is_some();
         let gained = |of: fn(&Marks) -> u64| of(&now).saturating_sub(of(&then));
         let used_ns = gained(|marks| marks.used_ns);
-        let ancestor_ns = Some(gained(|marks| marks.ancestor_ns)).filter(|&time_ns| may_be_its_own(time_ns, used_ns));
+        let ancestor_ns = Some(gained(|marks| marks.ancestor_ns))
+            .filter(|&time_ns| may_be_its_own(time_ns, used_ns));
         let ancestor_ns = ancestor_ns.unwrap_or(0);
         let window = Window {
             used_ns,
@@ -137,14 +140,17 @@ impl ContainerHistory {
         self.follow_waits(then.contention_ns, now.contention_ns, used_ns, row.threads);
         self.follow_live_set(row, length_ns);
         let after = Duration::from_secs(after_seconds);
-        if self.watched - self.evaluated >= EVALUATE_EVERY || before < after && self.watched >= after {
+        if self.watched - self.evaluated >= EVALUATE_EVERY
+            || before < after && self.watched >= after
+        {
             self.evaluated = self.watched;
             self.evaluate(after_seconds);
         }
     }
 
-    /// Adds the wait for other pods, except in windows in which it is unknown: when the counter has changed, or while
-    /// the number of threads is unknown and waits among its own threads cannot be separated.
+    /// Adds the wait for other pods, except in windows in which it is unknown: when the counter has
+    /// changed, or while the number of threads is unknown and waits among its own threads cannot be
+    /// separated.
     fn follow_waits(
         &mut self,
         then: Option<(WaitSource, u64)>,
@@ -158,7 +164,9 @@ impl ContainerHistory {
         let own_wait_ns = match (source, threads) {
             _ if source != before => return,
             (WaitSource::Trace, _) => 0,
-            (WaitSource::RunDelay, Some(threads)) => used_ns.saturating_mul(threads.saturating_sub(1)),
+            (WaitSource::RunDelay, Some(threads)) => {
+                used_ns.saturating_mul(threads.saturating_sub(1))
+            }
             (WaitSource::RunDelay, None) => {
                 self.is_gain_unknown = true;
                 return;
@@ -220,10 +228,12 @@ impl ContainerHistory {
     pub(crate) fn facts(&self, row: &ContainerRow, kernel_release: &str) -> Facts {
         let throttled_share = self.throttled_share(row);
         let memory = self.memory(row);
-        let ancestor = row.throttled_ancestor_ns.and(share(self.sums.ancestor_throttled, self.sums.seconds));
+        let ancestor =
+            row.throttled_ancestor_ns.and(share(self.sums.ancestor_throttled, self.sums.seconds));
         let is_seen = row.waits.is_some() || row.contention_lower_ns.is_some();
         let contention =
-            share((self.sums.contention - self.sums.own_wait).max(0.0), self.sums.waits_seen).filter(|_| is_seen);
+            share((self.sums.contention - self.sums.own_wait).max(0.0), self.sums.waits_seen)
+                .filter(|_| is_seen);
         Facts {
             container: row.identity.container.clone(),
             spec: row.spec.map(|of_pod| spec(of_pod, &row.identity)),
@@ -286,17 +296,23 @@ impl ContainerHistory {
     fn evaluate(&mut self, after_seconds: u64) {
         let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE, after_seconds);
         let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));
-        let held = [fresh.limit, self.cpu.limit].into_iter().flatten().find(|limit| Some(limit.cores) == shown);
+        let held = [fresh.limit, self.cpu.limit]
+            .into_iter()
+            .flatten()
+            .find(|limit| Some(limit.cores) == shown);
         // A burst of its own does not help against an ancestor's quota.
         let burst_seconds = fresh.burst_seconds.filter(|_| self.sums.throttled > 0.0);
         self.cpu = CpuAdvice { limit: held, burst_seconds, ..fresh };
     }
 
-    /// Follows the lowest working set with a slow rise: the memory after a garbage collection is the best estimate of
-    /// the live set.
+    /// Follows the lowest working set with a slow rise: the memory after a garbage collection is
+    /// the best estimate of the live set.
     fn follow_live_set(&mut self, row: &ContainerRow, length_ns: u64) {
-        let Some(working_set) = row.memory_working_set_bytes.map(|bytes| bytes as f64) else { return };
-        let risen = self.live_set.map(|live| live * (1.0 + length_ns as f64 / 1e9 / LIVE_SET_SECONDS));
+        let Some(working_set) = row.memory_working_set_bytes.map(|bytes| bytes as f64) else {
+            return;
+        };
+        let risen =
+            self.live_set.map(|live| live * (1.0 + length_ns as f64 / 1e9 / LIVE_SET_SECONDS));
         self.live_set = Some(risen.map_or(working_set, |live| live.min(working_set)));
     }
 }
@@ -316,8 +332,8 @@ fn spec(row: SpecRow, identity: &ContainerIdentity) -> Spec {
     }
 }
 
-/// Before Linux 6.6 only the sum over everything below the ancestor is known: a container that hardly ran has no part
-/// in it.
+/// Before Linux 6.6 only the sum over everything below the ancestor is known: a container that
+/// hardly ran has no part in it.
 fn may_be_its_own(throttled_ns: u64, used_ns: u64) -> bool {
     used_ns > throttled_ns / HARDLY
 }

@@ -1,8 +1,8 @@
-//! Advice for the containers of a node: their histories, gathered window by window from the snapshots, usage traces of
-//! the busy ones, and their runtimes.
+//! Advice for the containers of a node: their histories, gathered window by window from the
+//! snapshots, usage traces of the busy ones, and their runtimes.
 //!
-//! [`Advisor`] runs as a task of the caller's tokio runtime, [`sample_arrivals`] on a thread that the caller starts. The
-//! rules themselves are in crate `analysis`.
+//! [`Advisor`] runs as a task of the caller's tokio runtime, [`sample_arrivals`] on a thread that
+//! the caller starts. The rules themselves are in crate `analysis`.
 
 mod advisor;
 mod arrivals;

@@ -3,8 +3,8 @@
 use runtimes::{Detector, Machine};
 use snapshot::{ContainerRow, Runtime};
 
-/// Number of windows between two detections for an old process. A process that an init starts late is found within this
-/// time.
+/// Number of windows between two detections for an old process. A process that an init starts late
+/// is found within this time.
 const LOOK_EVERY: u64 = 300;
 
 /// Detection result for the first process.
@@ -16,16 +16,16 @@ pub(crate) struct Program {
     windows: u64,
     /// Whether the next detection is due as soon as the container has run.
     is_due: bool,
-    /// CPU time of the container at the last detection, nanoseconds: without CPU time since then the program is the
-    /// same.
+    /// CPU time of the container at the last detection, nanoseconds: without CPU time since then
+    /// the program is the same.
     used_ns: Option<u64>,
     runtime: Option<Runtime>,
 }
 
 impl Program {
-    /// Detects again if the first process, its CPUs or its limit have changed. If the process runs, also detects
-    /// periodically: often after its start, when it may still be the container runtime or a shell, and then less and
-    /// less often.
+    /// Detects again if the first process, its CPUs or its limit have changed. If the process runs,
+    /// also detects periodically: often after its start, when it may still be the container runtime
+    /// or a shell, and then less and less often.
     pub(crate) fn follow(&mut self, row: &ContainerRow, detector: &mut Detector) {
         if self.pid != row.first_pid {
             *self = Self { pid: row.first_pid, ..Self::default() };
@@ -77,7 +77,12 @@ mod tests {
 
     fn row(pid: u32, limit_cores: u64) -> ContainerRow {
         let quota_usec = Some(limit_cores * 100_000);
-        ContainerRow { first_pid: Some(pid), quota_usec, period_usec: Some(100_000), ..ContainerRow::default() }
+        ContainerRow {
+            first_pid: Some(pid),
+            quota_usec,
+            period_usec: Some(100_000),
+            ..ContainerRow::default()
+        }
     }
 
     fn found(program: &Program) -> Option<(Language, Option<u32>)> {
@@ -87,7 +92,8 @@ mod tests {
     #[test]
     fn a_limit_that_changes_shows_at_once() {
         let root = tempfile::tempdir().unwrap();
-        let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
+        let (mut program, mut detector) =
+            (Program::default(), Detector::new(root.path().to_owned()));
         exec(root.path(), 7, "java");
         for limit in [2, 2, 2, 4, 3] {
             program.follow(&row(7, limit), &mut detector);
@@ -104,7 +110,8 @@ mod tests {
     #[test]
     fn a_shell_that_execs_a_program_is_detected_within_five_minutes() {
         let root = tempfile::tempdir().unwrap();
-        let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
+        let (mut program, mut detector) =
+            (Program::default(), Detector::new(root.path().to_owned()));
         exec(root.path(), 7, "sh");
         program.follow(&row(7, 2), &mut detector);
         assert_eq!(found(&program), Some((Language::Unknown, None)));
@@ -123,7 +130,8 @@ mod tests {
     #[test]
     fn an_idle_container_is_inspected_only_after_it_has_run() {
         let root = tempfile::tempdir().unwrap();
-        let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
+        let (mut program, mut detector) =
+            (Program::default(), Detector::new(root.path().to_owned()));
         let used = |usage_ns| ContainerRow { usage_ns: Some(usage_ns), ..row(7, 2) };
         exec(root.path(), 7, "sh");
         program.follow(&used(5), &mut detector);
@@ -138,7 +146,8 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_leaves_nothing() {
         let root = tempfile::tempdir().unwrap();
-        let (mut program, mut detector) = (Program::default(), Detector::new(root.path().to_owned()));
+        let (mut program, mut detector) =
+            (Program::default(), Detector::new(root.path().to_owned()));
         exec(root.path(), 7, "java");
         program.follow(&row(7, 2), &mut detector);
         program.follow(&ContainerRow::default(), &mut detector);

@@ -5,8 +5,8 @@ use crate::window::DEFAULT_PERIOD_NS;
 /// Work below this counts as none, nanoseconds.
 pub(crate) const EPSILON_NS: f64 = 1e3;
 
-/// Shortest and longest period that is replayed, nanoseconds. The kernel accepts 1 ms to 1 s, but a usage trace cannot
-/// resolve less than 10 ms.
+/// Shortest and longest period that is replayed, nanoseconds. The kernel accepts 1 ms to 1 s, but a
+/// usage trace cannot resolve less than 10 ms.
 const PERIODS_NS: (u64, u64) = (10_000_000, 1_000_000_000);
 
 /// Maximum length of the pattern, nanoseconds; a longer window repeats a shorter pattern.
@@ -35,7 +35,12 @@ impl Slots {
         let pattern_ns = window_ns as f64 / repeats as f64;
         let pattern = (pattern_ns / period_ns as f64).round().max(1.0);
         let length_ns = (pattern_ns / pattern).max(1.0);
-        Self { pattern: pattern as u32, repeats: repeats as u32, length_ns, is_coarse: own_ns < period_ns }
+        Self {
+            pattern: pattern as u32,
+            repeats: repeats as u32,
+            length_ns,
+            is_coarse: own_ns < period_ns,
+        }
     }
 
     /// Number of periods in the window.
@@ -81,11 +86,17 @@ impl Demand {
     /// A demand with the given work per period of the pattern.
     pub(crate) fn new(work_ns: Box<[f64]>, parallelism: f64, slots: Slots) -> Self {
         let most_ns = work_ns.iter().copied().fold(0.0, f64::max);
-        let arrival = if slots.is_coarse && most_ns > EPSILON_NS { Arrival::Unknown } else { Arrival::Traced };
+        let arrival = if slots.is_coarse && most_ns > EPSILON_NS {
+            Arrival::Unknown
+        } else {
+            Arrival::Traced
+        };
         let total_ns = work_ns.iter().sum::<f64>() * f64::from(slots.repeats);
-        let mut demand = Self { work_ns, parallelism, slots, most_ns, total_ns, periods: 0, arrival };
+        let mut demand =
+            Self { work_ns, parallelism, slots, most_ns, total_ns, periods: 0, arrival };
         // After a period with work the timer fires once more, finds nothing to do, and stops.
-        let is_counted = |slot: &u32| demand.is_active(*slot) || *slot > 0 && demand.is_active(*slot - 1);
+        let is_counted =
+            |slot: &u32| demand.is_active(*slot) || *slot > 0 && demand.is_active(*slot - 1);
         demand.periods = (0..slots.count()).filter(is_counted).count() as u32;
         demand
     }
@@ -93,7 +104,15 @@ impl Demand {
     /// A demand without new work.
     pub(crate) fn none(slots: Slots) -> Self {
         let work_ns = Box::default();
-        Self { work_ns, parallelism: 1.0, slots, most_ns: 0.0, total_ns: 0.0, periods: 0, arrival: Arrival::Traced }
+        Self {
+            work_ns,
+            parallelism: 1.0,
+            slots,
+            most_ns: 0.0,
+            total_ns: 0.0,
+            periods: 0,
+            arrival: Arrival::Traced,
+        }
     }
 
     /// A demand spread evenly over all periods.
@@ -105,7 +124,8 @@ impl Demand {
     /// A demand that arrives as one burst, starting at this phase (0..1) of the first period.
     pub(crate) fn burst(work_ns: f64, parallelism: f64, slots: Slots, phase: f64) -> Self {
         let mut periods = vec![0.0; slots.pattern as usize];
-        let (mut left_ns, mut time_ns) = (work_ns / f64::from(slots.repeats), (1.0 - phase) * slots.length_ns);
+        let (mut left_ns, mut time_ns) =
+            (work_ns / f64::from(slots.repeats), (1.0 - phase) * slots.length_ns);
         for work_ns in &mut periods {
             *work_ns = left_ns.min(parallelism * time_ns);
             left_ns -= *work_ns;
@@ -127,7 +147,8 @@ impl Demand {
         self.work_ns(slot) > EPSILON_NS
     }
 
-    /// Number of periods the kernel counts without throttling. `is_timer_on`: whether the previous period had work.
+    /// Number of periods the kernel counts without throttling. `is_timer_on`: whether the previous
+    /// period had work.
     pub(crate) fn periods(&self, is_timer_on: bool) -> u32 {
         self.periods + u32::from(is_timer_on && !self.is_active(0))
     }

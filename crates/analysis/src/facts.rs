@@ -44,7 +44,8 @@ pub struct Facts {
     pub cpus: Option<u32>,
     /// CPU limit, cores: the lowest of its own and its ancestors' limits.
     pub limit_cores: Option<f64>,
-    /// The container's own CPU limit, cores, as its spec sets it; `None` without one, even if an ancestor has a limit.
+    /// The container's own CPU limit, cores, as its spec sets it; `None` without one, even if an
+    /// ancestor has a limit.
     pub own_limit_cores: Option<f64>,
     /// Quota of the pod's cgroup.
     pub pod: Option<PodQuota>,

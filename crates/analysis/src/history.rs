@@ -1,4 +1,5 @@
-//! A container's past in bounded memory: the replay results of each candidate in blocks, without the windows.
+//! A container's past in bounded memory: the replay results of each candidate in blocks, without
+//! the windows.
 
 use crate::grid::{BURSTS, LIMITS_CORES};
 use crate::replay::{Bandwidth, Count, Replay};
@@ -14,11 +15,12 @@ const BLOCK_SECONDS: u64 = 600;
 const BLOCKS: usize = 36;
 const CANDIDATES: usize = LIMITS_CORES.len() + BURSTS.len();
 
-/// Number of consecutive windows after which another CFS period replaces the one that is replayed: a runtime creates a
-/// cgroup before it sets the period.
+/// Number of consecutive windows after which another CFS period replaces the one that is replayed:
+/// a runtime creates a cgroup before it sets the period.
 const PERIOD_LASTS: u8 = 3;
 
-/// Ten minutes of results, or less where a counter would overflow: with a period of 100 ms none exceeds 6,000.
+/// Ten minutes of results, or less where a counter would overflow: with a period of 100 ms none
+/// exceeds 6,000.
 #[derive(Debug, Clone)]
 struct Block {
     length_ns: u64,
@@ -47,12 +49,15 @@ impl Block {
 
     /// Whether the next window, of `slots` periods, must begin another block.
     fn is_full(&self, slots: u32) -> bool {
-        let has_room = self.slots.saturating_add(slots) <= u16::MAX.into() && self.windows < u16::MAX;
+        let has_room =
+            self.slots.saturating_add(slots) <= u16::MAX.into() && self.windows < u16::MAX;
         self.length_ns >= BLOCK_SECONDS * 1_000_000_000 || !has_room
     }
 
     fn add(&mut self, at: usize, count: Count) {
-        let add = |sum: &mut u16, more: u32| *sum = sum.saturating_add(u16::try_from(more).unwrap_or(u16::MAX));
+        let add = |sum: &mut u16, more: u32| {
+            *sum = sum.saturating_add(u16::try_from(more).unwrap_or(u16::MAX));
+        };
         add(&mut self.periods[at], count.periods);
         add(&mut self.throttled[at], count.throttled);
         if let Some(sum) = self.throttled_at_most.get_mut(at) {
@@ -82,8 +87,8 @@ pub struct History {
     number: u64,
     traces: UsageTraces,
     usage: Usage,
-    /// Whether the last window was idle and left every candidate's state unchanged. Another idle window will not change
-    /// it either, and counts no periods.
+    /// Whether the last window was idle and left every candidate's state unchanged. Another idle
+    /// window will not change it either, and counts no periods.
     is_at_rest: bool,
 }
 
@@ -104,7 +109,8 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds one window with the current limit. When the limit changes, the results of the bursts start again at zero.
+    /// Adds one window with the current limit. When the limit changes, the results of the bursts
+    /// start again at zero.
     pub fn push(&mut self, window: &Window, limit_cores: Option<f64>) {
         self.usage.push(window);
         self.follow_period(window.period_ns);
@@ -126,7 +132,8 @@ impl History {
             return;
         }
         self.is_at_rest = window.is_idle();
-        let (candidates, demand) = (Candidates(limit_cores), window.demand(&self.traces, self.number));
+        let (candidates, demand) =
+            (Candidates(limit_cores), window.demand(&self.traces, self.number));
         for (at, state) in self.states.iter_mut().enumerate() {
             let Some(bandwidth) = candidates.get(at) else { continue };
             let before = *state;

@@ -14,7 +14,8 @@ const UP_AFTER: u32 = 3;
 const DOWN_AFTER: u32 = 30;
 
 impl Steady {
-    /// Adds an evaluation and returns the value to show. The first value is shown at once; `None` clears it at once.
+    /// Adds an evaluation and returns the value to show. The first value is shown at once; `None`
+    /// clears it at once.
     pub fn follow(&mut self, value: Option<f64>) -> Option<f64> {
         let (Some(value), Some(held)) = (value, self.held) else {
             *self = Self { held: value, other: None };

@@ -1,5 +1,5 @@
-//! Advice for the owner of one container: a replay of the CFS bandwidth rule under other limits, memory advice, and
-//! findings with figures.
+//! Advice for the owner of one container: a replay of the CFS bandwidth rule under other limits,
+//! memory advice, and findings with figures.
 //!
 //! Pure functions of the windows; time is the length of the windows.
 

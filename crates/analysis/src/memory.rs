@@ -18,7 +18,8 @@ pub enum Gogc {
 pub struct MemoryAdvice {
     /// Limit minus working set.
     pub headroom_bytes: u64,
-    /// Value for GOMEMLIMIT; `None` if 1.25 × the live set exceeds 90 % of the limit: raise the limit first.
+    /// Value for GOMEMLIMIT; `None` if 1.25 × the live set exceeds 90 % of the limit: raise the
+    /// limit first.
     pub soft_limit_bytes: Option<u64>,
     /// Advice for GOGC.
     pub gogc: Gogc,
@@ -26,18 +27,23 @@ pub struct MemoryAdvice {
 
 /// Share of the limit for the heap; the rest is for stacks, mappings and the kernel.
 const HEAP_SHARE: f64 = 0.7;
-/// Maximum share of the limit for the heap, whatever the live set: above it the container is killed before the
-/// collector runs.
+/// Maximum share of the limit for the heap, whatever the live set: above it the container is killed
+/// before the collector runs.
 const MOST_HEAP_SHARE: f64 = 0.9;
 /// Below this multiple of the live set the collector runs all the time.
 const LIVE_SET_FACTOR: f64 = 1.25;
 /// Share of the limit that must be free before GOGC is raised.
 const HEADROOM_SHARE: f64 = 0.5;
 
-/// Computes the advice from the limit, the current working set, and the lowest working set of the history (a proxy for
-/// the live set).
+/// Computes the advice from the limit, the current working set, and the lowest working set of the
+/// history (a proxy for the live set).
 #[must_use]
-pub fn memory_advice(limit: u64, working_set: u64, live_set: u64, is_cpu_short: bool) -> MemoryAdvice {
+pub fn memory_advice(
+    limit: u64,
+    working_set: u64,
+    live_set: u64,
+    is_cpu_short: bool,
+) -> MemoryAdvice {
     let headroom_bytes = limit.saturating_sub(working_set);
     let wanted = (limit as f64 * HEAP_SHARE).max(live_set as f64 * LIVE_SET_FACTOR) as u64;
     let is_roomy = headroom_bytes as f64 >= limit as f64 * HEADROOM_SHARE;

@@ -1,4 +1,5 @@
-//! Changes as strategic-merge patches: containers are matched by name, and fields that are not mentioned are kept.
+//! Changes as strategic-merge patches: containers are matched by name, and fields that are not
+//! mentioned are kept.
 
 use serde_json::{Value, json};
 
@@ -24,7 +25,8 @@ pub(crate) fn cpu_limit_and_request(container: &str, limit: f64) -> Value {
     of_container(&json!({ "name": container, "resources": { "limits": cpu, "requests": cpu } }))
 }
 
-/// Limit of the pod itself, for all its containers (Kubernetes 1.34); with the request if the pod is Guaranteed.
+/// Limit of the pod itself, for all its containers (Kubernetes 1.34); with the request if the pod
+/// is Guaranteed.
 pub(crate) fn pod_cpu_limit(limit: f64, is_guaranteed: bool) -> Value {
     let cpu = json!({ "cpu": cores(limit) });
     of_pod(
@@ -42,7 +44,9 @@ pub(crate) fn memory_request(container: &str, bytes: u64) -> Value {
 
 /// Removes an existing `valueFrom`: Kubernetes rejects a variable that has both.
 pub(crate) fn environment(container: &str, name: &str, value: &str) -> Value {
-    of_container(&json!({ "name": container, "env": [{ "name": name, "value": value, "valueFrom": null }] }))
+    of_container(
+        &json!({ "name": container, "env": [{ "name": name, "value": value, "valueFrom": null }] }),
+    )
 }
 
 /// Moves the patch to the list of the spec that contains the container.

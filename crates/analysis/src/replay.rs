@@ -1,5 +1,5 @@
-//! Replay of the kernel's bandwidth rule: `__refill_cfs_bandwidth_runtime` and `do_sched_cfs_period_timer` of
-//! kernel/sched/fair.c for one group, with work modeled as a fluid.
+//! Replay of the kernel's bandwidth rule: `__refill_cfs_bandwidth_runtime` and
+//! `do_sched_cfs_period_timer` of kernel/sched/fair.c for one group, with work modeled as a fluid.
 
 use crate::demand::{Arrival, Demand, EPSILON_NS};
 use crate::usage_trace::UsageTraces;
@@ -68,19 +68,20 @@ pub struct Replay {
     is_timer_on: bool,
 }
 
-/// Smallest quota that the kernel accepts (`min_cfs_quota_period` in kernel/sched/core.c), nanoseconds; the kubelet
-/// rounds up.
+/// Smallest quota that the kernel accepts (`min_cfs_quota_period` in kernel/sched/core.c),
+/// nanoseconds; the kubelet rounds up.
 const LEAST_QUOTA_NS: f64 = 1e6;
 
 /// Maximum backlog per thread, seconds: clients give up, and a closed loop never had more.
 const BACKLOG_SECONDS: f64 = 1.0;
 
-/// Average overrun before the kernel notices, nanoseconds. It checks at ticks (`update_curr` in kernel/sched/fair.c),
-/// which come 2 ms late on average at Debian's 250 Hz, and deducts the overrun from the next refill.
+/// Average overrun before the kernel notices, nanoseconds. It checks at ticks (`update_curr` in
+/// kernel/sched/fair.c), which come 2 ms late on average at Debian's 250 Hz, and deducts the
+/// overrun from the next refill.
 const OVERRUN_NS: f64 = 2e6;
 
-/// Quota that each further CPU has taken but not yet used when one runs out, nanoseconds: on average half of
-/// `sched_cfs_bandwidth_slice_us`.
+/// Quota that each further CPU has taken but not yet used when one runs out, nanoseconds: on
+/// average half of `sched_cfs_bandwidth_slice_us`.
 const HALF_SLICE_NS: f64 = 2.5e6;
 
 impl Default for Replay {
@@ -91,9 +92,15 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// Replays one window under another quota, with arrivals as in the usage trace that resembles it. `number` is the
-    /// index of the window and selects the phase between work and timer.
-    pub fn window(&mut self, bandwidth: Bandwidth, window: &Window, traces: &UsageTraces, number: u64) -> Count {
+    /// Replays one window under another quota, with arrivals as in the usage trace that resembles
+    /// it. `number` is the index of the window and selects the phase between work and timer.
+    pub fn window(
+        &mut self,
+        bandwidth: Bandwidth,
+        window: &Window,
+        traces: &UsageTraces,
+        number: u64,
+    ) -> Count {
         self.run(bandwidth, &window.demand(traces, number))
     }
 
@@ -107,8 +114,13 @@ impl Replay {
         let ceiling = quota * (1.0 + bandwidth.burst_share.min(1.0));
         let runnable = demand.parallelism * demand.slots.length_ns;
         let overrun = (OVERRUN_NS - (demand.parallelism - 1.0) * HALF_SLICE_NS).max(0.0);
-        let (mut pending, mut saved) = (f64::from(self.backlog_ns), f64::from(self.saved_share) * quota);
-        if bandwidth.burst_share == 0.0 && pending <= EPSILON_NS && demand.most_ns <= quota && saved >= quota {
+        let (mut pending, mut saved) =
+            (f64::from(self.backlog_ns), f64::from(self.saved_share) * quota);
+        if bandwidth.burst_share == 0.0
+            && pending <= EPSILON_NS
+            && demand.most_ns <= quota
+            && saved >= quota
+        {
             let periods = demand.periods(self.is_timer_on);
             *self = Self { is_timer_on: demand.is_active(slots - 1), ..Self::default() };
             return Count { periods, ..Count::default() };

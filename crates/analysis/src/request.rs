@@ -1,5 +1,5 @@
-//! CPU requests: missing, too high, too low. A request is lowered late and step by step, because it is the container's
-//! guaranteed share of a busy node.
+//! CPU requests: missing, too high, too low. A request is lowered late and step by step, because it
+//! is the container's guaranteed share of a busy node.
 
 use crate::facts::Facts;
 use crate::patch;
@@ -23,9 +23,10 @@ pub(crate) fn none(facts: &Facts) -> Answer {
     let used = used_cores(facts);
     let figures = used.map(|p95| ("useP95Cores", p95)).into_iter().collect();
     let change = match used {
-        Some(p95) => {
-            Change::Patch(patch::cpu_request(&facts.container, at_most_limit(facts, p95.max(LEAST_REQUEST_CORES))))
-        }
+        Some(p95) => Change::Patch(patch::cpu_request(
+            &facts.container,
+            at_most_limit(facts, p95.max(LEAST_REQUEST_CORES)),
+        )),
         None => Change::none("not enough history to recommend a request"),
     };
     Some((figures, change))
@@ -33,7 +34,8 @@ pub(crate) fn none(facts: &Facts) -> Answer {
 
 pub(crate) fn above_use(facts: &Facts) -> Answer {
     let (request, p95, figures) = request_and_use(facts)?;
-    let lowered = whole_if_whole(facts, p95.max(LEAST_REQUEST_CORES).max(request * LEAST_REQUEST_PART));
+    let lowered =
+        whole_if_whole(facts, p95.max(LEAST_REQUEST_CORES).max(request * LEAST_REQUEST_PART));
     let is_far = request > p95 * FAR_ABOVE && request - lowered >= SMALL_CORES;
     is_far.then(|| (figures, lower(facts, request, lowered)))
 }
@@ -53,8 +55,8 @@ pub(crate) fn below_use(facts: &Facts) -> Answer {
     Some((figures, change))
 }
 
-/// Lowers a request after a day of history. In a Guaranteed pod the limit is lowered with it, so not below the limit
-/// that is known to suffice.
+/// Lowers a request after a day of history. In a Guaranteed pod the limit is lowered with it, so
+/// not below the limit that is known to suffice.
 fn lower(facts: &Facts, request: f64, lowered: f64) -> Change {
     let watched = facts.cpu.watched_seconds;
     if watched < REQUEST_AFTER_SECONDS {
@@ -71,7 +73,9 @@ fn lower(facts: &Facts, request: f64, lowered: f64) -> Change {
     };
     let both = whole_if_whole(facts, lowered.max(limit.cores).max(most));
     if request - both < SMALL_CORES {
-        return Change::none("the pod is Guaranteed, so limit and request must be equal, and it needs the limit");
+        return Change::none(
+            "the pod is Guaranteed, so limit and request must be equal, and it needs the limit",
+        );
     }
     Change::Patch(patch::cpu_limit_and_request(&facts.container, both))
 }
@@ -93,10 +97,13 @@ fn at_most_limit(facts: &Facts, cores: f64) -> f64 {
     facts.limit_cores.map_or(cores, |limit| cores.min(limit))
 }
 
-/// Rounds up to whole cores if the request is whole and may get exclusive CPUs: a fraction would lose them.
+/// Rounds up to whole cores if the request is whole and may get exclusive CPUs: a fraction would
+/// lose them.
 pub(crate) fn whole_if_whole(facts: &Facts, cores: f64) -> f64 {
-    let may_have_cpus = facts.spec.is_some_and(|spec| spec.is_guaranteed || spec.is_exclusive_class);
-    let is_whole = facts.request_cores.is_some_and(|request| request >= 1.0 && request.fract() < 1e-6);
+    let may_have_cpus =
+        facts.spec.is_some_and(|spec| spec.is_guaranteed || spec.is_exclusive_class);
+    let is_whole =
+        facts.request_cores.is_some_and(|request| request >= 1.0 && request.fract() < 1e-6);
     if may_have_cpus && is_whole { cores.ceil() } else { cores }
 }
 

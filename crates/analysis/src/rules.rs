@@ -80,7 +80,8 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
             Change::Patch(patch) => (Some(patch::of_place(patch, place)), None),
             Change::None(reason) => (None, Some(reason.into_owned())),
         };
-        let evidence: BTreeMap<_, _> = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
+        let evidence: BTreeMap<_, _> =
+            figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
         let docs = format!("advice.md#{}", kind.as_str());
         let (kind, severity, windows) = (*kind, kind.severity(), facts.cpu.windows);
         Some(Finding { kind, severity, evidence, windows, patch, no_patch, docs })
@@ -96,7 +97,8 @@ fn throttled_by_own_quota(facts: &Facts) -> Answer {
     Some((figures, raised_limit(facts, limit)))
 }
 
-/// The average fits the limit, some periods do not: a burst allowance would work as well as a higher limit.
+/// The average fits the limit, some periods do not: a burst allowance would work as well as a
+/// higher limit.
 fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
     let share = facts.throttled_share.filter(|&share| share > crate::OBJECTIVE)?;
     let (limit, p95) = (facts.own_limit_cores?, facts.cpu.request_cores?);
@@ -113,7 +115,11 @@ fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
 
 /// The advised limit, if it is above the current one.
 fn advised_limit(facts: &Facts, in_force: f64) -> Option<f64> {
-    facts.cpu.limit.map(|advised| request::whole_if_whole(facts, advised.cores)).filter(|&advised| advised > in_force)
+    facts
+        .cpu
+        .limit
+        .map(|advised| request::whole_if_whole(facts, advised.cores))
+        .filter(|&advised| advised > in_force)
 }
 
 /// The limit after the container's own findings are applied, if it has a limit.
@@ -146,16 +152,22 @@ fn throttled_by_ancestor(facts: &Facts) -> Answer {
     let rate = facts.ancestor_throttled_rate.filter(|&rate| rate > ANCESTOR_THROTTLED_RATE)?;
     let mut figures = vec![("throttledSecondsPerSecond", rate)];
     let Some(pod) = facts.pod.filter(|pod| pod.throttles) else {
-        return Some((figures, Change::none("the quota is above the pod: on its QoS class or on kubepods")));
+        return Some((
+            figures,
+            Change::none("the quota is above the pod: on its QoS class or on kubepods"),
+        ));
     };
     figures.push(("podLimitCores", pod.limit_cores));
     let advised = pod.advised_cores.filter(|&advised| advised > pod.limit_cores);
     figures.extend(advised.map(|advised| ("recommendedPodLimitCores", advised)));
     let change = if pod.is_of_the_spec {
-        let patch = advised.map(|advised| patch::pod_cpu_limit(advised, request::is_guaranteed(facts)));
+        let patch =
+            advised.map(|advised| patch::pod_cpu_limit(advised, request::is_guaranteed(facts)));
         Change::or(patch, "no higher pod limit is recommended yet")
     } else {
-        Change::none("the pod's quota is the sum of its containers' limits: raise the limit that is too low")
+        Change::none(
+            "the pod's quota is the sum of its containers' limits: raise the limit that is too low",
+        )
     };
     Some((figures, change))
 }
@@ -171,8 +183,8 @@ fn parallelism_above_limit(facts: &Facts) -> Answer {
     Some((figures, lowered_parallelism(facts, runtime)?))
 }
 
-/// Only for the container's own limit: other containers share a pod's limit. Use above the parallelism means that there
-/// are threads the agent does not know.
+/// Only for the container's own limit: other containers share a pod's limit. Use above the
+/// parallelism means that there are threads the agent does not know.
 fn parallelism_below_limit(facts: &Facts) -> Answer {
     let (parallelism, runtime) = parallelism(facts)?;
     let limit = facts.own_limit_cores?.min(facts.limit_cores?);
@@ -190,7 +202,10 @@ fn go_ignores_limit(facts: &Facts) -> Answer {
     let runtime = go(facts)?;
     let limit = facts.limit_cores?;
     let (major, minor) = version(runtime.version.as_deref()?.strip_prefix("go")?)?;
-    if (major, minor) >= (1, 25) || runtime.automaxprocs || runtime.settings.contains_key("GOMAXPROCS") {
+    if (major, minor) >= (1, 25)
+        || runtime.automaxprocs
+        || runtime.settings.contains_key("GOMAXPROCS")
+    {
         return None;
     }
     if runtime.parallelism.is_some_and(|threads| f64::from(threads) <= limit) {
@@ -200,8 +215,8 @@ fn go_ignores_limit(facts: &Facts) -> Answer {
     Some((figures, lowered_parallelism(facts, runtime)?))
 }
 
-/// Only for the container's own limit if that is the lowest: other containers share the pod's. With fewer threads than
-/// the limit the fraction is never reached, and with more it matters little.
+/// Only for the container's own limit if that is the lowest: other containers share the pod's. With
+/// fewer threads than the limit the fraction is never reached, and with more it matters little.
 fn fractional_limit(facts: &Facts) -> Answer {
     let limit = facts.own_limit_cores.filter(|limit| limit.fract() > 1e-6)?;
     if facts.limit_cores.is_some_and(|lowest| lowest < limit) {
@@ -226,7 +241,9 @@ fn memory_limit_not_request(facts: &Facts) -> Answer {
     let (limit, request) = (facts.memory_limit?, facts.memory_request.unwrap_or(0));
     let figures = vec![("memoryLimitBytes", limit as f64), ("memoryRequestBytes", request as f64)];
     let change = match facts.spec?.pod_limits_memory {
-        true => Change::none("the pod-level memory limit applies to all containers: set the pod-level request first"),
+        true => Change::none(
+            "the pod-level memory limit applies to all containers: set the pod-level request first",
+        ),
         false => Change::Patch(patch::memory_request(&facts.container, limit)),
     };
     (request < limit).then_some((figures, change))
@@ -237,9 +254,10 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
     let is_set = |name: &&str| runtime.settings.contains_key(*name);
     let (setting, knows_limit) = match runtime.language {
         Language::Go => ("GOMEMLIMIT", runtime.automemlimit || has_memory_limit(runtime)),
-        Language::Jvm => {
-            ("MaxRAMPercentage", ["MaxRAMPercentage", "MaxRAMFraction", "Xmx", "@file"].iter().any(is_set))
-        }
+        Language::Jvm => (
+            "MaxRAMPercentage",
+            ["MaxRAMPercentage", "MaxRAMFraction", "Xmx", "@file"].iter().any(is_set),
+        ),
         _ => return None,
     };
     if knows_limit {
@@ -257,7 +275,9 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
                 "the working set is unknown"
             },
         ),
-        _ => Change::none("a patch would overwrite other options in JAVA_TOOL_OPTIONS: add -XX:MaxRAMPercentage=70"),
+        _ => Change::none(
+            "a patch would overwrite other options in JAVA_TOOL_OPTIONS: add -XX:MaxRAMPercentage=70",
+        ),
     };
     Some((figures, change))
 }
@@ -273,11 +293,14 @@ fn noisy_neighbor(facts: &Facts) -> Answer {
     facts.cpu.request_cores.filter(|used| share * used > CONTENTION_CORES)?;
     Some((
         vec![("contentionShare", share)],
-        Change::none("no field of this workload fixes it: move one of the pods, or raise this pod's CPU request"),
+        Change::none(
+            "no field of this workload fixes it: move one of the pods, or raise this pod's CPU request",
+        ),
     ))
 }
 
-/// Fixed by 512ac999 in 5.4. Distributions backported it to older kernels, which the release does not show.
+/// Fixed by 512ac999 in 5.4. Distributions backported it to older kernels, which the release does
+/// not show.
 fn kernel_slice_expiry(facts: &Facts) -> Answer {
     let (major, minor) = version(&facts.kernel_release)?;
     facts.limit_cores?;
@@ -294,7 +317,8 @@ fn go(facts: &Facts) -> Option<&Runtime> {
     facts.runtime.as_ref().filter(|runtime| runtime.language == Language::Go)
 }
 
-/// Reduces the threads to what the limit supplies after the advised change; `None` if that limit supplies all threads.
+/// Reduces the threads to what the limit supplies after the advised change; `None` if that limit
+/// supplies all threads.
 fn lowered_parallelism(facts: &Facts, runtime: &Runtime) -> Option<Change> {
     let whole = limit_to_be(facts)?.floor().max(1.0) as u32;
     if runtime.parallelism.is_some_and(|threads| threads <= whole) {
@@ -315,7 +339,9 @@ fn set_parallelism(facts: &Facts, runtime: &Runtime, threads: u32) -> Change {
             );
         }
         Language::Nodejs => {
-            return Change::none("an event loop uses one core: run more replicas or processes, or lower the limit");
+            return Change::none(
+                "an event loop uses one core: run more replicas or processes, or lower the limit",
+            );
         }
         Language::Unknown => return Change::none("no setting is known for this runtime"),
     };

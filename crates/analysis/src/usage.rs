@@ -41,7 +41,8 @@ impl Usage {
             self.begin_hour();
         }
         let cores = window.used_ns as f64 / window.length_ns.max(1) as f64;
-        let seconds = (window.length_ns as f64 / 1e9).round().clamp(1.0, HOUR_SECONDS as f64) as u16;
+        let seconds =
+            (window.length_ns as f64 / 1e9).round().clamp(1.0, HOUR_SECONDS as f64) as u16;
         let hour = &mut self.hours[self.newest];
         hour.seconds += u64::from(seconds);
         hour.buckets[use_bucket(cores)] += seconds;

@@ -1,4 +1,5 @@
-//! One window of one container: the deltas of its counters between two readings, about a second apart.
+//! One window of one container: the deltas of its counters between two readings, about a second
+//! apart.
 
 use crate::demand::{Arrival, Demand, Slots};
 use crate::usage_trace::UsageTraces;
@@ -17,7 +18,8 @@ pub struct Window {
     pub periods: Option<u64>,
     /// Delta of `nr_throttled`; `None` without a quota.
     pub throttled_periods: Option<u64>,
-    /// CFS period of the container's cgroup, nanoseconds; 0 if unknown, which means [`DEFAULT_PERIOD_NS`].
+    /// CFS period of the container's cgroup, nanoseconds; 0 if unknown, which means
+    /// [`DEFAULT_PERIOD_NS`].
     pub period_ns: u64,
     /// Time between the two readings, nanoseconds.
     pub length_ns: u64,
@@ -40,12 +42,14 @@ impl Window {
         Slots::of(self.length_ns, self.period_ns)
     }
 
-    /// The demand behind the window. `number` is the index of the window; it spreads the phases between work and timer.
+    /// The demand behind the window. `number` is the index of the window; it spreads the phases
+    /// between work and timer.
     ///
-    /// A usage trace that resembles a window without throttling gives the arrival times of its work. Without one they
-    /// are derived from the window's counters: the quota's timer fires once more after the last period with work and
-    /// then stops (`do_sched_cfs_period_timer` in kernel/sched/fair.c). So fewer counted periods than the window holds
-    /// mean a gap, and one of the counted periods was idle. The work before a gap is taken as one burst.
+    /// A usage trace that resembles a window without throttling gives the arrival times of its
+    /// work. Without one they are derived from the window's counters: the quota's timer fires once
+    /// more after the last period with work and then stops (`do_sched_cfs_period_timer` in
+    /// kernel/sched/fair.c). So fewer counted periods than the window holds mean a gap, and one of
+    /// the counted periods was idle. The work before a gap is taken as one burst.
     pub(crate) fn demand(&self, traces: &UsageTraces, number: u64) -> Demand {
         let slots = self.slots();
         if self.is_idle() {
@@ -66,7 +70,8 @@ impl Window {
         let active = if has_gap { counted.saturating_sub(1).max(1) } else { all };
         let busy_ns = f64::from(active) * slots.length_ns;
         let parallelism = ((used + throttled) / busy_ns - TOLERANCE).ceil().max(1.0);
-        // Throttled time is that of stopped threads: without a gap they would have run, with one they ran later.
+        // Throttled time is that of stopped threads: without a gap they would have run, with one
+        // they ran later.
         let mut demand = match has_gap {
             true => Demand::burst(used, parallelism, slots, phase(number)),
             false => Demand::steady(used + throttled, parallelism, slots),
@@ -81,5 +86,6 @@ fn phase(number: u64) -> f64 {
     ((number % 1_000_000) as f64 * 0.618_033_988_749_895).fract()
 }
 
-/// Tolerance in threads: ticks of the clock and the sampler must not show up as an additional thread.
+/// Tolerance in threads: ticks of the clock and the sampler must not show up as an additional
+/// thread.
 const TOLERANCE: f64 = 0.1;

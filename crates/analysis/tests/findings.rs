@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use analysis::{
-    CpuAdvice, Facts, Gogc, Kind, LimitAdvice, Place, PodQuota, Spec, Steady, findings, memory_advice, merged,
+    CpuAdvice, Facts, Gogc, Kind, LimitAdvice, Place, PodQuota, Spec, Steady, findings,
+    memory_advice, merged,
 };
 use snapshot::{Language, Runtime};
 
@@ -29,10 +30,18 @@ fn sound() -> Facts {
 }
 
 fn go(version: &str, parallelism: Option<u32>, settings: &[(&str, &str)]) -> Runtime {
-    let settings: BTreeMap<_, _> = settings.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+    let settings: BTreeMap<_, _> =
+        settings.iter().map(|&(name, value)| (name.into(), value.into())).collect();
     let parallelism_source = Some("the limit".to_owned());
     let version = Some(version.to_owned());
-    Runtime { language: Language::Go, version, parallelism, parallelism_source, settings, ..Runtime::default() }
+    Runtime {
+        language: Language::Go,
+        version,
+        parallelism,
+        parallelism_source,
+        settings,
+        ..Runtime::default()
+    }
 }
 
 fn kinds(facts: &Facts) -> Vec<Kind> {
@@ -63,7 +72,9 @@ fn cases() -> Vec<(Kind, Change)> {
         (Kind::MemoryLimitNotRequest, |facts| facts.memory_request = Some(GIB / 2)),
         (Kind::NoMemoryLimit, |facts| facts.memory_limit = None),
         (Kind::HeapLimitUnset, |facts| facts.runtime = Some(go("go1.25.1", Some(2), &[]))),
-        (Kind::GoIgnoresLimit, |facts| facts.runtime = Some(go("go1.24.9", None, &[("GOMEMLIMIT", "700MiB")]))),
+        (Kind::GoIgnoresLimit, |facts| {
+            facts.runtime = Some(go("go1.24.9", None, &[("GOMEMLIMIT", "700MiB")]));
+        }),
         (Kind::NoisyNeighbor, |facts| facts.contention_share = Some(0.11)),
         (Kind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
     ]
@@ -95,12 +106,18 @@ fn missing_facts_cause_only_findings_about_their_absence() {
 #[test]
 fn pod_level_resources_count_for_every_container() {
     let of_the_pod = Spec { pod_requests_cpu: true, pod_limits_memory: true, ..Spec::default() };
-    assert_eq!(kinds(&Facts { spec: Some(of_the_pod), memory_is_known: true, ..Facts::default() }), []);
+    assert_eq!(
+        kinds(&Facts { spec: Some(of_the_pod), memory_is_known: true, ..Facts::default() }),
+        []
+    );
 }
 
 #[test]
 fn requests_that_are_not_known_are_not_missing() {
-    assert_eq!(kinds(&Facts { spec: None, request_cores: None, memory_request: None, ..sound() }), []);
+    assert_eq!(
+        kinds(&Facts { spec: None, request_cores: None, memory_request: None, ..sound() }),
+        []
+    );
 }
 
 #[test]
@@ -112,14 +129,18 @@ fn ephemeral_containers_get_no_findings() {
 #[test]
 fn a_sidecar_is_patched_where_it_stands() {
     let sidecar = Spec { place: Place::InitContainers, ..Spec::default() };
-    let patch = findings(&Facts { spec: Some(sidecar), request_cores: None, ..sound() })[0].patch.clone().unwrap();
+    let patch = findings(&Facts { spec: Some(sidecar), request_cores: None, ..sound() })[0]
+        .patch
+        .clone()
+        .unwrap();
     let spec = &patch["spec"]["template"]["spec"];
     assert_eq!((&spec["initContainers"][0]["name"], spec.get("containers")), (&"app".into(), None));
 }
 
 /// A container under this limit, whose runtime has this number of threads.
 fn threads(limit: f64, threads: Option<u32>, version: &str) -> Facts {
-    let mut facts = Facts { runtime: Some(go(version, threads, &[("GOMEMLIMIT", "700MiB")])), ..sound() };
+    let mut facts =
+        Facts { runtime: Some(go(version, threads, &[("GOMEMLIMIT", "700MiB")])), ..sound() };
     set_limit(&mut facts, limit);
     facts
 }
@@ -144,7 +165,8 @@ fn no_more_threads_are_advised_than_there_are_cpus() {
     let bounded = Facts { cpus: Some(2), ..threads(8.0, Some(2), "go1.25.1") };
     assert_eq!(kinds(&bounded), []);
     let told = findings(&Facts { cpus: Some(4), ..bounded });
-    let variable = &told[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
+    let variable =
+        &told[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
     assert_eq!((told[0].kind, &variable["value"]), (Kind::ParallelismBelowLimit, &"4".into()));
 }
 
@@ -161,11 +183,16 @@ fn usage_above_the_parallelism_suppresses_parallelism_below_limit() {
 fn threads_are_advised_for_the_limit_that_is_advised_with_them() {
     let variables = |advised: f64| -> Vec<_> {
         let mut facts = Facts { throttled_share: Some(0.5), ..threads(0.5, Some(8), "go1.24.9") };
-        facts.cpu.limit = Some(LimitAdvice { cores: advised, is_lower_bound: true, ..LimitAdvice::default() });
-        let patch = merged(findings(&facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap();
+        facts.cpu.limit =
+            Some(LimitAdvice { cores: advised, is_lower_bound: true, ..LimitAdvice::default() });
+        let patch =
+            merged(findings(&facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap();
         let container = patch["spec"]["template"]["spec"]["containers"][0].clone();
         let limit = container["resources"]["limits"]["cpu"].as_str().unwrap().to_owned();
-        [limit].into_iter().chain(container["env"][0]["value"].as_str().map(str::to_owned)).collect()
+        [limit]
+            .into_iter()
+            .chain(container["env"][0]["value"].as_str().map(str::to_owned))
+            .collect()
     };
     assert_eq!(variables(0.75), ["750m", "1"]);
     assert_eq!(variables(2.5), ["2500m", "2"]);
@@ -184,10 +211,14 @@ fn a_nearly_idle_container_has_no_noisy_neighbor_finding() {
 
 #[test]
 fn a_limit_that_the_pod_does_not_allow_is_not_counted_on() {
-    let pod = PodQuota { limit_cores: 1.0, throttles: false, is_of_the_spec: true, advised_cores: None };
-    let mut facts = Facts { throttled_share: Some(0.5), pod: Some(pod), ..threads(0.5, Some(8), "go1.24.9") };
-    facts.cpu.limit = Some(LimitAdvice { cores: 8.0, is_lower_bound: true, ..LimitAdvice::default() });
-    let patch = merged(findings(&facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap();
+    let pod =
+        PodQuota { limit_cores: 1.0, throttles: false, is_of_the_spec: true, advised_cores: None };
+    let mut facts =
+        Facts { throttled_share: Some(0.5), pod: Some(pod), ..threads(0.5, Some(8), "go1.24.9") };
+    facts.cpu.limit =
+        Some(LimitAdvice { cores: 8.0, is_lower_bound: true, ..LimitAdvice::default() });
+    let patch =
+        merged(findings(&facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap();
     assert_eq!(patch["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"], "1");
 }
 
@@ -195,12 +226,19 @@ fn a_limit_that_the_pod_does_not_allow_is_not_counted_on() {
 fn a_heap_limit_from_any_source_counts_as_set() {
     let of = |runtime| kinds(&Facts { runtime: Some(runtime), ..sound() });
     for off in ["off", ""] {
-        assert_eq!(of(go("go1.25.1", Some(2), &[("GOMEMLIMIT", off)])), [Kind::HeapLimitUnset], "{off:?}");
+        assert_eq!(
+            of(go("go1.25.1", Some(2), &[("GOMEMLIMIT", off)])),
+            [Kind::HeapLimitUnset],
+            "{off:?}"
+        );
     }
     assert_eq!(of(Runtime { automemlimit: true, ..go("go1.25.1", Some(2), &[]) }), []);
-    for (setting, expected) in
-        [("MaxRAMFraction", &[][..]), ("Xmx", &[]), ("@file", &[]), ("other", &[Kind::HeapLimitUnset])]
-    {
+    for (setting, expected) in [
+        ("MaxRAMFraction", &[][..]),
+        ("Xmx", &[]),
+        ("@file", &[]),
+        ("other", &[Kind::HeapLimitUnset]),
+    ] {
         assert_eq!(
             of(Runtime { language: Language::Jvm, ..go("17", Some(2), &[(setting, "1")]) }),
             expected,
@@ -212,23 +250,38 @@ fn a_heap_limit_from_any_source_counts_as_set() {
 #[test]
 fn a_variable_from_elsewhere_makes_room_for_the_advised_value() {
     let told = findings(&threads(2.0, Some(3), "go1.25.1"));
-    let variable = &told[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
-    assert_eq!(*variable, serde_json::json!({ "name": "GOMAXPROCS", "value": "2", "valueFrom": null }));
+    let variable =
+        &told[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
+    assert_eq!(
+        *variable,
+        serde_json::json!({ "name": "GOMAXPROCS", "value": "2", "valueFrom": null })
+    );
 }
 
 #[test]
 fn one_patch_of_several_containers_has_each_once() {
     let of = |container: &str, place, request_cores| {
         let spec = Some(Spec { place, ..Spec::default() });
-        findings(&Facts { container: container.into(), spec, request_cores, memory_request: Some(1), ..sound() })
+        findings(&Facts {
+            container: container.into(),
+            spec,
+            request_cores,
+            memory_request: Some(1),
+            ..sound()
+        })
     };
     use Place::{Containers, InitContainers};
-    let told = [of("a", Containers, None), of("b", Containers, Some(1.0)), of("proxy", InitContainers, None)];
+    let told = [
+        of("a", Containers, None),
+        of("b", Containers, Some(1.0)),
+        of("proxy", InitContainers, None),
+    ];
     let patch = merged(told.iter().flatten().filter_map(|finding| finding.patch.as_ref())).unwrap();
     let memory = GIB.to_string();
     let both = |name: &str| serde_json::json!({ "name": name, "resources": { "requests": { "cpu": "900m", "memory": memory } } });
     let b = serde_json::json!({ "name": "b", "resources": { "requests": { "memory": memory } } });
-    let spec = serde_json::json!({ "containers": [both("a"), b], "initContainers": [both("proxy")] });
+    let spec =
+        serde_json::json!({ "containers": [both("a"), b], "initContainers": [both("proxy")] });
     assert_eq!(patch["spec"]["template"]["spec"], spec);
 }
 
@@ -243,9 +296,12 @@ fn a_name_is_the_same_in_the_code_and_in_json() {
 fn the_change_is_a_patch_of_the_workload() {
     let mut facts = sound();
     facts.throttled_share = Some(0.5);
-    facts.cpu.limit = Some(LimitAdvice { cores: 2.5, is_lower_bound: true, ..LimitAdvice::default() });
-    let container = serde_json::json!({ "name": "app", "resources": { "limits": { "cpu": "2500m" } } });
-    let patch = serde_json::json!({ "spec": { "template": { "spec": { "containers": [container] } } } });
+    facts.cpu.limit =
+        Some(LimitAdvice { cores: 2.5, is_lower_bound: true, ..LimitAdvice::default() });
+    let container =
+        serde_json::json!({ "name": "app", "resources": { "limits": { "cpu": "2500m" } } });
+    let patch =
+        serde_json::json!({ "spec": { "template": { "spec": { "containers": [container] } } } });
     assert_eq!(findings(&facts)[0].patch, Some(patch));
     facts.cpu.limit = None;
     assert_eq!(findings(&facts)[0].patch, None);
@@ -265,7 +321,8 @@ fn every_finding_has_a_patch_or_a_reason() {
 #[test]
 fn one_patch_of_several_keeps_the_first_of_two_changes_of_a_field() {
     let container = |limit: &str, more: serde_json::Value| {
-        let mut container = serde_json::json!({ "name": "app", "resources": { "limits": { "cpu": limit } } });
+        let mut container =
+            serde_json::json!({ "name": "app", "resources": { "limits": { "cpu": limit } } });
         container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         serde_json::json!({ "spec": { "template": { "spec": { "containers": [container] } } } })
     };
@@ -306,7 +363,10 @@ fn a_figure_rises_soon_falls_late_and_does_not_flap() {
     for round in 0..100 {
         assert_eq!(steady.follow(Some([1.25, 1.0][round % 2])), Some(1.0));
     }
-    assert_eq!([1.25, 1.5, 1.5].map(|value| steady.follow(Some(value))), [Some(1.0), Some(1.0), Some(1.5)]);
+    assert_eq!(
+        [1.25, 1.5, 1.5].map(|value| steady.follow(Some(value))),
+        [Some(1.0), Some(1.0), Some(1.5)]
+    );
     assert!((0..29).all(|_| steady.follow(Some(1.0)) == Some(1.5)));
     assert_eq!(steady.follow(Some(1.0)), Some(1.0));
     assert_eq!(steady.follow(None), None);

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use analysis::{
-    CpuAdvice, Facts, LEAST_REQUEST_CORES, LEAST_REQUEST_PART, LimitAdvice, PodQuota, REQUEST_AFTER_SECONDS, Spec,
-    findings, memory_advice, merged,
+    CpuAdvice, Facts, LEAST_REQUEST_CORES, LEAST_REQUEST_PART, LimitAdvice, PodQuota,
+    REQUEST_AFTER_SECONDS, Spec, findings, memory_advice, merged,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -17,19 +17,25 @@ fn cores(quantity: &Value) -> Option<f64> {
 
 /// Limit and request of the container once all of its patches are applied, and GOMEMLIMIT.
 fn patched(facts: &Facts) -> (Option<f64>, Option<f64>, Option<u64>) {
-    let patch = merged(findings(facts).iter().filter_map(|finding| finding.patch.as_ref())).unwrap_or_default();
+    let patch = merged(findings(facts).iter().filter_map(|finding| finding.patch.as_ref()))
+        .unwrap_or_default();
     let container = &patch["spec"]["template"]["spec"]["containers"][0];
     let resource = |section: &str| cores(&container["resources"][section]["cpu"]);
     let variables = container["env"].as_array().cloned().unwrap_or_default();
     let heap = variables.iter().find(|variable| variable["name"] == "GOMEMLIMIT");
     let heap = heap.map(|variable| variable["value"].as_str().unwrap().parse().unwrap());
-    (resource("limits").or(facts.own_limit_cores), resource("requests").or(facts.request_cores), heap)
+    (
+        resource("limits").or(facts.own_limit_cores),
+        resource("requests").or(facts.request_cores),
+        heap,
+    )
 }
 
 fn millicores(range: std::ops::Range<u32>) -> impl Strategy<Value = f64> {
     // Whole cores are as common as fractions, because they may be exclusive.
-    (range, any::<bool>())
-        .prop_map(|(milli, whole)| if whole { f64::from(milli.div_ceil(1000)) } else { f64::from(milli) / 1000.0 })
+    (range, any::<bool>()).prop_map(|(milli, whole)| {
+        if whole { f64::from(milli.div_ceil(1000)) } else { f64::from(milli) / 1000.0 }
+    })
 }
 
 prop_compose! {
@@ -156,7 +162,9 @@ fn idle(watched_seconds: u64) -> Facts {
 
 #[test]
 fn an_idle_container_keeps_its_request_for_a_day_and_a_tenth_of_it_then() {
-    for (seconds, so_far) in [(40, "40 s"), (300, "5 min"), (13 * 3600, "13 h"), (24 * 3600 - 1, "23 h")] {
+    for (seconds, so_far) in
+        [(40, "40 s"), (300, "5 min"), (13 * 3600, "13 h"), (24 * 3600 - 1, "23 h")]
+    {
         let told = findings(&idle(seconds));
         assert_eq!(told[0].no_patch, Some(format!("not enough history: {so_far} of 24 h")));
     }
@@ -165,10 +173,16 @@ fn an_idle_container_keeps_its_request_for_a_day_and_a_tenth_of_it_then() {
 
 #[test]
 fn a_limit_of_a_guaranteed_pods_own_is_raised_with_its_request() {
-    let pod = PodQuota { limit_cores: 1.0, throttles: true, is_of_the_spec: true, advised_cores: Some(2.0) };
+    let pod = PodQuota {
+        limit_cores: 1.0,
+        throttles: true,
+        is_of_the_spec: true,
+        advised_cores: Some(2.0),
+    };
     let resources = |is_guaranteed| {
         let spec = Some(Spec { is_guaranteed, pod_requests_cpu: true, ..Spec::default() });
-        let facts = Facts { spec, pod: Some(pod), ancestor_throttled_rate: Some(0.5), ..Facts::default() };
+        let facts =
+            Facts { spec, pod: Some(pod), ancestor_throttled_rate: Some(0.5), ..Facts::default() };
         findings(&facts)[0].patch.clone().unwrap()["spec"]["template"]["spec"]["resources"].clone()
     };
     let cpu = serde_json::json!({ "cpu": "2000m" });
@@ -178,7 +192,9 @@ fn a_limit_of_a_guaranteed_pods_own_is_raised_with_its_request() {
 
 #[test]
 fn missing_advice_is_reported_with_the_time_it_becomes_available() {
-    let said = |watched_seconds| CpuAdvice { watched_seconds, ..CpuAdvice::default() }.not_enough_history(300);
+    let said = |watched_seconds| {
+        CpuAdvice { watched_seconds, ..CpuAdvice::default() }.not_enough_history(300)
+    };
     let expected = |so_far, rest| Some(format!("not enough history: {so_far} of 24 h; {rest}"));
     assert_eq!(said(0), expected("0 s", "limits from 5 min, lower requests from 24 h"));
     assert_eq!(said(299), expected("4 min", "limits from 5 min, lower requests from 24 h"));

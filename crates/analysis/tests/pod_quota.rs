@@ -8,7 +8,8 @@ fn member(own_limit_cores: Option<f64>, advised_cores: Option<f64>) -> Member {
     Member { own_limit_cores, advised_cores }
 }
 
-/// A container that an ancestor's quota throttles for 0.2 seconds per second, under its pod's quota.
+/// A container that an ancestor's quota throttles for 0.2 seconds per second, under its pod's
+/// quota.
 fn throttled_by_pod(own_limit_cores: Option<f64>, lowest: f64, pod: Option<PodQuota>) -> Facts {
     let limit = Some(LimitAdvice { cores: 3.0, is_lower_bound: true, ..LimitAdvice::default() });
     Facts {
@@ -33,12 +34,18 @@ fn only(facts: &Facts) -> Finding {
 
 fn jvm(parallelism: u32) -> Option<Runtime> {
     let settings = [("Xmx".to_owned(), "1g".to_owned())].into();
-    Some(Runtime { language: Language::Jvm, parallelism: Some(parallelism), settings, ..Runtime::default() })
+    Some(Runtime {
+        language: Language::Jvm,
+        parallelism: Some(parallelism),
+        settings,
+        ..Runtime::default()
+    })
 }
 
 #[test]
 fn a_pods_quota_is_of_its_spec_unless_it_is_the_sum_of_limits() {
-    let is_of_the_spec = |limit, members: &[Member]| PodQuota::of(limit, true, members).is_of_the_spec;
+    let is_of_the_spec =
+        |limit, members: &[Member]| PodQuota::of(limit, true, members).is_of_the_spec;
     let (one, half, none) = (member(Some(1.0), None), member(Some(0.5), None), member(None, None));
     assert!(!is_of_the_spec(1.5, &[one, half]));
     assert!(!is_of_the_spec(1.499, &[one, half]), "a rounded sum");
@@ -59,7 +66,10 @@ fn a_container_throttled_by_its_pods_limit_gets_a_pod_patch() {
     let pod = PodQuota::of(1.0, true, &[member(None, Some(3.0)), member(None, Some(0.5))]);
     let found = only(&throttled_by_pod(None, 1.0, Some(pod)));
     assert_eq!(found.kind, Kind::ThrottledByAncestor);
-    assert_eq!((found.evidence["podLimitCores"], found.evidence["recommendedPodLimitCores"]), (1.0, 3.5));
+    assert_eq!(
+        (found.evidence["podLimitCores"], found.evidence["recommendedPodLimitCores"]),
+        (1.0, 3.5)
+    );
     let spec = json!({ "resources": { "limits": { "cpu": "3500m" } } });
     assert_eq!(found.patch, Some(json!({ "spec": { "template": { "spec": spec } } })));
 }
@@ -94,8 +104,16 @@ fn no_patch_without_a_pod_level_limit_in_the_spec() {
 #[test]
 fn a_pods_quota_is_no_limit_of_the_container() {
     let pod = PodQuota::of(1.5, false, &[member(None, None)]);
-    let mut facts = Facts { ancestor_throttled_rate: None, runtime: jvm(1), ..throttled_by_pod(None, 1.5, Some(pod)) };
-    assert_eq!(findings(&facts), [], "a fraction of the pod's is not its own, nor are more cores wasted by it alone");
+    let mut facts = Facts {
+        ancestor_throttled_rate: None,
+        runtime: jvm(1),
+        ..throttled_by_pod(None, 1.5, Some(pod))
+    };
+    assert_eq!(
+        findings(&facts),
+        [],
+        "a fraction of the pod's is not its own, nor are more cores wasted by it alone"
+    );
     facts.limit_cores = Some(4.0);
     assert_eq!(findings(&facts), []);
     // Its threads are throttled together all the same.
@@ -105,13 +123,20 @@ fn a_pods_quota_is_no_limit_of_the_container() {
 
 #[test]
 fn the_own_limit_is_reported_below_a_lower_ancestor_limit() {
-    let mut facts =
-        Facts { ancestor_throttled_rate: None, throttled_share: Some(0.5), ..throttled_by_pod(Some(4.0), 2.0, None) };
+    let mut facts = Facts {
+        ancestor_throttled_rate: None,
+        throttled_share: Some(0.5),
+        ..throttled_by_pod(Some(4.0), 2.0, None)
+    };
     let found = only(&facts);
     assert_eq!((found.evidence["limitCores"], found.patch), (4.0, None), "3 cores would lower it");
     facts.runtime = jvm(2);
     facts.own_limit_cores = Some(4.5);
-    assert_eq!(only(&facts).kind, Kind::ThrottledByOwnQuota, "a fraction of what does not bind is nothing");
+    assert_eq!(
+        only(&facts).kind,
+        Kind::ThrottledByOwnQuota,
+        "a fraction of what does not bind is nothing"
+    );
 }
 
 #[test]
@@ -134,6 +159,9 @@ fn one_patch_holds_both_the_pods_and_the_containers_part() {
     let container = json!({ "spec": { "template": { "spec": spec } } });
     let whole: Value = merged([&pod, &container].into_iter()).unwrap();
     let whole = &whole["spec"]["template"]["spec"];
-    assert_eq!((&whole["resources"]["limits"]["cpu"], &whole["containers"]), (&json!("2000m"), &spec["containers"]));
+    assert_eq!(
+        (&whole["resources"]["limits"]["cpu"], &whole["containers"]),
+        (&json!("2000m"), &spec["containers"])
+    );
     assert_eq!(merged(std::iter::once(&pod)), Some(pod.clone()));
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use analysis::{
-    Bandwidth, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS, Replay, UsageTrace,
-    UsageTraces, Window,
+    Bandwidth, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS, Replay,
+    UsageTrace, UsageTraces, Window,
 };
 use proptest::prelude::*;
 
@@ -13,12 +13,19 @@ const MS: u64 = 1_000_000;
 /// A window whose counters show no throttling.
 fn window(used_ms: u64, periods: u64) -> Window {
     let (periods, throttled_periods) = (Some(periods), Some(0));
-    Window { used_ns: used_ms * MS, periods, throttled_periods, length_ns: 1000 * MS, ..Window::default() }
+    Window {
+        used_ns: used_ms * MS,
+        periods,
+        throttled_periods,
+        length_ns: 1000 * MS,
+        ..Window::default()
+    }
 }
 
 /// A two-second trace of evenly spread use, in milliseconds per second.
 fn steady_trace(used_ms: u64) -> UsageTrace {
-    let readings: Vec<_> = (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * used_ms * MS / 50)).collect();
+    let readings: Vec<_> =
+        (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * used_ms * MS / 50)).collect();
     UsageTrace::from_readings(&readings).unwrap()
 }
 
@@ -49,7 +56,8 @@ fn a_spinner_is_throttled_in_every_period_below_its_thread_and_in_none_above() {
     assert_eq!(share(window(2000, 10), 2.0, 0.0), 0.0);
 }
 
-/// Measured on 6.18: a 30 ms burst each second at 20 ms gave 63 periods in 20 s, 21 of them throttled.
+/// Measured on 6.18: a 30 ms burst each second at 20 ms gave 63 periods in 20 s, 21 of them
+/// throttled.
 #[test]
 fn a_short_burst_is_throttled_in_a_third_of_its_periods_unless_a_refill_falls_into_it() {
     let count = replayed(window(30, 2), 0.2, 0.0);
@@ -59,7 +67,8 @@ fn a_short_burst_is_throttled_in_a_third_of_its_periods_unless_a_refill_falls_in
     assert_eq!(self::share(window(30, 2), 0.3, 0.0), 0.0);
 }
 
-/// Measured on 6.18 at 250 Hz: with a quota of 5 ms per period, bursts of 10.3 ms are throttled once, not twice.
+/// Measured on 6.18 at 250 Hz: with a quota of 5 ms per period, bursts of 10.3 ms are throttled
+/// once, not twice.
 #[test]
 fn a_burst_that_ends_before_the_tick_is_not_throttled() {
     assert_eq!(share(window(11, 2), 0.1, 0.0), 0.0);
@@ -93,7 +102,10 @@ fn unhindered_demand_gives_a_limit_that_is_no_bound_and_needs_no_burst() {
     (0..900).for_each(|_| history.push(&window(700, 10), Some(4.0)));
     let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
     let limit = advice.limit.unwrap();
-    assert!(limit.cores == 0.75 && !limit.is_lower_bound && advice.burst_seconds.is_none(), "{advice:?}");
+    assert!(
+        limit.cores == 0.75 && !limit.is_lower_bound && advice.burst_seconds.is_none(),
+        "{advice:?}"
+    );
 }
 
 #[test]
@@ -115,15 +127,16 @@ fn six_hours_are_kept_in_bounded_memory_and_older_windows_go() {
 }
 
 fn windows() -> impl Strategy<Value = Vec<Window>> {
-    let one =
-        (0_u64..4000, 0_u64..3000, prop::option::of(0_u64..12)).prop_map(|(used_ms, throttled_ms, periods)| Window {
+    let one = (0_u64..4000, 0_u64..3000, prop::option::of(0_u64..12)).prop_map(
+        |(used_ms, throttled_ms, periods)| Window {
             used_ns: used_ms * MS,
             throttled_ns: throttled_ms * MS,
             periods,
             throttled_periods: periods.map(|periods| periods.min(throttled_ms)),
             length_ns: 1000 * MS,
             ..Window::default()
-        });
+        },
+    );
     prop::collection::vec(one, 1..200)
 }
 

@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use analysis::{
-    Bandwidth, Count, CpuAdvice, History, LimitAdvice, OBJECTIVE, READ_EVERY_NS, READINGS, Replay, UsageTrace,
-    UsageTraces, Window,
+    Bandwidth, Count, CpuAdvice, History, LimitAdvice, OBJECTIVE, READ_EVERY_NS, READINGS, Replay,
+    UsageTrace, UsageTraces, Window,
 };
 
 const MS: u64 = 1_000_000;
 
-/// CPU time used by a thread at a time, if it runs for `cpu_ms` at the start of each interval of `every_ms`.
+/// CPU time used by a thread at a time, if it runs for `cpu_ms` at the start of each interval of
+/// `every_ms`.
 fn bursts(cpu_ms: u64, every_ms: u64) -> impl Fn(u64) -> u64 {
     move |at_ns| {
         let (whole, rest) = (at_ns / (every_ms * MS), at_ns % (every_ms * MS));
@@ -25,7 +26,13 @@ fn readings(used: impl Fn(u64) -> u64) -> Vec<(u64, u64)> {
 
 fn window(used_ms: u64, periods: Option<u64>) -> Window {
     let throttled_periods = periods.map(|_| 0);
-    Window { used_ns: used_ms * MS, periods, throttled_periods, length_ns: 1000 * MS, ..Window::default() }
+    Window {
+        used_ns: used_ms * MS,
+        periods,
+        throttled_periods,
+        length_ns: 1000 * MS,
+        ..Window::default()
+    }
 }
 
 fn count(window: Window, trace: Option<&UsageTrace>, limit_cores: f64) -> Count {
@@ -44,7 +51,8 @@ fn trace(used: impl Fn(u64) -> u64) -> UsageTrace {
     UsageTrace::from_readings(&readings(used)).unwrap()
 }
 
-/// Bursts of 40 ms at a quota of 25 ms per period: five per second. A refill spares those with 15 to 25 ms before it.
+/// Bursts of 40 ms at a quota of 25 ms per period: five per second. A refill spares those with 15
+/// to 25 ms before it.
 #[test]
 fn bursts_that_leave_no_period_idle_show_in_a_usage_trace_alone() {
     let seen = trace(bursts(40, 210));
@@ -74,7 +82,8 @@ fn a_dissimilar_trace_is_not_used_for_a_window() {
 #[test]
 fn a_throttled_window_is_taken_by_its_own_counters() {
     let seen = trace(bursts(10, 210));
-    let throttled = Window { throttled_ns: 700 * MS, throttled_periods: Some(9), ..window(200, Some(10)) };
+    let throttled =
+        Window { throttled_ns: 700 * MS, throttled_periods: Some(9), ..window(200, Some(10)) };
     assert_eq!(share(throttled, Some(&seen), 0.5), share(throttled, None, 0.5));
 }
 
@@ -107,7 +116,8 @@ fn unusable_readings_give_no_trace() {
     assert_eq!(UsageTrace::from_readings(&back), None, "a counter that went back");
 }
 
-/// A steady load, and two threads that run for 300 ms every 10 s: five of six traces of two seconds miss them.
+/// A steady load, and two threads that run for 300 ms every 10 s: five of six traces of two seconds
+/// miss them.
 fn rare_bursts(at_ns: u64) -> u64 {
     let (whole, rest) = (at_ns / (10_000 * MS), at_ns % (10_000 * MS));
     bursts(1, 10)(at_ns) + whole * 600 * MS + 2 * rest.min(300 * MS)
@@ -148,12 +158,16 @@ fn a_limit_in_force_that_never_throttled_is_no_lower_bound() {
     let mut history = History::default();
     (0..600).for_each(|_| history.push(&window(300, Some(10)), Some(0.4)));
     let advised = CpuAdvice::from_history(&history, OBJECTIVE, 300).limit.unwrap();
-    assert!(advised.cores <= 0.4 && advised.is_lower_bound, "a lower limit may throttle: {advised:?}");
+    assert!(
+        advised.cores <= 0.4 && advised.is_lower_bound,
+        "a lower limit may throttle: {advised:?}"
+    );
     let (_, at_limit) = history.limits().find(|&(cores, _)| cores == 0.4).unwrap();
     assert_eq!(at_limit.throttled_at_most, 0);
 }
 
-/// A thread runs for 40 ms every 210 ms: at half a core with periods of 10 ms, each of its periods is throttled.
+/// A thread runs for 40 ms every 210 ms: at half a core with periods of 10 ms, each of its periods
+/// is throttled.
 #[test]
 fn a_shorter_period_throttles_bursts_that_a_longer_one_lets_pass() {
     let seen = trace(bursts(40, 210));

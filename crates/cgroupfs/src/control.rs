@@ -11,7 +11,8 @@ use crate::{Error, Result};
 /// # Errors
 /// The file does not exist or rejects the value, with the kernel's reason.
 pub fn write(path: &Path, value: &str) -> Result<()> {
-    let mut file = OpenOptions::new().write(true).open(path).map_err(Error::io("open for writing", path))?;
+    let mut file =
+        OpenOptions::new().write(true).open(path).map_err(Error::io("open for writing", path))?;
     file.write_all(value.as_bytes()).map_err(Error::io("write to", path))
 }
 
@@ -25,7 +26,11 @@ pub fn write_verified(path: &Path, value: &str) -> Result<()> {
     if found.trim_end() == value {
         return Ok(());
     }
-    Err(Error::NotApplied { path: path.to_owned(), wanted: value.to_owned(), found: found.trim_end().to_owned() })
+    Err(Error::NotApplied {
+        path: path.to_owned(),
+        wanted: value.to_owned(),
+        found: found.trim_end().to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -78,7 +78,8 @@ pub fn configured(directory: &Path) -> Result<Option<CpuSet>> {
     let path = || directory.join(CPUS);
     let mut buffer = Vec::new();
     let text = file.read(&mut buffer).map_err(|source| Error::io("read", &path())(source))?;
-    let cpus = CpuSet::parse(&String::from_utf8_lossy(text)).map_err(|source| Error::Parse { path: path(), source })?;
+    let cpus = CpuSet::parse(&String::from_utf8_lossy(text))
+        .map_err(|source| Error::Parse { path: path(), source })?;
     Ok(Some(cpus))
 }
 
@@ -90,11 +91,16 @@ mod tests {
     fn both_versions_are_read_and_a_cgroup_without_the_controller_has_none() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path(), CgroupVersion::V2).unwrap(), None);
-        for (name, text) in [(CPUS, "\n"), ("cpuset.cpus.effective", "0-3\n"), ("cpuset.effective_cpus", "1\n")] {
+        for (name, text) in
+            [(CPUS, "\n"), ("cpuset.cpus.effective", "0-3\n"), ("cpuset.effective_cpus", "1\n")]
+        {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let effective = |version| read(dir.path(), version).unwrap().unwrap().effective.to_string();
-        assert_eq!((effective(CgroupVersion::V1), effective(CgroupVersion::V2)), ("1".into(), "0-3".into()));
+        assert_eq!(
+            (effective(CgroupVersion::V1), effective(CgroupVersion::V2)),
+            ("1".into(), "0-3".into())
+        );
         assert!(read(dir.path(), CgroupVersion::V2).unwrap().unwrap().configured.is_empty());
     }
 }

@@ -9,8 +9,8 @@ pub struct DescriptorLimit {
     pub soft: u64,
 }
 
-/// Raises the soft limit on open files to the hard one and returns the resulting limit. Never fails: a limit that
-/// cannot be raised is kept.
+/// Raises the soft limit on open files to the hard one and returns the resulting limit. Never
+/// fails: a limit that cannot be raised is kept.
 #[must_use]
 pub fn raise_descriptor_limit() -> DescriptorLimit {
     let limit = getrlimit(Resource::Nofile);
@@ -34,7 +34,8 @@ pub struct Descriptors {
 #[must_use]
 pub fn open_descriptors() -> Descriptors {
     // The directory's size is their number since Linux 6.2, and 0 before.
-    let size = std::fs::metadata("/proc/self/fd").map(|found| found.len()).ok().filter(|&size| size > 0);
+    let size =
+        std::fs::metadata("/proc/self/fd").map(|found| found.len()).ok().filter(|&size| size > 0);
     let listed = || Some(std::fs::read_dir("/proc/self/fd").ok()?.count() as u64);
     Descriptors { open: size.or_else(listed), limit: getrlimit(Resource::Nofile).current }
 }

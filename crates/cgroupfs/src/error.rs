@@ -85,7 +85,8 @@ impl Error {
     }
 }
 
-/// ENOENT (open after rmdir), ENODEV (read of a kept descriptor after rmdir), ESRCH (a process that is gone).
+/// ENOENT (open after rmdir), ENODEV (read of a kept descriptor after rmdir), ESRCH (a process that
+/// is gone).
 ///
 /// By raw number: std has no `ErrorKind` for ENODEV.
 #[must_use]

@@ -1,7 +1,7 @@
 //! Detection of the machine's cgroup hierarchy from the directory alone.
 //!
-//! Neither `/sys/fs/cgroup/unified` nor a `0::` line in `/proc/PID/cgroup` proves v2: a hybrid machine has both. The
-//! place of the cpu controller decides.
+//! Neither `/sys/fs/cgroup/unified` nor a `0::` line in `/proc/PID/cgroup` proves v2: a hybrid
+//! machine has both. The place of the cpu controller decides.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,15 +59,24 @@ impl Hierarchy {
 
     fn v2(root: PathBuf, hybrid: bool) -> Self {
         let some = || Some(root.clone());
-        Self { version: CgroupVersion::V2, hybrid, cpuacct: some(), cpuset: some(), memory: some(), cpu: root }
+        Self {
+            version: CgroupVersion::V2,
+            hybrid,
+            cpuacct: some(),
+            cpuset: some(),
+            memory: some(),
+            cpu: root,
+        }
     }
 
-    /// Whether the cpu controller's mount is a real cgroupfs, not a copy of its files. Only then are inodes cgroup ids.
+    /// Whether the cpu controller's mount is a real cgroupfs, not a copy of its files. Only then
+    /// are inodes cgroup ids.
     #[must_use]
     pub fn is_the_kernels(&self) -> bool {
         // include/uapi/linux/magic.h
         const CGROUP_MAGICS: [u64; 2] = [0x0027_e0eb, 0x6367_7270];
-        rustix::fs::statfs(&self.cpu).is_ok_and(|statfs| CGROUP_MAGICS.contains(&(statfs.f_type as u64)))
+        rustix::fs::statfs(&self.cpu)
+            .is_ok_and(|statfs| CGROUP_MAGICS.contains(&(statfs.f_type as u64)))
     }
 
     /// `v1`, `v2` or `hybrid`, as in `cpuwarden_kernel_info`.
@@ -95,7 +104,8 @@ fn v1_mount(root: &Path, controller: &str) -> Option<PathBuf> {
     if alone.is_dir() {
         return Some(alone);
     }
-    let mut together: Vec<PathBuf> = fs::read_dir(root).ok()?.flatten().map(|entry| entry.path()).collect();
+    let mut together: Vec<PathBuf> =
+        fs::read_dir(root).ok()?.flatten().map(|entry| entry.path()).collect();
     together.sort();
     together.into_iter().find(|path| {
         let names = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -152,7 +162,8 @@ mod tests {
     fn a_missing_hierarchy_is_reported_with_the_remedy() {
         let error = Hierarchy::detect(root(&[]).path()).unwrap_err().to_string();
         assert!(error.contains("--cgroup-root"), "{error}");
-        let error = Hierarchy::detect(root(&[("cgroup.controllers", "io memory cpuset\n")]).path()).unwrap_err();
+        let error = Hierarchy::detect(root(&[("cgroup.controllers", "io memory cpuset\n")]).path())
+            .unwrap_err();
         assert!(matches!(error, Error::NoCpuController { .. }), "{error}");
     }
 }

@@ -9,13 +9,14 @@ use crate::{Error, Result};
 
 /// One kernel file, open as long as its cgroup is known.
 ///
-/// `pread` of an open descriptor costs 1–2 µs, a tenth of open/read/close. After rmdir every read fails with ENODEV. An
-/// open descriptor does not block the rmdir.
+/// `pread` of an open descriptor costs 1–2 µs, a tenth of open/read/close. After rmdir every read
+/// fails with ENODEV. An open descriptor does not block the rmdir.
 #[derive(Debug)]
 pub struct KeptFile(File);
 
 impl KeptFile {
-    /// Opens `directory/name` read-only; `None` if this kernel or this cgroup does not have the file.
+    /// Opens `directory/name` read-only; `None` if this kernel or this cgroup does not have the
+    /// file.
     ///
     /// # Errors
     /// Any error except "no such file".
@@ -28,7 +29,8 @@ impl KeptFile {
         }
     }
 
-    /// Reads the whole file into `buffer` and returns the bytes; the buffer grows only if the file is larger.
+    /// Reads the whole file into `buffer` and returns the bytes; the buffer grows only if the file
+    /// is larger.
     ///
     /// # Errors
     /// The kernel's error; ENODEV after the cgroup was removed (see [`crate::is_vanished`]).

@@ -31,7 +31,8 @@ impl Psi {
     }
 }
 
-/// Kernel release: that of the recorded node if its `/proc` contains it, else `uname -r` of this machine.
+/// Kernel release: that of the recorded node if its `/proc` contains it, else `uname -r` of this
+/// machine.
 #[must_use]
 pub fn kernel_release(proc_root: &Path) -> String {
     match fs::read_to_string(proc_root.join("sys/kernel/osrelease")) {
@@ -56,7 +57,8 @@ pub fn has_btf(sys_root: &Path) -> bool {
     sys_root.join("kernel/btf/vmlinux").exists()
 }
 
-/// One of the CPU lists in `/sys/devices/system/cpu`: `online`, `possible`, `present`, `isolated`, `nohz_full`.
+/// One of the CPU lists in `/sys/devices/system/cpu`: `online`, `possible`, `present`, `isolated`,
+/// `nohz_full`.
 ///
 /// # Errors
 /// A file that cannot be read or does not contain a CPU list.
@@ -90,8 +92,8 @@ fn cpu_place(sys_root: &Path, cpu: u32) -> CpuPlace {
     }
 }
 
-/// NUMA node from a `nodeN` entry beside the CPU's files, else the node whose `cpulist` contains the CPU (recordings
-/// have no links).
+/// NUMA node from a `nodeN` entry beside the CPU's files, else the node whose `cpulist` contains
+/// the CPU (recordings have no links).
 fn numa_node(sys_root: &Path, directory: &Path, cpu: u32) -> Option<u32> {
     let id = |name: &str| name.strip_prefix("node")?.parse().ok();
     let names = |path: &Path| -> Vec<String> {
@@ -103,30 +105,33 @@ fn numa_node(sys_root: &Path, directory: &Path, cpu: u32) -> Option<u32> {
     }
     let nodes = sys_root.join("devices/system/node");
     names(&nodes).iter().filter_map(|name| id(name)).find(|node| {
-        let list = fs::read_to_string(nodes.join(format!("node{node}/cpulist"))).unwrap_or_default();
+        let list =
+            fs::read_to_string(nodes.join(format!("node{node}/cpulist"))).unwrap_or_default();
         CpuSet::parse(&list).is_ok_and(|cpus| cpus.contains(cpu))
     })
 }
 
-/// Distances between NUMA nodes by (from, to), from `/sys/devices/system/node/nodeN/distance`; 10 is local. Empty if
-/// the kernel has no NUMA nodes.
+/// Distances between NUMA nodes by (from, to), from `/sys/devices/system/node/nodeN/distance`; 10
+/// is local. Empty if the kernel has no NUMA nodes.
 #[must_use]
 pub fn numa_distances(sys_root: &Path) -> BTreeMap<(u32, u32), u32> {
     let directory = sys_root.join("devices/system/node");
     let list = |path: &Path| CpuSet::parse(&fs::read_to_string(path).ok()?).ok();
     // A row has one number per online node, in ascending order.
-    let nodes: Vec<u32> = list(&directory.join("online")).map(|nodes| nodes.iter().collect()).unwrap_or_default();
+    let nodes: Vec<u32> =
+        list(&directory.join("online")).map(|nodes| nodes.iter().collect()).unwrap_or_default();
     let mut distances = BTreeMap::new();
     for &from in &nodes {
-        let row = fs::read_to_string(directory.join(format!("node{from}/distance"))).unwrap_or_default();
+        let row =
+            fs::read_to_string(directory.join(format!("node{from}/distance"))).unwrap_or_default();
         let row = row.split_ascii_whitespace().map_while(|word| word.parse().ok());
         distances.extend(nodes.iter().zip(row).map(|(&to, distance)| ((from, to), distance)));
     }
     distances
 }
 
-/// CPUs of the performance and of the efficiency cores of a hybrid processor (`/sys/devices/cpu_core/cpus`,
-/// `cpu_atom/cpus`); `None` if the kernel does not distinguish them.
+/// CPUs of the performance and of the efficiency cores of a hybrid processor
+/// (`/sys/devices/cpu_core/cpus`, `cpu_atom/cpus`); `None` if the kernel does not distinguish them.
 #[must_use]
 pub fn hybrid_cpus(sys_root: &Path) -> Option<(CpuSet, CpuSet)> {
     let list = |name: &str| {

@@ -1,4 +1,5 @@
-//! Processes of a cgroup and their threads, read into reused buffers: no allocations once the buffers have grown.
+//! Processes of a cgroup and their threads, read into reused buffers: no allocations once the
+//! buffers have grown.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
@@ -51,12 +52,13 @@ impl TaskReader {
         }
     }
 
-    /// Appends the threads of the cgroup and its descendants, up to [`ENTRIES`] threads. Skips what ends meanwhile or
-    /// may not be read. Also skips the pid 0, which the kernel shows for a process in a PID namespace that is not
-    /// visible from this one.
+    /// Appends the threads of the cgroup and its descendants, up to [`ENTRIES`] threads. Skips what
+    /// ends meanwhile or may not be read. Also skips the pid 0, which the kernel shows for a
+    /// process in a PID namespace that is not visible from this one.
     ///
     /// # Errors
-    /// Fails if something exists but could not be read, such as without a free descriptor: the list is incomplete.
+    /// Fails if something exists but could not be read, such as without a free descriptor: the list
+    /// is incomplete.
     pub fn threads(&mut self, cgroup: &Path, into: &mut Vec<ThreadId>) -> io::Result<()> {
         // Stays empty, and so allocates nothing, without nested cgroups.
         let mut unread = Vec::new();
@@ -70,7 +72,12 @@ impl TaskReader {
     }
 
     /// Appends the threads of one cgroup to `into` and its child cgroups to `nested`.
-    fn threads_of(&mut self, cgroup: &Path, nested: &mut Vec<PathBuf>, into: &mut Vec<ThreadId>) -> io::Result<()> {
+    fn threads_of(
+        &mut self,
+        cgroup: &Path,
+        nested: &mut Vec<PathBuf>,
+        into: &mut Vec<ThreadId>,
+    ) -> io::Result<()> {
         self.read_pids(cgroup)?;
         for at in 0..self.pids.len() {
             if into.len() >= ENTRIES {
@@ -81,16 +88,20 @@ impl TaskReader {
         self.nested(cgroup, nested)
     }
 
-    /// Reads one thread; `None` if it is gone or may not be read, or the kernel lacks `CONFIG_SCHED_INFO`.
+    /// Reads one thread; `None` if it is gone or may not be read, or the kernel lacks
+    /// `CONFIG_SCHED_INFO`.
     ///
     /// # Errors
     /// Fails if the thread exists and could not be read.
     pub fn task(&mut self, (pid, tid): ThreadId) -> io::Result<Option<Task>> {
-        let Some(text) = self.read_file(format_args!("{pid}/task/{tid}/schedstat"))? else { return Ok(None) };
+        let Some(text) = self.read_file(format_args!("{pid}/task/{tid}/schedstat"))? else {
+            return Ok(None);
+        };
         let Ok(schedstat) = TaskSchedstat::parse(text) else { return Ok(None) };
         let stat = self.read_file(format_args!("{pid}/task/{tid}/stat"))?;
         // PID (NAME) STATE …, and the name may contain any byte.
-        let state = stat.and_then(|stat| stat.get(stat.iter().rposition(|&byte| byte == b')')? + 2));
+        let state =
+            stat.and_then(|stat| stat.get(stat.iter().rposition(|&byte| byte == b')')? + 2));
         Ok(stat.map(|_| Task { tid, schedstat, runnable: state == Some(&b'R') }))
     }
 
@@ -131,13 +142,15 @@ impl TaskReader {
     }
 }
 
-/// Whether the error is expected: the file is gone, may not be read, or is the `cgroup.procs` of a threaded cgroup,
-/// whose processes are listed in its parent.
+/// Whether the error is expected: the file is gone, may not be read, or is the `cgroup.procs` of a
+/// threaded cgroup, whose processes are listed in its parent.
 fn is_unreadable(error: &io::Error) -> bool {
-    is_vanished(error) || matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
+    is_vanished(error)
+        || matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }
 
-/// Reads the file up to a limit, into a buffer that grows with it; `None` if the file is gone or may not be read.
+/// Reads the file up to a limit, into a buffer that grows with it; `None` if the file is gone or
+/// may not be read.
 fn read<'a>(path: &str, text: &'a mut Vec<u8>, most: usize) -> io::Result<Option<&'a [u8]>> {
     match read_length(path, text, most) {
         Ok(length) => Ok(Some(&text[..length])),
@@ -161,7 +174,8 @@ fn read_length(path: &str, text: &mut Vec<u8>, most: usize) -> io::Result<usize>
     }
 }
 
-/// Visits the entries of a directory until one returns false; no entry if the directory is gone or may not be listed.
+/// Visits the entries of a directory until one returns false; no entry if the directory is gone or
+/// may not be listed.
 fn each_entry(
     path: &str,
     buffer: &mut [MaybeUninit<u8>],
@@ -173,8 +187,13 @@ fn each_entry(
     }
 }
 
-fn list(path: &str, buffer: &mut [MaybeUninit<u8>], mut visit: impl FnMut(&[u8], FileType) -> bool) -> io::Result<()> {
-    let directory = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+fn list(
+    path: &str,
+    buffer: &mut [MaybeUninit<u8>],
+    mut visit: impl FnMut(&[u8], FileType) -> bool,
+) -> io::Result<()> {
+    let directory =
+        openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut entries = RawDir::new(directory, buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;
@@ -186,10 +205,12 @@ fn list(path: &str, buffer: &mut [MaybeUninit<u8>], mut visit: impl FnMut(&[u8],
 }
 
 fn numbers(text: &[u8]) -> impl Iterator<Item = u32> {
-    text.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
+    text.split(|&byte| byte == b'\n')
+        .filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
 }
 
-/// The first process of a cgroup; `None` if the cgroup is empty, gone, or in an invisible PID namespace.
+/// The first process of a cgroup; `None` if the cgroup is empty, gone, or in an invisible PID
+/// namespace.
 #[must_use]
 pub fn first_pid(cgroup: &Path) -> Option<u32> {
     let text = bounded::read(&cgroup.join("cgroup.procs"), FILE_BYTES).ok()?;
@@ -202,8 +223,8 @@ pub fn has_processes(cgroup: &Path) -> bool {
     bounded::read(&cgroup.join("cgroup.procs"), 1).is_ok_and(|text| !text.is_empty())
 }
 
-/// The processes of a cgroup, without those of its children; empty if it cannot be read. Skips processes of a PID
-/// namespace that is not visible from this one.
+/// The processes of a cgroup, without those of its children; empty if it cannot be read. Skips
+/// processes of a PID namespace that is not visible from this one.
 #[must_use]
 pub fn pids(cgroup: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
@@ -213,8 +234,8 @@ pub fn pids(cgroup: &Path) -> Vec<u32> {
 /// Maximum number of cgroups that [`is_populated`] checks below one on v1.
 const POPULATED_WITHIN: usize = 256;
 
-/// Whether there are processes in the cgroup or below it: from `cgroup.events` on v2; on v1 by checking it and at most
-/// 256 cgroups below it.
+/// Whether there are processes in the cgroup or below it: from `cgroup.events` on v2; on v1 by
+/// checking it and at most 256 cgroups below it.
 #[must_use]
 pub fn is_populated(cgroup: &Path) -> bool {
     if has_processes(cgroup) {
@@ -222,7 +243,9 @@ pub fn is_populated(cgroup: &Path) -> bool {
     }
     match std::fs::read_to_string(cgroup.join("cgroup.events")) {
         Ok(events) => events.lines().any(|line| line == "populated 1"),
-        Err(_) => crate::descendants(cgroup, POPULATED_WITHIN).iter().any(|below| has_processes(below)),
+        Err(_) => {
+            crate::descendants(cgroup, POPULATED_WITHIN).iter().any(|below| has_processes(below))
+        }
     }
 }
 
@@ -233,8 +256,9 @@ pub fn process_name(proc_root: &Path, pid: u32) -> Option<String> {
     Some(String::from_utf8(name).ok()?.trim_end().to_owned())
 }
 
-/// Whether the cgroup contains exactly one process, which runs this program. Compares the executable if it is readable
-/// (it needs `CAP_SYS_PTRACE` for other users' processes), else the name, which any process may choose.
+/// Whether the cgroup contains exactly one process, which runs this program. Compares the
+/// executable if it is readable (it needs `CAP_SYS_PTRACE` for other users' processes), else the
+/// name, which any process may choose.
 #[must_use]
 pub fn runs_only(cgroup: &Path, proc_root: &Path, program: &str) -> bool {
     let Ok(text) = std::fs::read(cgroup.join("cgroup.procs")) else { return false };
@@ -320,7 +344,8 @@ mod tests {
         let pids: String = (1..=40).map(|pid| format!("{pid}\n")).collect();
         for pid in 1..=40 {
             for tid in 0..40 {
-                fs::create_dir_all(root.path().join(format!("{pid}/task/{}", pid * 100 + tid))).unwrap();
+                fs::create_dir_all(root.path().join(format!("{pid}/task/{}", pid * 100 + tid)))
+                    .unwrap();
             }
         }
         let cgroup = root.path().join("cgroup");

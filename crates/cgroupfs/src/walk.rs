@@ -15,8 +15,8 @@ pub struct Directory {
     pub inode: u64,
 }
 
-/// The sub-directories of a cgroup, in no particular order. Skips names that are not UTF-8: no Kubernetes component
-/// creates them.
+/// The sub-directories of a cgroup, in no particular order. Skips names that are not UTF-8: no
+/// Kubernetes component creates them.
 ///
 /// # Errors
 /// A directory that cannot be listed; [`Error::is_vanished`] if it is gone.
@@ -34,8 +34,8 @@ pub fn subdirectories(path: &Path) -> Result<Vec<Directory>> {
     Ok(found)
 }
 
-/// Cgroups below `path`, parents before children, at most `limit` of them, with names of any bytes. Skips cgroups that
-/// vanish or cannot be listed.
+/// Cgroups below `path`, parents before children, at most `limit` of them, with names of any bytes.
+/// Skips cgroups that vanish or cannot be listed.
 #[must_use]
 pub fn descendants(path: &Path, limit: usize) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
@@ -64,8 +64,8 @@ pub fn inode(path: &Path) -> Result<u64> {
     Ok(fs::metadata(path).map_err(Error::io("stat", path))?.ino())
 }
 
-/// Directories below `root`, at most `depth` levels down, whose name `wanted` accepts. Searches breadth first, and
-/// never below a match.
+/// Directories below `root`, at most `depth` levels down, whose name `wanted` accepts. Searches
+/// breadth first, and never below a match.
 ///
 /// # Errors
 /// A root that cannot be listed; directories below it that vanish or cannot be listed are skipped.

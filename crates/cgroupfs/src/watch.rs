@@ -1,9 +1,10 @@
 //! Reports cgroups that appear, change their settings, fill, empty and disappear, from inotify.
 //!
-//! In cgroupfs a watch on the parent reports mkdir and rmdir. `IN_DELETE_SELF` never comes, so the caller drops a watch
-//! when the parent reports the removal. A watch on a directory gets `IN_MODIFY` for each write to a file in it. On v2
-//! the kernel itself modifies `cgroup.events` at the first attach and the last exit. It notifies only if the file's
-//! inode is in memory (`kernfs_notify_workfn`), so that file has its own watch.
+//! In cgroupfs a watch on the parent reports mkdir and rmdir. `IN_DELETE_SELF` never comes, so the
+//! caller drops a watch when the parent reports the removal. A watch on a directory gets
+//! `IN_MODIFY` for each write to a file in it. On v2 the kernel itself modifies `cgroup.events` at
+//! the first attach and the last exit. It notifies only if the file's inode is in memory
+//! (`kernfs_notify_workfn`), so that file has its own watch.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -79,13 +80,17 @@ impl TreeWatch {
         self.places.is_empty()
     }
 
-    /// Starts to report events of the cgroup `directory` and its sub-directories. List it afterwards: earlier
-    /// sub-directories are not reported.
+    /// Starts to report events of the cgroup `directory` and its sub-directories. List it
+    /// afterwards: earlier sub-directories are not reported.
     ///
     /// # Errors
     /// No such directory, or no watch left (`fs.inotify.max_user_watches`).
     pub fn watch(&mut self, directory: &Path) -> Result<()> {
-        let mask = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE | WatchMask::MODIFY | WatchMask::ONLYDIR;
+        let mask = WatchMask::CREATE
+            | WatchMask::DELETE
+            | WatchMask::MOVE
+            | WatchMask::MODIFY
+            | WatchMask::ONLYDIR;
         self.add(directory, directory, mask, Kind::Directory)
     }
 
@@ -226,7 +231,8 @@ mod tests {
     #[test]
     fn a_write_to_a_setting_or_of_a_process_names_the_cgroup_and_other_files_are_silent() {
         let root = tempfile::tempdir().unwrap();
-        let files = ["cpu.max", "cpuset.cpus", "cgroup.procs", "tasks"].map(|name| root.path().join(name));
+        let files =
+            ["cpu.max", "cpuset.cpus", "cgroup.procs", "tasks"].map(|name| root.path().join(name));
         files.iter().for_each(|file| fs::write(file, "").unwrap());
         let mut watch = TreeWatch::new().unwrap();
         watch.watch_leaf(root.path()).unwrap();

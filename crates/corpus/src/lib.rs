@@ -1,8 +1,9 @@
 //! Properties of parsers of what others write, over a corpus of inputs and mutations of them.
 //!
-//! A parser's corpus is the directory `tests/corpus/PARSER` of its crate. Each file in it is always run; then mutations of
-//! the files and arbitrary bytes are (`PROPTEST_CASES` sets how many, in units of four). An input for which the property
-//! does not hold is reduced and written into the corpus, so that it is run from then on: commit it with the fix.
+//! A parser's corpus is the directory `tests/corpus/PARSER` of its crate. Each file in it is always
+//! run; then mutations of the files and arbitrary bytes are (`PROPTEST_CASES` sets how many, in
+//! units of four). An input for which the property does not hold is reduced and written into the
+//! corpus, so that it is run from then on: commit it with the fix.
 
 mod mutation;
 
@@ -21,8 +22,8 @@ const CASES: u32 = 4;
 /// Bytes of an input that a failure shows.
 const SHOWN: usize = 256;
 
-/// Asserts a property for the corpus of a parser, and for mutations of it. `property` panics where it does not hold;
-/// `tokens` are texts that mean something to the parser, and are put into inputs.
+/// Asserts a property for the corpus of a parser, and for mutations of it. `property` panics where
+/// it does not hold; `tokens` are texts that mean something to the parser, and are put into inputs.
 ///
 /// # Panics
 /// Where the property does not hold, and when there is no corpus.
@@ -61,13 +62,17 @@ pub fn run(manifest_dir: &str, parser: &str, tokens: &[&[u8]], property: impl Fn
 pub fn within<T>(limit: usize, parse: impl FnOnce() -> T) -> T {
     let mut result = None;
     let allocated = allocation_counter::measure(|| result = Some(parse())).bytes_max;
-    assert!(allocated <= limit as u64, "{allocated} bytes were allocated at once, more than {limit}");
+    assert!(
+        allocated <= limit as u64,
+        "{allocated} bytes were allocated at once, more than {limit}"
+    );
     result.expect("measured code runs once")
 }
 
 /// The files of a corpus, in the order of their names.
 fn read(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let entries =
+        fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     assert!(!paths.is_empty(), "{}: an empty corpus", directory.display());
@@ -80,9 +85,9 @@ fn read(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Writes an input into the corpus and says so.
 fn keep(directory: &Path, bytes: &[u8]) -> String {
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     let path = directory.join(format!("found-{hash:016x}"));
     match fs::write(&path, bytes) {
         Ok(()) => format!("kept as {}: commit it with the fix", path.display()),
@@ -112,7 +117,9 @@ mod tests {
     fn every_file_is_run_and_a_failing_one_is_named() {
         let root = corpus(&[("a", b"one"), ("b", b"two")]);
         let seen = std::cell::RefCell::new(Vec::new());
-        run(root.path().to_str().unwrap(), "parser", &[], |bytes| seen.borrow_mut().push(bytes.to_vec()));
+        run(root.path().to_str().unwrap(), "parser", &[], |bytes| {
+            seen.borrow_mut().push(bytes.to_vec());
+        });
         assert_eq!(&seen.borrow()[..2], [b"one".to_vec(), b"two".to_vec()]);
         let why = fails(root.path(), |bytes| assert_ne!(bytes, b"two"));
         assert!(why.ends_with("tests/corpus/parser/b"), "{why}");
@@ -121,14 +128,18 @@ mod tests {
     #[test]
     fn mutations_find_what_a_property_misses_and_keep_it_reduced() {
         let root = corpus(&[("a", b"usage_usec 1234567\nuser_usec 1\n")]);
-        let why = fails(root.path(), |bytes| assert!(!bytes.windows(5).any(|five| five == b"token")));
+        let why =
+            fails(root.path(), |bytes| assert!(!bytes.windows(5).any(|five| five == b"token")));
         assert!(why.contains("kept as"), "{why}");
         let kept = read(&root.path().join("tests/corpus/parser"))
             .into_iter()
             .find(|(path, _)| path.file_name().unwrap().to_str().unwrap().starts_with("found-"));
         let (_, bytes) = kept.unwrap();
         assert!(bytes.windows(5).any(|five| five == b"token"));
-        assert!(fails(root.path(), |bytes| assert!(!bytes.windows(5).any(|five| five == b"token"))).contains("found-"));
+        assert!(
+            fails(root.path(), |bytes| assert!(!bytes.windows(5).any(|five| five == b"token")))
+                .contains("found-")
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Inputs from a corpus: single bits, cuts, splices, repetitions, numbers at the edges of their types.
+//! Inputs from a corpus: single bits, cuts, splices, repetitions, numbers at the edges of their
+//! types.
 
 use std::sync::Arc;
 
@@ -38,8 +39,20 @@ const TOKENS: &[&[u8]] = &[
 ];
 
 /// Values that break arithmetic, as they stand in binary formats.
-const WORDS: &[u64] =
-    &[0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 40, i64::MAX as u64, u64::MAX];
+const WORDS: &[u64] = &[
+    0,
+    1,
+    0x7f,
+    0x80,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0xffff_ffff,
+    1 << 40,
+    i64::MAX as u64,
+    u64::MAX,
+];
 
 /// What inputs are made of.
 #[derive(Debug)]
@@ -62,14 +75,15 @@ enum Mutation {
 
 /// Mostly mutated files; some arbitrary bytes.
 pub(crate) fn inputs(material: Arc<Material>) -> impl Strategy<Value = Vec<u8>> {
-    let mutated = (any::<Index>(), vec(mutation(), 0..=MUTATIONS)).prop_map(move |(file, mutations)| {
-        let mut bytes = file.get(&material.files).clone();
-        for mutation in &mutations {
-            mutation.apply(&mut bytes, &material);
-            bytes.truncate(MOST);
-        }
-        bytes
-    });
+    let mutated =
+        (any::<Index>(), vec(mutation(), 0..=MUTATIONS)).prop_map(move |(file, mutations)| {
+            let mut bytes = file.get(&material.files).clone();
+            for mutation in &mutations {
+                mutation.apply(&mut bytes, &material);
+                bytes.truncate(MOST);
+            }
+            bytes
+        });
     prop_oneof![15 => mutated, 1 => vec(any::<u8>(), 0..512)]
 }
 
@@ -78,15 +92,20 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     prop_oneof![
         (index(), 0..8u8).prop_map(|(at, bit)| Mutation::Flip { at, bit }),
         (index(), any::<u8>()).prop_map(|(at, byte)| Mutation::Set { at, byte }),
-        (index(), index(), prop_oneof![Just(2), Just(4), Just(8)]).prop_map(|(at, word, width)| Mutation::Word {
-            at,
-            word,
-            width
-        }),
+        (index(), index(), prop_oneof![Just(2), Just(4), Just(8)])
+            .prop_map(|(at, word, width)| Mutation::Word { at, word, width }),
         index().prop_map(|at| Mutation::Cut { at }),
         (index(), index()).prop_map(|(from, length)| Mutation::Remove { from, length }),
-        (index(), index(), 1..40usize).prop_map(|(from, length, times)| Mutation::Repeat { from, length, times }),
-        (index(), index(), index()).prop_map(|(at, file, from)| Mutation::Splice { at, file, from }),
+        (index(), index(), 1..40usize).prop_map(|(from, length, times)| Mutation::Repeat {
+            from,
+            length,
+            times
+        }),
+        (index(), index(), index()).prop_map(|(at, file, from)| Mutation::Splice {
+            at,
+            file,
+            from
+        }),
         (index(), index()).prop_map(|(at, token)| Mutation::Insert { at, token }),
     ]
 }

@@ -1,8 +1,8 @@
 //! The stage of `cpuwarden demo`: a node for the agent on any machine, removed afterwards.
 //!
-//! [`Stage`] is real cgroups with real workloads, or a recorded node; [`Kubelet`] names its pods; [`Table`] shows what the
-//! agent measured, on a [`Screen`]. Only `real` and `tree` create cgroups, all below the demo's own root cgroup; all
-//! other parts only read. The image has none of this.
+//! [`Stage`] is real cgroups with real workloads, or a recorded node; [`Kubelet`] names its pods;
+//! [`Table`] shows what the agent measured, on a [`Screen`]. Only `real` and `tree` create cgroups,
+//! all below the demo's own root cgroup; all other parts only read. The image has none of this.
 
 mod kubelet;
 mod plan;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use kubepods::path::{CgroupPath, ContainerCgroup, Partition, PodCgroup, QosClass, Runtime, kubepods_root};
+use kubepods::path::{
+    CgroupPath, ContainerCgroup, Partition, PodCgroup, QosClass, Runtime, kubepods_root,
+};
 use serde_json::{Value, json};
 
 use crate::workload::Workload;
@@ -12,8 +14,8 @@ pub(super) const NODE: &str = "cpuwarden-demo";
 /// CFS period of every quota, as Kubernetes sets it.
 pub(super) const PERIOD_USEC: u64 = 100_000;
 
-/// About a second, but not a multiple of the period. Otherwise each burst would meet the quota's refill at the same
-/// point, which in some runs means that no burst is ever throttled.
+/// About a second, but not a multiple of the period. Otherwise each burst would meet the quota's
+/// refill at the same point, which in some runs means that no burst is ever throttled.
 const BURST_EVERY: Duration = Duration::from_millis(1030);
 
 /// A pod of one container.
@@ -55,7 +57,11 @@ pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
         workload,
     };
     vec![
-        Pod { request_milli: 200, limit: Limit::Container(200), ..pod(1, "shop", "checkout", "spinner", spin()) },
+        Pod {
+            request_milli: 200,
+            limit: Limit::Container(200),
+            ..pod(1, "shop", "checkout", "spinner", spin())
+        },
         Pod { limit: Limit::Container(200), ..pod(2, "shop", "thumbnails", "burst", burst) },
         Pod { request_milli: 300, ..pod(3, "search", "index", "neighbor-a", neighbor()) },
         Pod { request_milli: 100, ..pod(4, "batch", "encode", "neighbor-b", neighbor()) },
@@ -65,7 +71,11 @@ pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
             limit: Limit::Container(500),
             ..pod(5, "shop", "mailer", "idle", Workload::Idle)
         },
-        Pod { request_milli: 300, limit: Limit::Pod(300), ..pod(6, "data", "ingest", "pod-quota", spin()) },
+        Pod {
+            request_milli: 300,
+            limit: Limit::Pod(300),
+            ..pod(6, "data", "ingest", "pod-quota", spin())
+        },
     ]
 }
 
@@ -91,7 +101,12 @@ impl Pod {
     /// Path of the container's cgroup, relative to kubepods.
     pub(super) fn container_path(&self) -> String {
         let id = self.container_id().into();
-        CgroupPath::Container(ContainerCgroup { pod: self.pod_cgroup(), id, runtime: Runtime::Unnamed }).to_string()
+        CgroupPath::Container(ContainerCgroup {
+            pod: self.pod_cgroup(),
+            id,
+            runtime: Runtime::Unnamed,
+        })
+        .to_string()
     }
 
     fn object(&self) -> Value {
@@ -104,7 +119,8 @@ impl Pod {
             Limit::Pod(milli) => spec["resources"] = json!({ "limits": cpu(milli) }),
         }
         let image = format!("example.com/{}/{}:1", self.namespace, self.name);
-        spec["containers"] = json!([{ "name": self.container, "image": image, "resources": container }]);
+        spec["containers"] =
+            json!([{ "name": self.container, "image": image, "resources": container }]);
         json!({
             "metadata": { "namespace": self.namespace, "name": self.name, "uid": self.uid() },
             "spec": spec,
@@ -126,5 +142,7 @@ impl Pod {
 /// The kubelet's response to `/pods`.
 pub(super) fn pod_list() -> Vec<u8> {
     let items: Vec<Value> = pods(0).iter().map(Pod::object).collect();
-    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }).to_string().into_bytes()
+    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
+        .to_string()
+        .into_bytes()
 }

@@ -24,12 +24,14 @@ impl RealNode {
     /// The hierarchy lacks the cpu controller or is not writable.
     pub(super) fn build() -> anyhow::Result<Self> {
         let tree = Tree::new()?;
-        // Other load on the machine must not influence throttling here; the whole plan takes less than two cores.
+        // Other load on the machine must not influence throttling here; the whole plan takes less
+        // than two cores.
         tree.create("kubepods")?;
         cpu(&tree.load(""))?.set_shares(highest_weight(tree.hierarchy().version))?;
         let mut processes = Vec::new();
         for pod in plan::pods(last_cpu()?) {
-            let process = start(&tree, &pod).with_context(|| format!("pod {}/{}", pod.namespace, pod.name))?;
+            let process = start(&tree, &pod)
+                .with_context(|| format!("pod {}/{}", pod.namespace, pod.name))?;
             processes.push(process);
         }
         // All at once, so that the neighbors compete from the start.
@@ -43,7 +45,10 @@ impl RealNode {
     pub(super) fn headline(&self) -> String {
         let hierarchy = self.tree.hierarchy();
         let (version, place) = (hierarchy.version_name(), hierarchy.cpu.join(self.kubepods()));
-        format!("cpuwarden demo: real workloads in real cgroups (cgroup {version}) below {}", place.display())
+        format!(
+            "cpuwarden demo: real workloads in real cgroups (cgroup {version}) below {}",
+            place.display()
+        )
     }
 
     /// Path of the stage's kubepods, relative to the hierarchy.
@@ -98,7 +103,8 @@ fn weight(request_milli: u64, version: CgroupVersion) -> u64 {
 
 /// The last CPU that this process may run on.
 fn last_cpu() -> anyhow::Result<usize> {
-    let allowed = sched_getaffinity(None).context("cannot read the CPU affinity of this process")?;
+    let allowed =
+        sched_getaffinity(None).context("cannot read the CPU affinity of this process")?;
     match (0..CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu)) {
         Some(cpu) => Ok(cpu),
         None => bail!("no CPU is allowed for this process"),

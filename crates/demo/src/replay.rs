@@ -1,5 +1,5 @@
-//! The recorded stage: a real node's files in a temporary directory. The counters advance from the first to the second
-//! reading and beyond. See `recorded/README.md` for their origin.
+//! The recorded stage: a real node's files in a temporary directory. The counters advance from the
+//! first to the second reading and beyond. See `recorded/README.md` for their origin.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ impl Replay {
         tar::Archive::new(GzDecoder::new(ARCHIVE))
             .unpack(directory.path())
             .context("cannot unpack the recorded node")?;
-        let (first, second) = (directory.path().join("node/cgroup-t0"), directory.path().join("node/cgroup-t1"));
+        let (first, second) =
+            (directory.path().join("node/cgroup-t0"), directory.path().join("node/cgroup-t1"));
         let mut counters = Vec::new();
         find_counters(&first, &second, &mut counters)?;
         let span = uptime(&second)? - uptime(&first)?;
@@ -52,7 +53,8 @@ impl Replay {
 
     /// One-line description of the stage.
     pub(super) fn headline(&self) -> String {
-        let release = fs::read_to_string(self.path("proc/sys/kernel/osrelease")).unwrap_or_default();
+        let release =
+            fs::read_to_string(self.path("proc/sys/kernel/osrelease")).unwrap_or_default();
         format!("cpuwarden demo: replay of a recorded node, Linux {}, cgroup v2", release.trim())
     }
 
@@ -75,8 +77,11 @@ impl Replay {
     pub(super) fn advance(&self, seconds: u64) {
         let share = seconds as f64 / self.span;
         for file in &self.counters {
-            // A single write over the old text, which is never longer: a reader sees either the old or the new text.
-            if let Err(error) = control::write(&file.path, &between(&file.first, &file.second, share)) {
+            // A single write over the old text, which is never longer: a reader sees either the old
+            // or the new text.
+            if let Err(error) =
+                control::write(&file.path, &between(&file.first, &file.second, share))
+            {
                 tracing::warn!(%error, "the replay has stopped");
             }
         }
@@ -91,7 +96,9 @@ fn find_counters(first: &Path, second: &Path, into: &mut Vec<CounterFile>) -> an
     for name in COUNTERS {
         let path = first.join(name);
         // A cgroup without a second reading keeps its first one.
-        if let (Ok(first), Ok(second)) = (fs::read_to_string(&path), fs::read_to_string(second.join(name))) {
+        if let (Ok(first), Ok(second)) =
+            (fs::read_to_string(&path), fs::read_to_string(second.join(name)))
+        {
             into.push(CounterFile { path, first, second });
         }
     }
@@ -103,7 +110,8 @@ fn find_counters(first: &Path, second: &Path, into: &mut Vec<CounterFile>) -> an
 
 fn uptime(reading: &Path) -> anyhow::Result<f64> {
     let path = reading.join("TIME.uptime");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     text.trim().parse().with_context(|| format!("no timestamp in {}", path.display()))
 }
 
@@ -144,8 +152,17 @@ mod tests {
     #[test]
     fn the_archive_has_a_node_with_two_readings() {
         let replay = Replay::unpack().unwrap();
-        assert!(replay.span > 10.0 && replay.counters.len() > 20, "{} s, {}", replay.span, replay.counters.len());
-        assert!(replay.headline().ends_with("Linux 6.1.0-56-cloud-amd64, cgroup v2"), "{}", replay.headline());
+        assert!(
+            replay.span > 10.0 && replay.counters.len() > 20,
+            "{} s, {}",
+            replay.span,
+            replay.counters.len()
+        );
+        assert!(
+            replay.headline().ends_with("Linux 6.1.0-56-cloud-amd64, cgroup v2"),
+            "{}",
+            replay.headline()
+        );
         assert!(replay.pod_list().starts_with(b"{"));
         let file = replay.counters.iter().find(|file| file.first != file.second).unwrap();
         replay.advance(1);

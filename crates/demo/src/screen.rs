@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-/// Moves the cursor to the top left; hides and shows the cursor; clears to the end of line and of screen (ECMA-48, DEC
-/// private).
+/// Moves the cursor to the top left; hides and shows the cursor; clears to the end of line and of
+/// screen (ECMA-48, DEC private).
 const HOME: &str = "\x1b[H";
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
@@ -40,7 +40,8 @@ impl Screen {
                 written => written,
             };
         }
-        let begin = if self.drawn { HOME.to_owned() } else { format!("{HIDE_CURSOR}{HOME}{CLEAR_BELOW}") };
+        let begin =
+            if self.drawn { HOME.to_owned() } else { format!("{HIDE_CURSOR}{HOME}{CLEAR_BELOW}") };
         self.drawn = true;
         // Overwrites the page, since clearing the screen first would flicker.
         let lines: String = page.lines().map(|line| format!("{line}{CLEAR_LINE}\n")).collect();

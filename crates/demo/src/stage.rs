@@ -74,7 +74,8 @@ impl Stage {
         }
     }
 
-    /// Advances a recording after the sampler's sample number `tick`. Real cgroups advance on their own.
+    /// Advances a recording after the sampler's sample number `tick`. Real cgroups advance on their
+    /// own.
     pub fn step(&mut self, tick: u64) {
         if let Kind::Replay(node, _) = &self.0 {
             node.advance(tick);

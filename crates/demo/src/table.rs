@@ -60,7 +60,8 @@ struct Rates {
     throttled: Option<f64>,
     /// Throttled share of the periods; `None` without its own quota.
     periods: Option<f64>,
-    /// Throttled seconds per second, by the quota of the row's own cgroup and by those of its ancestors.
+    /// Throttled seconds per second, by the quota of the row's own cgroup and by those of its
+    /// ancestors.
     own: f64,
     ancestor: f64,
 }
@@ -71,20 +72,30 @@ impl Table {
 
     /// The headline and all rows, as cells.
     pub fn cells(&self) -> Vec<Vec<String>> {
-        let head = ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
+        let head =
+            ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
         let rows = self.rows.iter().map(|(key, row)| row.cells(key));
         std::iter::once(head.map(str::to_owned)).chain(rows).map(Vec::from).collect()
     }
 
     /// Adds the next snapshot. The first one only sets the baseline of the counters.
     pub fn observe(&mut self, snapshot: &NodeSnapshot) {
-        let passed = self.taken.zip(snapshot.taken).and_then(|(before, now)| now.duration_since(before).ok());
+        let passed = self
+            .taken
+            .zip(snapshot.taken)
+            .and_then(|(before, now)| now.duration_since(before).ok());
         // If the clock was set, the nominal interval is the best estimate.
-        let seconds = passed.filter(|passed| !passed.is_zero()).unwrap_or(snapshot.interval).as_secs_f64();
+        let seconds =
+            passed.filter(|passed| !passed.is_zero()).unwrap_or(snapshot.interval).as_secs_f64();
         self.taken = snapshot.taken;
         self.rows.values_mut().for_each(|row| row.is_fresh = false);
         for container in snapshot.containers.iter().filter(|container| container.live) {
-            self.update(container_key(container), container_counters(container), container.limit_cores, seconds);
+            self.update(
+                container_key(container),
+                container_counters(container),
+                container.limit_cores,
+                seconds,
+            );
         }
         for pod in &snapshot.pods {
             self.update(pod_key(pod), pod_counters(pod, snapshot), pod.limit_cores, seconds);
@@ -122,9 +133,12 @@ impl Row {
     fn cells(&self, (namespace, pod, container): &Key) -> [String; 9] {
         let found = self.rates();
         let rates = found.unwrap_or_default();
-        let number =
-            |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
-        let percent = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.0} %", value * 100.0));
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        let percent = |value: Option<f64>| {
+            value.map_or("-".to_owned(), |value| format!("{:.0} %", value * 100.0))
+        };
         [
             format!("{namespace}/{pod}"),
             container.clone().unwrap_or_else(|| POD.to_owned()),
@@ -141,17 +155,24 @@ impl Row {
 
 impl Rates {
     fn between(before: &Counters, now: &Counters, seconds: f64) -> Self {
-        let gained = |before: Option<u64>, now: Option<u64>| Some(now?.saturating_sub(before?) as f64);
+        let gained =
+            |before: Option<u64>, now: Option<u64>| Some(now?.saturating_sub(before?) as f64);
         let per_second = |before, now| gained(before, now).map(|ns| ns / 1e9 / seconds);
-        let cfs = |pick: fn(&CfsTotals) -> u64| (before.cfs.as_ref().map(pick), now.cfs.as_ref().map(pick));
+        let cfs = |pick: fn(&CfsTotals) -> u64| {
+            (before.cfs.as_ref().map(pick), now.cfs.as_ref().map(pick))
+        };
         let (periods_before, periods) = cfs(|cfs| cfs.periods);
         let (throttled_before, throttled) = cfs(|cfs| cfs.throttled_periods);
         let (own_before, own) = cfs(|cfs| cfs.throttled_ns);
-        let (periods, throttled) = (gained(periods_before, periods), gained(throttled_before, throttled));
+        let (periods, throttled) =
+            (gained(periods_before, periods), gained(throttled_before, throttled));
         // A period that began before the window may end in it.
-        let of_time = |(throttled, usec): (f64, u64)| (throttled * usec as f64 / 1e6 / seconds).min(1.0);
+        let of_time =
+            |(throttled, usec): (f64, u64)| (throttled * usec as f64 / 1e6 / seconds).min(1.0);
         // No periods: it was idle, and nothing was throttled.
-        let of_periods = |(periods, throttled): (f64, f64)| if periods > 0.0 { throttled / periods } else { 0.0 };
+        let of_periods = |(periods, throttled): (f64, f64)| {
+            if periods > 0.0 { throttled / periods } else { 0.0 }
+        };
         Self {
             cores: per_second(before.usage_ns, now.usage_ns),
             throttled: throttled.zip(now.period_usec).map(of_time),
@@ -186,11 +207,12 @@ fn pod_key(row: &PodRow) -> Key {
     (row.identity.namespace.clone(), row.identity.pod.clone(), None)
 }
 
-/// A pod's use is the sum of its containers'. Its period is theirs, too: the kubelet sets one period for all quotas of
-/// a node.
+/// A pod's use is the sum of its containers'. Its period is theirs, too: the kubelet sets one
+/// period for all quotas of a node.
 fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
     let of_pod = |container: &&ContainerRow| {
-        container.identity.namespace == row.identity.namespace && container.identity.pod == row.identity.pod
+        container.identity.namespace == row.identity.namespace
+            && container.identity.pod == row.identity.pod
     };
     let containers = || snapshot.containers.iter().filter(of_pod);
     let usage_ns = containers().filter_map(|row| row.usage_ns).sum();
@@ -229,10 +251,15 @@ mod tests {
     #[test]
     fn idle_time_lowers_the_throttled_share_of_the_time_and_not_that_of_the_periods() {
         let mut table = Table::default();
-        // Three active periods in each of ten seconds, one of them throttled, and two in the last second.
+        // Three active periods in each of ten seconds, one of them throttled, and two in the last
+        // second.
         (0..10).for_each(|second| table.observe(&at(second, 3 * second, second)));
         table.observe(&at(10, 30, 11));
         let cells = table.cells().remove(1);
-        assert_eq!(cells[2..], ["0.03", "0.20", "11 %", "20 %", "37 %", "0.08", "own"], "{cells:?}");
+        assert_eq!(
+            cells[2..],
+            ["0.03", "0.20", "11 %", "20 %", "37 %", "0.08", "own"],
+            "{cells:?}"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The demo's own root cgroup in every relevant hierarchy, with guaranteed removal.
 //!
-//! Changes nothing outside this cgroup, with one exception: on v2 it enables a controller that the root's
-//! `cgroup.subtree_control` lacks, and disables it at the end. A lock on the directory distinguishes a running demo
-//! from the leftovers of a killed one.
+//! Changes nothing outside this cgroup, with one exception: on v2 it enables a controller that the
+//! root's `cgroup.subtree_control` lacks, and disables it at the end. A lock on the directory
+//! distinguishes a running demo from the leftovers of a killed one.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Usual mount point of the hierarchies.
 const MOUNTS: &str = "/sys/fs/cgroup";
 const TOP_PREFIX: &str = "cpuwarden-demo-";
-/// Maximum time for processes to die and their cgroups to empty; a throttled process dies at its next period.
+/// Maximum time for processes to die and their cgroups to empty; a throttled process dies at its
+/// next period.
 const REMOVAL: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -45,7 +46,8 @@ impl Tree {
         remove_leftovers(&hierarchy);
         let directory = hierarchy.cpu.join(&top);
         // Not through the crate, which would adopt an existing cgroup as its own.
-        fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
         let handed_down = match hierarchy.version {
             CgroupVersion::V1 => None,
             CgroupVersion::V2 => fs::read_to_string(subtree_control(&hierarchy)).ok(),
@@ -66,15 +68,17 @@ impl Tree {
         &self.hierarchy
     }
 
-    /// Creates a cgroup below the root cgroup, with its parents and the controllers that the agent reads.
+    /// Creates a cgroup below the root cgroup, with its parents and the controllers that the agent
+    /// reads.
     ///
     /// # Errors
     /// The kernel rejects it, or a controller is not available.
     pub(super) fn create(&self, path: &str) -> anyhow::Result<Cgroup> {
         let path = format!("{}/{path}", self.top);
         let controllers = Some(self.controllers());
-        let cgroup = Cgroup::new_with_specified_controllers(hierarchies::auto(), &path, controllers)
-            .with_context(|| format!("cannot make the cgroup {path}"))?;
+        let cgroup =
+            Cgroup::new_with_specified_controllers(hierarchies::auto(), &path, controllers)
+                .with_context(|| format!("cannot make the cgroup {path}"))?;
         // The crate finds mounts in its own way, and ignores a controller that it could not enable.
         let directory = self.hierarchy.cpu.join(&path);
         if !directory.join("cpu.stat").exists() {
@@ -94,14 +98,20 @@ impl Tree {
         let hierarchy = &self.hierarchy;
         let names: Vec<&str> = match hierarchy.version {
             CgroupVersion::V1 => {
+                let more = [
+                    (&hierarchy.cpuacct, "cpuacct"),
+                    (&hierarchy.cpuset, "cpuset"),
+                    (&hierarchy.memory, "memory"),
+                ];
                 let more =
-                    [(&hierarchy.cpuacct, "cpuacct"), (&hierarchy.cpuset, "cpuset"), (&hierarchy.memory, "memory")];
-                let more = more.into_iter().filter_map(|(mount, name)| mount.as_ref().map(|_| name));
+                    more.into_iter().filter_map(|(mount, name)| mount.as_ref().map(|_| name));
                 std::iter::once("cpu").chain(more).collect()
             }
             CgroupVersion::V2 => {
-                let there = fs::read_to_string(hierarchy.cpu.join("cgroup.controllers")).unwrap_or_default();
-                let is_there = |name: &&str| there.split_whitespace().any(|controller| controller == *name);
+                let there = fs::read_to_string(hierarchy.cpu.join("cgroup.controllers"))
+                    .unwrap_or_default();
+                let is_there =
+                    |name: &&str| there.split_whitespace().any(|controller| controller == *name);
                 ["cpu", "cpuset", "memory"].into_iter().filter(is_there).collect()
             }
         };
@@ -115,7 +125,8 @@ impl Tree {
         let now = fs::read_to_string(&path).unwrap_or_default();
         let was_there = |name: &str| before.split_whitespace().any(|before| before == name);
         for name in now.split_whitespace().filter(|name| !was_there(name)) {
-            // Rejected (EBUSY) while another process uses the controller, which must then stay enabled.
+            // Rejected (EBUSY) while another process uses the controller, which must then stay
+            // enabled.
             let _ = control::write(&path, &format!("-{name}"));
         }
     }
@@ -127,7 +138,10 @@ impl Drop for Tree {
             let directory = mount.join(&self.top);
             if let Err(error) = remove(&directory, Instant::now() + REMOVAL) {
                 // Must not panic, since this may run during a panic.
-                tracing::error!("cannot remove {}: {error}; the next demo removes it", directory.display());
+                tracing::error!(
+                    "cannot remove {}: {error}; the next demo removes it",
+                    directory.display()
+                );
             }
         }
         self.disable_again();
@@ -150,9 +164,11 @@ fn mounts(hierarchy: &Hierarchy) -> Vec<&Path> {
     mounts
 }
 
-/// Locks a demo's directory; `None` if its demo is running. The lock ends with its process, even if that is killed.
+/// Locks a demo's directory; `None` if its demo is running. The lock ends with its process, even if
+/// that is killed.
 fn lock(directory: &Path) -> anyhow::Result<Option<File>> {
-    let file = File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
+    let file =
+        File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -178,7 +194,8 @@ fn is_top(name: &str) -> bool {
     name.strip_prefix(TOP_PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok())
 }
 
-/// Kills all processes in a cgroup and below, and removes it. Succeeds if the cgroup does not exist.
+/// Kills all processes in a cgroup and below, and removes it. Succeeds if the cgroup does not
+/// exist.
 fn remove(directory: &Path, deadline: Instant) -> io::Result<()> {
     loop {
         kill_all(directory);
@@ -227,7 +244,8 @@ mod tests {
     /// Starts a process in a container's cgroup of the tree.
     fn inhabit(tree: &Tree) -> Sleeper {
         let cgroup = tree.create("kubepods/burstable/pod1/c").unwrap();
-        let sleeper = Sleeper(Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap());
+        let sleeper =
+            Sleeper(Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap());
         cgroup.add_task_by_tgid((&sleeper.0).into()).unwrap();
         sleeper
     }
@@ -236,7 +254,8 @@ mod tests {
         mounts(&tree.hierarchy).iter().map(|mount| mount.join(&tree.top)).collect()
     }
 
-    /// A single test: the root cgroup is named after the process, so two tests at once would collide.
+    /// A single test: the root cgroup is named after the process, so two tests at once would
+    /// collide.
     #[test]
     fn a_panic_leaves_neither_cgroups_nor_processes_and_a_killed_demo_leaves_them_to_the_next() {
         let mut left = Vec::new();
@@ -245,7 +264,10 @@ mod tests {
             let tree = Tree::new().unwrap();
             left = directories(&tree);
             sleepers.push(inhabit(&tree));
-            assert!(left.iter().all(|directory| directory.join("kubepods/burstable/pod1/c").is_dir()), "{left:?}");
+            assert!(
+                left.iter().all(|directory| directory.join("kubepods/burstable/pod1/c").is_dir()),
+                "{left:?}"
+            );
             panic!("on purpose");
         }));
         assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"on purpose"));
@@ -254,7 +276,10 @@ mod tests {
         let mut killed = Tree::new().unwrap();
         sleepers.push(inhabit(&killed));
         remove_leftovers(&killed.hierarchy);
-        assert!(left.iter().all(|directory| directory.exists()), "the cgroups of a demo that lives were taken");
+        assert!(
+            left.iter().all(|directory| directory.exists()),
+            "the cgroups of a demo that lives were taken"
+        );
         // Releases the lock, as the kernel does for a killed process.
         killed.lock = None;
         std::mem::forget(killed);

@@ -54,8 +54,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the process and returns when it has come up; it does nothing until [`Process::go`]. What it took to come
-    /// up is then not its container's.
+    /// Starts the process and returns when it has come up; it does nothing until [`Process::go`].
+    /// What it took to come up is then not its container's.
     ///
     /// # Errors
     /// This program cannot be started again.
@@ -65,10 +65,12 @@ impl Process {
         command.arg("demo-workload").args(workload.arguments());
         // Of a process group of its own: Ctrl-C is for the demo, which then ends its workloads.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let child =
+            command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let mut process = Self { child };
         let mut word = [0];
-        let stdout = process.child.stdout.as_mut().context("the workload has no standard output")?;
+        let stdout =
+            process.child.stdout.as_mut().context("the workload has no standard output")?;
         stdout.read_exact(&mut word).context("the workload exited during its start")?;
         Ok(process)
     }
@@ -95,8 +97,8 @@ impl Drop for Process {
     }
 }
 
-/// The hidden subcommand: says that it is up, waits for the word on standard input, works, and ends when standard input
-/// does, which is when the demo has ended in whatever way.
+/// The hidden subcommand: says that it is up, waits for the word on standard input, works, and ends
+/// when standard input does, which is when the demo has ended in whatever way.
 pub fn run(workload: Workload) -> anyhow::Result<()> {
     io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush())?;
     let mut word = [0];
@@ -123,7 +125,8 @@ pub fn run(workload: Workload) -> anyhow::Result<()> {
 fn pin(cpu: usize) -> anyhow::Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
-    sched_setaffinity(None, &cpus).with_context(|| format!("cannot set the CPU affinity to CPU {cpu}"))
+    sched_setaffinity(None, &cpus)
+        .with_context(|| format!("cannot set the CPU affinity to CPU {cpu}"))
 }
 
 fn spin() {

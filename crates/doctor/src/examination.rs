@@ -59,7 +59,9 @@ impl Examination {
         // A source without an answer by then counts as silent, which is a finding.
         let _ = tokio::time::timeout(options.pods.request_timeout + MARGIN, answered).await;
         let cgroups = match Hierarchy::detect(&options.cgroup_root) {
-            Ok(hierarchy) => Ok(Cgroups::look(&options, sampler(hierarchy.clone()), hierarchy, &pods).await?),
+            Ok(hierarchy) => {
+                Ok(Cgroups::look(&options, sampler(hierarchy.clone()), hierarchy, &pods).await?)
+            }
             Err(error) => Err(error),
         };
         let (sources, index, resources) = (pods.status(), pods.index(), pods.exclusive_cpus());
@@ -73,19 +75,27 @@ impl Examination {
 }
 
 impl Cgroups {
-    async fn look(options: &Options, config: SamplerConfig, hierarchy: Hierarchy, pods: &Pods) -> anyhow::Result<Self> {
-        let mut sampler = Sampler::new(config, Box::new(pods.clone())).context("cannot create a sampler")?;
+    async fn look(
+        options: &Options,
+        config: SamplerConfig,
+        hierarchy: Hierarchy,
+        pods: &Pods,
+    ) -> anyhow::Result<Self> {
+        let mut sampler =
+            Sampler::new(config, Box::new(pods.clone())).context("cannot create a sampler")?;
         sampler.tick(Instant::now());
         let tops = match &options.kubepods {
             Some(named) => vec![named.clone()],
             None => locate_tops(&hierarchy),
         };
-        let containers: Vec<_> = tops.iter().flat_map(|top| containers_below(&hierarchy.cpu.join(top), "")).collect();
+        let containers: Vec<_> =
+            tops.iter().flat_map(|top| containers_below(&hierarchy.cpu.join(top), "")).collect();
         let all_known = |pods: &Pods| strangers(&containers, &pods.index()).next().is_none();
         if pods.is_known() && options.pods.source != PodSource::None {
             let _ = tokio::time::timeout(LATECOMERS, pods.until(all_known)).await;
         }
-        // Containers named meanwhile: the sampler reads a container in full only once it has a name.
+        // Containers named meanwhile: the sampler reads a container in full only once it has a
+        // name.
         sampler.tick(Instant::now());
         Ok(Self { hierarchy, tops, containers, snapshot: sampler.published().latest() })
     }
@@ -96,18 +106,27 @@ pub(super) fn strangers<'a>(
     containers: &'a [ContainerCgroup],
     index: &'a PodIndex,
 ) -> impl Iterator<Item = &'a ContainerCgroup> {
-    containers.iter().filter(|found| matches!(index.container(&found.pod.uid, &found.id), Lookup::UnknownPod))
+    containers
+        .iter()
+        .filter(|found| matches!(index.container(&found.pod.uid, &found.id), Lookup::UnknownPod))
 }
 
-/// Whether every source that is queried immediately has answered or failed. The API server as a fallback is not.
+/// Whether every source that is queried immediately has answered or failed. The API server as a
+/// fallback is not.
 fn have_answered(pods: &Pods, source: PodSource) -> bool {
-    let is_asked = |status: &SourceStatus| source != PodSource::Auto || status.source != SourceName::ApiServer;
-    pods.status().iter().filter(|status| is_asked(status)).all(|status| status.up || status.error.is_some())
+    let is_asked =
+        |status: &SourceStatus| source != PodSource::Auto || status.source != SourceName::ApiServer;
+    pods.status()
+        .iter()
+        .filter(|status| is_asked(status))
+        .all(|status| status.up || status.error.is_some())
 }
 
 fn locate_tops(hierarchy: &Hierarchy) -> Vec<String> {
-    let found = cgroupfs::locate(&hierarchy.cpu, LOCATE_DEPTH, |name| path::kubepods_root(name).is_some());
-    let relative = found.iter().flatten().filter_map(|path| path.strip_prefix(&hierarchy.cpu).ok()?.to_str());
+    let found =
+        cgroupfs::locate(&hierarchy.cpu, LOCATE_DEPTH, |name| path::kubepods_root(name).is_some());
+    let relative =
+        found.iter().flatten().filter_map(|path| path.strip_prefix(&hierarchy.cpu).ok()?.to_str());
     path::choose_tops(relative.map(str::to_owned)).taken
 }
 
@@ -120,9 +139,9 @@ fn containers_below(top: &Path, relative: &str) -> Vec<ContainerCgroup> {
     paths
         .flat_map(|path| match path::parse(&path) {
             Some(CgroupPath::Container(container)) => vec![container],
-            Some(CgroupPath::SystemPartition { .. } | CgroupPath::Qos { .. } | CgroupPath::Pod(_)) => {
-                containers_below(top, &path)
-            }
+            Some(
+                CgroupPath::SystemPartition { .. } | CgroupPath::Qos { .. } | CgroupPath::Pod(_),
+            ) => containers_below(top, &path),
             _ => Vec::new(),
         })
         .collect()

@@ -100,7 +100,11 @@ impl fmt::Display for Report {
             count => Some(format!("{count} {many}")),
         };
         let broken = counted(Level::Broken, "problem must be fixed", "problems must be fixed");
-        let lacking = counted(Level::Lacking, "optional feature is unavailable", "optional features are unavailable");
+        let lacking = counted(
+            Level::Lacking,
+            "optional feature is unavailable",
+            "optional features are unavailable",
+        );
         let said: Vec<String> = broken.into_iter().chain(lacking).collect();
         let said = if said.is_empty() { "all checks passed".to_owned() } else { said.join("; ") };
         writeln!(out, "\n{said}")
@@ -124,8 +128,12 @@ mod tests {
 
     #[test]
     fn a_remedy_stands_below_its_finding() {
-        let text = Report::new(vec![Finding::good("kernel", "6.1"), Finding::lacking("psi", "off").remedy("boot")]);
-        let lines = "✓ kernel  6.1\n! psi     off\n          → boot\n\n1 optional feature is unavailable\n";
+        let text = Report::new(vec![
+            Finding::good("kernel", "6.1"),
+            Finding::lacking("psi", "off").remedy("boot"),
+        ]);
+        let lines =
+            "✓ kernel  6.1\n! psi     off\n          → boot\n\n1 optional feature is unavailable\n";
         assert_eq!(text.to_string(), lines);
     }
 }

@@ -1,6 +1,7 @@
 //! The examination of a node: what the agent would find there with these options, with remedies.
 //!
-//! Uses the agent's own code (the pods service, a few ticks of the sampler), but opens no port and writes nothing.
+//! Uses the agent's own code (the pods service, a few ticks of the sampler), but opens no port and
+//! writes nothing.
 
 mod examination;
 mod finding;
@@ -45,11 +46,16 @@ pub struct Options {
     pub owner_namespaces: Vec<String>,
 }
 
-/// Examines the node, with the sampler that `sampler` configures for its hierarchy. Must be called inside a tokio runtime.
+/// Examines the node, with the sampler that `sampler` configures for its hierarchy. Must be called
+/// inside a tokio runtime.
 ///
 /// # Errors
-/// Invalid options of the pod sources, or no sampler. Problems of the node are findings, not errors.
-pub async fn examine(options: Options, sampler: impl FnOnce(Hierarchy) -> SamplerConfig) -> anyhow::Result<Report> {
+/// Invalid options of the pod sources, or no sampler. Problems of the node are findings, not
+/// errors.
+pub async fn examine(
+    options: Options,
+    sampler: impl FnOnce(Hierarchy) -> SamplerConfig,
+) -> anyhow::Result<Report> {
     let examination = Examination::make(options, sampler).await?;
     let checks: [fn(&Examination) -> Vec<Finding>; 4] =
         [node::findings, pods::findings, owners::findings, pinning::findings];

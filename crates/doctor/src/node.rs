@@ -1,4 +1,5 @@
-//! Checks of the node: kernel, cgroups, requirements of optional features, and this process's privileges.
+//! Checks of the node: kernel, cgroups, requirements of optional features, and this process's
+//! privileges.
 
 use cgroupfs::node::{self, Psi};
 use kernel_text::CgroupVersion;
@@ -32,11 +33,12 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
 
 fn kernel(examination: &Examination) -> Finding {
     let release = node::kernel_release(&examination.options.proc_root);
-    let accounting = match examination.snapshot().map(|snapshot| snapshot.node.kernel.throttle_accounting) {
-        Some("task") => ", throttles single tasks (6.18 and later)",
-        Some("cfs_rq") => ", throttles whole run queues (before 6.18)",
-        _ => "",
-    };
+    let accounting =
+        match examination.snapshot().map(|snapshot| snapshot.node.kernel.throttle_accounting) {
+            Some("task") => ", throttles single tasks (6.18 and later)",
+            Some("cfs_rq") => ", throttles whole run queues (before 6.18)",
+            _ => "",
+        };
     Finding::good("kernel", format!("Linux {release}{accounting}"))
 }
 
@@ -64,13 +66,20 @@ fn hierarchy(examination: &Examination) -> Finding {
 
 fn containers(cgroups: &Cgroups) -> Finding {
     let row = &cgroups.snapshot.sampler;
-    let count = |kind| row.cgroups.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
+    let count =
+        |kind| row.cgroups.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
     let found = format!("{} container cgroups in {} pods", cgroups.containers.len(), count("pod"));
     // A file that vanishes while it is read is normal.
-    let errors: u64 = row.read_errors.iter().filter(|(reason, _)| *reason != "vanished").map(|(_, count)| count).sum();
+    let errors: u64 = row
+        .read_errors
+        .iter()
+        .filter(|(reason, _)| *reason != "vanished")
+        .map(|(_, count)| count)
+        .sum();
     if errors > 0 {
-        return Finding::broken("reading", format!("{found}; cannot read {errors} files"))
-            .remedy("run as a user with read access to /sys/fs/cgroup; --log=sampler=debug lists the files");
+        return Finding::broken("reading", format!("{found}; cannot read {errors} files")).remedy(
+            "run as a user with read access to /sys/fs/cgroup; --log=sampler=debug lists the files",
+        );
     }
     Finding::good("reading", found)
 }
@@ -78,7 +87,8 @@ fn containers(cgroups: &Cgroups) -> Finding {
 /// Controllers without which series are missing; only containers can show their absence.
 fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
     let features = cgroups.snapshot.node.features.iter();
-    let wanted = features.filter(|feature| ["cpuset", "memory"].contains(&feature.feature) && !feature.enabled);
+    let wanted = features
+        .filter(|feature| ["cpuset", "memory"].contains(&feature.feature) && !feature.enabled);
     let lacking = |feature: &snapshot::FeatureState| {
         Finding::lacking(feature.feature, format!("{}: its series are missing", feature.reason))
             .remedy("mount the controller (v1), or have the kubelet enable it for its pods (v2)")
@@ -95,19 +105,26 @@ fn processes(cgroups: &Cgroups) -> Option<Finding> {
     }
     let found = "no process of any container is visible: no thread metrics, no run-queue delay";
     Some(
-        Finding::lacking("processes", found).remedy("set hostPID: true, or mount the host's /proc and set --proc-root"),
+        Finding::lacking("processes", found)
+            .remedy("set hostPID: true, or mount the host's /proc and set --proc-root"),
     )
 }
 
 fn psi(examination: &Examination) -> Finding {
-    let is_v1 = examination.cgroups.as_ref().is_ok_and(|cgroups| cgroups.hierarchy.version == CgroupVersion::V1);
+    let is_v1 = examination
+        .cgroups
+        .as_ref()
+        .is_ok_and(|cgroups| cgroups.hierarchy.version == CgroupVersion::V1);
     match node::psi(&examination.options.proc_root) {
-        Psi::On if is_v1 => {
-            Finding::lacking("psi", "on, but cgroup v1 has no pressure per container: no pressure series of containers")
-                .remedy("boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
-        }
+        Psi::On if is_v1 => Finding::lacking(
+            "psi",
+            "on, but cgroup v1 has no pressure per container: no pressure series of containers",
+        )
+        .remedy("boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)"),
         Psi::On => Finding::good("psi", "on"),
-        Psi::Off => Finding::lacking("psi", "disabled: no pressure series").remedy("boot with psi=1"),
+        Psi::Off => {
+            Finding::lacking("psi", "disabled: no pressure series").remedy("boot with psi=1")
+        }
         Psi::Absent => Finding::lacking("psi", "not in this kernel: no pressure series")
             .remedy("use a kernel with CONFIG_PSI, 4.20 or later"),
     }
@@ -122,11 +139,14 @@ fn btf(examination: &Examination) -> Finding {
 }
 
 fn capabilities() -> Finding {
-    let effective = procfs::process::Process::myself().and_then(|process| process.status()).map(|status| status.capeff);
+    let effective = procfs::process::Process::myself()
+        .and_then(|process| process.status())
+        .map(|status| status.capeff);
     match effective {
         Ok(effective) => judge_capabilities(effective),
         Err(error) => {
-            Finding::lacking("capabilities", format!("cannot read the capabilities: {error}")).remedy("mount /proc")
+            Finding::lacking("capabilities", format!("cannot read the capabilities: {error}"))
+                .remedy("mount /proc")
         }
     }
 }
@@ -138,14 +158,21 @@ fn judge_capabilities(effective: u64) -> Finding {
     let missing = needed.iter().filter(|(capability, _)| !has(*capability) && !has(CAP_SYS_ADMIN));
     let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
     if missing.is_empty() {
-        return Finding::good("capabilities", "CAP_BPF and CAP_PERFMON, for eBPF; sampling needs no capability");
+        return Finding::good(
+            "capabilities",
+            "CAP_BPF and CAP_PERFMON, for eBPF; sampling needs no capability",
+        );
     }
-    let found =
-        format!("missing {}: eBPF cannot trace waits by cause; sampling needs no capability", missing.join(", "));
-    Finding::lacking("capabilities", found).remedy("add the capabilities BPF and PERFMON, and run as root")
+    let found = format!(
+        "missing {}: eBPF cannot trace waits by cause; sampling needs no capability",
+        missing.join(", ")
+    );
+    Finding::lacking("capabilities", found)
+        .remedy("add the capabilities BPF and PERFMON, and run as root")
 }
 
-/// Whether the eBPF program works here. Runs it for a moment, because only loading it shows the verifier's result.
+/// Whether the eBPF program works here. Runs it for a moment, because only loading it shows the
+/// verifier's result.
 fn waits(examination: &Examination, budget: f64) -> Option<Finding> {
     let cgroups = examination.cgroups.as_ref().ok()?;
     if !cgroups.hierarchy.is_the_kernels() {
@@ -155,7 +182,10 @@ fn waits(examination: &Examination, budget: f64) -> Option<Finding> {
     Some(match SchedTrace::start(&options) {
         Ok(_) => Finding::good("waits", "eBPF can trace waits by cause"),
         Err(error) => {
-            let found = format!("eBPF cannot trace waits: {}; only bounds from schedstat are available", chain(&error));
+            let found = format!(
+                "eBPF cannot trace waits: {}; only bounds from schedstat are available",
+                chain(&error)
+            );
             Finding::lacking("waits", found).remedy(error.remedy())
         }
     })
@@ -186,7 +216,10 @@ fn inotify(examination: &Examination) -> Option<Finding> {
     match inotify.enabled {
         true => Some(Finding::good("inotify", "reports new cgroups immediately")),
         // The reason ends with the remedy.
-        false => Some(Finding::lacking("inotify", format!("the agent detects new cgroups late: {}", inotify.reason))),
+        false => Some(Finding::lacking(
+            "inotify",
+            format!("the agent detects new cgroups late: {}", inotify.reason),
+        )),
     }
 }
 
@@ -196,7 +229,10 @@ mod tests {
 
     #[test]
     fn bpf_and_perfmon_or_sys_admin_suffice_for_ebpf() {
-        let good = Finding::good("capabilities", "CAP_BPF and CAP_PERFMON, for eBPF; sampling needs no capability");
+        let good = Finding::good(
+            "capabilities",
+            "CAP_BPF and CAP_PERFMON, for eBPF; sampling needs no capability",
+        );
         assert_eq!(judge_capabilities(1 << 39 | 1 << 38), good);
         assert_eq!(judge_capabilities(1 << 21), good);
         let text = |effective| serde_json::to_string(&judge_capabilities(effective)).unwrap();

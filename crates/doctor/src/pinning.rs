@@ -20,17 +20,20 @@ fn judge(examination: &Examination, cgroups: &Cgroups) -> Finding {
         Finding::lacking("pinning", format!("cannot write {}: {error}", what.display()))
     };
     let Some(mount) = &cgroups.hierarchy.cpuset else {
-        return Finding::lacking("pinning", "no cpuset controller").remedy("mount the cpuset controller");
+        return Finding::lacking("pinning", "no cpuset controller")
+            .remedy("mount the cpuset controller");
     };
     for cpus in cgroups.tops.iter().map(|top| mount.join(top).join("cpuset.cpus")) {
         if let Err(error) = access(&cpus, Access::WRITE_OK) {
-            return lacking(&cpus, error.into()).remedy("mount the host's /sys/fs/cgroup read-write, and run as root");
+            return lacking(&cpus, error.into())
+                .remedy("mount the host's /sys/fs/cgroup read-write, and run as root");
         }
     }
     let state_dir = &examination.options.state_dir;
     match may_be_written(state_dir) {
         Ok(()) => Finding::good("pinning", "can write cpusets and its state directory"),
-        Err(error) => lacking(state_dir, error).remedy("mount a persistent hostPath there, or set --state-dir"),
+        Err(error) => lacking(state_dir, error)
+            .remedy("mount a persistent hostPath there, or set --state-dir"),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Checks of the kubelet: sources that answer, the agent's authorization, and whether every container is listed.
+//! Checks of the kubelet: sources that answer, the agent's authorization, and whether every
+//! container is listed.
 
 use std::path::Path;
 
@@ -18,16 +19,23 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         let found = "--pod-source=none: series carry the pod UID and the container ID";
         return vec![Finding::good("pods", found)];
     }
-    let named = examination.sources.iter().any(|status| status.up && status.source != SourceName::PodResources);
+    let named = examination
+        .sources
+        .iter()
+        .any(|status| status.up && status.source != SourceName::PodResources);
     let asked = examination.sources.iter().filter(|status| status.up || status.error.is_some());
     let mut all: Vec<Finding> = asked.map(|status| source(status, config, named)).collect();
     match (named, &examination.cgroups) {
         // The sources' own findings give the reason.
         (false, _) if !all.is_empty() => {}
         (false, _) => {
-            all.push(Finding::broken("pods", "no source has answered: series carry pod UIDs and container IDs"));
+            all.push(Finding::broken(
+                "pods",
+                "no source has answered: series carry pod UIDs and container IDs",
+            ));
         }
-        (true, Err(_)) => all.push(Finding::good("pods", format!("{} in the list", examination.index.pods().len()))),
+        (true, Err(_)) => all
+            .push(Finding::good("pods", format!("{} in the list", examination.index.pods().len()))),
         (true, Ok(cgroups)) => all.push(names(examination, cgroups)),
     }
     all
@@ -47,7 +55,8 @@ fn source(status: &SourceStatus, config: &PodConfig, named: bool) -> Finding {
     };
     // A source is optional if the names are known without it.
     let is_optional = named || status.source == SourceName::PodResources;
-    let finding = if is_optional { Finding::lacking(check, error) } else { Finding::broken(check, error) };
+    let finding =
+        if is_optional { Finding::lacking(check, error) } else { Finding::broken(check, error) };
     match remedy(status, error) {
         Some(remedy) => finding.remedy(remedy),
         None => finding,
@@ -69,10 +78,14 @@ fn place(source: SourceName, config: &PodConfig) -> String {
         SourceName::Kubelet => config.kubelet.url.clone(),
         SourceName::ReadOnly => config.readonly_url.clone().unwrap_or_default(),
         SourceName::PodsApi => config.pods_api_socket.display().to_string(),
-        SourceName::PodResources => {
-            config.pod_resources_socket.as_deref().map(|socket| socket.display().to_string()).unwrap_or_default()
+        SourceName::PodResources => config
+            .pod_resources_socket
+            .as_deref()
+            .map(|socket| socket.display().to_string())
+            .unwrap_or_default(),
+        SourceName::ApiServer => {
+            config.apiserver.url.clone().unwrap_or_else(|| "the API server".to_owned())
         }
-        SourceName::ApiServer => config.apiserver.url.clone().unwrap_or_else(|| "the API server".to_owned()),
     }
 }
 
@@ -83,12 +96,17 @@ fn right(status: &SourceStatus, config: &PodConfig) -> String {
     }
     let kubelet = &config.kubelet;
     let shown = match (&kubelet.client_certificate, &kubelet.token_file) {
-        (Some(certificate), _) => format!("client certificate {}", certificate.certificate_file.display()),
+        (Some(certificate), _) => {
+            format!("client certificate {}", certificate.certificate_file.display())
+        }
         (None, Some(token)) => format!("token {}", token.display()),
-        (None, None) if Path::new(SERVICE_ACCOUNT_TOKEN).exists() => "the service account's token".to_owned(),
+        (None, None) if Path::new(SERVICE_ACCOUNT_TOKEN).exists() => {
+            "the service account's token".to_owned()
+        }
         (None, None) => "no credentials: the kubelet allows anonymous access".to_owned(),
     };
-    let unverified = if kubelet.insecure_skip_verify { "; its certificate is not verified" } else { "" };
+    let unverified =
+        if kubelet.insecure_skip_verify { "; its certificate is not verified" } else { "" };
     format!("; authorized by {shown}{unverified}")
 }
 
@@ -98,11 +116,17 @@ fn names(examination: &Examination, cgroups: &Cgroups) -> Finding {
         .collect();
     let (all, pods) = (cgroups.containers.len(), examination.index.pods().len());
     if unknown.is_empty() {
-        return Finding::good("pods", format!("the list of {pods} pods accounts for all {all} container cgroups"));
+        return Finding::good(
+            "pods",
+            format!("the list of {pods} pods accounts for all {all} container cgroups"),
+        );
     }
     let more = if unknown.len() > SHOWN { ", …" } else { "" };
     let shown = unknown.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let found = format!("{} of {all} container cgroups belong to no listed pod: {shown}{more}", unknown.len());
+    let found = format!(
+        "{} of {all} container cgroups belong to no listed pod: {shown}{more}",
+        unknown.len()
+    );
     Finding::lacking("pods", found).remedy(
         "if this persists, they are leftovers of the container runtime (crictl ps -a) or belong to another kubelet",
     )

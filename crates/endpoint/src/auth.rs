@@ -1,8 +1,10 @@
-//! Access to /metrics: the API server reviews each bearer token (TokenReview) and its user (SubjectAccessReview), and
-//! its answers are cached. While it does not answer, no new token gets access.
+//! Access to /metrics: the API server reviews each bearer token (TokenReview) and its user
+//! (SubjectAccessReview), and its answers are cached. While it does not answer, no new token gets
+//! access.
 //!
-//! Unknown clients cannot exhaust the budget of known readers. A valid token is reviewed again before its cached answer
-//! expires, through a separate client, and each peer may have only a few new tokens reviewed.
+//! Unknown clients cannot exhaust the budget of known readers. A valid token is reviewed again
+//! before its cached answer expires, through a separate client, and each peer may have only a few
+//! new tokens reviewed.
 
 mod budget;
 mod kept;
@@ -16,7 +18,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use kubelet::ApiServerConnection;
@@ -25,11 +29,12 @@ use crate::server::Place;
 use budget::Budget;
 use kept::{Answer, Kept, Key};
 
-/// Maximum number of API server requests per half minute, two per token: for tokens that were accepted before, and for
-/// all others.
+/// Maximum number of API server requests per half minute, two per token: for tokens that were
+/// accepted before, and for all others.
 const RENEWALS: u64 = 20;
 const STRANGERS: u64 = 60;
-/// Timeout of both reviews together, including retries and the rate limit; a scrape does not wait longer.
+/// Timeout of both reviews together, including retries and the rate limit; a scrape does not wait
+/// longer.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of a token: a service account's has about one thousand.
 const LONGEST_TOKEN: usize = 8 << 10;
@@ -73,7 +78,8 @@ impl Auth {
     /// Fails if the CA or the token cannot be read.
     pub fn new(connection: &ApiServerConnection) -> kube::Result<Self> {
         // Each client has its own rate limit.
-        let (renewals, strangers) = (connection.client_with(RENEWALS)?, connection.client_with(STRANGERS)?);
+        let (renewals, strangers) =
+            (connection.client_with(RENEWALS)?, connection.client_with(STRANGERS)?);
         Ok(Self { renewals, strangers, memory: Mutex::default() })
     }
 
@@ -87,13 +93,16 @@ impl Auth {
                 Ok(Verdict::Allowed)
             }
             Answer::Expired => self.ask(&self.renewals, key, peer).await,
-            Answer::None if self.memory().budget.take(peer, now) => self.ask(&self.strangers, key, peer).await,
+            Answer::None if self.memory().budget.take(peer, now) => {
+                self.ask(&self.strangers, key, peer).await
+            }
             Answer::None => Err(NoVerdict::TooMany),
         }
     }
 
     async fn ask(&self, client: &Client, key: Key, peer: IpAddr) -> Result<Verdict, NoVerdict> {
-        let verdict = review(client, &key.token, &key.path).await.map_err(NoVerdict::Unavailable)?;
+        let verdict =
+            review(client, &key.token, &key.path).await.map_err(NoVerdict::Unavailable)?;
         let mut memory = self.memory();
         if verdict == Verdict::Allowed {
             memory.budget.trust(peer, Instant::now());
@@ -104,7 +113,9 @@ impl Auth {
 
     /// Reviews a valid token again; until the answer, the cached one applies until it expires.
     async fn renew(self: Arc<Self>, key: Key) {
-        let reviewed = tokio::time::timeout(REVIEW_TIMEOUT, review(&self.renewals, &key.token, &key.path)).await;
+        let reviewed =
+            tokio::time::timeout(REVIEW_TIMEOUT, review(&self.renewals, &key.token, &key.path))
+                .await;
         let mut memory = self.memory();
         match reviewed {
             Ok(Ok(verdict)) => memory.kept.keep(key, verdict, Instant::now()),
@@ -147,8 +158,12 @@ fn access(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
 
 /// Passes a request on if its token may read its path.
 pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next: Next) -> Response {
-    let Some(token) = bearer(request.headers()).filter(|token| may_be_a_token(token)) else { return unauthorized() };
-    let Some(peer) = request.extensions().get::<Place>().map(|place| place.peer) else { return unauthorized() };
+    let Some(token) = bearer(request.headers()).filter(|token| may_be_a_token(token)) else {
+        return unauthorized();
+    };
+    let Some(peer) = request.extensions().get::<Place>().map(|place| place.peer) else {
+        return unauthorized();
+    };
     let key = Key { token: token.into(), path: request.uri().path().into() };
     match tokio::time::timeout(REVIEW_TIMEOUT, auth.verdict(key, peer)).await {
         Ok(Ok(Verdict::Allowed)) => next.run(request).await,
@@ -169,22 +184,29 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
 }
 
-/// Whether this looks like a JWT, three parts in base64url: anything else is rejected without a review.
+/// Whether this looks like a JWT, three parts in base64url: anything else is rejected without a
+/// review.
 fn may_be_a_token(token: &str) -> bool {
     let is_base64url = |char: u8| char.is_ascii_alphanumeric() || matches!(char, b'-' | b'_');
     let mut parts = token.split('.');
-    let all_good =
-        parts.by_ref().take(3).filter(|part| !part.is_empty() && part.bytes().all(is_base64url)).count() == 3;
+    let all_good = parts
+        .by_ref()
+        .take(3)
+        .filter(|part| !part.is_empty() && part.bytes().all(is_base64url))
+        .count()
+        == 3;
     token.len() <= LONGEST_TOKEN && all_good && parts.next().is_none()
 }
 
 fn unauthorized() -> Response {
-    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], "unauthorized\n").into_response()
+    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], "unauthorized\n")
+        .into_response()
 }
 
 fn unavailable(error: &dyn std::error::Error) -> Response {
     tracing::warn!(error = %kubelet::chain(error), "cannot authorize readers of /metrics with the API server");
-    (StatusCode::SERVICE_UNAVAILABLE, "cannot check the token with the API server\n").into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, "cannot check the token with the API server\n")
+        .into_response()
 }
 
 #[cfg(test)]
@@ -200,14 +222,18 @@ mod tests {
         };
         assert_eq!(bearer_of("Bearer abc").as_deref(), Some("abc"));
         assert_eq!(bearer_of("bearer  abc").as_deref(), Some("abc"));
-        assert_eq!((bearer_of("Basic abc"), bearer_of("Bearer "), bearer_of("abc")), (None, None, None));
+        assert_eq!(
+            (bearer_of("Basic abc"), bearer_of("Bearer "), bearer_of("abc")),
+            (None, None, None)
+        );
     }
 
     #[test]
     fn invalid_or_long_tokens_are_rejected_without_a_review() {
         assert!(may_be_a_token("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln-_"));
         let long = format!("a.{}.c", "b".repeat(LONGEST_TOKEN));
-        for token in ["", "a", "a.b", "a..c", ".b.c", "a.b.", "a.b.c.d", "a.b c.d", "a.b+.c", &long] {
+        for token in ["", "a", "a.b", "a..c", ".b.c", "a.b.", "a.b.c.d", "a.b c.d", "a.b+.c", &long]
+        {
             assert!(!may_be_a_token(token), "{token:.40}");
         }
     }

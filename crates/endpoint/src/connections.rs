@@ -1,8 +1,9 @@
-//! Table of open connections, which decides which one to close when there are too many. Pure; time is an argument.
+//! Table of open connections, which decides which one to close when there are too many. Pure; time
+//! is an argument.
 //!
-//! A connection is waiting until it first requests a page. Waiting connections have their own limit; above it the
-//! oldest is closed first, so a probe always gets through. Pages are served to a few connections per peer, and to at
-//! most [`ADMITTED`] in total.
+//! A connection is waiting until it first requests a page. Waiting connections have their own
+//! limit; above it the oldest is closed first, so a probe always gets through. Pages are served to
+//! a few connections per peer, and to at most [`ADMITTED`] in total.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// Maximum number of connections that have not requested a page: idle, in their TLS handshake, in the middle of a
-/// header, or probes.
+/// Maximum number of connections that have not requested a page: idle, in their TLS handshake, in
+/// the middle of a header, or probes.
 const WAITING: usize = 64;
 /// Maximum number of connections that have requested a page.
 const ADMITTED: usize = 64;
@@ -80,11 +81,23 @@ pub(super) struct Connections {
 pub(super) type Cut = Option<Reason>;
 
 impl Connections {
-    /// Adds a connection; dropping `cut` closes it. If too many are waiting, closes the oldest of the peer with most of
-    /// them.
-    pub(super) fn open(&mut self, peer: IpAddr, now: Instant, cut: oneshot::Sender<()>) -> (Id, Cut) {
+    /// Adds a connection; dropping `cut` closes it. If too many are waiting, closes the oldest of
+    /// the peer with most of them.
+    pub(super) fn open(
+        &mut self,
+        peer: IpAddr,
+        now: Instant,
+        cut: oneshot::Sender<()>,
+    ) -> (Id, Cut) {
         self.last += 1;
-        self.open.push(Open { id: self.last, peer, since: now, admitted: false, sending: None, _cut: cut });
+        self.open.push(Open {
+            id: self.last,
+            peer,
+            since: now,
+            admitted: false,
+            sending: None,
+            _cut: cut,
+        });
         let waiting = |open: &Open| !open.admitted;
         let is_over = self.open.iter().filter(|open| waiting(open)).count() > WAITING;
         let victim = is_over.then(|| self.oldest_of_largest(waiting)).flatten();
@@ -104,12 +117,18 @@ impl Connections {
         let idle = |open: &Open| open.admitted && open.sending.is_none();
         let mut cut = None;
         if self.admitted_of(peer) >= PER_PEER {
-            let own = self.open.iter().position(|open| idle(open) && open.peer == peer).ok_or(Reason::Peer)?;
+            let own = self
+                .open
+                .iter()
+                .position(|open| idle(open) && open.peer == peer)
+                .ok_or(Reason::Peer)?;
             cut = self.cut(Some(own), Reason::Peer);
         } else if self.open.iter().filter(|open| open.admitted).count() >= ADMITTED {
             let fair = self.admitted_of(peer) + 1;
             let busy = |open: &Open, all: &Self| open.admitted && all.admitted_of(open.peer) > fair;
-            let victim = self.oldest_of_largest(idle).or_else(|| self.oldest_of_largest(|open| busy(open, self)));
+            let victim = self
+                .oldest_of_largest(idle)
+                .or_else(|| self.oldest_of_largest(|open| busy(open, self)));
             cut = self.cut(Some(victim.ok_or(Reason::Total)?), Reason::Total);
         }
         if let Some(at) = self.position(id) {
@@ -118,15 +137,25 @@ impl Connections {
         Ok(cut)
     }
 
-    /// Records that a page is being sent. If slow readers keep too many outdated pages, closes the slowest.
-    pub(super) fn sending(&mut self, id: Id, page: usize, bytes: usize, now: Instant) -> Vec<Reason> {
+    /// Records that a page is being sent. If slow readers keep too many outdated pages, closes the
+    /// slowest.
+    pub(super) fn sending(
+        &mut self,
+        id: Id,
+        page: usize,
+        bytes: usize,
+        now: Instant,
+    ) -> Vec<Reason> {
         if let Some(at) = self.position(id) {
             self.open[at].sending = Some(Sending { since: now, page, bytes });
         }
         let mut cut = Vec::new();
         while self.outdated_bytes(page) > HELD_BYTES {
-            let outdated = self.open.iter().enumerate().filter_map(|(at, open)| Some((at, open.sending?)));
-            let slowest = outdated.filter(|(_, sending)| sending.page != page).min_by_key(|(_, sending)| sending.since);
+            let outdated =
+                self.open.iter().enumerate().filter_map(|(at, open)| Some((at, open.sending?)));
+            let slowest = outdated
+                .filter(|(_, sending)| sending.page != page)
+                .min_by_key(|(_, sending)| sending.since);
             cut.extend(self.cut(slowest.map(|(at, _)| at), Reason::Slow));
         }
         cut
@@ -141,8 +170,10 @@ impl Connections {
 
     /// Closes connections whose client takes too long to read a page.
     pub(super) fn sweep(&mut self, now: Instant) -> Vec<Reason> {
-        let is_slow =
-            |open: &Open| open.sending.is_some_and(|sending| now.saturating_duration_since(sending.since) > SEND_TIME);
+        let is_slow = |open: &Open| {
+            open.sending
+                .is_some_and(|sending| now.saturating_duration_since(sending.since) > SEND_TIME)
+        };
         let before = self.open.len();
         self.open.retain(|open| !is_slow(open));
         vec![Reason::Slow; before - self.open.len()]
@@ -169,16 +200,24 @@ impl Connections {
     /// Among the connections that may be closed, the oldest of the peer with most of them.
     fn oldest_of_largest(&self, may_go: impl Fn(&Open) -> bool) -> Option<usize> {
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        self.open.iter().filter(|open| may_go(open)).for_each(|open| *counts.entry(open.peer).or_default() += 1);
+        self.open
+            .iter()
+            .filter(|open| may_go(open))
+            .for_each(|open| *counts.entry(open.peer).or_default() += 1);
         let (&largest, _) = counts.iter().max_by_key(|(_, count)| **count)?;
-        let candidates = self.open.iter().enumerate().filter(|(_, open)| open.peer == largest && may_go(open));
+        let candidates =
+            self.open.iter().enumerate().filter(|(_, open)| open.peer == largest && may_go(open));
         candidates.min_by_key(|(_, open)| open.since).map(|(at, _)| at)
     }
 
     /// Total bytes of the pages being sent, each counted once, without `newest`.
     fn outdated_bytes(&self, newest: usize) -> usize {
-        let held: BTreeMap<usize, usize> =
-            self.open.iter().filter_map(|open| open.sending).map(|sending| (sending.page, sending.bytes)).collect();
+        let held: BTreeMap<usize, usize> = self
+            .open
+            .iter()
+            .filter_map(|open| open.sending)
+            .map(|sending| (sending.page, sending.bytes))
+            .collect();
         held.iter().filter(|(page, _)| **page != newest).map(|(_, bytes)| bytes).sum()
     }
 }
@@ -203,7 +242,8 @@ mod tests {
         }
 
         fn is_open(&mut self, id: Id) -> bool {
-            let end = self.ends.iter_mut().find(|(other, _)| *other == id).map(|(_, end)| end.try_recv());
+            let end =
+                self.ends.iter_mut().find(|(other, _)| *other == id).map(|(_, end)| end.try_recv());
             end == Some(Err(oneshot::error::TryRecvError::Empty))
         }
     }

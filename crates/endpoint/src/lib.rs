@@ -1,5 +1,5 @@
-//! The endpoint: /metrics, /api/v1/advice, /healthz, /readyz, and optionally /metrics/cadvisor. A request reads the
-//! latest snapshot and never touches the kernel.
+//! The endpoint: /metrics, /api/v1/advice, /healthz, /readyz, and optionally /metrics/cadvisor. A
+//! request reads the latest snapshot and never touches the kernel.
 //!
 //! [`listen`] opens the port; [`Serving`] serves it on a thread of its own.
 
@@ -38,7 +38,10 @@ struct Access {
 
 /// All routes. The probes use the places of waiting connections and are open to everyone.
 fn router(sources: Sources, pages: Pages, access: Access) -> Router {
-    let probes = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(sources);
+    let probes = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .with_state(sources);
     Router::new().merge(guarded(access).with_state(Arc::new(pages))).merge(probes)
 }
 
@@ -62,7 +65,11 @@ async fn index() -> &'static str {
      (first sample taken, pods known)\n"
 }
 
-async fn metrics(State(pages): State<Arc<Pages>>, Extension(place): Extension<Place>, headers: HeaderMap) -> Response {
+async fn metrics(
+    State(pages): State<Arc<Pages>>,
+    Extension(place): Extension<Place>,
+    headers: HeaderMap,
+) -> Response {
     page(&pages, PageKind::Agent, &place, &headers).await
 }
 
@@ -82,8 +89,11 @@ async fn page(pages: &Pages, kind: PageKind, place: &Place, headers: &HeaderMap)
         Ok(page) => page,
         Err(error) => return failed(&error),
     };
-    let mut response = ([(header::CONTENT_TYPE, format.content_type())], place.body(page)).into_response();
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    let mut response =
+        ([(header::CONTENT_TYPE, format.content_type())], place.body(page)).into_response();
+    response
+        .headers_mut()
+        .insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     if gzip {
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
@@ -92,7 +102,9 @@ async fn page(pages: &Pages, kind: PageKind, place: &Place, headers: &HeaderMap)
 
 async fn advice(State(pages): State<Arc<Pages>>, Extension(place): Extension<Place>) -> Response {
     match pages.get(PageKind::Advice, Format::Text, false).await {
-        Ok(page) => ([(header::CONTENT_TYPE, "application/json")], place.body(page)).into_response(),
+        Ok(page) => {
+            ([(header::CONTENT_TYPE, "application/json")], place.body(page)).into_response()
+        }
         Err(error) => failed(&error),
     }
 }
@@ -117,7 +129,9 @@ async fn readyz(State(sources): State<Sources>) -> Response {
     }
     // Addresses and tokens' errors are not for everybody: those are in the log.
     match sources.pods.names_missing() {
-        Some(cause) => probe(StatusCode::OK, format!("ready, but pods have no names: {}\n", cause.remedy())),
+        Some(cause) => {
+            probe(StatusCode::OK, format!("ready, but pods have no names: {}\n", cause.remedy()))
+        }
         None if sources.pods.is_known() => probe(StatusCode::OK, "ready\n".to_owned()),
         None => probe(StatusCode::SERVICE_UNAVAILABLE, "pod list not available yet\n".to_owned()),
     }

@@ -65,8 +65,8 @@ struct Rendered {
     new_exposition: Box<dyn Fn() -> Exposition + Send>,
     /// `None` during a rendering, and after one that panicked.
     exposition: Option<Box<Exposition>>,
-    /// Snapshot of the pages. Kept alive, so that its address is not reused. A tick publishes several snapshots if a
-    /// container gets its name before the next tick.
+    /// Snapshot of the pages. Kept alive, so that its address is not reused. A tick publishes
+    /// several snapshots if a container gets its name before the next tick.
     snapshot: Option<Arc<NodeSnapshot>>,
     at: Instant,
     pages: Vec<Rendering>,
@@ -86,8 +86,13 @@ impl Pages {
         new_exposition: Box<dyn Fn() -> Exposition + Send>,
         interval: Duration,
     ) -> Self {
-        let rendered =
-            Rendered { new_exposition, exposition: None, snapshot: None, at: Instant::now(), pages: Vec::new() };
+        let rendered = Rendered {
+            new_exposition,
+            exposition: None,
+            snapshot: None,
+            at: Instant::now(),
+            pages: Vec::new(),
+        };
         Self { sources, stale_after: STALE_AFTER.max(2 * interval), rendered: Mutex::new(rendered) }
     }
 
@@ -95,11 +100,17 @@ impl Pages {
     ///
     /// # Errors
     /// The rendering panicked, or the advice cannot be serialized.
-    pub(crate) async fn get(&self, kind: PageKind, format: Format, gzip: bool) -> anyhow::Result<Bytes> {
+    pub(crate) async fn get(
+        &self,
+        kind: PageKind,
+        format: Format,
+        gzip: bool,
+    ) -> anyhow::Result<Bytes> {
         // A request that arrives during a rendering waits for its page.
         let mut rendered = self.rendered.lock().await;
         let latest = self.sources.published.latest();
-        let is_same = rendered.snapshot.as_ref().is_some_and(|snapshot| Arc::ptr_eq(snapshot, &latest));
+        let is_same =
+            rendered.snapshot.as_ref().is_some_and(|snapshot| Arc::ptr_eq(snapshot, &latest));
         if !is_same || rendered.at.elapsed() > self.stale_after {
             rendered.pages.clear();
             (rendered.snapshot, rendered.at) = (Some(latest), Instant::now());
@@ -121,25 +132,36 @@ impl Pages {
             return Ok(gzip.clone());
         }
         let plain = page.plain.clone();
-        let compressed =
-            on_exposition(&mut rendered, move |exposition| Ok(exposition.compress(&plain).to_vec())).await?;
+        let compressed = on_exposition(&mut rendered, move |exposition| {
+            Ok(exposition.compress(&plain).to_vec())
+        })
+        .await?;
         Ok(rendered.pages[at].gzip.insert(compressed).clone())
     }
 
-    async fn render(&self, rendered: &mut Rendered, kind: PageKind, format: Format) -> anyhow::Result<Bytes> {
+    async fn render(
+        &self,
+        rendered: &mut Rendered,
+        kind: PageKind,
+        format: Format,
+    ) -> anyhow::Result<Bytes> {
         let sources = self.sources.clone();
-        let page = on_exposition(rendered, move |exposition| sources.render(exposition, kind, format)).await?;
+        let page =
+            on_exposition(rendered, move |exposition| sources.render(exposition, kind, format))
+                .await?;
         self.sources.metrics.page_rendered(kind.as_str());
         Ok(page)
     }
 }
 
-/// Renders on another thread: it takes longer than a probe may wait, and this task's thread serves everything else.
+/// Renders on another thread: it takes longer than a probe may wait, and this task's thread serves
+/// everything else.
 async fn on_exposition(
     rendered: &mut Rendered,
     work: impl FnOnce(&mut Exposition) -> anyhow::Result<Vec<u8>> + Send + 'static,
 ) -> anyhow::Result<Bytes> {
-    let mut exposition = rendered.exposition.take().unwrap_or_else(|| Box::new((rendered.new_exposition)()));
+    let mut exposition =
+        rendered.exposition.take().unwrap_or_else(|| Box::new((rendered.new_exposition)()));
     let done = tokio::task::spawn_blocking(move || {
         let page = work(&mut exposition);
         (exposition, page)
@@ -150,7 +172,12 @@ async fn on_exposition(
 }
 
 impl Sources {
-    fn render(&self, exposition: &mut Exposition, kind: PageKind, format: Format) -> anyhow::Result<Vec<u8>> {
+    fn render(
+        &self,
+        exposition: &mut Exposition,
+        kind: PageKind,
+        format: Format,
+    ) -> anyhow::Result<Vec<u8>> {
         if kind == PageKind::Advice {
             return Ok(serde_json::to_vec(&self.advisor.advice())?);
         }
@@ -168,7 +195,11 @@ impl Sources {
         let works = |part| !silent.iter().any(|silent| silent.part == part);
         for status in self.pods.status() {
             let source = status.source.as_str();
-            let asked_by = if status.source == SourceName::PodResources { Part::PodResources } else { Part::Pods };
+            let asked_by = if status.source == SourceName::PodResources {
+                Part::PodResources
+            } else {
+                Part::Pods
+            };
             if let Some(at) = status.last_success {
                 self.metrics.pod_source_succeeded(source, at);
             }

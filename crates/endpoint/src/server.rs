@@ -1,7 +1,7 @@
 //! The port: limits the number of connections; hyper limits each request.
 //!
-//! Runs on its own thread with a lower priority than all others: however many clients connect, neither the sampler nor
-//! the pod sources wait for it.
+//! Runs on its own thread with a lower priority than all others: however many clients connect,
+//! neither the sampler nor the pod sources wait for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,8 @@ use crate::{Access, router};
 const HEADER_TIME: Duration = Duration::from_secs(5);
 /// Maximum bytes of a request's header.
 const HEADER_BYTES: usize = 16 << 10;
-/// Maximum bytes of kernel memory for an unread page: the kernel's default is megabytes per connection.
+/// Maximum bytes of kernel memory for an unread page: the kernel's default is megabytes per
+/// connection.
 const SEND_BUFFER: u32 = 128 << 10;
 /// Maximum number of connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 1024;
@@ -104,7 +105,11 @@ impl Serving {
         let (stop, stopped) = oneshot::channel();
         let (alive, ended) = oneshot::channel();
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().max_blocking_threads(RENDERERS).thread_name("http-render").build()?;
+        let runtime = runtime
+            .enable_all()
+            .max_blocking_threads(RENDERERS)
+            .thread_name("http-render")
+            .build()?;
         let thread = std::thread::Builder::new().name("http".to_owned());
         thread.spawn(move || {
             // If not permitted, the thread keeps the priority of the others.
@@ -179,7 +184,12 @@ struct Connection {
 
 impl Connection {
     /// Serves the connection until it ends or is closed.
-    async fn run(self, stream: TcpStream, acceptor: Option<TlsAcceptor>, cut: oneshot::Receiver<()>) {
+    async fn run(
+        self,
+        stream: TcpStream,
+        acceptor: Option<TlsAcceptor>,
+        cut: oneshot::Receiver<()>,
+    ) {
         let place = self.place.clone();
         tokio::select! {
             () = self.serve(stream, acceptor) => {}
@@ -193,9 +203,12 @@ impl Connection {
         let _ = stream.set_nodelay(true);
         match acceptor {
             None => self.answer(stream).await,
-            // Errors here are the client's: it does not trust the certificate, or does not speak TLS.
+            // Errors here are the client's: it does not trust the certificate, or does not speak
+            // TLS.
             Some(acceptor) => {
-                if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIME, acceptor.accept(stream)).await {
+                if let Ok(Ok(stream)) =
+                    tokio::time::timeout(HEADER_TIME, acceptor.accept(stream)).await
+                {
                     self.answer(stream).await;
                 }
             }
@@ -278,9 +291,11 @@ impl Place {
         admitted.map(drop)
     }
 
-    /// The body of a response: the shared page, which counts as being read until its last byte is sent.
+    /// The body of a response: the shared page, which counts as being read until its last byte is
+    /// sent.
     pub(crate) fn body(&self, page: Bytes) -> Body {
-        let cut = self.places.table().sending(self.id, page.as_ptr().addr(), page.len(), Instant::now());
+        let cut =
+            self.places.table().sending(self.id, page.as_ptr().addr(), page.len(), Instant::now());
         self.places.count(cut);
         Body::from(Bytes::from_owner(Sending { page, place: self.clone() }))
     }

@@ -67,7 +67,9 @@ impl Identity {
                 tracing::info!("reloaded the endpoint's certificate");
                 read.config = config;
             }
-            Err(error) => tracing::warn!(%error, "cannot use the endpoint's new certificate; keeping the last one"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot use the endpoint's new certificate; keeping the last one");
+            }
         }
     }
 }
@@ -78,17 +80,24 @@ fn stamp(files: &TlsFiles) -> FileStamp {
 
 fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, UnusableFile> {
     let TlsFiles { certificate: certificate_file, key: key_file } = files;
-    let bad_certificate = |why| UnusableFile(format!("--tls-cert: {}: {why}", certificate_file.display()));
+    let bad_certificate =
+        |why| UnusableFile(format!("--tls-cert: {}: {why}", certificate_file.display()));
     let bad_key = |why| UnusableFile(format!("--tls-key: {}: {why}", key_file.display()));
-    let certificates = CertificateDer::pem_file_iter(certificate_file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = CertificateDer::pem_file_iter(certificate_file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| bad_certificate(unreadable(&error)))?;
     if certificates.is_empty() {
-        return Err(bad_certificate("no certificate in this file; use a PEM file with a CERTIFICATE block".to_owned()));
+        return Err(bad_certificate(
+            "no certificate in this file; use a PEM file with a CERTIFICATE block".to_owned(),
+        ));
     }
-    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| bad_key(unreadable(&error)))?;
+    let key =
+        PrivateKeyDer::from_pem_file(key_file).map_err(|error| bad_key(unreadable(&error)))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key));
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = builder
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key));
     config.map(Arc::new).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => bad_key(format!(
             "not the key of the certificate in {}; use the key of that certificate",
@@ -105,7 +114,9 @@ fn unreadable(error: &rustls_pki_types::pem::Error) -> String {
     use rustls_pki_types::pem::Error;
     match error {
         Error::Io(error) => format!("cannot read it: {error}; mount the file or correct the path"),
-        Error::NoItemsFound => "no private key in this file; use a PEM file with a PRIVATE KEY block".to_owned(),
+        Error::NoItemsFound => {
+            "no private key in this file; use a PEM file with a PRIVATE KEY block".to_owned()
+        }
         error => format!("not PEM: {error}; replace the file"),
     }
 }

@@ -1,5 +1,6 @@
-//! Kubernetes Events about decisions of pinning, if `--events` is set. Best effort, rate-limited, and never delaying
-//! pinning itself. Apart from `pinning`, which thereby needs no client of the API server.
+//! Kubernetes Events about decisions of pinning, if `--events` is set. Best effort, rate-limited,
+//! and never delaying pinning itself. Apart from `pinning`, which thereby needs no client of the
+//! API server.
 
 mod message;
 mod publisher;
@@ -19,8 +20,8 @@ use message::Message;
 use publisher::Publisher;
 use queue::Queue;
 
-/// Maximum time that the publisher waits for a message before it beats. Together with the time of one request it stays
-/// within the watchdog's limit.
+/// Maximum time that the publisher waits for a message before it beats. Together with the time of
+/// one request it stays within the watchdog's limit.
 const ROUND: Duration = Duration::from_secs(30);
 
 /// Sends Events through a queue; dropping this discards the queue.
@@ -53,7 +54,8 @@ impl Events {
         let queue = Arc::new(Queue::default());
         let publisher = Publisher::new(connection.client()?, node.clone());
         let beat = watchdog.watch(Part::Events, ROUND);
-        let publishing = tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics), beat));
+        let publishing =
+            tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics), beat));
         Ok(Self { node, queue, metrics, enforcing: None, publishing })
     }
 
@@ -73,7 +75,12 @@ impl Events {
     }
 }
 
-async fn publish(mut publisher: Publisher, queue: Arc<Queue>, metrics: Arc<AgentMetrics>, beat: Beat) {
+async fn publish(
+    mut publisher: Publisher,
+    queue: Arc<Queue>,
+    metrics: Arc<AgentMetrics>,
+    beat: Beat,
+) {
     let mut failing = false;
     loop {
         beat.beat(ROUND);
@@ -123,17 +130,29 @@ mod tests {
             let config = PodConfig { source: PodSource::None, apiserver, ..PodConfig::default() };
             let pods = PodService::start(&config, &Handle::current()).unwrap();
             let connection = pods.apiserver(&config).unwrap();
-            let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
-            let events =
-                Events::start(&connection, "node-1".to_owned(), Arc::clone(&metrics), &Watchdog::new()).unwrap();
+            let metrics =
+                Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
+            let events = Events::start(
+                &connection,
+                "node-1".to_owned(),
+                Arc::clone(&metrics),
+                &Watchdog::new(),
+            )
+            .unwrap();
             (Self { server, metrics, _directory: directory }, events)
         }
 
         fn count(&self, result: &str) -> u64 {
             let mut exposition = metrics::Exposition::new(1000);
-            let page = exposition.render(&snapshot::NodeSnapshot::default(), &self.metrics, metrics::Format::Text);
+            let page = exposition.render(
+                &snapshot::NodeSnapshot::default(),
+                &self.metrics,
+                metrics::Format::Text,
+            );
             let prefix = format!("cpuwarden_pin_events_total{{result=\"{result}\"}} ");
-            let line = String::from_utf8_lossy(page).lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok());
+            let line = String::from_utf8_lossy(page)
+                .lines()
+                .find_map(|line| line.strip_prefix(&prefix)?.parse().ok());
             line.unwrap_or(0)
         }
 
@@ -159,14 +178,20 @@ mod tests {
         cluster.until("ten requests", |cluster| cluster.server.requests().len() >= 10).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         let windows = 1 + usize::try_from(began.elapsed().as_secs() / 30).unwrap();
-        assert!(cluster.server.requests().len() <= 10 * windows, "{}", cluster.server.requests().len());
+        assert!(
+            cluster.server.requests().len() <= 10 * windows,
+            "{}",
+            cluster.server.requests().len()
+        );
     }
 
     #[tokio::test]
     async fn repeated_messages_are_a_series_and_expired_events_are_recreated() {
         let (cluster, events) = Cluster::new().await;
         let shown = |cluster: &Cluster| {
-            let of = |event: &serde_json::Value| (event["note"].clone(), event["series"]["count"].clone());
+            let of = |event: &serde_json::Value| {
+                (event["note"].clone(), event["series"]["count"].clone())
+            };
             cluster.server.events().iter().map(of).collect::<Vec<_>>()
         };
         for (note, sent) in [("a", 1), ("a", 2), ("b", 3)] {
@@ -185,23 +210,29 @@ mod tests {
     async fn pauses_create_node_events_and_a_start_does_not() {
         let (cluster, mut events) = Cluster::new().await;
         let enforcing = Report { standing: Standing::Enforcing, ..observing() };
-        for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing] {
+        for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing]
+        {
             events.tell(report);
         }
         // The two changes to enforcing make one message, because nothing was sent in between.
         cluster.until("two events", |cluster| cluster.count("sent") == 2).await;
         let told = cluster.server.events();
-        let of =
-            |event: &serde_json::Value| format!("{} {} {}", event["reason"], event["regarding"]["kind"], event["note"]);
+        let of = |event: &serde_json::Value| {
+            format!("{} {} {}", event["reason"], event["regarding"]["kind"], event["note"])
+        };
         let told: Vec<String> = told.iter().map(of).collect();
         assert!(told[0].contains("PinningResumed\" \"Node"), "{told:?}");
-        assert!(told[1].contains("PinningSteppedBack\" \"Node") && told[1].contains("keeps changing"), "{told:?}");
+        assert!(
+            told[1].contains("PinningSteppedBack\" \"Node") && told[1].contains("keeps changing"),
+            "{told:?}"
+        );
     }
 
     #[test]
     fn a_pod_without_a_name_has_no_event() {
         let verdict = Verdict::Released;
-        let decision = Decision { uid: "u".into(), namespace: String::new(), pod: "u".into(), verdict };
+        let decision =
+            Decision { uid: "u".into(), namespace: String::new(), pod: "u".into(), verdict };
         assert_eq!(Message::of(&decision), None);
     }
 }

@@ -46,20 +46,28 @@ impl Message {
             Verdict::Pinned { cpu_qos, bind_policy, cpus } => {
                 (&PINNED, format!("Assigned exclusive CPUs {cpus} ({cpu_qos}, {bind_policy})"))
             }
-            Verdict::Released => (&RELEASED, "Released exclusive CPUs; running in the shared pool".to_owned()),
+            Verdict::Released => {
+                (&RELEASED, "Released exclusive CPUs; running in the shared pool".to_owned())
+            }
             Verdict::Refused(reason) => {
                 (&REFUSED, format!("Exclusive CPUs rejected: {reason}; running in the shared pool"))
             }
             Verdict::SteppedBack { cause, minutes } => (
                 &POD_STEPPED_BACK,
-                format!("Paused exclusive CPUs for {minutes} min: {cause}; running in the shared pool"),
+                format!(
+                    "Paused exclusive CPUs for {minutes} min: {cause}; running in the shared pool"
+                ),
             ),
-            Verdict::Repaired(1) => {
-                (&REPAIRED, "Another program changed a cpuset of the pod; cpuwarden restored it".to_owned())
-            }
-            Verdict::Repaired(count) => {
-                (&REPAIRED, format!("Another program changed {count} cpusets of the pod; cpuwarden restored them"))
-            }
+            Verdict::Repaired(1) => (
+                &REPAIRED,
+                "Another program changed a cpuset of the pod; cpuwarden restored it".to_owned(),
+            ),
+            Verdict::Repaired(count) => (
+                &REPAIRED,
+                format!(
+                    "Another program changed {count} cpusets of the pod; cpuwarden restored them"
+                ),
+            ),
         };
         let Decision { uid, namespace, pod, .. } = decision;
         Some(Self { regarding: reference("Pod", Some(namespace), pod, uid), kind, note })
@@ -68,7 +76,9 @@ impl Message {
     /// The message about the node when it stops writing cpusets, or resumes.
     pub(super) fn of_standing(node: &str, standing: &Standing) -> Self {
         let (kind, mut note) = match standing {
-            Standing::Observing(reason) => (&STEPPED_BACK, format!("Stopped writing cpusets: {reason}")),
+            Standing::Observing(reason) => {
+                (&STEPPED_BACK, format!("Stopped writing cpusets: {reason}"))
+            }
             Standing::Enforcing => (&RESUMED, "Resumed writing cpusets".to_owned()),
         };
         note.truncate(note.floor_char_boundary(NOTE));
@@ -89,7 +99,11 @@ impl Message {
     #[cfg(test)]
     pub(super) fn of_test(pod: usize, note: &str) -> Self {
         let pod = format!("pod-{pod}");
-        Self { regarding: reference("Pod", Some("test"), &pod, &pod), kind: &PINNED, note: note.to_owned() }
+        Self {
+            regarding: reference("Pod", Some("test"), &pod, &pod),
+            kind: &PINNED,
+            note: note.to_owned(),
+        }
     }
 }
 

@@ -15,7 +15,8 @@ use super::message::Message;
 const CONTROLLER: &str = "cpuwarden";
 /// Maximum length of the object's name in the event's name, bytes: 253 less a dot and the time.
 const NAME: usize = 230;
-/// A message repeated within this time extends its event series, as with Kubernetes' own controllers.
+/// A message repeated within this time extends its event series, as with Kubernetes' own
+/// controllers.
 const SERIES: Duration = Duration::from_secs(360);
 /// Timeout of one request, including the wait for the rate limit and retries.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -40,7 +41,8 @@ impl Publisher {
         Self { client, instance, sent: Vec::new() }
     }
 
-    /// Creates an event for a message that came `times` times, or adds to the series of the same message.
+    /// Creates an event for a message that came `times` times, or adds to the series of the same
+    /// message.
     ///
     /// # Errors
     /// The event could not be sent.
@@ -68,7 +70,8 @@ impl Publisher {
         let event = self.event(&message, times);
         let name = event.metadata.name.clone().unwrap_or_default();
         api.create(&PostParams::default(), &event).await?;
-        // Only the newest event of a kind about an object continues as a series; a changed note starts a new event.
+        // Only the newest event of a kind about an object continues as a series; a changed note
+        // starts a new event.
         self.sent.retain(|sent| !sent.message.is_about_the_same(&message));
         self.sent.push(Sent { message, name, times, at: Instant::now() });
         Ok(())

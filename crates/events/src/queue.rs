@@ -18,8 +18,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Appends a message. If one of the same kind about the same object is queued, replaces its note and counts it.
-    /// Returns false if the message is lost because the queue is full.
+    /// Appends a message. If one of the same kind about the same object is queued, replaces its
+    /// note and counts it. Returns false if the message is lost because the queue is full.
     pub(super) fn push(&self, message: Message) -> bool {
         let mut waiting = self.waiting();
         let same = waiting.iter().position(|(other, _)| other.is_about_the_same(&message));
@@ -63,7 +63,10 @@ mod tests {
             assert!(queue.push(message(pod, note)));
         }
         let taken = [queue.pop().await, queue.pop().await];
-        assert_eq!(taken.map(|(message, times)| (message.note, times)), [("b".into(), 2), ("a".into(), 1)]);
+        assert_eq!(
+            taken.map(|(message, times)| (message.note, times)),
+            [("b".into(), 2), ("a".into(), 1)]
+        );
     }
 
     #[tokio::test]

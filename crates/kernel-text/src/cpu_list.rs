@@ -13,7 +13,8 @@ const WORD_BITS: u32 = 64;
 /// A set of CPU ids below [`MAX_CPUS`]. The order compares words and is only useful for maps.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
-    /// Bit `cpu % 64` of word `cpu / 64`; no trailing zero word, so that equal sets are equal values.
+    /// Bit `cpu % 64` of word `cpu / 64`; no trailing zero word, so that equal sets are equal
+    /// values.
     words: Vec<u64>,
 }
 
@@ -24,10 +25,12 @@ impl CpuSet {
         Self { words: Vec::new() }
     }
 
-    /// Parses the kernel's list format; empty text is the empty set. Ignores surrounding white space.
+    /// Parses the kernel's list format; empty text is the empty set. Ignores surrounding white
+    /// space.
     ///
     /// # Errors
-    /// Fails for a token that is neither `N` nor `N-M` with N ≤ M, or for an id of [`MAX_CPUS`] or more.
+    /// Fails for a token that is neither `N` nor `N-M` with N ≤ M, or for an id of [`MAX_CPUS`] or
+    /// more.
     pub fn parse(text: &str) -> Result<Self> {
         let mut set = Self::new();
         let text = text.trim();
@@ -88,7 +91,9 @@ impl CpuSet {
     /// Whether the CPU is in the set.
     #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
-        self.words.get((cpu / WORD_BITS) as usize).is_some_and(|word| word >> (cpu % WORD_BITS) & 1 == 1)
+        self.words
+            .get((cpu / WORD_BITS) as usize)
+            .is_some_and(|word| word >> (cpu % WORD_BITS) & 1 == 1)
     }
 
     /// Number of CPUs.
@@ -112,7 +117,9 @@ impl CpuSet {
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().zip(0u32..).flat_map(|(&word, at)| {
-            (0..WORD_BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * WORD_BITS + bit)
+            (0..WORD_BITS)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| at * WORD_BITS + bit)
         })
     }
 
@@ -149,7 +156,8 @@ impl CpuSet {
     fn zip(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         let len = self.words.len().max(other.words.len());
         let word = |set: &Self, at: usize| set.words.get(at).copied().unwrap_or(0);
-        let mut set = Self { words: (0..len).map(|at| combine(word(self, at), word(other, at))).collect() };
+        let mut set =
+            Self { words: (0..len).map(|at| combine(word(self, at), word(other, at))).collect() };
         set.trim();
         set
     }
@@ -171,9 +179,12 @@ fn range(token: &str) -> Result<(u32, u32)> {
 }
 
 fn id(text: &str, token: &str) -> Result<u32> {
-    let cpu =
-        crate::flat::digits(text.as_bytes()).ok_or_else(|| ParseError::unexpected("CPU list", token.as_bytes()))?;
-    u32::try_from(cpu).ok().filter(|&cpu| cpu < MAX_CPUS).ok_or(ParseError::CpuOutOfRange { cpu, max: MAX_CPUS })
+    let cpu = crate::flat::digits(text.as_bytes())
+        .ok_or_else(|| ParseError::unexpected("CPU list", token.as_bytes()))?;
+    u32::try_from(cpu)
+        .ok()
+        .filter(|&cpu| cpu < MAX_CPUS)
+        .ok_or(ParseError::CpuOutOfRange { cpu, max: MAX_CPUS })
 }
 
 impl FromStr for CpuSet {
@@ -246,7 +257,10 @@ mod tests {
         for text in ["a", "1-", "-1", "3-1", "1,,2", "1 2", "+1", "0-3:1/2"] {
             assert!(CpuSet::parse(text).is_err(), "{text:?}");
         }
-        assert_eq!(CpuSet::parse("8192"), Err(ParseError::CpuOutOfRange { cpu: 8192, max: MAX_CPUS }));
+        assert_eq!(
+            CpuSet::parse("8192"),
+            Err(ParseError::CpuOutOfRange { cpu: 8192, max: MAX_CPUS })
+        );
         assert!(CpuSet::parse("0-99999999999").is_err());
         assert!(CpuSet::new().insert(MAX_CPUS).is_err());
     }

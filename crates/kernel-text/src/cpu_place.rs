@@ -15,6 +15,7 @@ pub struct CpuPlace {
     pub socket: Option<u32>,
     /// `topology/die_id`, unique within a socket.
     pub die: Option<u32>,
-    /// Lowest CPU of `topology/cluster_cpus_list`: cores that share an L2 or the tags of their L3 (Linux 5.16).
+    /// Lowest CPU of `topology/cluster_cpus_list`: cores that share an L2 or the tags of their L3
+    /// (Linux 5.16).
     pub cluster: Option<u32>,
 }

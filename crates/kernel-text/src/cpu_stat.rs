@@ -4,9 +4,10 @@ use crate::{Result, flat_keyed};
 
 /// `cpu.stat` of cgroup v1 (nanoseconds) or v2 (microseconds), converted to nanoseconds.
 ///
-/// v1 prints `nr_periods nr_throttled throttled_time nr_bursts burst_time`. v2 prints `usage_usec user_usec
-/// system_usec` and, with the cpu controller enabled, `nr_periods nr_throttled throttled_usec nr_bursts burst_usec`.
-/// Bursts exist since 5.14. (kernel/sched/core.c `cpu_cfs_stat_show`, `cpu_extra_stat_show`.)
+/// v1 prints `nr_periods nr_throttled throttled_time nr_bursts burst_time`. v2 prints
+/// `usage_usec user_usec system_usec` and, with the cpu controller enabled,
+/// `nr_periods nr_throttled throttled_usec nr_bursts burst_usec`. Bursts exist since 5.14.
+/// (kernel/sched/core.c `cpu_cfs_stat_show`, `cpu_extra_stat_show`.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuStat {
     /// CPU time used, nanoseconds; v2 only.
@@ -28,7 +29,8 @@ pub struct CpuStat {
 }
 
 impl CpuStat {
-    /// Parses `cpu.stat` of either version; the key determines the unit. `cpu.stat.local` has the same keys.
+    /// Parses `cpu.stat` of either version; the key determines the unit. `cpu.stat.local` has the
+    /// same keys.
     ///
     /// # Errors
     /// Fails for a line that is not `KEY NUMBER`. Unknown keys are ignored: kernels add keys.
@@ -51,7 +53,8 @@ impl CpuStat {
     }
 }
 
-/// `cpuacct.stat` of cgroup v1: `user N`, `system N`, in ticks of `USER_HZ` (100 per second on every Linux).
+/// `cpuacct.stat` of cgroup v1: `user N`, `system N`, in ticks of `USER_HZ` (100 per second on
+/// every Linux).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuacctStat {
     /// Ticks in user mode.
@@ -81,9 +84,11 @@ mod tests {
     use super::*;
 
     // uname -r 6.18.44, cgroup v1.
-    const V1: &[u8] = b"nr_periods 63\nnr_throttled 21\nthrottled_time 1449001123\nnr_bursts 0\nburst_time 0\n";
+    const V1: &[u8] =
+        b"nr_periods 63\nnr_throttled 21\nthrottled_time 1449001123\nnr_bursts 0\nburst_time 0\n";
     // uname -r 6.1.0-56-cloud-amd64, cgroup v2.
-    const V2: &[u8] = b"usage_usec 1043411\nuser_usec 1000000\nsystem_usec 43411\nnr_periods 5\nnr_throttled 4\n\
+    const V2: &[u8] =
+        b"usage_usec 1043411\nuser_usec 1000000\nsystem_usec 43411\nnr_periods 5\nnr_throttled 4\n\
                         throttled_usec 77\nnr_bursts 1\nburst_usec 9\n";
 
     #[test]
@@ -109,7 +114,10 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_passed_over() {
-        assert_eq!(CpuStat::parse(b"core_sched.force_idle_usec 7\nnr_periods 1\n").unwrap().nr_periods, Some(1));
+        assert_eq!(
+            CpuStat::parse(b"core_sched.force_idle_usec 7\nnr_periods 1\n").unwrap().nr_periods,
+            Some(1)
+        );
     }
 
     #[test]

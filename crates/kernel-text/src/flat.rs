@@ -52,7 +52,11 @@ pub(crate) fn digits(text: &[u8]) -> Option<u64> {
 ///
 /// # Errors
 /// Fails for a line that is not `KEY NUMBER`.
-pub fn flat_keyed<'a>(file: &'static str, text: &'a [u8], mut visit: impl FnMut(&'a [u8], u64)) -> Result<()> {
+pub fn flat_keyed<'a>(
+    file: &'static str,
+    text: &'a [u8],
+    mut visit: impl FnMut(&'a [u8], u64),
+) -> Result<()> {
     for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
         let space = line.iter().position(|&byte| byte == b' ');
         let parsed = space.and_then(|at| Some((&line[..at], digits(&line[at + 1..])?)));

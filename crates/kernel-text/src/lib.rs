@@ -1,7 +1,7 @@
 //! Types and parsers for the kernel's text formats.
 //!
-//! All functions take text or bytes, and return values with the unit in the name. This crate opens no file and reads no
-//! clock. A key that the kernel did not print is `None`, never zero.
+//! All functions take text or bytes, and return values with the unit in the name. This crate opens
+//! no file and reads no clock. A key that the kernel did not print is `None`, never zero.
 
 mod cgroup_version;
 mod cpu_list;

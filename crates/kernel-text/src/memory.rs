@@ -13,7 +13,9 @@ const V1_UNLIMITED_BYTES: u64 = 0x7fff_ffff_ffff_0000;
 pub fn limit_bytes(text: &[u8]) -> Result<Option<u64>> {
     match text.trim_ascii() {
         b"max" => Ok(None),
-        number => Ok(Some(parse_u64("memory.max", number)?).filter(|&bytes| bytes < V1_UNLIMITED_BYTES)),
+        number => {
+            Ok(Some(parse_u64("memory.max", number)?).filter(|&bytes| bytes < V1_UNLIMITED_BYTES))
+        }
     }
 }
 
@@ -51,22 +53,24 @@ pub struct NumaStat {
 }
 
 impl NumaStat {
-    /// Reads into `self` the sum of `anon` and `file`, which v2 prints in bytes as `anon N0=… N1=…`; other lines are a
-    /// further breakdown of the same pages.
+    /// Reads into `self` the sum of `anon` and `file`, which v2 prints in bytes as
+    /// `anon N0=… N1=…`; other lines are a further breakdown of the same pages.
     ///
     /// # Errors
     /// Fails for a token of these lines that is not `N<node>=<bytes>`.
     pub fn read_v2(&mut self, text: &[u8]) -> Result<()> {
         self.nodes.clear();
         for line in text.split(|&byte| byte == b'\n') {
-            if let Some(rest) = line.strip_prefix(b"anon ").or_else(|| line.strip_prefix(b"file ")) {
+            if let Some(rest) = line.strip_prefix(b"anon ").or_else(|| line.strip_prefix(b"file "))
+            {
                 self.add(rest, 1)?;
             }
         }
         Ok(())
     }
 
-    /// Reads into `self` the line `hierarchical_total=… N0=…` of v1, which counts pages of `page_bytes` bytes.
+    /// Reads into `self` the line `hierarchical_total=… N0=…` of v1, which counts pages of
+    /// `page_bytes` bytes.
     ///
     /// # Errors
     /// Fails for a token of that line that is not `N<node>=<pages>`.
@@ -74,7 +78,10 @@ impl NumaStat {
         self.nodes.clear();
         for line in text.split(|&byte| byte == b'\n') {
             if line.starts_with(b"hierarchical_total=") {
-                let rest = line.iter().position(|&byte| byte == b' ').map_or(&b""[..], |at| &line[at + 1..]);
+                let rest = line
+                    .iter()
+                    .position(|&byte| byte == b' ')
+                    .map_or(&b""[..], |at| &line[at + 1..]);
                 self.add(rest, page_bytes)?;
             }
         }
@@ -83,7 +90,8 @@ impl NumaStat {
 
     fn add(&mut self, tokens: &[u8], unit_bytes: u64) -> Result<()> {
         for token in tokens.split(|&byte| byte == b' ').filter(|token| !token.is_empty()) {
-            let (node, count) = node_token(token).ok_or_else(|| ParseError::unexpected("memory.numa_stat", token))?;
+            let (node, count) = node_token(token)
+                .ok_or_else(|| ParseError::unexpected("memory.numa_stat", token))?;
             let bytes = count.saturating_mul(unit_bytes);
             match self.nodes.iter_mut().find(|(known, _)| *known == node) {
                 Some((_, sum)) => *sum = sum.saturating_add(bytes),
@@ -115,7 +123,10 @@ mod tests {
     #[test]
     fn inactive_file_is_found_or_absent() {
         assert_eq!(v2_inactive_file(b"anon 1\ninactive_file 4096\n"), Ok(Some(4096)));
-        assert_eq!(v1_total_inactive_file(b"inactive_file 1\ntotal_inactive_file 2\n"), Ok(Some(2)));
+        assert_eq!(
+            v1_total_inactive_file(b"inactive_file 1\ntotal_inactive_file 2\n"),
+            Ok(Some(2))
+        );
         assert_eq!(v2_inactive_file(b""), Ok(None));
     }
 

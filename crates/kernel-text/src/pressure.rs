@@ -8,7 +8,8 @@ use crate::{ParseError, Result};
 pub struct CpuPressure {
     /// Time in which at least one task waited for a CPU, nanoseconds.
     pub some_ns: Option<u64>,
-    /// Time in which every non-idle task waited, nanoseconds; available for a cgroup since 5.13, always 0 for the node.
+    /// Time in which every non-idle task waited, nanoseconds; available for a cgroup since 5.13,
+    /// always 0 for the node.
     pub full_ns: Option<u64>,
 }
 
@@ -20,7 +21,8 @@ impl CpuPressure {
     pub fn parse(text: &[u8]) -> Result<Self> {
         let mut pressure = Self::default();
         for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-            let total = total_usec(line).ok_or_else(|| ParseError::unexpected("cpu.pressure", line))?;
+            let total =
+                total_usec(line).ok_or_else(|| ParseError::unexpected("cpu.pressure", line))?;
             let total_ns = total.checked_mul(1000);
             if line.starts_with(b"some ") {
                 pressure.some_ns = total_ns;
@@ -53,7 +55,8 @@ mod tests {
 
     #[test]
     fn full_is_absent_before_5_13() {
-        let pressure = CpuPressure::parse(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n").unwrap();
+        let pressure =
+            CpuPressure::parse(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n").unwrap();
         assert_eq!((pressure.some_ns, pressure.full_ns), (Some(1000), None));
     }
 

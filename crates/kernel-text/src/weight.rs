@@ -1,4 +1,5 @@
-//! CPU weights: `cpu.weight` of cgroup v2, `cpu.shares` of v1, and the conversion rules of container runtimes.
+//! CPU weights: `cpu.weight` of cgroup v2, `cpu.shares` of v1, and the conversion rules of
+//! container runtimes.
 
 use std::ops::RangeInclusive;
 
@@ -11,11 +12,12 @@ const REQUEST_STEPS: [u64; 8] = [1000, 500, 250, 100, 50, 10, 5, 1];
 /// The rule by which a container runtime converts v1 shares to a v2 weight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WeightRule {
-    /// runc up to 1.3.1 and crun up to 1.22: `1 + (shares − 2) × 9999 ÷ 262142`, so 1024 shares are weight 39.
+    /// runc up to 1.3.1 and crun up to 1.22: `1 + (shares − 2) × 9999 ÷ 262142`, so 1024 shares are
+    /// weight 39.
     #[default]
     Linear,
-    /// runc from 1.3.2 and crun from 1.23: `⌈10^(L²÷612 + 125L÷612 − 7÷34)⌉` with `L = log2(shares)`, so 1024 shares
-    /// are weight 100, the kernel's default on both versions.
+    /// runc from 1.3.2 and crun from 1.23: `⌈10^(L²÷612 + 125L÷612 − 7÷34)⌉` with
+    /// `L = log2(shares)`, so 1024 shares are weight 100, the kernel's default on both versions.
     Quadratic,
 }
 
@@ -32,7 +34,8 @@ impl WeightRule {
         }
     }
 
-    /// Weight (1 to 10000) that a runtime writes for these shares. Shares outside the kernel's range are clamped.
+    /// Weight (1 to 10000) that a runtime writes for these shares. Shares outside the kernel's
+    /// range are clamped.
     #[must_use]
     pub fn weight(self, shares: u64) -> u64 {
         let shares = shares.clamp(*SHARES.start(), *SHARES.end());
@@ -49,8 +52,9 @@ impl WeightRule {
         }
     }
 
-    /// Converts a weight to shares. Of several shares with the same weight, returns those of the CPU request that is
-    /// the roundest number of millicores. For the lowest weight returns 2, which the kubelet writes without a request.
+    /// Converts a weight to shares. Of several shares with the same weight, returns those of the
+    /// CPU request that is the roundest number of millicores. For the lowest weight returns 2,
+    /// which the kubelet writes without a request.
     #[must_use]
     pub fn shares(self, weight: u64) -> u64 {
         if weight <= 1 {
@@ -66,7 +70,8 @@ impl WeightRule {
         round.unwrap_or(lowest)
     }
 
-    /// The lowest shares with at least this weight; one more than the highest shares if there are none.
+    /// The lowest shares with at least this weight; one more than the highest shares if there are
+    /// none.
     fn lowest_shares(self, weight: u64) -> u64 {
         let (mut low, mut high) = (*SHARES.start(), *SHARES.end() + 1);
         while low < high {
@@ -87,7 +92,8 @@ impl WeightRule {
     }
 }
 
-/// The shares that the kubelet requests from the runtime, from a CPU request in millicores; 0 means no request.
+/// The shares that the kubelet requests from the runtime, from a CPU request in millicores; 0 means
+/// no request.
 #[must_use]
 pub fn request_shares(millis: u64) -> u64 {
     (millis.saturating_mul(1024) / 1000).clamp(*SHARES.start(), *SHARES.end())
@@ -100,7 +106,8 @@ mod tests {
 
     #[test]
     fn both_rules_give_the_published_weights() {
-        // opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value, before and after its change in 2025.
+        // opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value, before and after its change in
+        // 2025.
         for (shares, linear, quadratic) in [
             (0, 1, 1),
             (2, 1, 1),
@@ -112,7 +119,11 @@ mod tests {
             (262_144, 10_000, 10_000),
             (1_000_000, 10_000, 10_000),
         ] {
-            assert_eq!((Linear.weight(shares), Quadratic.weight(shares)), (linear, quadratic), "{shares} shares");
+            assert_eq!(
+                (Linear.weight(shares), Quadratic.weight(shares)),
+                (linear, quadratic),
+                "{shares} shares"
+            );
         }
     }
 
@@ -128,7 +139,8 @@ mod tests {
     #[test]
     fn every_weight_reads_back_to_shares_of_that_weight() {
         for rule in WeightRule::ALL {
-            let reached: std::collections::BTreeSet<u64> = SHARES.map(|shares| rule.weight(shares)).collect();
+            let reached: std::collections::BTreeSet<u64> =
+                SHARES.map(|shares| rule.weight(shares)).collect();
             for weight in reached {
                 assert_eq!(rule.weight(rule.shares(weight)), weight, "{rule:?}, weight {weight}");
             }
@@ -165,7 +177,11 @@ mod tests {
         for millis in 10..=255_000 {
             let shares = request_shares(millis);
             for rule in WeightRule::ALL {
-                assert_eq!(WeightRule::between(shares, rule.weight(shares)), Some(rule), "{millis} millicores");
+                assert_eq!(
+                    WeightRule::between(shares, rule.weight(shares)),
+                    Some(rule),
+                    "{millis} millicores"
+                );
             }
         }
         assert_eq!(WeightRule::between(2, 1), None, "both agree");

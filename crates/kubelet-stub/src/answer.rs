@@ -1,4 +1,5 @@
-//! Responses to requests; rejections use the kubelet's own text (`pkg/kubelet/server`: `auth.go`, `InstallAuthFilter`).
+//! Responses to requests; rejections use the kubelet's own text (`pkg/kubelet/server`: `auth.go`,
+//! `InstallAuthFilter`).
 
 use std::future::pending;
 use std::io;
@@ -47,7 +48,11 @@ impl Peer for ReadOnly {
     }
 }
 
-async fn answer(state: &State, request: &Request<Incoming>, refusal: Option<Response<Body>>) -> Response<Body> {
+async fn answer(
+    state: &State,
+    request: &Request<Incoming>,
+    refusal: Option<Response<Body>>,
+) -> Response<Body> {
     let number = state.log.arrived(&request.uri().to_string());
     let response = match refusal {
         Some(refusal) => refusal,
@@ -68,8 +73,12 @@ async fn route(state: &State, path: &str) -> Response<Body> {
 
 fn refuse(state: &State, request: &Request<Incoming>) -> Option<Response<Body>> {
     state.rotate_if_ordered();
-    let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    let is_known = token == Some(&state.token()) || request.extensions().get::<VerifiedCertificate>().is_some();
+    let token = request
+        .headers()
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let is_known = token == Some(&state.token())
+        || request.extensions().get::<VerifiedCertificate>().is_some();
     if !is_known {
         return Some(plain(StatusCode::UNAUTHORIZED, "Unauthorized"));
     }
@@ -87,7 +96,9 @@ fn refuse(state: &State, request: &Request<Incoming>) -> Option<Response<Body>> 
 
 /// The subresources of `nodes` that grant access to a path; any one of them is enough.
 fn subresources(path: &str, fine_grained: bool) -> Vec<&'static str> {
-    let fine = ["pods", "healthz", "configz"].into_iter().find(|name| path[1..].split('/').next() == Some(name));
+    let fine = ["pods", "healthz", "configz"]
+        .into_iter()
+        .find(|name| path[1..].split('/').next() == Some(name));
     fine.filter(|_| fine_grained).into_iter().chain(["proxy"]).collect()
 }
 
@@ -101,7 +112,9 @@ async fn pods(state: &State) -> Response<Body> {
             plain(status, status.canonical_reason().unwrap_or("fault"))
         }
         Some(Fault::Garbage) => json(Bytes::from_static(b"\x16\x03\x01 this is not JSON")),
-        Some(Fault::NotAList) => json(Bytes::from_static(br#"{"kind":"Status","status":"Failure"}"#)),
+        Some(Fault::NotAList) => {
+            json(Bytes::from_static(br#"{"kind":"Status","status":"Failure"}"#))
+        }
         Some(Fault::CutBody) => json(pods.slice(..pods.len() / 2)),
         Some(Fault::HalfBody) => {
             let half = Ok(pods.slice(..pods.len() / 2));
@@ -130,15 +143,25 @@ pub(crate) fn json(body: Bytes) -> Response<Body> {
 }
 
 pub(crate) fn json_with(status: StatusCode, body: Bytes) -> Response<Body> {
-    respond(status, "application/json", Full::new(body).map_err(|never| match never {}).boxed_unsync())
+    respond(
+        status,
+        "application/json",
+        Full::new(body).map_err(|never| match never {}).boxed_unsync(),
+    )
 }
 
 pub(crate) fn plain(status: StatusCode, text: &str) -> Response<Body> {
     let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
-    respond(status, "text/plain; charset=utf-8", body.map_err(|never| match never {}).boxed_unsync())
+    respond(
+        status,
+        "text/plain; charset=utf-8",
+        body.map_err(|never| match never {}).boxed_unsync(),
+    )
 }
 
-pub(crate) fn streamed(chunks: impl stream::Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response<Body> {
+pub(crate) fn streamed(
+    chunks: impl stream::Stream<Item = io::Result<Bytes>> + Send + 'static,
+) -> Response<Body> {
     let body = StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data)));
     respond(StatusCode::OK, "application/json", body.boxed_unsync())
 }
@@ -146,6 +169,8 @@ pub(crate) fn streamed(chunks: impl stream::Stream<Item = io::Result<Bytes>> + S
 fn respond(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
     response
 }

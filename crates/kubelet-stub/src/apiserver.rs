@@ -1,6 +1,7 @@
-//! An API server for tests that implements the parts of list and watch of pods where a client can go wrong: resource
-//! versions, bookmarks, 410 Gone, 429 with Retry-After, watches that end. The test sets the pods; selectors are only
-//! logged, not evaluated. It also reviews tokens and access, and accepts events.
+//! An API server for tests that implements the parts of list and watch of pods where a client can
+//! go wrong: resource versions, bookmarks, 410 Gone, 429 with Retry-After, watches that end. The
+//! test sets the pods; selectors are only logged, not evaluated. It also reviews tokens and access,
+//! and accepts events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -64,8 +65,8 @@ struct Cluster {
 }
 
 impl ApiServerStub {
-    /// Starts on a free loopback port and writes `apiserver-ca.crt` and `apiserver-token` to `directory`. Must be
-    /// called inside a tokio runtime.
+    /// Starts on a free loopback port and writes `apiserver-ca.crt` and `apiserver-token` to
+    /// `directory`. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// If the port cannot be opened or a file cannot be written.
@@ -147,7 +148,8 @@ impl ApiServerStub {
     pub fn bookmark(&self) {
         let mut cluster = self.cluster();
         let version = cluster.next_version();
-        let bookmark = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": version}});
+        let bookmark =
+            json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": version}});
         cluster.tell("BOOKMARK", &bookmark);
     }
 
@@ -231,7 +233,8 @@ impl Peer for ApiServer {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let number = self.0.log.arrived(&request.uri().to_string());
         let (request, body) = request.into_parts();
-        // Only reviews and events have a body. A client that disconnects gets the response to an empty one.
+        // Only reviews and events have a body. A client that disconnects gets the response to an
+        // empty one.
         let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
         let response = self.respond(&request, &body);
         self.0.log.answered(number, response.status().as_u16());
@@ -242,7 +245,11 @@ impl Peer for ApiServer {
 impl ApiServer {
     fn respond(&self, request: &Parts, body: &[u8]) -> Response<Body> {
         let bearer = format!("Bearer {TOKEN}");
-        if request.headers.get(AUTHORIZATION).is_none_or(|value| value.as_bytes() != bearer.as_bytes()) {
+        if request
+            .headers
+            .get(AUTHORIZATION)
+            .is_none_or(|value| value.as_bytes() != bearer.as_bytes())
+        {
             return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
         }
         let mut cluster = self.0.cluster();
@@ -260,10 +267,12 @@ impl ApiServer {
             return plain(StatusCode::NOT_FOUND, "404 page not found");
         }
         let query = request.uri.query().unwrap_or_default();
-        let value = |key: &str| query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
+        let value =
+            |key: &str| query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
         match value("watch") {
             Some("true") => {
-                let from = value("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
+                let from =
+                    value("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
                 watch(&mut cluster, from)
             }
             _ => list(&cluster),
@@ -291,12 +300,17 @@ fn watch(cluster: &mut Cluster, from: u64) -> Response<Body> {
         }
         cluster.watches.push(sender);
     }
-    let events = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+    let events =
+        stream::unfold(
+            receiver,
+            |mut receiver| async move { Some((receiver.recv().await?, receiver)) },
+        );
     streamed(events.map(|event: Value| Ok::<_, io::Error>(Bytes::from(format!("{event}\n")))))
 }
 
 fn too_many_requests(retry_after_secs: u32) -> Response<Body> {
-    let mut response = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests, please try again later");
+    let mut response =
+        plain(StatusCode::TOO_MANY_REQUESTS, "too many requests, please try again later");
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_secs));
     response
 }

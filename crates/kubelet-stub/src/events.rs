@@ -31,11 +31,20 @@ impl Events {
     }
 
     /// Answers a request below the group; `None` for other paths.
-    pub(crate) fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> Option<Response<Body>> {
+    pub(crate) fn answer(
+        &mut self,
+        method: &Method,
+        path: &str,
+        body: &[u8],
+    ) -> Option<Response<Body>> {
         let (namespace, rest) = path.strip_prefix(GROUP)?.split_once('/')?;
         let name = rest.strip_prefix("events")?.trim_start_matches('/');
         if self.forbidden {
-            return Some(failure(StatusCode::FORBIDDEN, "Forbidden", "events.events.k8s.io is forbidden"));
+            return Some(failure(
+                StatusCode::FORBIDDEN,
+                "Forbidden",
+                "events.events.k8s.io is forbidden",
+            ));
         }
         let object = serde_json::from_slice::<Value>(body).unwrap_or_default();
         match (method, name) {
@@ -80,7 +89,10 @@ fn check(namespace: &str, event: &Value) -> Result<(), &'static str> {
     let of = text(&event["regarding"]["namespace"]);
     let place = if of.is_empty() { "default".to_owned() } else { of };
     let checks = [
-        (text(&event["metadata"]["namespace"]) == namespace, "metadata.namespace is not the path's"),
+        (
+            text(&event["metadata"]["namespace"]) == namespace,
+            "metadata.namespace is not the path's",
+        ),
         (place == namespace, "the event is not in its object's namespace"),
         ((1..=253).contains(&text(&event["metadata"]["name"]).len()), "metadata.name"),
         (text(&event["eventTime"]).contains('T'), "eventTime"),

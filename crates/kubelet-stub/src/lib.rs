@@ -1,9 +1,9 @@
 //! A kubelet's pod endpoints, in this process, over real TLS.
 //!
-//! Stands in for a kubelet in `cpuwarden demo` and in tests, so it copies everything by which a client recognizes a
-//! kubelet: a certificate `CN=<node>@<epoch>` from its own CA with the node's name as its only name, bearer tokens, 401
-//! and 403 with the kubelet's own text, `/pods`, `/configz` and `/healthz`. Tests can also inject faults. It never
-//! parses a pod list.
+//! Stands in for a kubelet in `cpuwarden demo` and in tests, so it copies everything by which a
+//! client recognizes a kubelet: a certificate `CN=<node>@<epoch>` from its own CA with the node's
+//! name as its only name, bearer tokens, 401 and 403 with the kubelet's own text, `/pods`,
+//! `/configz` and `/healthz`. Tests can also inject faults. It never parses a pod list.
 
 mod answer;
 #[cfg(feature = "full")]
@@ -96,7 +96,8 @@ pub struct KubeletStub {
 }
 
 impl KubeletStub {
-    /// Starts a stub on free loopback ports. Must be called inside a tokio runtime, which then serves it.
+    /// Starts a stub on free loopback ports. Must be called inside a tokio runtime, which then
+    /// serves it.
     ///
     /// # Errors
     /// If a port cannot be opened, a file cannot be written, or the node's name is not a DNS name.
@@ -111,7 +112,13 @@ impl KubeletStub {
         } else {
             None
         };
-        let stub = Self { state, secure, read_only, directory: config.directory, _stop: stop.drop_guard() };
+        let stub = Self {
+            state,
+            secure,
+            read_only,
+            directory: config.directory,
+            _stop: stop.drop_guard(),
+        };
         stub.write_ca()?;
         stub.write_token()?;
         Ok(stub)
@@ -142,8 +149,8 @@ impl KubeletStub {
         self.directory.join("token")
     }
 
-    /// Creates a client certificate that is accepted instead of the token. Returns the paths of the certificate and its
-    /// key.
+    /// Creates a client certificate that is accepted instead of the token. Returns the paths of the
+    /// certificate and its key.
     ///
     /// # Errors
     /// If it cannot be created or the directory cannot be written.
@@ -170,31 +177,33 @@ impl KubeletStub {
         self.state.fault.store(Arc::new(fault));
     }
 
-    /// Sets the permissions of the token's holder. Initially [`Grant::PODS`] and the rest of a 1.33 kubelet's
-    /// monitoring role.
+    /// Sets the permissions of the token's holder. Initially [`Grant::PODS`] and the rest of a 1.33
+    /// kubelet's monitoring role.
     pub fn set_grants(&self, grants: &[Grant]) {
         self.state.grants.store(Arc::new(grants.to_vec()));
     }
 
-    /// Sets whether the kubelet supports fine-grained subresources (since 1.33, the default) or checks only
-    /// `nodes/proxy`.
+    /// Sets whether the kubelet supports fine-grained subresources (since 1.33, the default) or
+    /// checks only `nodes/proxy`.
     pub fn set_fine_grained(&self, fine_grained: bool) {
         self.state.fine_grained.store(fine_grained, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Accepts only a new token from now on, without writing it: the state between a rotation and the update of the
-    /// projected file.
+    /// Accepts only a new token from now on, without writing it: the state between a rotation and
+    /// the update of the projected file.
     pub fn invalidate_token(&self) {
         self.state.new_token();
     }
 
-    /// Rotates the token during the next request: its old token is rejected, and the file already has the new one by
-    /// then.
+    /// Rotates the token during the next request: its old token is rejected, and the file already
+    /// has the new one by then.
     pub fn rotate_token_under_next_request(&self) {
-        *self.state.rotate_into.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(self.token_file());
+        *self.state.rotate_into.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Some(self.token_file());
     }
 
-    /// Writes the accepted token and replaces the file by a rename, as the kubelet's projected volumes do.
+    /// Writes the accepted token and replaces the file by a rename, as the kubelet's projected
+    /// volumes do.
     ///
     /// # Errors
     /// If the directory cannot be written.
@@ -220,8 +229,8 @@ impl KubeletStub {
         replace(&self.ca_file(), self.state.ca_pem().as_bytes())
     }
 
-    /// Writes the certificate that is presented now and that of its CA, as a kubelet writes `kubelet.crt` where it signs
-    /// its own certificate.
+    /// Writes the certificate that is presented now and that of its CA, as a kubelet writes
+    /// `kubelet.crt` where it signs its own certificate.
     ///
     /// # Errors
     /// When the directory cannot be written.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -56,7 +56,12 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let own = params.self_signed(&key).map_err(failed)?;
         let (certificate, pem) = (own.der().clone(), own.pem());
-        Ok(Self { node_name: node_name.to_owned(), issuer: Issuer::new(params, key), certificate, pem })
+        Ok(Self {
+            node_name: node_name.to_owned(),
+            issuer: Issuer::new(params, key),
+            certificate,
+            pem,
+        })
     }
 
     /// The CA's own certificate.
@@ -88,28 +93,41 @@ impl Authority {
     /// Creates a client certificate. Returns the PEM of the certificate and of its key.
     pub(crate) fn issue_client(&self) -> Result<(String, String), StubError> {
         let name = "cpuwarden";
-        let (certificate, key) = self.sign(&params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, name)?, name)?;
+        let (certificate, key) =
+            self.sign(&params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, name)?, name)?;
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    fn sign(&self, params: &CertificateParams, name: &str) -> Result<(Certificate, KeyPair), StubError> {
+    fn sign(
+        &self,
+        params: &CertificateParams,
+        name: &str,
+    ) -> Result<(Certificate, KeyPair), StubError> {
         let failed = |source| StubError::Certificate { name: name.to_owned(), source };
         let key = KeyPair::generate().map_err(failed)?;
         Ok((params.signed_by(&key, &self.issuer).map_err(failed)?, key))
     }
 
     /// Client certificates are optional, as on a kubelet's port.
-    fn server_config(&self, certificate: &Certificate, key: &KeyPair) -> Result<Arc<ServerConfig>, StubError> {
+    fn server_config(
+        &self,
+        certificate: &Certificate,
+        key: &KeyPair,
+    ) -> Result<Arc<ServerConfig>, StubError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone())?;
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .allow_unauthenticated()
-            .build()?;
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                .allow_unauthenticated()
+                .build()?;
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(clients)
-            .with_single_cert(vec![certificate.der().clone()], PrivatePkcs8KeyDer::from(key.serialize_der()).into())?;
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+            )?;
         Ok(Arc::new(config))
     }
 }

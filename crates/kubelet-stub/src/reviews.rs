@@ -35,7 +35,9 @@ impl Readers {
         };
         review["status"] = match path {
             "/apis/authentication.k8s.io/v1/tokenreviews" => self.token_status(&review["spec"]),
-            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => self.access_status(&review["spec"]),
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+                self.access_status(&review["spec"])
+            }
             _ => return plain(StatusCode::NOT_FOUND, "404 page not found"),
         };
         json_body(review.to_string().into())

@@ -53,7 +53,8 @@ impl<P: Peer> Port<P> {
     pub(crate) async fn open(peer: P, stop: CancellationToken) -> Result<Self, StubError> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = listen(any).await?;
-        let address = listener.local_addr().map_err(|source| StubError::Listen { address: any, source })?;
+        let address =
+            listener.local_addr().map_err(|source| StubError::Listen { address: any, source })?;
         let cut = Arc::new(ArcSwap::from_pointee(stop.child_token()));
         let port = Self { address, peer: Arc::new(peer), stop, cut, accepting: Mutex::default() };
         port.accept_on(listener);
@@ -128,7 +129,11 @@ async fn connection(stream: TcpStream, peer: Arc<impl Peer>) {
     }
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, peer: Arc<impl Peer>, has_certificate: bool) {
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Arc<impl Peer>,
+    has_certificate: bool,
+) {
     let service = service_fn(|mut request: Request<Incoming>| {
         let peer = Arc::clone(&peer);
         if has_certificate {
@@ -136,6 +141,9 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, peer: Arc<impl Peer>
         }
         async move { Ok::<_, Infallible>(peer.answer(request).await) }
     });
-    // An error means that the client disconnected or that a fault broke the body: both are expected.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    // An error means that the client disconnected or that a fault broke the body: both are
+    // expected.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }

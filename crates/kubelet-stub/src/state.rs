@@ -44,12 +44,22 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(node_name: String, authority: Authority, issued: Issued, pods: Bytes) -> Self {
+    pub(crate) fn new(
+        node_name: String,
+        authority: Authority,
+        issued: Issued,
+        pods: Bytes,
+    ) -> Self {
         Self {
             node_name,
             pods: ArcSwap::from_pointee(pods),
             fault: ArcSwap::from_pointee(None),
-            grants: ArcSwap::from_pointee(vec![Grant::PODS, Grant::METRICS, Grant("healthz"), Grant("configz")]),
+            grants: ArcSwap::from_pointee(vec![
+                Grant::PODS,
+                Grant::METRICS,
+                Grant("healthz"),
+                Grant("configz"),
+            ]),
             fine_grained: AtomicBool::new(true),
             tls: ArcSwap::new(issued.tls),
             certificate: ArcSwap::from_pointee(issued.pem),
@@ -60,7 +70,8 @@ impl State {
         }
     }
 
-    /// The currently accepted token. Not secret: the stub serves loopback only, and its data is made up.
+    /// The currently accepted token. Not secret: the stub serves loopback only, and its data is
+    /// made up.
     pub(crate) fn token(&self) -> String {
         format!("stub-token-{}", self.token_number.load(Ordering::Relaxed))
     }

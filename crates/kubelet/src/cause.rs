@@ -1,5 +1,5 @@
-//! Failure causes of a pod source, each with its remedy. They contain no addresses and no part of an answer, so they
-//! may be shown to everybody.
+//! Failure causes of a pod source, each with its remedy. They contain no addresses and no part of
+//! an answer, so they may be shown to everybody.
 
 /// Reason why a source does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,8 +20,14 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 6] =
-        [Self::Certificate, Self::Unauthorized, Self::Forbidden, Self::Unreachable, Self::ApiServer, Self::Other];
+    pub const ALL: [Self; 6] = [
+        Self::Certificate,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::Unreachable,
+        Self::ApiServer,
+        Self::Other,
+    ];
 
     /// Cause and remedy, as values of the chart; as flags only if there is no such value.
     #[must_use]
@@ -69,7 +75,11 @@ mod tests {
     fn every_cause_has_a_remedy_in_the_values_of_the_chart() {
         let values = ["kubelet.", "config.podSource=apiserver", "rbac.create=true"];
         for cause in Cause::ALL {
-            assert!(values.iter().any(|value| cause.remedy().contains(value)), "{cause:?}: {}", cause.remedy());
+            assert!(
+                values.iter().any(|value| cause.remedy().contains(value)),
+                "{cause:?}: {}",
+                cause.remedy()
+            );
         }
     }
 }

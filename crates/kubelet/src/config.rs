@@ -11,8 +11,8 @@ use kubepods::LabelKeys;
 pub const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 /// Path at which kubelets mount a pod's token.
 pub const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// Serving certificates of kubelets in clusters that issue none: the kubelet's own, and k3s's. Neither file contains a
-/// key.
+/// Serving certificates of kubelets in clusters that issue none: the kubelet's own, and k3s's.
+/// Neither file contains a key.
 pub const HOST_CERTIFICATES: [&str; 2] =
     ["/var/lib/kubelet/pki/kubelet.crt", "/var/lib/rancher/k3s/agent/serving-kubelet.crt"];
 /// The kubelet's pod-resources socket.
@@ -20,8 +20,8 @@ pub const POD_RESOURCES_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.s
 /// The socket of the kubelet's Pods API (feature gate in 1.36, on by default since 1.37).
 pub const PODS_API_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
 
-/// Maximum size of a pod list, bytes. 250 pods take about 5 MB; at etcd's limit of 1.5 MiB per object, 85 pods fill 128
-/// MiB.
+/// Maximum size of a pod list, bytes. 250 pods take about 5 MB; at etcd's limit of 1.5 MiB per
+/// object, 85 pods fill 128 MiB.
 const POD_LIST_LIMIT: usize = 128 << 20;
 
 /// Path of that socket in KEP-4188 and early 1.36 releases.
@@ -30,8 +30,8 @@ pub const PODS_API_SOCKET_OF_THE_KEP: &str = "/var/lib/kubelet/pods/kubelet.sock
 /// Value of `--pod-source`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PodSource {
-    /// All sources that this node offers: the kubelet's Pods API socket and HTTPS port, the read-only port if
-    /// configured, and the API server if enabled.
+    /// All sources that this node offers: the kubelet's Pods API socket and HTTPS port, the
+    /// read-only port if configured, and the API server if enabled.
     #[default]
     Auto,
     /// Only the kubelet's HTTPS port.
@@ -51,7 +51,8 @@ pub enum PodSource {
 pub struct PodConfig {
     /// Sources to use.
     pub source: PodSource,
-    /// This node's name: it is in the kubelet's certificate, and selects the pods at the API server.
+    /// This node's name: it is in the kubelet's certificate, and selects the pods at the API
+    /// server.
     pub node_name: Option<String>,
     /// The kubelet's HTTPS port.
     pub kubelet: KubeletConfig,
@@ -65,7 +66,8 @@ pub struct PodConfig {
     pub pod_resources_socket: Option<PathBuf>,
     /// The API server as a source.
     pub apiserver: ApiServerConfig,
-    /// Labels to keep of each pod, in addition to Koordinator's: those that the configured profiles select on.
+    /// Labels to keep of each pod, in addition to Koordinator's: those that the configured profiles
+    /// select on.
     pub label_keys: BTreeSet<String>,
     /// Maximum size of a pod list, bytes; pods beyond it have no names.
     pub pod_list_limit: usize,
@@ -82,19 +84,21 @@ pub struct PodConfig {
 pub struct KubeletConfig {
     /// `https://host:port`.
     pub url: String,
-    /// PEM file of the CAs that may have signed the kubelet's certificate. `None`: the pod's service-account CA, if it
-    /// exists.
+    /// PEM file of the CAs that may have signed the kubelet's certificate. `None`: the pod's
+    /// service-account CA, if it exists.
     pub ca_file: Option<PathBuf>,
-    /// PEM file of the kubelet's serving certificate, which is trusted as it is. It need not exist. `None`:
-    /// [`HOST_CERTIFICATES`], unless `ca_file` is set.
+    /// PEM file of the kubelet's serving certificate, which is trusted as it is. It need not exist.
+    /// `None`: [`HOST_CERTIFICATES`], unless `ca_file` is set.
     pub host_certificate: Option<PathBuf>,
     /// File with a bearer token. `None`: the pod's service-account token, if there is one.
     pub token_file: Option<PathBuf>,
     /// Client certificate and key (PEM files), used instead of a token.
     pub client_certificate: Option<ClientCertificate>,
-    /// The name that a CA-signed certificate must contain. `None`: the node's name or the URL's host.
+    /// The name that a CA-signed certificate must contain. `None`: the node's name or the URL's
+    /// host.
     pub server_name: Option<String>,
-    /// Do not verify the certificate (insecure): an impostor on the port can read the token and forge the pod list.
+    /// Do not verify the certificate (insecure): an impostor on the port can read the token and
+    /// forge the pod list.
     pub insecure_skip_verify: bool,
 }
 
@@ -110,11 +114,11 @@ pub struct ClientCertificate {
 /// The API server as a source.
 #[derive(Debug, Clone)]
 pub struct ApiServerConfig {
-    /// Whether `--pod-source=auto` uses it after every local source has failed for [`Self::fallback_after`].
-    /// `--pod-source=apiserver` uses it alone and at once.
+    /// Whether `--pod-source=auto` uses it after every local source has failed for
+    /// [`Self::fallback_after`]. `--pod-source=apiserver` uses it alone and at once.
     pub fallback: bool,
-    /// Time for which local sources must have failed. A random delay of up to the same time is added, because the
-    /// kubelets of a fleet restart together.
+    /// Time for which local sources must have failed. A random delay of up to the same time is
+    /// added, because the kubelets of a fleet restart together.
     pub fallback_after: Duration,
     /// `https://host:port`; `None`: from the pod's environment.
     pub url: Option<String>,
@@ -153,7 +157,13 @@ impl PodConfig {
 
 impl Default for ApiServerConfig {
     fn default() -> Self {
-        Self { fallback: false, fallback_after: Duration::from_secs(60), url: None, ca_file: None, token_file: None }
+        Self {
+            fallback: false,
+            fallback_after: Duration::from_secs(60),
+            url: None,
+            ca_file: None,
+            token_file: None,
+        }
     }
 }
 
@@ -245,7 +255,11 @@ pub enum ConfigError {
 }
 
 /// Parses and checks a URL of the form `scheme://host[:port]`.
-pub(crate) fn base_uri(setting: &'static str, value: &str, scheme: &'static str) -> Result<Uri, ConfigError> {
+pub(crate) fn base_uri(
+    setting: &'static str,
+    value: &str,
+    scheme: &'static str,
+) -> Result<Uri, ConfigError> {
     let wrong = || ConfigError::Url { setting, value: value.to_owned(), scheme };
     let uri: Uri = value.parse().map_err(|_| wrong())?;
     let plain = uri.scheme_str() == Some(scheme)
@@ -257,5 +271,9 @@ pub(crate) fn base_uri(setting: &'static str, value: &str, scheme: &'static str)
 
 /// Reads a file named by the operator.
 pub(crate) fn read_named(setting: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|source| ConfigError::File { setting, path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| ConfigError::File {
+        setting,
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Identity of files when they were read: a changed stamp means changed content. A Secret's or projected volume is
-/// updated by swapping a link, which changes the inode at the path.
+/// Identity of files when they were read: a changed stamp means changed content. A Secret's or
+/// projected volume is updated by swapping a link, which changes the inode at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStamp(Vec<(PathBuf, u64, i64, i64)>);
 

@@ -9,11 +9,12 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::source::SourceError;
 
-/// Maximum message size, bytes. The pod-resources list of a large node exceeds tonic's default of 4 MiB.
+/// Maximum message size, bytes. The pod-resources list of a large node exceeds tonic's default of 4
+/// MiB.
 pub(crate) const MESSAGE_LIMIT: usize = 16 << 20;
 
-/// Interval of keep-alive pings. grpc-go, which serves these sockets, disconnects clients that ping more often than
-/// every five minutes.
+/// Interval of keep-alive pings. grpc-go, which serves these sockets, disconnects clients that ping
+/// more often than every five minutes.
 const PING_INTERVAL: Duration = Duration::from_secs(330);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -46,7 +47,8 @@ mod generated {
     }
 }
 
-/// Connects to a socket. A channel is bound to one socket file: if the kubelet recreates it, connect again.
+/// Connects to a socket. A channel is bound to one socket file: if the kubelet recreates it,
+/// connect again.
 pub(crate) async fn connect(socket: &Path, timeout: Duration) -> Result<Channel, SourceError> {
     if !socket.exists() {
         return Err(SourceError::Absent { socket: socket.to_owned() });
@@ -63,11 +65,22 @@ pub(crate) async fn connect(socket: &Path, timeout: Duration) -> Result<Channel,
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         }))
         .await
-        .map_err(|source| SourceError::Grpc { call: "connect", socket: socket.to_owned(), source: source.into() })
+        .map_err(|source| SourceError::Grpc {
+            call: "connect",
+            socket: socket.to_owned(),
+            source: source.into(),
+        })
 }
 
 /// Maps the error of a failed call.
-pub(crate) fn failed(call: &'static str, socket: &Path) -> impl FnOnce(tonic::Status) -> SourceError {
+pub(crate) fn failed(
+    call: &'static str,
+    socket: &Path,
+) -> impl FnOnce(tonic::Status) -> SourceError {
     let socket: PathBuf = socket.to_owned();
-    move |status| SourceError::Grpc { call, socket, source: format!("{}: {}", status.code(), status.message()).into() }
+    move |status| SourceError::Grpc {
+        call,
+        socket,
+        source: format!("{}: {}", status.code(), status.message()).into(),
+    }
 }

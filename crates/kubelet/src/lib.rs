@@ -1,7 +1,7 @@
 //! Sources of the node's pods: the kubelet's HTTPS API and sockets, and the API server.
 //!
-//! [`PodService`] queries them and publishes a [`kubepods::PodIndex`]; [`ApiServerConnection`] is the connection that
-//! other parts of the agent use, too. This crate does not read cgroupfs.
+//! [`PodService`] queries them and publishes a [`kubepods::PodIndex`]; [`ApiServerConnection`] is
+//! the connection that other parts of the agent use, too. This crate does not read cgroupfs.
 
 mod cause;
 mod config;
@@ -13,8 +13,9 @@ mod source;
 
 pub use cause::Cause;
 pub use config::{
-    ApiServerConfig, ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, POD_RESOURCES_SOCKET,
-    PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
+    ApiServerConfig, ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig,
+    POD_RESOURCES_SOCKET, PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource,
+    SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
 };
 pub use file_stamp::FileStamp;
 pub use service::{Beat, PodService, Pods, SourceStatus, Task};

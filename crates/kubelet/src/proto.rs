@@ -1,13 +1,13 @@
-//! Conversion of a protobuf `v1.Pod` to the same intermediate form as JSON ([`kubepods::wire`]), so that the same code
-//! joins both.
+//! Conversion of a protobuf `v1.Pod` to the same intermediate form as JSON ([`kubepods::wire`]), so
+//! that the same code joins both.
 //!
 //! Go's encoder writes empty strings for fields that JSON omits; here they are absent again.
 
 use std::collections::HashMap;
 
 use kubepods::wire::{
-    Amount, Annotations, Condition, ContainerStatus, Metadata, OwnerReference, Spec, SpecContainer, Status, Terminated,
-    WireAmounts, WirePod, WireResources, WireState,
+    Amount, Annotations, Condition, ContainerStatus, Metadata, OwnerReference, Spec, SpecContainer,
+    Status, Terminated, WireAmounts, WirePod, WireResources, WireState,
 };
 use serde::de::IgnoredAny;
 
@@ -52,11 +52,16 @@ fn metadata(meta: core_v1::ObjectMeta) -> Metadata {
 }
 
 fn owner(reference: core_v1::OwnerReference) -> OwnerReference {
-    OwnerReference { kind: boxed(reference.kind), name: boxed(reference.name), controller: reference.controller }
+    OwnerReference {
+        kind: boxed(reference.kind),
+        name: boxed(reference.name),
+        controller: reference.controller,
+    }
 }
 
 fn spec(spec: core_v1::PodSpec) -> Spec {
-    let ephemeral = spec.ephemeral_containers.into_iter().filter_map(|c| c.ephemeral_container_common);
+    let ephemeral =
+        spec.ephemeral_containers.into_iter().filter_map(|c| c.ephemeral_container_common);
     Spec {
         node_name: some(spec.node_name),
         priority: spec.priority,
@@ -85,12 +90,14 @@ fn resources(wire: Option<core_v1::ResourceRequirements>) -> WireResources {
 }
 
 fn amounts(mut quantities: HashMap<String, core_v1::Quantity>) -> WireAmounts {
-    let mut amount = |name: &str| quantities.remove(name).and_then(|q| some(q.string)).map(Amount::Text);
+    let mut amount =
+        |name: &str| quantities.remove(name).and_then(|q| some(q.string)).map(Amount::Text);
     WireAmounts { cpu: amount("cpu"), memory: amount("memory") }
 }
 
 fn status(status: core_v1::PodStatus) -> Status {
-    let statuses = |list: Vec<core_v1::ContainerStatus>| list.into_iter().map(container_status).collect();
+    let statuses =
+        |list: Vec<core_v1::ContainerStatus>| list.into_iter().map(container_status).collect();
     Status {
         phase: some(status.phase),
         qos_class: some(status.qos_class),
@@ -104,7 +111,11 @@ fn status(status: core_v1::PodStatus) -> Status {
 }
 
 fn condition(condition: core_v1::PodCondition) -> Condition {
-    Condition { kind: boxed(condition.r#type), status: boxed(condition.status), reason: some(condition.reason) }
+    Condition {
+        kind: boxed(condition.r#type),
+        status: boxed(condition.status),
+        reason: some(condition.reason),
+    }
 }
 
 fn container_status(status: core_v1::ContainerStatus) -> ContainerStatus {
@@ -122,9 +133,10 @@ fn state(wire: Option<core_v1::ContainerState>) -> WireState {
     let wire = wire.unwrap_or_default();
     WireState {
         running: wire.running.map(|_| IgnoredAny),
-        terminated: wire
-            .terminated
-            .map(|ended| Terminated { exit_code: ended.exit_code, container_id: some(ended.container_id) }),
+        terminated: wire.terminated.map(|ended| Terminated {
+            exit_code: ended.exit_code,
+            container_id: some(ended.container_id),
+        }),
     }
 }
 
@@ -148,7 +160,8 @@ mod tests {
             .into_iter()
             .map(|pod| from_wire(to_wire(core_v1::Pod::decode(pod).unwrap()), &LabelKeys::All))
             .collect();
-        let expected: Vec<_> = read_pod_list(JSON).unwrap().iter().map(|pod| (**pod).clone()).collect();
+        let expected: Vec<_> =
+            read_pod_list(JSON).unwrap().iter().map(|pod| (**pod).clone()).collect();
         assert_eq!(pods.len(), 7);
         assert_eq!(pods, expected);
     }
@@ -156,17 +169,27 @@ mod tests {
     #[test]
     fn any_bytes_are_a_pod_or_an_error_and_a_pod_reads_back_as_written() {
         let read = |pod: core_v1::Pod| from_wire(to_wire(pod), &LabelKeys::All);
-        corpus::run(env!("CARGO_MANIFEST_DIR"), "pod_proto", &[b"\x0a\x00", b"\x12\x02\x12\x00", b"cpu"], |bytes| {
-            // An empty message takes two bytes, but a few hundred as a container.
-            let limit = (64 << 10) + 1024 * bytes.len();
-            let Ok(wire) = corpus::within(limit, || core_v1::Pod::decode(bytes)) else { return };
-            let written = wire.encode_to_vec();
-            assert_eq!(core_v1::Pod::decode(&written[..]).expect("it was just encoded"), wire);
-            let pod = corpus::within(limit, || read(wire));
-            assert!([&pod.name, &pod.namespace, &pod.uid].iter().all(|text| text.len() <= 256));
-            assert!(
-                pod.containers.iter().all(|container| container.name.len() <= 256 && container.image.len() <= 1024)
-            );
-        });
+        corpus::run(
+            env!("CARGO_MANIFEST_DIR"),
+            "pod_proto",
+            &[b"\x0a\x00", b"\x12\x02\x12\x00", b"cpu"],
+            |bytes| {
+                // An empty message takes two bytes, but a few hundred as a container.
+                let limit = (64 << 10) + 1024 * bytes.len();
+                let Ok(wire) = corpus::within(limit, || core_v1::Pod::decode(bytes)) else {
+                    return;
+                };
+                let written = wire.encode_to_vec();
+                assert_eq!(core_v1::Pod::decode(&written[..]).expect("it was just encoded"), wire);
+                let pod = corpus::within(limit, || read(wire));
+                assert!([&pod.name, &pod.namespace, &pod.uid].iter().all(|text| text.len() <= 256));
+                assert!(
+                    pod.containers
+                        .iter()
+                        .all(|container| container.name.len() <= 256
+                            && container.image.len() <= 1024)
+                );
+            },
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The API server as a source: content and rate of the requests, and behavior of the watch with typical API server
-//! faults.
+//! The API server as a source: content and rate of the requests, and behavior of the watch with
+//! typical API server faults.
 
 mod support;
 
@@ -37,7 +37,8 @@ async fn cluster() -> (Node, ApiServerStub) {
 }
 
 async fn until_named(pods: &Pods, uid: &str) {
-    within(pods.until(|pods| matches!(pods.index().container(uid, uid), Lookup::Named { .. }))).await;
+    within(pods.until(|pods| matches!(pods.index().container(uid, uid), Lookup::Named { .. })))
+        .await;
 }
 
 /// Waits until `count` requests have arrived.
@@ -61,11 +62,18 @@ async fn one_list_from_the_cache_and_one_watch_with_bookmarks_is_all() {
     let pods = node.start_known().await;
     let seen = requests(&server, 2).await;
     assert!(
-        has(&seen[0], &["/api/v1/pods", "fieldSelector=spec.nodeName%3Drig-host", "resourceVersion=0"]),
+        has(
+            &seen[0],
+            &["/api/v1/pods", "fieldSelector=spec.nodeName%3Drig-host", "resourceVersion=0"]
+        ),
         "{seen:?}"
     );
-    let watch =
-        ["watch=true", "fieldSelector=spec.nodeName%3Drig-host", "allowWatchBookmarks=true", "resourceVersion=101"];
+    let watch = [
+        "watch=true",
+        "fieldSelector=spec.nodeName%3Drig-host",
+        "allowWatchBookmarks=true",
+        "resourceVersion=101",
+    ];
     assert!(has(&seen[1], &watch), "{seen:?}");
     server.apply(pod("b", "b"));
     until_named(&pods, "b").await;
@@ -146,7 +154,10 @@ async fn an_api_server_outage_is_reported_and_recovers() {
     requests(&server, 2).await;
     server.stop_listening().await;
     let error = down(&pods, SOURCE).await;
-    assert!(error.contains("API server https://127.0.0.1") && error.contains("onnection refused"), "{error}");
+    assert!(
+        error.contains("API server https://127.0.0.1") && error.contains("onnection refused"),
+        "{error}"
+    );
     assert_eq!(pods.index().pods().len(), 1);
     server.listen_again().await.unwrap();
     server.apply(pod("b", "b"));
@@ -171,7 +182,11 @@ async fn a_token_that_is_missing_is_waited_for() {
 async fn a_token_file_may_end_with_a_newline() {
     let (mut node, server) = cluster().await;
     let with_newline = node.directory.path().join("with-newline");
-    std::fs::write(&with_newline, format!("{}\r\n", std::fs::read_to_string(server.token_file()).unwrap())).unwrap();
+    std::fs::write(
+        &with_newline,
+        format!("{}\r\n", std::fs::read_to_string(server.token_file()).unwrap()),
+    )
+    .unwrap();
     node.config.apiserver.token_file = Some(with_newline);
     until_named(&node.start_known().await, "a").await;
 }
@@ -237,7 +252,10 @@ async fn missing_settings_are_reported_at_startup() {
         PodService::start(&config, &Handle::current()).expect_err("must not start")
     };
     let node_name = error(&|config| config.node_name = None);
-    assert!(matches!(node_name, ConfigError::Missing { setting: "--node-name", .. }), "{node_name}");
+    assert!(
+        matches!(node_name, ConfigError::Missing { setting: "--node-name", .. }),
+        "{node_name}"
+    );
     let url = error(&|config| config.apiserver.url = Some("http://x".into()));
     assert!(matches!(url, ConfigError::Url { setting: "--apiserver-url", .. }), "{url}");
     let ca = error(&|config| config.apiserver.ca_file = Some("/nonexistent".into()));

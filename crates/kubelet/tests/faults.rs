@@ -1,5 +1,5 @@
-//! Faults of a kubelet: the last names stay, the status reports the fault, nothing is blocked, and the same service
-//! recovers by itself.
+//! Faults of a kubelet: the last names stay, the status reports the fault, nothing is blocked, and
+//! the same service recovers by itself.
 
 mod support;
 
@@ -166,8 +166,11 @@ async fn a_token_that_is_not_configured() {
     node.config.kubelet.token_file = None;
     let error = down(&node.start(), SourceName::Kubelet).await;
     // In a pod, the service account's token exists without configuration.
-    let expected =
-        if std::path::Path::new(kubelet::SERVICE_ACCOUNT_TOKEN).exists() { "401" } else { "no token was sent" };
+    let expected = if std::path::Path::new(kubelet::SERVICE_ACCOUNT_TOKEN).exists() {
+        "401"
+    } else {
+        "no token was sent"
+    };
     assert!(error.contains(expected), "{error}");
 }
 
@@ -203,7 +206,10 @@ async fn a_token_file_that_is_missing_at_the_start_is_waited_for() {
     std::fs::remove_file(node.stub.token_file()).unwrap();
     let pods = node.start();
     let error = down(&pods, SourceName::Kubelet).await;
-    assert!(error.contains(node.stub.token_file().to_str().unwrap()) && error.contains("No such file"), "{error}");
+    assert!(
+        error.contains(node.stub.token_file().to_str().unwrap()) && error.contains("No such file"),
+        "{error}"
+    );
     node.stub.write_token().unwrap();
     within(pods.known()).await;
 }
@@ -223,14 +229,24 @@ async fn a_missing_right_is_named_with_its_rule() {
     node.stub.set_grants(&[Grant::METRICS]);
     let pods = node.start();
     let fine = down(&pods, SourceName::Kubelet).await;
-    assert!(fine.contains("403 Forbidden (Forbidden (user=system:serviceaccount:kube-system:cpuwarden"), "{fine}");
-    assert!(fine.contains("verb get on the resource nodes/pods") && !fine.contains("nodes/proxy"), "{fine}");
+    assert!(
+        fine.contains("403 Forbidden (Forbidden (user=system:serviceaccount:kube-system:cpuwarden"),
+        "{fine}"
+    );
+    assert!(
+        fine.contains("verb get on the resource nodes/pods") && !fine.contains("nodes/proxy"),
+        "{fine}"
+    );
 
     node.stub.set_fine_grained(false);
-    let coarse = |pods: &Pods| status(pods, SourceName::Kubelet).error.is_some_and(|error| error.contains("1.33"));
+    let coarse = |pods: &Pods| {
+        status(pods, SourceName::Kubelet).error.is_some_and(|error| error.contains("1.33"))
+    };
     within(pods.until(coarse)).await;
     let coarse = status(&pods, SourceName::Kubelet).error.unwrap();
-    for value in ["config.podSource=apiserver", "kubelet.readOnlyPort=10255", "rbac.nodesProxy=true"] {
+    for value in
+        ["config.podSource=apiserver", "kubelet.readOnlyPort=10255", "rbac.nodesProxy=true"]
+    {
         assert!(coarse.contains(value), "{value}: {coarse}");
     }
 
@@ -271,7 +287,8 @@ async fn an_empty_list_after_the_last_static_pod_went_is_no_failure() {
     assert!(status(&pods, SourceName::Kubelet).up);
 }
 
-/// As after a simultaneous start of agent and kubelet: cgroups exist, but the kubelet does not list pods yet.
+/// As after a simultaneous start of agent and kubelet: cgroups exist, but the kubelet does not list
+/// pods yet.
 #[tokio::test]
 async fn an_empty_first_list_is_rejected_while_cgroups_need_names() {
     let node = node().await;
@@ -319,7 +336,12 @@ async fn a_certificate_that_has_expired() {
 
 #[tokio::test]
 async fn a_certificate_of_another_node() {
-    distrusts(CertificateKind::OtherName, "not valid for name \"rig-host\"", "--kubelet-server-name").await;
+    distrusts(
+        CertificateKind::OtherName,
+        "not valid for name \"rig-host\"",
+        "--kubelet-server-name",
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -105,11 +105,14 @@ async fn a_pod_that_has_left_keeps_its_names_for_a_while() {
     let pods = node.start_known().await;
     node.stub.set_pods(one_pod("v", "second", &"cd".repeat(32)));
     within(pods.until(|pods| pods.index().pod("v").is_some())).await;
-    assert!(matches!(pods.index().container("u", &id), Lookup::Named { pod, .. } if &*pod.name == "first"));
+    assert!(
+        matches!(pods.index().container("u", &id), Lookup::Named { pod, .. } if &*pod.name == "first")
+    );
     assert_eq!(pods.index().pods().len(), 1);
 }
 
-/// One call of `ask` requests until the id is listed, although the list first has the pod without it.
+/// One call of `ask` requests until the id is listed, although the list first has the pod without
+/// it.
 #[tokio::test]
 async fn an_id_that_lags_behind_its_cgroup_is_asked_for_again() {
     let mut node = node().await;
@@ -123,10 +126,12 @@ async fn an_id_that_lags_behind_its_cgroup_is_asked_for_again() {
     within(node.stub.pod_requests(seen + 2)).await;
     assert!(matches!(pods.index().container("u", &id), Lookup::Unlisted { .. }));
     node.stub.set_pods(one_pod("u", "late", &id));
-    within(pods.until(|pods| matches!(pods.index().container("u", &id), Lookup::Named { .. }))).await;
+    within(pods.until(|pods| matches!(pods.index().container("u", &id), Lookup::Named { .. })))
+        .await;
 }
 
-/// A batch of new cgroups causes one request, and an id that is never listed does not flood the kubelet.
+/// A batch of new cgroups causes one request, and an id that is never listed does not flood the
+/// kubelet.
 #[tokio::test]
 async fn asks_are_debounced_and_spaced() {
     let mut node = node().await;
@@ -157,7 +162,8 @@ async fn a_thread_without_a_runtime_may_read_and_ask() {
         handle.ask("u", &"ab".repeat(32));
     });
     asker.join().unwrap();
-    within(pods.until(|pods| matches!(pods.index().container("u", &id), Lookup::Named { .. }))).await;
+    within(pods.until(|pods| matches!(pods.index().container("u", &id), Lookup::Named { .. })))
+        .await;
 }
 
 #[tokio::test]
@@ -170,21 +176,39 @@ async fn invalid_settings_are_reported_at_startup_with_the_remedy() {
         assert_eq!(PodService::validate(&config).unwrap_err().to_string(), error.to_string());
         error
     };
-    for url in ["", "127.0.0.1:10250", "http://127.0.0.1:1", "https://", "https://x/pods", "https://x?y"] {
+    for url in
+        ["", "127.0.0.1:10250", "http://127.0.0.1:1", "https://", "https://x/pods", "https://x?y"]
+    {
         let found = error(&|config| config.kubelet.url = url.into());
-        assert!(matches!(found, ConfigError::Url { setting: "--kubelet-url", .. }), "{url}: {found}");
+        assert!(
+            matches!(found, ConfigError::Url { setting: "--kubelet-url", .. }),
+            "{url}: {found}"
+        );
     }
     let missing = error(&|config| config.kubelet.ca_file = Some("/nonexistent/ca.crt".into()));
-    assert!(missing.to_string().contains("--kubelet-ca-file: cannot read /nonexistent/ca.crt"), "{missing}");
+    assert!(
+        missing.to_string().contains("--kubelet-ca-file: cannot read /nonexistent/ca.crt"),
+        "{missing}"
+    );
     let no_pem = error(&|config| config.kubelet.ca_file = Some(node.stub.token_file()));
     assert!(matches!(no_pem, ConfigError::Pem { what: "certificate", .. }), "{no_pem}");
     let name = error(&|config| config.kubelet.server_name = Some("a node".into()));
     assert!(matches!(name, ConfigError::ServerName { .. }), "{name}");
-    let identity = ClientCertificate { certificate_file: node.stub.ca_file(), key_file: node.stub.ca_file() };
+    let identity =
+        ClientCertificate { certificate_file: node.stub.ca_file(), key_file: node.stub.ca_file() };
     let key = error(&|config| config.kubelet.client_certificate = Some(identity.clone()));
-    assert!(matches!(key, ConfigError::Pem { setting: "--kubelet-client-key-file", what: "private key", .. }), "{key}");
+    assert!(
+        matches!(
+            key,
+            ConfigError::Pem { setting: "--kubelet-client-key-file", what: "private key", .. }
+        ),
+        "{key}"
+    );
     let source = error(&|config| config.source = PodSource::ReadOnly);
-    assert!(matches!(source, ConfigError::Missing { setting: "--kubelet-readonly-url", .. }), "{source}");
+    assert!(
+        matches!(source, ConfigError::Missing { setting: "--kubelet-readonly-url", .. }),
+        "{source}"
+    );
 }
 
 #[tokio::test]
@@ -213,7 +237,8 @@ async fn the_policy_task_reports_progress_without_answers() {
     node.config.poll_interval = std::time::Duration::from_millis(20);
     let pods = node.start_known().await;
     let (beats, mut beaten) = tokio::sync::mpsc::unbounded_channel();
-    let watch = || -> kubelet::Beat { Box::new(move |every| beats.send(every).unwrap_or_default()) };
+    let watch =
+        || -> kubelet::Beat { Box::new(move |every| beats.send(every).unwrap_or_default()) };
     pods.ask_cpu_manager_policy(&node.config, &Handle::current(), watch).unwrap();
     for _ in 0..3 {
         assert_eq!(within(beaten.recv()).await, Some(node.config.poll_interval));

@@ -1,5 +1,6 @@
-//! Memory use of a large list: 5 MB with 250 pods must not raise the peak by more than 8 MiB. This test needs its own
-//! process, because it counts every allocation and resets the kernel's high-water mark.
+//! Memory use of a large list: 5 MB with 250 pods must not raise the peak by more than 8 MiB. This
+//! test needs its own process, because it counts every allocation and resets the kernel's
+//! high-water mark.
 
 mod support;
 #[path = "../../kubepods/tests/support/synthetic.rs"]
@@ -17,7 +18,10 @@ const MIB: usize = 1 << 20;
 /// Peak resident set of this process, bytes (`VmHWM`).
 fn peak_rss() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs is mounted");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel prints VmHWM");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .expect("the kernel prints VmHWM");
     let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
     kib * 1024
 }

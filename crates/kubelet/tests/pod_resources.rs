@@ -19,10 +19,16 @@ fn pod(name: &str, containers: &[(&str, &[i64])]) -> PodResources {
         ..ContainerResources::default()
     };
     let containers = containers.iter().map(container).collect();
-    PodResources { name: name.into(), namespace: "default".into(), containers, ..PodResources::default() }
+    PodResources {
+        name: name.into(),
+        namespace: "default".into(),
+        containers,
+        ..PodResources::default()
+    }
 }
 
-/// Part of a recording from a kubelet 1.32 with the static policy: unsorted ids, and pods in the shared pool.
+/// Part of a recording from a kubelet 1.32 with the static policy: unsorted ids, and pods in the
+/// shared pool.
 fn recorded() -> Vec<PodResources> {
     vec![
         pod("guaranteed", &[("a", &[2, 3]), ("b", &[1])]),
@@ -42,7 +48,10 @@ async fn node_with_socket() -> (Node, PodResourcesStub) {
 }
 
 async fn until_exclusive(pods: &Pods, container: (&str, &str), cpus: &[u32]) {
-    within(pods.until(|pods| pods.exclusive_cpus().of("default", container.0, container.1) == cpus)).await;
+    within(
+        pods.until(|pods| pods.exclusive_cpus().of("default", container.0, container.1) == cpus),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -52,8 +61,14 @@ async fn exclusive_cpus_are_known_by_container_and_sorted() {
     until_exclusive(&pods, ("lsr", "main"), &[6, 7]).await;
     let cpus = pods.exclusive_cpus();
     assert_eq!(cpus.allocatable, [1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!((cpus.of("default", "guaranteed", "a"), cpus.of("default", "guaranteed", "b")), (&[2, 3][..], &[1][..]));
-    assert!(cpus.of("default", "mixed", "part").is_empty() && cpus.of("other", "lsr", "main").is_empty());
+    assert_eq!(
+        (cpus.of("default", "guaranteed", "a"), cpus.of("default", "guaranteed", "b")),
+        (&[2, 3][..], &[1][..])
+    );
+    assert!(
+        cpus.of("default", "mixed", "part").is_empty()
+            && cpus.of("other", "lsr", "main").is_empty()
+    );
     assert_eq!(cpus.all(), [1, 2, 3, 4, 6, 7]);
     assert!(status(&pods, SOURCE).up);
 }
@@ -64,8 +79,10 @@ async fn drivers_that_have_allocated_devices_are_known() {
     let mut claimed = pod("claimed", &[("main", &[]), ("helper", &[]), ("shared", &[])]);
     let claim = || ClaimResource { driver_name: "dra.cpu".into(), ..ClaimResource::default() };
     for container in &mut claimed.containers[..2] {
-        container.dynamic_resources =
-            vec![DynamicResource { claim_resources: vec![claim(), claim()], ..DynamicResource::default() }];
+        container.dynamic_resources = vec![DynamicResource {
+            claim_resources: vec![claim(), claim()],
+            ..DynamicResource::default()
+        }];
     }
     stub.set(&[], vec![claimed]);
     let pods = node.start();
@@ -105,8 +122,12 @@ async fn an_answer_of_six_mebibytes_is_read() {
         device_ids: (0..60_000).map(|number| format!("device-{number:093}")).collect(),
         ..ContainerDevices::default()
     };
-    let container =
-        ContainerResources { name: "c".into(), cpu_ids: vec![5], devices: vec![devices], ..Default::default() };
+    let container = ContainerResources {
+        name: "c".into(),
+        cpu_ids: vec![5],
+        devices: vec![devices],
+        ..Default::default()
+    };
     stub.set(&[5], vec![PodResources { containers: vec![container], ..pod("large", &[]) }]);
     until_exclusive(&node.start(), ("large", "c"), &[5]).await;
 }

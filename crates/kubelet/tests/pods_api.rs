@@ -5,7 +5,9 @@ mod support;
 use bytes::Bytes;
 use kubelet::{PodSource, Pods, SourceName};
 use kubelet_stub::grpc::PodsApiStub;
-use kubelet_stub::grpc::core_v1::{Container, ContainerState, ContainerStateRunning, ContainerStatus};
+use kubelet_stub::grpc::core_v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStatus,
+};
 use kubelet_stub::grpc::core_v1::{ObjectMeta, Pod, PodSpec, PodStatus};
 use kubelet_stub::grpc::pods_v1alpha1::ListPodsResponse;
 use kubepods::Lookup;
@@ -35,7 +37,11 @@ fn running(uid: &str, name: &str, id: &str) -> Pod {
             containers: vec![Container { name: text("c"), ..Container::default() }],
             ..PodSpec::default()
         }),
-        status: Some(PodStatus { phase: text("Running"), container_statuses: vec![status], ..PodStatus::default() }),
+        status: Some(PodStatus {
+            phase: text("Running"),
+            container_statuses: vec![status],
+            ..PodStatus::default()
+        }),
     }
 }
 
@@ -43,7 +49,8 @@ async fn node_with_socket(source: PodSource) -> (Node, PodsApiStub) {
     let mut node = node().await;
     node.config.source = source;
     node.config.pods_api_socket = node.directory.path().join("pods-api.sock");
-    let stub = PodsApiStub::start(&node.config.pods_api_socket, recorded()).expect("the socket can be made");
+    let stub = PodsApiStub::start(&node.config.pods_api_socket, recorded())
+        .expect("the socket can be made");
     (node, stub)
 }
 
@@ -51,7 +58,10 @@ async fn node_with_socket(source: PodSource) -> (Node, PodsApiStub) {
 #[tokio::test]
 async fn the_socket_is_found_in_either_place() {
     let (mut node, stub) = node_with_socket(PodSource::PodsApi).await;
-    let there = std::mem::replace(&mut node.config.pods_api_socket, node.directory.path().join("nothing.sock"));
+    let there = std::mem::replace(
+        &mut node.config.pods_api_socket,
+        node.directory.path().join("nothing.sock"),
+    );
     node.config.pods_api_other_socket = Some(there);
     let pods = node.start_known().await;
     assert_eq!((pods.index().pods().len(), stub.watches_begun()), (7, 1));
@@ -82,7 +92,10 @@ async fn a_watch_that_the_kubelet_ends_is_begun_again() {
     let pods = node.start_known().await;
     stub.end_watches();
     let error = down(&pods, SOURCE).await;
-    assert!(error.contains("WatchPods") && error.contains("watch client channel closed"), "{error}");
+    assert!(
+        error.contains("WatchPods") && error.contains("watch client channel closed"),
+        "{error}"
+    );
     assert_eq!(pods.index().pods().len(), 7);
     stub.apply(&running("u", "new", "1d"));
     within(pods.until(|pods| is_named(pods, "u", "1d"))).await;

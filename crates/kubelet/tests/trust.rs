@@ -9,12 +9,14 @@ use kubelet::{ConfigError, PodService, SourceName, copy_certificate};
 use kubelet_stub::CertificateKind;
 use support::{Node, down, node, up, within};
 
-/// A node whose kubelet serves a self-signed certificate, trusted only through its file on the host.
+/// A node whose kubelet serves a self-signed certificate, trusted only through its file on the
+/// host.
 async fn self_signed() -> Node {
     let mut node = node().await;
     // A CA that has not signed it: the cluster's.
     let cluster = support::node().await;
-    fs::copy(cluster.stub.ca_file(), node.directory.path().join("cluster.crt")).expect("a copy of the CA");
+    fs::copy(cluster.stub.ca_file(), node.directory.path().join("cluster.crt"))
+        .expect("a copy of the CA");
     node.config.kubelet.ca_file = Some(node.directory.path().join("cluster.crt"));
     node.config.kubelet.host_certificate = Some(node.stub.host_certificate());
     node
@@ -32,7 +34,8 @@ async fn a_self_signed_certificate_is_rejected_without_the_nodes_file() {
     let node = self_signed().await;
     let error = down(&node.start(), SourceName::Kubelet).await;
     assert!(
-        error.contains("does not trust the kubelet's certificate") && error.contains("kubelet.hostCertificate"),
+        error.contains("does not trust the kubelet's certificate")
+            && error.contains("kubelet.hostCertificate"),
         "{error}"
     );
     assert!(node.stub.requests().is_empty(), "the token went to the process that holds the port");
@@ -71,7 +74,9 @@ async fn the_nodes_own_certificate_is_accepted_after_its_year() {
 #[tokio::test]
 async fn a_ca_signed_certificate_may_have_the_nodes_name_or_address() {
     let node = node().await;
-    for (kind, name) in [(CertificateKind::Valid, "rig-host"), (CertificateKind::AddressOnly, "127.0.0.1")] {
+    for (kind, name) in
+        [(CertificateKind::Valid, "rig-host"), (CertificateKind::AddressOnly, "127.0.0.1")]
+    {
         node.stub.rotate_certificate(kind).unwrap();
         within(node.start().known()).await;
         assert!(node.stub.url().contains("127.0.0.1"), "{name}");

@@ -1,5 +1,6 @@
 //! Cases:
-//! - decode/5MB: a list of 250 pods, 5 MB, from memory: the cost of each poll apart from the network
+//! - decode/5MB: a list of 250 pods, 5 MB, from memory: the cost of each poll apart from the
+//!   network
 //! - path/parse: one container's path, systemd driver
 //! - index/lookup: one container by UID and id among 250 pods
 
@@ -16,7 +17,9 @@ fn decode(c: &mut Criterion) {
     let list = synthetic::pod_list(250, 5_000_000);
     let mut group = c.benchmark_group("decode");
     group.throughput(Throughput::Bytes(list.len() as u64)).sample_size(20);
-    group.bench_function("5MB", |b| b.iter(|| read_pod_list(black_box(list.as_bytes())).expect("a list")));
+    group.bench_function("5MB", |b| {
+        b.iter(|| read_pod_list(black_box(list.as_bytes())).expect("a list"));
+    });
     group.finish();
 }
 
@@ -27,7 +30,9 @@ fn join(c: &mut Criterion) {
     let pods = read_pod_list(synthetic::pod_list(250, 500_000).as_bytes()).expect("a list");
     let index = PodIndex::build(&PodIndex::default(), pods, []);
     let (uid, id) = (synthetic::uid(249), synthetic::id(499));
-    c.bench_function("index/lookup", |b| b.iter(|| black_box(index.container(black_box(&uid), black_box(&id)))));
+    c.bench_function("index/lookup", |b| {
+        b.iter(|| black_box(index.container(black_box(&uid), black_box(&id))));
+    });
 }
 
 criterion_group!(benches, decode, join);

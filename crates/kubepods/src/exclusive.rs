@@ -1,18 +1,21 @@
-//! CPUs that the kubelet gave exclusively to containers (static CPU manager), as reported by pod-resources.
+//! CPUs that the kubelet gave exclusively to containers (static CPU manager), as reported by
+//! pod-resources.
 
 use std::collections::{BTreeMap, HashMap};
 
 /// The kubelet's exclusive CPUs at one moment. Empty with the CPU manager policy `none`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExclusiveCpus {
-    /// CPUs that the kubelet may allocate: all but the reserved ones. Sorted; empty with the policy `none`.
+    /// CPUs that the kubelet may allocate: all but the reserved ones. Sorted; empty with the policy
+    /// `none`.
     pub allocatable: Vec<u32>,
     /// Exclusive CPUs by namespace, pod and container; each list is sorted. Includes finished pods.
     pub containers: HashMap<ContainerName, Vec<u32>>,
-    /// Exclusive CPUs of pods as a whole (pod-level resources) by namespace and pod, including those of their
-    /// containers.
+    /// Exclusive CPUs of pods as a whole (pod-level resources) by namespace and pod, including
+    /// those of their containers.
     pub pods: HashMap<PodName, Vec<u32>>,
-    /// Number of containers with devices from dynamic resource allocation, by driver, such as `dra.cpu`.
+    /// Number of containers with devices from dynamic resource allocation, by driver, such as
+    /// `dra.cpu`.
     pub drivers: BTreeMap<Box<str>, usize>,
 }
 
@@ -40,7 +43,8 @@ impl ExclusiveCpus {
 
     /// All exclusive CPUs of containers and pods, sorted.
     pub fn all(&self) -> Vec<u32> {
-        let mut all: Vec<u32> = self.containers.values().chain(self.pods.values()).flatten().copied().collect();
+        let mut all: Vec<u32> =
+            self.containers.values().chain(self.pods.values()).flatten().copied().collect();
         all.sort_unstable();
         all.dedup();
         all

@@ -12,7 +12,8 @@ use crate::model::{Container, Pod};
 pub struct PodIndex {
     generation: u64,
     pods: Vec<Arc<Pod>>,
-    /// Pods by UID, and static pods also by hash, including pods that left the list. `None` if two pods claim the key.
+    /// Pods by UID, and static pods also by hash, including pods that left the list. `None` if two
+    /// pods claim the key.
     by_uid: HashMap<Box<str>, Option<Arc<Pod>>>,
 }
 
@@ -26,8 +27,9 @@ pub enum Lookup<'a> {
         /// The container.
         container: &'a Container,
     },
-    /// The pod is known, but the container is not listed: the pod's sandbox, or a container that the source has not
-    /// listed yet. A list alone cannot distinguish the two: see [`Pod::leaves_only_its_sandbox`].
+    /// The pod is known, but the container is not listed: the pod's sandbox, or a container that
+    /// the source has not listed yet. A list alone cannot distinguish the two: see
+    /// [`Pod::leaves_only_its_sandbox`].
     Unlisted {
         /// The pod.
         pod: &'a Arc<Pod>,
@@ -37,9 +39,14 @@ pub enum Lookup<'a> {
 }
 
 impl PodIndex {
-    /// Builds the successor of `previous` from a new list. `lingering` are pods that recently left the list: their
-    /// cgroups may outlive them, so they can still be found, but are not in [`Self::pods`].
-    pub fn build(previous: &Self, pods: Vec<Arc<Pod>>, lingering: impl IntoIterator<Item = Arc<Pod>>) -> Self {
+    /// Builds the successor of `previous` from a new list. `lingering` are pods that recently left
+    /// the list: their cgroups may outlive them, so they can still be found, but are not in
+    /// [`Self::pods`].
+    pub fn build(
+        previous: &Self,
+        pods: Vec<Arc<Pod>>,
+        lingering: impl IntoIterator<Item = Arc<Pod>>,
+    ) -> Self {
         let mut by_uid = HashMap::<Box<str>, Option<Arc<Pod>>>::with_capacity(pods.len() * 2);
         for pod in &pods {
             for key in pod.cgroup_names() {
@@ -56,8 +63,8 @@ impl PodIndex {
         Self { generation: previous.generation + 1, pods, by_uid }
     }
 
-    /// Number of this index in the process; 0 for the empty one before the first answer. An answer without changes
-    /// creates no new index.
+    /// Number of this index in the process; 0 for the empty one before the first answer. An answer
+    /// without changes creates no new index.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -67,7 +74,8 @@ impl PodIndex {
         &self.pods
     }
 
-    /// Finds a pod by its UID, or by a static pod's hash, as found in a cgroup path; `None` if two pods claim it.
+    /// Finds a pod by its UID, or by a static pod's hash, as found in a cgroup path; `None` if two
+    /// pods claim it.
     pub fn pod(&self, uid_or_hash: &str) -> Option<&Arc<Pod>> {
         self.by_uid.get(uid_or_hash)?.as_ref()
     }

@@ -1,8 +1,8 @@
 //! Pods and containers of cgroups, as plain values.
 //!
-//! Three parts: the grammar of cgroup paths ([`path`]), the pods of the node ([`model`], [`PodIndex`]), and the decoder
-//! of the pod list ([`read_pod_list`]). This crate opens no file and no connection, and reads no clock; crate `kubelet`
-//! fills the values.
+//! Three parts: the grammar of cgroup paths ([`path`]), the pods of the node ([`model`],
+//! [`PodIndex`]), and the decoder of the pod list ([`read_pod_list`]). This crate opens no file and
+//! no connection, and reads no clock; crate `kubelet` fills the values.
 
 mod decode;
 mod exclusive;

@@ -1,7 +1,7 @@
 //! A pod as cpuwarden stores it: only names, identities and resources of the API object.
 //!
-//! Plain immutable values, filled by `decode` and the sources. `None` means that the object does not contain the value,
-//! never zero.
+//! Plain immutable values, filled by `decode` and the sources. `None` means that the object does
+//! not contain the value, never zero.
 
 use crate::path::QosClass;
 
@@ -12,10 +12,11 @@ pub struct Pod {
     pub namespace: Box<str>,
     /// `metadata.name`.
     pub name: Box<str>,
-    /// `metadata.uid` as reported by this source. The kubelet and the API server differ for static pods.
+    /// `metadata.uid` as reported by this source. The kubelet and the API server differ for static
+    /// pods.
     pub uid: Box<str>,
-    /// Hash of a static pod's manifest, used in its cgroup name instead of a UID. In the kubelet's list it equals the
-    /// UID.
+    /// Hash of a static pod's manifest, used in its cgroup name instead of a UID. In the kubelet's
+    /// list it equals the UID.
     pub static_hash: Option<Box<str>>,
     /// `spec.nodeName`.
     pub node: Option<Box<str>>,
@@ -37,12 +38,13 @@ pub struct Pod {
     pub deleting: bool,
     /// `spec.resources`: the pod-level resources of Kubernetes 1.32 and later.
     pub resources: Resources,
-    /// `status.resources`: current pod-level resources, which lag behind [`Self::resources`] during a resize (1.35 and
-    /// later).
+    /// `status.resources`: current pod-level resources, which lag behind [`Self::resources`] during
+    /// a resize (1.35 and later).
     pub actual_resources: Option<Resources>,
     /// Status of an in-place resize of the pod.
     pub resize: Option<Resize>,
-    /// Init containers and sidecars, then containers, then ephemeral containers, each in spec order.
+    /// Init containers and sidecars, then containers, then ephemeral containers, each in spec
+    /// order.
     pub containers: Vec<Container>,
 }
 
@@ -153,8 +155,8 @@ pub struct Container {
     pub name: Box<str>,
     /// The list of the spec that contains it.
     pub kind: ContainerKind,
-    /// Id of the current or, without one, the last run, without `containerd://`. It is absent until the kubelet knows
-    /// it, which is later than the creation of the cgroup.
+    /// Id of the current or, without one, the last run, without `containerd://`. It is absent until
+    /// the kubelet knows it, which is later than the creation of the cgroup.
     pub id: Option<Box<str>>,
     /// Id of the previous run (`lastState.terminated.containerID`).
     pub last_id: Option<Box<str>>,
@@ -164,13 +166,15 @@ pub struct Container {
     pub image: Box<str>,
     /// Desired resources, from the spec.
     pub resources: Resources,
-    /// Current resources, from the status (1.33 and later, or with the InPlacePodVerticalScaling gate).
+    /// Current resources, from the status (1.33 and later, or with the InPlacePodVerticalScaling
+    /// gate).
     pub actual_resources: Option<Resources>,
     /// State of the current run.
     pub state: ContainerState,
     /// `restartCount`.
     pub restart_count: u32,
-    /// Whether no further run starts before the kubelet reports it: the container is running, or has ended for good.
+    /// Whether no further run starts before the kubelet reports it: the container is running, or
+    /// has ended for good.
     pub settled: bool,
 }
 
@@ -178,8 +182,8 @@ pub struct Container {
 /// (`pkg/kubelet/cm/helpers_linux.go`, `MinQuotaPeriod`).
 const MIN_QUOTA_MILLIS: u64 = 10;
 
-/// Rounds a memory limit down to units of 64 KiB. The kernel rounds it down to whole pages, which are at most that
-/// large.
+/// Rounds a memory limit down to units of 64 KiB. The kernel rounds it down to whole pages, which
+/// are at most that large.
 fn in_pages(bytes: u64) -> u64 {
     bytes >> 16
 }
@@ -194,11 +198,16 @@ impl Pod {
             .or_else(|| self.containers.iter().find(|container| has(&container.last_id)))
     }
 
-    /// Finds the only container without a known id that has these limits: `cpu_millis` and `memory_bytes` as set on a
-    /// cgroup, `None` for no limit. Returns `None` if there is no limit at all, because a sandbox has none either.
+    /// Finds the only container without a known id that has these limits: `cpu_millis` and
+    /// `memory_bytes` as set on a cgroup, `None` for no limit. Returns `None` if there is no limit
+    /// at all, because a sandbox has none either.
     ///
     /// A kubelet that has just started lists ids seconds to minutes after the cgroups were created.
-    pub fn container_by_limits(&self, cpu_millis: Option<u64>, memory_bytes: Option<u64>) -> Option<&Container> {
+    pub fn container_by_limits(
+        &self,
+        cpu_millis: Option<u64>,
+        memory_bytes: Option<u64>,
+    ) -> Option<&Container> {
         cpu_millis.or(memory_bytes)?;
         let mut fitting = self.containers.iter().filter(|container| {
             let Resources { cpu_limit_millis, memory_limit_bytes, .. } = container.resources;
@@ -225,9 +234,10 @@ impl Pod {
         Some(&self.labels[at].1)
     }
 
-    /// Whether an unlisted cgroup of the pod must be its sandbox. Every container must have its id, none may be between
-    /// two runs, and those listed as running must have a cgroup (`lives`). A list with a running container whose cgroup
-    /// is gone is outdated, as every list is while the API server is down, and proves nothing.
+    /// Whether an unlisted cgroup of the pod must be its sandbox. Every container must have its id,
+    /// none may be between two runs, and those listed as running must have a cgroup (`lives`). A
+    /// list with a running container whose cgroup is gone is outdated, as every list is while the
+    /// API server is down, and proves nothing.
     ///
     /// Valid only for a list that was requested well after the cgroup appeared.
     pub fn leaves_only_its_sandbox(&self, lives: impl Fn(&str) -> bool) -> bool {
@@ -244,7 +254,8 @@ mod tests {
     use super::*;
 
     fn container(name: &str, cpu: Option<u64>, memory: Option<u64>) -> Container {
-        let resources = Resources { cpu_limit_millis: cpu, memory_limit_bytes: memory, ..Resources::default() };
+        let resources =
+            Resources { cpu_limit_millis: cpu, memory_limit_bytes: memory, ..Resources::default() };
         Container { name: name.into(), resources, ..Container::default() }
     }
 
@@ -255,10 +266,16 @@ mod tests {
 
     #[test]
     fn unique_limits_identify_a_container() {
-        let all = [container("app", Some(300), Some(64 << 20)), container("mesh", Some(300), Some(32 << 20))];
+        let all = [
+            container("app", Some(300), Some(64 << 20)),
+            container("mesh", Some(300), Some(32 << 20)),
+        ];
         assert_eq!(found(&all, Some(300), Some(32 << 20)).as_deref(), Some("mesh"));
         assert_eq!(found(&all, Some(300), None), None, "neither of them");
-        assert_eq!(found(&[container("tiny", Some(1), None)], Some(10), None).as_deref(), Some("tiny"));
+        assert_eq!(
+            found(&[container("tiny", Some(1), None)], Some(10), None).as_deref(),
+            Some("tiny")
+        );
     }
 
     #[test]

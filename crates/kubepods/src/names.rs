@@ -9,8 +9,8 @@ use crate::index::PodIndex;
 pub trait PodNames: Send {
     /// The latest known pods.
     fn index(&self) -> Arc<PodIndex>;
-    /// Start time of the request for the latest list, even if that list did not change the index; `None` before the
-    /// first. Without it, no list proves a cgroup to be a sandbox.
+    /// Start time of the request for the latest list, even if that list did not change the index;
+    /// `None` before the first. Without it, no list proves a cgroup to be a sandbox.
     fn listed_at(&self) -> Option<Instant> {
         None
     }

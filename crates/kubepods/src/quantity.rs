@@ -1,7 +1,8 @@
-//! Kubernetes resource quantities (`apimachinery/pkg/api/resource`): `100m`, `4k`, `1Gi`, `1e3`, `0.5`.
+//! Kubernetes resource quantities (`apimachinery/pkg/api/resource`): `100m`, `4k`, `1Gi`, `1e3`,
+//! `0.5`.
 //!
-//! Pure and exact: integers only, rounded up where Kubernetes rounds up. The kubelet rewrites quantities to their
-//! canonical form, so "4000" becomes "4k"; both are the same value.
+//! Pure and exact: integers only, rounded up where Kubernetes rounds up. The kubelet rewrites
+//! quantities to their canonical form, so "4000" becomes "4k"; both are the same value.
 
 /// Text that is not a quantity, or a negative quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +18,8 @@ const MAX: u128 = i64::MAX as u128;
 /// Maximum power of ten: a larger one overflows or vanishes for any digits.
 const MAX_POWER: i32 = 60;
 
-/// Parses a CPU quantity to millicores, rounded up as by the kubelet for `cpu.max` and `cpu.shares`.
+/// Parses a CPU quantity to millicores, rounded up as by the kubelet for `cpu.max` and
+/// `cpu.shares`.
 pub fn millicores(text: &str) -> Result<u64, BadQuantity> {
     scaled(text, 3).ok_or_else(|| bad(text))
 }
@@ -34,7 +36,8 @@ fn bad(text: &str) -> BadQuantity {
 /// Value times 10^`power`, rounded up and capped.
 fn scaled(text: &str, power: i32) -> Option<u64> {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
-    let digits_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let digits_end =
+        unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(digits_end);
     let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (integer.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -47,7 +50,8 @@ fn scaled(text: &str, power: i32) -> Option<u64> {
     Some(round_up(mantissa, ten, two))
 }
 
-/// Powers of ten and of two of a suffix. A lone `E` is exa; `E` or `e` with a number is an exponent.
+/// Powers of ten and of two of a suffix. A lone `E` is exa; `E` or `e` with a number is an
+/// exponent.
 fn multiplier(suffix: &str) -> Option<(i32, u32)> {
     Some(match suffix {
         "n" => (-9, 0),
@@ -66,20 +70,21 @@ fn multiplier(suffix: &str) -> Option<(i32, u32)> {
         "Ti" => (0, 40),
         "Pi" => (0, 50),
         "Ei" => (0, 60),
-        _ => (suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?.clamp(-MAX_POWER, MAX_POWER), 0),
+        _ => {
+            (suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?.clamp(-MAX_POWER, MAX_POWER), 0)
+        }
     })
 }
 
-/// The digits of both parts as one number. The bounds keep every later product exact or certainly above [`MAX`]; more
-/// digits do not occur (Kubernetes itself keeps nine decimals).
+/// The digits of both parts as one number. The bounds keep every later product exact or certainly
+/// above [`MAX`]; more digits do not occur (Kubernetes itself keeps nine decimals).
 fn decimal(integer: &str, fraction: &str) -> Option<u128> {
     if fraction.len() > 18 {
         return None;
     }
-    integer
-        .bytes()
-        .chain(fraction.bytes())
-        .try_fold(0_u128, |value, digit| value.checked_mul(10)?.checked_add(u128::from(digit - b'0')))
+    integer.bytes().chain(fraction.bytes()).try_fold(0_u128, |value, digit| {
+        value.checked_mul(10)?.checked_add(u128::from(digit - b'0'))
+    })
 }
 
 fn round_up(mantissa: u128, ten: i32, two: u32) -> u64 {

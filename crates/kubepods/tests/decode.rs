@@ -23,7 +23,8 @@ fn one(pod: &str) -> Arc<Pod> {
 #[test]
 fn a_sidecar_is_found_among_the_init_statuses() {
     let pod = recorded("sidecar");
-    let summary: Vec<_> = pod.containers.iter().map(|c| (&*c.name, c.kind, c.state, c.settled)).collect();
+    let summary: Vec<_> =
+        pod.containers.iter().map(|c| (&*c.name, c.kind, c.state, c.settled)).collect();
     assert_eq!(
         summary,
         [
@@ -33,9 +34,15 @@ fn a_sidecar_is_found_among_the_init_statuses() {
         ]
     );
     let mesh = &pod.containers[1];
-    assert_eq!(mesh.id.as_deref(), Some("523c45333967c6764d581641e60dd19ee615f0bb01a01e3f6719cd5632c3aaa9"));
+    assert_eq!(
+        mesh.id.as_deref(),
+        Some("523c45333967c6764d581641e60dd19ee615f0bb01a01e3f6719cd5632c3aaa9")
+    );
     assert_eq!(mesh.runtime.as_deref(), Some("containerd"));
-    assert_eq!((mesh.resources.cpu_request_millis, mesh.resources.cpu_limit_millis), (Some(20), Some(100)));
+    assert_eq!(
+        (mesh.resources.cpu_request_millis, mesh.resources.cpu_limit_millis),
+        (Some(20), Some(100))
+    );
     assert_eq!(mesh.resources.memory_limit_bytes, Some(32 << 20));
     assert_eq!(&*mesh.image, "rig.local/app:1");
     assert!(pod.leaves_only_its_sandbox(|_| true));
@@ -66,7 +73,10 @@ fn a_crashed_container_is_found_by_either_id_and_is_not_settled() {
 fn refused_and_preempted_pods_are_final_and_settled() {
     let refused = recorded("batch");
     assert_eq!((refused.phase, refused.containers.len()), (Phase::Failed, 1));
-    assert_eq!((refused.containers[0].state, refused.containers[0].id.clone()), (ContainerState::Unreported, None));
+    assert_eq!(
+        (refused.containers[0].state, refused.containers[0].id.clone()),
+        (ContainerState::Unreported, None)
+    );
     assert!(!refused.leaves_only_its_sandbox(|_| true), "it never had an id");
     assert_eq!(refused.pinning.qos_class.as_deref(), Some("BE"));
 }
@@ -74,7 +84,10 @@ fn refused_and_preempted_pods_are_final_and_settled() {
 #[test]
 fn a_pod_whose_image_never_comes_is_not_settled() {
     let pod = recorded("noimage");
-    assert_eq!((pod.containers[0].state, pod.containers[0].id.is_some()), (ContainerState::Waiting, false));
+    assert_eq!(
+        (pod.containers[0].state, pod.containers[0].id.is_some()),
+        (ContainerState::Waiting, false)
+    );
     assert!(!pod.leaves_only_its_sandbox(|_| true));
     assert_eq!(pod.containers[0].resources, Default::default());
 }
@@ -94,22 +107,35 @@ fn names_classes_and_labels_are_kept() {
     let pod = recorded("sidecar");
     assert_eq!((&*pod.namespace, pod.node.as_deref()), ("default", Some("rig-host")));
     assert_eq!((pod.qos_class, pod.priority), (Some(QosClass::Burstable), Some(0)));
-    assert_eq!((pod.label("app"), pod.label("ap"), pod.label("apps")), (Some("sidecar"), None, None));
+    assert_eq!(
+        (pod.label("app"), pod.label("ap"), pod.label("apps")),
+        (Some("sidecar"), None, None)
+    );
 }
 
 #[test]
 fn a_pod_that_has_just_been_seen_has_no_status() {
-    let pod =
-        one(r#"{"metadata":{"name":"a","namespace":"n","uid":"u"},"spec":{"containers":[{"name":"c"}]},"status":{}}"#);
-    assert_eq!((pod.phase, pod.qos_class, pod.containers[0].state), (Phase::Pending, None, ContainerState::Unreported));
+    let pod = one(
+        r#"{"metadata":{"name":"a","namespace":"n","uid":"u"},"spec":{"containers":[{"name":"c"}]},"status":{}}"#,
+    );
+    assert_eq!(
+        (pod.phase, pod.qos_class, pod.containers[0].state),
+        (Phase::Pending, None, ContainerState::Unreported)
+    );
     assert!(!pod.leaves_only_its_sandbox(|_| true));
 }
 
 #[test]
 fn the_template_hash_identifies_a_deployments_replica_set() {
     let owned = |labels: &str, kind: &str, name: &str| {
-        let owners = format!(r#"[{{"kind":"X","name":"x"}},{{"kind":"{kind}","name":"{name}","controller":true}}]"#);
-        one(&format!(r#"{{"metadata":{{"name":"p","labels":{labels},"ownerReferences":{owners}}}}}"#)).owner.clone()
+        let owners = format!(
+            r#"[{{"kind":"X","name":"x"}},{{"kind":"{kind}","name":"{name}","controller":true}}]"#
+        );
+        one(&format!(
+            r#"{{"metadata":{{"name":"p","labels":{labels},"ownerReferences":{owners}}}}}"#
+        ))
+        .owner
+        .clone()
     };
     let owner = |kind: &str, name: &str| Some(Owner { kind: kind.into(), name: name.into() });
     let hash = r#"{"pod-template-hash":"7d4b9c"}"#;
@@ -136,7 +162,9 @@ fn quantities_come_in_canonical_and_odd_spellings() {
 fn a_resize_is_detected_by_conditions_or_the_older_field() {
     let resize = |status: &str| one(&format!(r#"{{"status":{status}}}"#)).resize;
     let condition = |kind: &str, status: &str, reason: &str| {
-        resize(&format!(r#"{{"conditions":[{{"type":"{kind}","status":"{status}","reason":"{reason}"}}]}}"#))
+        resize(&format!(
+            r#"{{"conditions":[{{"type":"{kind}","status":"{status}","reason":"{reason}"}}]}}"#
+        ))
     };
     assert_eq!(condition("PodResizePending", "True", "Infeasible"), Some(Resize::Infeasible));
     assert_eq!(condition("PodResizePending", "True", "Deferred"), Some(Resize::Deferred));
@@ -197,7 +225,8 @@ fn null_items_are_an_empty_list() {
 
 #[test]
 fn nulls_inside_a_pod_are_absences() {
-    let pod = one(r#"{"metadata":{"name":"a","labels":null,"annotations":null,"ownerReferences":null},
+    let pod =
+        one(r#"{"metadata":{"name":"a","labels":null,"annotations":null,"ownerReferences":null},
             "spec":{"containers":[{"name":"c","image":null}],"initContainers":null},
             "status":{"containerStatuses":null,"conditions":null}}"#);
     assert_eq!((&*pod.name, pod.containers.len()), ("a", 1));
@@ -207,8 +236,14 @@ fn nulls_inside_a_pod_are_absences() {
 #[test]
 fn anything_but_one_whole_list_is_an_error() {
     let half = &KUBELET[..KUBELET.len() / 2];
-    for broken in [half, b"", b"Unauthorized", b"[]", b"\x16\x03\x01", b"{\"items\":{}}", b"{\"items\":[1]}"] {
-        assert!(matches!(read_pod_list(broken), Err(DecodeError::Json(_))), "{:?}", String::from_utf8_lossy(broken));
+    for broken in
+        [half, b"", b"Unauthorized", b"[]", b"\x16\x03\x01", b"{\"items\":{}}", b"{\"items\":[1]}"]
+    {
+        assert!(
+            matches!(read_pod_list(broken), Err(DecodeError::Json(_))),
+            "{:?}",
+            String::from_utf8_lossy(broken)
+        );
     }
     assert!(matches!(read_pod_list(&b"{\"items\":[]}{"[..]), Err(DecodeError::Json(_))));
     assert!(matches!(read_pod_list(&b"{\"kind\":\"Status\"}"[..]), Err(DecodeError::NotAList)));

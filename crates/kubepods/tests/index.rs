@@ -48,14 +48,28 @@ fn a_static_pod_is_named_by_its_hash_from_either_source() {
 #[test]
 fn a_pod_leaves_only_its_sandbox_once_every_container_is_accounted_for_and_lives() {
     let index = index(KUBELET);
-    let (uid, sandbox) =
-        ("e930cbf3-15e7-45ac-a6e6-989bf1d8d675", "ef8f1268010f5b7f4786077fc196789b365bd920d9a0b7f828bf81f57eb5b037");
+    let (uid, sandbox) = (
+        "e930cbf3-15e7-45ac-a6e6-989bf1d8d675",
+        "ef8f1268010f5b7f4786077fc196789b365bd920d9a0b7f828bf81f57eb5b037",
+    );
     let Lookup::Unlisted { pod } = index.container(uid, sandbox) else { panic!("{uid}") };
-    assert!(pod.leaves_only_its_sandbox(|_| true) && !pod.leaves_only_its_sandbox(|_| false), "{uid}");
+    assert!(
+        pod.leaves_only_its_sandbox(|_| true) && !pod.leaves_only_its_sandbox(|_| false),
+        "{uid}"
+    );
     for (uid, sandbox) in [
-        ("1b631fd8-da2c-4a2a-b4f2-8c9d57976730", "a065bee01d5b510cc2391bb3a5996f44e824b104d8586706769662ac90343db7"),
-        ("739af45a-2748-4c87-8efd-d0abe6b8b632", "48918c0690d64df2f8bd336042e5e3d574db609db345e685dae31ca14b4e4f97"),
-        ("eab35de7-39db-407e-80f2-222c4a4c0d7f", "b1d8072c22e263c1fda5a179d1dc17bbab8dceb9b56b75d7c110c143d7a434e5"),
+        (
+            "1b631fd8-da2c-4a2a-b4f2-8c9d57976730",
+            "a065bee01d5b510cc2391bb3a5996f44e824b104d8586706769662ac90343db7",
+        ),
+        (
+            "739af45a-2748-4c87-8efd-d0abe6b8b632",
+            "48918c0690d64df2f8bd336042e5e3d574db609db345e685dae31ca14b4e4f97",
+        ),
+        (
+            "eab35de7-39db-407e-80f2-222c4a4c0d7f",
+            "b1d8072c22e263c1fda5a179d1dc17bbab8dceb9b56b75d7c110c143d7a434e5",
+        ),
     ] {
         let Lookup::Unlisted { pod } = index.container(uid, sandbox) else { panic!("{uid}") };
         assert!(!pod.leaves_only_its_sandbox(|_| true), "{uid}");
@@ -94,7 +108,10 @@ fn an_annotation_does_not_make_a_static_pod() {
             r#"{{"metadata":{{"name":"forged","namespace":"n","uid":"u","annotations":{{{annotations}}},
                 "ownerReferences":[{owner}]}},"spec":{{"nodeName":"rig-host"}}}}"#
         );
-        read_pod_list(format!(r#"{{"items":[{pod}]}}"#).as_bytes()).expect("a list").pop().expect("of one")
+        read_pod_list(format!(r#"{{"items":[{pod}]}}"#).as_bytes())
+            .expect("a list")
+            .pop()
+            .expect("of one")
     };
     let hash = format!(r#""kubernetes.io/config.hash":"{HASH}""#);
     let mirror = format!(r#"{hash},"kubernetes.io/config.mirror":"{HASH}""#);

@@ -1,5 +1,6 @@
-//! Properties of the parsers for data from the kubelet and pod authors, over a corpus and its mutations. Protobuf,
-//! whose types are generated in crate `kubelet`, is tested in its `src/proto.rs`.
+//! Properties of the parsers for data from the kubelet and pod authors, over a corpus and its
+//! mutations. Protobuf, whose types are generated in crate `kubelet`, is tested in its
+//! `src/proto.rs`.
 
 use corpus::within;
 use kubepods::path::CgroupPath;
@@ -13,7 +14,8 @@ fn check(parser: &str, tokens: &[&[u8]], property: impl Fn(&[u8])) {
 
 #[test]
 fn pod_lists_are_read_the_same_in_any_notation() {
-    let tokens: [&[u8]; 6] = [b"\"items\":", b"null", b"{}", b"[]", b"\"\\ud800\"", b"\"resources\":{}"];
+    let tokens: [&[u8]; 6] =
+        [b"\"items\":", b"null", b"{}", b"[]", b"\"\\ud800\"", b"\"resources\":{}"];
     check("pod_list", &tokens, |text| {
         // The shortest container is "{}," and takes a few hundred bytes of fields.
         let read = within((64 << 10) + 512 * text.len(), || read_pod_list(text));
@@ -49,8 +51,16 @@ fn a_list_that_ends_early_is_an_error() {
 #[test]
 fn paths_of_cgroups_read_back_as_written() {
     let understood = std::cell::Cell::new(0);
-    let tokens: [&[u8]; 8] =
-        [b"kubepods", b"/", b".slice", b".scope", b"-pod", b"cri-containerd-", b"system", b"kubepods-besteffort.slice"];
+    let tokens: [&[u8]; 8] = [
+        b"kubepods",
+        b"/",
+        b".slice",
+        b".scope",
+        b"-pod",
+        b"cri-containerd-",
+        b"system",
+        b"kubepods-besteffort.slice",
+    ];
     check("cgroup_path", &tokens, |text| {
         let Ok(text) = std::str::from_utf8(text) else { return };
         let Some(parsed) = within(4096 + 16 * text.len(), || path::parse(text)) else { return };
@@ -90,7 +100,10 @@ fn quantities_are_rounded_up_and_never_off() {
         for (found, factor) in [(millis, 1000.0), (bytes, 1.0)] {
             let (Ok(found), Some(expected)) = (found, by_float(text, factor)) else { continue };
             let error = found as f64 - expected;
-            assert!((-0.001..1.001).contains(&error), "{text:?}: {found}, {expected} by floating point");
+            assert!(
+                (-0.001..1.001).contains(&error),
+                "{text:?}: {found}, {expected} by floating point"
+            );
         }
     });
 }

@@ -1,8 +1,8 @@
 //! The path grammar: recorded and hand-written paths, similar names, and format ∘ parse = identity.
 
 use kubepods::path::{
-    CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime, choose_tops, kubepods_root,
-    parse, split,
+    CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime,
+    choose_tops, kubepods_root, parse, split,
 };
 use proptest::prelude::*;
 
@@ -31,18 +31,27 @@ fn cgroupfs_driver_with_containerd_names_bare_ids() {
     assert_eq!(burstable.pod.root, root(Driver::Cgroupfs, ""));
     assert_eq!(container(&format!("besteffort/pod{UID}/{ID}")).pod.qos, QosClass::BestEffort);
     let guaranteed_static = container(&format!("pod{HASH}/{ID}"));
-    assert_eq!((&*guaranteed_static.pod.uid, guaranteed_static.pod.qos), (HASH, QosClass::Guaranteed));
+    assert_eq!(
+        (&*guaranteed_static.pod.uid, guaranteed_static.pod.qos),
+        (HASH, QosClass::Guaranteed)
+    );
 }
 
-/// Hand-written from the kubelet's `CgroupName.ToSystemd` and each runtime's scope names; not recorded.
+/// Hand-written from the kubelet's `CgroupName.ToSystemd` and each runtime's scope names; not
+/// recorded.
 #[test]
 fn systemd_driver_names_the_runtime_and_writes_uids_with_underscores() {
     let slice = format!("kubepods-burstable.slice/kubepods-burstable-pod{SLICE_UID}.slice");
-    for (scope, runtime) in
-        [("cri-containerd", Runtime::Containerd), ("crio", Runtime::Crio), ("docker", Runtime::Docker)]
-    {
+    for (scope, runtime) in [
+        ("cri-containerd", Runtime::Containerd),
+        ("crio", Runtime::Crio),
+        ("docker", Runtime::Docker),
+    ] {
         let found = container(&format!("{slice}/{scope}-{ID}.scope"));
-        assert_eq!((&*found.pod.uid, found.pod.qos, found.runtime), (UID, QosClass::Burstable, runtime));
+        assert_eq!(
+            (&*found.pod.uid, found.pod.qos, found.runtime),
+            (UID, QosClass::Burstable, runtime)
+        );
         assert_eq!(found.pod.root, root(Driver::Systemd, ""));
     }
     let guaranteed = container(&format!("kubepods-pod{SLICE_UID}.slice/crio-{ID}.scope"));
@@ -51,7 +60,8 @@ fn systemd_driver_names_the_runtime_and_writes_uids_with_underscores() {
     assert_eq!(&*static_pod.pod.uid, HASH);
 }
 
-/// Hand-written from kind's node image (`cgroupRoot: /kubelet`, systemd driver) and a deeper root; not recorded.
+/// Hand-written from kind's node image (`cgroupRoot: /kubelet`, systemd driver) and a deeper root;
+/// not recorded.
 #[test]
 fn a_cgroup_root_of_the_kubelet_prefixes_every_slice() {
     let kind = "kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod";
@@ -66,8 +76,13 @@ fn a_cgroup_root_of_the_kubelet_prefixes_every_slice() {
 #[test]
 fn crio_conmon_is_known_and_is_no_container() {
     let pod = format!("kubepods-burstable.slice/kubepods-burstable-pod{SLICE_UID}.slice");
-    for path in [format!("{pod}/crio-conmon-{ID}.scope"), format!("burstable/pod{UID}/crio-conmon-{ID}")] {
-        assert!(matches!(parse(&path), Some(CgroupPath::Conmon(monitor)) if &*monitor.id == ID), "{path}");
+    for path in
+        [format!("{pod}/crio-conmon-{ID}.scope"), format!("burstable/pod{UID}/crio-conmon-{ID}")]
+    {
+        assert!(
+            matches!(parse(&path), Some(CgroupPath::Conmon(monitor)) if &*monitor.id == ID),
+            "{path}"
+        );
     }
     assert_eq!(container(&format!("burstable/pod{UID}/crio-{ID}")).runtime, Runtime::Crio);
 }
@@ -80,7 +95,8 @@ fn nested_cgroups_belong_to_their_container() {
         (format!("kubepods-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope"), "init.scope"),
     ];
     for (outer, inner) in cases {
-        let Some(CgroupPath::Nested { container, below }) = parse(&format!("{outer}/{inner}")) else {
+        let Some(CgroupPath::Nested { container, below }) = parse(&format!("{outer}/{inner}"))
+        else {
             panic!("{outer}/{inner}");
         };
         assert_eq!((CgroupPath::Container(container).to_string(), &*below), (outer, inner));
@@ -95,7 +111,10 @@ fn pods_of_the_system_partition_have_their_own_qos_levels() {
         (format!("system/pod{UID}/{ID}"), QosClass::Guaranteed),
         (format!("system/burstable/pod{UID}/{ID}"), QosClass::Burstable),
         (format!("system/besteffort/pod{UID}/{ID}"), QosClass::BestEffort),
-        (format!("{slice}/kubepods-system-pod{SLICE_UID}.slice/crio-{ID}.scope"), QosClass::Guaranteed),
+        (
+            format!("{slice}/kubepods-system-pod{SLICE_UID}.slice/crio-{ID}.scope"),
+            QosClass::Guaranteed,
+        ),
         (
             format!(
                 "{slice}/kubepods-system-burstable.slice/kubepods-system-burstable-pod{SLICE_UID}.slice/\
@@ -111,8 +130,14 @@ fn pods_of_the_system_partition_have_their_own_qos_levels() {
     let system = Partition::System;
     assert!(matches!(parse("system"), Some(CgroupPath::SystemPartition { .. })));
     assert!(matches!(parse(slice), Some(CgroupPath::SystemPartition { .. })));
-    assert!(matches!(parse("system/burstable"), Some(CgroupPath::Qos { partition, .. }) if partition == system));
-    for other in ["system/system", &format!("{slice}/kubepods-burstable.slice"), &format!("{slice}/burstable")] {
+    assert!(
+        matches!(parse("system/burstable"), Some(CgroupPath::Qos { partition, .. }) if partition == system)
+    );
+    for other in [
+        "system/system",
+        &format!("{slice}/kubepods-burstable.slice"),
+        &format!("{slice}/burstable"),
+    ] {
         assert_eq!(parse(other), None, "{other}");
     }
 }
@@ -128,7 +153,10 @@ fn the_kubelets_top_is_chosen_among_several() {
     assert_eq!(chosen(&["kubepods", "kubepods.slice"]), "kubepods kubepods.slice");
     let kind = "kubelet.slice/kubelet-kubepods.slice";
     assert_eq!(chosen(&[kind, "docker/1/kubepods"]), kind);
-    assert_eq!(chosen(&["a.slice/a-b.slice/a-b-kubepods.slice", "x/kubepods"]), "a.slice/a-b.slice/a-b-kubepods.slice");
+    assert_eq!(
+        chosen(&["a.slice/a-b.slice/a-b-kubepods.slice", "x/kubepods"]),
+        "a.slice/a-b.slice/a-b-kubepods.slice"
+    );
     assert_eq!(chosen(&["kubelet/kubepods", "docker/1/kubepods"]), "kubelet/kubepods");
     assert_eq!(chosen(&["docker/1/kubelet/kubepods"]), "docker/1/kubelet/kubepods");
     assert_eq!(chosen(&["docker/1/kubepods", "docker/2/kubepods"]), "");
@@ -138,8 +166,13 @@ fn the_kubelets_top_is_chosen_among_several() {
 #[test]
 fn qos_levels_and_pods_are_distinguished() {
     assert!(matches!(parse("burstable"), Some(CgroupPath::Qos { class: QosClass::Burstable, .. })));
-    assert!(matches!(parse("kubepods-besteffort.slice"), Some(CgroupPath::Qos { class: QosClass::BestEffort, .. })));
-    assert!(matches!(parse(&format!("besteffort/pod{UID}")), Some(CgroupPath::Pod(pod)) if &*pod.uid == UID));
+    assert!(matches!(
+        parse("kubepods-besteffort.slice"),
+        Some(CgroupPath::Qos { class: QosClass::BestEffort, .. })
+    ));
+    assert!(
+        matches!(parse(&format!("besteffort/pod{UID}")), Some(CgroupPath::Pod(pod)) if &*pod.uid == UID)
+    );
 }
 
 #[test]
@@ -209,18 +242,29 @@ fn the_root_is_the_whole_component() {
 #[test]
 fn the_kubelets_tree_is_found_below_any_prefix() {
     let relative = format!("burstable/pod{UID}/{ID}");
-    for top in ["/kubepods", "/kubelet/kubepods", "/docker/0123/kubelet/kubepods", "/system.slice/k3s.service/kubepods"]
-    {
+    for top in [
+        "/kubepods",
+        "/kubelet/kubepods",
+        "/docker/0123/kubelet/kubepods",
+        "/system.slice/k3s.service/kubepods",
+    ] {
         let path = format!("{top}/{relative}");
         let found = split(&path).unwrap();
         assert_eq!((found.top, found.relative), (top, &*relative));
         assert_eq!(found.root.driver, Driver::Cgroupfs);
     }
-    let found = split("/system.slice/docker-1.scope/kubelet.slice/kubelet-kubepods.slice/x").unwrap();
+    let found =
+        split("/system.slice/docker-1.scope/kubelet.slice/kubelet-kubepods.slice/x").unwrap();
     assert_eq!((&*found.root.slice_prefix, found.relative), ("kubelet", "x"));
     assert_eq!(split("/kubepods").unwrap().relative, "");
     assert_eq!(split("kubepods/x").unwrap().top, "kubepods");
-    for foreign in ["/kubepods-bench/burstable", "/user.slice/my-kubepods.slice/x", "/my-kubepods.slice", "/", ""] {
+    for foreign in [
+        "/kubepods-bench/burstable",
+        "/user.slice/my-kubepods.slice/x",
+        "/my-kubepods.slice",
+        "/",
+        "",
+    ] {
         assert_eq!(split(foreign), None, "{foreign}");
     }
 }
@@ -228,7 +272,8 @@ fn the_kubelets_tree_is_found_below_any_prefix() {
 fn any_root() -> impl Strategy<Value = Root> {
     prop_oneof![
         Just(root(Driver::Cgroupfs, "")),
-        prop::collection::vec("[a-z_][a-z0-9_]{0,6}", 0..3).prop_map(|parts| root(Driver::Systemd, &parts.join("-"))),
+        prop::collection::vec("[a-z_][a-z0-9_]{0,6}", 0..3)
+            .prop_map(|parts| root(Driver::Systemd, &parts.join("-"))),
     ]
 }
 
@@ -237,8 +282,12 @@ fn any_partition() -> impl Strategy<Value = Partition> {
 }
 
 fn any_pod() -> impl Strategy<Value = PodCgroup> {
-    let uid = prop_oneof!["[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", "[0-9a-f]{32}"];
-    let qos = prop::sample::select(vec![QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]);
+    let uid = prop_oneof![
+        "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
+        "[0-9a-f]{32}"
+    ];
+    let qos =
+        prop::sample::select(vec![QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]);
     (uid, qos, any_partition(), any_root()).prop_map(|(uid, qos, partition, root)| PodCgroup {
         uid: uid.into(),
         qos,
@@ -261,14 +310,14 @@ fn any_path() -> impl Strategy<Value = CgroupPath> {
     let levels = prop::sample::select(vec![QosClass::Burstable, QosClass::BestEffort]);
     prop_oneof![
         any_root().prop_map(|root| CgroupPath::SystemPartition { root }),
-        (levels, any_partition(), any_root()).prop_map(|(class, partition, root)| CgroupPath::Qos {
-            class,
-            partition,
-            root
-        }),
+        (levels, any_partition(), any_root())
+            .prop_map(|(class, partition, root)| CgroupPath::Qos { class, partition, root }),
         any_pod().prop_map(CgroupPath::Pod),
         any_container().prop_map(CgroupPath::Container),
-        any_container().prop_map(|monitor| CgroupPath::Conmon(ContainerCgroup { runtime: Runtime::Crio, ..monitor })),
+        any_container().prop_map(|monitor| CgroupPath::Conmon(ContainerCgroup {
+            runtime: Runtime::Crio,
+            ..monitor
+        })),
         (any_container(), "[a-z.@_-]{1,9}(/[a-z.@_-]{1,9}){0,2}")
             .prop_map(|(container, below)| CgroupPath::Nested { container, below: below.into() }),
     ]

@@ -53,8 +53,10 @@ fn memory_is_read_in_bytes() {
 
 #[test]
 fn other_text_is_an_error_that_quotes_it() {
-    for text in ["", ".", "m", "-1", "1 ", " 1", "1.2.3", "1K", "1ki", "1e", "1e+", "0x10", "1_000", "٣", "1MiB", "NaN"]
-    {
+    for text in [
+        "", ".", "m", "-1", "1 ", " 1", "1.2.3", "1K", "1ki", "1e", "1e+", "0x10", "1_000", "٣",
+        "1MiB", "NaN",
+    ] {
         assert_eq!(millicores(text).unwrap_err().text, text);
     }
     assert!(whole(&"9".repeat(200)).unwrap_err().text.len() == 64);

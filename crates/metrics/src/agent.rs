@@ -1,19 +1,23 @@
-//! Metrics that the agent counts about itself, kept by the prometheus crate: lock-free handles for the code that runs
-//! the ticks and reads pod names. Values of a tick are in the snapshot instead.
+//! Metrics that the agent counts about itself, kept by the prometheus crate: lock-free handles for
+//! the code that runs the ticks and reads pod names. Values of a tick are in the snapshot instead.
 
 use std::time::{Duration, SystemTime};
 
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGaugeVec, Registry};
+use prometheus::{
+    GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGaugeVec, Registry,
+};
 
 use crate::catalogue::{Descriptor, agent};
 use crate::live::{Live, opts, registered};
 use crate::{AdviceMetrics, PinningMetrics};
 
 /// Bucket bounds, seconds; a tick over 10,000 cgroups stays below 0.2.
-const DURATION_BUCKETS: [f64; 10] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+const DURATION_BUCKETS: [f64; 10] =
+    [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
-/// Bucket bounds, seconds; a healthy tick starts within the scheduler's wake-up latency, a late one within an interval.
+/// Bucket bounds, seconds; a healthy tick starts within the scheduler's wake-up latency, a late one
+/// within an interval.
 const LATENESS_BUCKETS: [f64; 9] = [0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
 
 /// The running build.
@@ -25,7 +29,8 @@ pub struct Build<'a> {
     pub revision: &'a str,
 }
 
-/// The agent's own metrics. Shared by reference; every method takes `&self` and may be called from any thread.
+/// The agent's own metrics. Shared by reference; every method takes `&self` and may be called from
+/// any thread.
 #[derive(Debug)]
 pub struct AgentMetrics {
     registry: Registry,
@@ -50,7 +55,9 @@ impl AgentMetrics {
     pub fn new(build: Build<'_>) -> Self {
         let registry = Registry::new();
         let build_info = IntGaugeVec::new(opts(&agent::BUILD_INFO), agent::BUILD_INFO.labels);
-        registered(&registry, build_info).with_label_values(&[build.version, build.revision]).set(1);
+        registered(&registry, build_info)
+            .with_label_values(&[build.version, build.revision])
+            .set(1);
         let histogram = |descriptor, buckets: &[f64]| {
             let opts = HistogramOpts::from(opts(descriptor)).buckets(buckets.to_vec());
             registered(&registry, Histogram::with_opts(opts))
@@ -58,20 +65,33 @@ impl AgentMetrics {
         let up = IntGaugeVec::new(opts(&agent::POD_SOURCE_UP), agent::POD_SOURCE_UP.labels);
         let last_success = &agent::POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS;
         let subsystem_up = IntGaugeVec::new(opts(&agent::SUBSYSTEM_UP), agent::SUBSYSTEM_UP.labels);
-        let counters =
-            |descriptor: &Descriptor| registered(&registry, IntCounterVec::new(opts(descriptor), descriptor.labels));
+        let counters = |descriptor: &Descriptor| {
+            registered(&registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
+        };
         Self {
             sample_duration: histogram(&agent::SAMPLE_DURATION_SECONDS, &DURATION_BUCKETS),
             sample_lateness: histogram(&agent::SAMPLE_LATENESS_SECONDS, &LATENESS_BUCKETS),
-            series_dropped: registered(&registry, IntCounter::with_opts(opts(&agent::SERIES_DROPPED_TOTAL))),
+            series_dropped: registered(
+                &registry,
+                IntCounter::with_opts(opts(&agent::SERIES_DROPPED_TOTAL)),
+            ),
             pod_source_up: registered(&registry, up),
-            pod_source_last_success: registered(&registry, GaugeVec::new(opts(last_success), last_success.labels)),
-            apiserver_requests: registered(&registry, IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL))),
+            pod_source_last_success: registered(
+                &registry,
+                GaugeVec::new(opts(last_success), last_success.labels),
+            ),
+            apiserver_requests: registered(
+                &registry,
+                IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL)),
+            ),
             subsystem_up: Live::new(registered(&registry, subsystem_up)),
             subsystem_restarts: counters(&agent::SUBSYSTEM_RESTARTS_TOTAL),
             page_renders: counters(&agent::PAGE_RENDERS_TOTAL),
             http_connections_cut: counters(&agent::HTTP_CONNECTIONS_CUT_TOTAL),
-            pod_lists_cut: registered(&registry, IntCounter::with_opts(opts(&agent::POD_LISTS_CUT_TOTAL))),
+            pod_lists_cut: registered(
+                &registry,
+                IntCounter::with_opts(opts(&agent::POD_LISTS_CUT_TOTAL)),
+            ),
             pinning: PinningMetrics::new(&registry),
             advice: AdviceMetrics::default(),
             registry,
@@ -88,7 +108,9 @@ impl AgentMetrics {
     pub fn pod_source_succeeded(&self, source: &str, at: SystemTime) {
         // A clock before 1970 has no timestamp; the source is up nevertheless.
         if let Ok(since_epoch) = at.duration_since(SystemTime::UNIX_EPOCH) {
-            self.pod_source_last_success.with_label_values(&[source]).set(since_epoch.as_secs_f64());
+            self.pod_source_last_success
+                .with_label_values(&[source])
+                .set(since_epoch.as_secs_f64());
         }
         self.pod_source_up.with_label_values(&[source]).set(1);
     }
@@ -106,8 +128,12 @@ impl AgentMetrics {
     /// Sets all enabled threads and tasks, and whether each completes its rounds.
     pub fn set_subsystems(&self, states: impl Iterator<Item = (&'static str, bool)>) {
         let up = &self.subsystem_up;
-        let set = |labels: &[&str], is_up: bool| up.vector.with_label_values(labels).set(i64::from(is_up));
-        up.keep(states.map(|(name, is_up)| ([name], is_up)), set, |labels| up.vector.remove_label_values(labels));
+        let set = |labels: &[&str], is_up: bool| {
+            up.vector.with_label_values(labels).set(i64::from(is_up));
+        };
+        up.keep(states.map(|(name, is_up)| ([name], is_up)), set, |labels| {
+            up.vector.remove_label_values(labels)
+        });
     }
 
     /// Counts a restart of a thread after a panic.

@@ -1,8 +1,9 @@
 //! The catalogue of all metrics, the page that exposes them, and the generated reference.
 //!
-//! [`catalogue`] declares each metric once: name, type, labels, HELP text and, for values of a tick, how to read them
-//! from the snapshot. [`exposition`] writes a page of them; [`AgentMetrics`] keeps the metrics that the agent counts
-//! about itself between ticks. This crate opens no file, calls no sampler and serves no HTTP.
+//! [`catalogue`] declares each metric once: name, type, labels, HELP text and, for values of a
+//! tick, how to read them from the snapshot. [`exposition`] writes a page of them; [`AgentMetrics`]
+//! keeps the metrics that the agent counts about itself between ticks. This crate opens no file,
+//! calls no sampler and serves no HTTP.
 
 mod advice;
 mod agent;

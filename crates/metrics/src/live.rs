@@ -8,7 +8,8 @@ use prometheus::{Opts, Registry};
 
 use crate::catalogue::Descriptor;
 
-/// A vector whose series are removed with the objects that they describe. No scrape finds it empty in between.
+/// A vector whose series are removed with the objects that they describe. No scrape finds it empty
+/// in between.
 #[derive(Debug)]
 pub(crate) struct Live<V> {
     pub(crate) vector: V,
@@ -46,7 +47,10 @@ pub(crate) fn opts(descriptor: &Descriptor) -> Opts {
     Opts::new(descriptor.name, descriptor.help)
 }
 
-pub(crate) fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: prometheus::Result<C>) -> C {
+pub(crate) fn registered<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: prometheus::Result<C>,
+) -> C {
     let collector = collector.expect("the catalogue's names and labels are valid");
     registry.register(Box::new(collector.clone())).expect("the catalogue's names are distinct");
     collector

@@ -22,15 +22,20 @@ pub struct PinningMetrics {
 
 impl PinningMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
-        let gauge =
-            |descriptor: &Descriptor| registered(registry, IntGaugeVec::new(opts(descriptor), descriptor.labels));
-        let count =
-            |descriptor: &Descriptor| registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels));
+        let gauge = |descriptor: &Descriptor| {
+            registered(registry, IntGaugeVec::new(opts(descriptor), descriptor.labels))
+        };
+        let count = |descriptor: &Descriptor| {
+            registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
+        };
         let overlap = &catalogue::EXCLUSIVE_OVERLAP_SECONDS_TOTAL;
         Self {
             pinned: Live::new(gauge(&catalogue::PINNED_CPUS)),
             pools: gauge(&catalogue::POOL_CPUS),
-            overlap: Live::new(registered(registry, CounterVec::new(opts(overlap), overlap.labels))),
+            overlap: Live::new(registered(
+                registry,
+                CounterVec::new(opts(overlap), overlap.labels),
+            )),
             operations: count(&catalogue::PIN_OPERATIONS_TOTAL),
             rejections: count(&catalogue::PIN_REJECTIONS_TOTAL),
             enforcing: Live::new(gauge(&catalogue::PINNING_ENFORCING)),
@@ -41,7 +46,9 @@ impl PinningMetrics {
 
     /// Sets the number of exclusive CPUs of all pods that have some: namespace, pod, class, policy.
     pub fn set_pinned<'a>(&self, pods: impl Iterator<Item = ([&'a str; 4], usize)>) {
-        let set = |labels: &[&str], cpus: usize| self.pinned.vector.with_label_values(labels).set(gauge_value(cpus));
+        let set = |labels: &[&str], cpus: usize| {
+            self.pinned.vector.with_label_values(labels).set(gauge_value(cpus));
+        };
         self.pinned.keep(pods, set, |labels| self.pinned.vector.remove_label_values(labels));
     }
 
@@ -50,16 +57,20 @@ impl PinningMetrics {
         self.pools.with_label_values(&[pool]).set(gauge_value(cpus));
     }
 
-    /// Adds the time of overlap since the last call, by namespace and pod, of all pods with exclusive CPUs.
+    /// Adds the time of overlap since the last call, by namespace and pod, of all pods with
+    /// exclusive CPUs.
     pub fn add_overlaps<'a>(&self, pods: impl Iterator<Item = ([&'a str; 2], Duration)>) {
-        let add =
-            |labels: &[&str], time: Duration| self.overlap.vector.with_label_values(labels).inc_by(time.as_secs_f64());
+        let add = |labels: &[&str], time: Duration| {
+            self.overlap.vector.with_label_values(labels).inc_by(time.as_secs_f64());
+        };
         self.overlap.keep(pods, add, |labels| self.overlap.vector.remove_label_values(labels));
     }
 
     /// Counts `times` more operations; `held`: whether they succeeded.
     pub fn add_operations(&self, operation: &str, held: bool, times: u64) {
-        self.operations.with_label_values(&[operation, if held { "ok" } else { "error" }]).inc_by(times);
+        self.operations
+            .with_label_values(&[operation, if held { "ok" } else { "error" }])
+            .inc_by(times);
     }
 
     /// Counts a rejected pod.
@@ -70,7 +81,9 @@ impl PinningMetrics {
     /// Sets the number of objects that pinning has stepped back from, by scope and reason.
     pub fn set_stepped_back<'a>(&self, counts: impl Iterator<Item = ([&'a str; 2], usize)>) {
         let vector = &self.stepped_back.vector;
-        let set = |labels: &[&str], count: usize| vector.with_label_values(labels).set(gauge_value(count));
+        let set = |labels: &[&str], count: usize| {
+            vector.with_label_values(labels).set(gauge_value(count));
+        };
         self.stepped_back.keep(counts, set, |labels| vector.remove_label_values(labels));
     }
 
@@ -82,8 +95,12 @@ impl PinningMetrics {
     /// Sets whether cpusets are written, or the reason why not.
     pub fn set_enforcing(&self, reason_not: Option<&str>) {
         let state = ([reason_not.unwrap_or_default()], i64::from(reason_not.is_none()));
-        let set = |labels: &[&str], value: i64| self.enforcing.vector.with_label_values(labels).set(value);
-        self.enforcing.keep([state].into_iter(), set, |labels| self.enforcing.vector.remove_label_values(labels));
+        let set = |labels: &[&str], value: i64| {
+            self.enforcing.vector.with_label_values(labels).set(value);
+        };
+        self.enforcing.keep([state].into_iter(), set, |labels| {
+            self.enforcing.vector.remove_label_values(labels)
+        });
     }
 }
 
@@ -100,8 +117,18 @@ mod tests {
     #[test]
     fn series_go_with_their_pods() {
         let metrics = PinningMetrics::new(&Registry::new());
-        let series = || metrics.pinned.vector.collect().iter().map(|family| family.get_metric().len()).sum::<usize>();
-        metrics.set_pinned([(["a", "b", "LSR", "FullPCPUs"], 2), (["a", "c", "LSE", "FullPCPUs"], 4)].into_iter());
+        let series = || {
+            metrics
+                .pinned
+                .vector
+                .collect()
+                .iter()
+                .map(|family| family.get_metric().len())
+                .sum::<usize>()
+        };
+        metrics.set_pinned(
+            [(["a", "b", "LSR", "FullPCPUs"], 2), (["a", "c", "LSE", "FullPCPUs"], 4)].into_iter(),
+        );
         assert_eq!(series(), 2);
         metrics.set_pinned([(["a", "c", "LSE", "FullPCPUs"], 4)].into_iter());
         assert_eq!(series(), 1);

@@ -1,4 +1,5 @@
-//! The steady state allocates nothing. A separate test binary, because counting replaces the global allocator.
+//! The steady state allocates nothing. A separate test binary, because counting replaces the global
+//! allocator.
 
 mod snapshots;
 
@@ -8,8 +9,9 @@ use metrics::{AgentMetrics, Exposition, Format};
 
 const NO_CAP: usize = usize::MAX;
 
-/// Number of allocations of one page after the first, which sizes the buffer. Compare two numbers only for the same
-/// `agent`: each registry of the prometheus crate has its own order, which affects the allocations of sorting.
+/// Number of allocations of one page after the first, which sizes the buffer. Compare two numbers
+/// only for the same `agent`: each registry of the prometheus crate has its own order, which
+/// affects the allocations of sorting.
 fn allocations(agent: &AgentMetrics, containers: usize, max_series: usize, format: Format) -> u64 {
     let mut snapshot = snapshots::node(containers);
     snapshot.pods = (0..containers / 2).map(snapshots::pod).collect();
@@ -41,7 +43,9 @@ fn a_preset_costs_no_allocation_for_its_rows_and_lean_renders_less() {
         let mut exposition = Exposition::with_selection(NO_CAP, Selection::preset(preset));
         let counts = [1, 0].map(|at| {
             exposition.render(&snapshots[at], &agent, Format::Text);
-            let mut render = || std::hint::black_box(exposition.render(&snapshots[at], &agent, Format::Text)).len();
+            let mut render = || {
+                std::hint::black_box(exposition.render(&snapshots[at], &agent, Format::Text)).len()
+            };
             let mut length = 0;
             let counted = measure(|| length = render()).count_total;
             lengths.push(length);
@@ -55,7 +59,8 @@ fn a_preset_costs_no_allocation_for_its_rows_and_lean_renders_less() {
 
 #[test]
 fn the_agents_own_metrics_cost_a_bounded_number() {
-    // Families of the prometheus crate's gather, with one series each: 244 allocations when this was written.
+    // Families of the prometheus crate's gather, with one series each: 244 allocations when this
+    // was written.
     let count = allocations(&snapshots::agent(), 0, NO_CAP, Format::Text);
     assert!(count < 300, "{count}");
 }
@@ -63,7 +68,10 @@ fn the_agents_own_metrics_cost_a_bounded_number() {
 #[test]
 fn a_page_over_the_cap_costs_no_allocation_for_its_rows_either() {
     let agent = snapshots::agent();
-    assert_eq!(allocations(&agent, 500, 1000, Format::Text), allocations(&agent, 20, 200, Format::Text));
+    assert_eq!(
+        allocations(&agent, 500, 1000, Format::Text),
+        allocations(&agent, 20, 200, Format::Text)
+    );
 }
 
 #[test]

@@ -17,7 +17,8 @@ use snapshot::NodeSnapshot;
 /// Timeout far beyond any start or scrape; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Prometheus 2.42 cannot be configured to request a format, so the text format has a separate path.
+/// Prometheus 2.42 cannot be configured to request a format, so the text format has a separate
+/// path.
 const JOBS: [(&str, &str, Format); 2] =
     [("openmetrics", "/metrics", Format::OpenMetrics), ("text", "/text", Format::Text)];
 
@@ -33,23 +34,39 @@ fn both_formats_arrive_whole_in_a_real_prometheus() {
 
     let mut exposition = Exposition::new(usize::MAX);
     let page = exposition.render(&snapshot(), &snapshots::agent(), Format::Text);
-    let series = page.split(|&byte| byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#")).count();
+    let series = page
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty() && !line.starts_with(b"#"))
+        .count();
     for (job, ..) in JOBS {
         let expected = [
             (format!("up{{job=\"{job}\"}}"), "1".to_owned()),
             (format!("scrape_samples_scraped{{job=\"{job}\"}}"), series.to_string()),
-            (format!("count({{__name__=~\"(cpuwarden|process)_.+\",job=\"{job}\"}})"), series.to_string()),
             (
-                format!("cpuwarden_container_cpu_usage_seconds_total{{job=\"{job}\",container=\"app\",mode=\"user\"}}"),
+                format!("count({{__name__=~\"(cpuwarden|process)_.+\",job=\"{job}\"}})"),
+                series.to_string(),
+            ),
+            (
+                format!(
+                    "cpuwarden_container_cpu_usage_seconds_total{{job=\"{job}\",container=\"app\",mode=\"user\"}}"
+                ),
                 "81.234567891".to_owned(),
             ),
             (
-                format!("cpuwarden_container_throttled_window_ratio_bucket{{job=\"{job}\",le=\"+Inf\"}}"),
+                format!(
+                    "cpuwarden_container_throttled_window_ratio_bucket{{job=\"{job}\",le=\"+Inf\"}}"
+                ),
                 "45".to_owned(),
             ),
-            (format!("cpuwarden_container_throttled_window_ratio_sum{{job=\"{job}\"}}"), "3.7".to_owned()),
+            (
+                format!("cpuwarden_container_throttled_window_ratio_sum{{job=\"{job}\"}}"),
+                "3.7".to_owned(),
+            ),
             (format!("cpuwarden_container_cpu_limit_cores{{job=\"{job}\"}}"), "0.25".to_owned()),
-            (format!("cpuwarden_pod_source_up{{job=\"{job}\",source=\"kubelet\"}}"), "1".to_owned()),
+            (
+                format!("cpuwarden_pod_source_up{{job=\"{job}\",source=\"kubelet\"}}"),
+                "1".to_owned(),
+            ),
             (format!("count(cpuwarden_container_info{{job=\"{job}\"}})"), "1".to_owned()),
         ];
         for (query, value) in expected {
@@ -69,7 +86,8 @@ fn snapshot() -> NodeSnapshot {
     snapshot
 }
 
-/// Prometheus appends a scrape before it starts the next, so the first page is stored when the second request arrives.
+/// Prometheus appends a scrape before it starts the next, so the first page is stored when the
+/// second request arrives.
 fn wait_for_scrapes(scrapes: &Receiver<&'static str>) {
     let mut seen = JOBS.map(|(job, ..)| (job, 0));
     while seen.iter().any(|(_, count)| *count < 2) {
@@ -88,7 +106,8 @@ fn serve(snapshot: NodeSnapshot, served: Sender<&'static str>) -> SocketAddr {
         for stream in listener.incoming() {
             let mut stream = stream.expect("accept works on loopback");
             let request = Request::read(&stream);
-            let (job, _, format) = *JOBS.iter().find(|(_, path, _)| *path == request.path).expect("a scraped path");
+            let (job, _, format) =
+                *JOBS.iter().find(|(_, path, _)| *path == request.path).expect("a scraped path");
             let negotiated = Format::from_accept(&request.accept);
             assert_eq!(negotiated, Format::OpenMetrics, "{}", request.accept);
             assert!(accepts_gzip(&request.accept_encoding), "{}", request.accept_encoding);
@@ -123,7 +142,11 @@ impl Request {
         let headers: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
         let header = |name: &str| {
             let values = headers.iter().filter_map(|line| line.split_once(": "));
-            values.filter(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect::<Vec<_>>().join(",")
+            values
+                .filter(|(of, _)| of.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value)
+                .collect::<Vec<_>>()
+                .join(",")
         };
         Self { path, accept: header("accept"), accept_encoding: header("accept-encoding") }
     }
@@ -146,7 +169,9 @@ impl Prometheus {
                 format!("- job_name: {job}\n  metrics_path: {path}\n  static_configs: [{{targets: ['{target}']}}]\n")
             })
             .collect();
-        let text = format!("global: {{scrape_interval: 250ms, scrape_timeout: 250ms}}\nscrape_configs:\n{jobs}");
+        let text = format!(
+            "global: {{scrape_interval: 250ms, scrape_timeout: 250ms}}\nscrape_configs:\n{jobs}"
+        );
         std::fs::write(&config, text).expect("the configuration can be written");
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", config.display()))
@@ -155,7 +180,9 @@ impl Prometheus {
             .stderr(Stdio::piped())
             .spawn();
         let child = child.unwrap_or_else(|error| match error.kind() {
-            ErrorKind::NotFound => panic!("prometheus is not installed: `apt-get install prometheus`"),
+            ErrorKind::NotFound => {
+                panic!("prometheus is not installed: `apt-get install prometheus`")
+            }
             _ => panic!("prometheus does not start: {error}"),
         });
         let mut prometheus = Self { child, address: String::new(), _directory: directory };
@@ -163,7 +190,8 @@ impl Prometheus {
         prometheus
     }
 
-    /// The address from its log. The log is read to the end, so that Prometheus never blocks on a full pipe.
+    /// The address from its log. The log is read to the end, so that Prometheus never blocks on a
+    /// full pipe.
     fn listening(&mut self) -> String {
         let log = BufReader::new(self.child.stderr.take().expect("stderr is a pipe"));
         let (lines, said) = mpsc::channel();
@@ -175,7 +203,9 @@ impl Prometheus {
         });
         let mut log = String::new();
         loop {
-            let line = said.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("prometheus does not listen:\n{log}"));
+            let line = said
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|_| panic!("prometheus does not listen:\n{log}"));
             if line.contains("\"Listening on\"")
                 && let Some((_, address)) = line.split_once("address=")
             {
@@ -199,7 +229,8 @@ impl Prometheus {
             let openmetrics = format == Format::OpenMetrics;
             let metric = if openmetrics { descriptor.family() } else { descriptor.name };
             let target = percent_encoded(&format!("{{job=\"{job}\"}}"));
-            let data = self.get(&format!("/api/v1/targets/metadata?match_target={target}&metric={metric}"));
+            let data = self
+                .get(&format!("/api/v1/targets/metadata?match_target={target}&metric={metric}"));
             let metadata = &data[0];
             assert_eq!(metadata["type"], descriptor.kind.as_str(), "{job} {metric}: {data}");
             assert_eq!(metadata["help"], descriptor.help, "{job} {metric}");
@@ -216,8 +247,10 @@ impl Prometheus {
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("prometheus takes a request");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("prometheus answers in UTF-8");
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no body: {answer}"));
-        let mut value: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        let (_, body) =
+            answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no body: {answer}"));
+        let mut value: Value =
+            serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
         assert_eq!(value["status"], "success", "{path}: {value}");
         value["data"].take()
     }
@@ -233,6 +266,12 @@ impl Drop for Prometheus {
 
 fn percent_encoded(text: &str) -> String {
     text.bytes()
-        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
         .collect()
 }

@@ -10,15 +10,21 @@ use rustix::io::Errno;
 use crate::nested::{self, NarrowedCpusets};
 use crate::{Error, Result};
 
-/// Maximum number of retries after a child cgroup kept a v1 cpuset from shrinking (EBUSY). A container that creates
-/// cgroups all the time adds a few between the listing and the write.
+/// Maximum number of retries after a child cgroup kept a v1 cpuset from shrinking (EBUSY). A
+/// container that creates cgroups all the time adds a few between the listing and the write.
 const ATTEMPTS: usize = 8;
 
-/// Carries out a step. Releases and grants write nothing. `narrowed` records the cpusets narrowed below a v1 cgroup.
+/// Carries out a step. Releases and grants write nothing. `narrowed` records the cpusets narrowed
+/// below a v1 cgroup.
 ///
 /// # Errors
-/// A failed kernel operation, or [`Error::NotEffective`] if the effective CPUs differ from the step's.
-pub(crate) fn carry_out(step: &Step, version: CgroupVersion, narrowed: &mut NarrowedCpusets) -> Result<()> {
+/// A failed kernel operation, or [`Error::NotEffective`] if the effective CPUs differ from the
+/// step's.
+pub(crate) fn carry_out(
+    step: &Step,
+    version: CgroupVersion,
+    narrowed: &mut NarrowedCpusets,
+) -> Result<()> {
     match step {
         Step::Write { path, cpus, effective, .. } => {
             match version {
@@ -51,7 +57,8 @@ pub(crate) fn write_v1(path: &Path, cpus: &CpuSet, narrowed: &mut NarrowedCpuset
         match write(path, cpus) {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 if nested::narrow(path, &before, cpus, narrowed) == 0 {
-                    // Either more nested cgroups than the limit, or a process in a cpuset that would become empty.
+                    // Either more nested cgroups than the limit, or a process in a cpuset that
+                    // would become empty.
                     return Err(error.into());
                 }
             }

@@ -1,7 +1,8 @@
-//! State that survives a crash: the grants, the transition in progress, and the original CPUs of every written cgroup.
+//! State that survives a crash: the grants, the transition in progress, and the original CPUs of
+//! every written cgroup.
 //!
-//! A single file, replaced atomically: written next to the old one, synced and renamed. Its first line is a checksum of
-//! the rest.
+//! A single file, replaced atomically: written next to the old one, synced and renamed. Its first
+//! line is a checksum of the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -24,7 +25,8 @@ const MAGIC: &str = "cpuwarden-pins-1";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// `/proc/sys/kernel/random/boot_id`: a checkpoint of another boot is void, since cgroups do not outlive a boot.
+    /// `/proc/sys/kernel/random/boot_id`: a checkpoint of another boot is void, since cgroups do
+    /// not outlive a boot.
     pub boot_id: Option<String>,
     /// Committed grants.
     pub committed: Held,
@@ -33,8 +35,9 @@ pub struct Checkpoint {
     pub intent: Option<Held>,
     /// Order of arrival of the pods, by UID.
     pub arrivals: BTreeMap<String, u64>,
-    /// Written cgroups with their original CPUs. On disk the key is the path below the mount, because another process
-    /// may see the hierarchy at another mount. [`Checkpoint::relocate`] makes the paths absolute again.
+    /// Written cgroups with their original CPUs. On disk the key is the path below the mount,
+    /// because another process may see the hierarchy at another mount. [`Checkpoint::relocate`]
+    /// makes the paths absolute again.
     pub touched: BTreeMap<PathBuf, Touched>,
     /// Cpusets narrowed below v1 containers; keyed like `touched`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -127,7 +130,8 @@ impl Checkpoint {
         serde_json::from_str(body).map_err(|error| error.to_string())
     }
 
-    /// Like [`Checkpoint::read`], but `None` for a checkpoint of another boot, since cgroups do not outlive a boot.
+    /// Like [`Checkpoint::read`], but `None` for a checkpoint of another boot, since cgroups do not
+    /// outlive a boot.
     ///
     /// # Errors
     /// As [`Checkpoint::read`].
@@ -136,8 +140,8 @@ impl Checkpoint {
         Ok(found.filter(|checkpoint| checkpoint.boot_id == node::boot_id(proc_root)))
     }
 
-    /// Writes the checkpoint; a crash at any moment leaves the old or the new one. `mount` is the mount of the cpuset
-    /// controller.
+    /// Writes the checkpoint; a crash at any moment leaves the old or the new one. `mount` is the
+    /// mount of the cpuset controller.
     ///
     /// # Errors
     /// A state directory that cannot be written.
@@ -156,16 +160,20 @@ impl Checkpoint {
         written.map_err(Error::state("write", &temporary))?;
         fs::rename(&temporary, &path).map_err(Error::state("rename", &temporary))?;
         // Syncing the directory makes the rename survive a crash of the machine.
-        File::open(state_dir).and_then(|directory| directory.sync_all()).map_err(Error::state("sync", state_dir))
+        File::open(state_dir)
+            .and_then(|directory| directory.sync_all())
+            .map_err(Error::state("sync", state_dir))
     }
 
-    /// Relocates the keys of written cgroups below this mount, whatever the mount was when they were written (version
-    /// 0.1 stored absolute paths). A key matches by its longest suffix that is a cgroup here with the same inode.
-    /// Returns the number of entries of `touched` that were found; an entry without a match keeps its key.
+    /// Relocates the keys of written cgroups below this mount, whatever the mount was when they
+    /// were written (version 0.1 stored absolute paths). A key matches by its longest suffix that
+    /// is a cgroup here with the same inode. Returns the number of entries of `touched` that were
+    /// found; an entry without a match keeps its key.
     pub(crate) fn relocate(&mut self, mount: &Path) -> usize {
         let place = |key: &PathBuf, inode| below(mount, key, inode).map(|path| mount.join(path));
         let narrowed = std::mem::take(&mut self.narrowed).into_iter();
-        self.narrowed = narrowed.map(|(key, was)| (place(&key, was.inode).unwrap_or(key), was)).collect();
+        self.narrowed =
+            narrowed.map(|(key, was)| (place(&key, was.inode).unwrap_or(key), was)).collect();
         let mut found = 0;
         let mut locate = |(key, was): (PathBuf, Touched)| match place(&key, was.inode) {
             Some(path) => {
@@ -185,7 +193,9 @@ impl Checkpoint {
     pub fn remove(state_dir: &Path) -> Result<()> {
         let path = state_dir.join(FILE);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::state("remove", path)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::state("remove", path)(error))
+            }
             _ => Ok(()),
         }
     }
@@ -193,33 +203,46 @@ impl Checkpoint {
 
 /// The longest suffix of `key` that is a directory with this inode below `mount`.
 fn below(mount: &Path, key: &Path, inode: u64) -> Option<PathBuf> {
-    let names: Vec<&OsStr> =
-        key.components().filter(|part| matches!(part, Component::Normal(_))).map(Component::as_os_str).collect();
+    let names: Vec<&OsStr> = key
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .map(Component::as_os_str)
+        .collect();
     let ends = (0..names.len()).map(|from| names[from..].iter().collect::<PathBuf>());
     ends.into_iter().find(|end| cgroupfs::inode(&mount.join(end)).is_ok_and(|found| found == inode))
 }
 
 impl From<&Current> for Held {
     fn from(current: &Current) -> Self {
-        let words = |holding: &Holding| (class_name(holding.class).to_owned(), holding.cpus.to_string());
+        let words =
+            |holding: &Holding| (class_name(holding.class).to_owned(), holding.cpus.to_string());
         Self {
-            held: current.held.iter().map(|(uid, holding)| (uid.to_string(), words(holding))).collect(),
+            held: current
+                .held
+                .iter()
+                .map(|(uid, holding)| (uid.to_string(), words(holding)))
+                .collect(),
             demoted: current.demoted.iter().map(ToString::to_string).collect(),
         }
     }
 }
 
 impl Held {
-    /// Converts to the planner's form. Entries with an unknown class or an invalid CPU list are skipped: they cannot
-    /// have been granted.
+    /// Converts to the planner's form. Entries with an unknown class or an invalid CPU list are
+    /// skipped: they cannot have been granted.
     #[must_use]
     pub fn to_current(&self) -> Current {
         let holding = |(class, cpus): &(String, String)| {
-            let class = [Class::Lse, Class::Lsr].into_iter().find(|known| class_name(*known) == class)?;
+            let class =
+                [Class::Lse, Class::Lsr].into_iter().find(|known| class_name(*known) == class)?;
             Some(Holding { class, cpus: cpus.parse().ok()? })
         };
         Current {
-            held: self.held.iter().filter_map(|(uid, words)| Some((uid.as_str().into(), holding(words)?))).collect(),
+            held: self
+                .held
+                .iter()
+                .filter_map(|(uid, words)| Some((uid.as_str().into(), holding(words)?)))
+                .collect(),
             demoted: self.demoted.iter().map(|uid| uid.as_str().into()).collect(),
             ..Current::default()
         }
@@ -241,9 +264,12 @@ fn header(body: &str) -> String {
     format!("{MAGIC} {:016x}", fnv1a(body.as_bytes()))
 }
 
-/// FNV-1a, 64 bits. Detects torn and edited files; it need not resist an attacker, who would need root.
+/// FNV-1a, 64 bits. Detects torn and edited files; it need not resist an attacker, who would need
+/// root.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -252,8 +278,11 @@ mod tests {
 
     fn sample() -> Checkpoint {
         let holding = Holding { class: Class::Lsr, cpus: "0-1".parse().unwrap() };
-        let current =
-            Current { held: [("u".into(), holding)].into(), demoted: ["v".into()].into(), ..Current::default() };
+        let current = Current {
+            held: [("u".into(), holding)].into(),
+            demoted: ["v".into()].into(),
+            ..Current::default()
+        };
         let touched = [("/a".into(), Touched { inode: 7, before: String::new() })].into();
         Checkpoint {
             committed: Held::from(&current),
@@ -282,7 +311,8 @@ mod tests {
         sample().write(dir.path(), Path::new("/m")).unwrap();
         let path = dir.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
-        for wrong in [text.replace("0-1", "0-7"), text[..text.len() - 1].to_owned(), String::new()] {
+        for wrong in [text.replace("0-1", "0-7"), text[..text.len() - 1].to_owned(), String::new()]
+        {
             fs::write(&path, wrong).unwrap();
             assert!(matches!(Checkpoint::read(dir.path()), Err(Error::Checkpoint { .. })));
         }
@@ -324,21 +354,31 @@ mod tests {
             (found, path.strip_prefix(mount.path()).unwrap_or(&path).display().to_string())
         };
         let pod = inode("kubepods/poda");
-        for key in ["kubepods/poda", "/host/sys/fs/cgroup/kubepods/poda", "/sys/fs/cgroup/cpuset/kubepods/poda"] {
+        for key in [
+            "kubepods/poda",
+            "/host/sys/fs/cgroup/kubepods/poda",
+            "/sys/fs/cgroup/cpuset/kubepods/poda",
+        ] {
             assert_eq!(relocated(key, pod), (1, "kubepods/poda".to_owned()), "{key}");
         }
         let nested = inode("kubepods/poda/kubepods/poda");
         let key = "/sys/fs/cgroup/kubepods/poda/kubepods/poda";
         assert_eq!(relocated(key, nested), (1, "kubepods/poda/kubepods/poda".to_owned()));
-        assert_eq!(relocated("/sys/fs/cgroup/kubepods/podb", pod), (0, "/sys/fs/cgroup/kubepods/podb".to_owned()));
+        assert_eq!(
+            relocated("/sys/fs/cgroup/kubepods/podb", pod),
+            (0, "/sys/fs/cgroup/kubepods/podb".to_owned())
+        );
         assert_eq!(relocated("kubepods/poda", nested).0, 0, "another cgroup of the same name");
     }
 
     #[test]
     fn paths_on_disk_do_not_name_the_mount() {
         let dir = tempfile::tempdir().unwrap();
-        let touched = [("/host/cg/kubepods/a".into(), Touched { inode: 7, before: String::new() })].into();
-        Checkpoint { touched, ..Checkpoint::default() }.write(dir.path(), Path::new("/host/cg")).unwrap();
+        let touched =
+            [("/host/cg/kubepods/a".into(), Touched { inode: 7, before: String::new() })].into();
+        Checkpoint { touched, ..Checkpoint::default() }
+            .write(dir.path(), Path::new("/host/cg"))
+            .unwrap();
         let read = Checkpoint::read(dir.path()).unwrap().unwrap();
         assert_eq!(read.touched.into_keys().collect::<Vec<_>>(), [Path::new("kubepods/a")]);
     }
@@ -354,19 +394,34 @@ mod tests {
 
     #[test]
     fn any_text_is_a_checkpoint_or_an_error_and_reads_back_as_written() {
-        corpus::run(env!("CARGO_MANIFEST_DIR"), "checkpoint", &[b"\"0-8191\"", b"null", b"{}", b"[]"], |bytes| {
-            let Ok(body) = std::str::from_utf8(bytes) else { return };
-            assert!(Checkpoint::parse(body).is_err(), "without a checksum");
-            let text = format!("{}\n{body}", header(body));
-            // A CPU list of ten bytes can expand to a set of a kilobyte.
-            let parse = || Checkpoint::parse(&text).map(|read| (read.committed.to_current(), read));
-            let Ok((current, read)) = corpus::within((64 << 10) + 256 * text.len(), parse) else { return };
-            assert_eq!(Held::from(&current).to_current(), current);
-            let written = serde_json::to_string(&read).unwrap();
-            assert_eq!(Checkpoint::parse(&format!("{}\n{written}", header(&written))).unwrap(), read);
-            let cut = &text[..text.floor_char_boundary(text.len() - 1)];
-            assert!(Checkpoint::parse(cut).is_err(), "cut");
-            assert!(Checkpoint::parse(&format!("{text} ")).is_err(), "another text of the same meaning");
-        });
+        corpus::run(
+            env!("CARGO_MANIFEST_DIR"),
+            "checkpoint",
+            &[b"\"0-8191\"", b"null", b"{}", b"[]"],
+            |bytes| {
+                let Ok(body) = std::str::from_utf8(bytes) else { return };
+                assert!(Checkpoint::parse(body).is_err(), "without a checksum");
+                let text = format!("{}\n{body}", header(body));
+                // A CPU list of ten bytes can expand to a set of a kilobyte.
+                let parse =
+                    || Checkpoint::parse(&text).map(|read| (read.committed.to_current(), read));
+                let Ok((current, read)) = corpus::within((64 << 10) + 256 * text.len(), parse)
+                else {
+                    return;
+                };
+                assert_eq!(Held::from(&current).to_current(), current);
+                let written = serde_json::to_string(&read).unwrap();
+                assert_eq!(
+                    Checkpoint::parse(&format!("{}\n{written}", header(&written))).unwrap(),
+                    read
+                );
+                let cut = &text[..text.floor_char_boundary(text.len() - 1)];
+                assert!(Checkpoint::parse(cut).is_err(), "cut");
+                assert!(
+                    Checkpoint::parse(&format!("{text} ")).is_err(),
+                    "another text of the same meaning"
+                );
+            },
+        );
     }
 }

@@ -3,7 +3,8 @@
 use kubepods::model::{Container, ContainerKind, Phase, Pod, Resize, Resources};
 use kubepods::path::QosClass;
 
-/// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the order of arrival.
+/// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the
+/// order of arrival.
 #[must_use]
 pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     let labels = pod.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
@@ -23,12 +24,15 @@ pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     }
 }
 
-/// Whether the pod's QoS class is BestEffort. If the kubelet does not report the class yet: whether the pod sets none
-/// of the resources that determine it (`GetPodQOS` in pkg/apis/core/v1/helper/qos).
+/// Whether the pod's QoS class is BestEffort. If the kubelet does not report the class yet: whether
+/// the pod sets none of the resources that determine it (`GetPodQOS` in
+/// pkg/apis/core/v1/helper/qos).
 fn is_best_effort(pod: &Pod) -> bool {
     let all = || pod.containers.iter().map(|container| container.resources).chain([pod.resources]);
-    pod.qos_class
-        .map_or_else(|| all().all(|resources| resources == Resources::default()), |qos| qos == QosClass::BestEffort)
+    pod.qos_class.map_or_else(
+        || all().all(|resources| resources == Resources::default()),
+        |qos| qos == QosClass::BestEffort,
+    )
 }
 
 /// Whether all containers have ended or were never admitted; such a pod needs no CPUs any more.
@@ -37,9 +41,9 @@ pub fn has_ended(pod: &Pod) -> bool {
     matches!(pod.phase, Phase::Succeeded | Phase::Failed)
 }
 
-/// Pod-level resources if there are any. Otherwise Kubernetes' effective request: the maximum of the sum over app
-/// containers and sidecars, and of each init container plus the sidecars before it. `None` if an app container or a
-/// sidecar sets none, or if the total is 0.
+/// Pod-level resources if there are any. Otherwise Kubernetes' effective request: the maximum of
+/// the sum over app containers and sidecars, and of each init container plus the sidecars before
+/// it. `None` if an app container or a sidecar sets none, or if the total is 0.
 fn whole_pod(pod: &Pod, of: impl Fn(&Resources) -> Option<u64>) -> Option<u64> {
     if let Some(millis) = of(&pod.resources) {
         return Some(millis);
@@ -50,7 +54,9 @@ fn whole_pod(pod: &Pod, of: impl Fn(&Resources) -> Option<u64>) -> Option<u64> {
         match container.kind {
             ContainerKind::App => together = together.saturating_add(millis?),
             ContainerKind::Sidecar => sidecars = sidecars.saturating_add(millis?),
-            ContainerKind::Init => before = before.max(sidecars.saturating_add(millis.unwrap_or(0))),
+            ContainerKind::Init => {
+                before = before.max(sidecars.saturating_add(millis.unwrap_or(0)));
+            }
             // Ephemeral containers cannot have resources.
             ContainerKind::Ephemeral => {}
         }
@@ -69,7 +75,11 @@ mod tests {
     use super::*;
 
     fn container(kind: ContainerKind, millis: Option<u64>) -> Container {
-        let resources = Resources { cpu_request_millis: millis, cpu_limit_millis: millis, ..Resources::default() };
+        let resources = Resources {
+            cpu_request_millis: millis,
+            cpu_limit_millis: millis,
+            ..Resources::default()
+        };
         Container { kind, resources, ..Container::default() }
     }
 
@@ -98,7 +108,13 @@ mod tests {
 
     #[test]
     fn one_container_without_a_request_leaves_the_pods_request_unknown() {
-        assert_eq!(request(vec![container(ContainerKind::App, Some(1000)), container(ContainerKind::App, None)]), None);
+        assert_eq!(
+            request(vec![
+                container(ContainerKind::App, Some(1000)),
+                container(ContainerKind::App, None)
+            ]),
+            None
+        );
         assert_eq!(request(Vec::new()), None);
     }
 
@@ -110,8 +126,13 @@ mod tests {
             ..Pod::default()
         };
         let best_effort = |pod: &Pod| claim("u".into(), pod, 0).best_effort;
-        assert!(best_effort(&pod(Some(QosClass::BestEffort), None)) && best_effort(&pod(None, None)));
-        assert!(!best_effort(&pod(Some(QosClass::Guaranteed), Some(1000))) && !best_effort(&pod(None, Some(1000))));
+        assert!(
+            best_effort(&pod(Some(QosClass::BestEffort), None)) && best_effort(&pod(None, None))
+        );
+        assert!(
+            !best_effort(&pod(Some(QosClass::Guaranteed), Some(1000)))
+                && !best_effort(&pod(None, Some(1000)))
+        );
         assert!(!best_effort(&pod(Some(QosClass::Burstable), None)), "memory requests count too");
     }
 

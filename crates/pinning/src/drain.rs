@@ -54,26 +54,33 @@ pub enum Outcome {
     Here(Drained),
     /// A running agent; `None` if it could not store its result.
     ByAgent(Option<Drained>),
-    /// Nothing to drain: no checkpoint of this boot. The kubelet's static policy confines pods too, so pods are not
-    /// widened.
+    /// Nothing to drain: no checkpoint of this boot. The kubelet's static policy confines pods too,
+    /// so pods are not widened.
     Nothing,
 }
 
-/// Asks a running agent to drain and waits for it. Drains itself if there is no agent, if the agent leaves a
-/// checkpoint, or with [`Scope::EveryPod`].
+/// Asks a running agent to drain and waits for it. Drains itself if there is no agent, if the agent
+/// leaves a checkpoint, or with [`Scope::EveryPod`].
 ///
 /// # Errors
-/// No cpusets here, a checkpoint whose cgroups are all missing, or an agent that cannot be asked. Also an agent that
-/// does not release the lock within `patience`.
+/// No cpusets here, a checkpoint whose cgroups are all missing, or an agent that cannot be asked.
+/// Also an agent that does not release the lock within `patience`.
 pub fn drain(config: &DrainConfig, patience: Duration) -> Result<Outcome> {
     let state_dir = &config.node.state_dir;
     let wish = DrainWish::of(state_dir);
-    let asked = fs::create_dir_all(state_dir).map_err(Error::state("make", state_dir)).and_then(|()| wish.say());
+    let asked = fs::create_dir_all(state_dir)
+        .map_err(Error::state("make", state_dir))
+        .and_then(|()| wish.say());
     let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + patience)?;
     let found = match Checkpoint::read(state_dir) {
-        Ok(found) => found.filter(|checkpoint| !is_of_another_boot(checkpoint, &config.node.proc_root)).map(Some),
+        Ok(found) => found
+            .filter(|checkpoint| !is_of_another_boot(checkpoint, &config.node.proc_root))
+            .map(Some),
         Err(error) => {
-            tracing::warn!(error = chain(&error), "failed to read the checkpoint; widening the cpuset of every pod");
+            tracing::warn!(
+                error = chain(&error),
+                "failed to read the checkpoint; widening the cpuset of every pod"
+            );
             Some(None)
         }
     };
@@ -82,8 +89,12 @@ pub fn drain(config: &DrainConfig, patience: Duration) -> Result<Outcome> {
             None if !waited => Outcome::Nothing,
             answer => Outcome::ByAgent(answer),
         }),
-        None | Some(None) => give_back_here(config, Checkpoint::default(), Scope::EveryPod).map(Outcome::Here),
-        Some(Some(checkpoint)) => give_back_here(config, checkpoint, config.scope).map(Outcome::Here),
+        None | Some(None) => {
+            give_back_here(config, Checkpoint::default(), Scope::EveryPod).map(Outcome::Here)
+        }
+        Some(Some(checkpoint)) => {
+            give_back_here(config, checkpoint, config.scope).map(Outcome::Here)
+        }
     }
 }
 
@@ -92,16 +103,22 @@ fn is_of_another_boot(checkpoint: &Checkpoint, proc_root: &Path) -> bool {
     matches!(boots, (Some(then), Some(now)) if *then != now)
 }
 
-/// Waits until no agent holds the lock. The flag is true if an agent held it. A state directory without write access
-/// does not block the drain: if this process cannot take a lock there, no agent holds it.
-fn wait_for_lock(state_dir: &Path, asked: Result<()>, deadline: Instant) -> Result<(Option<Lock>, bool)> {
+/// Waits until no agent holds the lock. The flag is true if an agent held it. A state directory
+/// without write access does not block the drain: if this process cannot take a lock there, no
+/// agent holds it.
+fn wait_for_lock(
+    state_dir: &Path,
+    asked: Result<()>,
+    deadline: Instant,
+) -> Result<(Option<Lock>, bool)> {
     let mut asked = Some(asked);
     let mut waited = false;
     loop {
         match Lock::take(state_dir) {
             Ok(lock) => return Ok((Some(lock), waited)),
             Err(error @ Error::Locked(_)) => {
-                // If asking failed, the agent that holds the lock does not know that it should drain.
+                // If asking failed, the agent that holds the lock does not know that it should
+                // drain.
                 asked.take().unwrap_or(Ok(()))?;
                 if Instant::now() >= deadline {
                     return Err(error);
@@ -110,14 +127,21 @@ fn wait_for_lock(state_dir: &Path, asked: Result<()>, deadline: Instant) -> Resu
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(error) => {
-                tracing::warn!(error = chain(&error), "draining without the lock of the state directory");
+                tracing::warn!(
+                    error = chain(&error),
+                    "draining without the lock of the state directory"
+                );
                 return Ok((None, waited));
             }
         }
     }
 }
 
-fn give_back_here(config: &DrainConfig, mut checkpoint: Checkpoint, scope: Scope) -> Result<Drained> {
+fn give_back_here(
+    config: &DrainConfig,
+    mut checkpoint: Checkpoint,
+    scope: Scope,
+) -> Result<Drained> {
     let mut tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), 0)?;
     tree.walk(Instant::now());
     let entries = checkpoint.touched.len();
@@ -125,12 +149,14 @@ fn give_back_here(config: &DrainConfig, mut checkpoint: Checkpoint, scope: Scope
         && checkpoint.relocate(tree.mount()) == 0
         && scope == Scope::Touched
     {
-        let (checkpoint, mount) = (Checkpoint::path(&config.node.state_dir), tree.mount().to_owned());
+        let (checkpoint, mount) =
+            (Checkpoint::path(&config.node.state_dir), tree.mount().to_owned());
         return Err(Error::Unmatched { checkpoint, entries, first, mount });
     }
     let view = tree.view(&node::cpu_list(&config.node.sys_root, "possible")?)?;
-    let kubelets =
-        CpuManagerState::read(&config.node.cpu_manager_state).map(|state| state.exclusive()).unwrap_or_default();
+    let kubelets = CpuManagerState::read(&config.node.cpu_manager_state)
+        .map(|state| state.exclusive())
+        .unwrap_or_default();
     let drained = give_back(&tree, &view, &checkpoint, scope, &kubelets);
     if drained.errors.is_empty()
         && let Err(error) = Checkpoint::remove(&config.node.state_dir)
@@ -140,8 +166,9 @@ fn give_back_here(config: &DrainConfig, mut checkpoint: Checkpoint, scope: Scope
     Ok(drained)
 }
 
-/// Widens the written cgroups, parents first; then restores those that originally had fewer CPUs, children first.
-/// Leaves alone containers with exclusive CPUs from the kubelet, and widens no other onto these CPUs.
+/// Widens the written cgroups, parents first; then restores those that originally had fewer CPUs,
+/// children first. Leaves alone containers with exclusive CPUs from the kubelet, and widens no
+/// other onto these CPUs.
 pub(crate) fn give_back(
     tree: &PodTree,
     view: &View,
@@ -152,9 +179,11 @@ pub(crate) fn give_back(
     let (mut drained, version) = (Drained::default(), tree.version());
     let held: BTreeMap<Uid, Holding> = checkpoint.committed.to_current().held;
     let hierarchy = open_to_all(&view.hierarchy, kubelets);
-    let (own, others): (Vec<_>, Vec<_>) = view.pods.iter().partition(|pod| kubelets.pods.contains(&pod.uid));
+    let (own, others): (Vec<_>, Vec<_>) =
+        view.pods.iter().partition(|pod| kubelets.pods.contains(&pod.uid));
     let is_touched = |pod: &PodCgroups| {
-        scope == Scope::EveryPod || pod.cgroups.iter().any(|cgroup| was_touched(checkpoint, &cgroup.path))
+        scope == Scope::EveryPod
+            || pod.cgroups.iter().any(|cgroup| was_touched(checkpoint, &cgroup.path))
     };
     let pods: Vec<PodCgroups> = others.into_iter().filter(|pod| is_touched(pod)).cloned().collect();
     let mut narrowed = checkpoint.narrowed.clone();
@@ -167,7 +196,8 @@ pub(crate) fn give_back(
         }
         Err(error) => drained.errors.push(error.to_string()),
     }
-    let is_kubelets = |path: &Path| own.iter().any(|pod| pod.cgroups.iter().any(|cgroup| cgroup.path == path));
+    let is_kubelets =
+        |path: &Path| own.iter().any(|pod| pod.cgroups.iter().any(|cgroup| cgroup.path == path));
     for (path, was) in checkpoint.touched.iter().rev() {
         if was_touched(checkpoint, path) && !is_kubelets(path) {
             let before = still_there(&was.before, &hierarchy, &kubelets.cpus);
@@ -194,8 +224,9 @@ fn was_touched(checkpoint: &Checkpoint, path: &Path) -> bool {
     was.is_some_and(|was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode))
 }
 
-/// The part of the original CPUs that can be restored. v1 rejects a CPU that has gone offline since (EINVAL) and has
-/// removed it from every cpuset itself. CPUs that the kubelet granted exclusively since are left out.
+/// The part of the original CPUs that can be restored. v1 rejects a CPU that has gone offline since
+/// (EINVAL) and has removed it from every cpuset itself. CPUs that the kubelet granted exclusively
+/// since are left out.
 fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet) -> String {
     let Ok(cpus) = before.parse::<CpuSet>() else { return before.to_owned() };
     match hierarchy.version {
@@ -206,10 +237,15 @@ fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet
     }
 }
 
-/// Restores the original CPUs; returns whether a write was needed. Some kernels refuse to empty the cpuset of a cgroup
-/// with processes (ENOSPC, `validate_change` in kernel/cgroup/cpuset.c). The cgroup then keeps all CPUs, which has the
-/// same effect as an empty set.
-fn restore(path: &Path, before: &str, version: CgroupVersion, narrowed: &mut NarrowedCpusets) -> Result<bool> {
+/// Restores the original CPUs; returns whether a write was needed. Some kernels refuse to empty the
+/// cpuset of a cgroup with processes (ENOSPC, `validate_change` in kernel/cgroup/cpuset.c). The
+/// cgroup then keeps all CPUs, which has the same effect as an empty set.
+fn restore(
+    path: &Path,
+    before: &str,
+    version: CgroupVersion,
+    narrowed: &mut NarrowedCpusets,
+) -> Result<bool> {
     let now = cpuset::read(path, version)?.map(|cpuset| cpuset.configured.to_string());
     if now.as_deref().is_none_or(|now| now == before) {
         return Ok(false);
@@ -220,7 +256,11 @@ fn restore(path: &Path, before: &str, version: CgroupVersion, narrowed: &mut Nar
         return write_v1(path, &cpus, narrowed).map(|()| true);
     }
     match control::write(&path.join(cpuset::CPUS), if before.is_empty() { "\n" } else { before }) {
-        Err(error) if before.is_empty() && error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => Ok(false),
+        Err(error)
+            if before.is_empty() && error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) =>
+        {
+            Ok(false)
+        }
         written => Ok(written.map(|()| true)?),
     }
 }
@@ -244,7 +284,11 @@ mod tests {
     fn on_v1_a_cpu_that_has_gone_offline_is_not_asked_for_again() {
         let still = |before, version| {
             let ceiling: CpuSet = "0-2".parse().unwrap();
-            still_there(before, &placement::Hierarchy { version, full: ceiling.clone(), ceiling }, &CpuSet::new())
+            still_there(
+                before,
+                &placement::Hierarchy { version, full: ceiling.clone(), ceiling },
+                &CpuSet::new(),
+            )
         };
         assert_eq!(still("1-3", CgroupVersion::V1), "1-2");
         assert_eq!(still("1-3", CgroupVersion::V2), "1-3");
@@ -254,7 +298,8 @@ mod tests {
     #[test]
     fn on_v2_what_the_kubelet_has_given_away_since_is_not_given_back() {
         let rest: CpuSet = "0-2".parse().unwrap();
-        let hierarchy = placement::Hierarchy { version: CgroupVersion::V2, full: rest.clone(), ceiling: rest };
+        let hierarchy =
+            placement::Hierarchy { version: CgroupVersion::V2, full: rest.clone(), ceiling: rest };
         let still = |before| still_there(before, &hierarchy, &"3".parse().unwrap());
         assert_eq!([still(""), still("2-3"), still("3")], ["0-2", "2", "0-2"]);
     }

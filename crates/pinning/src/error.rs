@@ -73,7 +73,10 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn state(operation: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn state(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::State { operation, path, source }
     }

@@ -1,8 +1,9 @@
-//! Applies a placement to the node's cpusets. The only crate that writes them, and only if configured to enforce.
+//! Applies a placement to the node's cpusets. The only crate that writes them, and only if
+//! configured to enforce.
 //!
-//! [`placement`] computes the placement and the order of writes. This crate does the rest: it reads the current state,
-//! writes and verifies, and keeps a checkpoint that survives a crash. It also repairs what other writers change, and
-//! restores the original CPUs.
+//! [`placement`] computes the placement and the order of writes. This crate does the rest: it reads
+//! the current state, writes and verifies, and keeps a checkpoint that survives a crash. It also
+//! repairs what other writers change, and restores the original CPUs.
 
 mod carry_out;
 mod checkpoint;
@@ -28,7 +29,10 @@ pub use decision::{Decision, Verdict};
 pub use drain::{DrainConfig, Drained, Outcome, Scope, drain};
 pub use error::{Error, Result};
 pub use nested::Narrowed;
-pub use owner::{CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, connected_plugins, other_agents};
+pub use owner::{
+    CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, connected_plugins,
+    other_agents,
+};
 pub use pinner::{NodeConfig, Pinner, PinnerConfig};
 pub use repairs::Cause;
 pub use report::{Operation, Operations, Report, Standing, Trace};

@@ -1,6 +1,6 @@
-//! Cpusets below a v1 container, created by its application or by an unknown runtime. The kernel rejects a container's
-//! cpuset that is smaller than a child's (EBUSY), and children do not grow with it. Narrowed cpusets are recorded, so
-//! that the application's choice can be restored.
+//! Cpusets below a v1 container, created by its application or by an unknown runtime. The kernel
+//! rejects a container's cpuset that is smaller than a child's (EBUSY), and children do not grow
+//! with it. Narrowed cpusets are recorded, so that the application's choice can be restored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,8 @@ use cgroupfs::{control, cpuset};
 use kernel_text::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of nested cgroups per container that are read, written and recorded. A container with more nested
-/// cpusets that set CPUs cannot be narrowed; this is reported as its pod's error.
+/// Maximum number of nested cgroups per container that are read, written and recorded. A container
+/// with more nested cpusets that set CPUs cannot be narrowed; this is reported as its pod's error.
 const KEPT: usize = 256;
 
 /// A nested cpuset that was narrowed.
@@ -57,24 +57,37 @@ pub(crate) fn foresee(container: &Path, cpus: &CpuSet, narrowed: &mut NarrowedCp
     }
 }
 
-/// Narrows the cpusets below a container to `cpus`. Returns the number of cpusets written, 0 if the limit is exceeded.
-/// A failed write is not reported here: the write of the container's own cpuset fails then.
-pub(crate) fn narrow(container: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &mut NarrowedCpusets) -> usize {
+/// Narrows the cpusets below a container to `cpus`. Returns the number of cpusets written, 0 if the
+/// limit is exceeded. A failed write is not reported here: the write of the container's own cpuset
+/// fails then.
+pub(crate) fn narrow(
+    container: &Path,
+    before: &CpuSet,
+    cpus: &CpuSet,
+    narrowed: &mut NarrowedCpusets,
+) -> usize {
     let fits = Fits::find(container, before, cpus, narrowed);
     if fits.is_cut { 0 } else { fits.apply(narrowed) }
 }
 
 /// Lets the cpusets below a container grow with it.
-pub(crate) fn follow(container: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &mut NarrowedCpusets) {
+pub(crate) fn follow(
+    container: &Path,
+    before: &CpuSet,
+    cpus: &CpuSet,
+    narrowed: &mut NarrowedCpusets,
+) {
     Fits::find(container, before, cpus, narrowed).apply(narrowed);
 }
 
-/// Restores the applications' choices, limited to the parent's CPUs. Returns the number of restored cpusets.
+/// Restores the applications' choices, limited to the parent's CPUs. Returns the number of restored
+/// cpusets.
 pub(crate) fn give_back(narrowed: &NarrowedCpusets) -> usize {
     let give_back_one = |(path, was): (&PathBuf, &Narrowed)| {
         let now = configured(path).ok().filter(|now| was.is_as_written(path, now))?;
         let above = configured(path.parent()?).ok()?;
-        let goal = Some(was.chosen.parse::<CpuSet>().ok()?.intersection(&above)).filter(|goal| !goal.is_empty())?;
+        let goal = Some(was.chosen.parse::<CpuSet>().ok()?.intersection(&above))
+            .filter(|goal| !goal.is_empty())?;
         write(path, &now.union(&goal)).ok()?;
         // Cpusets below that followed the narrowing follow the restore.
         Fits::find(path, &now, &goal, narrowed).apply(&mut NarrowedCpusets::new());
@@ -85,7 +98,8 @@ pub(crate) fn give_back(narrowed: &NarrowedCpusets) -> usize {
 
 impl Narrowed {
     fn is_as_written(&self, path: &Path, now: &CpuSet) -> bool {
-        self.written == now.to_string() && cgroupfs::inode(path).is_ok_and(|inode| inode == self.inode)
+        self.written == now.to_string()
+            && cgroupfs::inode(path).is_ok_and(|inode| inode == self.inode)
     }
 }
 
@@ -115,28 +129,37 @@ impl Fits {
         fits
     }
 
-    fn add_children(&mut self, parent: &Path, before: &CpuSet, cpus: &CpuSet, narrowed: &NarrowedCpusets) {
+    fn add_children(
+        &mut self,
+        parent: &Path,
+        before: &CpuSet,
+        cpus: &CpuSet,
+        narrowed: &NarrowedCpusets,
+    ) {
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
         let children = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         for path in children.map(|entry| entry.path()).take(KEPT + 1) {
-            // A cgroup without CPUs of its own does not keep its parent from shrinking, and neither does anything below
-            // it.
+            // A cgroup without CPUs of its own does not keep its parent from shrinking, and neither
+            // does anything below it.
             let Some(now) = configured(&path).ok().filter(|now| !now.is_empty()) else { continue };
             let Ok(inode) = cgroupfs::inode(&path) else { continue };
             if self.all.len() == KEPT {
                 self.is_cut = true;
                 return;
             }
-            let known = narrowed.get(&path).filter(|was| was.inode == inode && was.written == now.to_string());
-            let chosen =
-                known.and_then(|was| was.chosen.parse().ok()).or_else(|| (now != *before).then(|| now.clone()));
+            let known = narrowed
+                .get(&path)
+                .filter(|was| was.inode == inode && was.written == now.to_string());
+            let chosen = known
+                .and_then(|was| was.chosen.parse().ok())
+                .or_else(|| (now != *before).then(|| now.clone()));
             let goal = fitted(chosen.as_ref(), cpus);
             self.all.push(Fit { path, inode, now, chosen, goal });
         }
     }
 
-    /// Writes the cpusets that differ, and returns their number. First parents before children with the union of old
-    /// and new CPUs, then children before parents with the new CPUs.
+    /// Writes the cpusets that differ, and returns their number. First parents before children with
+    /// the union of old and new CPUs, then children before parents with the new CPUs.
     fn apply(&self, narrowed: &mut NarrowedCpusets) -> usize {
         let grown = self.all.iter().filter(|fit| !fit.goal.is_subset(&fit.now));
         let grown = grown.filter(|fit| write(&fit.path, &fit.now.union(&fit.goal)).is_ok()).count();
@@ -154,8 +177,8 @@ impl Fits {
     }
 }
 
-/// Target CPUs of a nested cpuset whose parent has `above`: the application's choice limited to `above`. Without a
-/// choice, or if none of these CPUs is left, all of `above`.
+/// Target CPUs of a nested cpuset whose parent has `above`: the application's choice limited to
+/// `above`. Without a choice, or if none of these CPUs is left, all of `above`.
 fn fitted(chosen: Option<&CpuSet>, above: &CpuSet) -> CpuSet {
     let rest = chosen.map(|chosen| chosen.intersection(above)).filter(|rest| !rest.is_empty());
     rest.unwrap_or_else(|| above.clone())
@@ -174,8 +197,8 @@ fn write(path: &Path, cpus: &CpuSet) -> cgroupfs::Result<()> {
 mod tests {
     use super::*;
 
-    /// A container made of plain files with CPUs `0-7`, and cpusets below it. All lists have three characters, because
-    /// a shorter write into a plain file keeps the rest of the old text.
+    /// A container made of plain files with CPUs `0-7`, and cpusets below it. All lists have three
+    /// characters, because a shorter write into a plain file keeps the rest of the old text.
     fn container(nested: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for (path, cpus) in [("", "0-7")].iter().chain(nested) {
@@ -191,12 +214,16 @@ mod tests {
     }
 
     fn read(container: &tempfile::TempDir, nested: &[&str]) -> Vec<String> {
-        nested.iter().map(|path| configured(&container.path().join(path)).unwrap().to_string()).collect()
+        nested
+            .iter()
+            .map(|path| configured(&container.path().join(path)).unwrap().to_string())
+            .collect()
     }
 
     #[test]
     fn a_narrowed_cpuset_is_restored_to_the_applications_choice() {
-        let container = container(&[("all", "0-7"), ("some", "0-3"), ("some/deep", "0-1"), ("other", "6-7")]);
+        let container =
+            container(&[("all", "0-7"), ("some", "0-3"), ("some/deep", "0-1"), ("other", "6-7")]);
         let nested = ["all", "some", "some/deep", "other"];
         let mut narrowed = NarrowedCpusets::new();
         foresee(container.path(), &set("2-5"), &mut narrowed);

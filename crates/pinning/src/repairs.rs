@@ -9,8 +9,9 @@ use placement::Uid;
 
 /// Time window in which repairs and failures count.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Maximum number of repairs of one cgroup, and of failed passes of one pod, within the window. A daemon-reload or a
-/// kubelet restart rewrites every cgroup, over several ticks, but each cgroup only once.
+/// Maximum number of repairs of one cgroup, and of failed passes of one pod, within the window. A
+/// daemon-reload or a kubelet restart rewrites every cgroup, over several ticks, but each cgroup
+/// only once.
 const BORNE: usize = 5;
 /// Pause before the first new attempt; doubled for each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
@@ -74,8 +75,13 @@ impl fmt::Display for Cause {
 
 impl Pause {
     fn after(earlier: Option<Self>, cause: Cause, now: Instant) -> Self {
-        let earlier = earlier.filter(|earlier| now.saturating_duration_since(earlier.until()) < FORGIVEN);
-        Self { cause, since: now, attempt: earlier.map_or(0, |earlier| earlier.attempt.saturating_add(1)) }
+        let earlier =
+            earlier.filter(|earlier| now.saturating_duration_since(earlier.until()) < FORGIVEN);
+        Self {
+            cause,
+            since: now,
+            attempt: earlier.map_or(0, |earlier| earlier.attempt.saturating_add(1)),
+        }
     }
 
     /// Length of the pause: 1, 2, 4 … 30 minutes.
@@ -103,7 +109,14 @@ impl fmt::Display for Pause {
 impl Repairs {
     /// Counts a repair of this cgroup of the pod.
     pub(crate) fn rewritten(&mut self, uid: &Uid, cgroup: PathBuf, now: Instant) {
-        self.pods.entry(uid.clone()).or_default().rewrites.entry(cgroup).or_default().0.push_back(now);
+        self.pods
+            .entry(uid.clone())
+            .or_default()
+            .rewrites
+            .entry(cgroup)
+            .or_default()
+            .0
+            .push_back(now);
     }
 
     /// Counts a pass in which this pod's cpusets could not be applied.
@@ -111,7 +124,8 @@ impl Repairs {
         self.pods.entry(uid.clone()).or_default().failures.0.push_back(now);
     }
 
-    /// Pauses each pod with too many repairs or failures, or the node if most of its pods are paused.
+    /// Pauses each pod with too many repairs or failures, or the node if most of its pods are
+    /// paused.
     pub(crate) fn judge(&mut self, pods: &BTreeSet<&Uid>, now: Instant) -> Judgement {
         self.pods.retain(|uid, trouble| pods.contains(uid) && trouble.is_remembered(now));
         let mut judgement = Judgement::default();
@@ -123,7 +137,8 @@ impl Repairs {
             }
         }
         for cause in [Cause::Rewritten, Cause::WriteFailed] {
-            let paused = self.pods.values().filter(|trouble| trouble.paused(now) == Some(cause)).count();
+            let paused =
+                self.pods.values().filter(|trouble| trouble.paused(now) == Some(cause)).count();
             if paused > 1 && paused * 2 > pods.len() {
                 let pause = Pause::after(self.node, cause, now);
                 *self = Self { pods: BTreeMap::new(), node: Some(pause) };
@@ -135,7 +150,10 @@ impl Repairs {
 
     /// Pods that are paused at `now`.
     pub(crate) fn paused(&self, now: Instant) -> BTreeMap<Uid, Cause> {
-        self.pods.iter().filter_map(|(uid, trouble)| Some((uid.clone(), trouble.paused(now)?))).collect()
+        self.pods
+            .iter()
+            .filter_map(|(uid, trouble)| Some((uid.clone(), trouble.paused(now)?)))
+            .collect()
     }
 }
 
@@ -163,7 +181,8 @@ impl Trouble {
 
     fn is_remembered(&mut self, now: Instant) -> bool {
         self.rewrites.retain(|_, times| times.forget(now) > 0);
-        let is_recent = self.pause.is_some_and(|pause| now.saturating_duration_since(pause.until()) < FORGIVEN);
+        let is_recent =
+            self.pause.is_some_and(|pause| now.saturating_duration_since(pause.until()) < FORGIVEN);
         is_recent || !self.rewrites.is_empty() || self.failures.forget(now) > 0
     }
 }
@@ -186,8 +205,8 @@ mod tests {
         (0..count).map(|n| format!("pod{n}").into()).collect()
     }
 
-    /// Repeatedly judges these pods: at each of these seconds, after a rewrite of one cgroup of each pod in
-    /// `rewritten`.
+    /// Repeatedly judges these pods: at each of these seconds, after a rewrite of one cgroup of
+    /// each pod in `rewritten`.
     fn rewrite(
         repairs: &mut Repairs,
         all: &[Uid],
@@ -210,9 +229,12 @@ mod tests {
         let mut repairs = Repairs::default();
         assert_eq!(rewrite(&mut repairs, &all, &all[..1], start, 0..5), Judgement::default());
         let judgement = rewrite(&mut repairs, &all, &all[..1], start, 5..6);
-        let pods: Vec<_> = judgement.pods.iter().map(|(uid, pause)| (uid.clone(), pause.cause)).collect();
+        let pods: Vec<_> =
+            judgement.pods.iter().map(|(uid, pause)| (uid.clone(), pause.cause)).collect();
         assert_eq!((pods, judgement.node), (vec![(all[0].clone(), Cause::Rewritten)], None));
-        let paused = |second| repairs.paused(start + Duration::from_secs(second)).into_keys().collect::<Vec<_>>();
+        let paused = |second| {
+            repairs.paused(start + Duration::from_secs(second)).into_keys().collect::<Vec<_>>()
+        };
         assert_eq!((paused(64), paused(65)), (vec![all[0].clone()], vec![]));
     }
 
@@ -220,7 +242,10 @@ mod tests {
     fn failures_of_most_pods_pause_the_whole_node() {
         let (start, all) = (Instant::now(), uids(3));
         let judgement = rewrite(&mut Repairs::default(), &all, &all[..2], start, 0..6);
-        assert!(judgement.pods.is_empty() && judgement.node.is_some_and(|pause| pause.cause == Cause::Rewritten));
+        assert!(
+            judgement.pods.is_empty()
+                && judgement.node.is_some_and(|pause| pause.cause == Cause::Rewritten)
+        );
     }
 
     #[test]
@@ -238,7 +263,11 @@ mod tests {
         now += FORGIVEN;
         (0..=BORNE).for_each(|_| repairs.failed(&all[0], now));
         repairs.judge(&all.iter().collect(), now);
-        assert_eq!(repairs.pods[&all[0]].pause.unwrap().until() - now, FIRST_PAUSE, "an old trouble is forgiven");
+        assert_eq!(
+            repairs.pods[&all[0]].pause.unwrap().until() - now,
+            FIRST_PAUSE,
+            "an old trouble is forgiven"
+        );
     }
 
     #[test]

@@ -108,9 +108,11 @@ pub struct Report {
     pub operations: Operations,
     /// New decisions of this pass.
     pub decisions: Vec<Decision>,
-    /// Time since the last pass in which other pods could run on a pod's exclusive CPUs, by namespace and pod.
+    /// Time since the last pass in which other pods could run on a pod's exclusive CPUs, by
+    /// namespace and pod.
     pub overlaps: BTreeMap<(String, String), Duration>,
-    /// Enforcement that is suspended, by scope (`node` or `pod`) and reason: number of pods, or 1 for the node.
+    /// Enforcement that is suspended, by scope (`node` or `pod`) and reason: number of pods, or 1
+    /// for the node.
     pub stepped_back: BTreeMap<(&'static str, &'static str), usize>,
 }
 
@@ -141,7 +143,10 @@ impl Report {
     pub fn refusals(&self) -> impl Iterator<Item = Reason> + '_ {
         self.decisions.iter().filter_map(|decision| match decision.verdict {
             Verdict::Refused(reason) => Some(reason),
-            Verdict::Pinned { .. } | Verdict::Released | Verdict::Repaired(_) | Verdict::SteppedBack { .. } => None,
+            Verdict::Pinned { .. }
+            | Verdict::Released
+            | Verdict::Repaired(_)
+            | Verdict::SteppedBack { .. } => None,
         })
     }
 }

@@ -14,7 +14,8 @@ pub const STATE_DIR: &str = "/var/lib/cpuwarden";
 const LOCK: &str = "lock";
 const DRAIN: &str = "drain";
 
-/// While this exists, no other process on this node enforces. The kernel releases the lock when the process ends.
+/// While this exists, no other process on this node enforces. The kernel releases the lock when the
+/// process ends.
 #[derive(Debug)]
 pub struct Lock(File);
 
@@ -35,7 +36,8 @@ impl Lock {
         }
     }
 
-    /// Whether this is the lock of that directory; a removed and recreated directory has another lock file.
+    /// Whether this is the lock of that directory; a removed and recreated directory has another
+    /// lock file.
     pub(crate) fn is_of(&self, state_dir: &Path) -> bool {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let there = fs::metadata(state_dir.join(LOCK)).map(identity).ok();
@@ -43,8 +45,8 @@ impl Lock {
     }
 }
 
-/// A request of `cpuwarden drain`: a running agent must drain and continue without pinning. The agent writes its answer
-/// into the same file.
+/// A request of `cpuwarden drain`: a running agent must drain and continue without pinning. The
+/// agent writes its answer into the same file.
 #[derive(Debug, Clone)]
 pub struct DrainWish(PathBuf);
 
@@ -69,10 +71,13 @@ impl DrainWish {
         fs::write(&self.0, "").map_err(Error::state("write", &self.0))
     }
 
-    /// Writes the agent's answer, the result of the drain. A failure is only logged, because the state directory may be
-    /// full.
+    /// Writes the agent's answer, the result of the drain. A failure is only logged, because the
+    /// state directory may be full.
     pub(crate) fn answer(&self, drained: &Drained) {
-        if let Err(error) = serde_json::to_vec(drained).map_err(Into::into).and_then(|text| fs::write(&self.0, text)) {
+        if let Err(error) = serde_json::to_vec(drained)
+            .map_err(Into::into)
+            .and_then(|text| fs::write(&self.0, text))
+        {
             tracing::warn!(path = %self.0.display(), %error, "failed to report the drained cpusets");
         }
     }

@@ -1,5 +1,5 @@
-//! The pinner's thread. It runs a pass per interval, and at once when cgroups appear. After a panic it continues with a
-//! new pinner, as after a crash of the process.
+//! The pinner's thread. It runs a pass per interval, and at once when cgroups appear. After a panic
+//! it continues with a new pinner, as after a crash of the process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,8 @@ use crate::report::{Report, Trace};
 /// Minimum time between two passes; a burst of new pods takes one pass.
 const REST: Duration = Duration::from_millis(50);
 
-/// Pause before the first restart after a panic; doubled for each further one, up to [`LONGEST_PAUSE`].
+/// Pause before the first restart after a panic; doubled for each further one, up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -68,7 +69,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Writing eight bytes to an eventfd fails only if its counter is full, and then the thread wakes up anyway.
+        // Writing eight bytes to an eventfd fails only if its counter is full, and then the thread
+        // wakes up anyway.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -76,8 +78,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts the pinner on its own thread, `pinning`. That thread calls `pods` before each pass, and `report` after every
-/// round. No pass runs while `pods` returns `None`.
+/// Starts the pinner on its own thread, `pinning`. That thread calls `pods` before each pass, and
+/// `report` after every round. No pass runs while `pods` returns `None`.
 ///
 /// # Errors
 /// A descriptor or thread that cannot be created.
@@ -89,7 +91,8 @@ pub fn spawn(
 ) -> io::Result<Running> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let (stopped, profiles) = (stop.try_clone()?, NewProfiles::default());
-    let mut node = Node { pods: Box::new(pods), interval, stop: stopped, profiles: Arc::clone(&profiles) };
+    let mut node =
+        Node { pods: Box::new(pods), interval, stop: stopped, profiles: Arc::clone(&profiles) };
     let thread = std::thread::Builder::new()
         .name("pinning".to_owned())
         .spawn(move || keep_pinning(pinner, &mut node, &mut report))?;
@@ -150,7 +153,11 @@ fn pass_until_stopped(mut pinner: Pinner, node: &mut Node, report: &mut impl FnM
         }
         report(match pods() {
             Some(NodePods { index, exclusive, policy }) => {
-                let given: CpuSet = exclusive.all().into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS).collect();
+                let given: CpuSet = exclusive
+                    .all()
+                    .into_iter()
+                    .filter(|&cpu| cpu < kernel_text::MAX_CPUS)
+                    .collect();
                 pinner.set_resources(exclusive);
                 pinner.set_policy(policy);
                 Round::Passed(Box::new(pinner.pass(&index, &given, &mut log)))
@@ -171,7 +178,8 @@ fn log(trace: Trace<'_>) {
     }
 }
 
-/// Waits for the deadline or, after [`REST`], for cgroup changes. Returns whether the thread must stop.
+/// Waits for the deadline or, after [`REST`], for cgroup changes. Returns whether the thread must
+/// stop.
 fn wait(pinner: &Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
     let rest = Instant::now() + REST;
     ready(&[stop.as_fd()], rest.min(deadline)) || {
@@ -182,10 +190,12 @@ fn wait(pinner: &Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
 
 /// Polls until the deadline; returns whether the first descriptor is readable.
 fn ready(fds: &[std::os::fd::BorrowedFd<'_>], deadline: Instant) -> bool {
-    let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let left = deadline.saturating_duration_since(Instant::now());
     // A timeout of days does not fit every kernel's clock; the interval is at most a minute.
-    let timeout = Timespec { tv_sec: left.as_secs().min(60) as i64, tv_nsec: left.subsec_nanos().into() };
+    let timeout =
+        Timespec { tv_sec: left.as_secs().min(60) as i64, tv_nsec: left.subsec_nanos().into() };
     // After an interrupted poll the wait is just shorter.
     let _ = poll(&mut polled, Some(&timeout));
     polled[0].revents().contains(PollFlags::IN)

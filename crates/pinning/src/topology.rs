@@ -91,7 +91,8 @@ mod tests {
         }
 
         fn cpu(&self, cpu: u32, siblings: &str, l3: &str, socket: u32) {
-            let file = |name: &str, text: &str| self.file(&format!("system/cpu/cpu{cpu}/{name}"), text);
+            let file =
+                |name: &str, text: &str| self.file(&format!("system/cpu/cpu{cpu}/{name}"), text);
             file("topology/thread_siblings_list", siblings);
             file("topology/physical_package_id", &socket.to_string());
             file("cache/index3/shared_cpu_list", l3);
@@ -102,7 +103,8 @@ mod tests {
         }
     }
 
-    /// 2 sockets × 2 cores × 2 threads, siblings n and n + 4, one NUMA node per socket; CPU 7 is offline.
+    /// 2 sockets × 2 cores × 2 threads, siblings n and n + 4, one NUMA node per socket; CPU 7 is
+    /// offline.
     fn eight() -> Sys {
         let sys = Sys::new("0-6", "0-7");
         for (cpu, siblings) in [(0, "0,4"), (1, "1,5"), (4, "0,4"), (5, "1,5")] {

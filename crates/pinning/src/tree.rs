@@ -1,4 +1,5 @@
-//! The pods' cpusets: their cgroups with configured and effective CPUs. All files are opened read-only.
+//! The pods' cpusets: their cgroups with configured and effective CPUs. All files are opened
+//! read-only.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -16,9 +17,9 @@ use crate::{Error, Result};
 /// Maximum depth of the kubepods root: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
 const LOCATE_DEPTH: usize = 5;
 
-/// The cgroups below the kubepods root in the hierarchy of the cpuset controller, down to the children of pods. CPUs of
-/// deeper cgroups lie within their container's: on v2 the kernel ensures it, on v1 the writer of the container's
-/// cpuset.
+/// The cgroups below the kubepods root in the hierarchy of the cpuset controller, down to the
+/// children of pods. CPUs of deeper cgroups lie within their container's: on v2 the kernel ensures
+/// it, on v1 the writer of the container's cpuset.
 #[derive(Debug)]
 pub(crate) struct PodTree {
     mount: PathBuf,
@@ -42,8 +43,8 @@ struct Known {
     inode: u64,
     /// The pod; `None` for the root and the QoS levels.
     pod: Option<Uid>,
-    /// Whether the kubelet or a known runtime made the cgroup. False for an unknown child of a pod (Kata's
-    /// `kata_<id>`).
+    /// Whether the kubelet or a known runtime made the cgroup. False for an unknown child of a pod
+    /// (Kata's `kata_<id>`).
     ours: bool,
     files: Option<CpusetFiles>,
     watched: bool,
@@ -68,7 +69,11 @@ pub(crate) struct View {
 impl PodTree {
     /// # Errors
     /// This machine has no cpuset controller.
-    pub(crate) fn new(hierarchy: &Hierarchy, named_roots: Vec<String>, descriptors: usize) -> Result<Self> {
+    pub(crate) fn new(
+        hierarchy: &Hierarchy,
+        named_roots: Vec<String>,
+        descriptors: usize,
+    ) -> Result<Self> {
         let mount = hierarchy.cpuset.clone();
         let mount = mount.ok_or_else(|| {
             Error::NoCpusets(
@@ -135,7 +140,8 @@ impl PodTree {
             self.watch = TreeWatch::new().ok();
             self.cgroups.values_mut().for_each(|known| known.watched = false);
         }
-        let gone: Vec<PathBuf> = self.cgroups.keys().filter(|path| !self.is_same(path)).cloned().collect();
+        let gone: Vec<PathBuf> =
+            self.cgroups.keys().filter(|path| !self.is_same(path)).cloned().collect();
         gone.iter().for_each(|path| self.forget(path));
         self.roots = self.find_roots();
         for root in self.roots.clone() {
@@ -143,13 +149,14 @@ impl PodTree {
         }
     }
 
-    /// Roots of this and other kubelets: those named by the operator, or cgroups with exactly the names a kubelet
-    /// gives.
+    /// Roots of this and other kubelets: those named by the operator, or cgroups with exactly the
+    /// names a kubelet gives.
     fn find_roots(&self) -> Vec<PathBuf> {
         if !self.named_roots.is_empty() {
             return self.named_roots.iter().map(|root| self.mount.join(root)).collect();
         }
-        let hits = cgroupfs::locate(&self.mount, LOCATE_DEPTH, |name| path::kubepods_root(name).is_some());
+        let hits =
+            cgroupfs::locate(&self.mount, LOCATE_DEPTH, |name| path::kubepods_root(name).is_some());
         let is_root = |hit: &PathBuf| {
             let relative = hit.strip_prefix(&self.mount).ok().and_then(Path::to_str);
             relative.and_then(path::split).is_some_and(|split| split.relative.is_empty())
@@ -157,17 +164,21 @@ impl PodTree {
         hits.unwrap_or_default().into_iter().filter(is_root).collect()
     }
 
-    /// Finds the root with the most pods known to the kubelet. If no root has any, keeps the previous one.
+    /// Finds the root with the most pods known to the kubelet. If no root has any, keeps the
+    /// previous one.
     pub(crate) fn find_home(&mut self, is_known: impl Fn(&str) -> bool) {
-        let count = |root: &PathBuf| self.pods_below(root).iter().filter(|(uid, _)| is_known(uid)).count();
-        let best = self.roots.iter().map(|root| (count(root), root)).rev().max_by_key(|(count, _)| *count);
+        let count =
+            |root: &PathBuf| self.pods_below(root).iter().filter(|(uid, _)| is_known(uid)).count();
+        let best =
+            self.roots.iter().map(|root| (count(root), root)).rev().max_by_key(|(count, _)| *count);
         if let Some((_, root)) = best.filter(|(count, _)| *count > 0) {
             self.home = Some(root.clone());
         }
     }
 
     fn pods_below(&self, root: &Path) -> BTreeMap<&Uid, &Path> {
-        let below = self.cgroups.range(root.to_owned()..).take_while(|(path, _)| path.starts_with(root));
+        let below =
+            self.cgroups.range(root.to_owned()..).take_while(|(path, _)| path.starts_with(root));
         let mut pods = BTreeMap::new();
         for (path, known) in below {
             if let Some(uid) = &known.pod {
@@ -191,7 +202,9 @@ impl PodTree {
     }
 
     fn is_same(&self, path: &Path) -> bool {
-        self.cgroups.get(path).is_some_and(|known| cgroupfs::inode(path).is_ok_and(|inode| inode == known.inode))
+        self.cgroups
+            .get(path)
+            .is_some_and(|known| cgroupfs::inode(path).is_ok_and(|inode| inode == known.inode))
     }
 
     fn removed(&mut self, path: &Path) {
@@ -222,12 +235,18 @@ impl PodTree {
         }
     }
 
-    /// Adds a cgroup and those below it, down to the containers; skips cgroups that are not of Kubernetes.
+    /// Adds a cgroup and those below it, down to the containers; skips cgroups that are not of
+    /// Kubernetes.
     fn meet(&mut self, path: &Path, now: Instant) {
         let mut found = vec![path.to_owned()];
         while let Some(path) = found.pop() {
             if self.meet_one(&path, now) {
-                found.extend(subdirectories(&path).unwrap_or_default().into_iter().map(|child| path.join(child.name)));
+                found.extend(
+                    subdirectories(&path)
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(|child| path.join(child.name)),
+                );
             }
         }
     }
@@ -269,12 +288,14 @@ impl PodTree {
         match path.strip_prefix(root).ok()?.to_str().and_then(path::parse) {
             Some(CgroupPath::Nested { .. }) => None,
             Some(parsed) => Some((parsed.pod().map(|pod| Uid::from(&*pod.uid)), true)),
-            // A child of a pod that is not a known container: only root on the host creates cgroups there.
+            // A child of a pod that is not a known container: only root on the host creates cgroups
+            // there.
             None => parent.map(|uid| (Some(uid), false)),
         }
     }
 
-    /// Reads every cpuset of the root. Skips cgroups removed meanwhile; an unreadable cpuset is reported for its pod.
+    /// Reads every cpuset of the root. Skips cgroups removed meanwhile; an unreadable cpuset is
+    /// reported for its pod.
     ///
     /// # Errors
     /// No kubepods cgroup with a cpuset, or one that cannot be read.
@@ -284,9 +305,13 @@ impl PodTree {
         let (mut levels, mut confined) = (BTreeMap::<&Path, CpuSet>::new(), None);
         let (mut seen, mut gone, mut unreadable) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let mut descriptors = self.descriptors;
-        let below = self.cgroups.range_mut(root.clone()..).take_while(|(path, _)| path.starts_with(&root));
+        let below =
+            self.cgroups.range_mut(root.clone()..).take_while(|(path, _)| path.starts_with(&root));
         for (path, known) in below {
-            let read = match (known.read(path, self.version, &mut descriptors, &mut self.buffer), &known.pod) {
+            let read = match (
+                known.read(path, self.version, &mut descriptors, &mut self.buffer),
+                &known.pod,
+            ) {
                 (Ok(read), _) => read,
                 (Err(error), _) if error.is_vanished() => {
                     gone.push(path.clone());
@@ -299,7 +324,10 @@ impl PodTree {
                 (Err(error), None) => return Err(error.into()),
             };
             let Some(cpuset) = read else { continue };
-            if self.version == CgroupVersion::V2 && known.pod.is_some() && is_apart(&cpuset, ceiling.as_ref()) {
+            if self.version == CgroupVersion::V2
+                && known.pod.is_some()
+                && is_apart(&cpuset, ceiling.as_ref())
+            {
                 continue;
             }
             seen.insert(path.clone(), (known.since, known.inode));
@@ -312,14 +340,22 @@ impl PodTree {
                         confined = Some((path.clone(), effective.clone()));
                     }
                     levels.insert(path, effective.clone());
-                    ceiling = Some(ceiling.map_or(effective.clone(), |all| all.intersection(&effective)));
+                    ceiling =
+                        Some(ceiling.map_or(effective.clone(), |all| all.intersection(&effective)));
                 }
             }
         }
         gone.iter().for_each(|path| self.forget(path));
-        let other_root = self.roots.iter().find(|other| **other != root && self.running_below(other) > 0).cloned();
+        let other_root = self
+            .roots
+            .iter()
+            .find(|other| **other != root && self.running_below(other) > 0)
+            .cloned();
         let ceiling = ceiling.filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
-            Error::NoCpusets(format!("no kubepods cgroup with a cpuset below {}", self.mount.display()))
+            Error::NoCpusets(format!(
+                "no kubepods cgroup with a cpuset below {}",
+                self.mount.display()
+            ))
         })?;
         let full = match self.version {
             CgroupVersion::V1 => ceiling.clone(),
@@ -356,9 +392,9 @@ impl Known {
 /// Number of descriptors of one [`CpusetFiles`].
 const FILES: usize = 2;
 
-/// Whether the cgroup is or is below a partition root (`cpuset.cpus.partition`). The kernel has then removed its CPUs
-/// from the cgroups above, and the creator of the partition places its processes. On v2 no other cgroup has CPUs that
-/// its ancestors lack.
+/// Whether the cgroup is or is below a partition root (`cpuset.cpus.partition`). The kernel has
+/// then removed its CPUs from the cgroups above, and the creator of the partition places its
+/// processes. On v2 no other cgroup has CPUs that its ancestors lack.
 fn is_apart(cpuset: &Cpuset, ceiling: Option<&CpuSet>) -> bool {
     ceiling.is_some_and(|ceiling| ceiling.is_disjoint(&cpuset.effective))
 }
@@ -369,7 +405,10 @@ fn add(pods: &mut Vec<PodCgroups>, uid: &Uid, path: &Path, cpuset: Cpuset, ours:
         pods.len() - 1
     });
     let cgroups = &mut pods[at].cgroups;
-    let parent = path.ancestors().skip(1).find_map(|above| cgroups.iter().position(|cgroup| cgroup.path == above));
+    let parent = path
+        .ancestors()
+        .skip(1)
+        .find_map(|above| cgroups.iter().position(|cgroup| cgroup.path == above));
     let Cpuset { configured, effective } = cpuset;
     cgroups.push(Cgroup { path: path.to_owned(), parent, configured, effective, ours });
 }

@@ -9,8 +9,8 @@ use crate::checkpoint::Checkpoint;
 use crate::tree::{PodTree, View};
 use crate::{Machine, NodeConfig, Result};
 
-/// UIDs of the pods whose grants are in effect: each of their cgroups has exactly these CPUs, and no other pod has any
-/// of them, except best-effort pods on an LSR pod's CPUs.
+/// UIDs of the pods whose grants are in effect: each of their cgroups has exactly these CPUs, and
+/// no other pod has any of them, except best-effort pods on an LSR pod's CPUs.
 ///
 /// # Errors
 /// No cpusets here.
@@ -29,11 +29,16 @@ pub fn verified(node: &NodeConfig, checkpoint: &Checkpoint) -> Result<BTreeSet<S
 fn holds(uid: &Uid, holding: &Holding, view: &View, checkpoint: &Checkpoint) -> bool {
     let own = view.pods.iter().find(|pod| pod.uid == *uid);
     let has_its_own = own.is_some_and(|pod| {
-        pod.cgroups.iter().filter(|cgroup| cgroup.ours).all(|cgroup| cgroup.effective == holding.cpus)
+        pod.cgroups
+            .iter()
+            .filter(|cgroup| cgroup.ours)
+            .all(|cgroup| cgroup.effective == holding.cpus)
     });
     let may_be_there = |pod: &PodCgroups| {
-        pod.uid == *uid || (holding.class == Class::Lsr && checkpoint.best_effort.contains(&*pod.uid))
+        pod.uid == *uid
+            || (holding.class == Class::Lsr && checkpoint.best_effort.contains(&*pod.uid))
     };
-    let mut strangers = view.pods.iter().filter(|pod| !may_be_there(pod)).flat_map(|pod| &pod.cgroups);
+    let mut strangers =
+        view.pods.iter().filter(|pod| !may_be_there(pod)).flat_map(|pod| &pod.cgroups);
     has_its_own && strangers.all(|cgroup| cgroup.effective.is_disjoint(&holding.cpus))
 }

@@ -1,4 +1,5 @@
-//! The pinner on a node of plain files: plans, reports and rejections. It only observes, so plain files suffice.
+//! The pinner on a node of plain files: plans, reports and rejections. It only observes, so plain
+//! files suffice.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -12,7 +13,8 @@ use kubepods::{ExclusiveCpus, PodIndex};
 use pinning::{NodeConfig, NodePods, Pinner, PinnerConfig, Report, Round, Standing};
 use placement::{Profile, Profiles, Reason, Settings};
 
-/// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs driver.
+/// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs
+/// driver.
 struct Files(tempfile::TempDir);
 
 impl Files {
@@ -24,7 +26,9 @@ impl Files {
         let files = Self(directory);
         for cpu in 0..8 {
             let core = cpu / 2 * 2;
-            let file = |name: &str, text: String| files.file(&format!("sys/devices/system/cpu/cpu{cpu}/{name}"), &text);
+            let file = |name: &str, text: String| {
+                files.file(&format!("sys/devices/system/cpu/cpu{cpu}/{name}"), &text);
+            };
             file("topology/thread_siblings_list", format!("{core}-{}", core + 1));
             file("topology/physical_package_id", (cpu / 4).to_string());
         }
@@ -100,8 +104,11 @@ impl Files {
         let uid = format!("8e0d3a0c-5f4b-4f60-9f2a-{number:012x}");
         self.cgroup(&format!("burstable/pod{uid}"));
         self.cgroup(&format!("burstable/pod{uid}/{number:064x}"));
-        let resources =
-            Resources { cpu_request_millis: Some(millis), cpu_limit_millis: Some(millis), ..Resources::default() };
+        let resources = Resources {
+            cpu_request_millis: Some(millis),
+            cpu_limit_millis: Some(millis),
+            ..Resources::default()
+        };
         Pod {
             namespace: "shop".into(),
             name: name.into(),
@@ -116,7 +123,9 @@ impl Files {
 
 fn pass(pinner: &mut Pinner, pods: &[Pod]) -> Report {
     let pods = pods.iter().cloned().map(Into::into).collect();
-    pinner.pass(&PodIndex::build(&PodIndex::default(), pods, []), &CpuSet::new(), &mut |_| panic!("it wrote"))
+    pinner.pass(&PodIndex::build(&PodIndex::default(), pods, []), &CpuSet::new(), &mut |_| {
+        panic!("it wrote")
+    })
 }
 
 fn pins(report: &Report) -> Vec<String> {
@@ -156,7 +165,10 @@ fn isolated_cpus_are_never_assigned() {
     let report = pass(&mut files.pinner(none()), &pods);
     assert_eq!(pins(&report), ["web LSE 2-3"]);
     let pools = report.pools.unwrap();
-    assert_eq!([pools.share, pools.best_effort, pools.reserved].map(|cpus| cpus.to_string()), ["4-6", "4-6", "0-1,7"]);
+    assert_eq!(
+        [pools.share, pools.best_effort, pools.reserved].map(|cpus| cpus.to_string()),
+        ["4-6", "4-6", "0-1,7"]
+    );
 }
 
 #[test]
@@ -168,7 +180,8 @@ fn a_partition_root_of_another_program_is_not_changed() {
     for level in ["", "burstable/"] {
         files.file(&format!("cgroup/kubepods/{level}cpuset.cpus.effective"), "0-5\n");
     }
-    fs::remove_dir_all(own.join(format!("{:064x}", "own".bytes().map(u64::from).sum::<u64>()))).unwrap();
+    fs::remove_dir_all(own.join(format!("{:064x}", "own".bytes().map(u64::from).sum::<u64>())))
+        .unwrap();
     assert_eq!(pins(&pass(&mut files.pinner(none()), &pods)), ["web LSE 4-5"]);
 }
 
@@ -179,13 +192,19 @@ fn a_profile_speaks_for_pods_without_a_label() {
     pod.labels.clear();
     let profile = Profile {
         name: "shop".into(),
-        selector: placement::Selector { namespaces: vec!["shop".into()], ..placement::Selector::default() },
+        selector: placement::Selector {
+            namespaces: vec!["shop".into()],
+            ..placement::Selector::default()
+        },
         qos_class: Some(placement::QosClass::Lsr),
         resource_spec: None,
     };
     assert_eq!(pins(&pass(&mut files.pinner(none()), std::slice::from_ref(&pod))), [""; 0]);
     let profiles = Profiles::new(vec![profile]).unwrap();
-    assert_eq!(pins(&pass(&mut files.pinner(profiles.clone()), std::slice::from_ref(&pod))), ["web LSR 0-1"]);
+    assert_eq!(
+        pins(&pass(&mut files.pinner(profiles.clone()), std::slice::from_ref(&pod))),
+        ["web LSR 0-1"]
+    );
     // Profiles that change while the pinner runs.
     let mut pinner = files.pinner(none());
     assert_eq!(pins(&pass(&mut pinner, std::slice::from_ref(&pod))), [""; 0]);
@@ -216,7 +235,11 @@ fn another_owner_of_cpusets_is_reported_as_the_reason() {
     pod.containers[0].image = "koordlet:v1.6".into();
     pod.containers[0].state = ContainerState::Running;
     let report = pass(&mut files.pinner(none()), std::slice::from_ref(&pod));
-    assert_eq!(report.standing, Standing::Observing("--pinning=observe".to_owned()), "a tenant's image");
+    assert_eq!(
+        report.standing,
+        Standing::Observing("--pinning=observe".to_owned()),
+        "a tenant's image"
+    );
     pod.namespace = "kube-system".into();
     let report = pass(&mut files.pinner(none()), &[pod]);
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("koordlet")));
@@ -226,7 +249,10 @@ fn another_owner_of_cpusets_is_reported_as_the_reason() {
     assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("dynamic")));
     // The policy from `/configz` takes precedence over the state file.
     pinner.set_policy(Some("none".to_owned()));
-    assert_eq!(pass(&mut pinner, &[]).standing, Standing::Observing("--pinning=observe".to_owned()));
+    assert_eq!(
+        pass(&mut pinner, &[]).standing,
+        Standing::Observing("--pinning=observe".to_owned())
+    );
 }
 
 #[test]
@@ -252,11 +278,15 @@ fn static_from_either_source_or_any_exclusive_cpu_is_an_obstacle() {
     files.policy(r#"{"policyName":"none"}"#);
     let web = files.pod("web", "LSE", 2000);
     let key = ("shop".into(), "web".into(), "c".into());
-    let resources = ExclusiveCpus { containers: [(key, vec![4, 5])].into(), ..ExclusiveCpus::default() };
+    let resources =
+        ExclusiveCpus { containers: [(key, vec![4, 5])].into(), ..ExclusiveCpus::default() };
     pinner.set_resources(resources.into());
     let index = PodIndex::build(&PodIndex::default(), vec![web.into()], []);
     let report = pinner.pass(&index, &"4-5".parse().unwrap(), &mut |_| panic!("it wrote"));
-    assert_eq!((pins(&report), report.refusals().collect::<Vec<_>>()), (Vec::new(), vec![Reason::KubeletStatic]));
+    assert_eq!(
+        (pins(&report), report.refusals().collect::<Vec<_>>()),
+        (Vec::new(), vec![Reason::KubeletStatic])
+    );
     assert!(observing(report).contains("4-5"));
 }
 
@@ -288,7 +318,10 @@ fn a_missing_kubepods_cgroup_is_reported() {
     let mut pinner = files.pinner(none());
     fs::remove_dir_all(files.path("cgroup/kubepods")).unwrap();
     let report = pass(&mut pinner, &[]);
-    assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("no kubepods")), "{report:?}");
+    assert!(
+        matches!(&report.standing, Standing::Observing(reason) if reason.contains("no kubepods")),
+        "{report:?}"
+    );
     assert_eq!(report.pools, None);
 }
 
@@ -311,7 +344,8 @@ fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
         let _ = sender.send(name);
     };
     let interval = std::time::Duration::from_millis(100);
-    let _running = pinning::spawn(files.pinner(Profiles::default()), pods, interval, report).unwrap();
+    let _running =
+        pinning::spawn(files.pinner(Profiles::default()), pods, interval, report).unwrap();
     let seen: Vec<&str> = rounds.iter().take(3).collect();
     assert_eq!(seen, ["passed", "panicked", "passed"]);
 }
@@ -335,13 +369,18 @@ fn a_cgroup_with_a_non_utf8_name_is_no_root() {
     config.node.kubepods = vec!["kubepods".into()];
     let mut pinner = Pinner::new(config).unwrap();
     assert_eq!(share(&pass(&mut pinner, &pods)), "2-7");
-    for above in [container(&files, &pods[0]), container(&files, &pods[0]).parent().unwrap().to_owned()] {
+    for above in
+        [container(&files, &pods[0]), container(&files, &pods[0]).parent().unwrap().to_owned()]
+    {
         let odd = above.join(std::ffi::OsStr::from_bytes(b"\xff"));
         fs::create_dir(&odd).unwrap();
         fs::write(odd.join("cpuset.cpus"), "0\n").unwrap();
         fs::write(odd.join("cpuset.cpus.effective"), "0\n").unwrap();
         let report = pass(&mut pinner, &pods);
-        assert_eq!((share(&report), pins(&report)), ("2-7".to_owned(), vec!["web LSE 0-1".to_owned()]));
+        assert_eq!(
+            (share(&report), pins(&report)),
+            ("2-7".to_owned(), vec!["web LSE 0-1".to_owned()])
+        );
     }
 }
 
@@ -352,7 +391,10 @@ fn other_root(files: &Files, processes: &str) {
         files.file(&format!("cgroup/old/kubepods{level}/cpuset.cpus.effective"), "6-7\n");
         files.file(&format!("cgroup/old/kubepods{level}/cgroup.procs"), "");
     }
-    files.file("cgroup/old/kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-000000000001/cgroup.procs", processes);
+    files.file(
+        "cgroup/old/kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-000000000001/cgroup.procs",
+        processes,
+    );
 }
 
 #[test]
@@ -408,9 +450,13 @@ fn nested_cgroups_of_applications_are_not_listed() {
     let reports = [pass(&mut pinner, &pods), pass(&mut restarted, &pods)];
     println!("two passes with 9000 nested cgroups and a depth of {depth}: {:?}", began.elapsed());
     assert!(reports.iter().all(|report| pins(report) == ["deep LSE 0-1"]));
-    let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
-    let nested =
-        open.filter(|path| [&deep, &wide].iter().any(|above| path.starts_with(above) && path.parent() != Some(above)));
+    let open = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .flatten()
+        .filter_map(|fd| fs::read_link(fd.path()).ok());
+    let nested = open.filter(|path| {
+        [&deep, &wide].iter().any(|above| path.starts_with(above) && path.parent() != Some(above))
+    });
     assert_eq!(nested.count(), 0);
 }
 
@@ -421,7 +467,10 @@ fn descriptors_stay_within_the_budget_and_all_files_are_read() {
     let mut pinner = Pinner::new(PinnerConfig { descriptors: 4, ..files.config(none()) }).unwrap();
     for _ in 0..2 {
         assert_eq!(pins(&pass(&mut pinner, &pods)), ["web LSE 0-1"]);
-        let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+        let open = fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .flatten()
+            .filter_map(|fd| fs::read_link(fd.path()).ok());
         assert_eq!(open.filter(|path| path.starts_with(files.path("cgroup"))).count(), 4);
     }
 }
@@ -431,7 +480,10 @@ fn the_share_pool_keeps_what_its_pods_request() {
     let files = Files::new();
     let mut pods = vec![files.pod("app", "LS", 5500), files.pod("web", "LSE", 3000)];
     let report = pass(&mut files.pinner(none()), &pods);
-    assert_eq!((pins(&report), report.refusals().collect()), (vec![], vec![Reason::SharePoolFloor]));
+    assert_eq!(
+        (pins(&report), report.refusals().collect()),
+        (vec![], vec![Reason::SharePoolFloor])
+    );
     pods[1] = files.pod("web", "LSE", 2000);
     assert_eq!(pins(&pass(&mut files.pinner(none()), &pods)), ["web LSE 0-1"]);
 }

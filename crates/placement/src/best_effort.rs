@@ -7,9 +7,9 @@ use kernel_text::CpuSet;
 
 use crate::topology::{Cpu, Topology};
 
-/// At most `cpus` CPUs of the pool, chosen as Koordinator does. The NUMA nodes take turns, the largest first: each
-/// gives a pair of siblings while at least two CPUs are missing, then single CPUs. Returns the whole pool if it is no
-/// larger.
+/// At most `cpus` CPUs of the pool, chosen as Koordinator does. The NUMA nodes take turns, the
+/// largest first: each gives a pair of siblings while at least two CPUs are missing, then single
+/// CPUs. Returns the whole pool if it is no larger.
 #[must_use]
 pub fn narrow(topology: &Topology, pool: &CpuSet, cpus: usize) -> CpuSet {
     let mut nodes = nodes(topology, pool);
@@ -67,7 +67,8 @@ mod tests {
             numbering: Numbering::Sequential,
         };
         let topology = grid.topology();
-        let narrowed = |pool: &str, cpus| narrow(&topology, &pool.parse().unwrap(), cpus).to_string();
+        let narrowed =
+            |pool: &str, cpus| narrow(&topology, &pool.parse().unwrap(), cpus).to_string();
         assert_eq!(narrowed("0-7", 5), "0-2,4-5");
         assert_eq!(narrowed("0-7", 6), "0-5");
         assert_eq!(narrowed("1,3,4-7", 3), "1,4-5");

@@ -52,7 +52,8 @@ pub struct Bind {
 pub struct Exclusivity {
     /// The requested policy.
     pub policy: ExclusivePolicy,
-    /// Whether the request fails instead of falling back. If so, later exclusive pods are kept off, too.
+    /// Whether the request fails instead of falling back. If so, later exclusive pods are kept off,
+    /// too.
     pub required: bool,
 }
 

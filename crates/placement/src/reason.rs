@@ -1,5 +1,5 @@
-//! Reasons why a pod that requested exclusive CPUs runs in the share pool: values of the label `reason` of pin
-//! rejections.
+//! Reasons why a pod that requested exclusive CPUs runs in the share pool: values of the label
+//! `reason` of pin rejections.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use crate::take::TakeError;
 
 macro_rules! reasons {
     ($( $(#[$meta:meta])* $variant:ident = $name:literal, )*) => {
-        /// Reason for a rejected request. The names are stable: dashboards and alerts select on them.
+        /// Reason for a rejected request. The names are stable: dashboards and alerts select on
+        /// them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason {
             $( $(#[$meta])* $variant, )*
@@ -41,7 +42,8 @@ reasons! {
     ResourceStatusConflict = "resource_status_conflict",
     /// The operator has restricted the class to other pods.
     ClassNotAllowed = "class_not_allowed",
-    /// The pod claims BE, but its kubelet QoS class is not BestEffort and its `spec.priority` is not batch.
+    /// The pod claims BE, but its kubelet QoS class is not BestEffort and its `spec.priority` is
+    /// not batch.
     BestEffortNotAllowed = "best_effort_not_allowed",
     /// The pod is not among those whose required exclusive policy the operator honors.
     RequiredExclusiveNotAllowed = "required_exclusive_not_allowed",
@@ -61,7 +63,8 @@ reasons! {
     InsufficientCpus = "insufficient_cpus",
     /// Enough CPUs are free, but too few in the shape of the required bind policy.
     BindPolicyUnsatisfied = "bind_policy_unsatisfied",
-    /// Enough CPUs are free, but too few without the neighbors that the required exclusive policy excludes.
+    /// Enough CPUs are free, but too few without the neighbors that the required exclusive policy
+    /// excludes.
     ExclusivePolicyUnsatisfied = "exclusive_policy_unsatisfied",
     /// The share pool would fall below its floor.
     SharePoolFloor = "share_pool_floor",
@@ -69,7 +72,8 @@ reasons! {
     ExclusiveConflict = "exclusive_conflict",
     /// The kubelet's static CPU manager owns the CPUs, or has assigned exclusive CPUs to the pod.
     KubeletStatic = "kubelet_static",
-    /// The pod's cpusets could not be written, or another writer kept overwriting them. The agent will retry.
+    /// The pod's cpusets could not be written, or another writer kept overwriting them. The agent
+    /// will retry.
     SteppedBack = "stepped_back",
 }
 

@@ -1,10 +1,10 @@
-//! The table of the allocator's contract, on a machine of 2 sockets × 2 cores × 2 threads, cores 0-1, 2-3 | 4-5, 6-7;
-//! and the contract for cores that differ.
+//! The table of the allocator's contract, on a machine of 2 sockets × 2 cores × 2 threads, cores
+//! 0-1, 2-3 | 4-5, 6-7; and the contract for cores that differ.
 
 use kernel_text::CpuSet;
 use placement::{
-    Bind, BindPolicy, Cpu, ExclusivePolicy, Exclusivity, Grid, Hold, NumaStrategy, Numbering, Request, TakeError,
-    Taken, Topology, take,
+    Bind, BindPolicy, Cpu, ExclusivePolicy, Exclusivity, Grid, Hold, NumaStrategy, Numbering,
+    Request, TakeError, Taken, Topology, take,
 };
 
 const FULL: BindPolicy = BindPolicy::FullPcpus;
@@ -17,7 +17,8 @@ const NUMA: ExclusivePolicy = ExclusivePolicy::NumaNodeLevel;
 
 fn the_box() -> Topology {
     let numbering = Numbering::Sequential;
-    Grid { sockets: 2, nodes_per_socket: 1, cores_per_node: 2, threads_per_core: 2, numbering }.topology()
+    Grid { sockets: 2, nodes_per_socket: 1, cores_per_node: 2, threads_per_core: 2, numbering }
+        .topology()
 }
 
 fn preferred(policy: BindPolicy, cpus: usize, strategy: NumaStrategy) -> Request {
@@ -33,7 +34,10 @@ fn apart(policy: ExclusivePolicy, required: bool, request: Request) -> Request {
 }
 
 fn held(cpus: &str, policy: ExclusivePolicy, required: bool) -> Taken {
-    Taken::from_iter([Hold { cpus: cpus.parse().expect("a CPU list"), exclusive: Exclusivity { policy, required } }])
+    Taken::from_iter([Hold {
+        cpus: cpus.parse().expect("a CPU list"),
+        exclusive: Exclusivity { policy, required },
+    }])
 }
 
 fn plain(cpus: &str) -> Taken {
@@ -41,7 +45,8 @@ fn plain(cpus: &str) -> Taken {
 }
 
 fn answer(topology: &Topology, taken: &Taken, request: &Request) -> String {
-    take(topology, taken, request).map_or_else(|error| format!("error: {error}"), |cpus| cpus.to_string())
+    take(topology, taken, request)
+        .map_or_else(|error| format!("error: {error}"), |cpus| cpus.to_string())
 }
 
 fn on_the_box(taken: &Taken, request: &Request) -> String {
@@ -71,7 +76,10 @@ fn a_preferred_policy_degrades_and_a_required_one_fails() {
         on_the_box(&plain(""), &required(SPREAD, 5)),
         "error: 5 CPUs requested with required SpreadByPCPUs, 4 free for that policy"
     );
-    assert_eq!(on_the_box(&plain("0-6"), &preferred(FULL, 2, MOST)), "error: 2 CPUs requested, 1 free");
+    assert_eq!(
+        on_the_box(&plain("0-6"), &preferred(FULL, 2, MOST)),
+        "error: 2 CPUs requested, 1 free"
+    );
 }
 
 #[test]
@@ -87,8 +95,14 @@ fn spread_takes_a_cpu_of_each_core_within_the_bound_of_a_node() {
 fn exclusive_policies_keep_away_from_pods_of_the_same_policy() {
     let spread = preferred(SPREAD, 2, MOST);
     assert_eq!(on_the_box(&held("0,2", PCPU, false), &apart(PCPU, false, spread.clone())), "4,6");
-    assert_eq!(on_the_box(&held("0,2,4,6", PCPU, false), &apart(PCPU, false, spread.clone())), "1,3");
-    assert_eq!(on_the_box(&held("0-1", NUMA, false), &apart(NUMA, false, preferred(FULL, 2, MOST))), "4-5");
+    assert_eq!(
+        on_the_box(&held("0,2,4,6", PCPU, false), &apart(PCPU, false, spread.clone())),
+        "1,3"
+    );
+    assert_eq!(
+        on_the_box(&held("0-1", NUMA, false), &apart(NUMA, false, preferred(FULL, 2, MOST))),
+        "4-5"
+    );
     assert_eq!(on_the_box(&held("0-1", NUMA, false), &preferred(FULL, 2, MOST)), "2-3");
 }
 
@@ -101,7 +115,10 @@ fn required_exclusivity_fails_instead_of_degrading_and_holds_against_later_pods(
     );
     assert_eq!(on_the_box(&held("0,4", ExclusivePolicy::None, false), &spread), "2-3");
     assert_eq!(on_the_box(&held("0,2", PCPU, true), &preferred(SPREAD, 2, MOST)), "4,6");
-    assert_eq!(on_the_box(&held("0", NUMA, true), &preferred(FULL, 6, MOST)), "error: 6 CPUs requested, 4 free");
+    assert_eq!(
+        on_the_box(&held("0", NUMA, true), &preferred(FULL, 6, MOST)),
+        "error: 6 CPUs requested, 4 free"
+    );
 }
 
 #[test]
@@ -137,8 +154,17 @@ fn cores_of_one_thread_complete_whole_cores_of_two() {
 
 /// Cores of four threads, some of them offline: 0-3, 4-6, 8-10 on one socket, 12-14 on the other.
 fn uneven() -> Topology {
-    let cpu = |id| Cpu { id, core: id / 4, l3: None, die: None, node: id / 12, socket: id / 12, kind: None };
-    Topology::new([0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14].map(cpu).to_vec()).expect("regular cores")
+    let cpu = |id| Cpu {
+        id,
+        core: id / 4,
+        l3: None,
+        die: None,
+        node: id / 12,
+        socket: id / 12,
+        kind: None,
+    };
+    Topology::new([0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14].map(cpu).to_vec())
+        .expect("regular cores")
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Single plans: the CPUs of each pod on a machine of 2 sockets × 2 cores × 2 threads, cores 0-1, 2-3 | 4-5, 6-7.
+//! Single plans: the CPUs of each pod on a machine of 2 sockets × 2 cores × 2 threads, cores 0-1,
+//! 2-3 | 4-5, 6-7.
 
 use kernel_text::CpuSet;
 use placement::{
-    Authorization, Class, Cpu, Current, Grid, Holding, Kubelet, Node, Numbering, Plan, PlanError, Pod, Profiles,
-    QOS_CLASS_LABEL, Reason, Selector, Settings, Topology, plan,
+    Authorization, Class, Cpu, Current, Grid, Holding, Kubelet, Node, Numbering, Plan, PlanError,
+    Pod, Profiles, QOS_CLASS_LABEL, Reason, Selector, Settings, Topology, plan,
 };
 
 struct Scene {
@@ -16,7 +17,8 @@ struct Scene {
 
 fn scene() -> Scene {
     let numbering = Numbering::Sequential;
-    let grid = Grid { sockets: 2, nodes_per_socket: 1, cores_per_node: 2, threads_per_core: 2, numbering };
+    let grid =
+        Grid { sockets: 2, nodes_per_socket: 1, cores_per_node: 2, threads_per_core: 2, numbering };
     Scene {
         topology: grid.topology(),
         reserved: CpuSet::new(),
@@ -72,14 +74,23 @@ fn of(plan: &Plan, uid: &str) -> (Class, String) {
 
 #[test]
 fn each_class_has_its_pool() {
-    let pods = [pod("1", "LSE", 2), pod("2", "LSR", 2), pod("3", "LS", 1), pod("4", "BE", 1), Pod::default()];
+    let pods = [
+        pod("1", "LSE", 2),
+        pod("2", "LSR", 2),
+        pod("3", "LS", 1),
+        pod("4", "BE", 1),
+        Pod::default(),
+    ];
     let plan = scene().plan(&pods);
     assert_eq!(of(&plan, "1"), (Class::Lse, "0-1".into()));
     assert_eq!(of(&plan, "2"), (Class::Lsr, "2-3".into()));
     assert_eq!(of(&plan, "3"), (Class::Share, "4-7".into()));
     assert_eq!(of(&plan, "4"), (Class::BestEffort, "2-7".into()));
     assert_eq!(of(&plan, ""), (Class::Share, "4-7".into()));
-    assert_eq!((plan.pools.exclusive.to_string(), plan.pools.share.to_string()), ("0-3".into(), "4-7".into()));
+    assert_eq!(
+        (plan.pools.exclusive.to_string(), plan.pools.share.to_string()),
+        ("0-3".into(), "4-7".into())
+    );
     assert!(plan.refusals.is_empty());
 }
 
@@ -88,8 +99,14 @@ fn reserved_and_kubelet_owned_cpus_are_in_no_pool() {
     let kubelet = Kubelet { exclusive: cpus("7"), ..Kubelet::default() };
     let plan = Scene { reserved: cpus("0"), kubelet, ..scene() }.plan(&[pod("1", "LSR", 2)]);
     assert_eq!(of(&plan, "1"), (Class::Lsr, "2-3".into()));
-    assert_eq!((plan.pools.share.to_string(), plan.pools.best_effort.to_string()), ("1,4-6".into(), "1-6".into()));
-    assert_eq!((plan.pools.reserved.to_string(), plan.pools.kubelet.to_string()), ("0".into(), "7".into()));
+    assert_eq!(
+        (plan.pools.share.to_string(), plan.pools.best_effort.to_string()),
+        ("1,4-6".into(), "1-6".into())
+    );
+    assert_eq!(
+        (plan.pools.reserved.to_string(), plan.pools.kubelet.to_string()),
+        ("0".into(), "7".into())
+    );
 }
 
 #[test]
@@ -111,9 +128,14 @@ fn refusals_name_what_is_missing() {
     assert_eq!(refusal(scene(), pod("1", "LSR", 9)), Reason::InsufficientCpus);
     let apart = r#"{"requiredCPUExclusivePolicy":"PCPULevel"}"#;
     let kubelet = Kubelet { exclusive: cpus("0,2,4"), ..Kubelet::default() };
-    let authorization = Authorization { required_exclusive: vec![Selector::default()], ..Authorization::default() };
-    let beside = Scene { kubelet, settings: Settings { authorization, ..Settings::default() }, ..scene() };
-    assert_eq!(refusal(beside, asking(apart, pod("1", "LSR", 3))), Reason::ExclusivePolicyUnsatisfied);
+    let authorization =
+        Authorization { required_exclusive: vec![Selector::default()], ..Authorization::default() };
+    let beside =
+        Scene { kubelet, settings: Settings { authorization, ..Settings::default() }, ..scene() };
+    assert_eq!(
+        refusal(beside, asking(apart, pod("1", "LSR", 3))),
+        Reason::ExclusivePolicyUnsatisfied
+    );
 }
 
 #[test]
@@ -132,8 +154,10 @@ fn caps_hold_for_a_namespace_and_for_the_node() {
         max_exclusive_cpus_by_namespace: [("b".to_owned(), 1)].into(),
         ..Authorization::default()
     };
-    let capped =
-        Scene { settings: Settings { authorization: authorization.clone(), ..Settings::default() }, ..scene() };
+    let capped = Scene {
+        settings: Settings { authorization: authorization.clone(), ..Settings::default() },
+        ..scene()
+    };
     let plan = capped.plan(&pods);
     let refused = [("2".into(), Reason::NamespaceCap), ("4".into(), Reason::NamespaceCap)];
     assert_eq!(plan.refusals.clone().into_iter().collect::<Vec<_>>(), refused);
@@ -154,13 +178,17 @@ fn under_the_static_policy_nothing_is_touched() {
     let kubelet = Kubelet { static_policy: true, exclusive: cpus("2-3"), ..Kubelet::default() };
     let plan = Scene { kubelet, ..scene() }.plan(&[pod("1", "LSE", 2), pod("2", "BE", 1)]);
     assert!(plan.placements.is_empty());
-    assert_eq!(plan.refusals.into_iter().collect::<Vec<_>>(), [("1".into(), Reason::KubeletStatic)]);
+    assert_eq!(
+        plan.refusals.into_iter().collect::<Vec<_>>(),
+        [("1".into(), Reason::KubeletStatic)]
+    );
     assert_eq!(plan.pools.kubelet.to_string(), "2-3");
 }
 
 #[test]
 fn a_pod_with_cpus_of_the_kubelets_is_not_touched_whatever_the_policy() {
-    let kubelet = Kubelet { exclusive: cpus("0-1"), pods: ["1".into()].into(), ..Kubelet::default() };
+    let kubelet =
+        Kubelet { exclusive: cpus("0-1"), pods: ["1".into()].into(), ..Kubelet::default() };
     let scene = Scene { kubelet, ..scene() }.holding(&[("1", "2-3")]);
     let plan = scene.plan(&[pod("1", "LSE", 2), pod("2", "LS", 1)]);
     assert_eq!(plan.placements.keys().map(|uid| &**uid).collect::<Vec<_>>(), ["2"]);
@@ -171,7 +199,9 @@ fn a_pod_with_cpus_of_the_kubelets_is_not_touched_whatever_the_policy() {
 fn a_pod_that_grows_keeps_what_it_has_and_one_that_shrinks_keeps_a_part() {
     let grown = scene().holding(&[("1", "4-5")]).plan(&[pod("1", "LSR", 4)]);
     assert_eq!(of(&grown, "1"), (Class::Lsr, "4-7".into()));
-    let across = scene().holding(&[("1", "4-5"), ("2", "6-7")]).plan(&[pod("1", "LSR", 4), pod("2", "LSR", 2)]);
+    let across = scene()
+        .holding(&[("1", "4-5"), ("2", "6-7")])
+        .plan(&[pod("1", "LSR", 4), pod("2", "LSR", 2)]);
     assert_eq!((of(&across, "1").1, of(&across, "2").1), ("0-1,4-5".into(), "6-7".into()));
     let most = scene().holding(&[("1", "2-5")]).plan(&[pod("1", "LSR", 6)]);
     assert_eq!(of(&most, "1").1, "0-5");
@@ -181,7 +211,8 @@ fn a_pod_that_grows_keeps_what_it_has_and_one_that_shrinks_keeps_a_part() {
 
 #[test]
 fn cpus_that_go_offline_are_replaced_and_the_rest_stays() {
-    let online = scene().topology.cpus().iter().filter(|cpu| cpu.id != 5).copied().collect::<Vec<Cpu>>();
+    let online =
+        scene().topology.cpus().iter().filter(|cpu| cpu.id != 5).copied().collect::<Vec<Cpu>>();
     let topology = Topology::new(online).expect("seven CPUs are online");
     let plan = Scene { topology, ..scene() }.holding(&[("1", "4-5")]).plan(&[pod("1", "LSR", 2)]);
     assert_eq!(of(&plan, "1"), (Class::Lsr, "4,6".into()));
@@ -189,7 +220,8 @@ fn cpus_that_go_offline_are_replaced_and_the_rest_stays() {
 
 #[test]
 fn the_newest_pods_lose_cpus_to_the_floor_if_they_do_not_fit() {
-    let online = scene().topology.cpus().iter().filter(|cpu| cpu.id < 6).copied().collect::<Vec<Cpu>>();
+    let online =
+        scene().topology.cpus().iter().filter(|cpu| cpu.id < 6).copied().collect::<Vec<Cpu>>();
     let topology = Topology::new(online).expect("six CPUs are online");
     let scene = Scene { topology, ..scene() }.holding(&[("1", "0-1"), ("2", "2-4"), ("3", "5")]);
     let plan = scene.plan(&[pod("1", "LSR", 2), pod("2", "LSR", 3), pod("3", "LSR", 1)]);
@@ -249,5 +281,8 @@ fn the_best_effort_pool_can_be_narrowed() {
 
 #[test]
 fn no_usable_cpu_is_an_error_and_not_an_empty_pool() {
-    assert_eq!(Scene { reserved: cpus("0-7"), ..scene() }.try_plan(&[]), Err(PlanError::NothingUsable));
+    assert_eq!(
+        Scene { reserved: cpus("0-7"), ..scene() }.try_plan(&[]),
+        Err(PlanError::NothingUsable)
+    );
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, Class, Hierarchy, Holding, Placement, PodCgroups, Step, StepError, Transition, Uid, drain_steps,
-    write_steps,
+    Cgroup, Class, Hierarchy, Holding, Placement, PodCgroups, Step, StepError, Transition, Uid,
+    drain_steps, write_steps,
 };
 
 fn cpus(list: &str) -> CpuSet {
@@ -29,7 +29,10 @@ fn pod(uid: &str, configured: &str, effective: &str) -> PodCgroups {
         effective: cpus(effective),
         ours: true,
     };
-    PodCgroups { uid: uid.into(), cgroups: vec![cgroup(uid.to_owned(), None), cgroup(format!("{uid}/c"), Some(0))] }
+    PodCgroups {
+        uid: uid.into(),
+        cgroups: vec![cgroup(uid.to_owned(), None), cgroup(format!("{uid}/c"), Some(0))],
+    }
 }
 
 fn placed(list: &[(&str, Class, &str)]) -> BTreeMap<Uid, Placement> {
@@ -38,7 +41,9 @@ fn placed(list: &[(&str, Class, &str)]) -> BTreeMap<Uid, Placement> {
 }
 
 fn held(list: &[(&str, Class, &str)]) -> BTreeMap<Uid, Holding> {
-    list.iter().map(|&(uid, class, list)| (uid.into(), Holding { class, cpus: cpus(list) })).collect()
+    list.iter()
+        .map(|&(uid, class, list)| (uid.into(), Holding { class, cpus: cpus(list) }))
+        .collect()
 }
 
 struct Scene {
@@ -98,8 +103,10 @@ fn on_v2_a_container_without_a_cpuset_follows_its_pod() {
 fn a_release_widens_parents_first_with_the_full_mask_in_the_place_of_an_empty_set() {
     let pods = vec![pod("ls", "4-7", "4-7"), pod("lsr", "0-3", "0-3")];
     let placements = placed(&[("ls", Class::Share, "0-7"), ("lsr", Class::Share, "0-7")]);
-    let scene = Scene { hierarchy: v2(), pods, held: held(&[("lsr", Class::Lsr, "0-3")]), placements };
-    let expected = ["release 0-3 of lsr", "ls := 0-63", "ls/c := 0-63", "lsr := 0-63", "lsr/c := 0-63"];
+    let scene =
+        Scene { hierarchy: v2(), pods, held: held(&[("lsr", Class::Lsr, "0-3")]), placements };
+    let expected =
+        ["release 0-3 of lsr", "ls := 0-63", "ls/c := 0-63", "lsr := 0-63", "lsr/c := 0-63"];
     assert_eq!(scene.steps().unwrap(), expected);
     let on_v1 = Scene { hierarchy: v1(), ..scene };
     assert_eq!(on_v1.steps().unwrap()[1..3], ["ls := 0-7", "ls/c := 0-7"]);
@@ -123,7 +130,8 @@ fn a_new_shared_container_is_confined_without_other_writes() {
     late.cgroups.push(new);
     let pods = vec![late, pod("lse", "0-3", "0-3")];
     let placements = placed(&[("ls", Class::Share, "4-7"), ("lse", Class::Lse, "0-3")]);
-    let scene = Scene { hierarchy: v1(), pods, held: held(&[("lse", Class::Lse, "0-3")]), placements };
+    let scene =
+        Scene { hierarchy: v1(), pods, held: held(&[("lse", Class::Lse, "0-3")]), placements };
     assert_eq!(scene.steps().unwrap(), ["ls/new := 4-7", "ls := 4-7"]);
 }
 
@@ -131,7 +139,8 @@ fn a_new_shared_container_is_confined_without_other_writes() {
 fn best_effort_pods_leave_when_a_reserved_pod_becomes_exclusive() {
     let pods = vec![pod("be", "0-7", "0-7"), pod("own", "0-3", "0-3")];
     let placements = placed(&[("be", Class::BestEffort, "4-7"), ("own", Class::Lse, "0-3")]);
-    let scene = Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lsr, "0-3")]), placements };
+    let scene =
+        Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lsr, "0-3")]), placements };
     let expected = ["be := 4-7", "be/c := 4-7", "be == 4-7?", "be/c == 4-7?", "grant 0-3 to own"];
     let steps = scene.steps().unwrap();
     // The container follows its pod directory: 0-7 within 4-7 is 4-7.
@@ -142,7 +151,8 @@ fn best_effort_pods_leave_when_a_reserved_pod_becomes_exclusive() {
 fn a_pod_moves_only_after_the_others_made_room_and_they_follow_only_after_it_left() {
     let pods = vec![pod("ls", "2-7", "2-7"), pod("own", "0-1", "0-1")];
     let placements = placed(&[("ls", Class::Share, "0-1,4-7"), ("own", Class::Lse, "2-3")]);
-    let scene = Scene { hierarchy: v1(), pods, held: held(&[("own", Class::Lse, "0-1")]), placements };
+    let scene =
+        Scene { hierarchy: v1(), pods, held: held(&[("own", Class::Lse, "0-1")]), placements };
     let expected = [
         "ls/c := 4-7",
         "ls := 4-7",
@@ -166,7 +176,8 @@ fn a_pod_moves_only_after_the_others_made_room_and_they_follow_only_after_it_lef
 fn a_displaced_pod_moves_to_free_cpus() {
     let pods = vec![pod("ls", "2-3", "2-3"), pod("own", "0-1", "0-1")];
     let placements = placed(&[("ls", Class::Share, "0-1,4-7"), ("own", Class::Lse, "2-3")]);
-    let scene = Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-1")]), placements };
+    let scene =
+        Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-1")]), placements };
     // The container's 2-3 does not intersect 4-7, so it follows its pod.
     assert_eq!(scene.steps().unwrap()[..2], ["ls := 4-7", "ls == 4-7?"]);
 }
@@ -175,7 +186,8 @@ fn a_displaced_pod_moves_to_free_cpus() {
 fn an_exclusive_pod_that_becomes_a_reserved_one_keeps_its_cpus_while_best_effort_pods_come() {
     let pods = vec![pod("be", "4", "4"), pod("own", "0-1", "0-1")];
     let placements = placed(&[("be", Class::BestEffort, "0"), ("own", Class::Lsr, "0-1")]);
-    let scene = Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-1")]), placements };
+    let scene =
+        Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-1")]), placements };
     assert_eq!(scene.steps().unwrap(), ["grant 0-1 to own", "be := 0"]);
 }
 
@@ -183,7 +195,8 @@ fn an_exclusive_pod_that_becomes_a_reserved_one_keeps_its_cpus_while_best_effort
 fn in_a_cycle_the_owner_loses_its_claim_first() {
     let pods = vec![pod("ls", "4-7", "4-7"), pod("own", "0-3", "0-3")];
     let placements = placed(&[("ls", Class::Share, "0-3"), ("own", Class::Lse, "4-7")]);
-    let scene = Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-3")]), placements };
+    let scene =
+        Scene { hierarchy: v2(), pods, held: held(&[("own", Class::Lse, "0-3")]), placements };
     assert_eq!(scene.steps().unwrap()[..2], ["release 0-3 of own", "ls := 0-3"]);
 }
 
@@ -191,7 +204,8 @@ fn in_a_cycle_the_owner_loses_its_claim_first() {
 fn an_applications_own_choice_is_kept_within_the_pods_cpus_and_otherwise_left_alone() {
     let nested = |configured, effective| {
         let mut pod = pod("ls", "0-7", "0-7");
-        let own = Cgroup { path: "ls/c/own".into(), parent: Some(1), configured, effective, ours: false };
+        let own =
+            Cgroup { path: "ls/c/own".into(), parent: Some(1), configured, effective, ours: false };
         pod.cgroups.push(own);
         pod
     };
@@ -200,16 +214,26 @@ fn an_applications_own_choice_is_kept_within_the_pods_cpus_and_otherwise_left_al
         Scene { hierarchy: v1(), pods: vec![pod], held: held(&[]), placements }.steps().unwrap()
     };
     assert_eq!(to(nested(cpus("4-5"), cpus("4-5")), "4-7"), ["ls/c := 4-7", "ls := 4-7"]);
-    assert_eq!(to(nested(cpus("3-4"), cpus("3-4")), "4-7"), ["ls/c/own := 4", "ls/c := 4-7", "ls := 4-7"]);
+    assert_eq!(
+        to(nested(cpus("3-4"), cpus("3-4")), "4-7"),
+        ["ls/c/own := 4", "ls/c := 4-7", "ls := 4-7"]
+    );
     assert_eq!(to(nested(cpus("0-1"), cpus("0-1")), "4-7")[0], "ls/c/own := 0-1,4-7");
-    assert_eq!(to(nested(cpus("0-7"), cpus("0-7")), "4-7"), ["ls/c/own := 4-7", "ls/c := 4-7", "ls := 4-7"]);
+    assert_eq!(
+        to(nested(cpus("0-7"), cpus("0-7")), "4-7"),
+        ["ls/c/own := 4-7", "ls/c := 4-7", "ls := 4-7"]
+    );
 }
 
 #[test]
 fn pods_without_a_placement_are_left_alone_and_release_what_they_held() {
     let pods = vec![pod("kubelets", "0-1", "0-1")];
-    let scene =
-        Scene { hierarchy: v1(), pods, held: held(&[("kubelets", Class::Lse, "0-1")]), placements: placed(&[]) };
+    let scene = Scene {
+        hierarchy: v1(),
+        pods,
+        held: held(&[("kubelets", Class::Lse, "0-1")]),
+        placements: placed(&[]),
+    };
     assert_eq!(scene.steps().unwrap(), ["release 0-1 of kubelets"]);
 }
 
@@ -231,5 +255,8 @@ fn an_impossible_plan_fails_before_the_first_write() {
 fn draining_widens_parents_first() {
     let pods = vec![pod("ls", "4-7", "4-7"), pod("own", "0-3", "0-3")];
     let steps = drain_steps(&v1(), &pods, &held(&[("own", Class::Lse, "0-3")])).unwrap();
-    assert_eq!(told(&steps), ["release 0-3 of own", "ls := 0-7", "ls/c := 0-7", "own := 0-7", "own/c := 0-7"]);
+    assert_eq!(
+        told(&steps),
+        ["release 0-3 of own", "ls := 0-7", "ls/c := 0-7", "own := 0-7", "own/c := 0-7"]
+    );
 }

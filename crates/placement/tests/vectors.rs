@@ -1,6 +1,7 @@
-//! Every vector of `fixtures/pinning-vectors.json` is a test with its name; `fixtures/vector-forms.json` has the
-//! formats that other vector files may use. `PLACEMENT_VECTORS=FILE` runs another file: `PLACEMENT_VECTORS=FILE cargo
-//! test -p placement vectors`.
+//! Every vector of `fixtures/pinning-vectors.json` is a test with its name;
+//! `fixtures/vector-forms.json` has the formats that other vector files may use.
+//! `PLACEMENT_VECTORS=FILE` runs another file:
+//! `PLACEMENT_VECTORS=FILE cargo test -p placement vectors`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +10,8 @@ use std::process::ExitCode;
 use kernel_text::CpuSet;
 use libtest_mimic::{Arguments, Failed, Trial};
 use placement::{
-    Bind, BindPolicy, Cpu, ExclusivePolicy, Exclusivity, Grid, Hold, NumaStrategy, Numbering, Request, Taken, Topology,
-    narrow, take,
+    Bind, BindPolicy, Cpu, ExclusivePolicy, Exclusivity, Grid, Hold, NumaStrategy, Numbering,
+    Request, Taken, Topology, narrow, take,
 };
 use serde::Deserialize;
 
@@ -35,7 +36,8 @@ struct Vector {
     required: Option<bool>,
     available: Option<String>,
     numa_affinity: Option<Vec<u32>>,
-    /// `null` expects an error. The field is mandatory, so that a misspelled key is not taken as an expected error.
+    /// `null` expects an error. The field is mandatory, so that a misspelled key is not taken as an
+    /// expected error.
     #[serde(deserialize_with = "Option::deserialize")]
     expected: Option<String>,
 }
@@ -55,7 +57,9 @@ fn main() -> ExitCode {
     match vectors() {
         Ok(vectors) => {
             let trials = vectors.into_iter().map(|vector| {
-                Trial::test(format!("vectors::{}", vector.name), move || vector.check().map_err(Failed::from))
+                Trial::test(format!("vectors::{}", vector.name), move || {
+                    vector.check().map_err(Failed::from)
+                })
             });
             libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
         }
@@ -70,7 +74,8 @@ fn main() -> ExitCode {
 fn vectors() -> Result<Vec<Vector>, String> {
     if let Some(file) = std::env::var_os("PLACEMENT_VECTORS") {
         let file = Path::new(&file);
-        let text = read(file).map_err(|error| format!("PLACEMENT_VECTORS={}: {error}", file.display()))?;
+        let text =
+            read(file).map_err(|error| format!("PLACEMENT_VECTORS={}: {error}", file.display()))?;
         return parse(&file.display().to_string(), &text);
     }
     let mut vectors = parse("pinning-vectors.json", include_str!("fixtures/pinning-vectors.json"))?;
@@ -78,15 +83,18 @@ fn vectors() -> Result<Vec<Vector>, String> {
     Ok(vectors)
 }
 
-/// Cargo runs a test in its crate's directory, so a relative path may also be relative to the workspace root.
+/// Cargo runs a test in its crate's directory, so a relative path may also be relative to the
+/// workspace root.
 #[expect(clippy::disallowed_methods, reason = "a test reads its own data")]
 fn read(file: &Path) -> std::io::Result<String> {
-    let from_root = || std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file));
+    let from_root =
+        || std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file));
     std::fs::read_to_string(file).or_else(|error| from_root().map_err(|_| error))
 }
 
 fn parse(file: &str, text: &str) -> Result<Vec<Vector>, String> {
-    let vectors: Vec<Vector> = serde_json::from_str(text).map_err(|error| format!("{file}: {error}"))?;
+    let vectors: Vec<Vector> =
+        serde_json::from_str(text).map_err(|error| format!("{file}: {error}"))?;
     if vectors.is_empty() {
         return Err(format!("{file}: no vector in it"));
     }
@@ -99,7 +107,8 @@ impl Vector {
         let taken = self.taken()?;
         let answer = match self.algorithm.as_str() {
             "koordinator-take" | "koordinator-numa-hint" => {
-                take(&topology, &taken, &self.request(&topology)?).map_err(|error| error.to_string())
+                take(&topology, &taken, &self.request(&topology)?)
+                    .map_err(|error| error.to_string())
             }
             "koordlet-be-suppress" => {
                 let pool = topology.online().difference(&taken.cpus());
@@ -111,16 +120,22 @@ impl Vector {
         match (answer, expected) {
             (Ok(answer), Some(expected)) if answer == expected => Ok(()),
             (Err(_), None) => Ok(()),
-            (answer, expected) => Err(format!("expected {expected:?}, got {answer:?} (source: {})", self.source)),
+            (answer, expected) => {
+                Err(format!("expected {expected:?}, got {answer:?} (source: {})", self.source))
+            }
         }
     }
 
     fn request(&self, topology: &Topology) -> Result<Request, String> {
         let hint = self.numa_affinity.as_deref().unwrap_or_default();
-        let hinted = hint.iter().filter_map(|node| topology.nodes().get(node)).fold(CpuSet::new(), |a, b| a.union(b));
+        let hinted = hint
+            .iter()
+            .filter_map(|node| topology.nodes().get(node))
+            .fold(CpuSet::new(), |a, b| a.union(b));
         let available = self.available.as_deref().map(cpus).transpose()?;
         let strategy = match self.numa_strategy.as_deref().unwrap_or_default() {
-            // Upstream splits over the nodes of a hint with several nodes, whatever the strategy is.
+            // Upstream splits over the nodes of a hint with several nodes, whatever the strategy
+            // is.
             _ if hint.len() > 1 => NumaStrategy::DistributeEvenly,
             "" | "MostAllocated" => NumaStrategy::MostAllocated,
             "LeastAllocated" => NumaStrategy::LeastAllocated,
@@ -163,8 +178,17 @@ impl Vector {
 impl Shape {
     fn build(&self) -> Result<Topology, String> {
         if let Some(cpus) = &self.cpus {
-            let cpu = |&(id, core, node, socket)| Cpu { id, core, l3: None, die: None, node, socket, kind: None };
-            return Topology::new(cpus.iter().map(cpu).collect()).map_err(|error| error.to_string());
+            let cpu = |&(id, core, node, socket)| Cpu {
+                id,
+                core,
+                l3: None,
+                die: None,
+                node,
+                socket,
+                kind: None,
+            };
+            return Topology::new(cpus.iter().map(cpu).collect())
+                .map_err(|error| error.to_string());
         }
         let numbering = match self.numbering.as_str() {
             "sequential" => Numbering::Sequential,

@@ -1,5 +1,5 @@
-//! Detection with a timeout. The container's owner controls the file systems of its files, which may be on an
-//! unreachable server or in FUSE: opening one may then block forever.
+//! Detection with a timeout. The container's owner controls the file systems of its files, which
+//! may be on an unreachable server or in FUSE: opening one may then block forever.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -13,7 +13,8 @@ use crate::parallelism::Machine;
 /// Timeout for one process; its files normally take some 50 microseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Maximum number of threads blocked on unresponsive files; at this number detection stops until one returns.
+/// Maximum number of threads blocked on unresponsive files; at this number detection stops until
+/// one returns.
 const MOST_HELD: usize = 8;
 
 /// Detects runtimes of processes.
@@ -39,9 +40,9 @@ impl Detector {
         Self { proc_root, worker: None, held: Vec::new() }
     }
 
-    /// Detects the runtime of a container's first process on this machine, or of a descendant if the process itself has
-    /// none, such as an init or a shell. Returns `None` if the process is gone, its executable may not be read, or its
-    /// files do not respond within half a second.
+    /// Detects the runtime of a container's first process on this machine, or of a descendant if
+    /// the process itself has none, such as an init or a shell. Returns `None` if the process is
+    /// gone, its executable may not be read, or its files do not respond within half a second.
     pub fn detect(&mut self, pid: u32, machine: Machine) -> Option<Runtime> {
         self.held.retain(|(_, worker)| worker.answers.try_recv() == Err(TryRecvError::Empty));
         if self.held.len() >= MOST_HELD || self.held.iter().any(|(held, _)| *held == pid) {
@@ -68,7 +69,9 @@ impl Detector {
 
 impl Worker {
     /// Starts a thread; `None` if the system has no thread left.
-    fn start(mut look: impl FnMut(u32, Machine) -> Option<Runtime> + Send + 'static) -> Option<Self> {
+    fn start(
+        mut look: impl FnMut(u32, Machine) -> Option<Runtime> + Send + 'static,
+    ) -> Option<Self> {
         let (questions, asked) = channel::<(u32, Machine)>();
         let (answer, answers) = channel();
         let run = move || {

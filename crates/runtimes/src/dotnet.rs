@@ -7,8 +7,8 @@ use crate::version::{after, leading};
 
 const FRAMEWORK: &str = "Microsoft.NETCore.App";
 
-/// Version from the path of `libcoreclr.so`: `…/shared/Microsoft.NETCore.App/8.0.11/libcoreclr.so`. For a
-/// self-contained program, from `PROGRAM.runtimeconfig.json` beside the library.
+/// Version from the path of `libcoreclr.so`: `…/shared/Microsoft.NETCore.App/8.0.11/libcoreclr.so`.
+/// For a self-contained program, from `PROGRAM.runtimeconfig.json` beside the library.
 pub(crate) fn version(process: &Process, library: &Path) -> Option<String> {
     let directory = library.parent()?;
     if directory.parent()?.file_name()? == FRAMEWORK {

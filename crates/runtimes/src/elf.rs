@@ -1,5 +1,5 @@
-//! Sections of a 64-bit little-endian ELF file by name, with bounded reads. The file is untrusted: the container's
-//! owner may have written it.
+//! Sections of a 64-bit little-endian ELF file by name, with bounded reads. The file is untrusted:
+//! the container's owner may have written it.
 
 use std::io;
 
@@ -33,7 +33,9 @@ impl<R: Pread> Elf<R> {
     pub(crate) fn new(read: R) -> Option<Self> {
         let mut header = [0; HEADER_BYTES];
         read(&mut header, 0).ok()?;
-        if !header.starts_with(b"\x7fELF\x02\x01") || usize::from(u16_at(&header, 0x3a)?) != SECTION_BYTES {
+        if !header.starts_with(b"\x7fELF\x02\x01")
+            || usize::from(u16_at(&header, 0x3a)?) != SECTION_BYTES
+        {
             return None;
         }
         let sections = usize::from(u16_at(&header, 0x3c)?);
@@ -42,7 +44,9 @@ impl<R: Pread> Elf<R> {
         }
         let mut elf = Self { read, headers: vec![0; SECTION_BYTES * sections], names: Vec::new() };
         (elf.read)(&mut elf.headers, u64_at(&header, 0x28)?).ok()?;
-        let names = place(elf.headers.chunks_exact(SECTION_BYTES).nth(usize::from(u16_at(&header, 0x3e)?))?)?;
+        let names = place(
+            elf.headers.chunks_exact(SECTION_BYTES).nth(usize::from(u16_at(&header, 0x3e)?))?,
+        )?;
         elf.names = elf.bytes(names, MAX_NAMES_BYTES)?;
         Some(elf)
     }
@@ -79,7 +83,9 @@ impl<R: Pread> Elf<R> {
     fn place(&self, name: &[u8]) -> Option<(u64, u64)> {
         let is_named = |header: &&[u8]| {
             let text = u32_at(header, 0).and_then(|at| self.names.get(usize::try_from(at).ok()?..));
-            text.is_some_and(|text| text.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0)))
+            text.is_some_and(|text| {
+                text.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
+            })
         };
         place(self.headers.chunks_exact(SECTION_BYTES).find(is_named)?)
     }
@@ -118,7 +124,8 @@ mod tests {
     fn of(bytes: &[u8]) -> Option<Elf<impl Pread>> {
         Elf::new(move |buffer: &mut [u8], at: u64| {
             let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..buffer.len()));
-            from.map(|from| buffer.copy_from_slice(from)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+            from.map(|from| buffer.copy_from_slice(from))
+                .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
         })
     }
 
@@ -134,14 +141,24 @@ mod tests {
     #[test]
     fn a_mark_is_found_wherever_it_stands_to_the_edge_of_a_chunk() {
         let offset = HEADER_BYTES + SECTION_BYTES * 2;
-        for at in [0, 1, CHUNK_BYTES - 60, CHUNK_BYTES - 8, CHUNK_BYTES - 5, CHUNK_BYTES - 4, CHUNK_BYTES, 80_000] {
+        for at in [
+            0,
+            1,
+            CHUNK_BYTES - 60,
+            CHUNK_BYTES - 8,
+            CHUNK_BYTES - 5,
+            CHUNK_BYTES - 4,
+            CHUNK_BYTES,
+            80_000,
+        ] {
             let mut file = b"\x7fELF\x02\x01".to_vec();
             file.resize(offset + at, 0);
             file.extend(b"mark1.2");
             let size = file.len() - offset;
             file[0x28..0x30].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
             file[0x3a..0x40].copy_from_slice(&[64, 0, 2, 0, 1, 0]);
-            // Two sections: the searched one, whose name is at offset 0 of the second, and the one with the names.
+            // Two sections: the searched one, whose name is at offset 0 of the second, and the one
+            // with the names.
             let names = file.len();
             file.extend(b".x\0");
             for (section, (place, size)) in [(offset, size), (names, 3)].into_iter().enumerate() {
@@ -150,7 +167,11 @@ mod tests {
                 file[header + 0x20..header + 0x28].copy_from_slice(&(size as u64).to_le_bytes());
             }
             let elf = of(&file).unwrap();
-            assert_eq!(elf.behind(b".x", b"mark", 1 << 20).as_deref(), Some(&b"1.2"[..]), "at {at}");
+            assert_eq!(
+                elf.behind(b".x", b"mark", 1 << 20).as_deref(),
+                Some(&b"1.2"[..]),
+                "at {at}"
+            );
             assert_eq!(elf.behind(b".x", b"mark", at as u64 + 3), None, "at {at}");
             assert_eq!(elf.behind(b".x", b"Mark", 1 << 20), None, "at {at}");
         }
@@ -159,7 +180,11 @@ mod tests {
     #[test]
     fn truncated_or_invalid_files_give_none_without_a_panic() {
         let whole = std::fs::read("/proc/self/exe").unwrap();
-        assert!((0..HEADER_BYTES + 8).chain([whole.len() / 2]).all(|length| of(&whole[..length]).is_none()));
+        assert!(
+            (0..HEADER_BYTES + 8)
+                .chain([whole.len() / 2])
+                .all(|length| of(&whole[..length]).is_none())
+        );
         let mut header = b"\x7fELF\x02\x01".to_vec();
         header.resize(HEADER_BYTES, 0xff);
         assert!(of(&header).is_none());

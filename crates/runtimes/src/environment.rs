@@ -45,8 +45,10 @@ mod tests {
 
     #[test]
     fn only_allowed_names_are_kept() {
-        let environ = b"PASSWORD=hunter2\0GOGC=50\0GOGCX=1\0broken\0GOMAXPROCS=\xff\0GODEBUG=a=b,c=d\0";
-        let expected = [("GODEBUG", "a=b,c=d"), ("GOGC", "50")].map(|(name, value)| (name.into(), value.into()));
+        let environ =
+            b"PASSWORD=hunter2\0GOGC=50\0GOGCX=1\0broken\0GOMAXPROCS=\xff\0GODEBUG=a=b,c=d\0";
+        let expected = [("GODEBUG", "a=b,c=d"), ("GOGC", "50")]
+            .map(|(name, value)| (name.into(), value.into()));
         assert_eq!(allowed(environ), expected.into());
         assert_eq!(allowed(b""), BTreeMap::new());
     }

@@ -13,14 +13,15 @@ pub(crate) struct BuildInfo {
     pub(crate) module: Option<String>,
     /// Whether go.uber.org/automaxprocs is a dependency.
     pub(crate) automaxprocs: bool,
-    /// Whether github.com/KimMachineGun/automemlimit is a dependency: it sets GOMEMLIMIT to 90 % of the container's
-    /// limit.
+    /// Whether github.com/KimMachineGun/automemlimit is a dependency: it sets GOMEMLIMIT to 90 % of
+    /// the container's limit.
     pub(crate) automemlimit: bool,
     /// `DefaultGODEBUG` of the build: features disabled because go.mod has an older version.
     pub(crate) godebug: String,
 }
 
-/// Maximum size of build information that is read, bytes; large programs have some 30 KB of modules.
+/// Maximum size of build information that is read, bytes; large programs have some 30 KB of
+/// modules.
 pub(crate) const MAX_BYTES: usize = 128 << 10;
 /// GODEBUG settings that make Go ignore a container's limit, or its changes.
 const GODEBUG: [&str; 2] = ["containermaxprocs", "updatemaxprocs"];
@@ -36,12 +37,21 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     }
     let (version, rest) = string(bytes.get(INLINE..)?)?;
     // `go1.25.1 X:nocoverageredesign`, and `devel go1.26-0123abc Sat Nov 21 …`.
-    let version = version.split(|&byte| byte == b' ').find(|word| word.starts_with(b"go")).and_then(plausible);
+    let version = version
+        .split(|&byte| byte == b' ')
+        .find(|word| word.starts_with(b"go"))
+        .and_then(plausible);
     // The modules are between two marks of 16 bytes.
-    let modules = string(rest).and_then(|(text, _)| text.get(16..text.len().checked_sub(16)?)).unwrap_or_default();
+    let modules = string(rest)
+        .and_then(|(text, _)| text.get(16..text.len().checked_sub(16)?))
+        .unwrap_or_default();
     let modules = String::from_utf8_lossy(modules);
-    let after = |prefix: &str| modules.lines().find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
-    let mut module = after("mod\t").and_then(|line| line.split('\t').next().map(str::to_owned)).or(after("path\t"));
+    let after = |prefix: &str| {
+        modules.lines().find_map(|line| line.strip_prefix(prefix).map(str::to_owned))
+    };
+    let mut module = after("mod\t")
+        .and_then(|line| line.split('\t').next().map(str::to_owned))
+        .or(after("path\t"));
     if let Some(module) = &mut module {
         bounded::truncate(module, bounded::MODULE_BYTES);
     }
@@ -56,10 +66,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<BuildInfo> {
     Some(BuildInfo { version, module, automaxprocs, automemlimit, godebug })
 }
 
-/// The settings of a GODEBUG that affect the number of threads: with an old go.mod a build lists dozens of others.
+/// The settings of a GODEBUG that affect the number of threads: with an old go.mod a build lists
+/// dozens of others.
 pub(crate) fn kept_godebug(text: &str) -> String {
-    let bears =
-        |pair: &&str| pair.split_once('=').is_some_and(|(name, value)| GODEBUG.contains(&name) && value.len() < 8);
+    let bears = |pair: &&str| {
+        pair.split_once('=').is_some_and(|(name, value)| GODEBUG.contains(&name) && value.len() < 8)
+    };
     text.split(',').filter(bears).collect::<Vec<_>>().join(",")
 }
 
@@ -87,7 +99,10 @@ mod tests {
         bytes.push(u8::try_from(version.len()).unwrap());
         bytes.extend(version.bytes());
         let length = modules.len() + 32;
-        bytes.extend([u8::try_from(length & 0x7f).unwrap() | 0x80, u8::try_from(length >> 7).unwrap()]);
+        bytes.extend([
+            u8::try_from(length & 0x7f).unwrap() | 0x80,
+            u8::try_from(length >> 7).unwrap(),
+        ]);
         bytes.extend([b'<'; 16]);
         bytes.extend(modules.bytes());
         bytes.extend([b'>'; 16]);
@@ -100,7 +115,10 @@ mod tests {
     #[test]
     fn version_module_and_dependencies_are_read() {
         let info = parse(&section_text("go1.25.1", MODULES)).unwrap();
-        assert_eq!((info.version.as_deref(), info.module.as_deref()), (Some("go1.25.1"), Some("example.org/shop")));
+        assert_eq!(
+            (info.version.as_deref(), info.module.as_deref()),
+            (Some("go1.25.1"), Some("example.org/shop"))
+        );
         assert!(info.automaxprocs && info.godebug == "containermaxprocs=0", "{info:?}");
         assert!(!info.automemlimit);
         let memory = "dep\tgithub.com/KimMachineGun/automemlimit\tv0.7.0\th1:x\n";

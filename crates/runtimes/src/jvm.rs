@@ -1,4 +1,5 @@
-//! A JVM: its version from the files beside it, its flags from the command line and the variables that it reads.
+//! A JVM: its version from the files beside it, its flags from the command line and the variables
+//! that it reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +7,8 @@ use std::path::Path;
 use crate::process::Process;
 use crate::version;
 
-/// Flags that affect CPU and heap: (name of the setting, text before the value). `-Xmx` is short for
-/// `-XX:MaxHeapSize=`. A file of arguments (java(1)) may contain any of them, but is not read.
+/// Flags that affect CPU and heap: (name of the setting, text before the value). `-Xmx` is short
+/// for `-XX:MaxHeapSize=`. A file of arguments (java(1)) may contain any of them, but is not read.
 const FLAGS: [(&str, &str); 6] = [
     ("ActiveProcessorCount", "-XX:ActiveProcessorCount="),
     ("MaxRAMPercentage", "-XX:MaxRAMPercentage="),
@@ -17,8 +18,8 @@ const FLAGS: [(&str, &str); 6] = [
     ("@file", "@"),
 ];
 
-/// Variables with flags that are parsed before or after the command line; the last of equal flags wins (arguments.cpp,
-/// `parse_vm_init_args`).
+/// Variables with flags that are parsed before or after the command line; the last of equal flags
+/// wins (arguments.cpp, `parse_vm_init_args`).
 pub(crate) const BEFORE: [&str; 2] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"];
 pub(crate) const BEHIND: &str = "_JAVA_OPTIONS";
 
@@ -37,7 +38,10 @@ const WITH_VALUE: [&str; 10] = [
 ];
 
 /// Adds the flags among these words to `settings`.
-pub(crate) fn flags<'a>(words: impl Iterator<Item = &'a str>, settings: &mut BTreeMap<String, String>) {
+pub(crate) fn flags<'a>(
+    words: impl Iterator<Item = &'a str>,
+    settings: &mut BTreeMap<String, String>,
+) {
     for word in words {
         for (name, prefix) in FLAGS {
             if let Some(value) = word.strip_prefix(prefix) {
@@ -47,7 +51,8 @@ pub(crate) fn flags<'a>(words: impl Iterator<Item = &'a str>, settings: &mut BTr
     }
 }
 
-/// The words before the program (`Main`, `-jar a.jar`, `-m a/b`): the words after it are the program's own.
+/// The words before the program (`Main`, `-jar a.jar`, `-m a/b`): the words after it are the
+/// program's own.
 pub(crate) fn options(arguments: &[String]) -> impl Iterator<Item = &str> {
     let mut words = arguments.iter().map(String::as_str);
     std::iter::from_fn(move || {
@@ -67,7 +72,8 @@ pub(crate) fn version(process: &Process, file: &Path) -> Option<String> {
 }
 
 pub(crate) fn of_release(text: &[u8]) -> Option<String> {
-    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"JAVA_VERSION="))?;
+    let line =
+        text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"JAVA_VERSION="))?;
     version::plausible(line.trim_ascii().strip_prefix(b"\"")?.strip_suffix(b"\"")?)
 }
 
@@ -81,7 +87,9 @@ mod tests {
 
     #[test]
     fn the_programs_own_arguments_are_no_flags() {
-        for line in ["-Xmx1g -jar a.jar -Xmx9g", "-cp -Xmx8g -Xmx1g Main -Xmx9g", "-Xmx1g -m a/b -Xmx9g"] {
+        for line in
+            ["-Xmx1g -jar a.jar -Xmx9g", "-cp -Xmx8g -Xmx1g Main -Xmx9g", "-Xmx1g -m a/b -Xmx9g"]
+        {
             let mut settings = BTreeMap::new();
             flags(options(&words(line)), &mut settings);
             assert_eq!(settings, [("Xmx".to_owned(), "1g".to_owned())].into(), "{line}");
@@ -90,7 +98,10 @@ mod tests {
 
     #[test]
     fn the_version_is_read_from_the_release_file() {
-        assert_eq!(of_release(b"IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"17.0.15\"\n").as_deref(), Some("17.0.15"));
+        assert_eq!(
+            of_release(b"IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"17.0.15\"\n").as_deref(),
+            Some("17.0.15")
+        );
         for text in [&b""[..], b"JAVA_VERSION=17", b"JAVA_VERSION=\"\"", b"XJAVA_VERSION=\"17\""] {
             assert_eq!(of_release(text), None, "{}", String::from_utf8_lossy(text));
         }

@@ -1,8 +1,9 @@
-//! Detects a process's language runtime and its parallelism, from `/proc/PID`, the executable, and the files beside it.
+//! Detects a process's language runtime and its parallelism, from `/proc/PID`, the executable, and
+//! the files beside it.
 //!
-//! Only the environment variables of [`ALLOWED`] are read and kept. Values that a program sets at run time
-//! (`runtime.GOMAXPROCS`) are not visible. All input is untrusted: reads are bounded, and no link leads out of the
-//! container.
+//! Only the environment variables of [`ALLOWED`] are read and kept. Values that a program sets at
+//! run time (`runtime.GOMAXPROCS`) are not visible. All input is untrusted: reads are bounded, and
+//! no link leads out of the container.
 
 mod detect;
 mod dotnet;

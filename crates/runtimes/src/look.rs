@@ -17,15 +17,15 @@ use crate::{environment, jvm};
 /// Maximum number of cached executables: more than a node runs.
 const REMEMBERED: usize = 4096;
 
-/// Time after which an executable without a result is examined again: a new process may not have loaded its libraries
-/// yet.
+/// Time after which an executable without a result is examined again: a new process may not have
+/// loaded its libraries yet.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// Maximum depth of the search for the program: an init, a shell, the program.
 const GENERATIONS: usize = 3;
 
-/// Identity of a file: device, inode, and the seconds and nanoseconds of its last change. File systems reuse the inode
-/// of a removed file.
+/// Identity of a file: device, inode, and the seconds and nanoseconds of its last change. File
+/// systems reuse the inode of a removed file.
 type File = (u64, u64, i64, i64);
 
 /// Examines processes; blocks as long as their files do.
@@ -49,7 +49,10 @@ impl Looker {
             if executable.language != Language::Unknown {
                 break;
             }
-            let Some(child) = process.first_child().map(|pid| Process::new(&self.proc_root, pid)) else { break };
+            let Some(child) = process.first_child().map(|pid| Process::new(&self.proc_root, pid))
+            else {
+                break;
+            };
             let Some(of_child) = self.executable(&child) else { break };
             (process, executable) = (child, of_child);
         }
@@ -59,8 +62,9 @@ impl Looker {
     fn executable(&mut self, process: &Process) -> Option<Executable> {
         let metadata = fs::metadata(process.exe()).ok()?;
         let key = (metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
-        let is_good =
-            |(known, looked): &&(Executable, Instant)| known.version.is_some() || looked.elapsed() < LOOK_AGAIN_AFTER;
+        let is_good = |(known, looked): &&(Executable, Instant)| {
+            known.version.is_some() || looked.elapsed() < LOOK_AGAIN_AFTER
+        };
         if let Some((known, _)) = self.executables.get(&key).filter(is_good) {
             return Some(known.clone());
         }
@@ -93,7 +97,8 @@ fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runti
     // One worker does not show the number of workers.
     let may_have_workers = matches!(runtime.language, Language::Nodejs | Language::Python);
     if !(may_have_workers && process.first_child().is_some()) {
-        (runtime.parallelism, runtime.parallelism_source) = parallelism(&runtime, traits, machine).unzip();
+        (runtime.parallelism, runtime.parallelism_source) =
+            parallelism(&runtime, traits, machine).unzip();
     }
     // Truncated only now: the parallelism was derived from the whole values.
     runtime.settings.values_mut().for_each(|value| bounded::truncate(value, bounded::VALUE_BYTES));
@@ -112,7 +117,9 @@ fn jvm_settings(process: &Process, settings: &mut BTreeMap<String, String>) {
 fn keep_own(runtime: &mut Runtime) {
     let own: &[&str] = match runtime.language {
         Language::Go => &["GO"],
-        Language::Jvm => &["ActiveProcessorCount", "MaxRAMPercentage", "MaxRAMFraction", "Xmx", "@file"],
+        Language::Jvm => {
+            &["ActiveProcessorCount", "MaxRAMPercentage", "MaxRAMFraction", "Xmx", "@file"]
+        }
         Language::Nodejs => &["UV_", "NODE_"],
         Language::Dotnet => &["DOTNET_"],
         Language::Python => &["OMP_", "OPENBLAS_", "MKL_"],

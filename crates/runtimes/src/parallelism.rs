@@ -9,7 +9,8 @@ pub struct Machine {
     pub cpus: Option<u32>,
     /// CPU limit of the container's own cgroup, cores; no other is visible in its cgroup namespace.
     pub limit_cores: Option<f64>,
-    /// CPU limit when the process was first seen, cores: some runtimes choose only once, at the start.
+    /// CPU limit when the process was first seen, cores: some runtimes choose only once, at the
+    /// start.
     pub first_limit_cores: Option<f64>,
 }
 
@@ -33,10 +34,17 @@ type Sourced = Option<(u32, String)>;
 
 pub(crate) fn parallelism(runtime: &Runtime, traits: Traits<'_>, machine: Machine) -> Sourced {
     match runtime.language {
-        Language::Go => setting(runtime, &["GOMAXPROCS"]).or_else(|| go(runtime, traits.godebug, machine)),
-        Language::Jvm => setting(runtime, &["ActiveProcessorCount"]).or_else(|| by_limit(machine, 1)),
-        Language::Dotnet => setting(runtime, &["DOTNET_PROCESSOR_COUNT"]).or_else(|| by_limit(machine.at_start(), 1)),
-        Language::Python => setting(runtime, &["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]),
+        Language::Go => {
+            setting(runtime, &["GOMAXPROCS"]).or_else(|| go(runtime, traits.godebug, machine))
+        }
+        Language::Jvm => {
+            setting(runtime, &["ActiveProcessorCount"]).or_else(|| by_limit(machine, 1))
+        }
+        Language::Dotnet => setting(runtime, &["DOTNET_PROCESSOR_COUNT"])
+            .or_else(|| by_limit(machine.at_start(), 1)),
+        Language::Python => {
+            setting(runtime, &["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"])
+        }
         Language::Nodejs => Some((1, "one event loop".to_owned())),
         Language::Rust => setting(runtime, &["TOKIO_WORKER_THREADS", "RAYON_NUM_THREADS"])
             .or_else(|| by_whole_limit(machine.at_start()).filter(|_| traits.has_tokio)),
@@ -52,20 +60,23 @@ fn setting(runtime: &Runtime, names: &[&str]) -> Sourced {
     })
 }
 
-/// Go 1.25 uses the limit, rounded up, at least 2, and follows its changes, unless GODEBUG or an older go.mod disables
-/// that (runtime/cgroup_linux.go, `adjustCgroupGOMAXPROCS`; runtime/proc.go, `sysmonUpdateGOMAXPROCS`).
+/// Go 1.25 uses the limit, rounded up, at least 2, and follows its changes, unless GODEBUG or an
+/// older go.mod disables that (runtime/cgroup_linux.go, `adjustCgroupGOMAXPROCS`; runtime/proc.go,
+/// `sysmonUpdateGOMAXPROCS`).
 fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
     if runtime.automaxprocs && machine.first_limit_cores.is_some() {
         return by_whole_limit(machine.at_start());
     }
     let minor = runtime.version.as_deref().and_then(|version| {
-        let minor = version.strip_prefix("go1.")?.split(|letter: char| !letter.is_ascii_digit()).next()?;
+        let minor =
+            version.strip_prefix("go1.")?.split(|letter: char| !letter.is_ascii_digit()).next()?;
         minor.parse::<u32>().ok()
     });
     // The environment's GODEBUG overrides the build's.
     let set = [runtime.settings.get("GODEBUG").map_or("", String::as_str), godebug];
     let is_off = |name: &str| {
-        let value = |pair: &'_ str| pair.strip_prefix(name)?.strip_prefix('=').map(|value| value == "0");
+        let value =
+            |pair: &'_ str| pair.strip_prefix(name)?.strip_prefix('=').map(|value| value == "0");
         set.iter().find_map(|text| text.split(',').rev().find_map(value)).unwrap_or(false)
     };
     if minor.is_none_or(|minor| minor < 25) || is_off("containermaxprocs") {
@@ -76,7 +87,8 @@ fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
 
 const CPUS: &str = "the CPUs it may use";
 
-/// The limit, rounded down, at least 1: for automaxprocs and Rust's `available_parallelism`, which Tokio uses.
+/// The limit, rounded down, at least 1: for automaxprocs and Rust's `available_parallelism`, which
+/// Tokio uses.
 fn by_whole_limit(machine: Machine) -> Sourced {
     let limited = machine.limit_cores.map(|limit| (limit.floor() as u32).max(1));
     lower(limited, machine.cpus, "the limit, rounded down")
@@ -91,7 +103,9 @@ fn by_limit(machine: Machine, at_least: u32) -> Sourced {
 /// The limit if it is below the number of CPUs, otherwise that number.
 fn lower(limited: Option<u32>, cpus: Option<u32>, source: &str) -> Sourced {
     match limited {
-        Some(limited) if cpus.is_none_or(|cpus| limited < cpus) => Some((limited, source.to_owned())),
+        Some(limited) if cpus.is_none_or(|cpus| limited < cpus) => {
+            Some((limited, source.to_owned()))
+        }
         _ => cpus.map(|cpus| (cpus, CPUS.to_owned())),
     }
 }
@@ -101,7 +115,8 @@ mod tests {
     use super::*;
 
     fn runtime(language: Language, version: &str, settings: &[(&str, &str)]) -> Runtime {
-        let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let settings =
+            settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         Runtime { language, version: Some(version.to_owned()), settings, ..Runtime::default() }
     }
 
@@ -109,9 +124,15 @@ mod tests {
         resized(runtime, "", limit_cores, limit_cores)
     }
 
-    fn resized(runtime: &Runtime, godebug: &str, first: Option<f64>, now: Option<f64>) -> Option<u32> {
+    fn resized(
+        runtime: &Runtime,
+        godebug: &str,
+        first: Option<f64>,
+        now: Option<f64>,
+    ) -> Option<u32> {
         let machine = Machine { cpus: Some(16), limit_cores: now, first_limit_cores: first };
-        parallelism(runtime, Traits { godebug, has_tokio: true }, machine).map(|(threads, _)| threads)
+        parallelism(runtime, Traits { godebug, has_tokio: true }, machine)
+            .map(|(threads, _)| threads)
     }
 
     #[test]
@@ -124,8 +145,14 @@ mod tests {
 
     #[test]
     fn settings_override_the_default_parallelism_of_go() {
-        assert_eq!(threads(&runtime(Language::Go, "go1.25.1", &[("GOMAXPROCS", "8")]), Some(1.0)), Some(8));
-        assert_eq!(threads(&runtime(Language::Go, "go1.25.1", &[("GOMAXPROCS", "no")]), Some(1.0)), Some(2));
+        assert_eq!(
+            threads(&runtime(Language::Go, "go1.25.1", &[("GOMAXPROCS", "8")]), Some(1.0)),
+            Some(8)
+        );
+        assert_eq!(
+            threads(&runtime(Language::Go, "go1.25.1", &[("GOMAXPROCS", "no")]), Some(1.0)),
+            Some(2)
+        );
         let off = runtime(Language::Go, "go1.25.1", &[("GODEBUG", "x=1,containermaxprocs=0")]);
         assert_eq!(threads(&off, Some(1.0)), Some(16));
         let on = runtime(Language::Go, "go1.25.1", &[("GODEBUG", "containermaxprocs=1")]);
@@ -138,10 +165,16 @@ mod tests {
 
     #[test]
     fn other_runtimes_use_their_own_settings_or_none() {
-        assert_eq!(threads(&runtime(Language::Jvm, "", &[("ActiveProcessorCount", "3")]), Some(1.0)), Some(3));
+        assert_eq!(
+            threads(&runtime(Language::Jvm, "", &[("ActiveProcessorCount", "3")]), Some(1.0)),
+            Some(3)
+        );
         assert_eq!(threads(&runtime(Language::Jvm, "", &[]), Some(1.5)), Some(2));
         assert_eq!(threads(&runtime(Language::Nodejs, "", &[]), Some(4.0)), Some(1));
-        assert_eq!(threads(&runtime(Language::Python, "", &[("MKL_NUM_THREADS", "6")]), None), Some(6));
+        assert_eq!(
+            threads(&runtime(Language::Python, "", &[("MKL_NUM_THREADS", "6")]), None),
+            Some(6)
+        );
         assert_eq!(threads(&runtime(Language::Python, "", &[]), Some(4.0)), None);
         assert_eq!(threads(&runtime(Language::Unknown, "", &[]), Some(4.0)), None);
     }
@@ -156,7 +189,11 @@ mod tests {
             (Language::Dotnet, "8.0.11", 2),
             (Language::Rust, "1.95.0", 2),
         ] {
-            assert_eq!(grown(&runtime(language, version, &[])), Some(threads), "{language:?} {version}");
+            assert_eq!(
+                grown(&runtime(language, version, &[])),
+                Some(threads),
+                "{language:?} {version}"
+            );
         }
         let fixed = [
             Runtime { automaxprocs: true, ..runtime(Language::Go, "go1.25.1", &[]) },

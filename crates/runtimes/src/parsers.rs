@@ -1,5 +1,6 @@
-//! Properties of the parsers for container data, over a corpus and its mutations: no panic, little memory, no output
-//! that is not in the input, and the same result as a simpler or independent parser.
+//! Properties of the parsers for container data, over a corpus and its mutations: no panic, little
+//! memory, no output that is not in the input, and the same result as a simpler or independent
+//! parser.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +25,8 @@ fn check(parser: &str, tokens: &[&[u8]], property: impl Fn(&[u8])) {
 fn elf(bytes: &[u8]) -> Option<Elf<impl Pread>> {
     Elf::new(move |buffer: &mut [u8], at: u64| {
         let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..buffer.len()));
-        from.map(|from| buffer.copy_from_slice(from)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        from.map(|from| buffer.copy_from_slice(from))
+            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     })
 }
 
@@ -33,12 +35,13 @@ const MARK: &[u8] = b"https://nodejs.org/download/release/v";
 /// Memory limit: section headers and names at their maximum, a section, and a chunk of another.
 const ELF_BYTES: usize = 512 << 10;
 
-/// The content of a section by another parser; `None` unless exactly one section has this name and content.
+/// The content of a section by another parser; `None` unless exactly one section has this name and
+/// content.
 fn section<'a>(file: &ElfFile64<'a, LittleEndian>, name: &str) -> Option<&'a [u8]> {
     let mut named = file.sections().filter(|section| section.name() == Ok(name));
     let section = named.next().filter(|_| named.next().is_none())?;
-    // A section without bytes in the file still has an offset; the alternative encoding of the number of sections is
-    // not supported.
+    // A section without bytes in the file still has an offset; the alternative encoding of the
+    // number of sections is not supported.
     section.file_range()?;
     let is_plain = file.elf_header().e_shnum(LittleEndian) > 0;
     section.data().ok().filter(|data| is_plain && !data.is_empty())
@@ -52,7 +55,11 @@ fn sections_of_elf_files_are_those_that_another_parser_finds() {
         let other = ElfFile64::<LittleEndian>::parse(bytes).ok();
         for name in SECTIONS {
             let found = within(ELF_BYTES, || elf.section(name.as_bytes(), 64));
-            assert!(found.as_ref().is_none_or(|found| found.len() <= 64 && memmem::find(bytes, found).is_some()));
+            assert!(
+                found
+                    .as_ref()
+                    .is_none_or(|found| found.len() <= 64 && memmem::find(bytes, found).is_some())
+            );
             // The first header has no name in any file from a linker; a mutation may give it one.
             let is_unnamed = elf.section(b"", 0).is_some();
             if let (Some(found), Some(expected), true) =
@@ -69,7 +76,9 @@ fn sections_of_elf_files_are_those_that_another_parser_finds() {
 
 /// Whether the first section header, which other parsers skip, has this name.
 fn is_first_named(bytes: &[u8], name: &str) -> bool {
-    let u64_at = |at: usize| bytes.get(at..at + 8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    let u64_at = |at: usize| {
+        bytes.get(at..at + 8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+    };
     let header = u64_at(0x28).and_then(|at| usize::try_from(at).ok());
     let first = header.and_then(|at| bytes.get(at..at.checked_add(4)?));
     first.is_none_or(|word| word != [0; 4]) || name.is_empty()
@@ -81,19 +90,30 @@ fn both_kinds_of_elf_files_of_the_corpus_are_understood() {
         let path = format!("{}/tests/corpus/elf/{file}", env!("CARGO_MANIFEST_DIR"));
         let bytes = fs::read(path).expect("it is in the corpus");
         let elf = elf(&bytes).expect("an ELF file");
-        let info = go::parse(&elf.section(b".go.buildinfo", go::MAX_BYTES).expect("of Go")).expect("of Go 1.18");
-        assert_eq!((info.version.as_deref(), info.module.as_deref()), (Some("go1.25.1"), Some("example.org/shop")));
-        assert!(
-            elf.section(b".comment", 4096).is_some_and(|text| memmem::find(&text, b"rustc version 1.95.0").is_some())
+        let info = go::parse(&elf.section(b".go.buildinfo", go::MAX_BYTES).expect("of Go"))
+            .expect("of Go 1.18");
+        assert_eq!(
+            (info.version.as_deref(), info.module.as_deref()),
+            (Some("go1.25.1"), Some("example.org/shop"))
         );
-        assert!(elf.behind(b".rodata", MARK, 1 << 20).is_some_and(|text| text.starts_with(b"20.20.2/")));
+        assert!(
+            elf.section(b".comment", 4096).is_some_and(|text| memmem::find(
+                &text,
+                b"rustc version 1.95.0"
+            )
+            .is_some())
+        );
+        assert!(
+            elf.behind(b".rodata", MARK, 1 << 20).is_some_and(|text| text.starts_with(b"20.20.2/"))
+        );
     }
 }
 
 /// A section with build information in the format of Go 1.18 and later.
 fn buildinfo(info: &BuildInfo) -> Vec<u8> {
-    let depends =
-        |does: bool, module: &str| if does { format!("dep\t{module}\tv1.0.0\th1:x\n") } else { String::new() };
+    let depends = |does: bool, module: &str| {
+        if does { format!("dep\t{module}\tv1.0.0\th1:x\n") } else { String::new() }
+    };
     let modules = [
         depends(info.automaxprocs, "go.uber.org/automaxprocs"),
         depends(info.automemlimit, "github.com/KimMachineGun/automemlimit"),
@@ -117,15 +137,27 @@ fn buildinfo(info: &BuildInfo) -> Vec<u8> {
 
 #[test]
 fn build_information_of_go_reads_back_as_written() {
-    let tokens: [&[u8]; 5] =
-        [b"path\t", b"mod\t", b"dep\tgo.uber.org/automaxprocs\t", b"build\tDefaultGODEBUG=", b"go1.9"];
+    let tokens: [&[u8]; 5] = [
+        b"path\t",
+        b"mod\t",
+        b"dep\tgo.uber.org/automaxprocs\t",
+        b"build\tDefaultGODEBUG=",
+        b"go1.9",
+    ];
     check("go_buildinfo", &tokens, |bytes| {
         // The text is decoded, which can turn one byte into three, and some of its lines are kept.
         let Some(info) = within(4096 + 16 * bytes.len(), || go::parse(bytes)) else { return };
         assert_eq!(go::parse(&buildinfo(&info)), Some(info.clone()));
-        assert!(info.version.is_none_or(|version| version.starts_with("go") && version.len() <= 40));
+        assert!(
+            info.version.is_none_or(|version| version.starts_with("go") && version.len() <= 40)
+        );
         assert!(info.module.is_none_or(|module| module.len() <= bounded::MODULE_BYTES));
-        assert!(info.godebug.split(',').filter(|pair| !pair.is_empty()).all(|pair| pair.contains("maxprocs=")));
+        assert!(
+            info.godebug
+                .split(',')
+                .filter(|pair| !pair.is_empty())
+                .all(|pair| pair.contains("maxprocs="))
+        );
     });
 }
 
@@ -142,7 +174,9 @@ fn only_allowed_variables_are_kept_and_each_is_in_the_environment() {
             &bytes[..memchr::memrchr(0, bytes).map_or(0, |last| last + 1)]
         };
         for pair in whole.split(|&byte| byte == 0) {
-            let Some((name, value)) = std::str::from_utf8(pair).ok().and_then(|pair| pair.split_once('=')) else {
+            let Some((name, value)) =
+                std::str::from_utf8(pair).ok().and_then(|pair| pair.split_once('='))
+            else {
                 continue;
             };
             if ALLOWED.contains(&name) {
@@ -150,7 +184,8 @@ fn only_allowed_variables_are_kept_and_each_is_in_the_environment() {
             }
         }
         assert_eq!(kept, expected);
-        let written: String = kept.iter().map(|(name, value)| format!("{name}={value}\0")).collect();
+        let written: String =
+            kept.iter().map(|(name, value)| format!("{name}={value}\0")).collect();
         assert_eq!(allowed(written.as_bytes()), kept);
     });
 }
@@ -177,12 +212,16 @@ fn flags_of_a_jvm_are_words_before_its_main_class() {
 fn the_version_of_a_jvm_is_one_line_of_its_release_file() {
     check("jvm_release", &[b"JAVA_VERSION=", b"JAVA_VERSION=\"21\"\n", b"\""], |bytes| {
         let version = within(4096, || jvm::of_release(bytes));
-        let line = bytes.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"JAVA_VERSION="));
-        let text = line.and_then(|line| std::str::from_utf8(line.trim_ascii()).ok()).unwrap_or_default();
+        let line =
+            bytes.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"JAVA_VERSION="));
+        let text =
+            line.and_then(|line| std::str::from_utf8(line.trim_ascii()).ok()).unwrap_or_default();
         let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         let is_one = |text: &&str| {
             let is_part = |char: char| char.is_ascii_alphanumeric() || ".-+_~".contains(char);
-            text.len() <= 40 && text.contains(|char: char| char.is_ascii_digit()) && text.chars().all(is_part)
+            text.len() <= 40
+                && text.contains(|char: char| char.is_ascii_digit())
+                && text.chars().all(is_part)
         };
         assert_eq!(version.as_deref(), quoted.filter(is_one));
     });

@@ -56,12 +56,14 @@ impl Process {
         words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
     }
 
-    /// The first accepted result of `choose` over the mapped files, with paths in the process's own view of the file
-    /// system.
+    /// The first accepted result of `choose` over the mapped files, with paths in the process's own
+    /// view of the file system.
     pub(crate) fn mapped<T>(&self, choose: impl Fn(&Path) -> Option<T>) -> Option<T> {
         let maps = self.own("maps", bounded::MAPS_BYTES);
-        // Only code mappings: a library's first mapping may be anything, but one of them is executable.
-        let code = maps.split(|&byte| byte == b'\n').filter(|line| line.get(..64).is_some_and(is_code));
+        // Only code mappings: a library's first mapping may be anything, but one of them is
+        // executable.
+        let code =
+            maps.split(|&byte| byte == b'\n').filter(|line| line.get(..64).is_some_and(is_code));
         code.filter_map(|line| line.get(line.iter().position(|&byte| byte == b'/')?..))
             .find_map(|path| choose(Path::new(std::ffi::OsStr::from_bytes(path))))
     }
@@ -73,22 +75,26 @@ impl Process {
         bounded::names(&tasks).take(TASKS).any(|task| read(task).is_ok_and(|comm| comm == name))
     }
 
-    /// The first child; `None` without one, or if the kernel does not list children (CONFIG_PROC_CHILDREN).
+    /// The first child; `None` without one, or if the kernel does not list children
+    /// (CONFIG_PROC_CHILDREN).
     pub(crate) fn first_child(&self) -> Option<u32> {
         let children = self.own(&format!("task/{}/children", self.pid), bounded::FILE_BYTES);
         std::str::from_utf8(&children).ok()?.split_whitespace().next()?.parse().ok()
     }
 
-    /// Opens a regular file at this path in the process's view. Links are resolved within the process's root (openat2,
-    /// Linux 5.6). Pipes and devices, where opening has side effects, are never opened.
+    /// Opens a regular file at this path in the process's view. Links are resolved within the
+    /// process's root (openat2, Linux 5.6). Pipes and devices, where opening has side effects, are
+    /// never opened.
     pub(crate) fn open(&self, path: &Path) -> Option<File> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.directory.join("root"), flags, Mode::empty()).ok()?;
         let inside = path.strip_prefix("/").unwrap_or(path);
-        let found = rustix::fs::openat2(&root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+        let found =
+            rustix::fs::openat2(&root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
         let found = File::from(found);
         let is_file = found.metadata().is_ok_and(|metadata| metadata.is_file());
-        is_file.then(|| bounded::open(format!("/proc/self/fd/{}", found.as_raw_fd()).as_ref()).ok())?
+        is_file
+            .then(|| bounded::open(format!("/proc/self/fd/{}", found.as_raw_fd()).as_ref()).ok())?
     }
 
     /// The beginning of such a file.

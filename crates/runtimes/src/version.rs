@@ -3,17 +3,19 @@
 /// Maximum length of a version, bytes: enough for `17.0.15.0.1-Ubuntu-0ubuntu1.22.04` and similar.
 const MAX_BYTES: usize = 40;
 
-/// Returns a plausible version. The text is untrusted, because the program's author wrote it, and becomes a label
-/// value.
+/// Returns a plausible version. The text is untrusted, because the program's author wrote it, and
+/// becomes a label value.
 pub(crate) fn plausible(text: &[u8]) -> Option<String> {
     let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b".-+_~".contains(&byte);
-    let is_one = text.len() <= MAX_BYTES && text.iter().any(u8::is_ascii_digit) && text.iter().all(is_plain);
+    let is_one =
+        text.len() <= MAX_BYTES && text.iter().any(u8::is_ascii_digit) && text.iter().all(is_plain);
     is_one.then(|| String::from_utf8_lossy(text).into_owned())
 }
 
 /// The digits and dots at the start of a text, if any.
 pub(crate) fn leading(text: &[u8]) -> Option<String> {
-    let end = text.iter().position(|&byte| byte != b'.' && !byte.is_ascii_digit()).unwrap_or(text.len());
+    let end =
+        text.iter().position(|&byte| byte != b'.' && !byte.is_ascii_digit()).unwrap_or(text.len());
     plausible(text[..end].strip_suffix(b".").unwrap_or(&text[..end]))
 }
 

@@ -1,4 +1,5 @@
-//! Detection over a synthetic `/proc` with real links and files. A process is `7`, and its root is `7/root`.
+//! Detection over a synthetic `/proc` with real links and files. A process is `7`, and its root is
+//! `7/root`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +9,8 @@ use runtimes::{Detector, Machine};
 use snapshot::{Language, Runtime};
 use tempfile::TempDir;
 
-const MACHINE: Machine = Machine { cpus: Some(16), limit_cores: Some(2.0), first_limit_cores: Some(2.0) };
+const MACHINE: Machine =
+    Machine { cpus: Some(16), limit_cores: Some(2.0), first_limit_cores: Some(2.0) };
 
 /// A synthetic `/proc`, and the container of its processes.
 struct Node {
@@ -32,7 +34,8 @@ impl Node {
         self
     }
 
-    /// A process with this executable; the link shows the container's path followed by the path in the container.
+    /// A process with this executable; the link shows the container's path followed by the path in
+    /// the container.
     fn process(&self, pid: u32, exe: &str) -> &Self {
         let directory = self.directory.path().join(pid.to_string());
         let _ = fs::remove_dir_all(&directory);
@@ -57,19 +60,27 @@ impl Node {
 
     /// A code mapping, as shown in `maps`.
     fn mapping(&self, path: &str) -> String {
-        format!("{:<73}{}\n", "7f4ad4a26000-7f4ad4b7b000 r-xp 00028000 fe:00 1", self.file(path).display())
+        format!(
+            "{:<73}{}\n",
+            "7f4ad4a26000-7f4ad4b7b000 r-xp 00028000 fe:00 1",
+            self.file(path).display()
+        )
     }
 }
 
 fn write(path: &Path, content: &[u8]) {
-    fs::create_dir_all(path.parent().expect("a file is in a directory")).expect("the directory is ours");
+    fs::create_dir_all(path.parent().expect("a file is in a directory"))
+        .expect("the directory is ours");
     fs::write(path, content).expect("the directory is ours");
 }
 
 /// The runtime of a process whose executable has this name and content.
 fn detect(name: &str, content: &[u8], environ: &[u8], cmdline: &[u8]) -> Runtime {
     let node = Node::new();
-    node.write(name, content).process(7, name).proc_file(7, "environ", environ).proc_file(7, "cmdline", cmdline);
+    node.write(name, content)
+        .process(7, name)
+        .proc_file(7, "environ", environ)
+        .proc_file(7, "cmdline", cmdline);
     node.detect()
 }
 
@@ -110,7 +121,8 @@ fn a_jvm_takes_its_flags_from_the_line_and_the_variables_around_it() {
     let line = b"java\0-XX:ActiveProcessorCount=3\0-Xmx1g\0-jar\0a.jar\0-Xmx9g\0";
     let runtime = detect("java", b"", options, line);
     assert_eq!(runtime.parallelism, Some(3));
-    let settings: Vec<_> = runtime.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let settings: Vec<_> =
+        runtime.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(settings, ["ActiveProcessorCount=3", "MaxRAMPercentage=70", "Xmx=1g"]);
     let last = detect("java", b"", b"_JAVA_OPTIONS=-XX:ActiveProcessorCount=4\0", line);
     assert_eq!(last.parallelism, Some(4));
@@ -138,7 +150,8 @@ fn a_custom_launcher_is_detected_by_its_loaded_library() {
     ] {
         let node = Node::new();
         node.write("app/server", b"").write("jdk/release", b"JAVA_VERSION=\"21.0.2\"\n");
-        let config = r#"{"includedFrameworks": [{"name": "Microsoft.NETCore.App", "version": "9.0.1"}]}"#;
+        let config =
+            r#"{"includedFrameworks": [{"name": "Microsoft.NETCore.App", "version": "9.0.1"}]}"#;
         node.write("app/server.runtimeconfig.json", config.as_bytes());
         let maps = node.mapping("lib/libc.so.6") + &node.mapping(library);
         node.process(7, "app/server").proc_file(7, "maps", maps.as_bytes());
@@ -150,9 +163,13 @@ fn a_custom_launcher_is_detected_by_its_loaded_library() {
 #[test]
 fn node_has_its_version_among_its_constants_or_those_of_its_library() {
     let constants = b"\0Iron\0https://nodejs.org/download/release/v20.20.2/node-v20.20.2.tar.gz\0";
-    assert_eq!(detect("node", &elf(".rodata", constants), b"", b"").version.as_deref(), Some("20.20.2"));
+    assert_eq!(
+        detect("node", &elf(".rodata", constants), b"", b"").version.as_deref(),
+        Some("20.20.2")
+    );
     let node = Node::new();
-    node.write("bin/node", &elf(".rodata", b"small")).write("lib/libnode.so.108", &elf(".rodata", constants));
+    node.write("bin/node", &elf(".rodata", b"small"))
+        .write("lib/libnode.so.108", &elf(".rodata", constants));
     let maps = node.mapping("lib/libnode.so.108");
     node.process(7, "bin/node").proc_file(7, "maps", maps.as_bytes());
     assert_eq!(node.detect().version.as_deref(), Some("20.20.2"));
@@ -164,7 +181,10 @@ fn a_binary_with_the_compilers_mark_is_rust() {
     let runtime = detect("server", &elf(".comment", comment), b"TOKIO_WORKER_THREADS=4\0", b"");
     let found = (runtime.language, runtime.version.as_deref(), runtime.parallelism);
     assert_eq!(found, (Language::Rust, Some("1.95.0"), Some(4)));
-    assert_eq!(detect("server", &elf(".comment", &comment[..30]), b"", b"").language, Language::Unknown);
+    assert_eq!(
+        detect("server", &elf(".comment", &comment[..30]), b"", b"").language,
+        Language::Unknown
+    );
 }
 
 #[test]
@@ -174,12 +194,17 @@ fn rust_runs_as_many_threads_as_tokio_has_where_tokio_is() {
     assert_eq!(node.detect().parallelism, None);
     node.proc_file(7, "task/7/comm", b"server\n").proc_file(7, "task/8/comm", b"tokio-runtime-w\n");
     let found = node.detect();
-    assert_eq!((found.parallelism, found.parallelism_source.as_deref()), (Some(2), Some("the limit, rounded down")));
+    assert_eq!(
+        (found.parallelism, found.parallelism_source.as_deref()),
+        (Some(2), Some("the limit, rounded down"))
+    );
 }
 
 #[test]
 fn this_very_test_is_a_rust_program() {
-    let found = Detector::new("/proc".into()).detect(std::process::id(), MACHINE).expect("this process is there");
+    let found = Detector::new("/proc".into())
+        .detect(std::process::id(), MACHINE)
+        .expect("this process is there");
     assert_eq!(found.language, Language::Rust);
     assert!(found.version.is_some_and(|version| version.starts_with("1.")));
 }
@@ -201,8 +226,8 @@ fn the_program_behind_an_init_and_a_shell_is_found_and_no_farther_one() {
 fn no_link_leads_out_of_the_container_and_nothing_but_a_file_is_read() {
     let node = Node::new();
     node.write("jdk/bin/java", b"").process(7, "jdk/bin/java");
-    // The executable's path begins with the container's path, which no longer exists below the new root: nothing is
-    // found outside.
+    // The executable's path begins with the container's path, which no longer exists below the new
+    // root: nothing is found outside.
     let root = node.directory.path().join("7/root");
     fs::remove_file(&root).unwrap();
     symlink(node.file(""), &root).unwrap();
@@ -227,7 +252,8 @@ fn a_vanished_process_gives_none() {
     assert_eq!(Node::new().detector().detect(7, Machine::default()), None);
 }
 
-/// A container's owner can move the ends of `environ` and `cmdline`, and create any number of children and threads.
+/// A container's owner can move the ends of `environ` and `cmdline`, and create any number of
+/// children and threads.
 #[test]
 fn files_without_an_end_cost_no_memory() {
     const HUGE: u64 = 2 << 30;
@@ -249,7 +275,9 @@ fn files_without_an_end_cost_no_memory() {
 /// Peak memory use of this process (`VmHWM`), KiB.
 fn peak_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("this process is there");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
     peak.expect("the kernel tells it")
 }
 
@@ -299,7 +327,9 @@ fn a_pipe_is_neither_read_nor_waited_for() {
 #[test]
 fn an_executable_is_looked_into_once_and_its_environment_every_time() {
     let node = Node::new();
-    node.write("jdk/bin/java", b"").write("jdk/release", b"JAVA_VERSION=\"17\"\n").process(7, "jdk/bin/java");
+    node.write("jdk/bin/java", b"")
+        .write("jdk/release", b"JAVA_VERSION=\"17\"\n")
+        .process(7, "jdk/bin/java");
     let mut detector = node.detector();
     assert_eq!(detector.detect(7, MACHINE).unwrap().version.as_deref(), Some("17"));
     node.write("jdk/release", b"JAVA_VERSION=\"21\"\n");
@@ -340,7 +370,8 @@ fn a_heap_size_has_several_names() {
         ("-XX:MaxRAMPercentage=50", "MaxRAMPercentage"),
         ("@options", "@file"),
     ] {
-        let settings = detect("java", b"", b"", format!("java\0{flag}\0Main\0").as_bytes()).settings;
+        let settings =
+            detect("java", b"", b"", format!("java\0{flag}\0Main\0").as_bytes()).settings;
         assert_eq!(settings.keys().collect::<Vec<_>>(), [name], "{flag}");
     }
 }

@@ -1,6 +1,7 @@
 //! Budget of descriptors that the sampler may keep open, and the files they are spent on.
 
-/// Descriptors reserved for everything but cgroup files: scrape sockets, inotify, epoll, pidfds, logs, a margin.
+/// Descriptors reserved for everything but cgroup files: scrape sockets, inotify, epoll, pidfds,
+/// logs, a margin.
 const RESERVED: u64 = 256;
 
 /// Read frequency of a file. When descriptors are scarce, the earlier variants keep theirs first.
@@ -42,8 +43,8 @@ impl DescriptorBudget {
         Self { whole, left: whole, ..self }
     }
 
-    /// Keeps as many rhythms as fit the budget; `wanted(rhythm)` is the number of files of each. Returns whether fewer
-    /// are kept than before.
+    /// Keeps as many rhythms as fit the budget; `wanted(rhythm)` is the number of files of each.
+    /// Returns whether fewer are kept than before.
     pub(crate) fn plan(&mut self, wanted: impl Fn(Rhythm) -> u64) -> bool {
         let before = self.keep;
         let mut sum = 0;
@@ -91,7 +92,9 @@ mod tests {
     #[test]
     fn no_more_are_kept_than_was_said_and_no_more_than_there_are() {
         let limit = DescriptorBudget::from_limit(RESERVED + 100);
-        let taken = |mut budget: DescriptorBudget| (0..1000).filter(|_| budget.take(Rhythm::Counter)).count();
+        let taken = |mut budget: DescriptorBudget| {
+            (0..1000).filter(|_| budget.take(Rhythm::Counter)).count()
+        };
         assert_eq!([taken(limit.at_most(70)), taken(limit.at_most(700))], [70, 100]);
         let mut planned = limit.at_most(70);
         planned.plan(|_| 30);

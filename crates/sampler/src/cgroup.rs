@@ -24,7 +24,8 @@ pub(crate) type CgroupId = usize;
 /// Role of a cgroup in the kubelet's hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An ancestor of a kubelet's top cgroup, up to the mount's root: its quota also limits the pods.
+    /// An ancestor of a kubelet's top cgroup, up to the mount's root: its quota also limits the
+    /// pods.
     Above,
     /// The kubelet's top cgroup.
     Root,
@@ -50,7 +51,8 @@ pub(crate) struct ContainerKey {
 }
 
 impl Kind {
-    /// Parses a path below the kubelet's top cgroup; `None` for cgroups that the sampler does not watch.
+    /// Parses a path below the kubelet's top cgroup; `None` for cgroups that the sampler does not
+    /// watch.
     pub(crate) fn of(path: CgroupPath) -> Option<Self> {
         match path {
             CgroupPath::SystemPartition { .. } => Some(Self::Partition),
@@ -69,7 +71,8 @@ impl Kind {
 
     pub(crate) const LAST_RANK: u8 = 4;
 
-    /// Depth in the hierarchy: a tick reads the ranks in order, so that ancestors come before descendants.
+    /// Depth in the hierarchy: a tick reads the ranks in order, so that ancestors come before
+    /// descendants.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             Self::Above | Self::Root => 0,
@@ -94,8 +97,9 @@ impl Kind {
     }
 }
 
-/// Naming state of a container's or pod's cgroup. Transitions: `Pending` → `Unmapped` → `Named` or `Sandbox`, and
-/// `Sandbox` → `Named` if a pod list names it later. A name is final for the cgroup's lifetime.
+/// Naming state of a container's or pod's cgroup. Transitions: `Pending` → `Unmapped` → `Named` or
+/// `Sandbox`, and `Sandbox` → `Named` if a pod list names it later. A name is final for the
+/// cgroup's lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// Too new to be in a pod list: read and counted, but not shown yet.
@@ -136,7 +140,8 @@ pub(crate) struct Cgroup {
     pub(crate) has_burst: bool,
     /// Limit and throttled time of its own and its ancestors' quotas; inherited by its children.
     pub(crate) path: PathQuota,
-    /// v1: pidfd of its first process. The end of that process is the last moment at which its counters can be read.
+    /// v1: pidfd of its first process. The end of that process is the last moment at which its
+    /// counters can be read.
     pub(crate) exit: Option<OwnedFd>,
     /// Whether a read has reported that it is gone.
     pub(crate) vanished: bool,
@@ -169,7 +174,8 @@ impl Limit {
         Some(Self { cores: bandwidth.limit_cores()?, period_usec: bandwidth.period_usec })
     }
 
-    /// Returns the lower limit; the cgroup's own if they are equal, because its counters count its own periods.
+    /// Returns the lower limit; the cgroup's own if they are equal, because its counters count its
+    /// own periods.
     fn lowest(own: Option<Self>, above: Option<Self>) -> Option<Self> {
         match (own, above) {
             (Some(own), Some(above)) => Some(if above.cores < own.cores { above } else { own }),
@@ -179,7 +185,13 @@ impl Limit {
 }
 
 impl Cgroup {
-    pub(crate) fn new(relative: Arc<str>, inode: u64, kind: Kind, parent: Option<CgroupId>, found: Instant) -> Self {
+    pub(crate) fn new(
+        relative: Arc<str>,
+        inode: u64,
+        kind: Kind,
+        parent: Option<CgroupId>,
+        found: Instant,
+    ) -> Self {
         let naming = if kind == Kind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),
@@ -216,7 +228,8 @@ impl Cgroup {
         self.naming != Naming::Sandbox && !self.vanished
     }
 
-    /// Whether it is unnamed and its next lookup is due. `may_answer`: some source may still name it.
+    /// Whether it is unnamed and its next lookup is due. `may_answer`: some source may still name
+    /// it.
     pub(crate) fn is_to_be_named(&self, now: Instant, may_answer: bool) -> bool {
         let is_open = matches!(self.naming, Naming::Pending | Naming::Unmapped);
         is_open && self.look.is_due(now) && (may_answer || !self.look.is_in_vain())
@@ -227,11 +240,14 @@ impl Cgroup {
         !self.marks.seen
     }
 
-    /// Whether its usage file may still appear: the container is new, and a runtime creates the cgroup in one v1
-    /// hierarchy after the other.
+    /// Whether its usage file may still appear: the container is new, and a runtime creates the
+    /// cgroup in one v1 hierarchy after the other.
     pub(crate) fn awaits_usage(&self) -> bool {
         let is_young = || self.found.elapsed() < TIMING.complete_after;
-        matches!(self.kind, Kind::Container(_)) && self.is_read() && !self.marks.user.is_known() && is_young()
+        matches!(self.kind, Kind::Container(_))
+            && self.is_read()
+            && !self.marks.user.is_known()
+            && is_young()
     }
 
     /// Whether all its files had been created by the last read.
@@ -252,7 +268,8 @@ impl Cgroup {
         let limit = self.bandwidth.and_then(Limit::of);
         let stat = reading.stat.read().unwrap_or_default();
         self.has_burst |= stat.nr_bursts.is_some();
-        self.activity.had_quota |= limit.is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
+        self.activity.had_quota |=
+            limit.is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
         let usage_ns = reading.usage_ns();
         let has_run = usage_ns.is_none() || usage_ns != self.marks.usage.last();
         let mut gains = self.marks.advance(reading);
@@ -261,7 +278,8 @@ impl Cgroup {
         gains.ancestor_ns = above.had_quota.then_some(gained_ns);
         let has_throttled = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
         // Read again next time what failed now.
-        self.activity.throttle_due = has_throttled || matches!(reading.local_throttled_ns, Value::Failed);
+        self.activity.throttle_due =
+            has_throttled || matches!(reading.local_throttled_ns, Value::Failed);
         self.activity.settings_written |=
             matches!(reading.bandwidth, Value::Failed) || matches!(reading.weight, Value::Failed);
         self.activity.note(now, has_run || !gains.are_none());
@@ -329,7 +347,9 @@ impl Marks {
         let first = !std::mem::replace(&mut self.seen, true);
         let stat = &reading.stat.read().unwrap_or_default();
         let (user_ns, system_ns) = self.advance_modes(reading);
-        let mut gain = |mark: fn(&mut Self) -> &mut Mark, value: Option<u64>| value.map(|now| mark(self).advance(now));
+        let mut gain = |mark: fn(&mut Self) -> &mut Mark, value: Option<u64>| {
+            value.map(|now| mark(self).advance(now))
+        };
         let gains = Gains {
             first,
             usage_ns: gain(|marks| &mut marks.usage, reading.usage_ns()),
@@ -346,27 +366,32 @@ impl Marks {
         gains
     }
 
-    /// Increments of user and system time. Both restart with the usage; a step back of one alone is ignored.
+    /// Increments of user and system time. Both restart with the usage; a step back of one alone is
+    /// ignored.
     fn advance_modes(&mut self, reading: &TickReading) -> (Option<u64>, Option<u64>) {
         let usage_ns = reading.usage_ns();
         if usage_ns.zip(self.usage.last()).is_some_and(|(now, last)| now < last) {
             (self.user, self.system) = (HighWater::default(), HighWater::default());
         }
         let modes = reading.modes();
-        self.modes_due_ns = usage_ns.zip(reading.acct.read()).map(|(now, acct)| acct.due_ns(now)).or(self.modes_due_ns);
+        self.modes_due_ns = usage_ns
+            .zip(reading.acct.read())
+            .map(|(now, acct)| acct.due_ns(now))
+            .or(self.modes_due_ns);
         let user_ns = modes.user_ns.map(|ns| self.user.advance(ns));
         (user_ns, modes.system_ns.map(|ns| self.system.advance(ns)))
     }
 
-    /// Increment of the throttling by ancestors' quotas: `cpu.stat.local` minus the cgroup's own count.
+    /// Increment of the throttling by ancestors' quotas: `cpu.stat.local` minus the cgroup's own
+    /// count.
     fn advance_local(&mut self, local_ns: u64) -> u64 {
         // The own count may be unread: unchanged while idle, and 0 if there never was a quota.
         let own = self.throttled.last().unwrap_or(0);
         self.local.advance(local_ns.saturating_sub(own))
     }
 
-    /// Increment of the throttling by ancestors' quotas. Without `cpu.stat.local`: the part of the ancestors'
-    /// increments during this cgroup's lifetime that exceeds its own.
+    /// Increment of the throttling by ancestors' quotas. Without `cpu.stat.local`: the part of the
+    /// ancestors' increments during this cgroup's lifetime that exceeds its own.
     fn advance_above(&mut self, local_ns: Value<u64>, above: PathQuota, own_ns: u64) -> u64 {
         // Increment, and the lower and upper bound of the wait for ancestors' quotas.
         let (gained_ns, least_ns, most_ns) = match local_ns {
@@ -376,7 +401,8 @@ impl Marks {
             }
             Value::NotRead | Value::Failed => (0, 0, 0),
             Value::Absent => {
-                let before = self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
+                let before =
+                    self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
                 let all_ns = above.throttled_ns - before;
                 // Only the excess over its own: the quotas need not have run out at the same time.
                 (self.beyond.advance(own_ns, all_ns), 0, all_ns)

@@ -1,13 +1,14 @@
 //! Contention as a part of a container's run-queue delay. Pure functions.
 //!
-//! `/proc/PID/task/TID/schedstat` counts all the time a thread was runnable but waited, including throttling.
-//! `cpu.stat` counts throttling per CPU. While a run queue of k waiting threads is throttled for t, each of the k
-//! delays grows by t, but the throttled time by t only once. Take an interval with delay D, throttled time T, and n
-//! threads that waited. Throttling was at least T (each throttled CPU had a waiting thread) and at most n × T (all of
-//! them waited on each throttled CPU). Contention is therefore between D − n × T and D − T.
+//! `/proc/PID/task/TID/schedstat` counts all the time a thread was runnable but waited, including
+//! throttling. `cpu.stat` counts throttling per CPU. While a run queue of k waiting threads is
+//! throttled for t, each of the k delays grows by t, but the throttled time by t only once. Take an
+//! interval with delay D, throttled time T, and n threads that waited. Throttling was at least T
+//! (each throttled CPU had a waiting thread) and at most n × T (all of them waited on each
+//! throttled CPU). Contention is therefore between D − n × T and D − T.
 //!
-//! T is a range if the kernel counts an ancestor's throttling on the ancestor only: perhaps none of it affected this
-//! container ([`ThrottledTime`]).
+//! T is a range if the kernel counts an ancestor's throttling on the ancestor only: perhaps none of
+//! it affected this container ([`ThrottledTime`]).
 
 use std::collections::HashMap;
 
@@ -68,7 +69,8 @@ impl Delays {
 }
 
 impl Look<'_> {
-    /// Records a thread's delay. The whole delay of a thread that is new since the last scan counts.
+    /// Records a thread's delay. The whole delay of a thread that is new since the last scan
+    /// counts.
     pub(crate) fn thread(&mut self, tid: u32, delay_ns: u64) {
         let round = self.delays.round;
         let before = self.delays.threads.insert(tid, Seen { delay_ns, round });
@@ -82,8 +84,8 @@ impl Look<'_> {
         self.waiting += u64::from(gained > 0);
     }
 
-    /// Ends the scan. `throttled`: the container's throttled time so far. Returns `None` at the first scan, which only
-    /// sets the baseline.
+    /// Ends the scan. `throttled`: the container's throttled time so far. Returns `None` at the
+    /// first scan, which only sets the baseline.
     pub(crate) fn end(self, throttled: ThrottledTime) -> Option<Contention> {
         let round = self.delays.round;
         self.delays.threads.retain(|_, seen| seen.round == round);
@@ -111,7 +113,12 @@ mod tests {
     }
 
     /// A scan; ancestors' quotas have throttled the container for up to `above_ns` in addition.
-    fn look_below(delays: &mut Delays, threads: &[(u32, u64)], own_ns: u64, above_ns: u64) -> Option<Contention> {
+    fn look_below(
+        delays: &mut Delays,
+        threads: &[(u32, u64)],
+        own_ns: u64,
+        above_ns: u64,
+    ) -> Option<Contention> {
         let mut look = delays.look();
         threads.iter().for_each(|&(tid, delay)| look.thread(tid, delay));
         look.end(ThrottledTime { least_ns: own_ns, most_ns: own_ns + above_ns })
@@ -128,7 +135,10 @@ mod tests {
     fn a_thread_that_only_its_quota_held_back_was_in_no_contention() {
         let mut delays = Delays::default();
         look(&mut delays, &[(1, 0)], 0);
-        assert_eq!(look(&mut delays, &[(1, 800)], 800), Some(Contention { delay_ns: 800, lower_ns: 0, upper_ns: 0 }));
+        assert_eq!(
+            look(&mut delays, &[(1, 800)], 800),
+            Some(Contention { delay_ns: 800, lower_ns: 0, upper_ns: 0 })
+        );
     }
 
     #[test]

@@ -10,8 +10,8 @@ impl Mark {
         self.0
     }
 
-    /// Returns the increment since the last value. At the first value, or if the counter decreased, returns the whole
-    /// value: a new cgroup has started at zero.
+    /// Returns the increment since the last value. At the first value, or if the counter decreased,
+    /// returns the whole value: a new cgroup has started at zero.
     pub(crate) fn advance(&mut self, now: u64) -> u64 {
         match self.0.replace(now) {
             Some(last) if now >= last => now - last,
@@ -37,12 +37,13 @@ impl HighWater {
     }
 }
 
-/// Maximum lead between two counters of the same wait, nanoseconds: periods last at most one second, and a throttle is
-/// counted when it ends.
+/// Maximum lead between two counters of the same wait, nanoseconds: periods last at most one
+/// second, and a throttle is counted when it ends.
 const SLIP_NS: u64 = 1_000_000_000;
 
-/// Ancestors' throttling in excess of the cgroup's own at the same time. The kubelet gives a pod the sum of its
-/// containers' limits, so both quotas run out together, and each counter counts the whole wait.
+/// Ancestors' throttling in excess of the cgroup's own at the same time. The kubelet gives a pod
+/// the sum of its containers' limits, so both quotas run out together, and each counter counts the
+/// whole wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Beyond {
     /// Own throttling not yet matched by the ancestors' count.
@@ -70,8 +71,8 @@ mod tests {
         fn a_total_is_the_sum_of_what_each_cgroup_counted(
             runs in proptest::collection::vec(proptest::collection::vec(0u64..1_000_000, 1..20), 1..10)
         ) {
-            // Each run is a cgroup's increments. A new cgroup starts at zero. As in the kernel, it is detected only if
-            // its first value is below the last value of the previous run.
+            // Each run is a cgroup's increments. A new cgroup starts at zero. As in the kernel, it
+            // is detected only if its first value is below the last value of the previous run.
             let mut mark = Mark::default();
             let mut total = 0u64;
             let mut truth = 0u64;
@@ -113,8 +114,8 @@ mod tests {
     #[test]
     fn one_wait_that_two_quotas_count_is_not_counted_twice() {
         let mut beyond = Beyond::default();
-        let gained =
-            [(80, 0), (80, 160), (0, 80), (80, 80), (80, 0), (0, 300)].map(|(own, all)| beyond.advance(own, all));
+        let gained = [(80, 0), (80, 160), (0, 80), (80, 80), (80, 0), (0, 300)]
+            .map(|(own, all)| beyond.advance(own, all));
         assert_eq!(gained, [0, 0, 80, 0, 0, 220]);
     }
 

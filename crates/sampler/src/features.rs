@@ -7,22 +7,38 @@ use crate::cgroup::Kind;
 use crate::files::FileId;
 use crate::tree::Tree;
 
-/// State of every feature that can be determined by now. Features visible only in a container's files are left out
-/// before the first container.
+/// State of every feature that can be determined by now. Features visible only in a container's
+/// files are left out before the first container.
 pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
     let mut states = vec![state("inotify", tree.watches.error().unwrap_or_default().to_owned())];
-    let mut containers = tree.cgroups.iter().filter(|(_, cgroup)| matches!(cgroup.kind, Kind::Container(_)));
-    let Some((_, sample)) = containers.find(|(_, cgroup)| cgroup.is_read() && cgroup.files.has(FileId::CpuStat)) else {
+    let mut containers =
+        tree.cgroups.iter().filter(|(_, cgroup)| matches!(cgroup.kind, Kind::Container(_)));
+    let Some((_, sample)) =
+        containers.find(|(_, cgroup)| cgroup.is_read() && cgroup.files.has(FileId::CpuStat))
+    else {
         return states;
     };
-    let lacks = |id, reason: &str| if sample.files.has(id) { String::new() } else { reason.to_owned() };
+    let lacks =
+        |id, reason: &str| if sample.files.has(id) { String::new() } else { reason.to_owned() };
     states.push(state("cgroup_pressure", pressure(tree, kernel)));
     let local = "needs Linux 6.6; using the ancestors' own cpu.stat instead";
     states.push(state("cpu_stat_local", lacks(FileId::CpuStatLocal, local)));
-    states.push(state("cpu_burst", if sample.has_burst { String::new() } else { "needs Linux 5.14".to_owned() }));
-    states.push(state("cpuset", lacks(FileId::CpusetEffective, "no cpuset controller on the containers' cgroups")));
-    states.push(state("memory", lacks(FileId::MemoryUsage, "no memory controller on the containers' cgroups")));
-    states.push(state("numa_memory", lacks(FileId::MemoryNuma, "the kernel has no memory.numa_stat (CONFIG_NUMA)")));
+    states.push(state(
+        "cpu_burst",
+        if sample.has_burst { String::new() } else { "needs Linux 5.14".to_owned() },
+    ));
+    states.push(state(
+        "cpuset",
+        lacks(FileId::CpusetEffective, "no cpuset controller on the containers' cgroups"),
+    ));
+    states.push(state(
+        "memory",
+        lacks(FileId::MemoryUsage, "no memory controller on the containers' cgroups"),
+    ));
+    states.push(state(
+        "numa_memory",
+        lacks(FileId::MemoryNuma, "the kernel has no memory.numa_stat (CONFIG_NUMA)"),
+    ));
     states
 }
 

@@ -33,7 +33,10 @@ pub(crate) enum FileId {
 impl FileId {
     /// Whether the file is a setting: its last value is valid until somebody writes to it.
     fn is_setting(self) -> bool {
-        matches!(self, Self::CpuMax | Self::CfsQuota | Self::CfsPeriod | Self::CpuWeight | Self::CpuShares)
+        matches!(
+            self,
+            Self::CpuMax | Self::CfsQuota | Self::CfsPeriod | Self::CpuWeight | Self::CpuShares
+        )
     }
 }
 
@@ -57,7 +60,8 @@ const V1_CPU: &[Entry] = &[
     (FileId::CfsPeriod, Rhythm::Setting, Controller::Cpu, "cpu.cfs_period_us"),
 ];
 /// Additional files of pods and containers.
-const V1_USAGE: &[Entry] = &[(FileId::AcctUsage, Rhythm::Counter, Controller::Cpuacct, "cpuacct.usage")];
+const V1_USAGE: &[Entry] =
+    &[(FileId::AcctUsage, Rhythm::Counter, Controller::Cpuacct, "cpuacct.usage")];
 /// Additional files of containers.
 const V1_CONTAINER: &[Entry] = &[
     (FileId::CpuStatLocal, Rhythm::Setting, Controller::Cpu, "cpu.stat.local"),
@@ -129,7 +133,8 @@ enum Slot {
     #[default]
     Absent,
     Kept(KeptFile),
-    /// The file exists but is opened at every read: the budget or the process ran out of descriptors.
+    /// The file exists but is opened at every read: the budget or the process ran out of
+    /// descriptors.
     Unkept,
 }
 
@@ -146,12 +151,14 @@ impl Files {
         Self { set, slots: std::array::from_fn(|_| Slot::Absent) }
     }
 
-    /// Opens the files that exist and are not open yet. It is called repeatedly while a cgroup is new, because a
-    /// runtime creates the cgroup in one v1 hierarchy after the other. A file that cannot be opened now, such as
-    /// without a free descriptor, is opened at every read until it can be kept.
+    /// Opens the files that exist and are not open yet. It is called repeatedly while a cgroup is
+    /// new, because a runtime creates the cgroup in one v1 hierarchy after the other. A file that
+    /// cannot be opened now, such as without a free descriptor, is opened at every read until it
+    /// can be kept.
     ///
     /// # Errors
-    /// Returns the error of the first file that exists and could not be opened. The others are opened anyway.
+    /// Returns the error of the first file that exists and could not be opened. The others are
+    /// opened anyway.
     pub(crate) fn open(
         &mut self,
         hierarchy: &Hierarchy,
@@ -194,9 +201,14 @@ impl Files {
     }
 
     /// Closes the files that the budget no longer keeps; returns the number of closed descriptors.
-    pub(crate) fn close_unkept(&mut self, version: CgroupVersion, budget: &DescriptorBudget) -> usize {
+    pub(crate) fn close_unkept(
+        &mut self,
+        version: CgroupVersion,
+        budget: &DescriptorBudget,
+    ) -> usize {
         let mut closed = 0;
-        for (id, ..) in entries(version, self.set).filter(|(_, rhythm, ..)| !budget.keeps(*rhythm)) {
+        for (id, ..) in entries(version, self.set).filter(|(_, rhythm, ..)| !budget.keeps(*rhythm))
+        {
             let slot = &mut self.slots[*id as usize];
             if matches!(slot, Slot::Kept(_)) {
                 *slot = Slot::Unkept;

@@ -1,12 +1,15 @@
-//! Limits the agent's overhead: lengthens the interval if the CPU time of sampling exceeds a budget.
+//! Limits the agent's overhead: lengthens the interval if the CPU time of sampling exceeds a
+//! budget.
 
 use std::time::Duration;
 
-/// Time over which the cost is measured before a decision: long enough that a single walk does not matter.
+/// Time over which the cost is measured before a decision: long enough that a single walk does not
+/// matter.
 const WATCHED: Duration = Duration::from_secs(10);
 /// Maximum interval.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The interval is shortened only if the cost would then be below this share of the budget, to avoid oscillation.
+/// The interval is shortened only if the cost would then be below this share of the budget, to
+/// avoid oscillation.
 const COMFORT: f64 = 0.5;
 
 /// Decides on the interval between ticks.
@@ -42,10 +45,14 @@ impl Governor {
         if self.interval <= self.configured {
             return String::new();
         }
-        format!("sampling exceeded its budget of {} cores: raise --cpu-budget or --sample-interval", self.budget_cores)
+        format!(
+            "sampling exceeded its budget of {} cores: raise --cpu-budget or --sample-interval",
+            self.budget_cores
+        )
     }
 
-    /// Records the CPU time of the sampler's thread so far, nanoseconds; `now` counts from any fixed moment.
+    /// Records the CPU time of the sampler's thread so far, nanoseconds; `now` counts from any
+    /// fixed moment.
     pub(crate) fn observe(&mut self, now: Duration, cpu_ns: u64) -> Option<Change> {
         let (began, cpu_then) = *self.began.get_or_insert((now, cpu_ns));
         let watched = now.saturating_sub(began);
@@ -83,7 +90,8 @@ mod tests {
     fn run(governor: &mut Governor, from: u64, seconds: u64, cores: f64) -> Vec<Duration> {
         let ns = |second: u64| ((second - from) as f64 * cores * 1e9) as u64;
         governor.began = None;
-        let changes = (from..=from + seconds).filter_map(|second| governor.observe(SECOND * second as u32, ns(second)));
+        let changes = (from..=from + seconds)
+            .filter_map(|second| governor.observe(SECOND * second as u32, ns(second)));
         changes.map(|change| change.interval).collect()
     }
 

@@ -1,7 +1,8 @@
-//! The sampler: one tick reads every cgroup's counters, turns them into accumulated series, and publishes one
-//! immutable [`NodeSnapshot`](snapshot::NodeSnapshot).
+//! The sampler: one tick reads every cgroup's counters, turns them into accumulated series, and
+//! publishes one immutable [`NodeSnapshot`](snapshot::NodeSnapshot).
 //!
-//! This crate owns the hot path. It never talks to a kubelet, serves HTTP, or writes a control file.
+//! This crate owns the hot path. It never talks to a kubelet, serves HTTP, or writes a control
+//! file.
 
 mod budget;
 mod cgroup;

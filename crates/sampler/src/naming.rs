@@ -10,11 +10,13 @@ use snapshot::{ContainerIdentity, PodIdentity, SpecRow, labels};
 
 use crate::cgroup::{ContainerKey, Naming};
 
-/// Time for which a cgroup of an unknown pod stays hidden while a source of names answers. It exceeds the time a
-/// kubelet needs to list a new pod, so that a series does not start under another name.
+/// Time for which a cgroup of an unknown pod stays hidden while a source of names answers. It
+/// exceeds the time a kubelet needs to list a new pod, so that a series does not start under
+/// another name.
 const NAME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same for a cgroup of a known pod: the kubelet lists a new container after its next relist, about one second.
+/// The same for a cgroup of a known pod: the kubelet lists a new container after its next relist,
+/// about one second.
 const UNMAPPED_AFTER: Duration = Duration::from_secs(3);
 
 /// Age of a cgroup at which a new list request must name it.
@@ -46,7 +48,8 @@ impl Look {
         self.due <= now
     }
 
-    /// Whether further lookups are useless if no source answers: a pause process would have been found by now.
+    /// Whether further lookups are useless if no source answers: a pause process would have been
+    /// found by now.
     pub(crate) fn is_in_vain(self) -> bool {
         self.delay >= LONGEST_DELAY
     }
@@ -99,7 +102,8 @@ pub(crate) struct Circumstances {
     pub(crate) may_answer: bool,
 }
 
-/// Kernel data about an unnamed cgroup and its pod. Each method costs reads, so it is called only if needed.
+/// Kernel data about an unnamed cgroup and its pod. Each method costs reads, so it is called only
+/// if needed.
 pub(crate) trait Surroundings {
     /// Whether its only process is a pause process.
     fn runs_pause(&self) -> bool;
@@ -111,8 +115,8 @@ pub(crate) trait Surroundings {
     fn has_sandbox(&self) -> bool;
 }
 
-/// Names a container's cgroup. A sandbox needs positive evidence: a pause process in it, or a list that was requested
-/// well after the cgroup appeared and leaves no other explanation.
+/// Names a container's cgroup. A sandbox needs positive evidence: a pause process in it, or a list
+/// that was requested well after the cgroup appeared and leaves no other explanation.
 pub(crate) fn name(
     index: &PodIndex,
     key: &ContainerKey,
@@ -148,7 +152,12 @@ pub(crate) fn name(
 }
 
 /// Whether an unlisted cgroup of this age is shown by its id.
-pub(crate) fn is_shown_unnamed(index: &PodIndex, key: &ContainerKey, age: Duration, may_answer: bool) -> bool {
+pub(crate) fn is_shown_unnamed(
+    index: &PodIndex,
+    key: &ContainerKey,
+    age: Duration,
+    may_answer: bool,
+) -> bool {
     let held_back = match index.pod(&key.uid) {
         Some(_) => UNMAPPED_AFTER,
         None if may_answer => NAME_TIMEOUT,
@@ -163,7 +172,8 @@ fn by_limits(pod: &Pod, limits: Limits) -> Option<&Container> {
     pod.container_by_limits(cpu_millis, limits.memory_bytes)
 }
 
-/// Finds the listed container with this id, for a cgroup that is gone or was classified as a sandbox.
+/// Finds the listed container with this id, for a cgroup that is gone or was classified as a
+/// sandbox.
 pub(crate) fn listed(index: &PodIndex, key: &ContainerKey) -> Option<KnownContainer> {
     match index.container(&key.uid, &key.id) {
         Lookup::Named { pod, container } => Some(known(pod, container, key)),
@@ -171,9 +181,13 @@ pub(crate) fn listed(index: &PodIndex, key: &ContainerKey) -> Option<KnownContai
     }
 }
 
-/// Current spec data of an already named container. Returns `None` if its pod, or the container in it, is no longer
-/// known: the previous data then stays.
-pub(crate) fn refreshed(index: &PodIndex, key: &ContainerKey, identity: &ContainerIdentity) -> Option<KnownContainer> {
+/// Current spec data of an already named container. Returns `None` if its pod, or the container in
+/// it, is no longer known: the previous data then stays.
+pub(crate) fn refreshed(
+    index: &PodIndex,
+    key: &ContainerKey,
+    identity: &ContainerIdentity,
+) -> Option<KnownContainer> {
     let pod = index.pod(&key.uid)?;
     let is_same = *pod.namespace == *identity.namespace && *pod.name == *identity.pod;
     let container = pod.container_by_name(&identity.container).filter(|_| is_same)?;
@@ -186,9 +200,14 @@ pub(crate) fn refreshed(index: &PodIndex, key: &ContainerKey, identity: &Contain
 }
 
 fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer {
-    let (namespace, pod_name, name) = (pod.namespace.to_string(), pod.name.to_string(), container.name.to_string());
+    let (namespace, pod_name, name) =
+        (pod.namespace.to_string(), pod.name.to_string(), container.name.to_string());
     let identity = ContainerIdentity {
-        labels: labels::pairs(&[("namespace", &namespace), ("pod", &pod_name), ("container", &name)]),
+        labels: labels::pairs(&[
+            ("namespace", &namespace),
+            ("pod", &pod_name),
+            ("container", &name),
+        ]),
         namespace,
         pod: pod_name,
         container: name,
@@ -212,13 +231,14 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
     }
 }
 
-/// Identity of an unnamed cgroup: the container's id, under its pod or, if the pod is unknown, under the pod's UID.
+/// Identity of an unnamed cgroup: the container's id, under its pod or, if the pod is unknown,
+/// under the pod's UID.
 pub(crate) fn unmapped(index: &PodIndex, key: &ContainerKey) -> ContainerIdentity {
     in_pod(index, key, &key.id)
 }
 
-/// Identity that collects the counts of a pod's unnamed exited containers once there are many; without a container
-/// name.
+/// Identity that collects the counts of a pod's unnamed exited containers once there are many;
+/// without a container name.
 pub(crate) fn exited_unnamed(index: &PodIndex, key: &ContainerKey) -> ContainerIdentity {
     ContainerIdentity { container_id: String::new(), ..in_pod(index, key, "") }
 }
@@ -240,13 +260,27 @@ fn in_pod(index: &PodIndex, key: &ContainerKey, container: &str) -> ContainerIde
 }
 
 /// Identity and naming state of a pod's own series.
-pub(crate) fn pod(index: &PodIndex, uid: &str, age: Duration, may_answer: bool) -> (PodIdentity, Naming) {
+pub(crate) fn pod(
+    index: &PodIndex,
+    uid: &str,
+    age: Duration,
+    may_answer: bool,
+) -> (PodIdentity, Naming) {
     let (namespace, pod, naming) = match index.pod(uid) {
         Some(pod) => (pod.namespace.to_string(), pod.name.to_string(), Naming::Named),
-        None if may_answer && age < NAME_TIMEOUT => (String::new(), uid.to_owned(), Naming::Pending),
+        None if may_answer && age < NAME_TIMEOUT => {
+            (String::new(), uid.to_owned(), Naming::Pending)
+        }
         None => (String::new(), uid.to_owned(), Naming::Unmapped),
     };
-    (PodIdentity { labels: labels::pairs(&[("namespace", &namespace), ("pod", &pod)]), namespace, pod }, naming)
+    (
+        PodIdentity {
+            labels: labels::pairs(&[("namespace", &namespace), ("pod", &pod)]),
+            namespace,
+            pod,
+        },
+        naming,
+    )
 }
 
 #[cfg(test)]
@@ -260,14 +294,23 @@ mod tests {
     use super::*;
 
     fn key() -> ContainerKey {
-        ContainerKey { uid: "u".into(), id: "new".into(), qos: QosClass::Burstable, driver: Driver::Cgroupfs }
+        ContainerKey {
+            uid: "u".into(),
+            id: "new".into(),
+            qos: QosClass::Burstable,
+            driver: Driver::Cgroupfs,
+        }
     }
 
     #[test]
     fn spec_row_has_container_kind_and_pod_level_resources() {
         let sidecar = Container { kind: ContainerKind::Sidecar, ..Container::default() };
         let spec = |resources| known(&Pod { resources, ..Pod::default() }, &sidecar, &key()).spec;
-        let none = SpecRow { kind: ContainerKind::Sidecar, pod_requests_cpu: false, pod_limits_memory: false };
+        let none = SpecRow {
+            kind: ContainerKind::Sidecar,
+            pod_requests_cpu: false,
+            pod_limits_memory: false,
+        };
         assert_eq!(spec(Resources::default()), none);
         let cpu = Resources { cpu_request_millis: Some(500), ..Resources::default() };
         assert_eq!(spec(cpu), SpecRow { pod_requests_cpu: true, ..none });
@@ -306,12 +349,20 @@ mod tests {
 
     fn index(id: &str, state: ContainerState) -> PodIndex {
         let settled = state == ContainerState::Running;
-        let app = Container { name: "app".into(), id: Some(id.into()), state, settled, ..Container::default() };
-        let pod = Pod { uid: "u".into(), name: "web".into(), containers: vec![app], ..Pod::default() };
+        let app = Container {
+            name: "app".into(),
+            id: Some(id.into()),
+            state,
+            settled,
+            ..Container::default()
+        };
+        let pod =
+            Pod { uid: "u".into(), name: "web".into(), containers: vec![app], ..Pod::default() };
         PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], [])
     }
 
-    /// Name of the cgroup `new`, `age` seconds old, with a list `age_at_list` seconds after it appeared.
+    /// Name of the cgroup `new`, `age` seconds old, with a list `age_at_list` seconds after it
+    /// appeared.
     fn named(index: &PodIndex, age: u64, age_at_list: u64, surroundings: &InPod) -> &'static str {
         let circumstances = Circumstances {
             age: Duration::from_secs(age),
@@ -341,12 +392,33 @@ mod tests {
             ("a late list, all there", &running, 9, 5, lives(), "sandbox"),
             ("an early list, all there", &running, 2, 2, lives(), "pending"),
             ("an early list, old cgroup", &running, 9, 4, lives(), "unmapped"),
-            ("a late list, its container is gone", &running, 600, 599, InPod::default(), "unmapped"),
+            (
+                "a late list, its container is gone",
+                &running,
+                600,
+                599,
+                InPod::default(),
+                "unmapped",
+            ),
             ("a late list between two runs", &waiting, 600, 599, InPod::default(), "unmapped"),
-            ("nothing in it", &running, 600, 599, InPod { empty: true, ..InPod::default() }, "pending"),
+            (
+                "nothing in it",
+                &running,
+                600,
+                599,
+                InPod { empty: true, ..InPod::default() },
+                "pending",
+            ),
             ("a second sandbox", &running, 9, 9, InPod { sandbox: true, ..lives() }, "unmapped"),
             ("an unknown pod", &PodIndex::default(), 9, 9, lives(), "pending"),
-            ("an unknown pod for long", &PodIndex::default(), 10, 9, lives(), "unmapped, pod unknown"),
+            (
+                "an unknown pod for long",
+                &PodIndex::default(),
+                10,
+                9,
+                lives(),
+                "unmapped, pod unknown",
+            ),
             ("an unknown pod's pause", &PodIndex::default(), 0, 0, pause(), "sandbox"),
         ];
         for (case, index, age, age_at_list, surroundings, expected) in cases {

@@ -43,7 +43,8 @@ impl OwnProcess {
     /// Current resource use.
     pub(crate) fn read(&self, buffer: &mut Vec<u8>) -> ProcessRow {
         let text = self.statm.as_ref().and_then(|file| file.read(buffer).ok()).unwrap_or_default();
-        let mut pages = text.split(|&byte| byte == b' ').map(|number| parse_u64("statm", number).ok());
+        let mut pages =
+            text.split(|&byte| byte == b' ').map(|number| parse_u64("statm", number).ok());
         let mut bytes = || Some(pages.next()?? * self.page_bytes);
         let (virtual_bytes, resident_bytes) = (bytes(), bytes());
         ProcessRow { cpu_ns: Some(node::own_cpu_ns()), virtual_bytes, resident_bytes, ..self.row }
@@ -52,7 +53,10 @@ impl OwnProcess {
 
 /// Start time of this process, seconds since the epoch.
 fn start_time() -> Option<f64> {
-    let (own, node) = (std::fs::read_to_string("/proc/self/stat").ok()?, std::fs::read_to_string("/proc/stat").ok()?);
+    let (own, node) = (
+        std::fs::read_to_string("/proc/self/stat").ok()?,
+        std::fs::read_to_string("/proc/stat").ok()?,
+    );
     Some(boot_time(&node)? + since_boot(&own)?)
 }
 

@@ -23,7 +23,8 @@ pub(crate) struct Activity {
     pub(crate) settings_written: bool,
     /// Whether it has, or had, a quota.
     pub(crate) had_quota: bool,
-    /// Whether a quota has throttled it since the reading before the last, or it is about to disappear.
+    /// Whether a quota has throttled it since the reading before the last, or it is about to
+    /// disappear.
     pub(crate) throttle_due: bool,
     /// Quotas inherited at the last read.
     pub(crate) above: PathQuota,
@@ -53,7 +54,8 @@ impl Activity {
 
     /// Whether the cgroup is idle; the only definition of idle.
     pub(crate) fn is_idle(&self, now: Instant, timing: &Timing) -> bool {
-        self.idle_since.is_some_and(|since| now.saturating_duration_since(since) >= timing.idle_after)
+        self.idle_since
+            .is_some_and(|since| now.saturating_duration_since(since) >= timing.idle_after)
     }
 
     /// Whether nothing has run in it since this earlier reading.
@@ -63,7 +65,8 @@ impl Activity {
 
     /// Whether it was read after all its files must have existed.
     pub(crate) fn is_complete(&self, found: Instant, timing: &Timing) -> bool {
-        self.counters_read.is_some_and(|read| read.saturating_duration_since(found) >= timing.complete_after)
+        self.counters_read
+            .is_some_and(|read| read.saturating_duration_since(found) >= timing.complete_after)
     }
 }
 
@@ -96,7 +99,15 @@ pub(crate) struct Clock {
 impl Clock {
     pub(crate) fn new(now: Instant, version: CgroupVersion) -> Self {
         let turn = Turn::default();
-        Self { now, timing: TIMING, version, sees_settings: true, started: now, round: turn, idle_round: turn }
+        Self {
+            now,
+            timing: TIMING,
+            version,
+            sees_settings: true,
+            started: now,
+            round: turn,
+            idle_round: turn,
+        }
     }
 
     /// The same tick at a later moment.
@@ -143,11 +154,15 @@ pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
     let Clock { now, timing, .. } = clock;
     let is_container = files == FileSet::Container;
     let is_recheck = clock.idle_round.contains(phase);
-    let settings =
-        activity.settings_written || is_recheck || !clock.sees_settings || !activity.is_complete(found, timing);
+    let settings = activity.settings_written
+        || is_recheck
+        || !clock.sees_settings
+        || !activity.is_complete(found, timing);
     let is_idle = activity.is_idle(*now, timing);
-    // The pod's usage includes its containers', and the inherited quotas cover all effects of the pod's quota on them.
-    let is_settled = is_idle && parent.is_some_and(|pod| pod.is_idle(*now, timing)) && activity.above == above;
+    // The pod's usage includes its containers', and the inherited quotas cover all effects of the
+    // pod's quota on them.
+    let is_settled =
+        is_idle && parent.is_some_and(|pod| pod.is_idle(*now, timing)) && activity.above == above;
     let stat = match (clock.version, files) {
         // This file also contains the usage.
         (CgroupVersion::V2, FileSet::Pod | FileSet::Container) => StatRead::Always,
@@ -163,13 +178,16 @@ pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
             now.saturating_duration_since(read) >= round
         })
     };
-    let has_turn = |read| if activity.has_been_idle_since(read) { is_recheck } else { clock.round.contains(phase) };
+    let has_turn = |read| {
+        if activity.has_been_idle_since(read) { is_recheck } else { clock.round.contains(phase) }
+    };
     ReadPlan {
         counters: !(is_container && is_settled) || settings,
         settings,
         stat,
-        // The file changes when a throttle ends, together with the count of the quota that throttled. It is read once
-        // more in the next tick: that moment may lie between the reads of the pod and of its container.
+        // The file changes when a throttle ends, together with the count of the quota that
+        // throttled. It is read once more in the next tick: that moment may lie between the reads
+        // of the pod and of its container.
         local: is_container && above.had_quota && (activity.throttle_due || has_throttled_above),
         slow: is_container && activity.slow_read.is_none_or(has_turn),
         threads: is_container && is_due(activity.threads_read),
@@ -182,8 +200,14 @@ mod tests {
 
     use super::*;
 
-    const EVERYTHING: ReadPlan =
-        ReadPlan { counters: true, settings: true, stat: StatRead::Always, local: false, slow: true, threads: true };
+    const EVERYTHING: ReadPlan = ReadPlan {
+        counters: true,
+        settings: true,
+        stat: StatRead::Always,
+        local: false,
+        slow: true,
+        threads: true,
+    };
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -191,7 +215,8 @@ mod tests {
 
     /// A cgroup that was read each second up to `now`, idle for the last `idle` seconds.
     fn read_each_second(start: Instant, now: u64, idle: u64) -> Activity {
-        let mut activity = Activity { settings_written: false, throttle_due: false, ..Activity::new() };
+        let mut activity =
+            Activity { settings_written: false, throttle_due: false, ..Activity::new() };
         for second in 0..now {
             activity.note(start + seconds(second), second + idle < now);
         }
@@ -201,7 +226,12 @@ mod tests {
     }
 
     /// The plan in a tick without rechecks; the parent has been idle for `parent_idle` seconds.
-    fn plan(version: CgroupVersion, files: FileSet, activity: &Activity, parent_idle: u64) -> ReadPlan {
+    fn plan(
+        version: CgroupVersion,
+        files: FileSet,
+        activity: &Activity,
+        parent_idle: u64,
+    ) -> ReadPlan {
         let start = Instant::now();
         let offset = seconds(100);
         let mut clock = Clock::new(start, version);
@@ -230,24 +260,59 @@ mod tests {
     fn what_is_read_follows_from_activity() {
         use FileSet::{Bandwidth, Container, Pod};
         use StatRead::{Always, IfQuota, IfRun};
-        let nothing =
-            ReadPlan { counters: false, settings: false, stat: IfRun, local: false, slow: false, threads: false };
+        let nothing = ReadPlan {
+            counters: false,
+            settings: false,
+            stat: IfRun,
+            local: false,
+            slow: false,
+            threads: false,
+        };
         let counters = ReadPlan { counters: true, ..nothing };
         let (busy, idle) = (container(0), container(5));
         let unlimited = |activity| Activity { had_quota: false, ..activity };
         let written = Activity { settings_written: true, ..idle };
-        let inherits = Activity { above: PathQuota { throttled_ns: 1, ..PathQuota::default() }, ..idle };
+        let inherits =
+            Activity { above: PathQuota { throttled_ns: 1, ..PathQuota::default() }, ..idle };
         let (v1, v2) = (CgroupVersion::V1, CgroupVersion::V2);
         let cases = [
             ("a running container", v1, Container, busy, 0, ReadPlan { stat: Always, ..counters }),
             ("its pod runs", v1, Container, idle, 0, counters),
             ("both are idle", v1, Container, idle, 5, nothing),
-            ("on v2 cpu.stat holds the usage", v2, Container, idle, 0, ReadPlan { stat: Always, ..counters }),
-            ("without a quota", v1, Container, unlimited(busy), 0, ReadPlan { stat: IfQuota, ..counters }),
-            ("a setting was written", v1, Container, written, 5, ReadPlan { settings: true, ..counters }),
+            (
+                "on v2 cpu.stat holds the usage",
+                v2,
+                Container,
+                idle,
+                0,
+                ReadPlan { stat: Always, ..counters },
+            ),
+            (
+                "without a quota",
+                v1,
+                Container,
+                unlimited(busy),
+                0,
+                ReadPlan { stat: IfQuota, ..counters },
+            ),
+            (
+                "a setting was written",
+                v1,
+                Container,
+                written,
+                5,
+                ReadPlan { settings: true, ..counters },
+            ),
             ("a quota above has throttled", v1, Container, inherits, 5, counters),
             ("a pod is always read", v1, Pod, idle, 5, counters),
-            ("and so is what is above it", v2, Bandwidth, unlimited(idle), 5, ReadPlan { stat: IfQuota, ..counters }),
+            (
+                "and so is what is above it",
+                v2,
+                Bandwidth,
+                unlimited(idle),
+                5,
+                ReadPlan { stat: IfQuota, ..counters },
+            ),
         ];
         for (case, version, files, activity, parent_idle, expected) in cases {
             assert_eq!(plan(version, files, &activity, parent_idle), expected, "{case}");
@@ -264,7 +329,11 @@ mod tests {
             activity.note(start, true);
             let mut now = start;
             while now < start + TIMING.idle_after {
-                assert!(!activity.is_idle(now, &TIMING), "every {millis} ms, after {:?}", now - start);
+                assert!(
+                    !activity.is_idle(now, &TIMING),
+                    "every {millis} ms, after {:?}",
+                    now - start
+                );
                 now += interval;
                 activity.note(now, false);
             }

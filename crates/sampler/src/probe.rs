@@ -17,7 +17,8 @@ pub(crate) struct NodeProbe {
     sys_root: PathBuf,
     stat: Option<KeptFile>,
     pressure: Option<KeptFile>,
-    /// Maximum steal time so far, nanoseconds: the kernel's value may decrease if a hypervisor corrects itself.
+    /// Maximum steal time so far, nanoseconds: the kernel's value may decrease if a hypervisor
+    /// corrects itself.
     steal_ns: u64,
     process: OwnProcess,
     pub(crate) kernel: KernelInfo,
@@ -75,12 +76,13 @@ impl NodeProbe {
         self.process.count_descriptors();
     }
 
-    /// Reads the CPUs and their topology again; they change with hotplug. Keeps the old values if a list cannot be
-    /// read.
+    /// Reads the CPUs and their topology again; they change with hotplug. Keeps the old values if a
+    /// list cannot be read.
     fn read_topology(&mut self) {
         let Ok(lists) = self.cpu_lists() else { return };
         let online = lists.iter().find(|(state, _)| *state == "online");
-        self.row.cpu_info = online.map(|(_, online)| node::cpu_places(&self.sys_root, online)).unwrap_or_default();
+        self.row.cpu_info =
+            online.map(|(_, online)| node::cpu_places(&self.sys_root, online)).unwrap_or_default();
         self.row.cpus = lists.into_iter().map(|(state, list)| (state, list.len() as u32)).collect();
     }
 
@@ -95,14 +97,20 @@ impl NodeProbe {
     }
 
     /// Writes the node's row into `into`.
-    pub(crate) fn publish(&mut self, into: &mut NodeRow, features: &[FeatureState], buffer: &mut Vec<u8>) {
+    pub(crate) fn publish(
+        &mut self,
+        into: &mut NodeRow,
+        features: &[FeatureState],
+        buffer: &mut Vec<u8>,
+    ) {
         into.cpus.clone_from(&self.row.cpus);
         into.cpu_info.clone_from(&self.row.cpu_info);
         into.steal_ns = read(self.stat.as_ref(), buffer, steal_ns).map(|now| {
             self.steal_ns = self.steal_ns.max(now);
             self.steal_ns
         });
-        into.pressure_waiting_ns = read(self.pressure.as_ref(), buffer, |text| CpuPressure::parse(text).ok()?.some_ns);
+        into.pressure_waiting_ns =
+            read(self.pressure.as_ref(), buffer, |text| CpuPressure::parse(text).ok()?.some_ns);
         if into.kernel != self.kernel {
             into.kernel = self.kernel.clone();
         }
@@ -117,12 +125,16 @@ impl NodeProbe {
     }
 }
 
-fn read(file: Option<&KeptFile>, buffer: &mut Vec<u8>, parse: impl FnOnce(&[u8]) -> Option<u64>) -> Option<u64> {
+fn read(
+    file: Option<&KeptFile>,
+    buffer: &mut Vec<u8>,
+    parse: impl FnOnce(&[u8]) -> Option<u64>,
+) -> Option<u64> {
     parse(file?.read(buffer).ok()?)
 }
 
-/// Steal time: the eighth number in the first line of `/proc/stat`, `cpu user nice system idle iowait irq softirq steal
-/// …`.
+/// Steal time: the eighth number in the first line of `/proc/stat`,
+/// `cpu user nice system idle iowait irq softirq steal …`.
 fn steal_ns(text: &[u8]) -> Option<u64> {
     let line = text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?;
     let mut numbers = line.split(|&byte| byte == b' ').filter(|number| !number.is_empty());
@@ -130,8 +142,9 @@ fn steal_ns(text: &[u8]) -> Option<u64> {
     ticks.checked_mul(TICK_NS)
 }
 
-/// Kind of throttle accounting. From Linux 6.18 a task is throttled when it returns to user space; before, its whole
-/// run queue is. The two are not comparable (sched/fair: "task based throttling").
+/// Kind of throttle accounting. From Linux 6.18 a task is throttled when it returns to user space;
+/// before, its whole run queue is. The two are not comparable (sched/fair: "task based
+/// throttling").
 fn throttle_accounting(release: &str) -> &'static str {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
@@ -148,7 +161,10 @@ mod tests {
     #[test]
     fn steal_is_the_eighth_number_of_the_first_line() {
         // uname -r 6.1.
-        assert_eq!(steal_ns(b"cpu  1 2 3 4 5 6 7 250 0 0\ncpu0 9 9 9 9 9 9 9 9 9 9\n"), Some(2_500_000_000));
+        assert_eq!(
+            steal_ns(b"cpu  1 2 3 4 5 6 7 250 0 0\ncpu0 9 9 9 9 9 9 9 9 9 9\n"),
+            Some(2_500_000_000)
+        );
         assert_eq!(steal_ns(b"cpu  1 2 3\n"), None);
         assert_eq!(steal_ns(b""), None);
     }
@@ -158,10 +174,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
         let steal = |ticks: u64| {
-            std::fs::write(root.path().join("stat"), format!("cpu  1 2 3 4 5 6 7 {ticks} 0 0\n")).unwrap();
+            std::fs::write(root.path().join("stat"), format!("cpu  1 2 3 4 5 6 7 {ticks} 0 0\n"))
+                .unwrap();
         };
         steal(250);
-        let mut probe = NodeProbe::new(root.path(), root.path(), &Hierarchy::detect(root.path()).unwrap());
+        let mut probe =
+            NodeProbe::new(root.path(), root.path(), &Hierarchy::detect(root.path()).unwrap());
         let mut row = NodeRow::default();
         let shown = [250, 249, 0, 250, 251].map(|ticks| {
             steal(ticks);
@@ -174,6 +192,9 @@ mod tests {
     #[test]
     fn the_kernel_release_selects_the_accounting_model() {
         let models = ["6.1.0-56-cloud-amd64", "6.17.9", "6.18.44-fc-v595", "7.0-rc1", "strange"];
-        assert_eq!(models.map(throttle_accounting), ["cfs_rq", "cfs_rq", "task", "task", "unknown"]);
+        assert_eq!(
+            models.map(throttle_accounting),
+            ["cfs_rq", "cfs_rq", "task", "task", "unknown"]
+        );
     }
 }

@@ -50,7 +50,11 @@ pub(crate) struct Reader<'a> {
 
 impl Reader<'_> {
     /// Reads and parses one file; counts failures.
-    pub(crate) fn get<T>(&mut self, id: FileId, parse: impl FnOnce(&[u8]) -> Result<T, ParseError>) -> Value<T> {
+    pub(crate) fn get<T>(
+        &mut self,
+        id: FileId,
+        parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
+    ) -> Value<T> {
         let text = match self.files.read(id, self.place, self.buffer) {
             Ok(text) => text,
             Err(error) => {
@@ -118,9 +122,9 @@ impl Modes {
         Self { user_ns: nanoseconds(acct.user_ticks), system_ns: nanoseconds(acct.system_ticks) }
     }
 
-    /// Usage at which `cpuacct.stat` will have changed, given these values at `usage_ns`. Each mode is rounded down to
-    /// whole ticks, so their sum is less than two ticks short. Before Linux 5.17 the kernel samples them at its clock
-    /// ticks, so the error may be larger, in either direction.
+    /// Usage at which `cpuacct.stat` will have changed, given these values at `usage_ns`. Each mode
+    /// is rounded down to whole ticks, so their sum is less than two ticks short. Before Linux 5.17
+    /// the kernel samples them at its clock ticks, so the error may be larger, in either direction.
     pub(crate) fn due_ns(self, usage_ns: u64) -> u64 {
         let shown_ns = self.user_ns.unwrap_or(0).saturating_add(self.system_ns.unwrap_or(0));
         match shown_ns.saturating_add(2 * CLOCK_TICK_NS) {
@@ -136,9 +140,10 @@ impl TickReading {
         self.acct_usage_ns.read().or_else(|| self.stat.read()?.usage_ns)
     }
 
-    /// User and system part of the usage: the kernel's own counters, which never decrease. Their sum may be less than
-    /// the usage, because each is rounded down to its unit. Parts that always add up to the usage would depend on what
-    /// was shown before, and would decrease at a restart of the agent.
+    /// User and system part of the usage: the kernel's own counters, which never decrease. Their
+    /// sum may be less than the usage, because each is rounded down to its unit. Parts that always
+    /// add up to the usage would depend on what was shown before, and would decrease at a restart
+    /// of the agent.
     pub(crate) fn modes(&self) -> Modes {
         self.acct
             .read()
@@ -153,8 +158,9 @@ impl TickReading {
     pub(crate) fn read(reader: &mut Reader<'_>, plan: &ReadPlan, last: LastUsage) -> Self {
         let bandwidth = bandwidth(reader);
         let has_quota = bandwidth.read().is_some_and(|bandwidth| bandwidth.quota != Quota::Max);
-        // Read `local` before `stat`: it includes the cgroup's own throttling. A throttle counted between the two reads
-        // can only reduce the ancestors' part, and the next reading corrects it.
+        // Read `local` before `stat`: it includes the cgroup's own throttling. A throttle counted
+        // between the two reads can only reduce the ancestors' part, and the next reading corrects
+        // it.
         let local = match plan.local || !reader.files.has(FileId::CpuStatLocal) {
             true => reader.get(FileId::CpuStatLocal, CpuStat::parse),
             false => Value::NotRead,
@@ -174,7 +180,11 @@ impl TickReading {
                 Value::NotRead => Value::NotRead,
                 Value::Failed => Value::Failed,
             },
-            stat: if is_stat_read { reader.get(FileId::CpuStat, CpuStat::parse) } else { Value::NotRead },
+            stat: if is_stat_read {
+                reader.get(FileId::CpuStat, CpuStat::parse)
+            } else {
+                Value::NotRead
+            },
             acct_usage_ns: usage,
             acct: match are_modes_due {
                 true => reader.get(FileId::AcctStat, CpuacctStat::parse).map(Modes::of_ticks),

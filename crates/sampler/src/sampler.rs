@@ -59,7 +59,8 @@ pub struct SamplerConfig {
     pub reconcile_interval: Duration,
     /// Descriptors that may be kept.
     pub descriptors: DescriptorBudget,
-    /// Rule that converts v1 shares to a weight; on v2, the default until a container shows its runtime's rule.
+    /// Rule that converts v1 shares to a weight; on v2, the default until a container shows its
+    /// runtime's rule.
     pub weight_rule: WeightRule,
 }
 
@@ -122,7 +123,15 @@ impl Sampler {
     /// # Errors
     /// Fails if no epoll instance can be created.
     pub fn new(config: SamplerConfig, names: Box<dyn PodNames>) -> io::Result<Self> {
-        let SamplerConfig { hierarchy, kubepods, proc_root, sys_root, descriptors, weight_rule, .. } = config;
+        let SamplerConfig {
+            hierarchy,
+            kubepods,
+            proc_root,
+            sys_root,
+            descriptors,
+            weight_rule,
+            ..
+        } = config;
         // Required resources first.
         let wake = Wake::new()?;
         let mut probe = NodeProbe::new(&proc_root, &sys_root, &hierarchy);
@@ -212,7 +221,8 @@ impl Sampler {
                 (false, true) => Some(now + NAMES_EVERY),
                 (false, false) => None,
             };
-            let until = [self.read_again(now), news].into_iter().flatten().fold(deadline, Instant::min);
+            let until =
+                [self.read_again(now), news].into_iter().flatten().fold(deadline, Instant::min);
             let left = until.saturating_duration_since(now);
             let mut causes = std::mem::take(&mut self.causes);
             self.wake.wait(left, |cause| causes.push(cause));
@@ -232,7 +242,8 @@ impl Sampler {
         }
     }
 
-    /// Handles inotify events: opens new cgroups at once and reads the last counters of those that have just emptied.
+    /// Handles inotify events: opens new cgroups at once and reads the last counters of those that
+    /// have just emptied.
     fn attend(&mut self) {
         self.tree.drain_events(&mut self.errors);
         self.settle();
@@ -253,7 +264,8 @@ impl Sampler {
         self.tree.now = now;
         self.clock.advance(now);
         self.attend();
-        let due = self.reconciled.is_none_or(|last| now.duration_since(last) >= self.reconcile_interval);
+        let due =
+            self.reconciled.is_none_or(|last| now.duration_since(last) >= self.reconcile_interval);
         if due {
             self.try_again(now);
         }
@@ -282,14 +294,17 @@ impl Sampler {
         self.publish();
     }
 
-    /// Retries what failed because descriptors or inotify were unavailable. The walk that follows opens files.
+    /// Retries what failed because descriptors or inotify were unavailable. The walk that follows
+    /// opens files.
     fn try_again(&mut self, now: Instant) {
         self.reconciled = Some(now);
         self.probe.open_missing();
         if !self.tree.restore_watches() {
             return;
         }
-        if let Some(Err(error)) = self.tree.watches.as_fd().map(|inotify| self.wake.on_tree(inotify)) {
+        if let Some(Err(error)) =
+            self.tree.watches.as_fd().map(|inotify| self.wake.on_tree(inotify))
+        {
             self.tree.watches.give_up(format!("cannot wait for inotify events: {error}"));
         }
     }
@@ -304,31 +319,44 @@ impl Sampler {
         self.pods.iter_mut().for_each(PodSeries::close_window);
     }
 
-    /// Lengthens the interval if sampling costs too much, and logs it. Only this thread's CPU time counts: a longer
-    /// interval would not reduce that of the other threads.
+    /// Lengthens the interval if sampling costs too much, and logs it. Only this thread's CPU time
+    /// counts: a longer interval would not reduce that of the other threads.
     fn govern(&mut self, now: Instant) {
-        let Some(change) = self.governor.observe(now.duration_since(self.started), own_thread_cpu_ns()) else { return };
+        let Some(change) =
+            self.governor.observe(now.duration_since(self.started), own_thread_cpu_ns())
+        else {
+            return;
+        };
         let (interval, used_cores) = (change.interval, format!("{:.4}", change.used_cores));
-        tracing::warn!(?interval, used_cores, "changed the sample interval to keep sampling within --cpu-budget");
+        tracing::warn!(
+            ?interval,
+            used_cores,
+            "changed the sample interval to keep sampling within --cpu-budget"
+        );
         self.tell_features();
     }
 
-    /// Derives the rule between shares and weights from containers with a known request. The majority decides: after an
-    /// upgrade of the runtime, older containers still have the old rule's weight.
+    /// Derives the rule between shares and weights from containers with a known request. The
+    /// majority decides: after an upgrade of the runtime, older containers still have the old
+    /// rule's weight.
     fn follow_weight_rule(&mut self) {
         let shown = self.containers.iter_mut().filter_map(|series| series.row.shown_weight_rule());
         let balance: i64 = shown.map(|rule| if rule == WeightRule::Linear { 1 } else { -1 }).sum();
         if balance != 0 {
             self.is_weight_rule_shown = true;
-            self.probe.kernel.weight_rule = if balance > 0 { WeightRule::Linear } else { WeightRule::Quadratic };
+            self.probe.kernel.weight_rule =
+                if balance > 0 { WeightRule::Linear } else { WeightRule::Quadratic };
         }
     }
 
     fn tell_features(&mut self) {
         self.features = features::states(&self.tree, &self.probe.kernel);
         self.features.push(features::state("sample_interval", self.governor.reason()));
-        self.features.extend(self.names_missing.map(|reason| features::state("pod_names", reason.to_owned())));
-        let unkept = self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.files.any_unkept()).count();
+        self.features.extend(
+            self.names_missing.map(|reason| features::state("pod_names", reason.to_owned())),
+        );
+        let unkept =
+            self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.files.any_unkept()).count();
         let reason = match unkept {
             0 => String::new(),
             _ => "the agent opens some files for each read: raise --max-open-files, or the limit of open files \

@@ -1,9 +1,11 @@
-//! Values that change slowly or only accumulate: memory, effective CPUs, pressure. Read for some containers per tick.
+//! Values that change slowly or only accumulate: memory, effective CPUs, pressure. Read for some
+//! containers per tick.
 
 use std::sync::Arc;
 
 use kernel_text::{
-    CgroupVersion, CpuPressure, CpuSet, NumaStat, limit_bytes, parse_u64, v1_total_inactive_file, v2_inactive_file,
+    CgroupVersion, CpuPressure, CpuSet, NumaStat, limit_bytes, parse_u64, v1_total_inactive_file,
+    v2_inactive_file,
 };
 use snapshot::{ContainerRow, CpusetRow};
 
@@ -31,7 +33,8 @@ impl Slow {
     /// Reads the slow files into `self`.
     pub(crate) fn read(&mut self, reader: &mut Reader<'_>) {
         self.pressure = reader.get(FileId::CpuPressure, CpuPressure::parse);
-        self.memory_bytes = reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
+        self.memory_bytes =
+            reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
         let v1 = reader.place.hierarchy.version == CgroupVersion::V1;
         let inactive = if v1 { v1_total_inactive_file } else { v2_inactive_file };
         self.inactive_bytes = reader.get(FileId::MemoryStat, inactive);
@@ -43,7 +46,8 @@ impl Slow {
     fn read_numa(&mut self, reader: &mut Reader<'_>, v1: bool) {
         let page_bytes = rustix::param::page_size() as u64;
         let numa = &mut self.numa;
-        let parse = |text: &[u8]| if v1 { numa.read_v1(text, page_bytes) } else { numa.read_v2(text) };
+        let parse =
+            |text: &[u8]| if v1 { numa.read_v1(text, page_bytes) } else { numa.read_v2(text) };
         self.numa_read = reader.get(FileId::MemoryNuma, parse);
     }
 
@@ -92,9 +96,9 @@ impl Slow {
         if !has_cpus {
             row.cpuset = None;
         } else if row.cpuset.as_ref().is_none_or(|known| known.cpus != self.cpuset) {
-            row.cpuset = CpuSet::parse(&self.cpuset)
-                .ok()
-                .map(|cpus| Arc::new(CpusetRow { count: cpus.len() as u32, cpus: self.cpuset.clone() }));
+            row.cpuset = CpuSet::parse(&self.cpuset).ok().map(|cpus| {
+                Arc::new(CpusetRow { count: cpus.len() as u32, cpus: self.cpuset.clone() })
+            });
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Threads: their number, the number of runnable ones, and their waits. This cost grows with the number of threads, so
-//! each tick scans some containers within a time budget. The cost is exported.
+//! Threads: their number, the number of runnable ones, and their waits. This cost grows with the
+//! number of threads, so each tick scans some containers within a time budget. The cost is
+//! exported.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,9 +14,11 @@ use crate::cgroup::CgroupId;
 use crate::contention::{Delays, ThrottledTime};
 use crate::series::add;
 
-/// Divisor of the interval that gives a tick's budget for threads: 0.5 ms per second, 0.05 % of a core.
+/// Divisor of the interval that gives a tick's budget for threads: 0.5 ms per second, 0.05 % of a
+/// core.
 const BUDGET_OF_INTERVAL: u32 = 2000;
-/// Maximum number of threads of one container that are read; above it, their number and the bounds are absent.
+/// Maximum number of threads of one container that are read; above it, their number and the bounds
+/// are absent.
 const MOST_THREADS: usize = cgroupfs::bounded::ENTRIES - 1;
 
 /// The scan of all containers' threads.
@@ -33,7 +36,8 @@ pub(crate) struct TaskScan {
 pub(crate) struct ScanCost {
     pub(crate) time: Duration,
     pub(crate) threads: u64,
-    /// Whether some process of a container was found: there is none without the host's PID namespace.
+    /// Whether some process of a container was found: there is none without the host's PID
+    /// namespace.
     pub(crate) any_process: bool,
 }
 
@@ -72,8 +76,8 @@ impl TaskScan {
     /// Scans all threads of a container. `throttled`: its throttled time so far.
     ///
     /// # Errors
-    /// Fails if something exists but could not be read. The scan is then discarded, and the next one counts what it
-    /// missed: a thread left out of one scan would count as new in the next.
+    /// Fails if something exists but could not be read. The scan is then discarded, and the next
+    /// one counts what it missed: a thread left out of one scan would count as new in the next.
     pub(crate) fn scan(
         &mut self,
         id: CgroupId,

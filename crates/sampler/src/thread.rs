@@ -40,7 +40,8 @@ impl Running {
     }
 
     fn end(&mut self) {
-        // A write to an eventfd fails only if its counter is full, and then the thread is woken anyway.
+        // A write to an eventfd fails only if its counter is full, and then the thread is woken
+        // anyway.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -54,11 +55,15 @@ impl Drop for Running {
     }
 }
 
-/// Starts the sampler on its own thread, `sampler`. `report` is called after every tick, on that thread.
+/// Starts the sampler on its own thread, `sampler`. `report` is called after every tick, on that
+/// thread.
 ///
 /// # Errors
 /// Fails if no descriptor or thread can be created.
-pub fn spawn(mut sampler: Sampler, mut report: impl FnMut(TickReport) + Send + 'static) -> io::Result<Running> {
+pub fn spawn(
+    mut sampler: Sampler,
+    mut report: impl FnMut(TickReport) + Send + 'static,
+) -> io::Result<Running> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     sampler.stop_when_readable(&stop)?;
     let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
@@ -67,7 +72,8 @@ pub fn spawn(mut sampler: Sampler, mut report: impl FnMut(TickReport) + Send + '
             let began = Instant::now();
             sampler.tick(began);
             let ended = Instant::now();
-            let (lateness, duration) = (began.duration_since(deadline), ended.duration_since(began));
+            let (lateness, duration) =
+                (began.duration_since(deadline), ended.duration_since(began));
             let interval = sampler.interval();
             report(TickReport { lateness, duration, interval });
             deadline = next_deadline(deadline, interval, ended);
@@ -79,8 +85,8 @@ pub fn spawn(mut sampler: Sampler, mut report: impl FnMut(TickReport) + Send + '
     Ok(Running { stop, thread: Some(thread) })
 }
 
-/// The next future deadline, a multiple of the interval after `deadline`. Ticks missed by an overrun or while the
-/// machine was suspended are skipped, not made up in a burst.
+/// The next future deadline, a multiple of the interval after `deadline`. Ticks missed by an
+/// overrun or while the machine was suspended are skipped, not made up in a burst.
 fn next_deadline(deadline: Instant, interval: Duration, now: Instant) -> Instant {
     let next = deadline + interval;
     if next > now {

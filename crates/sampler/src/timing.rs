@@ -1,21 +1,23 @@
-//! Time spans that decide what is read. They are durations, so that each means the same at every sample interval.
+//! Time spans that decide what is read. They are durations, so that each means the same at every
+//! sample interval.
 
 use std::time::{Duration, Instant};
 
 /// All time spans of the read plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// A cgroup is idle once nothing has run in it and none of its counters has moved for this long. From then on its
-    /// counters move only together with its usage: a running period ends within one second, the kernel's maximum, and a
-    /// throttled cgroup counts each period.
+    /// A cgroup is idle once nothing has run in it and none of its counters has moved for this
+    /// long. From then on its counters move only together with its usage: a running period ends
+    /// within one second, the kernel's maximum, and a throttled cgroup counts each period.
     pub(crate) idle_after: Duration,
-    /// Time by which a runtime has created a container's cgroup in every v1 hierarchy. Missing files and settings are
-    /// looked for until one look has come after this time.
+    /// Time by which a runtime has created a container's cgroup in every v1 hierarchy. Missing
+    /// files and settings are looked for until one look has come after this time.
     pub(crate) complete_after: Duration,
     /// Every container's slow files and threads are read once in this time.
     pub(crate) round: Duration,
-    /// The same if nothing has run since the last read: memory then changes only by reclaim, threads not at all.
-    /// Settings are rechecked at this rate, too, although inotify reports their changes.
+    /// The same if nothing has run since the last read: memory then changes only by reclaim,
+    /// threads not at all. Settings are rechecked at this rate, too, although inotify reports their
+    /// changes.
     pub(crate) idle_round: Duration,
     /// A container found within this time after its pod was started together with it.
     pub(crate) started_together: Duration,
@@ -49,7 +51,8 @@ pub(crate) struct Turn {
 impl Turn {
     /// Advances to `now`; the first round began at `started`.
     pub(crate) fn advance(&mut self, started: Instant, now: Instant, round: Duration) {
-        let parts = now.saturating_duration_since(started).as_micros() * 65_536 / round.as_micros().max(1);
+        let parts =
+            now.saturating_duration_since(started).as_micros() * 65_536 / round.as_micros().max(1);
         self.from = self.to;
         self.to = u64::try_from(parts).unwrap_or(u64::MAX - 65_536).max(self.from);
     }
@@ -75,10 +78,17 @@ mod tests {
                 turn.advance(started, started + Duration::from_millis(millis * tick), TIMING.round);
                 let ids = (0..due.len()).filter(|&id| turn.contains(phase(id)));
                 let ids: Vec<usize> = ids.collect();
-                assert!(ids.len() as u64 <= due.len() as u64 * millis / 10_000 + 5, "a burst of {}", ids.len());
+                assert!(
+                    ids.len() as u64 <= due.len() as u64 * millis / 10_000 + 5,
+                    "a burst of {}",
+                    ids.len()
+                );
                 ids.into_iter().for_each(|id| due[id] += 1);
             }
-            assert!(due.iter().all(|&count| (20..=22).contains(&count)), "every {millis} ms: {due:?}");
+            assert!(
+                due.iter().all(|&count| (20..=22).contains(&count)),
+                "every {millis} ms: {due:?}"
+            );
         }
     }
 

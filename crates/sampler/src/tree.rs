@@ -16,7 +16,8 @@ use crate::cgroup::{Cgroup, CgroupId, Kind};
 use crate::files::{self, FileSet, ReadErrors};
 use crate::watches::Watches;
 
-/// Maximum depth of the kubelet's top cgroup: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
+/// Maximum depth of the kubelet's top cgroup: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice`
+/// on kind.
 const LOCATE_DEPTH: usize = 5;
 
 /// All watched cgroups.
@@ -59,7 +60,11 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(crate) fn new(hierarchy: Hierarchy, named_tops: Vec<String>, budget: DescriptorBudget) -> Self {
+    pub(crate) fn new(
+        hierarchy: Hierarchy,
+        named_tops: Vec<String>,
+        budget: DescriptorBudget,
+    ) -> Self {
         Self {
             hierarchy,
             named_tops,
@@ -85,8 +90,8 @@ impl Tree {
         }
     }
 
-    /// Whether only a walk can find new cgroups: inotify is missing or incomplete, its queue overflowed, or a top
-    /// appeared.
+    /// Whether only a walk can find new cgroups: inotify is missing or incomplete, its queue
+    /// overflowed, or a top appeared.
     pub(crate) fn must_walk(&self) -> bool {
         !self.reports_settings() || self.overflowed || self.top_appeared || self.by_path.is_empty()
     }
@@ -96,8 +101,8 @@ impl Tree {
         self.watches.error().is_none()
     }
 
-    /// Retries the missing watches; a walk must follow, to find what was created meanwhile. Returns whether there is a
-    /// new inotify instance.
+    /// Retries the missing watches; a walk must follow, to find what was created meanwhile. Returns
+    /// whether there is a new inotify instance.
     pub(crate) fn restore_watches(&mut self) -> bool {
         if self.reports_settings() {
             return false;
@@ -142,7 +147,8 @@ impl Tree {
             TreeEvent::Populated(path) => self.populated.extend(self.id_of(&path)),
             TreeEvent::Attached(path) => self.attached.extend(self.id_of(&path)),
             TreeEvent::Set(path) => {
-                if let Some(id) = self.id_of(&path).or_else(|| self.above_at(self.relative(&path)?)) {
+                if let Some(id) = self.id_of(&path).or_else(|| self.above_at(self.relative(&path)?))
+                {
                     self.cgroups[id].activity.settings_written = true;
                 }
             }
@@ -176,7 +182,8 @@ impl Tree {
         self.by_path.get(self.relative(path)?).copied()
     }
 
-    /// Walks the whole tree: adds new cgroups, removes those that are gone, and replaces those with another inode.
+    /// Walks the whole tree: adds new cgroups, removes those that are gone, and replaces those with
+    /// another inode.
     pub(crate) fn walk(&mut self, errors: &mut ReadErrors) {
         if std::mem::take(&mut self.overflowed) {
             self.cgroups.iter_mut().for_each(|(_, cgroup)| cgroup.activity.settings_written = true);
@@ -209,7 +216,11 @@ impl Tree {
     fn tell_if_empty(&mut self) {
         let is_empty = self.by_path.is_empty();
         if is_empty && !self.told_empty {
-            let wanted = if self.named_tops.is_empty() { "kubepods".to_owned() } else { self.named_tops.join(", ") };
+            let wanted = if self.named_tops.is_empty() {
+                "kubepods".to_owned()
+            } else {
+                self.named_tops.join(", ")
+            };
             let below = self.hierarchy.cpu.display();
             tracing::warn!(
                 "no cgroup {wanted} below {below}: no containers are sampled until it exists (set \
@@ -222,11 +233,14 @@ impl Tree {
     /// Decides which files stay open, for the current number of cgroups, and opens them.
     fn plan_descriptors(&mut self, errors: &mut ReadErrors) {
         let version = self.hierarchy.version;
-        let of_set = |set| self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind.file_set() == set).count() as u64;
-        let sets = [FileSet::Bandwidth, FileSet::Pod, FileSet::Container].map(|set| (set, of_set(set)));
-        let fewer = self
-            .budget
-            .plan(|rhythm| sets.iter().map(|&(set, cgroups)| cgroups * files::count(version, set, rhythm)).sum());
+        let of_set = |set| {
+            self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind.file_set() == set).count() as u64
+        };
+        let sets =
+            [FileSet::Bandwidth, FileSet::Pod, FileSet::Container].map(|set| (set, of_set(set)));
+        let fewer = self.budget.plan(|rhythm| {
+            sets.iter().map(|&(set, cgroups)| cgroups * files::count(version, set, rhythm)).sum()
+        });
         if fewer {
             for (_, cgroup) in &mut self.cgroups {
                 self.budget.give_back(cgroup.files.close_unkept(version, &self.budget));
@@ -240,7 +254,8 @@ impl Tree {
         if !self.named_tops.is_empty() {
             return self.named_tops.clone();
         }
-        // Search again each time: after a change of its driver a kubelet leaves the old top beside the new one.
+        // Search again each time: after a change of its driver a kubelet leaves the old top beside
+        // the new one.
         let known = self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind == Kind::Root);
         let known: Vec<String> = known.map(|(_, cgroup)| cgroup.relative.to_string()).collect();
         let tops = path::choose_tops(locate_tops(&self.hierarchy).into_iter().chain(known));
@@ -298,7 +313,9 @@ impl Tree {
     }
 
     fn top_of(&self, mut id: CgroupId) -> CgroupId {
-        while let Some(parent) = self.cgroups[id].parent.filter(|_| self.cgroups[id].kind != Kind::Root) {
+        while let Some(parent) =
+            self.cgroups[id].parent.filter(|_| self.cgroups[id].kind != Kind::Root)
+        {
             id = parent;
         }
         id
@@ -320,11 +337,17 @@ impl Tree {
             parent = self.above_at(relative).or_else(|| {
                 let path = self.absolute(relative);
                 let inode = cgroupfs::inode(&path).ok()?;
-                let id = self.cgroups.insert(Cgroup::new(relative.into(), inode, Kind::Above, parent, self.now));
+                let id = self.cgroups.insert(Cgroup::new(
+                    relative.into(),
+                    inode,
+                    Kind::Above,
+                    parent,
+                    self.now,
+                ));
                 self.above.push(id);
                 self.stale_depths = true;
-                // The watch reports writes to its quota; its mask equals that of a directory in which a top may
-                // reappear.
+                // The watch reports writes to its quota; its mask equals that of a directory in
+                // which a top may reappear.
                 self.watch(id);
                 Some(id)
             });
@@ -336,15 +359,24 @@ impl Tree {
     fn drop_above(&mut self, tops: &[String]) {
         for id in self.above.clone() {
             let Some(cgroup) = self.cgroups.get(id) else { continue };
-            let is_needed = tops.iter().any(|top| ancestors(top).any(|above| above == &*cgroup.relative));
-            let is_same = cgroupfs::inode(&self.absolute(&cgroup.relative)).is_ok_and(|inode| inode == cgroup.inode);
+            let is_needed =
+                tops.iter().any(|top| ancestors(top).any(|above| above == &*cgroup.relative));
+            let is_same = cgroupfs::inode(&self.absolute(&cgroup.relative))
+                .is_ok_and(|inode| inode == cgroup.inode);
             if !is_needed || !is_same {
                 self.remove(id);
             }
         }
     }
 
-    fn add(&mut self, relative: &str, inode: u64, kind: Kind, parent: Option<CgroupId>, errors: &mut ReadErrors) {
+    fn add(
+        &mut self,
+        relative: &str,
+        inode: u64,
+        kind: Kind,
+        parent: Option<CgroupId>,
+        errors: &mut ReadErrors,
+    ) {
         let has_children = kind.has_children();
         let mut cgroup = Cgroup::new(relative.into(), inode, kind, parent, self.now);
         cgroup.seen = self.walk;
@@ -354,7 +386,8 @@ impl Tree {
         self.stale_depths = true;
         self.watch(id);
         if has_children {
-            // Scan after the watch is set: earlier children are found here, later ones are reported.
+            // Scan after the watch is set: earlier children are found here, later ones are
+            // reported.
             self.scan(id, errors);
         }
     }
@@ -365,15 +398,18 @@ impl Tree {
             self.by_depth.clear();
             self.by_depth.extend(&self.above);
             for rank in 0..=Kind::LAST_RANK {
-                let of_rank = |cgroup: &Cgroup| cgroup.kind.rank() == rank && cgroup.kind != Kind::Above;
-                self.by_depth.extend(self.cgroups.iter().filter(|(_, cgroup)| of_rank(cgroup)).map(|(id, _)| id));
+                let of_rank =
+                    |cgroup: &Cgroup| cgroup.kind.rank() == rank && cgroup.kind != Kind::Above;
+                self.by_depth.extend(
+                    self.cgroups.iter().filter(|(_, cgroup)| of_rank(cgroup)).map(|(id, _)| id),
+                );
             }
         }
         self.by_depth.len()
     }
 
-    /// The cgroup at this place of the order in which ancestors come before descendants, as of the last
-    /// [`Tree::sort_by_depth`].
+    /// The cgroup at this place of the order in which ancestors come before descendants, as of the
+    /// last [`Tree::sort_by_depth`].
     pub(crate) fn at_depth(&self, place: usize) -> CgroupId {
         self.by_depth[place]
     }
@@ -435,7 +471,8 @@ impl Tree {
     }
 }
 
-/// Ancestors of a top, from the mount's root down: `""`, `docker`, `docker/0123` for `docker/0123/kubepods`.
+/// Ancestors of a top, from the mount's root down: `""`, `docker`, `docker/0123` for
+/// `docker/0123/kubepods`.
 fn ancestors(top: &str) -> impl Iterator<Item = &str> {
     let parents = top.match_indices('/').map(|(slash, _)| &top[..slash]);
     std::iter::once("").chain(parents.filter(|parent| !parent.is_empty()))
@@ -445,7 +482,11 @@ fn ancestors(top: &str) -> impl Iterator<Item = &str> {
 fn report_tops(tops: &Tops) {
     if tops.taken.len() > 1 || !tops.passed_over.is_empty() {
         let (taken, passed_over) = (tops.taken.join(", "), tops.passed_over.join(", "));
-        tracing::warn!(taken, passed_over, "found several kubepods cgroups; set --kubepods to the one of this kubelet");
+        tracing::warn!(
+            taken,
+            passed_over,
+            "found several kubepods cgroups; set --kubepods to the one of this kubelet"
+        );
     }
 }
 
@@ -453,6 +494,7 @@ fn report_tops(tops: &Tops) {
 fn locate_tops(hierarchy: &Hierarchy) -> Vec<String> {
     let is_top = |name: &str| path::kubepods_root(name).is_some();
     let hits = cgroupfs::locate(&hierarchy.cpu, LOCATE_DEPTH, is_top).unwrap_or_default();
-    let relative = |hit: &PathBuf| hit.strip_prefix(&hierarchy.cpu).ok()?.to_str().map(str::to_owned);
+    let relative =
+        |hit: &PathBuf| hit.strip_prefix(&hierarchy.cpu).ok()?.to_str().map(str::to_owned);
     hits.iter().filter_map(relative).collect()
 }

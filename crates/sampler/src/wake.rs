@@ -1,4 +1,5 @@
-//! Events that wake the sampler between ticks: cgroups that come and go, processes that end, the stop signal.
+//! Events that wake the sampler between ticks: cgroups that come and go, processes that end, the
+//! stop signal.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -47,7 +48,8 @@ impl Wake {
         Ok(epoll::add(&self.epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?)
     }
 
-    /// Wakes with [`Cause::Exit`] when the process ends, for as long as the returned descriptor is kept.
+    /// Wakes with [`Cause::Exit`] when the process ends, for as long as the returned descriptor is
+    /// kept.
     ///
     /// # Errors
     /// Fails if the process is gone or not in this PID namespace.

@@ -8,7 +8,8 @@ use kernel_text::CgroupVersion;
 
 use crate::cgroup::Kind;
 
-/// An inotify instance, if there is one, and its error. While there is an error, only walks find new cgroups.
+/// An inotify instance, if there is one, and its error. While there is an error, only walks find
+/// new cgroups.
 #[derive(Debug)]
 pub(crate) struct Watches {
     inotify: Option<TreeWatch>,
@@ -26,8 +27,9 @@ impl Watches {
         match TreeWatch::new() {
             Ok(inotify) => self.inotify = Some(inotify),
             Err(error) => {
-                self.error =
-                    Some(format!("cannot create an inotify instance: {error}; raise fs.inotify.max_user_instances"));
+                self.error = Some(format!(
+                    "cannot create an inotify instance: {error}; raise fs.inotify.max_user_instances"
+                ));
             }
         }
     }
@@ -42,7 +44,8 @@ impl Watches {
         self.inotify.as_ref().map(TreeWatch::as_fd)
     }
 
-    /// Clears the error for another attempt. Returns whether there is a new instance, which watches nothing yet.
+    /// Clears the error for another attempt. Returns whether there is a new instance, which watches
+    /// nothing yet.
     pub(crate) fn try_again(&mut self) -> bool {
         self.error = None;
         let is_new = self.inotify.is_none();
@@ -71,7 +74,9 @@ impl Watches {
         let result = match (kind.has_children(), version) {
             (true, _) => inotify.watch(path),
             (false, CgroupVersion::V1) => inotify.watch_leaf(path),
-            (false, CgroupVersion::V2) => inotify.watch_leaf(path).and_then(|()| inotify.watch_population(path)),
+            (false, CgroupVersion::V2) => {
+                inotify.watch_leaf(path).and_then(|()| inotify.watch_population(path))
+            }
         };
         // Parent directory of a kubepods root: the root disappears from it and reappears in it.
         let beside = path.parent().filter(|_| *kind == Kind::Root);

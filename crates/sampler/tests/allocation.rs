@@ -22,7 +22,12 @@ fn a_steady_tick_allocates_nothing() {
     (0..200).for_each(|_| _ = tick(&mut node));
     let before = node.latest();
     assert_eq!((before.containers.len(), before.pods.len()), (40, 20));
-    assert!(before.containers.iter().all(|row| row.threads.is_some() && row.contention_upper_ns.is_some()));
+    assert!(
+        before
+            .containers
+            .iter()
+            .all(|row| row.threads.is_some() && row.contention_upper_ns.is_some())
+    );
     drop(before);
     // A full round of all reads, including the rechecks of idle cgroups.
     let allocations: u64 = (0..70).map(|_| tick(&mut node)).sum();

@@ -1,4 +1,5 @@
-//! With fewer descriptors than files, the other files are opened for each read: slower, but with the same result.
+//! With fewer descriptors than files, the other files are opened for each read: slower, but with
+//! the same result.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -18,13 +19,16 @@ const FILES: usize = 2 * (PODS + 2) + 10 * 2 * PODS;
 
 /// Kernel files that this process holds open below the node's directory.
 fn kept(node: &Node) -> usize {
-    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let links = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
     links.filter(|target: &PathBuf| target.starts_with(node.root())).count()
 }
 
 /// State of the node after each of 30 ticks in which one container runs.
 fn seen(most: u64) -> (Vec<String>, usize, u64, Option<String>) {
-    let mut node = Node::with(PODS, DescriptorBudget::from_limit(4096).at_most(most), Duration::from_secs(1));
+    let mut node =
+        Node::with(PODS, DescriptorBudget::from_limit(4096).at_most(most), Duration::from_secs(1));
     let rows = (0..30).map(|_| {
         node.run(1);
         node.tick();
@@ -38,7 +42,8 @@ fn seen(most: u64) -> (Vec<String>, usize, u64, Option<String>) {
     });
     let rows = rows.collect();
     let latest = node.latest();
-    let feature = latest.node.features.iter().find(|feature| feature.feature == "kept_descriptors").unwrap();
+    let feature =
+        latest.node.features.iter().find(|feature| feature.feature == "kept_descriptors").unwrap();
     let reason = (!feature.enabled).then(|| feature.reason.clone());
     (rows, kept(&node), latest.sampler.unkept_cgroups, reason)
 }

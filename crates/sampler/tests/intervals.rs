@@ -37,12 +37,20 @@ fn a_container_is_idle_after_the_same_time() {
         (0..500 / millis).for_each(|_| node.tick());
         node.run_unseen(0);
         node.tick();
-        assert_eq!(usage_usec(&node, 0), 5000, "every {millis} ms: read within a second after it ran");
+        assert_eq!(
+            usage_usec(&node, 0),
+            5000,
+            "every {millis} ms: read within a second after it ran"
+        );
         pass(&mut node, 6, *millis);
         let before = usage_usec(&node, 0);
         node.run_unseen(0);
         node.tick();
-        assert_eq!(usage_usec(&node, 0), before, "every {millis} ms: not read where nothing says that it ran");
+        assert_eq!(
+            usage_usec(&node, 0),
+            before,
+            "every {millis} ms: not read where nothing says that it ran"
+        );
     }
 }
 
@@ -53,7 +61,11 @@ fn an_idle_containers_memory_is_at_most_a_minute_old() {
         pass(&mut node, 120, millis);
         node.write(0, "memory.current", "8192\n");
         pass(&mut node, 60, millis);
-        assert_eq!(node.latest().containers[0].memory_working_set_bytes, Some(8096), "every {millis} ms");
+        assert_eq!(
+            node.latest().containers[0].memory_working_set_bytes,
+            Some(8096),
+            "every {millis} ms"
+        );
     }
 }
 
@@ -71,7 +83,8 @@ fn a_file_that_a_runtime_makes_four_seconds_late_is_found() {
         node.tick();
         let latest = node.latest();
         assert_eq!(latest.containers.len(), 3);
-        let weights: Vec<_> = latest.containers.iter().map(snapshot::ContainerRow::v2_weight).collect();
+        let weights: Vec<_> =
+            latest.containers.iter().map(snapshot::ContainerRow::v2_weight).collect();
         assert_eq!(weights, [Some(79); 3], "every {millis} ms");
     }
 }

@@ -32,17 +32,24 @@ fn the_period_is_that_of_the_lowest_quota() {
     assert_eq!(limits(&node), expected.map(|(cores, usec)| (Some(cores), Some(usec))));
 }
 
-/// A node in a container, as with kind: a quota on the cgroup above the kubelet's, none on the mount's root.
+/// A node in a container, as with kind: a quota on the cgroup above the kubelet's, none on the
+/// mount's root.
 fn nested() -> (tempfile::TempDir, Sampler) {
     let root = tempfile::tempdir().unwrap();
     let write = |directory: &str, files: &[(&str, &str)]| {
         fs::create_dir_all(root.path().join(directory)).unwrap();
-        files.iter().for_each(|(name, text)| fs::write(root.path().join(directory).join(name), text).unwrap());
+        files.iter().for_each(|(name, text)| {
+            fs::write(root.path().join(directory).join(name), text).unwrap();
+        });
     };
     write("", &[("cgroup.controllers", "cpu\n")]);
-    let stat = "usage_usec 9\nuser_usec 9\nsystem_usec 0\nnr_periods 5\nnr_throttled 2\nthrottled_usec";
+    let stat =
+        "usage_usec 9\nuser_usec 9\nsystem_usec 0\nnr_periods 5\nnr_throttled 2\nthrottled_usec";
     write("docker/0123", &[("cpu.max", "150000 50000\n"), ("cpu.stat", &format!("{stat} 7000\n"))]);
-    write(&format!("docker/0123/{POD}"), &[("cpu.stat", "usage_usec 9\nuser_usec 9\nsystem_usec 0\n")]);
+    write(
+        &format!("docker/0123/{POD}"),
+        &[("cpu.stat", "usage_usec 9\nuser_usec 9\nsystem_usec 0\n")],
+    );
     let container = format!("docker/0123/{POD}/{:064x}", 1);
     write(&container, &[("cpu.max", "400000 100000\n"), ("cpu.stat", &format!("{stat} 0\n"))]);
     let config = SamplerConfig {

@@ -1,5 +1,6 @@
-//! Naming: the counts of an unnamed cgroup are shown under its pod, and move to its container once that is listed. A
-//! name is final for a cgroup's lifetime. A sandbox is recognized only by evidence.
+//! Naming: the counts of an unnamed cgroup are shown under its pod, and move to its container once
+//! that is listed. A name is final for a cgroup's lifetime. A sandbox is recognized only by
+//! evidence.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -153,9 +154,15 @@ impl Node {
         let latest = self.sampler.published().latest();
         let rows = latest.containers.iter().map(|row| {
             let identity = &row.identity;
-            let container =
-                if identity.container.len() == 64 { &identity.container[60..] } else { &identity.container };
-            (format!("{}/{}/{container}", identity.namespace, identity.pod), row.usage_ns.unwrap() / 1_000_000)
+            let container = if identity.container.len() == 64 {
+                &identity.container[60..]
+            } else {
+                &identity.container
+            };
+            (
+                format!("{}/{}/{container}", identity.namespace, identity.pod),
+                row.usage_ns.unwrap() / 1_000_000,
+            )
         });
         rows.collect()
     }
@@ -169,7 +176,11 @@ impl Node {
     fn counts(&self) -> (u64, u64, u64) {
         let sampler = &self.sampler.published().latest().sampler;
         let of = |rows: &[(&str, u64)], kind| rows.iter().find(|row| row.0 == kind).unwrap().1;
-        (of(&sampler.cgroups, "container"), of(&sampler.cgroups, "sandbox"), of(&sampler.unmapped_cgroups, "container"))
+        (
+            of(&sampler.cgroups, "container"),
+            of(&sampler.cgroups, "sandbox"),
+            of(&sampler.unmapped_cgroups, "container"),
+        )
     }
 }
 
@@ -179,7 +190,13 @@ fn id(number: u32) -> String {
 
 fn running(name: &str, number: u32) -> Container {
     let id = Some(id(number).into());
-    Container { name: name.into(), id, state: ContainerState::Running, settled: true, ..Container::default() }
+    Container {
+        name: name.into(),
+        id,
+        state: ContainerState::Running,
+        settled: true,
+        ..Container::default()
+    }
 }
 
 fn restarted(name: &str, number: u32, last: u32) -> Container {
@@ -253,7 +270,12 @@ fn restarts_that_end_before_they_are_listed_are_counted() {
         node.stop(number);
         node.ticks(2);
     }
-    node.is_shown(&[("shop/web/0002", 100), ("shop/web/0003", 100), ("shop/web/0004", 100), ("shop/web/app", 0)]);
+    node.is_shown(&[
+        ("shop/web/0002", 100),
+        ("shop/web/0003", 100),
+        ("shop/web/0004", 100),
+        ("shop/web/app", 0),
+    ]);
     node.list(&[restarted("app", 4, 3)]);
     node.ticks(1);
     node.is_shown(&[("shop/web/0002", 100), ("shop/web/app", 200)]);
@@ -330,7 +352,8 @@ fn sandboxes_of_failing_pods_are_not_unmapped_containers() {
     node.ticks(1);
     assert_eq!(node.counts(), (0, 1, 0));
     // Between two runs: the next list must not change the result.
-    let between = Container { settled: false, state: ContainerState::Waiting, ..restarted("app", 2, 3) };
+    let between =
+        Container { settled: false, state: ContainerState::Waiting, ..restarted("app", 2, 3) };
     node.list(std::slice::from_ref(&between));
     node.ticks(60);
     assert_eq!(node.counts(), (0, 1, 0));
@@ -361,8 +384,8 @@ fn complete_list_proves_a_sandbox_only_while_its_containers_are_there() {
         node.ticks(1);
     }
     assert_eq!((node.shown().len(), node.counts()), (1, (1, 1, 0)));
-    // The container restarts and the list does not change: the new cgroup is not a sandbox, however often the list is
-    // repeated.
+    // The container restarts and the list does not change: the new cgroup is not a sandbox, however
+    // often the list is repeated.
     node.stop(2);
     node.start(3);
     node.use_cpu(3, 40);

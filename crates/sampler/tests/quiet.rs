@@ -53,6 +53,10 @@ fn own_throttling_before_idling_is_not_charged_to_the_pod() {
         sampler.tick(begun + Duration::from_secs(second));
         let latest = sampler.published().latest();
         let row = &latest.containers[0];
-        assert_eq!((row.cfs.unwrap().throttled_ns, row.throttled_ancestor_ns), (4000, Some(100)), "at {second} s");
+        assert_eq!(
+            (row.cfs.unwrap().throttled_ns, row.throttled_ancestor_ns),
+            (4000, Some(100)),
+            "at {second} s"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! User and system time on cgroup v1 are the kernel's own ticks: a restarted agent shows the same or more.
+//! User and system time on cgroup v1 are the kernel's own ticks: a restarted agent shows the same
+//! or more.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -46,7 +47,10 @@ impl Node {
         let [user, system] = self.used;
         let cgroup = self.container("cpuacct");
         write(&cgroup.join("cpuacct.usage"), &format!("{}\n", user + system));
-        write(&cgroup.join("cpuacct.stat"), &format!("user {}\nsystem {}\n", user / TICK_NS, system / TICK_NS));
+        write(
+            &cgroup.join("cpuacct.stat"),
+            &format!("user {}\nsystem {}\n", user / TICK_NS, system / TICK_NS),
+        );
     }
 
     fn run(&mut self, user_ns: u64, system_ns: u64) {

@@ -1,5 +1,6 @@
-//! Property tests: no counter decreases, nothing is counted twice and no time is lost. Arbitrary sequences of counting,
-//! resets, vanishing, re-creation and renaming on a directory of files are compared with a simple model.
+//! Property tests: no counter decreases, nothing is counted twice and no time is lost. Arbitrary
+//! sequences of counting, resets, vanishing, re-creation and renaming on a directory of files are
+//! compared with a simple model.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -69,12 +70,19 @@ impl PodNames for Names {
 }
 
 impl Names {
-    /// Lists every run so far of the one container, as entries with the same name, so that no run is lost.
+    /// Lists every run so far of the one container, as entries with the same name, so that no run
+    /// is lost.
     fn list(&self, ids: u32) {
         let id = |number| Some(format!("{number:064x}").into());
         let run = |number| Container { name: "app".into(), id: id(number), ..Container::default() };
         let containers = (1..=ids).map(run).collect();
-        let pod = Pod { namespace: "ns".into(), name: "web".into(), uid: UID.into(), containers, ..Pod::default() };
+        let pod = Pod {
+            namespace: "ns".into(),
+            name: "web".into(),
+            uid: UID.into(),
+            containers,
+            ..Pod::default()
+        };
         let mut index = self.0.lock().unwrap();
         *index = Arc::new(PodIndex::build(&index, vec![Arc::new(pod)], []));
     }
@@ -92,7 +100,8 @@ struct World {
     truth: Counters,
 }
 
-/// Usage, time throttled by its own quota, periods, time throttled by the pod's quota; times in microseconds.
+/// Usage, time throttled by its own quota, periods, time throttled by the pod's quota; times in
+/// microseconds.
 type Counters = [u64; 4];
 
 impl World {
@@ -101,7 +110,14 @@ impl World {
         let pod = root.join(format!("kubepods/burstable/pod{UID}"));
         fs::create_dir_all(&pod).unwrap();
         fs::write(pod.join("cpu.max"), "40000 100000\n").unwrap();
-        let world = Self { root: root.to_owned(), pod, ids: 0, listed: 0, live: None, truth: Counters::default() };
+        let world = Self {
+            root: root.to_owned(),
+            pod,
+            ids: 0,
+            listed: 0,
+            live: None,
+            truth: Counters::default(),
+        };
         world.write_pod();
         world
     }
@@ -113,7 +129,11 @@ impl World {
              throttled_usec {throttled}\n"
         );
         self.count(&self.pod.join(id), "cpu.stat", &stat);
-        self.count(&self.pod.join(id), "cpu.stat.local", &format!("throttled_usec {}\n", throttled + denied));
+        self.count(
+            &self.pod.join(id),
+            "cpu.stat.local",
+            &format!("throttled_usec {}\n", throttled + denied),
+        );
         self.write_pod();
     }
 
@@ -127,7 +147,8 @@ impl World {
         self.count(&self.pod, "cpu.stat", &stat);
     }
 
-    /// Writes like the kernel, which causes no inotify event: through a hard link that is not watched.
+    /// Writes like the kernel, which causes no inotify event: through a hard link that is not
+    /// watched.
     fn count(&self, cgroup: &Path, file: &str, text: &str) {
         let path = cgroup.join(file);
         let unwatched = self.root.join(format!("{}-{file}", cgroup.file_name().unwrap().display()));

@@ -22,7 +22,8 @@ fn settled() -> Node {
 
 /// Usage of all containers, microseconds.
 fn usage(node: &Node) -> Vec<u64> {
-    let usage = |row: &snapshot::ContainerRow| (row.user_ns.unwrap() + row.system_ns.unwrap()) / 1000;
+    let usage =
+        |row: &snapshot::ContainerRow| (row.user_ns.unwrap() + row.system_ns.unwrap()) / 1000;
     node.latest().containers.iter().map(usage).collect()
 }
 

@@ -1,4 +1,5 @@
-//! After a shortage of descriptors or inotify, the next reconcile watches and reads everything again.
+//! After a shortage of descriptors or inotify, the next reconcile watches and reads everything
+//! again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -45,7 +46,9 @@ impl Drop for Shortage {
 
 /// Kernel files that this process holds open below the node's directory.
 fn kept(node: &Node) -> usize {
-    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let links = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
     links.filter(|target| target.starts_with(node.root())).count()
 }
 
@@ -54,7 +57,10 @@ fn rows(node: &Node) -> String {
     let row = |row: &snapshot::ContainerRow| {
         let cfs = row.cfs.map(|cfs| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns));
         let memory = (row.memory_working_set_bytes, &row.numa_memory, row.pressure_waiting_ns);
-        format!("{:?} {cfs:?} {:?} {memory:?} {:?}", row.user_ns, row.throttled_ancestor_ns, row.limit_cores)
+        format!(
+            "{:?} {cfs:?} {:?} {memory:?} {:?}",
+            row.user_ns, row.throttled_ancestor_ns, row.limit_cores
+        )
     };
     latest.containers.iter().map(row).collect::<Vec<_>>().join("\n")
 }
@@ -66,7 +72,8 @@ fn lack(node: &Node, feature: &str) -> String {
     state.unwrap().reason.clone()
 }
 
-/// Two ticks with this many descriptors, a run of the second container, and the tick of a reconcile.
+/// Two ticks with this many descriptors, a run of the second container, and the tick of a
+/// reconcile.
 fn after_a_reconcile(descriptors: u64) -> (String, usize, Node) {
     let mut node = Node::new(2);
     let shortage = Shortage::of(descriptors);
@@ -88,7 +95,11 @@ fn after_a_descriptor_shortage_nothing_is_counted_twice() {
     for left in [1, 2, 3, 7, 20] {
         let (rows, kept, node) = after_a_reconcile(left);
         assert_eq!(rows, plenty, "{left} descriptors");
-        assert_eq!((kept, lack(&node, "kept_descriptors")), (all, String::new()), "{left} descriptors");
+        assert_eq!(
+            (kept, lack(&node, "kept_descriptors")),
+            (all, String::new()),
+            "{left} descriptors"
+        );
     }
 }
 
@@ -118,7 +129,9 @@ fn a_missing_inotify_instance_is_created_at_the_next_reconcile() {
     drop(shortage);
     let inotify = || {
         let links = fs::read_dir("/proc/self/fd").unwrap();
-        links.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).any(|to| to.ends_with("anon_inode:inotify"))
+        links
+            .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
+            .any(|to| to.ends_with("anon_inode:inotify"))
     };
     assert!(!inotify());
     node.tick();

@@ -21,7 +21,8 @@ const APP: u32 = 1;
 const SIDECAR: u32 = 2;
 const MS: u64 = 1_000_000;
 
-/// A v2 or v1 node with a pod of two containers, and a `/proc` in which each has one process of two threads.
+/// A v2 or v1 node with a pod of two containers, and a `/proc` in which each has one process of two
+/// threads.
 struct Node {
     root: TempDir,
     sampler: Sampler,
@@ -55,7 +56,8 @@ impl Node {
         node.throttle(&node.pod(), 0);
         for number in [APP, SIDECAR] {
             fs::create_dir(node.container(number)).unwrap();
-            fs::write(node.container(number).join("cgroup.procs"), format!("{}\n", pid(number))).unwrap();
+            fs::write(node.container(number).join("cgroup.procs"), format!("{}\n", pid(number)))
+                .unwrap();
             node.throttle(&node.container(number), 0);
             (0..2).for_each(|thread| node.wait(number, thread, 0));
         }
@@ -87,7 +89,11 @@ impl Node {
                 millis,
                 millis * 1000
             ),
-            false => format!("nr_periods {0}\nnr_throttled {0}\nthrottled_time {1}\n", millis, millis * MS),
+            false => format!(
+                "nr_periods {0}\nnr_throttled {0}\nthrottled_time {1}\n",
+                millis,
+                millis * MS
+            ),
         };
         fs::write(cgroup.join("cpu.stat"), stat).unwrap();
     }
@@ -104,7 +110,8 @@ impl Node {
         fs::write(task.join("stat"), format!("{} (a) S 1\n", pid(number) + thread)).unwrap();
     }
 
-    /// Ticks until the threads of every container, including idle ones, have been scanned once more.
+    /// Ticks until the threads of every container, including idle ones, have been scanned once
+    /// more.
     fn look(&mut self) {
         for _ in 0..65 {
             self.now += Duration::from_secs(1);
@@ -132,13 +139,18 @@ fn upper_bound_holds_for_a_sidecar_that_waits_beside_its_pods_quota() {
     for is_v2 in [true, false] {
         let mut node = Node::new(is_v2);
         node.look();
-        // The pod's quota throttles the app for 5 s; the sidecar waits for 0.3 s because another pod runs.
+        // The pod's quota throttles the app for 5 s; the sidecar waits for 0.3 s because another
+        // pod runs.
         node.throttle(&node.pod(), 5000);
         node.wait(APP, 0, 5000);
         node.wait(SIDECAR, 0, 300);
         node.look();
         assert_eq!(node.bounds(SIDECAR), (0, 300), "v2: {is_v2}");
-        assert_eq!(node.bounds(APP), (0, 5000), "v2: {is_v2}: which of the two the quota held back is not known");
+        assert_eq!(
+            node.bounds(APP),
+            (0, 5000),
+            "v2: {is_v2}: which of the two the quota held back is not known"
+        );
     }
 }
 

@@ -52,7 +52,8 @@ impl Node {
     fn start(&self, pod: &str, leaf: &str) {
         let directory = self.path(pod).join(leaf);
         fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("cpu.stat"), "usage_usec 5\nuser_usec 5\nsystem_usec 0\n").unwrap();
+        fs::write(directory.join("cpu.stat"), "usage_usec 5\nuser_usec 5\nsystem_usec 0\n")
+            .unwrap();
     }
 
     /// Number of containers after the next tick.
@@ -114,7 +115,9 @@ fn kubepods_of_another_node_or_program_is_not_read_beside_the_kubelets() {
     let mut node = Node::new(&[]);
     node.start(CGROUPFS, &id(1));
     assert_eq!(node.containers(), 1);
-    for (number, place) in (2..).zip(["docker/node", "kubepods-bench", "my.slice", "system.slice/k3s.service", "a"]) {
+    for (number, place) in
+        (2..).zip(["docker/node", "kubepods-bench", "my.slice", "system.slice/k3s.service", "a"])
+    {
         node.start(&format!("{place}/{CGROUPFS}"), &id(number));
     }
     node.start(&format!("{CGROUPFS}/{}/{CGROUPFS}", id(1)), &id(9));

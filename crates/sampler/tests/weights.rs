@@ -49,12 +49,16 @@ fn cgroup(number: usize, spec: Spec) -> String {
 }
 
 fn names(specs: &[Spec]) -> Listed {
-    let listed = specs.iter().enumerate().filter_map(|(number, &(request, _))| Some((number, request?)));
+    let listed =
+        specs.iter().enumerate().filter_map(|(number, &(request, _))| Some((number, request?)));
     let containers = listed.map(|(number, millis)| Container {
         name: format!("c{number}").into(),
         id: Some(id(number).into()),
         state: ContainerState::Running,
-        resources: Resources { cpu_request_millis: Some(millis).filter(|&millis| millis > 0), ..Resources::default() },
+        resources: Resources {
+            cpu_request_millis: Some(millis).filter(|&millis| millis > 0),
+            ..Resources::default()
+        },
         ..Container::default()
     });
     let pod = Pod {
@@ -118,8 +122,11 @@ fn v1(specs: &[Spec], configured: WeightRule) -> Arc<NodeSnapshot> {
 
 /// Shares of the containers by number; the snapshot sorts them by name.
 fn shares(snapshot: &NodeSnapshot) -> Vec<u64> {
-    let mut rows: Vec<_> =
-        snapshot.containers.iter().map(|row| (&row.identity.container_id, row.v1_shares().unwrap())).collect();
+    let mut rows: Vec<_> = snapshot
+        .containers
+        .iter()
+        .map(|row| (&row.identity.container_id, row.v1_shares().unwrap()))
+        .collect();
     rows.sort();
     rows.into_iter().map(|(_, shares)| shares).collect()
 }
@@ -140,10 +147,15 @@ fn on_v2_shares_are_those_of_the_request_whatever_the_runtime() {
     let requests = [3, 7, 33, 101, 333, 1000, 1234, 7777, 31_999, 255_999];
     for rule in WeightRule::ALL {
         let shares_of = |millis: u64| (millis * 1024 / 1000).max(2);
-        let specs: Vec<Spec> = requests.iter().map(|&millis| (Some(millis), rule.weight(shares_of(millis)))).collect();
+        let specs: Vec<Spec> =
+            requests.iter().map(|&millis| (Some(millis), rule.weight(shares_of(millis)))).collect();
         for configured in WeightRule::ALL {
             let snapshot = v2(&specs, configured);
-            assert_eq!(shares(&snapshot), requests.map(shares_of), "{rule:?}, configured {configured:?}");
+            assert_eq!(
+                shares(&snapshot),
+                requests.map(shares_of),
+                "{rule:?}, configured {configured:?}"
+            );
             assert_eq!(snapshot.node.kernel.weight_rule, rule);
         }
     }
@@ -152,8 +164,14 @@ fn on_v2_shares_are_those_of_the_request_whatever_the_runtime() {
 #[test]
 fn on_v2_known_requests_show_the_rule_for_containers_without_one() {
     // Two containers from before the runtime's upgrade, three from after it, and an unlisted one.
-    let specs =
-        [(Some(1000), 39), (Some(2000), 79), (Some(500), 59), (Some(1000), 100), (Some(2000), 174), (None, 100)];
+    let specs = [
+        (Some(1000), 39),
+        (Some(2000), 79),
+        (Some(500), 59),
+        (Some(1000), 100),
+        (Some(2000), 174),
+        (None, 100),
+    ];
     let snapshot = v2(&specs, WeightRule::Linear);
     assert_eq!(snapshot.node.kernel.weight_rule, WeightRule::Quadratic);
     assert_eq!(shares(&snapshot), [1024, 2048, 512, 1024, 2048, 1024]);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use sampler::DescriptorBudget;
 use support::Node;
 
-/// Number of windows in `time` of a container with periods at each tick, and of one without; every third tick is
-/// `late`.
+/// Number of windows in `time` of a container with periods at each tick, and of one without; every
+/// third tick is `late`.
 fn windows(interval: Duration, time: Duration, late: Duration) -> [u64; 2] {
     let mut node = Node::with(1, DescriptorBudget::from_limit(4096), interval);
     // The first reading is history, and begins a window.

@@ -1,4 +1,5 @@
-//! Counts of the program between two polls, by cgroup, summed over all CPUs. Pure, except that it clears what it reads.
+//! Counts of the program between two polls, by cgroup, summed over all CPUs. Pure, except that it
+//! clears what it reads.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -47,8 +48,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Adds the entries of one half of the tables, multiplied by `scale`, and clears them. The program must not be
-    /// writing to that half.
+    /// Adds the entries of one half of the tables, multiplied by `scale`, and clears them. The
+    /// program must not be writing to that half.
     pub(crate) fn drain<'a>(
         &mut self,
         cgroups: impl Iterator<Item = &'a CgroupWaits>,
@@ -83,7 +84,9 @@ impl CgroupSample {
         self.smt_idle_ns += take(&entry.smt_idle_ns) * scale;
         self.latency.sum_ns += take(&entry.latency_ns) * scale;
         self.stalls.sum_ns += take(&entry.stall_ns) * scale;
-        for (histogram, counts) in [(&mut self.latency, &entry.latencies), (&mut self.stalls, &entry.stalls)] {
+        for (histogram, counts) in
+            [(&mut self.latency, &entry.latencies), (&mut self.stalls, &entry.stalls)]
+        {
             for (count, new) in histogram.counts.iter_mut().zip(counts) {
                 *count += u64::from(new.swap(0, Relaxed)) * scale;
             }
@@ -125,12 +128,20 @@ mod tests {
 
     #[test]
     fn entries_of_all_cpus_add_up_and_are_free_afterwards() {
-        let cgroups = [cgroup(5, 10, [1, 0]), CgroupWaits::default(), cgroup(5, 20, [2, 1]), cgroup(6, 40, [0, 0])];
+        let cgroups = [
+            cgroup(5, 10, [1, 0]),
+            CgroupWaits::default(),
+            cgroup(5, 20, [2, 1]),
+            cgroup(6, 40, [0, 0]),
+        ];
         let pairs = [pair(5, 6, 3), pair(6, 5, 7), pair(5, 6, 4), Pair::default()];
         let mut batch = Batch::default();
         batch.drain(cgroups.iter(), pairs.iter(), 1);
         assert_eq!(batch.cgroups[&5].self_ns, 30);
-        assert_eq!(batch.cgroups[&5].latency, Histogram { counts: [3, 0, 0, 0, 0, 0, 0, 0, 0, 1], sum_ns: 30 });
+        assert_eq!(
+            batch.cgroups[&5].latency,
+            Histogram { counts: [3, 0, 0, 0, 0, 0, 0, 0, 0, 1], sum_ns: 30 }
+        );
         assert_eq!(batch.cgroups.len(), 2);
         let both = PairKey { victim: 5, holder: 6 };
         assert_eq!(batch.pairs[&both], PairSample { wait_ns: 7, smt_ns: 2, age: 0 });

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::layout::Cpu;
 
-/// Cost of the hook per switch before any program starts, nanoseconds: the empty program in `benches/switch.rs`. No
-/// measurement of the program's own run time includes it.
+/// Cost of the hook per switch before any program starts, nanoseconds: the empty program in
+/// `benches/switch.rs`. No measurement of the program's own run time includes it.
 const HOOK_NS: u64 = 90;
-/// Assumed run time of the program until some runs have been timed, nanoseconds: from `benches/switch.rs`.
+/// Assumed run time of the program until some runs have been timed, nanoseconds: from
+/// `benches/switch.rs`.
 const NOMINAL_RUN_NS: u64 = 60;
 
 /// Totals over all CPUs.
@@ -18,13 +19,15 @@ pub(crate) struct Totals {
     pub(crate) switches: u64,
     pub(crate) timed_runs: u64,
     pub(crate) timed_ns: u64,
-    /// Run time measured by the kernel, nanoseconds; constant while `kernel.bpf_stats_enabled` is off.
+    /// Run time measured by the kernel, nanoseconds; constant while `kernel.bpf_stats_enabled` is
+    /// off.
     pub(crate) kernel_run_ns: u64,
 }
 
 impl Totals {
     pub(crate) fn read(cpus: &[Cpu], kernel_run_time: Option<Duration>) -> Self {
-        let sum = |field: fn(&Cpu) -> &AtomicU64| cpus.iter().map(|cpu| field(cpu).load(Relaxed)).sum();
+        let sum =
+            |field: fn(&Cpu) -> &AtomicU64| cpus.iter().map(|cpu| field(cpu).load(Relaxed)).sum();
         Self {
             switches: sum(|cpu| &cpu.switches),
             timed_runs: sum(|cpu| &cpu.timed_runs),

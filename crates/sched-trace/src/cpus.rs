@@ -21,7 +21,8 @@ impl Cpus {
     pub(crate) fn read(sys_root: &Path) -> Result<Self, StartError> {
         let possible = cpu_list(sys_root, "possible").map_err(StartError::Cpus)?;
         let online = cpu_list(sys_root, "online").map_err(StartError::Cpus)?;
-        let cores: Vec<_> = cpu_places(sys_root, &online).iter().map(|place| (place.cpu, place.core)).collect();
+        let cores: Vec<_> =
+            cpu_places(sys_root, &online).iter().map(|place| (place.cpu, place.core)).collect();
         Ok(Self {
             count: possible.iter().last().map_or(1, |last| last + 1),
             online: online.len() as u32,
@@ -30,10 +31,12 @@ impl Cpus {
     }
 }
 
-/// Pairs of CPUs on the same core. Excludes cores of more than two threads, which have no unique sibling.
+/// Pairs of CPUs on the same core. Excludes cores of more than two threads, which have no unique
+/// sibling.
 fn siblings(cores: &[(u32, Option<u32>)]) -> Vec<(u32, u32)> {
     let others = |cpu: u32, core: u32| {
-        let of_core = cores.iter().filter(move |(_, other)| *other == Some(core)).map(|(cpu, _)| *cpu);
+        let of_core =
+            cores.iter().filter(move |(_, other)| *other == Some(core)).map(|(cpu, _)| *cpu);
         of_core.filter(move |other| *other != cpu)
     };
     let mut pairs = Vec::new();
@@ -53,7 +56,15 @@ mod tests {
 
     #[test]
     fn only_cores_of_two_threads_have_siblings() {
-        let cores = [(0, Some(0)), (1, Some(1)), (2, Some(0)), (3, None), (4, Some(4)), (5, Some(4)), (6, Some(4))];
+        let cores = [
+            (0, Some(0)),
+            (1, Some(1)),
+            (2, Some(0)),
+            (3, None),
+            (4, Some(4)),
+            (5, Some(4)),
+            (6, Some(4)),
+        ];
         assert_eq!(siblings(&cores), [(0, 2), (2, 0)]);
         assert_eq!(siblings(&[]), []);
     }

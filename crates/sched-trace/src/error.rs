@@ -1,4 +1,5 @@
-//! Reasons why waits cannot be traced on this node. The agent continues with the bounds from schedstat.
+//! Reasons why waits cannot be traced on this node. The agent continues with the bounds from
+//! schedstat.
 
 use std::io;
 
@@ -15,8 +16,8 @@ pub enum StartError {
     /// The kernel has no BTF type information.
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF)")]
     NoBtf(#[source] BtfError),
-    /// The kernel's BTF lacks the fields that show whether a run queue is throttled. Without them, neighbors would be
-    /// blamed for throttling.
+    /// The kernel's BTF lacks the fields that show whether a run queue is throttled. Without them,
+    /// neighbors would be blamed for throttling.
     #[error("the kernel's BTF has no field that shows when a cgroup is throttled: expected {}",
         THROTTLE_FIELDS.map(|fields| fields.join(" and ")).join(", or "))]
     NoThrottleFields,
@@ -43,7 +44,8 @@ pub enum StartError {
     /// The tracepoint rejected the program.
     #[error("cannot attach the program to sched_switch")]
     Attach(#[source] ProgramError),
-    /// The hierarchy is a copy. The program identifies cgroups by their inodes, which a copy does not have.
+    /// The hierarchy is a copy. The program identifies cgroups by their inodes, which a copy does
+    /// not have.
     #[error("no_cgroups")]
     NoKernelCgroups,
     /// `/sys` does not list the machine's CPUs.
@@ -76,9 +78,10 @@ impl StartError {
             Self::NoBtf(_) => "use a kernel with CONFIG_DEBUG_INFO_BTF, and mount the host's /sys",
             Self::NotPermitted(_) => "add the capabilities BPF and PERFMON, and run as root",
             Self::LockedDown(_) => "boot without lockdown=confidentiality",
-            Self::NoThrottleFields | Self::VerifierRefused { .. } | Self::UnsupportedKernel(_) | Self::Attach(_) => {
-                "use another kernel (6.1, 6.12 and 6.18 are tested)"
-            }
+            Self::NoThrottleFields
+            | Self::VerifierRefused { .. }
+            | Self::UnsupportedKernel(_)
+            | Self::Attach(_) => "use another kernel (6.1, 6.12 and 6.18 are tested)",
             Self::Maps(..) => "give the agent more memory",
             Self::NoKernelCgroups => "--cgroup-root is not this kernel's cgroup hierarchy",
             Self::Cpus(_) => "mount the host's /sys",
@@ -95,7 +98,9 @@ impl StartError {
                 refused(io_error, is_locked_down, |error| Self::Maps(call.to_owned(), error))
             }
             // The first BPF call of all: a missing permission shows up here.
-            EbpfError::BtfError(BtfError::LoadError { io_error, .. }) if is_permission(&io_error) => {
+            EbpfError::BtfError(BtfError::LoadError { io_error, .. })
+                if is_permission(&io_error) =>
+            {
                 refused(io_error, is_locked_down, Self::NotPermitted)
             }
             EbpfError::ProgramError(error) => Self::on_verify(error, is_locked_down),
@@ -108,10 +113,13 @@ impl StartError {
         match error {
             ProgramError::LoadError { io_error, verifier_log } => {
                 let log = last_lines(&verifier_log.to_string());
-                // Without the capability the kernel rejects the program before the verifier runs, or at its first read
-                // of the kernel.
+                // Without the capability the kernel rejects the program before the verifier runs,
+                // or at its first read of the kernel.
                 if log.is_empty() || is_permission(&io_error) && is_locked_down {
-                    return refused(io_error, is_locked_down, |source| Self::VerifierRefused { log, source });
+                    return refused(io_error, is_locked_down, |source| Self::VerifierRefused {
+                        log,
+                        source,
+                    });
                 }
                 Self::VerifierRefused { log, source: io_error }
             }
@@ -122,7 +130,9 @@ impl StartError {
     /// Converts an error from attaching the program.
     pub(crate) fn on_attach(error: ProgramError, is_locked_down: bool) -> Self {
         match error {
-            ProgramError::SyscallError(SyscallError { io_error, .. }) if is_permission(&io_error) => {
+            ProgramError::SyscallError(SyscallError { io_error, .. })
+                if is_permission(&io_error) =>
+            {
                 refused(io_error, is_locked_down, Self::NotPermitted)
             }
             error => Self::Attach(error),
@@ -135,7 +145,11 @@ fn is_permission(error: &io::Error) -> bool {
 }
 
 /// Distinguishes missing permissions from any other error.
-fn refused(error: io::Error, is_locked_down: bool, otherwise: impl FnOnce(io::Error) -> StartError) -> StartError {
+fn refused(
+    error: io::Error,
+    is_locked_down: bool,
+    otherwise: impl FnOnce(io::Error) -> StartError,
+) -> StartError {
     match is_permission(&error) {
         true if is_locked_down => StartError::LockedDown(error),
         true => StartError::NotPermitted(error),
@@ -161,7 +175,10 @@ mod tests {
     const E2BIG: i32 = 7;
 
     fn map_error(code: i32) -> EbpfError {
-        EbpfError::MapError(MapError::CreateError { name: "pairs".into(), io_error: io_error(code) })
+        EbpfError::MapError(MapError::CreateError {
+            name: "pairs".into(),
+            io_error: io_error(code),
+        })
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Keeps the program within its budget by running it continuously, in bursts, or not at all. Pure; time is an argument.
+//! Keeps the program within its budget by running it continuously, in bursts, or not at all. Pure;
+//! time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const CALM_BURSTS: u32 = 3;
 /// Maximum share of the budget that counts as well within it.
 const CALM: f64 = 0.8;
-/// Maximum interval between burst starts, in burst lengths. A program that would still exceed the budget is detached.
+/// Maximum interval between burst starts, in burst lengths. A program that would still exceed the
+/// budget is detached.
 const RAREST: u32 = 60;
 /// Time after which a detached program is tried again.
 const RETRY: Duration = Duration::from_secs(600);
@@ -46,8 +48,8 @@ pub(crate) struct Governor {
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Attached since `since`, with the cost of this burst; `over_since`: start of the uninterrupted time over the
-    /// budget.
+    /// Attached since `since`, with the cost of this burst; `over_since`: start of the
+    /// uninterrupted time over the budget.
     On { since: Instant, cost: Duration, capacity: Duration, over_since: Option<Instant> },
     /// Detached until `until`.
     Off { until: Instant },
@@ -105,7 +107,12 @@ impl Governor {
         self.phase = Phase::Off { until: now + RETRY };
     }
 
-    fn step_continuous(&mut self, now: Instant, usage: Usage, over_since: Option<Instant>) -> Action {
+    fn step_continuous(
+        &mut self,
+        now: Instant,
+        usage: Usage,
+        over_since: Option<Instant>,
+    ) -> Action {
         let share = share(usage.cost, usage.capacity);
         if share <= self.budget {
             self.phase = Phase::on(now);
@@ -113,8 +120,12 @@ impl Governor {
         }
         let over_since = over_since.unwrap_or(now);
         if now.duration_since(over_since) < PATIENCE {
-            self.phase =
-                Phase::On { since: now, cost: Duration::ZERO, capacity: Duration::ZERO, over_since: Some(over_since) };
+            self.phase = Phase::On {
+                since: now,
+                cost: Duration::ZERO,
+                capacity: Duration::ZERO,
+                over_since: Some(over_since),
+            };
             return Action::Keep;
         }
         self.pause(now, BURST, share)
@@ -138,7 +149,8 @@ impl Governor {
             self.give_up(now);
             return Action::Detach;
         }
-        // Even after a burst within the budget, further ones are needed before continuous mode resumes.
+        // Even after a burst within the budget, further ones are needed before continuous mode
+        // resumes.
         let one_of = (one_of as u32).max(2);
         self.mode = TraceMode::Bursts { one_of };
         self.phase = Phase::Off { until: now + burst * (one_of - 1) };
@@ -154,8 +166,8 @@ fn share(cost: Duration, capacity: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    /// A governor with a budget of 1 %, stepped once per second, for a program that takes `share` of four CPUs while
-    /// attached.
+    /// A governor with a budget of 1 %, stepped once per second, for a program that takes `share`
+    /// of four CPUs while attached.
     struct Clock {
         governor: Governor,
         now: Instant,

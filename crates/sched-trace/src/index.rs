@@ -1,5 +1,5 @@
-//! Maps a cgroup's inode to its path, for cgroups that the caller's own tree does not know: host services, and cgroups
-//! that a container creates below itself.
+//! Maps a cgroup's inode to its path, for cgroups that the caller's own tree does not know: host
+//! services, and cgroups that a container creates below itself.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 /// Minimum time between two walks: a walk of a thousand cgroups takes about 30 ms.
 const REST: Duration = Duration::from_secs(5);
-/// Number of walks for which a path is kept after its directory is gone, because the program's tables are read later.
+/// Number of walks for which a path is kept after its directory is gone, because the program's
+/// tables are read later.
 const KEPT_WALKS: u64 = 2;
 /// Maximum number of stored directories.
 const MAX_PATHS: usize = 100_000;
@@ -28,14 +29,16 @@ struct Entry {
 }
 
 impl CgroupIndex {
-    /// `mount`: mount point of the hierarchy with the cpu controller, `/sys/fs/cgroup` or `/sys/fs/cgroup/cpu`.
+    /// `mount`: mount point of the hierarchy with the cpu controller, `/sys/fs/cgroup` or
+    /// `/sys/fs/cgroup/cpu`.
     #[must_use]
     pub fn new(mount: impl Into<PathBuf>) -> Self {
         Self { mount: mount.into(), paths: HashMap::new(), walks: 0, walked: None }
     }
 
-    /// Path relative to the mount, such as `system.slice/kubelet.service`; empty for the root. For an unknown inode,
-    /// walks the hierarchy unless the last walk is recent. `None` if the cgroup does not exist or was not found yet.
+    /// Path relative to the mount, such as `system.slice/kubelet.service`; empty for the root. For
+    /// an unknown inode, walks the hierarchy unless the last walk is recent. `None` if the cgroup
+    /// does not exist or was not found yet.
     pub fn path(&mut self, cgroup: u64, now: Instant) -> Option<&str> {
         let is_due = self.walked.is_none_or(|walked| now.saturating_duration_since(walked) >= REST);
         if is_due && !self.paths.contains_key(&cgroup) {
@@ -53,9 +56,12 @@ impl CgroupIndex {
         let mut unlisted = vec![String::new()];
         while let Some(parent) = unlisted.pop() {
             // A cgroup that was removed before it could be listed has no children.
-            let Ok(children) = cgroupfs::subdirectories(&self.mount.join(&parent)) else { continue };
+            let Ok(children) = cgroupfs::subdirectories(&self.mount.join(&parent)) else {
+                continue;
+            };
             for child in children {
-                let path = if parent.is_empty() { child.name } else { format!("{parent}/{}", child.name) };
+                let path =
+                    if parent.is_empty() { child.name } else { format!("{parent}/{}", child.name) };
                 self.see(child.inode, path.as_str().into());
                 unlisted.push(path);
             }

@@ -1,4 +1,5 @@
-//! Wait time of each pod by the pod that caused it: one series for each of the top five, one for the rest. Pure.
+//! Wait time of each pod by the pod that caused it: one series for each of the top five, one for
+//! the rest. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -52,7 +53,8 @@ impl InterferenceTable {
         }
     }
 
-    /// Ranks the pods, creates series for new leaders, and adds the new time to its series or to `other`.
+    /// Ranks the pods, creates series for new leaders, and adds the new time to its series or to
+    /// `other`.
     pub(crate) fn settle(&mut self, elapsed_secs: f64) {
         let fade = 0.5f64.powf(elapsed_secs / HALF_LIFE_SECS);
         self.victims.values_mut().for_each(|victim| victim.settle(fade));
@@ -69,7 +71,11 @@ impl InterferenceTable {
         self.victims.iter().flat_map(|(&victim, state)| {
             let mut rows: Vec<_> = state.series().collect();
             rows.sort_unstable_by_key(|&(aggressor, _)| aggressor);
-            rows.into_iter().map(move |(aggressor, wait_ns)| Interference { victim, aggressor, wait_ns })
+            rows.into_iter().map(move |(aggressor, wait_ns)| Interference {
+                victim,
+                aggressor,
+                wait_ns,
+            })
         })
     }
 }
@@ -100,12 +106,14 @@ impl Victim {
 
     /// The top five pods, with or without a series.
     fn leaders(&self) -> Vec<PodId> {
-        let mut ranked: Vec<_> = self.pods.iter().map(|(&pod, rank)| (rank.recent_ns, pod)).collect();
+        let mut ranked: Vec<_> =
+            self.pods.iter().map(|(&pod, rank)| (rank.recent_ns, pod)).collect();
         ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         ranked.into_iter().take(TOP).map(|(_, pod)| pod).collect()
     }
 
-    /// Drops the lowest-ranked pods without a series. Their time stays in `other`; only their rank is lost.
+    /// Drops the lowest-ranked pods without a series. Their time stays in `other`; only their rank
+    /// is lost.
     fn forget_the_least(&mut self) {
         let surplus = self.pods.len().saturating_sub(MAX_RANKED);
         if surplus > 0 {
@@ -119,7 +127,10 @@ impl Victim {
     }
 
     fn series(&self) -> impl Iterator<Item = (Aggressor, u64)> {
-        let pods = self.pods.iter().filter_map(|(&pod, rank)| Some((Aggressor::Pod(pod), rank.series_ns?)));
+        let pods = self
+            .pods
+            .iter()
+            .filter_map(|(&pod, rank)| Some((Aggressor::Pod(pod), rank.series_ns?)));
         let system = self.system_ns.map(|ns| (Aggressor::System, ns));
         let other = self.other_ns.map(|ns| (Aggressor::Other, ns));
         pods.chain(system).chain(other)
@@ -146,7 +157,11 @@ mod tests {
     }
 
     fn series(table: &InterferenceTable) -> BTreeMap<Aggressor, u64> {
-        table.rows().filter(|row| row.victim == VICTIM).map(|row| (row.aggressor, row.wait_ns)).collect()
+        table
+            .rows()
+            .filter(|row| row.victim == VICTIM)
+            .map(|row| (row.aggressor, row.wait_ns))
+            .collect()
     }
 
     #[test]
@@ -211,7 +226,10 @@ mod tests {
         table.add(PodId(2), pod(1), 20 * MS);
         table.settle(1.0);
         table.retain(|id| id != PodId(2));
-        assert_eq!(table.rows().map(|row| (row.victim, row.aggressor)).collect::<Vec<_>>(), [(VICTIM, pod(3))]);
+        assert_eq!(
+            table.rows().map(|row| (row.victim, row.aggressor)).collect::<Vec<_>>(),
+            [(VICTIM, pod(3))]
+        );
     }
 
     proptest! {

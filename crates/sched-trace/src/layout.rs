@@ -1,7 +1,8 @@
 //! The program's tables in user space: the structs of `bpf/sched_trace.bpf.c`, word for word.
 //!
-//! Fields are atomics because the program writes them while user space reads. The program is the only writer of its
-//! CPU's entries, so no word is torn and no count is lost; two words may be from different moments.
+//! Fields are atomics because the program writes them while user space reads. The program is the
+//! only writer of its CPU's entries, so no word is torn and no count is lost; two words may be from
+//! different moments.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 

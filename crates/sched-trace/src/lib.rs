@@ -1,9 +1,10 @@
 //! Waits for a CPU by cause, by container and by the pod that caused them.
 //!
-//! One eBPF program on every context switch (`bpf/sched_trace.bpf.c` documents the method), its loader, the roll-up of its
-//! counts from cgroups to containers and pods, and their names from the snapshot ([`NodeTrace`]). [`spawn`] runs all of it
-//! on a thread. The feature is always optional: any obstacle is a [`StartError`] with a reason, and without the trace the
-//! bounds from schedstat remain.
+//! One eBPF program on every context switch (`bpf/sched_trace.bpf.c` documents the method), its
+//! loader, the roll-up of its counts from cgroups to containers and pods, and their names from the
+//! snapshot ([`NodeTrace`]). [`spawn`] runs all of it on a thread. The feature is always optional:
+//! any obstacle is a [`StartError`] with a reason, and without the trace the bounds from schedstat
+//! remain.
 
 mod batch;
 mod cost;

@@ -1,4 +1,5 @@
-//! BPF array maps, mapped into memory: tables are read without copies and without a system call per entry.
+//! BPF array maps, mapped into memory: tables are read without copies and without a system call per
+//! entry.
 #![allow(unsafe_code, reason = "mapping memory is unsafe; nothing else in this crate is")]
 
 use std::ffi::c_void;
@@ -15,11 +16,12 @@ use crate::layout::{CgroupWaits, Control, Cpu, Pair};
 /// A type that may lie in memory that the kernel writes to.
 ///
 /// # Safety
-/// The type consists only of atomic integers and is `repr(C)` without padding. Its size is a multiple of eight, so that
-/// it is also the stride of the map's values.
+/// The type consists only of atomic integers and is `repr(C)` without padding. Its size is a
+/// multiple of eight, so that it is also the stride of the map's values.
 pub(crate) unsafe trait Shared {}
 
-// SAFETY: all four are `repr(C)` structs of `AtomicU64` and pairs of `AtomicU32`; `sizes_are_strides` checks the sizes.
+// SAFETY: all four are `repr(C)` structs of `AtomicU64` and pairs of `AtomicU32`;
+// `sizes_are_strides` checks the sizes.
 unsafe impl Shared for Control {}
 // SAFETY: as above.
 unsafe impl Shared for Cpu {}
@@ -50,8 +52,16 @@ impl<T: Shared> Mapped<T> {
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
         let bytes = len * size_of::<T>();
         // SAFETY: a new mapping at an address chosen by the kernel touches no existing memory.
-        let base =
-            unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0)? };
+        let base = unsafe {
+            mmap(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )?
+        };
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
 }
@@ -60,16 +70,17 @@ impl<T> Deref for Mapped<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping is page-aligned, `len` values long and lives as long as `self`. `new` exists only for
-        // `Shared` types, for which all bit patterns are valid and concurrent writes are allowed.
+        // SAFETY: the mapping is page-aligned, `len` values long and lives as long as `self`. `new`
+        // exists only for `Shared` types, for which all bit patterns are valid and concurrent
+        // writes are allowed.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped exactly this range, and no reference into it outlives `self`. munmap cannot fail for a
-        // mapped range.
+        // SAFETY: `new` mapped exactly this range, and no reference into it outlives `self`. munmap
+        // cannot fail for a mapped range.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.len * size_of::<T>()) };
     }
 }

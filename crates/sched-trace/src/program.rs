@@ -24,10 +24,12 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched_trace.bpf.o");
 
 const NAME: &str = "sched_switch";
 
-/// Fields of `struct cfs_rq` with which the program detects throttling: since Linux 6.6, and from 5.19 to 6.5. The
-/// helpers it calls are older than both.
-pub(crate) const THROTTLE_FIELDS: [[&str; 2]; 2] =
-    [["throttled_clock_self", "throttled_clock_self_time"], ["throttle_count", "throttled_clock_pelt_time"]];
+/// Fields of `struct cfs_rq` with which the program detects throttling: since Linux 6.6, and from
+/// 5.19 to 6.5. The helpers it calls are older than both.
+pub(crate) const THROTTLE_FIELDS: [[&str; 2]; 2] = [
+    ["throttled_clock_self", "throttled_clock_self_time"],
+    ["throttle_count", "throttled_clock_pelt_time"],
+];
 
 /// Number of slots per CPU in each table; powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +43,9 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Fewer slots per CPU with many CPUs, over which the same containers are spread: on four CPUs, 500 containers all
-    /// meet each other on every CPU. With the histories: 700 KiB per CPU up to 4 CPUs, 380 up to 16, 220 up to 64, then
-    /// 140.
+    /// Fewer slots per CPU with many CPUs, over which the same containers are spread: on four CPUs,
+    /// 500 containers all meet each other on every CPU. With the histories: 700 KiB per CPU up to 4
+    /// CPUs, 380 up to 16, 220 up to 64, then 140.
     pub(crate) fn for_cpus(count: u32) -> Self {
         let divisor = match count {
             0..=4 => 1,
@@ -116,8 +118,8 @@ impl Program {
         let is_locked_down = is_locked_down(sys_root);
         let btf = read_btf(&sys_root.join("kernel/btf/vmlinux"))?;
         let slots = Slots::for_cpus(cpus.count);
-        let mut ebpf =
-            relocate(object, &btf, cpus, slots).map_err(|error| StartError::on_load(error, is_locked_down))?;
+        let mut ebpf = relocate(object, &btf, cpus, slots)
+            .map_err(|error| StartError::on_load(error, is_locked_down))?;
         let program = tracepoint(&mut ebpf);
         program.load(NAME, &btf).map_err(|error| StartError::on_verify(error, is_locked_down))?;
         let tables = map_tables(&ebpf, cpus.count, slots)?;
@@ -132,7 +134,8 @@ impl Program {
         if self.link.is_none() {
             self.tables.begin_session();
             let link = tracepoint(&mut self.ebpf).attach();
-            self.link = Some(link.map_err(|error| StartError::on_attach(error, self.is_locked_down))?);
+            self.link =
+                Some(link.map_err(|error| StartError::on_attach(error, self.is_locked_down))?);
         }
         Ok(())
     }
@@ -145,7 +148,8 @@ impl Program {
         }
     }
 
-    /// Run time of the program measured by the kernel; zero if `kernel.bpf_stats_enabled` was never on.
+    /// Run time of the program measured by the kernel; zero if `kernel.bpf_stats_enabled` was never
+    /// on.
     pub(crate) fn run_time(&self) -> Option<Duration> {
         let program = self.ebpf.program(NAME)?;
         program.info().ok().map(|info| info.run_time())
@@ -164,7 +168,8 @@ fn read_btf(path: &Path) -> Result<Btf, StartError> {
     }
 }
 
-/// Whether the BTF's string table contains this name. Only `struct cfs_rq` has fields with these names.
+/// Whether the BTF's string table contains this name. Only `struct cfs_rq` has fields with these
+/// names.
 fn has_name(btf: &[u8], name: &str) -> bool {
     memchr::memmem::find(btf, format!("\0{name}\0").as_bytes()).is_some()
 }
@@ -205,7 +210,9 @@ fn map_tables(ebpf: &Ebpf, cpus: u32, slots: Slots) -> Result<Tables, StartError
 
 fn map_table<T: Shared>(ebpf: &Ebpf, name: &str, len: u32) -> Result<Mapped<T>, StartError> {
     let error = |error: io::Error| StartError::Maps(name.to_owned(), error);
-    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(error(io::ErrorKind::NotFound.into())) };
+    let Some(Map::Array(data)) = ebpf.map(name) else {
+        return Err(error(io::ErrorKind::NotFound.into()));
+    };
     Mapped::new(data.fd().as_fd(), len as usize).map_err(|errno| error(errno.into()))
 }
 
@@ -221,10 +228,12 @@ mod tests {
 
     use super::*;
 
-    /// The object with the program's first instruction replaced by `exit`, so that it ends without a result.
+    /// The object with the program's first instruction replaced by `exit`, so that it ends without
+    /// a result.
     fn object_that_no_verifier_takes() -> Vec<u8> {
         let file = object::File::parse(OBJECT).unwrap();
-        let (offset, _) = file.section_by_name("tp_btf/sched_switch").unwrap().file_range().unwrap();
+        let (offset, _) =
+            file.section_by_name("tp_btf/sched_switch").unwrap().file_range().unwrap();
         let start = usize::try_from(offset).unwrap();
         let mut bytes = OBJECT.to_vec();
         bytes[start..start + 8].copy_from_slice(&[0x95, 0, 0, 0, 0, 0, 0, 0]);
@@ -235,7 +244,8 @@ mod tests {
     fn kernel_a_refusal_by_the_verifier_is_an_error_with_its_words() {
         let sys_root = Path::new("/sys");
         let cpus = Cpus::read(sys_root).unwrap();
-        let error = Program::load_object(&object_that_no_verifier_takes(), sys_root, &cpus).unwrap_err();
+        let error =
+            Program::load_object(&object_that_no_verifier_takes(), sys_root, &cpus).unwrap_err();
         assert_eq!(error.reason(), "verifier_refused", "{error:?}");
         assert!(error.to_string().contains("unreachable insn 1"), "{error}");
     }
@@ -266,10 +276,14 @@ mod tests {
     #[test]
     fn kernel_types_without_throttle_fields_turn_the_trace_off() {
         let cpus = Cpus::read(Path::new("/sys")).unwrap();
-        let sys_root = sys_root_without(&["throttled_clock_self_time", "throttled_clock_pelt_time"]);
+        let sys_root =
+            sys_root_without(&["throttled_clock_self_time", "throttled_clock_pelt_time"]);
         let error = Program::load(sys_root.path(), &cpus).unwrap_err();
         assert_eq!(error.reason(), "no_throttle_fields", "{error:?}");
-        assert!(error.to_string().ends_with("throttle_count and throttled_clock_pelt_time"), "{error}");
+        assert!(
+            error.to_string().ends_with("throttle_count and throttled_clock_pelt_time"),
+            "{error}"
+        );
         let unchanged = sys_root_without(&[]);
         Program::load(unchanged.path(), &cpus).unwrap_or_else(|error| panic!("{error:?}"));
     }
@@ -280,9 +294,10 @@ mod tests {
         assert!(!is_locked_down(sys_root.path()));
         let directory = sys_root.path().join("kernel/security");
         std::fs::create_dir_all(&directory).unwrap();
-        for (modes, expected) in
-            [("[none] integrity confidentiality\n", false), ("none integrity [confidentiality]\n", true)]
-        {
+        for (modes, expected) in [
+            ("[none] integrity confidentiality\n", false),
+            ("none integrity [confidentiality]\n", true),
+        ] {
             std::fs::write(directory.join("lockdown"), modes).unwrap();
             assert_eq!(is_locked_down(sys_root.path()), expected);
         }

@@ -2,10 +2,11 @@
 
 /// The unattributed waits of one container.
 ///
-/// A wait is attributed as a whole when it ends, and the kernel adds it to the task's run delay at the same moment, so
-/// the two counters are comparable. They are not read at the same moment. So the attribution is taken from before the
-/// first run delay and from after each later one. The difference is then too low by the waits that ended in between,
-/// and never too high. Its maximum is off by at most one poll's waits.
+/// A wait is attributed as a whole when it ends, and the kernel adds it to the task's run delay at
+/// the same moment, so the two counters are comparable. They are not read at the same moment. So
+/// the attribution is taken from before the first run delay and from after each later one. The
+/// difference is then too low by the waits that ended in between, and never too high. Its maximum
+/// is off by at most one poll's waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Residual {
     /// Unattributed time of earlier periods of continuous tracing, nanoseconds.
@@ -29,9 +30,15 @@ impl Residual {
         self.unknown_ns += ns;
     }
 
-    /// Compares a gain of the container's run delay with its attributed and pending waits, which were between the two
-    /// values when the delay was read. The first call of a period only sets the baseline.
-    pub(crate) fn reconcile(&mut self, gained_ns: u64, attributed_before_ns: u64, attributed_after_ns: u64) {
+    /// Compares a gain of the container's run delay with its attributed and pending waits, which
+    /// were between the two values when the delay was read. The first call of a period only sets
+    /// the baseline.
+    pub(crate) fn reconcile(
+        &mut self,
+        gained_ns: u64,
+        attributed_before_ns: u64,
+        attributed_after_ns: u64,
+    ) {
         let Some(delay) = &mut self.delay else {
             self.delay = Some(Delay { gained_ns: 0, attributed_before_ns });
             return;

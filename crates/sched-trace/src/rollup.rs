@@ -8,11 +8,14 @@ use crate::batch::{Batch, CgroupSample, PairKey, PairSample};
 use crate::interference::InterferenceTable;
 use crate::layout::IDLE;
 use crate::residual::Residual;
-use crate::waits::{Aggressor, ContainerId, Interference, Owner, Owners, PodId, RunDelay, TracedContainer};
+use crate::waits::{
+    Aggressor, ContainerId, Interference, Owner, Owners, PodId, RunDelay, TracedContainer,
+};
 
 /// Id of the root cgroup, which contains kernel threads.
 const ROOT: u64 = 1;
-/// Number of polls after which an unknown cgroup is given up: it was removed before it was identified.
+/// Number of polls after which an unknown cgroup is given up: it was removed before it was
+/// identified.
 const MAX_AGE: u32 = 15;
 /// Maximum number of entries that wait for their cgroups to be identified.
 const MAX_PENDING: usize = 16_384;
@@ -39,7 +42,8 @@ pub(crate) struct Rollup {
     pub(crate) unknown_cgroup_ns: u64,
 }
 
-/// A container's wait, or its time on a core, together with the cgroup that caused it or shared the core.
+/// A container's wait, or its time on a core, together with the cgroup that caused it or shared the
+/// core.
 #[derive(Debug, Clone, Copy)]
 struct Encounter {
     container: ContainerId,
@@ -49,8 +53,8 @@ struct Encounter {
 }
 
 impl Account {
-    /// Time that is attributed or still pending; a pending wait ends as attributed or unknown. None of it is missing in
-    /// the comparison with the kernel's count.
+    /// Time that is attributed or still pending; a pending wait ends as attributed or unknown. None
+    /// of it is missing in the comparison with the kernel's count.
     fn accounted_ns(&self) -> u64 {
         attributed(&self.waits) + self.pending_ns
     }
@@ -59,10 +63,16 @@ impl Account {
 impl Rollup {
     /// `has_smt`: whether the two threads of any core are known.
     pub(crate) fn new(has_smt: bool) -> Self {
-        Self { has_smt, accounts: BTreeMap::new(), interference: InterferenceTable::default(), unknown_cgroup_ns: 0 }
+        Self {
+            has_smt,
+            accounts: BTreeMap::new(),
+            interference: InterferenceTable::default(),
+            unknown_cgroup_ns: 0,
+        }
     }
 
-    /// Adds the samples whose owner is known; the others stay in the batch for a limited number of polls.
+    /// Adds the samples whose owner is known; the others stay in the batch for a limited number of
+    /// polls.
     pub(crate) fn take(&mut self, batch: &mut Batch, owners: &mut dyn Owners, elapsed_secs: f64) {
         for account in self.accounts.values_mut() {
             account.accounted_before_ns = account.accounted_ns();
@@ -104,7 +114,13 @@ impl Rollup {
     }
 
     /// Returns whether the sample must stay in the batch; with `last_chance`, never.
-    fn take_pair(&mut self, key: PairKey, sample: &PairSample, owners: &mut dyn Owners, last_chance: bool) -> bool {
+    fn take_pair(
+        &mut self,
+        key: PairKey,
+        sample: &PairSample,
+        owners: &mut dyn Owners,
+        last_chance: bool,
+    ) -> bool {
         let (container, pod) = match owners.owner(key.victim) {
             Owner::Container { container, pod } => (container, pod),
             Owner::Pod(_) | Owner::System => return false,
@@ -209,8 +225,8 @@ mod tests {
 
     use super::*;
 
-    /// Owners of the cgroups: 10 and 11 are containers of pod 1, 12 is its sandbox, 20 is the container of pod 2, 30 is
-    /// a host service.
+    /// Owners of the cgroups: 10 and 11 are containers of pod 1, 12 is its sandbox, 20 is the
+    /// container of pod 2, 30 is a host service.
     #[derive(Debug, Default)]
     struct Node {
         hidden: Vec<u64>,
@@ -249,7 +265,10 @@ mod tests {
         let pair = |&(victim, holder, wait_ns): &(u64, u64, u64)| {
             (PairKey { victim, holder }, PairSample { wait_ns, smt_ns: wait_ns * 2, age: 0 })
         };
-        Batch { cgroups: HashMap::from_iter(cgroups.iter().copied()), pairs: pairs.iter().map(pair).collect() }
+        Batch {
+            cgroups: HashMap::from_iter(cgroups.iter().copied()),
+            pairs: pairs.iter().map(pair).collect(),
+        }
     }
 
     fn waits(rollup: &Rollup, id: u64) -> ContainerWaits {
@@ -268,14 +287,29 @@ mod tests {
             smt_idle_ns: 5,
             ..CgroupSample::default()
         };
-        // Its own pod's other container and sandbox, another pod, a host service, a kernel thread, an idle CPU.
-        let pairs = [(10, 11, 20), (10, 12, 30), (10, 20, 700), (10, 30, 4000), (10, ROOT, 5000), (10, IDLE, 6000)];
+        // Its own pod's other container and sandbox, another pod, a host service, a kernel thread,
+        // an idle CPU.
+        let pairs = [
+            (10, 11, 20),
+            (10, 12, 30),
+            (10, 20, 700),
+            (10, 30, 4000),
+            (10, ROOT, 5000),
+            (10, IDLE, 6000),
+        ];
         rollup.take(&mut batch(&[(10, sample)], &pairs), &mut Node::default(), 1.0);
         let found = waits(&rollup, 10);
-        assert_eq!(rollup.containers().next().map(|traced| (traced.container, traced.pod)), Some((container(10), POD)));
+        assert_eq!(
+            rollup.containers().next().map(|traced| (traced.container, traced.pod)),
+            Some((container(10), POD))
+        );
         assert_eq!((found.throttled_ns, found.self_ns, found.neighbor_ns), (1, 10 + 20 + 30, 700));
         assert_eq!((found.system_ns, found.unattributed_ns), (100 + 4000 + 5000 + 6000, 1000));
-        let smt = SmtShares { self_ns: 3 + 40 + 60, other_ns: 2 * (700 + 4000 + 5000 + 6000), idle_ns: 5 };
+        let smt = SmtShares {
+            self_ns: 3 + 40 + 60,
+            other_ns: 2 * (700 + 4000 + 5000 + 6000),
+            idle_ns: 5,
+        };
         assert_eq!(found.smt, Some(smt));
     }
 
@@ -324,11 +358,18 @@ mod tests {
         let mut rollup = Rollup::new(false);
         let mut node = Node::default();
         let ms = 1_000_000;
-        rollup.take(&mut batch(&[], &[(10, 20, 50 * ms), (20, 10, 50 * ms), (20, 30, 1)]), &mut node, 1.0);
+        rollup.take(
+            &mut batch(&[], &[(10, 20, 50 * ms), (20, 10, 50 * ms), (20, 30, 1)]),
+            &mut node,
+            1.0,
+        );
         assert_eq!(rollup.interference().count(), 3);
         node.gone.push(POD);
         rollup.retain(&node);
-        assert_eq!(rollup.containers().map(|waits| waits.container).collect::<Vec<_>>(), [container(20)]);
+        assert_eq!(
+            rollup.containers().map(|waits| waits.container).collect::<Vec<_>>(),
+            [container(20)]
+        );
         let left: Vec<_> = rollup.interference().map(|row| (row.victim, row.aggressor)).collect();
         assert_eq!(left, [(OTHER_POD, Aggressor::System)]);
     }
@@ -369,8 +410,9 @@ mod tests {
         assert_eq!(poll(&mut pending, &mut node, 0), (500, 20));
         // A wait whose holder is never identified is unattributed, in full and only once.
         pending.pairs.extend(batch(&[], &[(10, 99, 70)]).pairs);
-        let told: Vec<_> =
-            (0..=MAX_AGE + 1).map(|at| poll(&mut pending, &mut node, if at == 0 { 70 } else { 0 }).1).collect();
+        let told: Vec<_> = (0..=MAX_AGE + 1)
+            .map(|at| poll(&mut pending, &mut node, if at == 0 { 70 } else { 0 }).1)
+            .collect();
         assert_eq!((told[0], told[told.len() - 1]), (20, 90));
     }
 

@@ -1,7 +1,8 @@
 //! The thread of the trace: loads the program, polls it, and does both again after a panic.
 //!
-//! It is a thread of its own, because a poll takes longer than a tick may be delayed. Its results go to the sampler's slot
-//! and are published with the next snapshot, so a scrape never waits for it.
+//! It is a thread of its own, because a poll takes longer than a tick may be delayed. Its results
+//! go to the sampler's slot and are published with the next snapshot, so a scrape never waits for
+//! it.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -29,15 +30,17 @@ pub struct Wiring {
     pub watchdog: Watchdog,
 }
 
-/// Handle of the thread, which stops on drop after its current work. The drop does not wait: loading the program may
-/// take longer than a shutdown may, and the kernel removes the program with the process.
+/// Handle of the thread, which stops on drop after its current work. The drop does not wait:
+/// loading the program may take longer than a shutdown may, and the kernel removes the program with
+/// the process.
 #[derive(Debug)]
 pub struct Running {
     _stop: mpsc::Sender<()>,
 }
 
-/// Starts the thread, `sched-trace`. It calls `started` when the program was loaded the first time or could not be, and
-/// `panicked` after each panic. An obstacle is published as a feature that is not in force.
+/// Starts the thread, `sched-trace`. It calls `started` when the program was loaded the first time
+/// or could not be, and `panicked` after each panic. An obstacle is published as a feature that is
+/// not in force.
 ///
 /// # Errors
 /// The system cannot create a thread.
@@ -67,7 +70,8 @@ fn spawn_with<P: Program>(
     Ok(Running { _stop: stop })
 }
 
-/// Loads the program and polls it until the other end of `stopped` is gone; does both again after a panic.
+/// Loads the program and polls it until the other end of `stopped` is gone; does both again after a
+/// panic.
 fn run<P: Program>(
     mut load: impl FnMut() -> Result<P, StartError>,
     wiring: &Wiring,

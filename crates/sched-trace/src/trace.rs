@@ -23,7 +23,8 @@ use crate::waits::{Owners, RunDelay, WaitReport};
 pub struct Options {
     /// Mount point of sysfs: `/sys`.
     pub sys_root: PathBuf,
-    /// Maximum share of the time of all online CPUs for the program, above 0: `--sched-trace-budget`.
+    /// Maximum share of the time of all online CPUs for the program, above 0:
+    /// `--sched-trace-budget`.
     pub budget: f64,
 }
 
@@ -54,7 +55,8 @@ impl SchedTrace {
     /// Loads the program and attaches it.
     ///
     /// # Errors
-    /// A [`StartError`] with a one-word reason if the program cannot run here; nothing is left behind.
+    /// A [`StartError`] with a one-word reason if the program cannot run here; nothing is left
+    /// behind.
     pub fn start(options: &Options) -> Result<Self, StartError> {
         let cpus = Cpus::read(&options.sys_root)?;
         let mut program = Program::load(&options.sys_root, &cpus)?;
@@ -75,12 +77,18 @@ impl SchedTrace {
         })
     }
 
-    /// Collects the counts between the two polls before this one, and decides whether the program continues. Call it
-    /// once per second, but not on the sampler's thread: it takes about a millisecond on a machine of 64 CPUs, and tens
-    /// of milliseconds when it attaches or detaches the program.
+    /// Collects the counts between the two polls before this one, and decides whether the program
+    /// continues. Call it once per second, but not on the sampler's thread: it takes about a
+    /// millisecond on a machine of 64 CPUs, and tens of milliseconds when it attaches or detaches
+    /// the program.
     ///
     /// `now` never goes back. `delays` are the run delays read since the last poll.
-    pub fn poll(&mut self, now: Instant, owners: &mut dyn Owners, delays: &[RunDelay]) -> &WaitReport {
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        owners: &mut dyn Owners,
+        delays: &[RunDelay],
+    ) -> &WaitReport {
         let elapsed = now.saturating_duration_since(self.polled);
         self.polled = now;
         self.collect(owners, elapsed, delays);
@@ -97,8 +105,8 @@ impl SchedTrace {
         &self.report
     }
 
-    /// Reads the half that was filled before the last poll. It no longer changes: any program run from then ended long
-    /// ago.
+    /// Reads the half that was filled before the last poll. It no longer changes: any program run
+    /// from then ended long ago.
     fn collect(&mut self, owners: &mut dyn Owners, elapsed: Duration, delays: &[RunDelay]) {
         let tables = &self.program.tables;
         let retired = tables.half() ^ 1;

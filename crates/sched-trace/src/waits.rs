@@ -20,8 +20,8 @@ pub enum Owner {
         /// Id of its pod.
         pod: PodId,
     },
-    /// A pod: the cgroup is the pod's own or its sandbox. It can cause waits of others, but its own waits have no
-    /// series.
+    /// A pod: the cgroup is the pod's own or its sandbox. It can cause waits of others, but its own
+    /// waits have no series.
     Pod(PodId),
     /// Outside all pods: host services, the kubelet, the runtime.
     System,
@@ -31,7 +31,8 @@ pub enum Owner {
 
 /// Mapping from cgroups to owners, provided by the caller.
 pub trait Owners {
-    /// Owner of the cgroup whose directory has this inode (in the hierarchy with the cpu controller).
+    /// Owner of the cgroup whose directory has this inode (in the hierarchy with the cpu
+    /// controller).
     fn owner(&mut self, cgroup: u64) -> Owner;
     /// Whether the container still has series.
     fn has_container(&self, container: ContainerId) -> bool;
@@ -39,8 +40,8 @@ pub trait Owners {
     fn has_pod(&self, pod: PodId) -> bool;
 }
 
-/// Run-queue delay of a container's threads since its last report, from `/proc/PID/task/TID/schedstat`, nanoseconds,
-/// summed over threads.
+/// Run-queue delay of a container's threads since its last report, from
+/// `/proc/PID/task/TID/schedstat`, nanoseconds, summed over threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunDelay {
     /// Id of the container.
@@ -71,8 +72,8 @@ pub enum Aggressor {
     Other,
 }
 
-/// Wait time of one pod caused by one aggressor, thread-nanoseconds. Counts since the victim was first seen, or for a
-/// listed aggressor, since it was first listed.
+/// Wait time of one pod caused by one aggressor, thread-nanoseconds. Counts since the victim was
+/// first seen, or for a listed aggressor, since it was first listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interference {
     /// The pod that waited.
@@ -96,8 +97,9 @@ pub struct WaitReport {
     pub losses: Losses,
     /// Number of context switches.
     pub switches: u64,
-    /// CPU time of the program, nanoseconds, including the cost of calling it. Measured by the kernel if
-    /// `kernel.bpf_stats_enabled` is on, else estimated from the number of switches and sampled durations.
+    /// CPU time of the program, nanoseconds, including the cost of calling it. Measured by the
+    /// kernel if `kernel.bpf_stats_enabled` is on, else estimated from the number of switches and
+    /// sampled durations.
     pub run_ns: u64,
 }
 

@@ -1,8 +1,9 @@
-//! Label pairs of the Prometheus text format, formatted once per identity and kept with it: `labels` of the
-//! identities, and every label value of the exposition. No other module escapes label values.
+//! Label pairs of the Prometheus text format, formatted once per identity and kept with it:
+//! `labels` of the identities, and every label value of the exposition. No other module escapes
+//! label values.
 
-/// Passes `value` to `write` in pieces, with `\`, `"` and line feed escaped as in a label value (Prometheus text format
-/// 0.0.4 and OpenMetrics 1.0 agree).
+/// Passes `value` to `write` in pieces, with `\`, `"` and line feed escaped as in a label value
+/// (Prometheus text format 0.0.4 and OpenMetrics 1.0 agree).
 pub fn escape(value: &str, mut write: impl FnMut(&str)) {
     let mut rest = value;
     while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'\\' | b'"' | b'\n')) {

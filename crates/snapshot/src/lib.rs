@@ -1,8 +1,8 @@
-//! The model of a node: the snapshot that a tick publishes, its rows and identities, waits and their causes, and the
-//! runtimes of its containers.
+//! The model of a node: the snapshot that a tick publishes, its rows and identities, waits and
+//! their causes, and the runtimes of its containers.
 //!
-//! Plain values. The sampler and the trace fill them; metrics, advice and the other consumers only read them and never
-//! access the kernel.
+//! Plain values. The sampler and the trace fill them; metrics, advice and the other consumers only
+//! read them and never access the kernel.
 
 pub mod labels;
 mod node;
@@ -12,13 +12,13 @@ mod waits;
 
 pub use kernel_text::{CpuPlace, WeightRule};
 pub use node::{
-    CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow, FeatureState, KernelInfo,
-    NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow, SpecRow, WINDOW, WINDOW_BUCKETS,
-    WindowHistogram, ends_window,
+    CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
+    FeatureState, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow,
+    SpecRow, WINDOW, WINDOW_BUCKETS, WindowHistogram, ends_window,
 };
 pub use published::Published;
 pub use runtime::{Language, Runtime};
 pub use waits::{
-    ContainerWaits, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, NodeWaits, STALL_BOUNDS_NS, SmtShares,
-    TraceMode, TraceRow,
+    ContainerWaits, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, NodeWaits,
+    STALL_BOUNDS_NS, SmtShares, TraceMode, TraceRow,
 };

@@ -1,7 +1,8 @@
 //! The snapshot that a tick publishes.
 //!
-//! `None` means that the kernel, the kubelet or the cgroup does not provide the value; a consumer omits the series.
-//! Counters accumulate over a container's restarts while the agent runs, so they never decrease.
+//! `None` means that the kernel, the kubelet or the cgroup does not provide the value; a consumer
+//! omits the series. Counters accumulate over a container's restarts while the agent runs, so they
+//! never decrease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -39,17 +40,20 @@ pub struct NodeSnapshot {
 /// Length of a window, unless ticks are longer.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
-/// Whether a tick ends the window that began at `began`: after one second, or at each tick if ticks are longer.
+/// Whether a tick ends the window that began at `began`: after one second, or at each tick if ticks
+/// are longer.
 #[must_use]
 pub fn ends_window(began: Instant, tick: Instant, interval: Duration) -> bool {
     // Half a tick of tolerance: a tick that comes slightly early must not merge two windows.
     tick.saturating_duration_since(began) + interval.min(WINDOW) / 2 >= WINDOW
 }
 
-/// Names and labels of a container's series. Created once, when the name becomes known, and shared by later snapshots.
+/// Names and labels of a container's series. Created once, when the name becomes known, and shared
+/// by later snapshots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerIdentity {
-    /// `namespace="…",pod="…",container="…"`, escaped for the Prometheus text format, without braces.
+    /// `namespace="…",pod="…",container="…"`, escaped for the Prometheus text format, without
+    /// braces.
     pub labels: Box<str>,
     /// Namespace; empty while the pod is unknown.
     pub namespace: String,
@@ -103,7 +107,8 @@ pub const WINDOW_BUCKETS: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 0.9];
 /// Histogram of the share of throttled periods in each window that had periods.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WindowHistogram {
-    /// Windows per bucket of [`WINDOW_BUCKETS`], not cumulative; the last count is of shares above all bounds.
+    /// Windows per bucket of [`WINDOW_BUCKETS`], not cumulative; the last count is of shares above
+    /// all bounds.
     pub counts: [u64; WINDOW_BUCKETS.len() + 1],
     /// Sum of the shares.
     pub sum: f64,
@@ -113,7 +118,8 @@ impl WindowHistogram {
     /// Counts one window with this share of throttled periods (0..=1); larger shares count as 1.
     pub fn observe(&mut self, share: f64) {
         let share = share.min(1.0);
-        let bucket = WINDOW_BUCKETS.iter().position(|&bound| share <= bound).unwrap_or(WINDOW_BUCKETS.len());
+        let bucket =
+            WINDOW_BUCKETS.iter().position(|&bound| share <= bound).unwrap_or(WINDOW_BUCKETS.len());
         self.counts[bucket] += 1;
         self.sum += share;
     }
@@ -132,9 +138,11 @@ impl WindowHistogram {
 pub struct ContainerRow {
     /// Names and labels.
     pub identity: Arc<ContainerIdentity>,
-    /// Whether a cgroup of this container exists. If false, the counters do not change and the gauges are `None`.
+    /// Whether a cgroup of this container exists. If false, the counters do not change and the
+    /// gauges are `None`.
     pub live: bool,
-    /// CPU time, nanoseconds. It is exact; user and system time are rounded down to the kernel's units.
+    /// CPU time, nanoseconds. It is exact; user and system time are rounded down to the kernel's
+    /// units.
     pub usage_ns: Option<u64>,
     /// CPU time in user mode, nanoseconds; the resolution is 10 ms on v1 and 1 µs on v2.
     pub user_ns: Option<u64>,
@@ -142,13 +150,16 @@ pub struct ContainerRow {
     pub system_ns: Option<u64>,
     /// CFS counters of the container's own cgroup; `None` if it never had a quota.
     pub cfs: Option<CfsTotals>,
-    /// Time throttled by ancestors' quotas, nanoseconds summed over CPUs; `None` if no ancestor ever had one.
+    /// Time throttled by ancestors' quotas, nanoseconds summed over CPUs; `None` if no ancestor
+    /// ever had one.
     pub throttled_ancestor_ns: Option<u64>,
-    /// Share of throttled periods per window; `None` if the container's own cgroup never had a quota.
+    /// Share of throttled periods per window; `None` if the container's own cgroup never had a
+    /// quota.
     pub windows: Option<WindowHistogram>,
     /// Lowest quota ÷ period over the container and its ancestors, cores; `None` if unlimited.
     pub limit_cores: Option<f64>,
-    /// CFS period of that lowest quota, microseconds; the container's own if two quotas are equally low.
+    /// CFS period of that lowest quota, microseconds; the container's own if two quotas are equally
+    /// low.
     pub limit_period_usec: Option<u64>,
     /// CPU request of the pod spec, cores.
     pub request_cores: Option<f64>,
@@ -172,7 +183,8 @@ pub struct ContainerRow {
     pub contention_upper_ns: Option<u64>,
     /// Run-queue delay of all threads since their first scan, including throttling, nanoseconds.
     pub run_delay_ns: Option<u64>,
-    /// Causes of its threads' waits, by the trace; `None` without a trace, and before the first wait.
+    /// Causes of its threads' waits, by the trace; `None` without a trace, and before the first
+    /// wait.
     pub waits: Option<Arc<ContainerWaits>>,
     /// Effective cpuset.
     pub cpuset: Option<Arc<CpusetRow>>,
@@ -215,16 +227,21 @@ impl ContainerRow {
         })
     }
 
-    /// v1 shares. On v2: the shares of the pod's request if a runtime converts them to this weight, otherwise by the
-    /// node's rule.
+    /// v1 shares. On v2: the shares of the pod's request if a runtime converts them to this weight,
+    /// otherwise by the node's rule.
     #[must_use]
     pub fn v1_shares(&self) -> Option<u64> {
         let weight = match self.weight? {
             CpuWeight::Weight(weight) => weight,
             CpuWeight::Shares(shares) => return Some(shares),
         };
-        let is_requested = |shares: &u64| WeightRule::ALL.iter().any(|rule| rule.weight(*shares) == weight);
-        Some(self.requested_shares().filter(is_requested).unwrap_or_else(|| self.weight_rule.shares(weight)))
+        let is_requested =
+            |shares: &u64| WeightRule::ALL.iter().any(|rule| rule.weight(*shares) == weight);
+        Some(
+            self.requested_shares()
+                .filter(is_requested)
+                .unwrap_or_else(|| self.weight_rule.shares(weight)),
+        )
     }
 
     /// Shares that the kubelet requests; `None` while the pod is unknown.
@@ -233,7 +250,8 @@ impl ContainerRow {
         self.spec.map(|_| request_shares(millis))
     }
 
-    /// The rule by which the container's runtime wrote the weight; `None` if it cannot be determined.
+    /// The rule by which the container's runtime wrote the weight; `None` if it cannot be
+    /// determined.
     #[must_use]
     pub fn shown_weight_rule(&self) -> Option<WeightRule> {
         match self.weight? {
@@ -332,7 +350,8 @@ pub struct KernelInfo {
     pub psi: &'static str,
     /// Whether `/sys/kernel/btf/vmlinux` exists.
     pub btf: bool,
-    /// Conversion rule between shares and weights: configured on v1, derived from the containers on v2.
+    /// Conversion rule between shares and weights: configured on v1, derived from the containers on
+    /// v2.
     pub weight_rule: WeightRule,
 }
 

@@ -1,5 +1,5 @@
-//! Waits and their causes: found by the code that polls the trace, published with the next snapshot. The sampler only
-//! joins them to its series, so that both have the same lifetime.
+//! Waits and their causes: found by the code that polls the trace, published with the next
+//! snapshot. The sampler only joins them to its series, so that both have the same lifetime.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,12 +7,30 @@ use std::sync::Arc;
 use crate::node::{ContainerRow, FeatureState, PodIdentity};
 
 /// Upper bounds of the run-queue latency histogram, nanoseconds; one more bucket is unbounded.
-pub const LATENCY_BOUNDS_NS: [u64; 9] =
-    [10_000, 100_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 25_000_000, 100_000_000, 1_000_000_000];
+pub const LATENCY_BOUNDS_NS: [u64; 9] = [
+    10_000,
+    100_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    100_000_000,
+    1_000_000_000,
+];
 
 /// Upper bounds of the throttle-stall histogram, nanoseconds; one more bucket is unbounded.
-pub const STALL_BOUNDS_NS: [u64; 9] =
-    [1_000_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000, 75_000_000, 100_000_000, 250_000_000, 1_000_000_000];
+pub const STALL_BOUNDS_NS: [u64; 9] = [
+    1_000_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    75_000_000,
+    100_000_000,
+    250_000_000,
+    1_000_000_000,
+];
 
 /// A histogram: counts by bucket, and the sum of the values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,8 +62,8 @@ pub struct SmtShares {
     pub idle_ns: u64,
 }
 
-/// Causes of a container's waits since its threads were first seen: counters, thread-nanoseconds: two
-/// threads that wait for one second count as two seconds.
+/// Causes of a container's waits since its threads were first seen: counters, thread-nanoseconds:
+/// two threads that wait for one second count as two seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ContainerWaits {
     /// The quota of the container or of a cgroup above it was used up.
@@ -62,7 +80,8 @@ pub struct ContainerWaits {
     pub latency: Histogram,
     /// Throttles of its run queues, by length; bounds: [`STALL_BOUNDS_NS`].
     pub stalls: Histogram,
-    /// Time on a CPU, by what ran on the core's other thread; `None` if no core has two known threads.
+    /// Time on a CPU, by what ran on the core's other thread; `None` if no core has two known
+    /// threads.
     pub smt: Option<SmtShares>,
 }
 
@@ -71,7 +90,8 @@ pub struct ContainerWaits {
 pub struct InterferenceRow {
     /// The pod that waited.
     pub victim: Arc<PodIdentity>,
-    /// Namespace of the pod that was running; `system` for processes outside the pods, `other` for all other pods.
+    /// Namespace of the pod that was running; `system` for processes outside the pods, `other` for
+    /// all other pods.
     pub aggressor_namespace: Arc<str>,
     /// Name of that pod; empty for `system` and `other`.
     pub aggressor_pod: Arc<str>,
@@ -84,7 +104,8 @@ pub struct InterferenceRow {
 pub enum TraceMode {
     /// Attached all the time.
     Continuous,
-    /// Attached for one of `one_of` seconds, to stay within the budget: all counts are scaled up and thus estimates.
+    /// Attached for one of `one_of` seconds, to stay within the budget: all counts are scaled up
+    /// and thus estimates.
     Bursts {
         /// Length of the cycle, seconds.
         one_of: u32,
@@ -98,7 +119,8 @@ pub enum TraceMode {
 pub struct Losses {
     /// Waits that were dropped because a table was full.
     pub lost_waits: u64,
-    /// Time of the dropped waits, nanoseconds; part of the unattributed time if run delays are reported.
+    /// Time of the dropped waits, nanoseconds; part of the unattributed time if run delays are
+    /// reported.
     pub lost_ns: u64,
     /// Number of evicted throttle histories; each makes one wait unattributed.
     pub evicted_histories: u64,

@@ -15,11 +15,15 @@ pub struct Checking {
 }
 
 impl Checking {
-    /// Starts the thread. `checked` is called after each check, with all watched parts and the silent ones among them.
+    /// Starts the thread. `checked` is called after each check, with all watched parts and the
+    /// silent ones among them.
     ///
     /// # Errors
     /// A thread that cannot be started.
-    pub fn start(watchdog: Watchdog, checked: impl FnMut(&[Part], &[Silent]) + Send + 'static) -> io::Result<Self> {
+    pub fn start(
+        watchdog: Watchdog,
+        checked: impl FnMut(&[Part], &[Silent]) + Send + 'static,
+    ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let beat = watchdog.watch(Part::Watchdog, CHECK_EVERY);
         let run = move || check_until_stopped(&watchdog, checked, &beat, &stopped);

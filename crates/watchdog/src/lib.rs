@@ -1,7 +1,8 @@
-//! Watches whether every part of the agent works: each beats once per round, and late or ended parts are reported.
+//! Watches whether every part of the agent works: each beats once per round, and late or ended
+//! parts are reported.
 //!
-//! Only enabled parts are watched. `/healthz` and the metrics read the result; the watchdog does not act on a part. A
-//! part that may panic runs in [`keep_running`], which starts it again.
+//! Only enabled parts are watched. `/healthz` and the metrics read the result; the watchdog does
+//! not act on a part. A part that may panic runs in [`keep_running`], which starts it again.
 
 mod checks;
 mod restart;
@@ -73,7 +74,8 @@ pub struct Watchdog {
     began: Instant,
 }
 
-/// Time of a part's last round and time when it becomes late, milliseconds since the start of the watchdog.
+/// Time of a part's last round and time when it becomes late, milliseconds since the start of the
+/// watchdog.
 #[derive(Debug, Default)]
 struct Pulse {
     last_ms: AtomicU64,
@@ -121,8 +123,8 @@ impl Watchdog {
         Self { parts: Arc::default(), began: Instant::now() }
     }
 
-    /// Watches a part whose first round is due within `every`. Watching the same part again replaces the previous
-    /// watch.
+    /// Watches a part whose first round is due within `every`. Watching the same part again
+    /// replaces the previous watch.
     pub fn watch(&self, part: Part, every: Duration) -> Beat {
         let pulse = Arc::new(Pulse::default());
         let beat = Beat { pulse: Arc::clone(&pulse), watchdog: self.clone() };
@@ -146,13 +148,16 @@ impl Watchdog {
     fn silent_at(&self, now_ms: u64) -> Vec<Silent> {
         let fault = |pulse: &Pulse| match pulse.late_ms.load(Ordering::Relaxed) {
             ENDED => Some(Fault::Ended),
-            late_ms if now_ms >= late_ms => {
-                Some(Fault::Late(Duration::from_millis(now_ms.saturating_sub(pulse.last_ms.load(Ordering::Relaxed)))))
-            }
+            late_ms if now_ms >= late_ms => Some(Fault::Late(Duration::from_millis(
+                now_ms.saturating_sub(pulse.last_ms.load(Ordering::Relaxed)),
+            ))),
             _ => None,
         };
         let parts = self.parts();
-        parts.iter().filter_map(|(part, pulse)| Some(Silent { part: *part, fault: fault(pulse)? })).collect()
+        parts
+            .iter()
+            .filter_map(|(part, pulse)| Some(Silent { part: *part, fault: fault(pulse)? }))
+            .collect()
     }
 
     fn now_ms(&self) -> u64 {
@@ -168,7 +173,8 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Held by a part while it works. Dropping it without [`Beat::retire`] means that the part has ended.
+/// Held by a part while it works. Dropping it without [`Beat::retire`] means that the part has
+/// ended.
 #[derive(Debug)]
 pub struct Beat {
     pulse: Arc<Pulse>,
@@ -213,7 +219,10 @@ mod tests {
         let _slow = watchdog.watch(Part::Pinning, 10 * SECOND);
         let now = watchdog.now_ms();
         assert!(watchdog.silent_at(now + 59_000).is_empty());
-        assert_eq!(texts(&watchdog.silent_at(now + 61_000)), ["sampler has made no progress for 61 s"]);
+        assert_eq!(
+            texts(&watchdog.silent_at(now + 61_000)),
+            ["sampler has made no progress for 61 s"]
+        );
         assert_eq!(watchdog.silent_at(now + 99_000).len(), 1);
         assert_eq!(watchdog.silent_at(now + 101_000).len(), 2);
     }

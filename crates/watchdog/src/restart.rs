@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Calls `body` until it returns or the other end of `stopped` is dropped; calls it again after each panic. `panicked`
-/// is called after each panic. State that `body` leaves behind at a panic must be valid for its next call.
+/// Calls `body` until it returns or the other end of `stopped` is dropped; calls it again after
+/// each panic. `panicked` is called after each panic. State that `body` leaves behind at a panic
+/// must be valid for its next call.
 pub fn keep_running(stopped: &Receiver<()>, mut panicked: impl FnMut(), mut body: impl FnMut()) {
     let mut pause = FIRST_PAUSE;
     loop {

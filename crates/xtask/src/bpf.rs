@@ -1,7 +1,8 @@
-//! The BPF objects: built from C by clang and checked in, so that a machine without clang can build the product.
+//! The BPF objects: built from C by clang and checked in, so that a machine without clang can build
+//! the product.
 //!
-//! The version of clang is fixed here: another one generates other instructions from the same source, and the verifier
-//! judges instructions.
+//! The version of clang is fixed here: another one generates other instructions from the same
+//! source, and the verifier judges instructions.
 
 use std::fs;
 use std::io;
@@ -18,7 +19,8 @@ const STRIP: &str = "llvm-strip-14";
 /// Names of the objects: `bpf/NAME.bpf.c` is built into `bpf/NAME.bpf.o` in the crate sched-trace.
 pub const OBJECTS: [&str; 2] = ["sched_trace", "empty"];
 
-/// No absolute path may get into the object, so sources are named relative to the crate. v3 is Linux 5.12.
+/// No absolute path may get into the object, so sources are named relative to the crate. v3 is
+/// Linux 5.12.
 const FLAGS: [&str; 10] = [
     "-target",
     "bpf",
@@ -76,9 +78,16 @@ pub fn object_path(name: &str) -> PathBuf {
 /// If the compiler is missing, with what to install, or if it failed.
 pub fn build(directory: &Path, name: &str) -> Result<Vec<u8>, BpfError> {
     prerequisites::check(|tool| [CLANG, STRIP].contains(&tool.probe[0]))?;
-    let output = tempfile::NamedTempFile::with_suffix(".o").map_err(BpfError::io(Path::new("/tmp")))?;
+    let output =
+        tempfile::NamedTempFile::with_suffix(".o").map_err(BpfError::io(Path::new("/tmp")))?;
     let mut compile = Command::new(CLANG);
-    compile.current_dir(directory).args(FLAGS).arg("-c").arg(format!("bpf/{name}.bpf.c")).arg("-o").arg(output.path());
+    compile
+        .current_dir(directory)
+        .args(FLAGS)
+        .arg("-c")
+        .arg(format!("bpf/{name}.bpf.c"))
+        .arg("-o")
+        .arg(output.path());
     process::output_of(&mut compile)?;
     // BTF is not a debug section and remains.
     process::output_of(Command::new(STRIP).arg("--strip-debug").arg(output.path()))?;
@@ -96,7 +105,8 @@ pub fn build_all() -> Result<(), BpfError> {
     })
 }
 
-/// Compares the checked-in objects with a rebuild, byte for byte: instructions, maps, relocations and BTF.
+/// Compares the checked-in objects with a rebuild, byte for byte: instructions, maps, relocations
+/// and BTF.
 ///
 /// # Errors
 /// As [`build`], and [`BpfError::Differs`].
@@ -104,6 +114,10 @@ pub fn check_all() -> Result<(), BpfError> {
     OBJECTS.iter().try_for_each(|name| {
         let path = object_path(name);
         let checked_in = fs::read(&path).map_err(BpfError::io(&path))?;
-        if checked_in == build(&crate_directory(), name)? { Ok(()) } else { Err(BpfError::Differs(path)) }
+        if checked_in == build(&crate_directory(), name)? {
+            Ok(())
+        } else {
+            Err(BpfError::Differs(path))
+        }
     })
 }

@@ -1,7 +1,7 @@
 //! Runs `cargo test` to completion and adds up the results of its test binaries.
 //!
-//! The output passes through unchanged. The target, the counts and the names of failed tests come from the lines of
-//! cargo and libtest.
+//! The output passes through unchanged. The target, the counts and the names of failed tests come
+//! from the lines of cargo and libtest.
 
 use std::io::{self, BufRead as _, BufReader, PipeReader, Write};
 use std::process::{Child, Command, ExitStatus};
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::process::{self, CommandError};
 
-/// Maximum wait for output after cargo has ended: a process that a test left behind may hold the pipe open.
+/// Maximum wait for output after cargo has ended: a process that a test left behind may hold the
+/// pipe open.
 const LATE_OUTPUT: Duration = Duration::from_secs(2);
 
 /// Result of a run of `cargo test`.
@@ -39,9 +40,14 @@ pub struct FailedTarget {
 ///
 /// # Errors
 /// A command that cannot be started.
-pub fn run(mut command: Command, out: &mut dyn Write) -> Result<(ExitStatus, Summary), CommandError> {
-    let (mut child, reader) = start(&mut command).map_err(|source| process::start_error(&command, source))?;
-    // Dropping the command closes its end of the pipe; otherwise the reader would never see the end.
+pub fn run(
+    mut command: Command,
+    out: &mut dyn Write,
+) -> Result<(ExitStatus, Summary), CommandError> {
+    let (mut child, reader) =
+        start(&mut command).map_err(|source| process::start_error(&command, source))?;
+    // Dropping the command closes its end of the pipe; otherwise the reader would never see the
+    // end.
     let line = process::command_line(&command);
     drop(command);
     let mut summary = Follower::default();
@@ -75,7 +81,11 @@ fn lines(reader: PipeReader) -> Receiver<Vec<u8>> {
     receiver
 }
 
-fn follow(child: &mut Child, lines: &Receiver<Vec<u8>>, mut each: impl FnMut(&[u8])) -> io::Result<ExitStatus> {
+fn follow(
+    child: &mut Child,
+    lines: &Receiver<Vec<u8>>,
+    mut each: impl FnMut(&[u8]),
+) -> io::Result<ExitStatus> {
     loop {
         match lines.recv_timeout(LATE_OUTPUT) {
             Ok(line) => each(&line),
@@ -113,8 +123,8 @@ impl Summary {
 #[derive(Debug, Default)]
 struct Follower {
     summary: Summary,
-    /// Passed, failed and skipped tests of the current target. A test that itself runs tests prints their counts first;
-    /// the last counts are the target's own.
+    /// Passed, failed and skipped tests of the current target. A test that itself runs tests prints
+    /// their counts first; the last counts are the target's own.
     latest: [u64; 3],
     /// Names below the latest `failures:`.
     names: Vec<String>,
@@ -137,8 +147,9 @@ impl Follower {
     fn follow_status(&mut self, line: &str) {
         if let Some(result) = line.strip_prefix("test result: ") {
             self.latest = ["passed", "failed", "ignored"].map(|word| count_before(result, word));
-        } else if let Some((_, arguments)) =
-            line.strip_prefix("error: ").and_then(|error| error.split_once("failed, to rerun pass `"))
+        } else if let Some((_, arguments)) = line
+            .strip_prefix("error: ")
+            .and_then(|error| error.split_once("failed, to rerun pass `"))
         {
             let target = FailedTarget {
                 arguments: arguments.trim_end_matches('`').to_owned(),
@@ -226,11 +237,16 @@ error: 2 targets failed:
             arguments: arguments.to_owned(),
             tests: tests.iter().map(|&test| test.to_owned()).collect(),
         };
-        assert_eq!(summary.failures, [failed("-p a --lib", &["two"]), failed("-p a --test b", &[])]);
+        assert_eq!(
+            summary.failures,
+            [failed("-p a --lib", &["two"]), failed("-p a --test b", &[])]
+        );
         assert_eq!((summary.passed, summary.failed, summary.skipped), (3, 1, 1));
         let text = summary.describe();
         assert!(
-            text.starts_with("failed: cargo test -p a --lib\n    two\nfailed: cargo test -p a --test b\n"),
+            text.starts_with(
+                "failed: cargo test -p a --lib\n    two\nfailed: cargo test -p a --test b\n"
+            ),
             "{text}"
         );
         assert_eq!(text.lines().last(), Some("3 passed, 1 failed, 1 skipped"));

@@ -1,5 +1,5 @@
-//! `cargo xtask deny`: checks licenses, sources, banned crates and known vulnerabilities of every dependency, by
-//! cargo-deny with `.cargo/deny.toml`.
+//! `cargo xtask deny`: checks licenses, sources, banned crates and known vulnerabilities of every
+//! dependency, by cargo-deny with `.cargo/deny.toml`.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -81,7 +81,9 @@ fn check(cargo_deny: &Path, advisories: Advisories) -> Result<Outcome, DenyError
             process::run(&mut with(&["check", "advisories"]))?;
             Ok(Outcome::Checked)
         }
-        (Err(error), Advisories::IfReachable) => Ok(Outcome::NotChecked { reason: last_line(&error) }),
+        (Err(error), Advisories::IfReachable) => {
+            Ok(Outcome::NotChecked { reason: last_line(&error) })
+        }
         (Err(error), Advisories::Required) => Err(DenyError::Unreachable(last_line(&error))),
     }
 }
@@ -103,7 +105,9 @@ mod tests {
     fn cargo_deny(fails_for: &str) -> (TempDir, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("cargo-deny");
-        let script = format!("#!/bin/sh\ncase \"$*\" in {fails_for}) echo 'first\nno such host' >&2; exit 1;; esac\n");
+        let script = format!(
+            "#!/bin/sh\ncase \"$*\" in {fails_for}) echo 'first\nno such host' >&2; exit 1;; esac\n"
+        );
         write_executable(&path, &script).unwrap();
         (directory, path)
     }
@@ -120,7 +124,10 @@ mod tests {
     fn an_unreachable_database_is_never_called_checked() {
         let (_directory, program) = cargo_deny("*fetch*");
         let outcome = check(&program, IfReachable).unwrap();
-        assert_eq!(outcome.to_string(), "advisories: not checked (database not reachable: no such host)");
+        assert_eq!(
+            outcome.to_string(),
+            "advisories: not checked (database not reachable: no such host)"
+        );
         let error = check(&program, Required).unwrap_err().to_string();
         assert_eq!(error, "advisories: the database cannot be fetched: no such host");
     }

@@ -1,5 +1,5 @@
-//! Generated files of `deploy/`: references from the agent, plain manifests from the chart, and the runbook dashboard
-//! from its page.
+//! Generated files of `deploy/`: references from the agent, plain manifests from the chart, and the
+//! runbook dashboard from its page.
 //!
 //! A test compares them with the committed files; `cargo xtask generate` writes them.
 
@@ -35,8 +35,10 @@ pub enum GenerateError {
 }
 
 /// References: file, subject of `cpuwarden reference`, heading.
-const REFERENCES: [(&str, &str, &str); 2] =
-    [("docs/metrics.md", "metrics", METRICS_HEAD), ("docs/configuration.md", "configuration", CONFIGURATION_HEAD)];
+const REFERENCES: [(&str, &str, &str); 2] = [
+    ("docs/metrics.md", "metrics", METRICS_HEAD),
+    ("docs/configuration.md", "configuration", CONFIGURATION_HEAD),
+];
 
 const METRICS_HEAD: &str = "# Metrics
 
@@ -84,7 +86,8 @@ metadata:
 /// Placeholder for the image, which every user builds.
 const IMAGE: &str = "--set=image.repository=registry.example.com/cpuwarden";
 
-/// Newest supported Kubernetes minor. It must be given, because helm built by `go install` assumes an ancient one.
+/// Newest supported Kubernetes minor. It must be given, because helm built by `go install` assumes
+/// an ancient one.
 const KUBERNETES: &str = "1.37.0";
 
 /// Generates all files, with this agent's binary.
@@ -95,7 +98,10 @@ pub fn all(agent: &Path) -> Result<Vec<Generated>, GenerateError> {
     let deploy = workspace::root().join("deploy");
     let page = deploy.join("docs/runbooks.md");
     let page = std::fs::read_to_string(&page).map_err(|error| GenerateError::Page(page, error))?;
-    let mut files = vec![Generated { path: deploy.join("dashboards/runbooks.json"), text: runbooks::dashboard(&page) }];
+    let mut files = vec![Generated {
+        path: deploy.join("dashboards/runbooks.json"),
+        text: runbooks::dashboard(&page),
+    }];
     for (file, subject, head) in REFERENCES {
         let text = output(Command::new(agent).args(["reference", subject]))?;
         files.push(Generated { path: deploy.join(file), text: format!("{head}{text}") });
@@ -170,7 +176,11 @@ fn chart() -> PathBuf {
 /// A failed build.
 pub fn build_agent() -> Result<PathBuf, CommandError> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    process::run(Command::new(cargo).args(["build", "--quiet", "--package=cpuwarden"]).current_dir(workspace::root()))?;
+    process::run(
+        Command::new(cargo)
+            .args(["build", "--quiet", "--package=cpuwarden"])
+            .current_dir(workspace::root()),
+    )?;
     Ok(workspace::target_dir().join("debug/cpuwarden"))
 }
 

@@ -1,7 +1,7 @@
 //! Development tasks, as a library so that integration tests can boot the QEMU node themselves.
 //!
-//! Contains the test command with its prerequisites and tools, virtual nodes, a cluster, images and releases. The `cpuwarden`
-//! binary never links it.
+//! Contains the test command with its prerequisites and tools, virtual nodes, a cluster, images and
+//! releases. The `cpuwarden` binary never links it.
 
 pub mod bpf;
 pub mod cargo_test;

@@ -37,11 +37,13 @@ enum Task {
     Test(TestArgs),
     /// Check licenses, sources and known vulnerabilities of all dependencies
     Deny(DenyArgs),
-    /// Install the tools of the tests that Debian does not have, in target/tools: helm, Go, cargo-deny, Python packages
+    /// Install the tools of the tests that Debian does not have, in target/tools: helm, Go,
+    /// cargo-deny, Python packages
     Tools,
     /// Build the BPF objects from their C sources
     Bpf(BpfArgs),
-    /// Write the generated files of deploy/: references of metrics and configuration, manifests, dashboard of runbooks
+    /// Write the generated files of deploy/: references of metrics and configuration, manifests,
+    /// dashboard of runbooks
     Generate,
     /// Build the container image (OCI archive) and its bill of materials, without Docker
     Image(ImageArgs),
@@ -88,7 +90,8 @@ struct ImageArgs {
     /// Build twice, from two folders, and fail where the two images differ
     #[arg(long)]
     verify: bool,
-    /// Copy the image to this registry and repository afterwards, with the credentials of `skopeo login`
+    /// Copy the image to this registry and repository afterwards, with the credentials of
+    /// `skopeo login`
     #[arg(long, value_name = "REGISTRY/REPOSITORY")]
     push: Option<String>,
     /// Push without TLS, or without checking its certificate
@@ -116,7 +119,8 @@ struct NodeArgs {
     /// Memory, MiB
     #[arg(long, default_value_t = 1024)]
     memory: u32,
-    /// A file or directory for the guest, at DEST or at the same path (repeatable); programs bring their libraries
+    /// A file or directory for the guest, at DEST or at the same path (repeatable); programs bring
+    /// their libraries
     #[arg(long, value_name = "PATH[:DEST]")]
     file: Vec<GuestFile>,
     /// A file or directory to bring back (repeatable)
@@ -154,7 +158,8 @@ struct ClusterArgs {
 enum ClusterTask {
     /// Build all programs and the node's disk into the cache, unless they are there
     Build,
-    /// Start a cluster, run a command beside it (default: a shell) with kubectl, helm and in-node, and end the cluster
+    /// Start a cluster, run a command beside it (default: a shell) with kubectl, helm and in-node,
+    /// and end the cluster
     Run {
         /// The command and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -182,7 +187,9 @@ fn main() -> ExitCode {
         Task::Bpf(args) => build_bpf(&args),
         Task::Generate => generate(),
         Task::Image(args) => make_image(args, |options| Ok(image::make(options)?)),
-        Task::Release(args) => make_image(args.image, |options| Ok(release::make(options, &args.repository)?)),
+        Task::Release(args) => {
+            make_image(args.image, |options| Ok(release::make(options, &args.repository)?))
+        }
         Task::Node(args) => run_node(args),
         Task::Cluster(args) => run_cluster(args),
     };
@@ -199,7 +206,8 @@ fn run_tests(args: &TestArgs) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn check_dependencies(args: &DenyArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let advisories = if args.require_advisories { Advisories::Required } else { Advisories::IfReachable };
+    let advisories =
+        if args.require_advisories { Advisories::Required } else { Advisories::IfReachable };
     println!("{}", deny::run(advisories)?);
     Ok(ExitCode::SUCCESS)
 }
@@ -227,7 +235,8 @@ fn make_image(
     args: ImageArgs,
     make: impl FnOnce(&image::Options) -> Result<image::Image, Box<dyn Error>>,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let made = make(&image::Options { output: args.output, profile: args.profile, verify: args.verify })?;
+    let made =
+        make(&image::Options { output: args.output, profile: args.profile, verify: args.verify })?;
     println!("{}", made.archive.display());
     made.bills.iter().for_each(|bill| println!("{}", bill.display()));
     println!("{}", made.digest);
@@ -272,7 +281,12 @@ fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
 
 fn parse_variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    let is_name =
-        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
-    if is_name(name) { Ok((name.into(), value.into())) } else { Err(format!("{name:?} is not a variable's name")) }
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+    };
+    if is_name(name) {
+        Ok((name.into(), value.into()))
+    } else {
+        Err(format!("{name:?} is not a variable's name"))
+    }
 }

@@ -21,10 +21,11 @@ impl FileError {
     }
 }
 
-/// Makes `directory/NAME`, unless `directory/NAME.version` says that it has this version. Returns its path.
+/// Makes `directory/NAME`, unless `directory/NAME.version` says that it has this version. Returns
+/// its path.
 ///
-/// If two processes need it at the same time, the second waits. The remains of an interrupted or failed `make` are removed
-/// before the next one.
+/// If two processes need it at the same time, the second waits. The remains of an interrupted or
+/// failed `make` are removed before the next one.
 pub(crate) fn make_once<E: From<FileError>>(
     directory: &Path,
     name: &str,

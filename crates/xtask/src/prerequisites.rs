@@ -43,15 +43,27 @@ pub enum Provider {
 
 use Provider::{Package, RustComponent};
 
-const fn node_tool(probe: &'static [&'static str], package: &'static str, purpose: &'static str) -> Prerequisite {
+const fn node_tool(
+    probe: &'static [&'static str],
+    package: &'static str,
+    purpose: &'static str,
+) -> Prerequisite {
     Prerequisite { probe, provider: Package(package), purpose, task: Task::Node }
 }
 
-const fn image_tool(probe: &'static [&'static str], package: &'static str, purpose: &'static str) -> Prerequisite {
+const fn image_tool(
+    probe: &'static [&'static str],
+    package: &'static str,
+    purpose: &'static str,
+) -> Prerequisite {
     Prerequisite { probe, provider: Package(package), purpose, task: Task::Image }
 }
 
-const fn cluster_tool(probe: &'static [&'static str], package: &'static str, purpose: &'static str) -> Prerequisite {
+const fn cluster_tool(
+    probe: &'static [&'static str],
+    package: &'static str,
+    purpose: &'static str,
+) -> Prerequisite {
     Prerequisite { probe, provider: Package(package), purpose, task: Task::Cluster }
 }
 
@@ -129,7 +141,11 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         purpose: "builds the program that advice is tried on",
         task: Task::Test,
     },
-    node_tool(&["qemu-system-x86_64", "--version"], "qemu-system-x86", "is the machine of the QEMU node"),
+    node_tool(
+        &["qemu-system-x86_64", "--version"],
+        "qemu-system-x86",
+        "is the machine of the QEMU node",
+    ),
     node_tool(&["cpio", "--version"], "cpio", "packs the QEMU node's files"),
     node_tool(&["busybox", "true"], "busybox-static", "is the QEMU node's shell"),
     node_tool(&["ldd", "--version"], "libc-bin", "finds a program's libraries"),
@@ -137,8 +153,16 @@ pub const PREREQUISITES: &[Prerequisite] = &[
     node_tool(&["dpkg-deb", "--version"], "dpkg", "unpacks the kernel"),
     node_tool(&["apt-get", "--version"], "apt", "fetches the kernel"),
     image_tool(&["git", "--version"], "git", "knows the image's revision"),
-    image_tool(&["aarch64-linux-gnu-gcc", "--version"], "gcc-aarch64-linux-gnu", "links the image for arm64"),
-    image_tool(&["test", "-e", "/usr/aarch64-linux-gnu/lib/libc.a"], "libc6-dev-arm64-cross", "is linked for arm64"),
+    image_tool(
+        &["aarch64-linux-gnu-gcc", "--version"],
+        "gcc-aarch64-linux-gnu",
+        "links the image for arm64",
+    ),
+    image_tool(
+        &["test", "-e", "/usr/aarch64-linux-gnu/lib/libc.a"],
+        "libc6-dev-arm64-cross",
+        "is linked for arm64",
+    ),
     image_tool(&["skopeo", "--version"], "skopeo", "copies the image to a registry"),
     Prerequisite {
         probe: &["qemu-aarch64-static", "--version"],
@@ -160,7 +184,11 @@ pub const PREREQUISITES: &[Prerequisite] = &[
     },
     cluster_tool(&["mmdebstrap", "--version"], "mmdebstrap", "makes the cluster node's Debian"),
     cluster_tool(&["mke2fs", "-V"], "e2fsprogs", "makes the cluster node's disk"),
-    cluster_tool(&["test", "-e", "/usr/include/seccomp.h"], "libseccomp-dev", "is linked into runc"),
+    cluster_tool(
+        &["test", "-e", "/usr/include/seccomp.h"],
+        "libseccomp-dev",
+        "is linked into runc",
+    ),
     cluster_tool(&["ip", "-V"], "iproute2", "makes the cluster's network"),
     cluster_tool(&["unshare", "--version"], "util-linux", "makes the cluster's namespaces"),
 ];
@@ -174,9 +202,16 @@ impl Missing {
     fn describe(&self) -> String {
         let mut text = String::from("missing tools:");
         for tool in &self.0 {
-            let _ = write!(text, "\n  {}, which {}", tool.probe[..tool.probe.len() - 1].join(" "), tool.purpose);
+            let _ = write!(
+                text,
+                "\n  {}, which {}",
+                tool.probe[..tool.probe.len() - 1].join(" "),
+                tool.purpose
+            );
         }
-        for (command, names) in [("apt-get install", self.packages()), ("rustup component add", self.components())] {
+        for (command, names) in
+            [("apt-get install", self.packages()), ("rustup component add", self.components())]
+        {
             if !names.is_empty() {
                 let _ = write!(text, "\nremedy: {command} {}", names.join(" "));
             }
@@ -202,7 +237,8 @@ impl Missing {
 /// # Errors
 /// [`Missing`], with the remedy for each tool.
 pub fn check(wanted: impl Fn(&Prerequisite) -> bool) -> Result<(), Missing> {
-    let missing: Vec<_> = PREREQUISITES.iter().filter(|tool| wanted(tool) && !is_present(tool.probe)).collect();
+    let missing: Vec<_> =
+        PREREQUISITES.iter().filter(|tool| wanted(tool) && !is_present(tool.probe)).collect();
     if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
 }
 
@@ -233,7 +269,8 @@ pub fn install(missing: &Missing) -> Result<(), CommandError> {
     process::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-/// Prevents packages from starting their services (Prometheus would listen on port 9090) until dropped.
+/// Prevents packages from starting their services (Prometheus would listen on port 9090) until
+/// dropped.
 ///
 /// Uses `policy-rc.d`, Debian's interface for that: invoke-rc.d(8). An existing file is kept.
 struct ServiceBan {
@@ -245,7 +282,8 @@ const POLICY_RC_D: &str = "/usr/sbin/policy-rc.d";
 impl ServiceBan {
     fn impose() -> Self {
         let script = "#!/bin/sh\n# Of `cargo xtask test`, for one installation only: start no services.\nexit 101\n";
-        let imposed = !Path::new(POLICY_RC_D).exists() && write_executable(Path::new(POLICY_RC_D), script).is_ok();
+        let imposed = !Path::new(POLICY_RC_D).exists()
+            && write_executable(Path::new(POLICY_RC_D), script).is_ok();
         Self { imposed }
     }
 }
@@ -261,7 +299,12 @@ impl Drop for ServiceBan {
 pub(crate) fn write_executable(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o755).open(path)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o755)
+        .open(path)?;
     file.write_all(text.as_bytes())
 }
 
@@ -271,19 +314,32 @@ mod tests {
 
     #[test]
     fn missing_tools_are_listed_with_the_remedy() {
-        let missing =
-            Missing(PREREQUISITES.iter().filter(|tool| tool.task == Task::Node || tool.probe[0] == "cargo").collect());
+        let missing = Missing(
+            PREREQUISITES
+                .iter()
+                .filter(|tool| tool.task == Task::Node || tool.probe[0] == "cargo")
+                .collect(),
+        );
         let text = missing.to_string();
-        assert!(text.contains("\n  qemu-system-x86_64, which is the machine of the QEMU node"), "{text}");
-        assert!(text.contains("\nremedy: apt-get install qemu-system-x86 cpio busybox-static"), "{text}");
+        assert!(
+            text.contains("\n  qemu-system-x86_64, which is the machine of the QEMU node"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nremedy: apt-get install qemu-system-x86 cpio busybox-static"),
+            "{text}"
+        );
         assert!(text.contains("\nremedy: rustup component add rustfmt clippy"), "{text}");
     }
 
     #[test]
     fn the_cluster_names_the_packages_that_its_builds_need() {
-        let text = Missing(PREREQUISITES.iter().filter(|tool| tool.task == Task::Cluster).collect()).to_string();
+        let text =
+            Missing(PREREQUISITES.iter().filter(|tool| tool.task == Task::Cluster).collect())
+                .to_string();
         assert!(text.contains("mmdebstrap, which makes the cluster node's Debian"), "{text}");
-        let remedy = "\nremedy: apt-get install mmdebstrap e2fsprogs libseccomp-dev iproute2 util-linux";
+        let remedy =
+            "\nremedy: apt-get install mmdebstrap e2fsprogs libseccomp-dev iproute2 util-linux";
         assert!(text.contains(remedy), "{text}");
     }
 

@@ -32,9 +32,14 @@ pub enum CommandError {
 /// # Errors
 /// A command that cannot be started, or ends with a status other than 0.
 pub fn output_of(command: &mut Command) -> Result<Vec<u8>, CommandError> {
-    let output = command.stdin(Stdio::null()).output().map_err(|source| start_error(command, source))?;
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|source| start_error(command, source))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(output.stdout) } else { Err(failed(command, output.status, &stderr)) }
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(failed(command, output.status, &stderr))
+    }
 }
 
 /// Runs a command to completion, sharing this process's output.
@@ -63,5 +68,9 @@ pub(crate) fn start_error(command: &Command, source: io::Error) -> CommandError 
 }
 
 pub(crate) fn failed(command: &Command, status: ExitStatus, stderr: &str) -> CommandError {
-    CommandError::Failed { command: command_line(command), status, stderr: stderr.trim().to_owned() }
+    CommandError::Failed {
+        command: command_line(command),
+        status,
+        stderr: stderr.trim().to_owned(),
+    }
 }

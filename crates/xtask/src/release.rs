@@ -1,5 +1,5 @@
-//! `cargo xtask release`: builds all files of a release into one folder: image, bills of materials, chart, manifests,
-//! checksums.
+//! `cargo xtask release`: builds all files of a release into one folder: image, bills of materials,
+//! chart, manifests, checksums.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,8 +22,8 @@ pub enum ReleaseError {
     Generate(#[from] GenerateError),
 }
 
-/// Builds the image according to `options`, then chart, manifests and checksums in the same folder. The manifests refer
-/// to the image as `repository` (`registry/name`) with its digest.
+/// Builds the image according to `options`, then chart, manifests and checksums in the same folder.
+/// The manifests refer to the image as `repository` (`registry/name`) with its digest.
 ///
 /// # Errors
 /// Anything that cannot be built, rendered or written.
@@ -59,7 +59,8 @@ fn checksums(folder: &Path) -> Result<String, ImageError> {
     for file in files.iter().filter(|file| !file.ends_with(CHECKSUMS)) {
         let bytes = fs::read(file).map_err(|error| ImageError::io(file, error))?;
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let _ = writeln!(text, "{}  {name}", image::digest_of(&bytes).trim_start_matches("sha256:"));
+        let _ =
+            writeln!(text, "{}  {name}", image::digest_of(&bytes).trim_start_matches("sha256:"));
     }
     Ok(text)
 }

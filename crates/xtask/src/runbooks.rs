@@ -1,20 +1,23 @@
-//! The runbooks as a Grafana dashboard, one panel per section. The alerts' `runbook_url` can point to it, so that
-//! nothing must be published on the web.
+//! The runbooks as a Grafana dashboard, one panel per section. The alerts' `runbook_url` can point
+//! to it, so that nothing must be published on the web.
 
 use serde_json::{Value, json};
 
 /// Height of a panel in units of Grafana's grid; longer sections scroll.
 const HEIGHT: usize = 9;
 
-/// Builds the dashboard of a page whose second-level headings are alerts. Panel IDs number the sections from 1.
+/// Builds the dashboard of a page whose second-level headings are alerts. Panel IDs number the
+/// sections from 1.
 #[must_use]
 pub fn dashboard(page: &str) -> String {
     let mut parts = page.split("\n## ");
     let introduction = parts.next().unwrap_or_default();
     let introduction = introduction.trim_start_matches("# Runbooks");
-    let sections: Vec<(&str, &str)> = parts.map(|part| part.split_once('\n').unwrap_or((part, ""))).collect();
+    let sections: Vec<(&str, &str)> =
+        parts.map(|part| part.split_once('\n').unwrap_or((part, ""))).collect();
     let alerts = sections.iter().enumerate().map(|(at, (title, text))| panel(at + 1, title, text));
-    let panels: Vec<Value> = std::iter::once(panel(0, "Introduction", introduction)).chain(alerts).collect();
+    let panels: Vec<Value> =
+        std::iter::once(panel(0, "Introduction", introduction)).chain(alerts).collect();
     let dashboard = json!({
         "uid": "cpuwarden-runbooks",
         "title": "cpuwarden / Runbooks",
@@ -52,9 +55,12 @@ fn without_relative_links(text: &str) -> String {
     let mut parts = text.split('[');
     let mut kept = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let link = part.split_once("](").and_then(|(label, rest)| Some((label, rest.split_once(')')?)));
+        let link =
+            part.split_once("](").and_then(|(label, rest)| Some((label, rest.split_once(')')?)));
         match link {
-            Some((label, (target, after))) if !target.starts_with("http") => kept.extend([label, after]),
+            Some((label, (target, after))) if !target.starts_with("http") => {
+                kept.extend([label, after]);
+            }
             _ => kept.extend(["[", part]),
         }
     }
@@ -70,7 +76,9 @@ mod tests {
         let page = "# Runbooks\n\nAll.\n\n## First\n\nSee [install](install.md#a), [x](https://x.y) and a[0].\n\n## Second\nB\n";
         let dashboard: Value = serde_json::from_str(&dashboard(page)).unwrap();
         let panels = dashboard["panels"].as_array().unwrap().iter();
-        let shown = |panel: &Value| [panel["title"].clone(), panel["id"].clone(), panel["options"]["content"].clone()];
+        let shown = |panel: &Value| {
+            [panel["title"].clone(), panel["id"].clone(), panel["options"]["content"].clone()]
+        };
         let expected: [[Value; 3]; 3] = [
             ["Introduction".into(), 1000.into(), "All.".into()],
             ["First".into(), 1.into(), "See install, [x](https://x.y) and a[0].".into()],

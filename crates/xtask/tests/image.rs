@@ -13,12 +13,19 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
-use xtask::image::{self, Archive, Build, Content, Entry, Image, Options, PLATFORMS, Platform, Source};
+use xtask::image::{
+    self, Archive, Build, Content, Entry, Image, Options, PLATFORMS, Platform, Source,
+};
 use xtask::{release, workspace};
 
 fn source() -> Source {
     let created = "2026-01-02T03:04:05Z".to_owned();
-    Source { root: workspace::root().to_owned(), revision: "abc".into(), epoch: 1_767_323_045, created }
+    Source {
+        root: workspace::root().to_owned(),
+        revision: "abc".into(),
+        epoch: 1_767_323_045,
+        created,
+    }
 }
 
 fn packed(program: &[u8]) -> Archive {
@@ -33,7 +40,8 @@ fn entries(tar: &[u8]) -> BTreeMap<String, (u32, u64, u64, Vec<u8>)> {
     let entry = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
         let mut entry = entry.unwrap();
         let header = entry.header();
-        let (mode, uid, mtime) = (header.mode().unwrap(), header.uid().unwrap(), header.mtime().unwrap());
+        let (mode, uid, mtime) =
+            (header.mode().unwrap(), header.uid().unwrap(), header.mtime().unwrap());
         let name = entry.path().unwrap().display().to_string();
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes).unwrap();
@@ -76,7 +84,8 @@ impl Layout {
     fn image(&self, platform: Platform) -> (Value, Vec<u8>) {
         let index = self.json(&self.1["manifests"][0]);
         let manifests = index["manifests"].as_array().unwrap();
-        let is_wanted = |manifest: &&Value| manifest["platform"]["architecture"] == platform.architecture();
+        let is_wanted =
+            |manifest: &&Value| manifest["platform"]["architecture"] == platform.architecture();
         let manifest = self.json(manifests.iter().find(is_wanted).unwrap());
         let mut layer = Vec::new();
         GzDecoder::new(self.blob(&manifest["layers"][0])).read_to_end(&mut layer).unwrap();
@@ -103,7 +112,10 @@ fn the_archive_is_an_oci_layout_and_the_same_for_the_same_program() {
 fn the_dockerfile_makes_an_image_of_the_same_configuration() {
     let dockerfile = fs::read_to_string(workspace::root().join("Dockerfile")).unwrap();
     let value = |instruction: &str| {
-        let line = dockerfile.lines().rev().find_map(|line| line.strip_prefix(instruction)?.strip_prefix(' '));
+        let line = dockerfile
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix(instruction)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {instruction}")).to_owned()
     };
     let (config, _) = Layout::of(&packed(b"program").bytes).image(Platform::Amd64);
@@ -118,19 +130,27 @@ fn the_dockerfile_makes_an_image_of_the_same_configuration() {
     }
 }
 
-/// Builds real images in the `dev` profile: compiles the agent for both platforms, and again for arm64.
+/// Builds real images in the `dev` profile: compiles the agent for both platforms, and again for
+/// arm64.
 #[test]
 fn both_platforms_are_static_and_run_and_a_second_build_is_the_same() {
     let folder = TempDir::new().unwrap();
-    let options = Options { output: folder.path().to_owned(), profile: "dev".into(), verify: false };
+    let options =
+        Options { output: folder.path().to_owned(), profile: "dev".into(), verify: false };
     let image = image::make(&options).unwrap();
     image.programs.iter().for_each(|(platform, program)| runs(*platform, program));
     let elsewhere = TempDir::new().unwrap();
     let copy = Source::checkout().unwrap().copy_to(&elsewhere.path().join("source")).unwrap();
     let target_dir = elsewhere.path().join("target");
-    let again = Build { source: &copy, target_dir: &target_dir, profile: "dev" }.program(Platform::Arm64).unwrap();
-    let first = &image.programs.iter().find(|(platform, _)| *platform == Platform::Arm64).unwrap().1;
-    assert!(fs::read(first).unwrap() == fs::read(again).unwrap(), "two builds from two folders differ");
+    let again = Build { source: &copy, target_dir: &target_dir, profile: "dev" }
+        .program(Platform::Arm64)
+        .unwrap();
+    let first =
+        &image.programs.iter().find(|(platform, _)| *platform == Platform::Arm64).unwrap().1;
+    assert!(
+        fs::read(first).unwrap() == fs::read(again).unwrap(),
+        "two builds from two folders differ"
+    );
     has_bills(&image);
     let layout = Layout::of(&fs::read(&image.archive).unwrap());
     for (platform, program) in &image.programs {
@@ -144,20 +164,30 @@ fn both_platforms_are_static_and_run_and_a_second_build_is_the_same() {
 
     release::complete(folder.path(), &repository, &image.digest).unwrap();
     let mut sha256sum = Command::new("sha256sum");
-    let checked = succeeded(sha256sum.args(["--check", "--strict", release::CHECKSUMS]).current_dir(&folder));
-    for name in ["cpuwarden-0.1.0.oci.tar", "cpuwarden-0.1.0.tgz", "cpuwarden-0.1.0-arm64.cdx.json", "trace.yaml"] {
+    let checked =
+        succeeded(sha256sum.args(["--check", "--strict", release::CHECKSUMS]).current_dir(&folder));
+    for name in [
+        "cpuwarden-0.1.0.oci.tar",
+        "cpuwarden-0.1.0.tgz",
+        "cpuwarden-0.1.0-arm64.cdx.json",
+        "trace.yaml",
+    ] {
         assert!(checked.contains(&format!("{name}: OK")), "{checked}");
     }
     let manifest = fs::read_to_string(folder.path().join("trace.yaml")).unwrap();
     assert!(manifest.contains(&format!("image: \"{repository}@{}\"", image.digest)), "{manifest}");
 }
 
-/// Asserts that the program has no interpreter and no paths of this machine, and that it runs on its platform.
+/// Asserts that the program has no interpreter and no paths of this machine, and that it runs on
+/// its platform.
 fn runs(platform: Platform, program: &Path) {
     let bytes = fs::read(program).unwrap();
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     assert!(!contains(b"/ld-linux"), "{platform} is not static");
-    assert!(!contains(workspace::root().as_os_str().as_encoded_bytes()), "{platform} holds the path of the checkout");
+    assert!(
+        !contains(workspace::root().as_os_str().as_encoded_bytes()),
+        "{platform} holds the path of the checkout"
+    );
     let run = |arguments: &[&str]| {
         let mut command = match platform {
             Platform::Amd64 => Command::new(program),
@@ -178,7 +208,10 @@ fn has_bills(image: &Image) {
         let components = bill["components"].as_array().unwrap();
         let kube = components.iter().find(|component| component["name"] == "kube").unwrap();
         assert_eq!(kube["hashes"][0]["content"].as_str().unwrap().len(), 64);
-        assert!(!components.iter().any(|component| component["name"] == "proptest"), "a dependency of tests alone");
+        assert!(
+            !components.iter().any(|component| component["name"] == "proptest"),
+            "a dependency of tests alone"
+        );
     }
 }
 
@@ -209,8 +242,13 @@ impl Registry {
         );
         fs::write(&config, text).unwrap();
         let mut command = Command::new("docker-registry");
-        let mut process =
-            command.arg("serve").arg(config).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut process = command
+            .arg("serve")
+            .arg(config)
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut log = BufReader::new(process.stderr.take().unwrap());
         let mut line = String::new();
         while !line.contains("listening on") {
@@ -225,7 +263,12 @@ impl Registry {
     /// Digest of the image with this tag.
     fn digest(&self, repository: &str) -> String {
         let mut skopeo = Command::new("skopeo");
-        skopeo.args(["inspect", "--raw", "--tls-verify=false", &format!("docker://{repository}:0.1.0")]);
+        skopeo.args([
+            "inspect",
+            "--raw",
+            "--tls-verify=false",
+            &format!("docker://{repository}:0.1.0"),
+        ]);
         format!("sha256:{}", sha256(succeeded(&mut skopeo).as_bytes()))
     }
 }

@@ -6,9 +6,12 @@ use k8s_openapi::DeepMerge as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Kubelet, Qos, RealTree, Running, Workload, binary, eventually, pod_list, running_pod};
+use crate::support::{
+    Agent, Kubelet, Qos, RealTree, Running, Workload, binary, eventually, pod_list, running_pod,
+};
 
-/// Two pods, each with a container `main` limited to 64 MiB without a request, and an agent that knows their names.
+/// Two pods, each with a container `main` limited to 64 MiB without a request, and an agent that
+/// knows their names.
 struct Node {
     agent: Agent,
     _running: Vec<Running>,
@@ -23,8 +26,11 @@ impl Node {
     fn new() -> Self {
         let tree = RealTree::new();
         let uid = |last: u32| format!("8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c001{last}");
-        let id = |last: u32| format!("aa7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9{last}");
-        let pods = PODS.map(|(namespace, name, last)| running_pod(&uid(last), namespace, name, &id(last)));
+        let id = |last: u32| {
+            format!("aa7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9{last}")
+        };
+        let pods =
+            PODS.map(|(namespace, name, last)| running_pod(&uid(last), namespace, name, &id(last)));
         let kubelet = Kubelet::start(pod_list(&pods));
         let running = PODS.map(|(_, _, last)| {
             let container = tree.pod(Qos::Burstable, &uid(last)).child(&id(last));
@@ -33,12 +39,22 @@ impl Node {
             container.spawn(&Workload::Spin { threads: 1 })
         });
         let mut flags = kubelet.flags();
-        flags.extend([format!("--kubepods={}", tree.kubepods().path().display()), "--sched-trace=off".to_owned()]);
-        let node = Self { agent: Agent::start(&flags), _running: running.into(), _kubelet: kubelet, _tree: tree };
+        flags.extend([
+            format!("--kubepods={}", tree.kubepods().path().display()),
+            "--sched-trace=off".to_owned(),
+        ]);
+        let node = Self {
+            agent: Agent::start(&flags),
+            _running: running.into(),
+            _kubelet: kubelet,
+            _tree: tree,
+        };
         let is_told = |row: &Value| {
             let findings = row["findings"].as_array().unwrap();
             let has_patch = findings.iter().any(|found| !found["patch"].is_null());
-            has_patch && findings[0]["kind"] == "throttled-by-own-quota" && row["runtime"]["language"] == "rust"
+            has_patch
+                && findings[0]["kind"] == "throttled-by-own-quota"
+                && row["runtime"]["language"] == "rust"
         };
         eventually("the findings and runtimes of both", || {
             node.json(&[]).iter().filter(|row| is_told(row)).count() == PODS.len()
@@ -50,7 +66,11 @@ impl Node {
     fn advise(&self, output: &str, filters: &[&str]) -> String {
         let address = self.agent.address().to_string();
         let mut command = Command::new(binary());
-        let output = command.args(["advise", "--address", &address, "-o", output]).args(filters).output().unwrap();
+        let output = command
+            .args(["advise", "--address", &address, "-o", output])
+            .args(filters)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
@@ -71,7 +91,8 @@ fn the_command_prints_in_every_format_what_is_asked_for() {
     assert_a_patch_is_one(&node);
     let series = || {
         let page = node.agent.metrics();
-        let labels = [("namespace", "shop"), ("pod", "cart"), ("container", "main"), ("runtime", "rust")];
+        let labels =
+            [("namespace", "shop"), ("pod", "cart"), ("container", "main"), ("runtime", "rust")];
         page.value("cpuwarden_container_runtime_info", &labels)
     };
     eventually("the series of what it runs", || series() == Some(1.0));
@@ -81,18 +102,27 @@ fn assert_formats_agree(node: &Node) {
     // The load continues, so figures of two runs differ: compare only the names.
     let told = |report: &Value| -> Vec<_> {
         let rows = report["containers"].as_array().unwrap().iter();
-        rows.map(|row| (row["namespace"].clone(), row["pod"].clone(), row["container"].clone())).collect()
+        rows.map(|row| (row["namespace"].clone(), row["pod"].clone(), row["container"].clone()))
+            .collect()
     };
     let json: Value = serde_json::from_str(&node.advise("json", &[])).unwrap();
     let yaml: Value = serde_saphyr::from_str(&node.advise("yaml", &[])).unwrap();
     assert_eq!((told(&json).len(), told(&json)), (2, told(&yaml)));
     let kind = |report: &Value| report["containers"][0]["findings"][0]["kind"].clone();
-    assert_eq!((kind(&json), kind(&yaml)), ("throttled-by-own-quota".into(), "throttled-by-own-quota".into()));
+    assert_eq!(
+        (kind(&json), kind(&yaml)),
+        ("throttled-by-own-quota".into(), "throttled-by-own-quota".into())
+    );
     let table = node.advise("table", &[]);
     let lines: Vec<_> = table.lines().filter(|line| !line.starts_with(' ')).collect();
     assert!(lines.len() == 2 && lines[0].starts_with("bank/ledger/main  1."), "{table}");
-    assert!(lines[1].starts_with("shop/cart/main  1.") && lines[1].contains("  limit 0.2"), "{table}");
-    let findings = table.lines().filter(|line| line.starts_with("  ! throttled-by-own-quota  limitCores=0.2  "));
+    assert!(
+        lines[1].starts_with("shop/cart/main  1.") && lines[1].contains("  limit 0.2"),
+        "{table}"
+    );
+    let findings = table
+        .lines()
+        .filter(|line| line.starts_with("  ! throttled-by-own-quota  limitCores=0.2  "));
     assert_eq!(findings.count(), 2, "{table}");
 }
 
@@ -104,9 +134,14 @@ fn assert_filters_keep_their_own(node: &Node) {
         (&["--namespace", "bank", "--pod", "cart"], &[]),
         (&["--namespace", "sho"], &[]),
     ] {
-        let pods: Vec<_> = node.json(filters).iter().map(|row| row["pod"].as_str().unwrap().to_owned()).collect();
+        let pods: Vec<_> =
+            node.json(filters).iter().map(|row| row["pod"].as_str().unwrap().to_owned()).collect();
         assert_eq!(pods, expected, "{filters:?}");
-        assert_eq!(node.advise("patch", filters).matches("---\n").count(), expected.len(), "{filters:?}");
+        assert_eq!(
+            node.advise("patch", filters).matches("---\n").count(),
+            expected.len(),
+            "{filters:?}"
+        );
     }
     assert_eq!(node.advise("table", &["--pod", "none"]), "no containers\n");
 }
@@ -121,9 +156,14 @@ fn assert_a_patch_is_one(node: &Node) {
     let spec = "/spec/template/spec";
     assert_eq!(back.pointer(spec), patch.pointer(spec), "a field that Kubernetes does not know");
 
-    // Merge like the API server: lists of containers by name, keeping everything the patch does not name.
-    let resources = json!({ "limits": { "memory": "64Mi" }, "requests": { "memory": "1Mi", "cpu": "1" } });
-    let (main, other) = (json!({ "name": "main", "image": "a", "resources": resources }), json!({ "name": "other" }));
+    // Merge like the API server: lists of containers by name, keeping everything the patch does not
+    // name.
+    let resources =
+        json!({ "limits": { "memory": "64Mi" }, "requests": { "memory": "1Mi", "cpu": "1" } });
+    let (main, other) = (
+        json!({ "name": "main", "image": "a", "resources": resources }),
+        json!({ "name": "other" }),
+    );
     let workload = json!({ "spec": { "template": { "spec": { "containers": [other, main] } } } });
     let mut workload: Deployment = serde_json::from_value(workload).unwrap();
     workload.merge_from(typed);
@@ -132,12 +172,16 @@ fn assert_a_patch_is_one(node: &Node) {
     assert_eq!((names, containers[0].resources.is_none()), (vec!["other", "main"], true));
     let resources = serde_json::to_value(containers[1].resources.as_ref().unwrap()).unwrap();
     assert_eq!(resources["requests"], json!({ "memory": MEMORY_BYTES.to_string(), "cpu": "1" }));
-    assert_eq!((&resources["limits"]["memory"], containers[1].image.as_deref()), (&"64Mi".into(), Some("a")));
+    assert_eq!(
+        (&resources["limits"]["memory"], containers[1].image.as_deref()),
+        (&"64Mi".into(), Some("a"))
+    );
 }
 
 #[test]
 fn without_an_agent_the_error_names_the_address() {
-    let output = Command::new(binary()).args(["advise", "--address", "127.0.0.1:1"]).output().unwrap();
+    let output =
+        Command::new(binary()).args(["advise", "--address", "127.0.0.1:1"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(69), "{text}");
     assert!(text.contains("no agent answers at 127.0.0.1:1"), "{text}");

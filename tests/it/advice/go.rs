@@ -1,4 +1,5 @@
-//! Go programs under quotas: the agent's findings and advice, and the throttling after the advice is applied.
+//! Go programs under quotas: the agent's findings and advice, and the throttling after the advice
+//! is applied.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use crate::support::{Agent, Cgroup, Qos, RealTree, Running, binary, eventually};
 
 /// Share of throttled periods that the advice aims to stay below: its objective.
 const OBJECTIVE: f64 = 0.01;
-/// Factor by which all cases together may exceed the objective. A dozen cases with thirty periods each are too few to
-/// meet it exactly.
+/// Factor by which all cases together may exceed the objective. A dozen cases with thirty periods
+/// each are too few to meet it exactly.
 const SLACK: f64 = 3.0;
 /// Share above which a quota clearly throttles; the finding starts at half of it.
 const REAL: f64 = 0.1;
@@ -55,20 +56,31 @@ struct Scene<'a> {
 #[test]
 fn go_under_a_quota_is_detected_found_throttled_and_by_the_advice_no_longer_is() {
     let directory = TempDir::new().unwrap();
-    // Go 1.25 and later follow the limit. The other build uses the number of CPUs: its Go is older, or its go.mod is.
-    let follows = Build::new(&directory, &xtask::tools::go().unwrap_or_else(|error| panic!("{error}")), "1.25");
+    // Go 1.25 and later follow the limit. The other build uses the number of CPUs: its Go is older,
+    // or its go.mod is.
+    let follows = Build::new(
+        &directory,
+        &xtask::tools::go().unwrap_or_else(|error| panic!("{error}")),
+        "1.25",
+    );
     let ignores = Build::new(&directory, Path::new("go"), "1.19");
     let mut cases = Vec::new();
     for quota_ms in [50.0, 100.0, 200.0] {
-        cases.extend([None, Some(1), Some(8)].map(|gomaxprocs| Case { build: &ignores, quota_ms, gomaxprocs }));
+        cases.extend([None, Some(1), Some(8)].map(|gomaxprocs| Case {
+            build: &ignores,
+            quota_ms,
+            gomaxprocs,
+        }));
         cases.push(Case { build: &follows, quota_ms, gomaxprocs: None });
     }
     let advised = (0..ATTEMPTS).find_map(|_| first_run(&cases));
-    second_run(&advised.expect("too busy a machine: half a core was no quota to programs that hardly ran"));
+    second_run(
+        &advised.expect("too busy a machine: half a core was no quota to programs that hardly ran"),
+    );
 }
 
-/// Runs the cases with an agent, and returns them with its patches applied. `None` if other processes used the CPUs, so
-/// that even the lowest quotas did not throttle.
+/// Runs the cases with an agent, and returns them with its patches applied. `None` if other
+/// processes used the CPUs, so that even the lowest quotas did not throttle.
 fn first_run<'a>(cases: &[Case<'a>]) -> Option<Vec<Case<'a>>> {
     let tree = RealTree::new();
     let scenes = start(&tree, cases);
@@ -76,18 +88,27 @@ fn first_run<'a>(cases: &[Case<'a>]) -> Option<Vec<Case<'a>>> {
     let before: Vec<_> = scenes.iter().map(|scene| counts(&scene.cgroup)).collect();
     eventually("a limit for every container", || {
         let rows = report(&agent);
-        scenes.iter().all(|scene| rows.get(&scene.id).is_some_and(|row| row["cpu"]["limit"].is_object()))
+        scenes
+            .iter()
+            .all(|scene| rows.get(&scene.id).is_some_and(|row| row["cpu"]["limit"].is_object()))
     });
     let (rows, patches) = (report(&agent), patches(&agent));
-    let shares: Vec<_> = scenes.iter().zip(before).map(|(scene, then)| share(then, counts(&scene.cgroup))).collect();
-    if scenes.iter().zip(&shares).any(|(scene, &share)| scene.case.quota_ms == 50.0 && share < REAL) {
+    let shares: Vec<_> =
+        scenes.iter().zip(before).map(|(scene, then)| share(then, counts(&scene.cgroup))).collect();
+    if scenes.iter().zip(&shares).any(|(scene, &share)| scene.case.quota_ms == 50.0 && share < REAL)
+    {
         println!("not measured: {shares:?}");
         return None;
     }
     let mut advised = Vec::new();
     for (scene, share) in scenes.iter().zip(shares) {
         let row = &rows[&scene.id];
-        println!("{}: {:.0} % throttled, advised {}", scene.case, share * 100.0, row["cpu"]["limit"]);
+        println!(
+            "{}: {:.0} % throttled, advised {}",
+            scene.case,
+            share * 100.0,
+            row["cpu"]["limit"]
+        );
         scene.assert_detected(row);
         scene.assert_found(row, share);
         advised.push(scene.case.patched(patches.get(&scene.id)));
@@ -105,15 +126,27 @@ fn second_run(cases: &[Case<'_>]) {
     for (scene, before) in scenes.iter().zip(before) {
         let after = counts(&scene.cgroup);
         let share = share(before, after);
-        println!("as advised, {}: {:.1} % throttled of {} periods", scene.case, share * 100.0, after.0 - before.0);
-        assert!(after.0 - before.0 >= 15, "{}: ten bursts have at least fifteen periods", scene.case);
-        // With so few periods, one throttled period exceeds the objective. A thread that should fill one core exceeds
-        // it now and then.
+        println!(
+            "as advised, {}: {:.1} % throttled of {} periods",
+            scene.case,
+            share * 100.0,
+            after.0 - before.0
+        );
+        assert!(
+            after.0 - before.0 >= 15,
+            "{}: ten bursts have at least fifteen periods",
+            scene.case
+        );
+        // With so few periods, one throttled period exceeds the objective. A thread that should
+        // fill one core exceeds it now and then.
         assert!(share < REAL, "{}: {share}", scene.case);
         all = (all.0 + after.0 - before.0, all.1 + after.1 - before.1);
     }
     let share = share((0, 0), all);
-    assert!(share <= SLACK * OBJECTIVE, "{share} of all periods, throttled though everything is as advised");
+    assert!(
+        share <= SLACK * OBJECTIVE,
+        "{share} of all periods, throttled though everything is as advised"
+    );
 }
 
 /// Starts the cases one after the other, so that their bursts do not overlap.
@@ -141,15 +174,30 @@ impl Build {
         let module = directory.path().join(language);
         std::fs::create_dir(&module).unwrap();
         std::fs::write(module.join("main.go"), include_str!("burst/main.go")).unwrap();
-        std::fs::write(module.join("go.mod"), format!("module example.org/burst\n\ngo {language}\n")).unwrap();
+        std::fs::write(
+            module.join("go.mod"),
+            format!("module example.org/burst\n\ngo {language}\n"),
+        )
+        .unwrap();
         let run = |args: &[&str]| {
             let mut command = Command::new(go);
-            command.args(args).current_dir(&module).env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local");
-            command.env("GOCACHE", xtask::tools::go_cache()).env_remove("GOROOT").env_remove("GOFLAGS");
+            command
+                .args(args)
+                .current_dir(&module)
+                .env("CGO_ENABLED", "0")
+                .env("GOTOOLCHAIN", "local");
+            command
+                .env("GOCACHE", xtask::tools::go_cache())
+                .env_remove("GOROOT")
+                .env_remove("GOFLAGS");
             let output = command.output().unwrap_or_else(|error| {
                 panic!("no Go: {}: {error}; remedy: apt-get install golang-go", go.display());
             });
-            assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{args:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             String::from_utf8(output.stdout).unwrap()
         };
         run(&["build", "-o", "burst"]);
@@ -162,17 +210,26 @@ impl Build {
 impl Scene<'_> {
     fn assert_detected(&self, row: &Value) {
         let runtime = &row["runtime"];
-        assert_eq!((&runtime["language"], &runtime["version"]), (&"go".into(), &(*self.case.build.version).into()));
+        assert_eq!(
+            (&runtime["language"], &runtime["version"]),
+            (&"go".into(), &(*self.case.build.version).into())
+        );
         assert_eq!(runtime["module"], "example.org/burst", "{}", self.case);
         assert_eq!(runtime["parallelism"], self.parallelism, "{}: {runtime}", self.case);
         let is_set = self.case.gomaxprocs.is_some();
-        assert_eq!(runtime["parallelismSource"] == "GOMAXPROCS", is_set, "{}: {runtime}", self.case);
+        assert_eq!(
+            runtime["parallelismSource"] == "GOMAXPROCS",
+            is_set,
+            "{}: {runtime}",
+            self.case
+        );
     }
 
     fn assert_found(&self, row: &Value, share: f64) {
         let mut findings = row["findings"].as_array().unwrap().iter();
         let is_found = findings.any(|finding| finding["kind"] == "throttled-by-own-quota");
-        // Two cores always suffice for 120 ms; whether one core suffices depends on the parallelism.
+        // Two cores always suffice for 120 ms; whether one core suffices depends on the
+        // parallelism.
         assert!(self.case.quota_ms < 200.0 || share == 0.0, "{}: {share}", self.case);
         assert!(is_found || share < REAL, "{}: {share}, and no finding", self.case);
         assert!(!is_found || share > OBJECTIVE, "{}: {share}, and a finding", self.case);
@@ -225,7 +282,9 @@ fn patches(agent: &Agent) -> BTreeMap<String, Value> {
         let patch: Value = serde_saphyr::from_str(document).unwrap();
         patch["spec"]["template"]["spec"]["containers"].as_array().unwrap().clone()
     });
-    containers.map(|container| (container["name"].as_str().unwrap().to_owned(), container)).collect()
+    containers
+        .map(|container| (container["name"].as_str().unwrap().to_owned(), container))
+        .collect()
 }
 
 /// Kernel counters `nr_periods` and `nr_throttled`.

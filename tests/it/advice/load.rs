@@ -4,7 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use analysis::{Bandwidth, Count, READ_EVERY_NS, READINGS, Replay, UsageTrace, UsageTraces, Window};
+use analysis::{
+    Bandwidth, Count, READ_EVERY_NS, READINGS, Replay, UsageTrace, UsageTraces, Window,
+};
 
 use super::shapes::Shape;
 use crate::support::{Cgroup, Running, Workload};
@@ -15,7 +17,8 @@ const READINGS_A_WINDOW: usize = 50;
 /// Minimum CPU time of a long burst: one that is lengthened, not only moved, by waiting for a CPU.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Number of times that the windows are replayed, so that the phase at which they begin does not matter.
+/// Number of times that the windows are replayed, so that the phase at which they begin does not
+/// matter.
 const ROUNDS: u64 = 20;
 
 /// A load under a limit.
@@ -39,7 +42,11 @@ impl<'a> Load<'a> {
     pub(super) fn count(&self) -> Count {
         let stat = self.cgroup.cpu_stat();
         let number = |key: &str| u32::try_from(stat[key]).unwrap();
-        Count { periods: number("nr_periods"), throttled: number("nr_throttled"), ..Count::default() }
+        Count {
+            periods: number("nr_periods"),
+            throttled: number("nr_throttled"),
+            ..Count::default()
+        }
     }
 
     /// Returns the CPU time used, nanoseconds.
@@ -47,12 +54,14 @@ impl<'a> Load<'a> {
         self.cgroup.usage_ns()
     }
 
-    /// Run time and wait for a CPU of the threads with long bursts, nanoseconds, from `schedstat`. Waiting lengthens a
-    /// long burst; it only moves a short one.
+    /// Run time and wait for a CPU of the threads with long bursts, nanoseconds, from `schedstat`.
+    /// Waiting lengthens a long burst; it only moves a short one.
     pub(super) fn ran_and_waited_ns(&self) -> (u64, u64) {
         let is_long = |load: &Workload| !matches!(load, Workload::Burst { cpu, .. } if *cpu < LONG);
         let long = self.shape.load.iter().zip(&self.running).filter(|(load, _)| is_long(load));
-        let tasks = long.flat_map(|(_, running)| fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap());
+        let tasks = long.flat_map(|(_, running)| {
+            fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap()
+        });
         tasks.fold((0, 0), |(ran, waited), task| {
             let text = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
             let mut figures = text.split(' ').map(|figure| figure.parse::<u64>().unwrap_or(0));
@@ -72,7 +81,8 @@ impl Record {
     /// Reads the loads for this time, as the agent does.
     pub(super) fn take(loads: &[&Load<'_>], length: Duration) -> Vec<Self> {
         let mut records: Vec<_> = loads.iter().map(|_| Self::default()).collect();
-        let mut marks: Vec<_> = loads.iter().map(|load| (0, load.used_ns(), load.count())).collect();
+        let mut marks: Vec<_> =
+            loads.iter().map(|load| (0, load.used_ns(), load.count())).collect();
         read_in_time();
         let began = Instant::now();
         for tick in 0..=(length.as_nanos() / READ_EVERY.as_nanos()) as usize {
@@ -83,7 +93,9 @@ impl Record {
                 if tick > 0 && tick.is_multiple_of(READINGS_A_WINDOW) {
                     let now = (at_ns, used_ns, load.count());
                     let period_ns = load.shape.period.as_nanos() as u64;
-                    record.windows.push(Window { period_ns, ..window(std::mem::replace(mark, now), now) });
+                    record
+                        .windows
+                        .push(Window { period_ns, ..window(std::mem::replace(mark, now), now) });
                 }
             }
         }
@@ -91,8 +103,8 @@ impl Record {
         records
     }
 
-    /// The first usage trace: two seconds of readings on time. The agent, too, retries until it has one. `None` if
-    /// nothing ran, or if this machine was too busy for readings on time.
+    /// The first usage trace: two seconds of readings on time. The agent, too, retries until it has
+    /// one. `None` if nothing ran, or if this machine was too busy for readings on time.
     pub(super) fn trace(&self) -> Option<UsageTrace> {
         self.readings.windows(READINGS).step_by(5).find_map(UsageTrace::from_readings)
     }
@@ -104,17 +116,23 @@ impl Record {
         let bandwidth = Bandwidth { limit_cores, burst_share: 0.0 };
         let mut replay = Replay::default();
         let mut total = Count::default();
-        for (number, window) in (0..ROUNDS * self.windows.len() as u64).zip(self.windows.iter().cycle()) {
+        for (number, window) in
+            (0..ROUNDS * self.windows.len() as u64).zip(self.windows.iter().cycle())
+        {
             total = total.plus(replay.window(bandwidth, window, &traces, number));
         }
         total.share().unwrap_or(0.0)
     }
 }
 
-/// Gives this thread, but not its children, real-time priority, so that a busy machine does not delay its readings.
+/// Gives this thread, but not its children, real-time priority, so that a busy machine does not
+/// delay its readings.
 fn read_in_time() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
-    let status = Command::new("chrt").args(["--reset-on-fork", "--fifo", "--pid", "1", &thread]).status().unwrap();
+    let status = Command::new("chrt")
+        .args(["--reset-on-fork", "--fifo", "--pid", "1", &thread])
+        .status()
+        .unwrap();
     assert!(status.success(), "chrt (util-linux) needs CAP_SYS_NICE: {status}");
 }
 

@@ -1,5 +1,5 @@
-//! Bursts less frequent than the length of a usage trace: the agent must not call a limit exact if the kernel throttles
-//! at it.
+//! Bursts less frequent than the length of a usage trace: the agent must not call a limit exact if
+//! the kernel throttles at it.
 
 use std::time::Duration;
 
@@ -30,7 +30,12 @@ fn a_limit_is_a_lower_bound_while_bursts_are_rarer_than_a_trace() {
     let agent = Agent::on(&tree, &["--advice-after", "35s"]);
     let advised = || -> Option<Value> {
         let report: Value = serde_json::from_str(&agent.get("/api/v1/advice").1).unwrap();
-        let row = report["containers"].as_array().unwrap().iter().find(|row| row["container"] == ID)?.clone();
+        let row = report["containers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["container"] == ID)?
+            .clone();
         row["cpu"]["limit"].is_object().then(|| row["cpu"]["limit"].clone())
     };
     eventually("a limit", || advised().is_some());

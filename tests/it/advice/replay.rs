@@ -1,5 +1,5 @@
-//! Compares the replay with the kernel: the share of periods that a limit would throttle, and the share that it does
-//! throttle.
+//! Compares the replay with the kernel: the share of periods that a limit would throttle, and the
+//! share that it does throttle.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ const TOLERANCE: f64 = 0.05;
 /// Limit above the use of any load, cores.
 const UNHINDERED: f64 = 2.0;
 
-/// Maximum wait for a CPU of unhindered loads, as a share of their run time. Above it the machine counts as busy,
-/// because waiting lengthens bursts.
+/// Maximum wait for a CPU of unhindered loads, as a share of their run time. Above it the machine
+/// counts as busy, because waiting lengthens bursts.
 const UNDISTURBED: f64 = 0.05;
 const ATTEMPTS: usize = 12;
 
-/// Number of undisturbed runs that are judged together. A run has about ten bursts: chance decides their phase within a
-/// period and which of them the trace contains.
+/// Number of undisturbed runs that are judged together. A run has about ten bursts: chance decides
+/// their phase within a period and which of them the trace contains.
 const POOLED: usize = 4;
 
 /// Time over which the starts of a batch's loads are spread, so that their bursts do not overlap.
@@ -60,12 +60,13 @@ impl Row {
 fn the_replay_predicts_the_throttled_share_within_five_points() {
     let rows: Vec<Row> = batches().iter().flat_map(measured).collect();
     println!("{}", table(&rows));
-    let off: Vec<_> = rows.iter().filter(|row| row.is_off()).map(|row| (row.name, row.limit_cores)).collect();
+    let off: Vec<_> =
+        rows.iter().filter(|row| row.is_off()).map(|row| (row.name, row.limit_cores)).collect();
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// Runs a batch until the two shares agree over all its runs, at most [`POOLED`] times. A run with differing shares
-/// does not count if other processes used the CPUs that its loads needed.
+/// Runs a batch until the two shares agree over all its runs, at most [`POOLED`] times. A run with
+/// differing shares does not count if other processes used the CPUs that its loads needed.
 fn measured(batch: &Batch) -> Vec<Row> {
     let mut pooled: Vec<Row> = Vec::new();
     let mut runs = 0;
@@ -91,8 +92,9 @@ fn measured(batch: &Batch) -> Vec<Row> {
     pooled
 }
 
-/// Runs each load of the batch unhindered and, at the same time, under each of its limits. Returns the rows and the
-/// wait as a share of run time. The wait is that of the unhindered loads for a CPU, plus steal time.
+/// Runs each load of the batch unhindered and, at the same time, under each of its limits. Returns
+/// the rows and the wait as a share of run time. The wait is that of the unhindered loads for a
+/// CPU, plus steal time.
 fn run(batch: &Batch) -> (Vec<Row>, f64) {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, "advice");
@@ -111,22 +113,31 @@ fn run(batch: &Batch) -> (Vec<Row>, f64) {
             Load::start(pod.child(&format!("load-{number}")), shape, limit)
         })
         .collect();
-    let (unhindered, limited): (Vec<_>, Vec<_>) = loads.iter().partition(|load| load.limit_cores == UNHINDERED);
+    let (unhindered, limited): (Vec<_>, Vec<_>) =
+        loads.iter().partition(|load| load.limit_cores == UNHINDERED);
     let then = (ran_and_waited_ns(&unhindered), steal_ns());
     let before: Vec<_> = limited.iter().map(|load| load.count()).collect();
     let records = Record::take(&unhindered, batch.length);
     let rows = limited.iter().zip(before).map(|(load, before)| {
         let after = load.count();
-        let (periods, throttled) = (after.periods - before.periods, after.throttled - before.throttled);
+        let (periods, throttled) =
+            (after.periods - before.periods, after.throttled - before.throttled);
         let kernel = Count { periods, throttled, ..Count::default() };
         let at = unhindered.iter().position(|other| std::ptr::eq(other.shape, load.shape)).unwrap();
         let replayed = records[at].replayed(load.limit_cores);
-        Row { name: load.shape.name, limit_cores: load.limit_cores, kernel, replays: vec![replayed] }
+        Row {
+            name: load.shape.name,
+            limit_cores: load.limit_cores,
+            kernel,
+            replays: vec![replayed],
+        }
     });
     let rows = rows.collect();
     let now = (ran_and_waited_ns(&unhindered), steal_ns());
-    let is_read =
-        unhindered.iter().zip(&records).all(|(load, record)| load.shape.load.is_empty() || record.trace().is_some());
+    let is_read = unhindered
+        .iter()
+        .zip(&records)
+        .all(|(load, record)| load.shape.load.is_empty() || record.trace().is_some());
     let waited_ns = now.0.1 - then.0.1 + now.1 - then.1;
     let waited = waited_ns as f64 / (now.0.0 - then.0.0) as f64;
     (rows, if is_read { waited } else { f64::INFINITY })
@@ -137,7 +148,8 @@ fn ran_and_waited_ns(loads: &[&Load<'_>]) -> (u64, u64) {
     each.fold((0, 0), |(ran, waited), load| (ran + load.0, waited + load.1))
 }
 
-/// Steal time of all CPUs, nanoseconds: the eighth figure in the first line of `/proc/stat`, in hundredths of a second.
+/// Steal time of all CPUs, nanoseconds: the eighth figure in the first line of `/proc/stat`, in
+/// hundredths of a second.
 fn steal_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     stat.split_ascii_whitespace().nth(8).unwrap().parse::<u64>().unwrap() * 10_000_000
@@ -145,11 +157,16 @@ fn steal_ns() -> u64 {
 
 /// Renders the table of `deploy/docs/advice.md`.
 fn table(rows: &[Row]) -> String {
-    let mut text = String::from("| load | limit | periods | throttled | replay |\n|---|---|---|---|---|\n");
+    let mut text =
+        String::from("| load | limit | periods | throttled | replay |\n|---|---|---|---|---|\n");
     for row in rows {
         let Row { name, limit_cores, kernel, .. } = row;
         let (measured, replayed) = (row.measured() * 100.0, row.replayed() * 100.0);
-        let _ = writeln!(text, "| {name} | {limit_cores} | {} | {measured:.0} % | {replayed:.0} % |", kernel.periods);
+        let _ = writeln!(
+            text,
+            "| {name} | {limit_cores} | {} | {measured:.0} % | {replayed:.0} % |",
+            kernel.periods
+        );
     }
     text
 }

@@ -21,7 +21,11 @@ pub(super) struct Batch {
 }
 
 fn burst(threads: u32, cpu_ms: u64, every_ms: u64) -> Workload {
-    Workload::Burst { threads, cpu: Duration::from_millis(cpu_ms), every: Duration::from_millis(every_ms) }
+    Workload::Burst {
+        threads,
+        cpu: Duration::from_millis(cpu_ms),
+        every: Duration::from_millis(every_ms),
+    }
 }
 
 fn shape(name: &'static str, load: impl Into<Vec<Workload>>, limits: &'static [f64]) -> Shape {
@@ -32,8 +36,9 @@ fn batch(length_ms: u64, shapes: impl Into<Vec<Shape>>) -> Batch {
     Batch { length: Duration::from_millis(length_ms), shapes: shapes.into() }
 }
 
-/// The distance of bursts is no multiple of the period, and a batch lasts until they have started at every tenth of a
-/// period. The kernel's share therefore does not depend on the phase of the first burst.
+/// The distance of bursts is no multiple of the period, and a batch lasts until they have started
+/// at every tenth of a period. The kernel's share therefore does not depend on the phase of the
+/// first burst.
 pub(super) fn batches() -> Vec<Batch> {
     let mixed = [burst(1, 1, 10), burst(1, 40, 1030)];
     vec![
@@ -73,11 +78,18 @@ pub(super) fn batches() -> Vec<Batch> {
             6_100,
             [Shape {
                 period: Duration::from_millis(10),
-                ..shape("150 ms every 610 ms, in periods of 10 ms", [burst(1, 150, 610)], &[0.3, 0.5, 1.25])
+                ..shape(
+                    "150 ms every 610 ms, in periods of 10 ms",
+                    [burst(1, 150, 610)],
+                    &[0.3, 0.5, 1.25],
+                )
             }],
         ),
         batch(3_000, [shape("two threads, 2 ms each every 10 ms", [burst(2, 2, 10)], &[0.3, 0.5])]),
         batch(3_000, [shape("a thread without a pause", [Workload::Spin { threads: 1 }], &[0.2])]),
-        batch(3_000, [shape("two threads without a pause", [Workload::Spin { threads: 2 }], &[0.2])]),
+        batch(
+            3_000,
+            [shape("two threads without a pause", [Workload::Spin { threads: 2 }], &[0.2])],
+        ),
     ]
 }

@@ -17,11 +17,17 @@ fn use_is_half_a_core_at_a_sample_interval_of_1500_ms() {
     let agent = Agent::on(&tree, &["--sample-interval", "1500ms", "--advice-after", "15s"]);
     let use_cores = || -> Option<f64> {
         let report: Value = serde_json::from_str(&agent.get("/api/v1/advice").1).unwrap();
-        let row = report["containers"].as_array().unwrap().iter().find(|row| row["container"] == ID)?.clone();
+        let row = report["containers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["container"] == ID)?
+            .clone();
         row["cpu"]["requestCores"].as_f64()
     };
     eventually("the 95th percentile of use", || use_cores().is_some());
     let found = use_cores().unwrap();
-    // The kernel's ticks may let the thread run a little longer; a percentile is at most 15 % too high.
+    // The kernel's ticks may let the thread run a little longer; a percentile is at most 15 % too
+    // high.
     assert!((0.45..=0.62).contains(&found), "{found} cores of a window's time");
 }

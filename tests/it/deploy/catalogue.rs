@@ -16,8 +16,8 @@ const PROCESS: [&str; 6] = [
     "process_virtual_memory_bytes",
 ];
 
-/// The names of the product's metrics in an expression, including recording rules (`pod:cpuwarden_…`), with
-/// repetitions.
+/// The names of the product's metrics in an expression, including recording rules
+/// (`pod:cpuwarden_…`), with repetitions.
 pub(super) fn names_in(expression: &str) -> Vec<&str> {
     let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == ':';
     let words = expression.split(|char| !is_part(char));
@@ -34,33 +34,47 @@ pub(super) fn assert_all_known(place: &str, expression: &str) {
     }
 }
 
-/// A metric that is shown nowhere is useless: a panel or rule must read it, or a list must give its purpose.
+/// A metric that is shown nowhere is useless: a panel or rule must read it, or a list must give its
+/// purpose.
 #[test]
 fn every_metric_is_in_a_panel_a_rule_or_the_list_of_those_only_for_queries() {
     let panels = super::dashboards::queries().into_iter().map(|query| query.expression);
     let rules = super::rules::expressions();
     let text: Vec<String> = panels.chain(rules).collect();
     let names: BTreeSet<&str> = text.iter().flat_map(|expression| names_in(expression)).collect();
-    let listed = |name: &str| catalogue::QUERY_ONLY.iter().filter(|(only, _)| *only == name).count();
+    let listed =
+        |name: &str| catalogue::QUERY_ONLY.iter().filter(|(only, _)| *only == name).count();
     for (_, metric) in catalogue::all() {
         let read = metric.sample_names().any(|name| names.contains(&*name));
-        assert_eq!(listed(metric.name), usize::from(!read), "{}: read by a panel or rule: {read}", metric.name);
+        assert_eq!(
+            listed(metric.name),
+            usize::from(!read),
+            "{}: read by a panel or rule: {read}",
+            metric.name
+        );
     }
     for (name, purpose) in catalogue::QUERY_ONLY {
-        assert!(catalogue::all().any(|(_, metric)| metric.name == *name) && !purpose.is_empty(), "{name}");
+        assert!(
+            catalogue::all().any(|(_, metric)| metric.name == *name) && !purpose.is_empty(),
+            "{name}"
+        );
     }
 }
 
 /// Names recorded by the recording rules.
 fn recorded() -> BTreeSet<String> {
     let text = read("rules/recording.yaml");
-    text.lines().filter_map(|line| Some(line.trim().strip_prefix("- record: ")?.to_owned())).collect()
+    text.lines()
+        .filter_map(|line| Some(line.trim().strip_prefix("- record: ")?.to_owned()))
+        .collect()
 }
 
 #[test]
 fn the_agents_process_is_reported_as_by_every_client_library() {
-    let own: Vec<&str> =
-        catalogue::all().map(|(_, metric)| metric.name).filter(|name| name.contains("process_")).collect();
+    let own: Vec<&str> = catalogue::all()
+        .map(|(_, metric)| metric.name)
+        .filter(|name| name.contains("process_"))
+        .collect();
     let mut sorted = own.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, PROCESS);
@@ -68,7 +82,8 @@ fn the_agents_process_is_reported_as_by_every_client_library() {
 
 #[test]
 fn names_are_taken_out_of_an_expression() {
-    let names =
-        names_in(r#"rate(cpuwarden_a_total{x="cpuwarden"}[5m]) / pod:cpuwarden_b:rate5m + up{job="cpuwarden"}"#);
+    let names = names_in(
+        r#"rate(cpuwarden_a_total{x="cpuwarden"}[5m]) / pod:cpuwarden_b:rate5m + up{job="cpuwarden"}"#,
+    );
     assert_eq!(names, ["cpuwarden_a_total", "pod:cpuwarden_b:rate5m"]);
 }

@@ -1,5 +1,5 @@
-//! The Helm chart: it lints, and renders in every profile. The output is valid on every supported Kubernetes, and a
-//! profile has only what it needs.
+//! The Helm chart: it lints, and renders in every profile. The output is valid on every supported
+//! Kubernetes, and a profile has only what it needs.
 
 use std::fs;
 use std::path::Path;
@@ -24,26 +24,33 @@ fn the_chart_lints() {
 fn generated_files_are_up_to_date() {
     for file in generated::all(&binary()).unwrap() {
         let committed = fs::read_to_string(&file.path).unwrap_or_default();
-        assert!(committed == file.text, "{} is out of date: cargo xtask generate", file.path.display());
+        assert!(
+            committed == file.text,
+            "{} is out of date: cargo xtask generate",
+            file.path.display()
+        );
     }
 }
 
 #[test]
 fn manifests_are_valid_on_the_oldest_and_the_newest_kubernetes() {
     for profile in PROFILES {
-        let checked = valid_on_every_minor(&[&format!("--set=profile={profile}"), OPERATOR, EVERYTHING]);
+        let checked =
+            valid_on_every_minor(&[&format!("--set=profile={profile}"), OPERATOR, EVERYTHING]);
         for kind in ["DaemonSet", "NetworkPolicy", "PodMonitor", "PrometheusRule", "ConfigMap"] {
             assert!(checked.contains(&format!("{kind}/cpuwarden")), "{checked}");
         }
     }
 }
 
-/// Renders the chart for each of [`MINORS`] and checks it against that version's schemas; returns the checked objects.
+/// Renders the chart for each of [`MINORS`] and checks it against that version's schemas; returns
+/// the checked objects.
 pub(super) fn valid_on_every_minor(arguments: &[&str]) -> String {
     let place = tempfile::tempdir().unwrap();
     let checked = MINORS.map(|minor| {
         let file = place.path().join("release.yaml");
-        fs::write(&file, render(&[&[&*format!("--kube-version={minor}.0")], arguments].concat())).unwrap();
+        fs::write(&file, render(&[&[&*format!("--kube-version={minor}.0")], arguments].concat()))
+            .unwrap();
         validated(&file, minor)
     });
     checked.concat()
@@ -58,8 +65,10 @@ fn validated(file: &Path, minor: &str) -> String {
 fn names_of_digits_or_of_the_greatest_length_are_valid() {
     let place = tempfile::tempdir().unwrap();
     let (longest, namespace) = ("a".repeat(53), format!("--namespace={}", "9".repeat(63)));
-    let values =
-        ["--set-string=serviceAccount.name=7,serviceAccount.annotations.a=1,endpoint.tls.secretName=5", OPERATOR];
+    let values = [
+        "--set-string=serviceAccount.name=7,serviceAccount.annotations.a=1,endpoint.tls.secretName=5",
+        OPERATOR,
+    ];
     for name in ["1", "1e3", &longest] {
         let file = place.path().join("release.yaml");
         let arguments = [&[&*namespace, "--set=profile=pin"], &values[..]].concat();
@@ -84,7 +93,11 @@ fn modes_that_look_like_yaml_booleans_stay_modes() {
 #[test]
 fn an_ipv6_address_is_listened_at_with_or_without_brackets() {
     let listen = |address: &str| {
-        variable(&container(&render(&[&format!("--set=endpoint.address={address}")])), "CPUWARDEN_LISTEN").unwrap()
+        variable(
+            &container(&render(&[&format!("--set=endpoint.address={address}")])),
+            "CPUWARDEN_LISTEN",
+        )
+        .unwrap()
     };
     assert_eq!(["::", "[::1]", "0.0.0.0"].map(listen), ["[::]:9753", "[::1]:9753", "0.0.0.0:9753"]);
 }
@@ -100,13 +113,18 @@ fn the_network_policy_lets_out_to_every_port_that_the_agent_is_told_of() {
     };
     assert_eq!(ports("kubelet.url=https://[fd00::1]"), [443]);
     assert_eq!(ports("config.kubeletReadonlyUrl=http://127.0.0.1:10255/"), [10250, 10255]);
-    assert_eq!(ports("config.podSource=apiserver,config.apiserverUrl=https://api:8443"), [10250, 443, 6443, 8443]);
+    assert_eq!(
+        ports("config.podSource=apiserver,config.apiserverUrl=https://api:8443"),
+        [10250, 443, 6443, 8443]
+    );
 }
 
 /// Value of a variable in the agent's environment.
 pub(super) fn variable(agent: &Value, name: &str) -> Option<String> {
     let variables = agent["env"].as_array().unwrap().iter();
-    variables.filter(|variable| variable["name"] == name).find_map(|v| v["value"].as_str().map(str::to_owned))
+    variables
+        .filter(|variable| variable["name"] == name)
+        .find_map(|v| v["value"].as_str().map(str::to_owned))
 }
 
 pub(super) const OPERATOR: &str = "--api-versions=monitoring.coreos.com/v1";
@@ -117,7 +135,10 @@ config.apiserverFallback=true,podMonitor.authorization.credentials.name=token,po
 fn monitor_runs_as_nobody_without_capabilities_and_can_write_nothing() {
     let agent = container(&render(&[]));
     let security = &agent["securityContext"];
-    assert_eq!((security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()), (Some(true), Some(65532)));
+    assert_eq!(
+        (security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()),
+        (Some(true), Some(65532))
+    );
     assert_eq!(security["readOnlyRootFilesystem"].as_bool(), Some(true));
     assert_eq!(security["allowPrivilegeEscalation"].as_bool(), Some(false));
     let capabilities = &security["capabilities"];
@@ -138,7 +159,9 @@ fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
 
 #[test]
 fn waits_are_traced_in_the_profile_trace_and_where_the_configuration_says_so() {
-    let mode = |values: &str| variable(&container(&render(&[&format!("--set={values}")])), "CPUWARDEN_SCHED_TRACE");
+    let mode = |values: &str| {
+        variable(&container(&render(&[&format!("--set={values}")])), "CPUWARDEN_SCHED_TRACE")
+    };
     assert_eq!(mode("profile=monitor").as_deref(), Some("off"));
     assert_eq!(mode("profile=pin").as_deref(), Some("off"));
     assert_eq!(mode("profile=pin,config.schedTrace=auto").as_deref(), Some("auto"));
@@ -150,17 +173,34 @@ fn pins_outlive_an_agents_pod_unless_it_is_told_to_drain_before_an_uninstall() {
     assert!(container(&render(&["--set=profile=pin"]))["lifecycle"].is_null());
     let drains = container(&render(&["--set=profile=pin,drainOnStop=true"]));
     assert_eq!(drains["lifecycle"]["preStop"]["exec"]["command"][1].as_str(), Some("drain"));
-    assert!(container(&render(&["--set=drainOnStop=true"]))["lifecycle"].is_null(), "there is nothing to drain");
+    assert!(
+        container(&render(&["--set=drainOnStop=true"]))["lifecycle"].is_null(),
+        "there is nothing to drain"
+    );
 }
 
 #[test]
 fn events_and_the_right_to_make_them_come_only_with_pinning_and_on_request() {
     let granted = |arguments: &[&str]| {
         let text = render(arguments);
-        let tells = container(&text)["env"].as_array().unwrap().iter().any(|v| v["name"] == "CPUWARDEN_EVENTS");
-        let role = documents(&text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
-        let rule = role["rules"].as_array().unwrap().iter().find(|rule| rule["resources"][0] == "events").cloned();
-        (tells, rule.map(|rule| serde_saphyr::to_string(&rule).unwrap()), text.contains("port: 6443"))
+        let tells = container(&text)["env"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|v| v["name"] == "CPUWARDEN_EVENTS");
+        let role =
+            documents(&text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+        let rule = role["rules"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|rule| rule["resources"][0] == "events")
+            .cloned();
+        (
+            tells,
+            rule.map(|rule| serde_saphyr::to_string(&rule).unwrap()),
+            text.contains("port: 6443"),
+        )
     };
     assert_eq!(granted(&["--set=profile=pin"]), (false, None, false));
     assert_eq!(granted(&["--set=events=true"]), (false, None, false));
@@ -174,7 +214,10 @@ fn runtimes_add_root_and_sys_ptrace_only_on_request() {
         let agent = container(&render(&[&format!("--set=profile={profile},runtimes=true")]));
         assert_eq!(added_capabilities(&agent), [before, &["SYS_PTRACE"]].concat(), "{profile}");
         let security = &agent["securityContext"];
-        assert_eq!((security["runAsUser"].as_u64(), security["runAsNonRoot"].as_bool()), (Some(0), None));
+        assert_eq!(
+            (security["runAsUser"].as_u64(), security["runAsNonRoot"].as_bool()),
+            (Some(0), None)
+        );
     }
 }
 
@@ -185,21 +228,30 @@ fn added_capabilities(agent: &Value) -> Vec<String> {
 
 #[test]
 fn profiles_share_only_the_hosts_pid_namespace() {
-    let shared = |pod: &Value| ["hostPID", "hostNetwork", "hostIPC"].map(|field| pod[field].as_bool().unwrap_or(false));
+    let shared = |pod: &Value| {
+        ["hostPID", "hostNetwork", "hostIPC"].map(|field| pod[field].as_bool().unwrap_or(false))
+    };
     assert_eq!(shared(&pod(&render(&["--set=hostPID=false"]))), [false; 3]);
     for profile in PROFILES {
         let pod = pod(&render(&[&format!("--set=profile={profile}")]));
         assert_eq!(shared(&pod), [true, false, false], "{profile}");
-        assert_eq!(pod["securityContext"]["seccompProfile"]["type"].as_str(), Some("RuntimeDefault"));
+        assert_eq!(
+            pod["securityContext"]["seccompProfile"]["type"].as_str(),
+            Some("RuntimeDefault")
+        );
     }
 }
 
 #[test]
 fn the_agent_may_ask_for_pods_of_the_kubelet_and_for_nothing_else() {
     let resources = |text: &str| {
-        let role = documents(text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+        let role =
+            documents(text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
         let rules = role["rules"].as_array().unwrap().clone();
-        rules.iter().map(|rule| rule["resources"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        rules
+            .iter()
+            .map(|rule| rule["resources"][0].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(resources(&render(&[])), ["nodes/pods"]);
     assert_eq!(resources(&render(&["--set=rbac.nodesProxy=true"])), ["nodes/pods", "nodes/proxy"]);
@@ -210,7 +262,11 @@ fn the_agent_may_ask_for_pods_of_the_kubelet_and_for_nothing_else() {
 fn every_variable_of_the_manifests_is_an_option_of_the_agent() {
     let reference = output_of(Command::new(binary()).args(["reference", "configuration"]));
     let agent = container(&render(&["--set=profile=pin", EVERYTHING]));
-    let names = agent["env"].as_array().unwrap().iter().map(|variable| variable["name"].as_str().unwrap().to_owned());
+    let names = agent["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|variable| variable["name"].as_str().unwrap().to_owned());
     for name in names.filter(|name| name.starts_with("CPUWARDEN_") && name != "CPUWARDEN_CONFIG") {
         assert!(reference.contains(&format!("`{name}`")), "{name} is no option");
     }
@@ -239,12 +295,18 @@ fn unknown_chart_values_are_rejected_by_name() {
 
 #[test]
 fn without_the_operator_no_object_of_its_kinds_is_made() {
-    let kinds = |text: &str| documents(text).iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect();
+    let kinds = |text: &str| {
+        documents(text).iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
+    };
     let plain: Vec<String> = kinds(&render(&[]));
-    assert!(!plain.iter().any(|kind| kind == "PodMonitor" || kind == "PrometheusRule"), "{plain:?}");
+    assert!(
+        !plain.iter().any(|kind| kind == "PodMonitor" || kind == "PrometheusRule"),
+        "{plain:?}"
+    );
     let with: Vec<String> = kinds(&render(&[OPERATOR]));
     assert!(
-        with.iter().any(|kind| kind == "PodMonitor") && with.iter().any(|kind| kind == "PrometheusRule"),
+        with.iter().any(|kind| kind == "PodMonitor")
+            && with.iter().any(|kind| kind == "PrometheusRule"),
         "{with:?}"
     );
 }
@@ -254,9 +316,14 @@ fn rules_and_dashboards_of_the_chart_are_the_files_themselves() {
     let text = render(&[OPERATOR, "--set=metrics=full"]);
     let objects = documents(&text);
     for (rule, file) in rules(&text).iter().zip(["alerts.yaml", "recording.yaml"]) {
-        assert_eq!(*rule, serde_saphyr::from_str::<Value>(&read(&format!("rules/{file}"))).unwrap(), "{file}");
+        assert_eq!(
+            *rule,
+            serde_saphyr::from_str::<Value>(&read(&format!("rules/{file}"))).unwrap(),
+            "{file}"
+        );
     }
-    let maps = objects.iter().filter(|object| object["metadata"]["labels"]["grafana_dashboard"] == "1");
+    let maps =
+        objects.iter().filter(|object| object["metadata"]["labels"]["grafana_dashboard"] == "1");
     let dashboards: Vec<(&str, &str)> = maps.flat_map(data).collect();
     assert_eq!(dashboards.len(), fs::read_dir(deploy("dashboards")).unwrap().count());
     for (name, text) in dashboards {
@@ -288,12 +355,15 @@ fn the_alerts_links_begin_with_the_bases_that_were_set() {
 
 #[test]
 fn bursts_are_a_warning_in_the_namespaces_that_were_chosen() {
-    let rules = rules(&render(&[OPERATOR, "--set=prometheusRule.burstyWarningNamespaces={shop,pay-1}"]));
+    let rules =
+        rules(&render(&[OPERATOR, "--set=prometheusRule.burstyWarningNamespaces={shop,pay-1}"]));
     let place = tempfile::tempdir().unwrap();
     for (at, rule) in rules.iter().enumerate() {
-        fs::write(place.path().join(format!("{at}.yaml")), serde_saphyr::to_string(rule).unwrap()).unwrap();
+        fs::write(place.path().join(format!("{at}.yaml")), serde_saphyr::to_string(rule).unwrap())
+            .unwrap();
     }
-    let severities = [("shop", "warning"), ("pay-1", "warning"), ("shop-2", "info"), ("batch", "info")];
+    let severities =
+        [("shop", "warning"), ("pay-1", "warning"), ("shop-2", "info"), ("batch", "info")];
     let series = severities.map(|(namespace, _)| {
         let labels = format!("{{namespace=\"{namespace}\", pod=\"p\", container=\"c\"}}");
         format!(
@@ -338,7 +408,8 @@ pub(super) fn documents(text: &str) -> Vec<Value> {
 
 pub(super) fn pod(text: &str) -> Value {
     let objects = documents(text);
-    objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap()["spec"]["template"]["spec"].clone()
+    objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap()["spec"]["template"]["spec"]
+        .clone()
 }
 
 pub(super) fn container(text: &str) -> Value {
@@ -346,11 +417,19 @@ pub(super) fn container(text: &str) -> Value {
 }
 
 fn data(map: &Value) -> Vec<(&str, &str)> {
-    map["data"].as_object().unwrap().iter().map(|(name, text)| (name.as_str(), text.as_str().unwrap())).collect()
+    map["data"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str().unwrap()))
+        .collect()
 }
 
 /// Paths that a container may write.
 pub(super) fn writable(container: &Value) -> Vec<&str> {
     let mounts = container["volumeMounts"].as_array().unwrap().iter();
-    mounts.filter(|mount| mount["readOnly"] != true).map(|mount| mount["mountPath"].as_str().unwrap()).collect()
+    mounts
+        .filter(|mount| mount["readOnly"] != true)
+        .map(|mount| mount["mountPath"].as_str().unwrap())
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! The dashboards: Grafana's own types accept them, their metrics exist, and they follow Grafana's dashboard linter.
+//! The dashboards: Grafana's own types accept them, their metrics exist, and they follow Grafana's
+//! dashboard linter.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -22,39 +23,52 @@ pub(super) struct Query {
 
 /// Every query of every panel.
 pub(super) fn queries() -> Vec<Query> {
-    let panels = DASHBOARDS.iter().flat_map(|name| panels(name).into_iter().map(move |panel| (name, panel)));
+    let panels =
+        DASHBOARDS.iter().flat_map(|name| panels(name).into_iter().map(move |panel| (name, panel)));
     panels
         .flat_map(|(name, panel)| {
             let place = format!("{name}: {}", text(&panel["title"]));
             let targets = panel["targets"].as_array().unwrap().clone();
-            targets
-                .into_iter()
-                .map(move |target| Query { place: place.clone(), expression: text(&target["expr"]).to_owned() })
+            targets.into_iter().map(move |target| Query {
+                place: place.clone(),
+                expression: text(&target["expr"]).to_owned(),
+            })
         })
         .collect()
 }
 
 /// A query per variable that returns its choices, and nothing if there is none.
 pub(super) fn choices() -> Vec<Query> {
-    let variables = DASHBOARDS.iter().flat_map(|name| variables(name).into_iter().skip(1).map(move |own| (name, own)));
+    let variables = DASHBOARDS
+        .iter()
+        .flat_map(|name| variables(name).into_iter().skip(1).map(move |own| (name, own)));
     let choice = |(name, variable): (&&str, Value)| {
         let query = text(&variable["query"]["query"]);
         let arguments = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
-        let (selector, label) = arguments.unwrap_or_else(|| panic!("{name}: {query}")).rsplit_once(", ").unwrap();
+        let (selector, label) =
+            arguments.unwrap_or_else(|| panic!("{name}: {query}")).rsplit_once(", ").unwrap();
         assert_eq!(text(&variable["name"]), label, "{name}");
         let there = match selector.strip_suffix('}') {
             Some(open) => format!("{open}, {label}!=\"\"}}"),
             None => format!("{selector}{{{label}!=\"\"}}"),
         };
-        Query { place: format!("{name}: ${label}"), expression: format!("count by ({label}) ({there})") }
+        Query {
+            place: format!("{name}: ${label}"),
+            expression: format!("count by ({label}) ({there})"),
+        }
     };
     variables.map(choice).collect()
 }
 
 #[test]
 fn grafanas_own_types_take_every_dashboard_whole() {
-    let files = DASHBOARDS.iter().chain(&["runbooks"]).map(|name| deploy(&format!("dashboards/{name}.json")));
-    output_of(Command::new(tools::python().unwrap()).arg(deploy("tests/parse_dashboards.py")).args(files));
+    let files = DASHBOARDS
+        .iter()
+        .chain(&["runbooks"])
+        .map(|name| deploy(&format!("dashboards/{name}.json")));
+    output_of(
+        Command::new(tools::python().unwrap()).arg(deploy("tests/parse_dashboards.py")).args(files),
+    );
 }
 
 #[test]
@@ -62,7 +76,10 @@ fn every_query_asks_for_metrics_that_the_agent_exposes() {
     for Query { place, expression } in queries() {
         catalogue::assert_all_known(&place, &expression);
         let names = catalogue::names_in(&expression);
-        assert!(!names.is_empty() || expression.starts_with("ALERTS{"), "{place}: no metric of ours in {expression}");
+        assert!(
+            !names.is_empty() || expression.starts_with("ALERTS{"),
+            "{place}: no metric of ours in {expression}"
+        );
     }
 }
 
@@ -71,7 +88,10 @@ fn every_dashboard_leads_to_the_others_and_is_changed_here_alone() {
     for name in DASHBOARDS {
         let board = dashboard(name);
         assert!(board["schemaVersion"].as_u64().unwrap() >= 39, "{name}");
-        assert_eq!((text(&board["uid"]), text(&board["tags"][0])), (&*format!("cpuwarden-{name}"), "cpuwarden"));
+        assert_eq!(
+            (text(&board["uid"]), text(&board["tags"][0])),
+            (&*format!("cpuwarden-{name}"), "cpuwarden")
+        );
         let link = &board["links"][0];
         assert_eq!((text(&link["type"]), text(&link["tags"][0])), ("dashboards", "cpuwarden"));
         assert!(link["includeVars"] == true && link["keepTime"] == true, "{name}: {link}");
@@ -86,15 +106,31 @@ fn every_dashboard_has_its_variables() {
         let names: Vec<_> = variables.iter().map(|variable| text(&variable["name"])).collect();
         let expected = ["datasource", "job", "cluster", "node", "namespace", "pod"];
         assert_eq!(names, expected[..if of_pod(name) { 6 } else { 5 }], "{name}");
-        assert_eq!((text(&variables[0]["type"]), text(&variables[0]["query"])), ("datasource", "prometheus"), "{name}");
+        assert_eq!(
+            (text(&variables[0]["type"]), text(&variables[0]["query"])),
+            ("datasource", "prometheus"),
+            "{name}"
+        );
         for variable in &variables[1..] {
             assert_eq!(text(&variable["datasource"]["uid"]), "${datasource}", "{name}: {variable}");
-            // The pod dashboard opens on one pod: all pods of a fleet would be unreadable and expensive.
+            // The pod dashboard opens on one pod: all pods of a fleet would be unreadable and
+            // expensive.
             let has_all = variable["name"] != "pod";
-            assert!(variable["includeAll"] == has_all && variable["multi"] == true, "{name}: {variable}");
+            assert!(
+                variable["includeAll"] == has_all && variable["multi"] == true,
+                "{name}: {variable}"
+            );
             // A label that does not exist, such as cluster, must not empty every panel.
-            assert_eq!(text(&variable["allValue"]), if has_all { ".*" } else { "" }, "{name}: {variable}");
-            assert_eq!(text(&variable["current"]["value"]), if has_all { "$__all" } else { "" }, "{name}: {variable}");
+            assert_eq!(
+                text(&variable["allValue"]),
+                if has_all { ".*" } else { "" },
+                "{name}: {variable}"
+            );
+            assert_eq!(
+                text(&variable["current"]["value"]),
+                if has_all { "$__all" } else { "" },
+                "{name}: {variable}"
+            );
             assert_eq!(variable["refresh"], 2, "{name}: with the range of time: {variable}");
         }
     }
@@ -105,7 +141,8 @@ fn every_variable_is_chosen_among_what_the_ones_before_it_leave() {
     for Query { place, expression } in choices() {
         catalogue::assert_all_known(&place, &expression);
         let chosen = expression.split_once("by (").unwrap().1.split(')').next().unwrap();
-        let before = ["job", "cluster", "node", "namespace"].into_iter().take_while(|name| *name != chosen);
+        let before =
+            ["job", "cluster", "node", "namespace"].into_iter().take_while(|name| *name != chosen);
         for name in before {
             assert!(expression.contains(&format!(r#"{name}=~"${name}""#)), "{place}: {expression}");
         }
@@ -115,13 +152,20 @@ fn every_variable_is_chosen_among_what_the_ones_before_it_leave() {
 #[test]
 fn every_link_of_a_panel_keeps_the_time_range_and_leads_to_a_dashboard() {
     let mut count = 0;
-    for (name, panel) in DASHBOARDS.iter().flat_map(|name| panels(name).into_iter().map(move |panel| (name, panel))) {
+    for (name, panel) in
+        DASHBOARDS.iter().flat_map(|name| panels(name).into_iter().map(move |panel| (name, panel)))
+    {
         let place = format!("{name}: {}", text(&panel["title"]));
         for link in links(&panel) {
             let url = text(&link["url"]);
-            let (uid, query) = url.strip_prefix("/d/cpuwarden-").and_then(|rest| rest.split_once('?')).expect(url);
-            assert!(query.starts_with("${__url_time_range}&${datasource:queryparam}&"), "{place}: {url}");
-            let variables = query.split("&var-").skip(1).map(|rest| rest.split('=').next().unwrap());
+            let (uid, query) =
+                url.strip_prefix("/d/cpuwarden-").and_then(|rest| rest.split_once('?')).expect(url);
+            assert!(
+                query.starts_with("${__url_time_range}&${datasource:queryparam}&"),
+                "{place}: {url}"
+            );
+            let variables =
+                query.split("&var-").skip(1).map(|rest| rest.split('=').next().unwrap());
             variables.for_each(|variable| assert!(has_variable(uid, variable), "{place}: {url}"));
             count += 1;
         }
@@ -132,9 +176,13 @@ fn every_link_of_a_panel_keeps_the_time_range_and_leads_to_a_dashboard() {
 /// Links of a panel's series or rows.
 fn links(panel: &Value) -> Vec<Value> {
     let config = &panel["fieldConfig"];
-    let overrides =
-        config["overrides"].as_array().unwrap().iter().flat_map(|one| one["properties"].as_array().unwrap());
-    let of_columns = overrides.filter(|property| property["id"] == "links").map(|property| &property["value"]);
+    let overrides = config["overrides"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|one| one["properties"].as_array().unwrap());
+    let of_columns =
+        overrides.filter(|property| property["id"] == "links").map(|property| &property["value"]);
     let all = of_columns.chain([&config["defaults"]["links"]]);
     all.filter_map(Value::as_array).flatten().cloned().collect()
 }
@@ -156,7 +204,10 @@ fn firing_alerts_and_the_worst_containers_lead_to_their_pods() {
         let panel = panel("fleet", title);
         let pod = column_link(&panel, "pod");
         assert!(pod.starts_with("/d/cpuwarden-pod?"), "{pod}");
-        assert!(pod.ends_with("&var-namespace=${__data.fields.namespace}&var-pod=${__data.fields.pod}"), "{pod}");
+        assert!(
+            pod.ends_with("&var-namespace=${__data.fields.namespace}&var-pod=${__data.fields.pod}"),
+            "{pod}"
+        );
         assert!(column_link(&panel, "node").starts_with("/d/cpuwarden-node?"), "{title}");
     }
 }
@@ -185,11 +236,16 @@ fn the_worst_containers_come_first_with_all_evidence() {
 #[test]
 fn steal_is_a_share_of_the_online_cpus() {
     let steal = "rate(cpuwarden_node_steal_seconds_total{";
-    let queries: Vec<Query> = queries().into_iter().filter(|query| query.expression.contains(steal)).collect();
+    let queries: Vec<Query> =
+        queries().into_iter().filter(|query| query.expression.contains(steal)).collect();
     assert!(!queries.is_empty());
     for Query { place, expression } in queries {
-        let (stolen, online) = expression.split_once(" / ").unwrap_or_else(|| panic!("{place}: {expression}"));
-        assert!(stolen.contains(steal) && online.starts_with("sum by (node) (cpuwarden_node_cpus{"), "{place}");
+        let (stolen, online) =
+            expression.split_once(" / ").unwrap_or_else(|| panic!("{place}: {expression}"));
+        assert!(
+            stolen.contains(steal) && online.starts_with("sum by (node) (cpuwarden_node_cpus{"),
+            "{place}"
+        );
         assert!(online.contains(r#"state="online""#), "{place}: {expression}");
     }
 }
@@ -200,18 +256,29 @@ fn every_panel_has_a_title_a_description_a_unit_and_no_datasource_of_its_own() {
         let (mut ids, mut titles) = (BTreeSet::new(), BTreeSet::new());
         for panel in panels(name) {
             let title = text(&panel["title"]).to_owned();
-            assert!(!title.is_empty() && !text(&panel["description"]).is_empty(), "{name}: {title}");
-            assert!(!text(&panel["fieldConfig"]["defaults"]["unit"]).is_empty(), "{name}: {title} has no unit");
+            assert!(
+                !title.is_empty() && !text(&panel["description"]).is_empty(),
+                "{name}: {title}"
+            );
+            assert!(
+                !text(&panel["fieldConfig"]["defaults"]["unit"]).is_empty(),
+                "{name}: {title} has no unit"
+            );
             let targets = panel["targets"].as_array().unwrap();
             assert!(!targets.is_empty(), "{name}: {title} asks for nothing");
-            for source in targets.iter().map(|target| &target["datasource"]).chain([&panel["datasource"]]) {
+            for source in
+                targets.iter().map(|target| &target["datasource"]).chain([&panel["datasource"]])
+            {
                 assert_eq!(
                     (text(&source["type"]), text(&source["uid"])),
                     ("prometheus", "${datasource}"),
                     "{name}: {title}"
                 );
             }
-            assert!(ids.insert(panel["id"].as_u64()) && titles.insert(title.clone()), "{name}: {title} is there twice");
+            assert!(
+                ids.insert(panel["id"].as_u64()) && titles.insert(title.clone()),
+                "{name}: {title} is there twice"
+            );
         }
     }
 }
@@ -220,7 +287,10 @@ fn every_panel_has_a_title_a_description_a_unit_and_no_datasource_of_its_own() {
 fn every_rate_follows_the_interval_of_the_panel() {
     for Query { place, expression } in queries() {
         let ranges = expression.matches('[').count();
-        let rates: usize = ["rate(", "increase("].iter().map(|function| expression.matches(function).count()).sum();
+        let rates: usize = ["rate(", "increase("]
+            .iter()
+            .map(|function| expression.matches(function).count())
+            .sum();
         assert_eq!(
             (ranges, rates),
             (expression.matches("[$__rate_interval]").count(), ranges),
@@ -233,7 +303,8 @@ fn every_rate_follows_the_interval_of_the_panel() {
 fn every_counter_is_shown_by_its_rate() {
     for Query { place, expression } in queries() {
         for (before, name, _) in selectors(&expression) {
-            let counts = ["_total", "_bucket", "_sum", "_count"].iter().any(|suffix| name.ends_with(suffix));
+            let counts =
+                ["_total", "_bucket", "_sum", "_count"].iter().any(|suffix| name.ends_with(suffix));
             let is_rate = before.ends_with("rate(") || before.ends_with("increase(");
             assert_eq!(is_rate, counts, "{place}: {name} in {expression}");
         }
@@ -246,13 +317,19 @@ fn every_selector_follows_the_variables() {
         let selectors = selectors(&expression);
         for (_, name, matchers) in &selectors {
             let of_pod = place.split(':').next().is_some_and(of_pod);
-            for variable in variables_of(name).iter().filter(|variable| **variable != "pod" || of_pod) {
+            for variable in
+                variables_of(name).iter().filter(|variable| **variable != "pod" || of_pod)
+            {
                 let follows = matchers.contains(&format!(r#"{variable}=~"${variable}""#));
                 assert!(follows, "{place}: {name} does not follow {variable} in {expression}");
             }
         }
         let selected = selectors.iter().filter(|(_, name, _)| *name != "ALERTS").count();
-        assert_eq!(selected, catalogue::names_in(&expression).len(), "{place}: a bare name in {expression}");
+        assert_eq!(
+            selected,
+            catalogue::names_in(&expression).len(),
+            "{place}: a bare name in {expression}"
+        );
     }
 }
 

@@ -5,23 +5,34 @@ use serde_json::Value;
 use super::chart::{documents, pod, render};
 
 fn object(text: &str, kind: &str) -> Value {
-    documents(text).into_iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
+    documents(text)
+        .into_iter()
+        .find(|object| object["kind"] == kind)
+        .unwrap_or_else(|| panic!("no {kind}"))
 }
 
 #[test]
 fn an_agent_is_on_every_node_and_the_last_to_be_evicted() {
     let pod = pod(&render(&[]));
     let tolerations = pod["tolerations"].as_array().unwrap();
-    assert!(tolerations.len() == 1 && tolerations[0]["operator"] == "Exists" && tolerations[0]["key"].is_null());
+    assert!(
+        tolerations.len() == 1
+            && tolerations[0]["operator"] == "Exists"
+            && tolerations[0]["key"].is_null()
+    );
     assert_eq!(pod["priorityClassName"].as_str(), Some("system-node-critical"));
 }
 
 #[test]
 fn an_agent_asks_for_little_and_is_never_throttled() {
     let resources = pod(&render(&[]))["containers"][0]["resources"].clone();
-    let requests = ["cpu", "memory"].map(|name| resources["requests"][name].as_str().unwrap().to_owned());
+    let requests =
+        ["cpu", "memory"].map(|name| resources["requests"][name].as_str().unwrap().to_owned());
     assert_eq!(requests, ["20m", "32Mi"]);
-    assert!(resources["limits"]["cpu"].is_null() && resources["limits"]["memory"] == "128Mi", "{resources:?}");
+    assert!(
+        resources["limits"]["cpu"].is_null() && resources["limits"]["memory"] == "128Mi",
+        "{resources:?}"
+    );
 }
 
 #[test]
@@ -34,7 +45,10 @@ fn a_tenth_of_the_agents_is_replaced_at_a_time() {
 #[test]
 fn an_agent_talks_to_its_kubelet_and_to_the_api_server_only_where_it_must() {
     let ports = |arguments: &[&str]| {
-        let rules = object(&render(arguments), "NetworkPolicy")["spec"]["egress"].as_array().unwrap().clone();
+        let rules = object(&render(arguments), "NetworkPolicy")["spec"]["egress"]
+            .as_array()
+            .unwrap()
+            .clone();
         let of = |rule: &Value| rule["ports"].as_array().unwrap().clone();
         rules.iter().flat_map(of).map(|port| port["port"].as_u64().unwrap()).collect::<Vec<_>>()
     };
@@ -56,7 +70,8 @@ fn the_network_policy_admits_only_listed_peers() {
         ingress["from"].clone()
     };
     assert!(from(&[]).is_null());
-    let listed = from(&["--set=networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring"]);
+    let listed =
+        from(&["--set=networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring"]);
     assert_eq!(listed[0]["namespaceSelector"]["matchLabels"]["name"].as_str(), Some("monitoring"));
 }
 
@@ -65,16 +80,27 @@ fn a_scrape_has_the_labels_that_rules_and_the_mixin_select() {
     let text = render(&["--api-versions=monitoring.coreos.com/v1", "--set=cadvisorMetrics=true"]);
     let spec = object(&text, "PodMonitor")["spec"].clone();
     assert_eq!(spec["jobLabel"].as_str(), Some("app.kubernetes.io/name"));
-    assert_eq!(pod_label(&text, "app.kubernetes.io/name").as_deref(), Some("cpuwarden"), "the job of the alerts");
+    assert_eq!(
+        pod_label(&text, "app.kubernetes.io/name").as_deref(),
+        Some("cpuwarden"),
+        "the job of the alerts"
+    );
     let endpoints = spec["podMetricsEndpoints"].as_array().unwrap();
-    let paths: Vec<_> = endpoints.iter().map(|endpoint| endpoint["path"].as_str().unwrap()).collect();
+    let paths: Vec<_> =
+        endpoints.iter().map(|endpoint| endpoint["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["/metrics", "/metrics/cadvisor"]);
     for endpoint in endpoints {
         assert_eq!(endpoint["honorLabels"].as_bool(), Some(true), "{endpoint:?}");
-        assert_eq!(relabeled(endpoint, "node")["sourceLabels"][0].as_str(), Some("__meta_kubernetes_pod_node_name"));
+        assert_eq!(
+            relabeled(endpoint, "node")["sourceLabels"][0].as_str(),
+            Some("__meta_kubernetes_pod_node_name")
+        );
     }
     assert_eq!(relabeled(&endpoints[1], "job")["replacement"].as_str(), Some("kubelet"));
-    assert_eq!(relabeled(&endpoints[1], "metrics_path")["sourceLabels"][0].as_str(), Some("__metrics_path__"));
+    assert_eq!(
+        relabeled(&endpoints[1], "metrics_path")["sourceLabels"][0].as_str(),
+        Some("__metrics_path__")
+    );
 }
 
 fn pod_label(text: &str, name: &str) -> Option<String> {
@@ -84,5 +110,9 @@ fn pod_label(text: &str, name: &str) -> Option<String> {
 
 fn relabeled(endpoint: &Value, label: &str) -> Value {
     let rules = endpoint["relabelings"].as_array().unwrap();
-    rules.iter().find(|rule| rule["targetLabel"] == label).unwrap_or_else(|| panic!("no {label}: {rules:?}")).clone()
+    rules
+        .iter()
+        .find(|rule| rule["targetLabel"] == label)
+        .unwrap_or_else(|| panic!("no {label}: {rules:?}"))
+        .clone()
 }

@@ -8,28 +8,39 @@ use crate::support::binary;
 
 /// Path and text of each page.
 fn pages() -> Vec<(String, String)> {
-    let names =
-        std::fs::read_dir(deploy("docs")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let names: Vec<String> = names.map(|name| format!("docs/{name}")).chain(["../README.md".to_owned()]).collect();
+    let names = std::fs::read_dir(deploy("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<String> =
+        names.map(|name| format!("docs/{name}")).chain(["../README.md".to_owned()]).collect();
     assert!(names.len() > 5, "{names:?}");
     names.into_iter().map(|name| (name.clone(), read(&name))).collect()
 }
 
 /// The text after each such prefix, up to a character for which `is_part` is false.
-fn after<'a>(text: &'a str, beginning: &'a str, is_part: fn(char) -> bool) -> impl Iterator<Item = &'a str> {
+fn after<'a>(
+    text: &'a str,
+    beginning: &'a str,
+    is_part: fn(char) -> bool,
+) -> impl Iterator<Item = &'a str> {
     text.split(beginning).skip(1).map(move |rest| rest.split(|char| !is_part(char)).next().unwrap())
 }
 
 #[test]
 fn every_link_leads_somewhere() {
     for (page, text) in pages() {
-        for link in after(&text, "](", |char| char != ')').filter(|link| !link.starts_with("http")) {
+        for link in after(&text, "](", |char| char != ')').filter(|link| !link.starts_with("http"))
+        {
             let (file, section) = link.split_once('#').unwrap_or((link, ""));
             let own = Path::new(&page);
-            let file = if file.is_empty() { own.to_owned() } else { own.parent().unwrap().join(file) };
+            let file =
+                if file.is_empty() { own.to_owned() } else { own.parent().unwrap().join(file) };
             let file = file.to_str().unwrap();
             assert!(deploy(file).exists(), "{page}: {link}");
-            assert!(section.is_empty() || sections(&read(file)).any(|name| name == section), "{page}: {link}");
+            assert!(
+                section.is_empty() || sections(&read(file)).any(|name| name == section),
+                "{page}: {link}"
+            );
         }
     }
 }
@@ -39,13 +50,19 @@ fn every_page_is_in_the_index() {
     let index = read("docs/README.md");
     for entry in std::fs::read_dir(deploy("docs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(name == "README.md" || index.contains(&format!("]({name})")), "{name} is not in docs/README.md");
+        assert!(
+            name == "README.md" || index.contains(&format!("]({name})")),
+            "{name} is not in docs/README.md"
+        );
     }
 }
 
 /// Headings of a page in the form of link anchors.
 fn sections(text: &str) -> impl Iterator<Item = String> {
-    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches(['#', ' ']));
+    let headings = text
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches(['#', ' ']));
     headings.map(|heading| {
         let kept = heading.chars().filter(|&char| char.is_alphanumeric() || " -_".contains(char));
         kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -55,7 +72,8 @@ fn sections(text: &str) -> impl Iterator<Item = String> {
 #[test]
 fn every_key_and_value_that_a_page_names_exists() {
     let reference = output_of(Command::new(binary()).args(["reference", "configuration"]));
-    let values: serde_json::Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
+    let values: serde_json::Value =
+        serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
     for (page, text) in pages() {
         for key in after(&text, "`config.", |char| char.is_ascii_alphanumeric()) {
             assert!(reference.contains(&format!("`{key}`")), "{page}: no key {key}");
@@ -72,7 +90,15 @@ fn every_key_and_value_that_a_page_names_exists() {
             let found = value.split('.').fold(values.clone(), |at, name| schema(&at, name));
             assert!(!found.is_null(), "{page}: no value {value}");
         }
-        for section in ["kubelet", "endpoint", "rbac", "podMonitor", "prometheusRule", "networkPolicy", "dashboards"] {
+        for section in [
+            "kubelet",
+            "endpoint",
+            "rbac",
+            "podMonitor",
+            "prometheusRule",
+            "networkPolicy",
+            "dashboards",
+        ] {
             for name in after(&text, &format!("`{section}."), |char| char.is_ascii_alphanumeric()) {
                 let known = &values["properties"][section]["properties"][name];
                 assert!(!known.is_null(), "{page}: no value {section}.{name}");
@@ -84,10 +110,15 @@ fn every_key_and_value_that_a_page_names_exists() {
 #[test]
 fn every_metric_that_a_page_names_is_exposed() {
     for (page, text) in pages() {
-        // A name that ends in `_` stands for several metrics; the base name of a histogram has no samples.
+        // A name that ends in `_` stands for several metrics; the base name of a histogram has no
+        // samples.
         let is_several = |name: &str| name.ends_with('_');
-        let is_family = |name: &str| metrics::catalogue::all().any(|(_, metric)| metric.name == name);
-        for name in catalogue::names_in(&text).into_iter().filter(|name| !is_several(name) && !is_family(name)) {
+        let is_family =
+            |name: &str| metrics::catalogue::all().any(|(_, metric)| metric.name == name);
+        for name in catalogue::names_in(&text)
+            .into_iter()
+            .filter(|name| !is_several(name) && !is_family(name))
+        {
             catalogue::assert_all_known(&page, name);
         }
     }

@@ -34,10 +34,21 @@ fn texts(svg: &str) -> Vec<String> {
 fn a_chart_of_results_is_well_formed_and_shows_every_figure_and_condition() {
     let svg = draw("# 8 CPUs & <more>\nunpinned 10.5 99.25 1000\nFullPCPUs 1.5 20 4000\n");
     let texts = texts(&svg);
-    for shown in ["8 CPUs & <more>", "unpinned", "FullPCPUs", "10.50", "1.50", "99.25", "20.00", "1000", "4000"] {
+    for shown in [
+        "8 CPUs & <more>",
+        "unpinned",
+        "FullPCPUs",
+        "10.50",
+        "1.50",
+        "99.25",
+        "20.00",
+        "1000",
+        "4000",
+    ] {
         assert!(texts.iter().any(|text| text == shown), "{shown}: {texts:?}");
     }
-    let widths: Vec<&str> = svg.lines().filter_map(|line| line.split("width=\"").nth(1)?.split('"').next()).collect();
+    let widths: Vec<&str> =
+        svg.lines().filter_map(|line| line.split("width=\"").nth(1)?.split('"').next()).collect();
     assert_eq!(widths[2..], ["400.0", "57.1", "400.0", "80.6", "100.0", "400.0"], "{svg}");
 }
 
@@ -47,7 +58,12 @@ fn invalid_results_are_rejected() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("results");
         fs::write(&file, wrong).unwrap();
-        let output = Command::new("awk").arg("-f").arg(deploy("evidence/chart.awk")).arg(file).output().unwrap();
+        let output = Command::new("awk")
+            .arg("-f")
+            .arg(deploy("evidence/chart.awk"))
+            .arg(file)
+            .output()
+            .unwrap();
         assert!(!output.status.success() && output.stdout.is_empty(), "{wrong:?}: {output:?}");
     }
 }
@@ -57,11 +73,15 @@ fn the_chart_and_the_readme_show_the_results_that_are_kept() {
     let results = read("evidence/pinning.txt");
     assert_eq!(draw(&results), read("evidence/pinning.svg"), "draw the chart anew");
     let readme = read("../README.md");
-    let rows = results.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(' ').collect::<Vec<_>>());
+    let rows = results
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split(' ').collect::<Vec<_>>());
     for row in rows {
         let [name, p50, p99, rate] = row[..] else { panic!("{row:?}") };
         let ms = |text: &str| format!("{:.2} ms", text.parse::<f64>().unwrap());
-        let shown = format!("| {} | {} | {} | {rate} |", name.replace('+', " + "), ms(p50), ms(p99));
+        let shown =
+            format!("| {} | {} | {} | {rate} |", name.replace('+', " + "), ms(p50), ms(p99));
         assert!(readme.contains(&shown), "{shown}");
     }
 }

@@ -1,4 +1,5 @@
-//! The files for installation on a cluster (`deploy/`), checked against the agent and with the tools that read them.
+//! The files for installation on a cluster (`deploy/`), checked against the agent and with the
+//! tools that read them.
 
 mod catalogue;
 mod chart;
@@ -32,6 +33,10 @@ fn read(path: &str) -> String {
 fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{command:?}\n{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}\n{stdout}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     stdout
 }

@@ -15,12 +15,20 @@ fn notes(kubernetes: &str, arguments: &[&str]) -> String {
     let chart = place.path().join("cpuwarden");
     output_of(Command::new("cp").arg("-rL").arg(deploy("chart/cpuwarden")).arg(&chart));
     let text = fs::read_to_string(chart.join("templates/NOTES.txt")).unwrap();
-    let template =
-        format!("{{{{- define \"notes\" -}}}}\n{text}{{{{- end }}}}\nnotes: {{{{ include \"notes\" . | toJson }}}}\n");
+    let template = format!(
+        "{{{{- define \"notes\" -}}}}\n{text}{{{{- end }}}}\nnotes: {{{{ include \"notes\" . | toJson }}}}\n"
+    );
     fs::write(chart.join("templates/notes.yaml"), template).unwrap();
     let mut helm = Command::new(tools::helm().unwrap());
-    helm.args(["template", "cpuwarden", "--namespace=cpuwarden", "--show-only=templates/notes.yaml"]);
-    helm.args(["--set=image.repository=r/c", &format!("--kube-version={kubernetes}")]).args(arguments).arg(&chart);
+    helm.args([
+        "template",
+        "cpuwarden",
+        "--namespace=cpuwarden",
+        "--show-only=templates/notes.yaml",
+    ]);
+    helm.args(["--set=image.repository=r/c", &format!("--kube-version={kubernetes}")])
+        .args(arguments)
+        .arg(&chart);
     let rendered: Value = serde_saphyr::from_str(&output_of(&mut helm)).unwrap();
     // Line breaks may be anywhere.
     let words: Vec<&str> = rendered["notes"].as_str().unwrap().split_whitespace().collect();
@@ -29,10 +37,13 @@ fn notes(kubernetes: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn kubelets_before_1_33_are_named_with_three_remedies_until_one_is_chosen() {
-    let names = |text: &str| text.contains("Its kubelets give the pod list to holders of nodes/proxy only");
+    let names =
+        |text: &str| text.contains("Its kubelets give the pod list to holders of nodes/proxy only");
     let old = notes("1.32.4", &[]);
     assert!(names(&old), "{old}");
-    for value in ["config.podSource=apiserver", "kubelet.readOnlyPort=10255", "rbac.nodesProxy=true"] {
+    for value in
+        ["config.podSource=apiserver", "kubelet.readOnlyPort=10255", "rbac.nodesProxy=true"]
+    {
         assert!(old.contains(&format!("--set {value} ")), "{value}: {old}");
         assert!(!names(&notes("1.32.4", &[&format!("--set={value}")])), "{value} was chosen");
         assert!(Cause::Forbidden.remedy().contains(value), "doctor and the log name {value} too");
@@ -45,10 +56,15 @@ fn kubelets_before_1_33_are_named_with_three_remedies_until_one_is_chosen() {
 #[test]
 fn notes_runbook_and_troubleshooting_name_the_remedies_of_the_agent() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (runbook, troubleshooting) = (words(&read("docs/runbooks.md")), words(&read("docs/troubleshooting.md")));
+    let (runbook, troubleshooting) =
+        (words(&read("docs/runbooks.md")), words(&read("docs/troubleshooting.md")));
     for cause in Cause::ALL {
         for (page, text) in [("runbooks.md", &runbook), ("troubleshooting.md", &troubleshooting)] {
-            assert!(text.replace('`', "").contains(cause.remedy()), "{page} lacks: {}", cause.remedy());
+            assert!(
+                text.replace('`', "").contains(cause.remedy()),
+                "{page} lacks: {}",
+                cause.remedy()
+            );
         }
     }
     let notes = notes("1.37.0", &[]);
@@ -61,8 +77,13 @@ fn the_labels_that_kube_prometheus_stack_selects_are_printed_until_some_are_set(
     let on = "--set=podMonitor.enabled=true,prometheusRule.enabled=true";
     assert!(notes("1.37.0", &[on]).contains(line));
     assert!(!notes("1.37.0", &[on, "--set=podMonitor.labels.release=mine"]).contains(line));
-    assert!(notes("1.37.0", &["--set=podMonitor.enabled=false"]).contains("No PodMonitor was created"));
-    assert!(!notes("1.37.0", &["--set=serviceMonitor.enabled=true"]).contains("No PodMonitor was created"));
+    assert!(
+        notes("1.37.0", &["--set=podMonitor.enabled=false"]).contains("No PodMonitor was created")
+    );
+    assert!(
+        !notes("1.37.0", &["--set=serviceMonitor.enabled=true"])
+            .contains("No PodMonitor was created")
+    );
 }
 
 #[test]

@@ -1,8 +1,11 @@
-//! The settings for each platform: helm renders them, they are valid, and the page of platforms describes them.
+//! The settings for each platform: helm renders them, they are valid, and the page of platforms
+//! describes them.
 
 use serde_json::Value;
 
-use super::chart::{OPERATOR, PROFILES, container, documents, pod, render, valid_on_every_minor, variable};
+use super::chart::{
+    OPERATOR, PROFILES, container, documents, pod, render, valid_on_every_minor, variable,
+};
 use super::read;
 
 const PLATFORMS: [&str; 7] = ["gke", "eks", "aks", "openshift", "talos", "k3s", "kind"];
@@ -19,9 +22,14 @@ fn object(text: &str, kind: &str) -> Option<Value> {
 fn every_platform_is_valid_in_every_profile_on_the_oldest_and_the_newest_kubernetes() {
     for platform in PLATFORMS {
         for profile in PROFILES {
-            let values = format!("--set=platform={platform},profile={profile},namespace.create=true");
-            let checked = valid_on_every_minor(&[&values, OPERATOR, "--set=dashboards.enabled=false"]);
-            assert!(checked.contains("DaemonSet/cpuwarden") && checked.contains("Namespace/cpuwarden"), "{checked}");
+            let values =
+                format!("--set=platform={platform},profile={profile},namespace.create=true");
+            let checked =
+                valid_on_every_minor(&[&values, OPERATOR, "--set=dashboards.enabled=false"]);
+            assert!(
+                checked.contains("DaemonSet/cpuwarden") && checked.contains("Namespace/cpuwarden"),
+                "{checked}"
+            );
         }
     }
 }
@@ -40,7 +48,10 @@ fn every_platform_has_its_row_with_what_was_run_here() {
     let header = page.lines().find(|line| line.starts_with("| platform |")).unwrap();
     assert!(header.contains("tested here") && header.contains("from documentation"), "{header}");
     for platform in PLATFORMS {
-        let row = page.lines().find(|line| line.starts_with(&format!("| `{platform}` |"))).expect(platform);
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{platform}` |")))
+            .expect(platform);
         assert!(row.split(" | ").all(|cell| !cell.trim().is_empty()), "{row}");
     }
 }
@@ -58,23 +69,36 @@ fn the_priority_class_is_admitted_by_a_quota_where_the_platform_limits_it() {
     assert!(quota("gke", &["--namespace=kube-system"]).is_none(), "no limit holds there");
     assert!(quota("gke", &["--set=priorityClassName=high"]).is_none());
     assert!(quota("gke", &["--set=resourceQuota.enabled=false"]).is_none());
-    assert!(quota("eks", &[]).is_none() && quota("eks", &["--set=resourceQuota.enabled=true"]).is_some());
+    assert!(
+        quota("eks", &[]).is_none()
+            && quota("eks", &["--set=resourceQuota.enabled=true"]).is_some()
+    );
 }
 
 #[test]
 fn openshift_admits_what_each_profile_uses_and_nothing_more() {
-    for (profile, capabilities) in [("monitor", &[][..]), ("trace", &["BPF", "PERFMON"]), ("pin", &[])] {
+    for (profile, capabilities) in
+        [("monitor", &[][..]), ("trace", &["BPF", "PERFMON"]), ("pin", &[])]
+    {
         let text = on("openshift", &[&format!("--set=profile={profile}")]);
         let scc = object(&text, "SecurityContextConstraints").unwrap();
-        let allowed: Vec<&str> =
-            scc["allowedCapabilities"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        let allowed: Vec<&str> = scc["allowedCapabilities"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|name| name.as_str().unwrap())
+            .collect();
         assert_eq!(allowed, capabilities, "{profile}");
         assert_eq!(scc["users"][0].as_str(), Some("system:serviceaccount:cpuwarden:cpuwarden"));
-        assert_eq!((scc["allowHostPID"].as_bool(), scc["allowHostNetwork"].as_bool()), (Some(true), Some(false)));
+        assert_eq!(
+            (scc["allowHostPID"].as_bool(), scc["allowHostNetwork"].as_bool()),
+            (Some(true), Some(false))
+        );
         assert_eq!(scc["allowPrivilegedContainer"].as_bool(), Some(false));
         assert_eq!(pod(&text)["securityContext"]["seLinuxOptions"]["type"].as_str(), Some("spc_t"));
         // Each volume of the pod must be of an allowed kind.
-        let kinds: Vec<&str> = scc["volumes"].as_array().unwrap().iter().map(|kind| kind.as_str().unwrap()).collect();
+        let kinds: Vec<&str> =
+            scc["volumes"].as_array().unwrap().iter().map(|kind| kind.as_str().unwrap()).collect();
         for volume in pod(&text)["volumes"].as_array().unwrap() {
             assert!(kinds.iter().any(|kind| !volume[*kind].is_null()), "{volume:?}");
         }
@@ -87,16 +111,26 @@ fn openshift_admits_what_each_profile_uses_and_nothing_more() {
 fn no_agent_is_made_for_nodes_without_a_kubelet() {
     let excluded = |platform: &str, more: &[&str]| {
         let terms = pod(&on(platform, more))["affinity"]["nodeAffinity"].clone();
-        let terms = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0].clone();
+        let terms =
+            terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0].clone();
         let rules = terms["matchExpressions"].as_array().cloned().unwrap_or_default();
-        let of =
-            |rule: &Value| format!("{} {} {}", text(&rule["key"]), text(&rule["operator"]), text(&rule["values"][0]));
+        let of = |rule: &Value| {
+            format!(
+                "{} {} {}",
+                text(&rule["key"]),
+                text(&rule["operator"]),
+                text(&rule["values"][0])
+            )
+        };
         rules.iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(excluded("eks", &[]), ["eks.amazonaws.com/compute-type NotIn fargate"]);
     assert!(excluded("aks", &[]).contains(&"type NotIn virtual-kubelet".to_owned()));
     assert!(excluded("gke", &[]).is_empty());
-    assert!(excluded("eks", &["--set=affinity.podAffinity.a=b"]).is_empty(), "what was set goes before");
+    assert!(
+        excluded("eks", &["--set=affinity.podAffinity.a=b"]).is_empty(),
+        "what was set goes before"
+    );
 }
 
 fn text(value: &Value) -> &str {
@@ -108,7 +142,8 @@ fn the_cgroup_volume_is_read_only_through_and_through_where_the_cluster_can() {
     let mount = |arguments: &[&str]| {
         let mounts = container(&render(arguments))["volumeMounts"].as_array().unwrap().clone();
         let mount = mounts.into_iter().find(|mount| mount["name"] == "cgroup").unwrap();
-        ["recursiveReadOnly", "mountPropagation"].map(|field| mount[field].as_str().map(str::to_owned))
+        ["recursiveReadOnly", "mountPropagation"]
+            .map(|field| mount[field].as_str().map(str::to_owned))
     };
     let [recursive, host, none] =
         [Some("IfPossible"), Some("HostToContainer"), Some("None")].map(|it| it.map(str::to_owned));
@@ -124,7 +159,11 @@ fn the_cgroup_volume_is_read_only_through_and_through_where_the_cluster_can() {
 #[test]
 fn a_namespace_of_the_release_admits_the_pods_and_outlives_it() {
     assert!(object(&on("talos", &[]), "Namespace").is_none());
-    let made = object(&on("talos", &["--set=namespace.create=true,namespace.labels.team=sre"]), "Namespace").unwrap();
+    let made = object(
+        &on("talos", &["--set=namespace.create=true,namespace.labels.team=sre"]),
+        "Namespace",
+    )
+    .unwrap();
     let labels = &made["metadata"]["labels"];
     assert_eq!(labels["pod-security.kubernetes.io/enforce"].as_str(), Some("privileged"));
     assert_eq!(labels["team"].as_str(), Some("sre"));
@@ -147,15 +186,26 @@ fn the_agent_sees_the_kubelets_certificate_and_never_its_directory() {
                 (Some("copy-certificate"), Some(file))
             );
             let mounts = |container: &Value| container["volumeMounts"].as_array().unwrap().clone();
-            assert!(mounts(&agent).iter().all(|mount| mount["name"] != "kubelet-pki"), "{platform} {profile}");
-            let pki = mounts(&copier).into_iter().find(|mount| mount["name"] == "kubelet-pki").unwrap();
+            assert!(
+                mounts(&agent).iter().all(|mount| mount["name"] != "kubelet-pki"),
+                "{platform} {profile}"
+            );
+            let pki =
+                mounts(&copier).into_iter().find(|mount| mount["name"] == "kubelet-pki").unwrap();
             assert_eq!(pki["readOnly"].as_bool(), Some(true));
             // Only root may read the keys.
             let security = &copier["securityContext"];
-            assert_eq!((security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()), (Some(true), Some(65532)));
-            assert!(security["capabilities"]["drop"][0] == "ALL" && security["capabilities"]["add"].is_null());
+            assert_eq!(
+                (security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()),
+                (Some(true), Some(65532))
+            );
+            assert!(
+                security["capabilities"]["drop"][0] == "ALL"
+                    && security["capabilities"]["add"].is_null()
+            );
             let volumes = pod(&text)["volumes"].as_array().unwrap().clone();
-            let directory = volumes.into_iter().find(|volume| volume["name"] == "kubelet-pki").unwrap();
+            let directory =
+                volumes.into_iter().find(|volume| volume["name"] == "kubelet-pki").unwrap();
             // The directory may be missing, and no file is created in its place.
             assert_eq!(directory["hostPath"]["type"].as_str(), Some("DirectoryOrCreate"));
             let named = variable(&agent, "CPUWARDEN_KUBELET_HOST_CERTIFICATE");
@@ -166,11 +216,18 @@ fn the_agent_sees_the_kubelets_certificate_and_never_its_directory() {
 
 #[test]
 fn no_certificate_is_copied_where_none_is_used() {
-    for value in
-        ["kubelet.hostCertificate=", "kubelet.tlsVerify=false", "config.podSource=apiserver", "config.podSource=none"]
-    {
+    for value in [
+        "kubelet.hostCertificate=",
+        "kubelet.tlsVerify=false",
+        "config.podSource=apiserver",
+        "config.podSource=none",
+    ] {
         let text = render(&[&format!("--set={value}")]);
         assert!(pod(&text)["initContainers"].is_null() && !text.contains("kubelet-pki"), "{value}");
-        assert_eq!(variable(&container(&text), "CPUWARDEN_KUBELET_HOST_CERTIFICATE"), None, "{value}");
+        assert_eq!(
+            variable(&container(&text), "CPUWARDEN_KUBELET_HOST_CERTIFICATE"),
+            None,
+            "{value}"
+        );
     }
 }

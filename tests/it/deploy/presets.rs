@@ -1,5 +1,5 @@
-//! Presets of metrics: promtool evaluates every panel and alert on the series of each preset. deploy/docs/sizing.md lists
-//! those that need more than `lean`.
+//! Presets of metrics: promtool evaluates every panel and alert on the series of each preset.
+//! deploy/docs/sizing.md lists those that need more than `lean`.
 
 #[path = "../../../crates/metrics/tests/snapshots/mod.rs"]
 mod snapshots;
@@ -21,7 +21,8 @@ const SCRAPE: &str = r#"job="cpuwarden",cluster="c",node="n",instance="i""#;
 /// Dashboard that the chart ships with the full preset only.
 const DETAILS: &str = "details";
 
-/// Series of a page as promtool's input: counters grow by one a second and CPU, histograms as their buckets say.
+/// Series of a page as promtool's input: counters grow by one a second and CPU, histograms as their
+/// buckets say.
 fn input(preset: Preset, traced: bool) -> Vec<Value> {
     let mut snapshot = snapshots::maximal();
     if !traced {
@@ -49,7 +50,8 @@ fn input(preset: Preset, traced: bool) -> Vec<Value> {
         };
         json!({"series": series, "values": values})
     });
-    let firing = format!(r#"ALERTS{{alertname="CPUThrottlingHarmful",alertstate="firing",{SCRAPE}}}"#);
+    let firing =
+        format!(r#"ALERTS{{alertname="CPUThrottlingHarmful",alertstate="firing",{SCRAPE}}}"#);
     series.chain([json!({"series": firing, "values": "1x30"})]).collect()
 }
 
@@ -66,8 +68,13 @@ fn with_all(query: &Query) -> String {
     text
 }
 
-/// Numbers of the expressions that have a value. Each group has its own input: promtool's other keys stay as they are.
-fn with_values(groups: &[Value], expressions: &[Vec<(usize, String)>], at: &str) -> BTreeSet<usize> {
+/// Numbers of the expressions that have a value. Each group has its own input: promtool's other
+/// keys stay as they are.
+fn with_values(
+    groups: &[Value],
+    expressions: &[Vec<(usize, String)>],
+    at: &str,
+) -> BTreeSet<usize> {
     let tests = groups.iter().zip(expressions).map(|(group, expressions)| {
         let expected = expressions.iter().map(|(number, expression)| {
             // NaN is less than nothing. The number marks the expression in promtool's output.
@@ -82,10 +89,15 @@ fn with_values(groups: &[Value], expressions: &[Vec<(usize, String)>], at: &str)
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     let tests = json!({"rule_files": rules, "evaluation_interval": "1m", "tests": tests.collect::<Vec<_>>()});
     serde_json::to_writer(&file, &tests).unwrap();
-    let output = Command::new("promtool").args(["test", "rules"]).arg(file.path()).output().unwrap();
+    let output =
+        Command::new("promtool").args(["test", "rules"]).arg(file.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() != text.contains("FAILED") && !text.contains("error"), "{text}");
-    let mut values: BTreeSet<usize> = expressions.iter().flatten().map(|(number, _)| *number).collect();
+    assert!(
+        output.status.success() != text.contains("FAILED") && !text.contains("error"),
+        "{text}"
+    );
+    let mut values: BTreeSet<usize> =
+        expressions.iter().flatten().map(|(number, _)| *number).collect();
     for rest in text.split(" + 0 * ").skip(1) {
         let number = rest.split('"').next().unwrap().parse().unwrap();
         assert!(values.remove(&number), "{text}");
@@ -114,7 +126,11 @@ fn every_panel_has_data_with_its_preset_and_the_page_names_those_beyond_lean() {
     let data = Preset::ALL.map(|preset| queries_with_data(&queries, preset, true));
     let mut smallest = BTreeMap::<&str, Preset>::new();
     for (at, Query { place, expression }) in queries.iter().enumerate() {
-        let works = Preset::ALL.into_iter().zip(&data).find(|(_, data)| data.contains(&at)).map(|(preset, _)| preset);
+        let works = Preset::ALL
+            .into_iter()
+            .zip(&data)
+            .find(|(_, data)| data.contains(&at))
+            .map(|(preset, _)| preset);
         // Bounds and pressure are for nodes without the trace; the next test has these.
         if works.is_none() && expression.contains(" unless on (") {
             continue;
@@ -122,9 +138,14 @@ fn every_panel_has_data_with_its_preset_and_the_page_names_those_beyond_lean() {
         let works = works.unwrap_or_else(|| panic!("{place} never has data: {expression}"));
         let of_details = place.starts_with(DETAILS);
         assert!(of_details || works <= Preset::Standard, "{place} needs {works:?}: {expression}");
-        smallest.entry(place).and_modify(|smallest| *smallest = works.min(*smallest)).or_insert(works);
+        smallest
+            .entry(place)
+            .and_modify(|smallest| *smallest = works.min(*smallest))
+            .or_insert(works);
     }
-    let beyond = smallest.iter().filter(|(place, works)| **works > Preset::Lean && !place.starts_with(DETAILS));
+    let beyond = smallest
+        .iter()
+        .filter(|(place, works)| **works > Preset::Lean && !place.starts_with(DETAILS));
     let beyond: BTreeSet<String> = beyond.map(|(place, _)| (*place).to_owned()).collect();
     let panels = listed().into_iter().filter(|name| name.contains(": ")).collect();
     assert_eq!(beyond, panels, "the table in docs/sizing.md");
@@ -134,21 +155,25 @@ fn every_panel_has_data_with_its_preset_and_the_page_names_those_beyond_lean() {
 fn waits_have_a_panel_with_data_without_the_trace_too() {
     let queries = dashboards::queries();
     let data = queries_with_data(&queries, Preset::Standard, false);
-    let of_waits = queries.iter().enumerate().filter(|(_, query)| query.place == "pod: Waiting for a CPU");
+    let of_waits =
+        queries.iter().enumerate().filter(|(_, query)| query.place == "pod: Waiting for a CPU");
     let with_data: Vec<bool> = of_waits.map(|(at, _)| data.contains(&at)).collect();
     assert_eq!(with_data, [false, true, true, true], "by cause, and three without the trace");
 }
 
 /// The series as the preset has it; `None` if it has not. A test's own series, such as `up`, stay.
 fn on(preset: Preset, series: &str) -> Option<String> {
-    let form = catalogue::find(name_of(series)).map_or(Form::Whole, |(_, metric)| metric.form(preset));
+    let form =
+        catalogue::find(name_of(series)).map_or(Form::Whole, |(_, metric)| metric.form(preset));
     match form {
         Form::Absent => None,
         Form::Whole => Some(series.to_owned()),
         Form::Brief if series.contains("cpu_usage") => {
             series.contains("mode=\"user\"").then(|| series.replace(", mode=\"user\"", ""))
         }
-        Form::Brief if series.contains("cpu_wait") => series.contains("cause=\"neighbor\"").then(|| series.to_owned()),
+        Form::Brief if series.contains("cpu_wait") => {
+            series.contains("cause=\"neighbor\"").then(|| series.to_owned())
+        }
         // No alert reads the others.
         Form::Brief => None,
     }
@@ -157,14 +182,18 @@ fn on(preset: Preset, series: &str) -> Option<String> {
 /// Alerts that fire on what is left of the input of their own unit tests.
 fn firing(preset: Preset) -> BTreeSet<String> {
     let alerts = rules::alerts();
-    let files = rules::TESTS.map(|file| serde_saphyr::from_str::<Value>(&read(&format!("tests/{file}"))).unwrap());
-    let mut groups: Vec<Value> = files.iter().flat_map(|file| file["tests"].as_array().unwrap().clone()).collect();
+    let files = rules::TESTS
+        .map(|file| serde_saphyr::from_str::<Value>(&read(&format!("tests/{file}"))).unwrap());
+    let mut groups: Vec<Value> =
+        files.iter().flat_map(|file| file["tests"].as_array().unwrap().clone()).collect();
     for group in &mut groups {
         let input = group["input_series"].as_array().unwrap().iter();
         let left = input.filter_map(|one| {
             let series = on(preset, one["series"].as_str().unwrap())?;
             // To YAML 0x30 is a number; promtool means thirty times 0.
-            let values = one["values"].as_u64().map_or_else(|| one["values"].clone(), |hex| json!(format!("{hex:#x}")));
+            let values = one["values"]
+                .as_u64()
+                .map_or_else(|| one["values"].clone(), |hex| json!(format!("{hex:#x}")));
             Some(json!({"series": series, "values": values}))
         });
         group["input_series"] = left.collect();
@@ -172,7 +201,8 @@ fn firing(preset: Preset) -> BTreeSet<String> {
     }
     let expressions = |at: usize| {
         let expression = |(number, alert): (usize, &String)| {
-            let fired = format!(r#"max_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}[90m])"#);
+            let fired =
+                format!(r#"max_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}[90m])"#);
             (at * alerts.len() + number, fired)
         };
         alerts.iter().enumerate().map(expression).collect()
@@ -196,15 +226,20 @@ fn every_alert_fires_with_standard_and_the_page_names_those_beyond_lean() {
 fn the_chart_sets_the_preset_and_ships_the_dashboard_of_details_with_full_only() {
     let has = |arguments: &[&str]| {
         let text = chart::render(arguments);
-        let config = chart::documents(&text).into_iter().find(|object| !object["data"]["cpuwarden.yaml"].is_null());
+        let config = chart::documents(&text)
+            .into_iter()
+            .find(|object| !object["data"]["cpuwarden.yaml"].is_null());
         let config: Value =
-            serde_saphyr::from_str(config.unwrap()["data"]["cpuwarden.yaml"].as_str().unwrap()).unwrap();
+            serde_saphyr::from_str(config.unwrap()["data"]["cpuwarden.yaml"].as_str().unwrap())
+                .unwrap();
         (config["metrics"].as_str().unwrap().to_owned(), text.contains("cpuwarden-details.json"))
     };
     assert_eq!(has(&[]), ("standard".to_owned(), false));
     assert_eq!(has(&["--set=metrics=lean"]), ("lean".to_owned(), false));
     assert_eq!(has(&["--set=metrics=full"]), ("full".to_owned(), true));
-    for (argument, place) in [("--set=metrics=tiny", "metrics"), ("--set=config.metrics=lean", "config")] {
+    for (argument, place) in
+        [("--set=metrics=tiny", "metrics"), ("--set=config.metrics=lean", "config")]
+    {
         let text = xtask::generated::render(&[argument]).unwrap_err().to_string();
         assert!(text.contains(place), "{argument}: {text}");
     }

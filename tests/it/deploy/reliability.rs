@@ -21,13 +21,18 @@ fn every_row_of_the_fault_table_is_held_by_tests_that_exist() {
         assert!(!tests.is_empty(), "{row:?}");
         for (file, test) in tests {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-            let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}, of {row:?}"));
-            assert!(source.contains(&format!("fn {test}(")), "no test {test} in {file}, of {row:?}");
+            let source = std::fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{file}: {error}, of {row:?}"));
+            assert!(
+                source.contains(&format!("fn {test}(")),
+                "no test {test} in {file}, of {row:?}"
+            );
         }
     }
     // The figures at the end are not about faults.
     let (faults, _) = text.split_once("## Under floods").unwrap();
-    let held_by_nothing =
-        faults.lines().find(|line| line.starts_with("| ") && !line.starts_with("| fault |") && !line.contains("::"));
+    let held_by_nothing = faults.lines().find(|line| {
+        line.starts_with("| ") && !line.starts_with("| fault |") && !line.contains("::")
+    });
     assert_eq!(held_by_nothing, None);
 }

@@ -6,7 +6,9 @@ use std::process::Command;
 use serde_json::Value;
 use xtask::generated;
 
-use super::chart::{OPERATOR, container, documents, pod, render, valid_on_every_minor, variable, writable};
+use super::chart::{
+    OPERATOR, container, documents, pod, render, valid_on_every_minor, variable, writable,
+};
 use super::{output_of, read};
 
 fn object(text: &str, kind: &str) -> Option<Value> {
@@ -20,15 +22,23 @@ fn refusal(arguments: &[&str]) -> String {
 #[test]
 fn an_image_that_was_not_named_is_refused_with_what_to_do() {
     let text = refusal(&["--set=image.repository="]);
-    assert!(text.contains("image.repository is not set") && text.contains("docker build"), "{text}");
+    assert!(
+        text.contains("image.repository is not set") && text.contains("docker build"),
+        "{text}"
+    );
 }
 
 #[test]
 fn an_image_may_have_a_registry_and_a_digest() {
-    let image = |values: &str| container(&render(&[&format!("--set={values}")]))["image"].as_str().unwrap().to_owned();
+    let image = |values: &str| {
+        container(&render(&[&format!("--set={values}")]))["image"].as_str().unwrap().to_owned()
+    };
     assert_eq!(image("image.registry=ghcr.io/a,image.repository=b"), "ghcr.io/a/b:0.1.0");
     let digest = format!("sha256:{}", "ab".repeat(32));
-    assert_eq!(image(&format!("image.repository=b,image.tag=x,image.digest={digest}")), format!("b@{digest}"));
+    assert_eq!(
+        image(&format!("image.repository=b,image.tag=x,image.digest={digest}")),
+        format!("b@{digest}")
+    );
     assert!(refusal(&["--set=image.digest=sha256:short"]).contains("digest"));
 }
 
@@ -58,11 +68,15 @@ podMonitor: {metricRelabelings: [{action: labeldrop, regex: cpu}], scrapeTimeout
     fs::write(&file, values).unwrap();
     let values = format!("--values={}", file.display());
     let checked = valid_on_every_minor(&[&values, OPERATOR]);
-    assert!(checked.contains("DaemonSet/warden") && checked.contains("PodMonitor/warden"), "{checked}");
+    assert!(
+        checked.contains("DaemonSet/warden") && checked.contains("PodMonitor/warden"),
+        "{checked}"
+    );
     let text = render(&[&values, OPERATOR]);
     let (pod, agent) = (pod(&text), container(&text));
     assert_eq!(variable(&agent, "CPUWARDEN_LOG").as_deref(), Some("debug"));
-    let has = |list: &Value, name: &str| list.as_array().unwrap().iter().any(|item| item["name"] == name);
+    let has =
+        |list: &Value, name: &str| list.as_array().unwrap().iter().any(|item| item["name"] == name);
     assert!(has(&pod["volumes"], "ca") && has(&agent["volumeMounts"], "ca"));
     assert_eq!(
         (pod["hostNetwork"].as_bool(), pod["dnsPolicy"].as_str()),
@@ -79,9 +93,17 @@ podMonitor: {metricRelabelings: [{action: labeldrop, regex: cpu}], scrapeTimeout
         Some("/etc/cpuwarden-kubelet-ca/ca-bundle.crt")
     );
     assert_eq!(variable(&agent, "CPUWARDEN_KUBELET_INSECURE_SKIP_VERIFY").as_deref(), Some("true"));
-    assert_eq!(variable(&agent, "CPUWARDEN_KUBELET_READONLY_URL").as_deref(), Some("http://$(NODE_IP):10255"));
+    assert_eq!(
+        variable(&agent, "CPUWARDEN_KUBELET_READONLY_URL").as_deref(),
+        Some("http://$(NODE_IP):10255")
+    );
     for made in documents(&text) {
-        assert_eq!(made["metadata"]["labels"]["team"].as_str(), Some("sre"), "{}", made["kind"].as_str().unwrap());
+        assert_eq!(
+            made["metadata"]["labels"]["team"].as_str(),
+            Some("sre"),
+            "{}",
+            made["kind"].as_str().unwrap()
+        );
     }
     let monitor = object(&text, "PodMonitor").unwrap();
     assert_eq!(monitor["spec"]["sampleLimit"].as_u64(), Some(60_000));
@@ -98,7 +120,10 @@ fn the_read_only_port_is_that_of_the_kubelets_host() {
     };
     assert_eq!(at("kubelet.url=https://[$(NODE_IP)]:10250"), "http://[$(NODE_IP)]:10255");
     assert_eq!(at("kubelet.url=https://$(NODE_IP)"), "http://$(NODE_IP):10255");
-    assert!(render(&["--set=kubelet.readOnlyPort=10255"]).contains("{port: 10255"), "the NetworkPolicy lets it out");
+    assert!(
+        render(&["--set=kubelet.readOnlyPort=10255"]).contains("{port: 10255"),
+        "the NetworkPolicy lets it out"
+    );
 }
 
 #[test]
@@ -111,12 +136,17 @@ fn probes_wait_for_seconds() {
 
 #[test]
 fn a_service_monitor_takes_the_place_of_the_pod_monitor() {
-    let values = "--set=serviceMonitor.enabled=true,serviceMonitor.labels.release=kps,cadvisorMetrics=true";
+    let values =
+        "--set=serviceMonitor.enabled=true,serviceMonitor.labels.release=kps,cadvisorMetrics=true";
     let checked = valid_on_every_minor(&[values, OPERATOR]);
-    assert!(checked.contains("Service/cpuwarden") && checked.contains("ServiceMonitor/cpuwarden"), "{checked}");
+    assert!(
+        checked.contains("Service/cpuwarden") && checked.contains("ServiceMonitor/cpuwarden"),
+        "{checked}"
+    );
     let text = render(&[values, OPERATOR]);
     assert!(object(&text, "PodMonitor").is_none(), "each agent would be scraped twice");
-    let (service, monitor) = (object(&text, "Service").unwrap(), object(&text, "ServiceMonitor").unwrap());
+    let (service, monitor) =
+        (object(&text, "Service").unwrap(), object(&text, "ServiceMonitor").unwrap());
     assert_eq!(service["spec"]["clusterIP"].as_str(), Some("None"));
     let by_pod = object(&render(&[OPERATOR, "--set=cadvisorMetrics=true"]), "PodMonitor").unwrap();
     assert_eq!(monitor["spec"]["endpoints"], by_pod["spec"]["podMetricsEndpoints"]);
@@ -129,7 +159,8 @@ fn alerts(text: &str) -> Vec<(String, String)> {
     let rules = documents(text).into_iter().filter(|object| object["kind"] == "PrometheusRule");
     let groups = rules.flat_map(|object| object["spec"]["groups"].as_array().unwrap().clone());
     let rules = groups.flat_map(|group| group["rules"].as_array().unwrap().clone());
-    let said = |rule: Value| Some((rule["alert"].as_str()?.to_owned(), rule["expr"].as_str()?.to_owned()));
+    let said =
+        |rule: Value| Some((rule["alert"].as_str()?.to_owned(), rule["expr"].as_str()?.to_owned()));
     rules.filter_map(said).collect()
 }
 
@@ -137,26 +168,42 @@ fn alerts(text: &str) -> Vec<(String, String)> {
 fn an_alert_that_is_disabled_is_gone_and_all_others_are_as_they_were() {
     let all = alerts(&render(&[OPERATOR]));
     let left = alerts(&render(&[OPERATOR, "--set=prometheusRule.disabled.NodeCPUSteal=true"]));
-    assert_eq!(left, all.iter().filter(|(name, _)| name != "NodeCPUSteal").cloned().collect::<Vec<_>>());
-    assert_eq!(alerts(&render(&[OPERATOR, "--set=prometheusRule.disabled.NodeCPUSteal=false"])), all);
+    assert_eq!(
+        left,
+        all.iter().filter(|(name, _)| name != "NodeCPUSteal").cloned().collect::<Vec<_>>()
+    );
+    assert_eq!(
+        alerts(&render(&[OPERATOR, "--set=prometheusRule.disabled.NodeCPUSteal=false"])),
+        all
+    );
     assert!(refusal(&["--set=prometheusRule.disabled.NodeSteal=true"]).contains("NodeSteal"));
     let schema: Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
-    let known = schema["properties"]["prometheusRule"]["properties"]["disabled"]["properties"].as_object().unwrap();
+    let known = schema["properties"]["prometheusRule"]["properties"]["disabled"]["properties"]
+        .as_object()
+        .unwrap();
     assert!(all.iter().all(|(name, _)| known.contains_key(name)) && known.len() == all.len());
 }
 
 #[test]
 fn every_threshold_changes_the_rules_and_they_stay_valid() {
     let schema: Value = serde_json::from_str(&read("chart/cpuwarden/values.schema.json")).unwrap();
-    let known = schema["properties"]["prometheusRule"]["properties"]["thresholds"]["properties"].as_object().unwrap();
+    let known = schema["properties"]["prometheusRule"]["properties"]["thresholds"]["properties"]
+        .as_object()
+        .unwrap();
     let all = alerts(&render(&[OPERATOR]));
     for threshold in known.keys() {
-        let text = render(&[OPERATOR, &format!("--set=prometheusRule.thresholds.{threshold}=0.625")]);
+        let text =
+            render(&[OPERATOR, &format!("--set=prometheusRule.thresholds.{threshold}=0.625")]);
         let changed = alerts(&text);
         let differ = changed.iter().zip(&all).filter(|(now, before)| now != before).count();
-        assert!(differ > 0 && changed.iter().any(|(_, expression)| expression.contains("0.625")), "{threshold}");
+        assert!(
+            differ > 0 && changed.iter().any(|(_, expression)| expression.contains("0.625")),
+            "{threshold}"
+        );
         let place = tempfile::tempdir().unwrap();
-        for (number, rules) in documents(&text).iter().filter(|object| object["kind"] == "PrometheusRule").enumerate() {
+        for (number, rules) in
+            documents(&text).iter().filter(|object| object["kind"] == "PrometheusRule").enumerate()
+        {
             let file = place.path().join(format!("{number}.yaml"));
             fs::write(&file, serde_saphyr::to_string(&rules["spec"]).unwrap()).unwrap();
             output_of(Command::new("promtool").args(["check", "rules"]).arg(&file));
@@ -171,7 +218,11 @@ fn pin_observes_and_can_write_nothing_until_it_is_to_enforce() {
     assert_eq!(variable(&agent, "CPUWARDEN_PINNING").as_deref(), Some("observe"));
     assert_eq!(writable(&agent), [""; 0]);
     let drains = container(&render(&["--set=profile=pin,drainOnStop=true"]));
-    assert_eq!(writable(&drains), ["/host/cgroup", "/var/lib/cpuwarden"], "it may have enforced before");
+    assert_eq!(
+        writable(&drains),
+        ["/host/cgroup", "/var/lib/cpuwarden"],
+        "it may have enforced before"
+    );
 }
 
 #[test]
@@ -208,7 +259,10 @@ fn readers_may_be_granted_every_guarded_path() {
 fn keys_and_typos_are_refused_by_their_name() {
     for (argument, place) in [
         ("--set=kubelet.hostCertificate=/var/lib/kubelet/pki/kubelet.key", "hostCertificate"),
-        ("--set=kubelet.hostCertificate=/var/lib/kubelet/pki/kubelet-server-current.pem", "hostCertificate"),
+        (
+            "--set=kubelet.hostCertificate=/var/lib/kubelet/pki/kubelet-server-current.pem",
+            "hostCertificate",
+        ),
         ("--set=kubelet.hostCert=x", "hostCert"),
         ("--set=platform=minikube", "platform"),
         ("--set=profile=observe", "profile"),

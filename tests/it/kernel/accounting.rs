@@ -34,7 +34,13 @@ fn a_recreated_cgroup_continues_the_same_series() {
     let page = agent.after_ticks(2);
     assert!(usage(&page) > fresh, "{} after {fresh}", usage(&page));
     // Once, not one series per cgroup.
-    assert_eq!(page.with(&[("container", ID)]).iter().filter(|sample| sample.name.ends_with("_info")).count(), 2);
+    assert_eq!(
+        page.with(&[("container", ID)])
+            .iter()
+            .filter(|sample| sample.name.ends_with("_info"))
+            .count(),
+        2
+    );
 }
 
 #[test]
@@ -50,9 +56,13 @@ fn activity_after_idling_matches_the_kernels_counters() {
         // Long enough for the pod to become idle, so that only the pod's own usage is read.
         agent.after_ticks(20);
         let before: Vec<_> = round.iter().map(Cgroup::usage_ns).collect();
-        let running: Vec<_> = round.iter().map(|container| container.spawn(&Workload::Spin { threads: 2 })).collect();
+        let running: Vec<_> =
+            round.iter().map(|container| container.spawn(&Workload::Spin { threads: 2 })).collect();
         eventually("a fifth of a second of CPU time", || {
-            round.iter().zip(&before).all(|(container, before)| container.usage_ns() > before + 200_000_000)
+            round
+                .iter()
+                .zip(&before)
+                .all(|(container, before)| container.usage_ns() > before + 200_000_000)
         });
         drop(running);
         // The period timer continues for two periods.
@@ -60,28 +70,42 @@ fn activity_after_idling_matches_the_kernels_counters() {
         for (number, container) in containers.iter().enumerate() {
             let id = format!("{number:064x}");
             let value = |name: &str, label| {
-                page.value(&format!("cpuwarden_container_{name}"), &[("container", &id), label]).unwrap_or(0.0)
+                page.value(&format!("cpuwarden_container_{name}"), &[("container", &id), label])
+                    .unwrap_or(0.0)
             };
             let usage = |mode| value("cpu_usage_seconds_total", ("mode", mode));
-            let (counted, kernel) = (usage("user") + usage("system"), container.usage_ns() as f64 / 1e9);
+            let (counted, kernel) =
+                (usage("user") + usage("system"), container.usage_ns() as f64 / 1e9);
             let cut = 2.0 * Cgroup::mode_unit_ns() as f64 / 1e9;
-            assert!(counted <= kernel + 1e-9 && kernel - counted < cut, "{counted} s of {kernel} s");
+            assert!(
+                counted <= kernel + 1e-9 && kernel - counted < cut,
+                "{counted} s of {kernel} s"
+            );
             let (all, stat) = (("container", id.as_str()), container.cpu_stat());
             assert_eq!(value("cfs_periods_total", all), stat["nr_periods"] as f64);
             assert_eq!(value("cfs_throttled_periods_total", all), stat["nr_throttled"] as f64);
             let own = value("throttled_seconds_total", ("origin", "own"));
             assert!((own - throttled_seconds(&stat)).abs() < 2e-6, "{own} s of {stat:?}");
             if let Some(local) = container.cpu_stat_local() {
-                let (above, local) =
-                    (value("throttled_seconds_total", ("origin", "ancestor")), throttled_seconds(&local));
-                assert!((above - (local - own)).abs() < 2e-6, "{above} s and own {own} s of {local} s");
+                let (above, local) = (
+                    value("throttled_seconds_total", ("origin", "ancestor")),
+                    throttled_seconds(&local),
+                );
+                assert!(
+                    (above - (local - own)).abs() < 2e-6,
+                    "{above} s and own {own} s of {local} s"
+                );
             }
         }
     }
     let page = agent.metrics();
     let name = "cpuwarden_container_throttled_seconds_total";
-    let above =
-        page.with(&[("origin", "ancestor")]).iter().filter(|row| row.name == name).map(|row| row.value).sum::<f64>();
+    let above = page
+        .with(&[("origin", "ancestor")])
+        .iter()
+        .filter(|row| row.name == name)
+        .map(|row| row.value)
+        .sum::<f64>();
     assert!(above > 0.1, "the pod's quota was to deny some, too: {above} s");
 }
 
@@ -99,21 +123,31 @@ fn user_and_system_time_do_not_fall_when_the_agent_restarts() {
     let container = tree.pod(Qos::Burstable, UID).child(ID);
     let mut command = container.command("sh");
     // Both modes at first, then one alone: what the other shows can only stand or fall.
-    command.args(["-c", "dd if=/dev/zero of=/dev/null bs=1 count=1000000; echo running; while :; do :; done"]);
+    command.args([
+        "-c",
+        "dd if=/dev/zero of=/dev/null bs=1 count=1000000; echo running; while :; do :; done",
+    ]);
     let (_spinner, _) = Running::start(command, |line| line == "running");
     let modes = |page: &Exposition| {
         let name = "cpuwarden_container_cpu_usage_seconds_total";
-        ["user", "system"].map(|mode| page.nanoseconds(name, &[("container", ID), ("mode", mode)]).unwrap())
+        ["user", "system"]
+            .map(|mode| page.nanoseconds(name, &[("container", ID), ("mode", mode)]).unwrap())
     };
     let mut before = [0; 2];
     for restart in 0..12 {
         let agent = Agent::on(&tree, &["--sample-interval", "100ms"]);
         let first = modes(&agent.after_ticks(1));
-        assert!(first[0] >= before[0] && first[1] >= before[1], "{before:?}, then {first:?} at restart {restart}");
+        assert!(
+            first[0] >= before[0] && first[1] >= before[1],
+            "{before:?}, then {first:?} at restart {restart}"
+        );
         before = modes(&agent.after_ticks(3));
         assert!(before[0] >= first[0] && before[1] >= first[1], "{first:?}, then {before:?}");
     }
-    assert!(before.into_iter().all(|ns| ns > 100_000_000), "{before:?}: the load was to use both modes");
+    assert!(
+        before.into_iter().all(|ns| ns > 100_000_000),
+        "{before:?}: the load was to use both modes"
+    );
 }
 
 #[test]
@@ -127,14 +161,18 @@ fn the_delay_of_every_thread_counts_and_throttling_does_not() {
     let _spinners = container.spawn(&Workload::Spin { threads: 4 });
     let bound = |bound: &str| {
         let labels = [("container", ID), ("bound", bound)];
-        agent.metrics().value("cpuwarden_container_contention_wait_seconds_total", &labels).unwrap_or(0.0)
+        agent
+            .metrics()
+            .value("cpuwarden_container_contention_wait_seconds_total", &labels)
+            .unwrap_or(0.0)
     };
     // Each of four threads on one CPU waits three quarters of the time: three seconds per second.
     eventually("waiting of several threads", || bound("lower") > 20.0);
     assert!(bound("upper") >= bound("lower"));
     let page = agent.metrics();
     let threads = page.value("cpuwarden_container_threads", &[("container", ID)]).unwrap();
-    let runnable = page.value("cpuwarden_container_runnable_threads", &[("container", ID)]).unwrap();
+    let runnable =
+        page.value("cpuwarden_container_runnable_threads", &[("container", ID)]).unwrap();
     assert!(threads >= 5.0 && (4.0..=threads).contains(&runnable), "{runnable} of {threads}");
 }
 
@@ -145,13 +183,18 @@ fn a_quota_alone_is_no_contention() {
     container.set_quota_usec(20_000, 100_000);
     let agent = Agent::on(&tree, &["--sample-interval", "100ms"]);
     let _spinner = container.spawn(&Workload::Spin { threads: 1 });
-    let value = |name: &str, label: (&str, &str)| agent.metrics().value(name, &[("container", ID), label]);
-    let throttled = || value("cpuwarden_container_throttled_seconds_total", ("origin", "own")).unwrap_or(0.0);
+    let value =
+        |name: &str, label: (&str, &str)| agent.metrics().value(name, &[("container", ID), label]);
+    let throttled =
+        || value("cpuwarden_container_throttled_seconds_total", ("origin", "own")).unwrap_or(0.0);
     let upper = || value("cpuwarden_container_contention_wait_seconds_total", ("bound", "upper"));
     eventually("a second look at the thread", || upper().is_some() && throttled() > 12.0);
     // Even if the machine is busy, the thread's delay comes mostly from its quota.
     let (contention, denied) = (upper().unwrap(), throttled());
-    assert!(contention < denied / 2.0, "{contention} s of contention beside {denied} s of throttling");
+    assert!(
+        contention < denied / 2.0,
+        "{contention} s of contention beside {denied} s of throttling"
+    );
 }
 
 /// Growth of memory in a part of the storm, from which on it may be a leak.
@@ -164,8 +207,10 @@ fn a_storm_of_containers_leaves_nothing_behind() {
     let agent = Agent::on(&tree, &[]);
     let resources = |agent: &Agent| {
         let page = agent.after_ticks(2);
-        let of = |prefix| page.with_prefix(prefix).filter(|sample| !sample.labels.is_empty()).count();
-        // Files are open for a moment while they are read: the minimum of several counts are the ones kept open.
+        let of =
+            |prefix| page.with_prefix(prefix).filter(|sample| !sample.labels.is_empty()).count();
+        // Files are open for a moment while they are read: the minimum of several counts are the
+        // ones kept open.
         let count = |_| {
             std::thread::sleep(Duration::from_millis(20));
             std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap().count()
@@ -178,7 +223,8 @@ fn a_storm_of_containers_leaves_nothing_behind() {
     let mut storms = (0..).map(|second| {
         let began = std::time::Instant::now();
         let storm = tree.pod(Qos::Burstable, &format!("{second:08x}-5f4b-4f60-9f2a-3d8c1d0c0004"));
-        let made: Vec<_> = (0..rate).map(|at| storm.child(&format!("{:064x}", second * rate + at))).collect();
+        let made: Vec<_> =
+            (0..rate).map(|at| storm.child(&format!("{:064x}", second * rate + at))).collect();
         made.iter().for_each(Cgroup::remove);
         storm.remove();
         std::thread::sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));
@@ -188,10 +234,14 @@ fn a_storm_of_containers_leaves_nothing_behind() {
         storms.by_ref().take(half).for_each(drop);
         anonymous_kib(&agent)
     };
-    // An allocator keeps what it needed once and grows in steps; a leak grows in every part of the storm.
+    // An allocator keeps what it needed once and grows in steps; a leak grows in every part of the
+    // storm.
     let mut anonymous = vec![memory_after_another_half(), memory_after_another_half()];
     while anonymous[anonymous.len() - 1] >= anonymous[anonymous.len() - 2] + GROWTH_KIB {
-        assert!(anonymous.len() < 7, "anonymous memory grows in every part of the storm, KiB: {anonymous:?}");
+        assert!(
+            anonymous.len() < 7,
+            "anonymous memory grows in every part of the storm, KiB: {anonymous:?}"
+        );
         anonymous.push(memory_after_another_half());
     }
     println!("anonymous memory after each part of the storm, KiB: {anonymous:?}");
@@ -211,15 +261,18 @@ fn a_storm_of_containers_leaves_nothing_behind() {
     drop(pod);
 }
 
-/// Resident anonymous memory of the agent, KiB. Pages of the program file come in whenever code runs for the first time.
+/// Resident anonymous memory of the agent, KiB. Pages of the program file come in whenever code
+/// runs for the first time.
 fn anonymous_kib(agent: &Agent) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// (seconds, containers a second). `CPUWARDEN_CHURN_SECONDS` shortens the storm, as on an emulated CPU.
+/// (seconds, containers a second). `CPUWARDEN_CHURN_SECONDS` shortens the storm, as on an emulated
+/// CPU.
 fn churn() -> (u64, u64) {
-    let seconds = std::env::var("CPUWARDEN_CHURN_SECONDS").map_or(180, |text| text.parse().unwrap());
+    let seconds =
+        std::env::var("CPUWARDEN_CHURN_SECONDS").map_or(180, |text| text.parse().unwrap());
     (seconds, 50)
 }

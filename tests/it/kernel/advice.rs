@@ -28,5 +28,8 @@ fn a_throttled_container_gets_a_finding_with_figures() {
     eventually("the finding", || advice(&agent).is_some_and(|row| finding(&row).is_some()));
     let found = finding(&advice(&agent).unwrap()).unwrap();
     let figures = &found["evidence"];
-    assert!(figures["limitCores"] == 0.2 && figures["throttledShare"].as_f64().unwrap() > 0.5, "{found}");
+    assert!(
+        figures["limitCores"] == 0.2 && figures["throttledShare"].as_f64().unwrap() > 0.5,
+        "{found}"
+    );
 }

@@ -21,7 +21,10 @@ fn assert_counters_are_the_kernels(page: &Exposition, cgroup: &Cgroup, id: &str)
     let stat = cgroup.cpu_stat();
     let count = |name| page.value(name, &[("container", id)]).map(|value| value as u64);
     assert_eq!(count("cpuwarden_container_cfs_periods_total"), Some(stat["nr_periods"]));
-    assert_eq!(count("cpuwarden_container_cfs_throttled_periods_total"), Some(stat["nr_throttled"]));
+    assert_eq!(
+        count("cpuwarden_container_cfs_throttled_periods_total"),
+        Some(stat["nr_throttled"])
+    );
     let own = page.nanoseconds(THROTTLED_SECONDS, &[("container", id), ("origin", "own")]);
     assert_eq!(own, Some(throttled_ns(cgroup)));
     assert_modes_are_of(page, id, cgroup.usage_ns());
@@ -33,7 +36,10 @@ fn assert_modes_are_of(page: &Exposition, id: &str, usage_ns: u64) {
     let mode = |mode| page.nanoseconds(name, &[("container", id), ("mode", mode)]).unwrap();
     let (user, system) = (mode("user"), mode("system"));
     let short = usage_ns.checked_sub(user + system);
-    assert!(short.is_some_and(|ns| ns < 2 * Cgroup::mode_unit_ns()), "{user} + {system} of {usage_ns}");
+    assert!(
+        short.is_some_and(|ns| ns < 2 * Cgroup::mode_unit_ns()),
+        "{user} + {system} of {usage_ns}"
+    );
 }
 
 #[test]
@@ -47,12 +53,17 @@ fn twenty_seconds_of_a_throttled_spinner_are_counted_exactly() {
     drop(spinner);
     let page = agent.after_ticks(2);
     assert_counters_are_the_kernels(&page, &container, ID);
-    let throttled = page.value("cpuwarden_container_cfs_throttled_periods_total", &[("container", ID)]).unwrap();
+    let throttled = page
+        .value("cpuwarden_container_cfs_throttled_periods_total", &[("container", ID)])
+        .unwrap();
     assert!(throttled > 100.0, "{throttled} of about 200 periods");
     let limit = running.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]);
     assert_eq!(limit, Some(0.2));
     // Only its own quota throttles it.
-    assert_eq!(page.value(THROTTLED_SECONDS, &[("container", ID), ("origin", "ancestor")]).unwrap_or(0.0), 0.0);
+    assert_eq!(
+        page.value(THROTTLED_SECONDS, &[("container", ID), ("origin", "ancestor")]).unwrap_or(0.0),
+        0.0
+    );
 }
 
 #[test]
@@ -66,7 +77,8 @@ fn a_quota_of_the_pod_alone_shows_on_the_container_as_an_ancestors() {
     agent.after_ticks(4);
     drop(spinner);
     let page = agent.after_ticks(2);
-    let ancestor = page.nanoseconds(THROTTLED_SECONDS, &[("container", ID), ("origin", "ancestor")]);
+    let ancestor =
+        page.nanoseconds(THROTTLED_SECONDS, &[("container", ID), ("origin", "ancestor")]);
     let truth = throttled_ns(&pod);
     assert!(truth > 1_000_000_000, "{truth}");
     assert_eq!(ancestor, Some(truth));
@@ -74,9 +86,11 @@ fn a_quota_of_the_pod_alone_shows_on_the_container_as_an_ancestors() {
     assert_eq!(page.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]), Some(0.2));
     let own = page.nanoseconds("cpuwarden_pod_throttled_seconds_total", &[("pod", UID)]);
     assert_eq!(own, Some(truth));
-    // Where the kernel reports throttling per cgroup (6.6), an idle neighbor in the pod was not throttled.
+    // Where the kernel reports throttling per cgroup (6.6), an idle neighbor in the pod was not
+    // throttled.
     let local = idle.dir("cpu").join("cpu.stat.local").exists();
-    let denied = page.nanoseconds(THROTTLED_SECONDS, &[("container", OTHER_ID), ("origin", "ancestor")]);
+    let denied =
+        page.nanoseconds(THROTTLED_SECONDS, &[("container", OTHER_ID), ("origin", "ancestor")]);
     assert_eq!(denied, Some(if local { 0 } else { truth }));
 }
 
@@ -95,7 +109,8 @@ fn a_quota_above_kubepods_shows_on_the_container_as_an_ancestors() {
     let page = agent.after_ticks(2);
     let truth = throttled_ns(tree.above());
     assert!(truth > 1_000_000_000, "{truth}");
-    let value = |name: &str| page.value(&format!("cpuwarden_container_{name}"), &[("container", ID)]);
+    let value =
+        |name: &str| page.value(&format!("cpuwarden_container_{name}"), &[("container", ID)]);
     assert_eq!((value("cpu_limit_cores"), value("cfs_period_seconds")), (Some(0.2), Some(0.05)));
     let of = |origin| page.nanoseconds(THROTTLED_SECONDS, &[("container", ID), ("origin", origin)]);
     assert_eq!((of("own"), of("ancestor")), (None, Some(truth)));
@@ -113,7 +128,10 @@ fn a_pod_removed_mid_run_costs_no_tick_and_leaves_no_series() {
     gone.remove();
     going.remove();
     let page = agent.after_ticks(2);
-    assert!(page.with(&[("container", OTHER_ID)]).is_empty(), "the removed container is still exposed");
+    assert!(
+        page.with(&[("container", OTHER_ID)]).is_empty(),
+        "the removed container is still exposed"
+    );
     assert!(!page.with(&[("container", ID)]).is_empty(), "the other one is not");
     let errors = |reason| page.value("cpuwarden_read_errors_total", &[("reason", reason)]);
     assert_eq!((errors("io"), errors("parse")), (Some(0.0), Some(0.0)));
@@ -161,7 +179,11 @@ fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
     assert_modes_are_of(&page, ID, usage);
     let exposed = page.nanoseconds(THROTTLED_SECONDS, &[("container", ID), ("origin", "own")]);
     assert_eq!(exposed, Some(throttled));
-    assert_eq!(page.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]), None, "a gauge of the dead");
+    assert_eq!(
+        page.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]),
+        None,
+        "a gauge of the dead"
+    );
     pod.remove();
     assert!(agent.after_ticks(2).with(&[("container", ID)]).is_empty());
 }
@@ -196,7 +218,8 @@ fn a_limit_and_a_weight_show_in_the_tick_after_they_are_set() {
         container.set_quota_usec(step * 10_000, 100_000);
         let weight = container.set_weight(step * 1000);
         let page = agent.after_ticks(1);
-        let value = |name: &str| page.value(&format!("cpuwarden_container_{name}"), &[("container", ID)]);
+        let value =
+            |name: &str| page.value(&format!("cpuwarden_container_{name}"), &[("container", ID)]);
         assert_eq!(value("cpu_limit_cores"), Some(step as f64 / 10.0));
         assert_eq!(value("cpu_weight"), Some(weight as f64));
     }

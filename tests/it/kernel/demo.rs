@@ -48,8 +48,8 @@ fn the_table_shows_throttled_containers_and_the_limit_responsible() {
 fn a_signal_removes_all_cgroups_and_restores_controllers() {
     let _turn = turn();
     let handed_down = Path::new(MOUNTS).join("cgroup.subtree_control");
-    // On v2, disables cpuset so that the demo must enable it. Works in the QEMU node; a machine whose cgroups use the
-    // controller rejects it, or gets it back below.
+    // On v2, disables cpuset so that the demo must enable it. Works in the QEMU node; a machine
+    // whose cgroups use the controller rejects it, or gets it back below.
     let had_cpuset = fs::read_to_string(&handed_down).is_ok_and(|text| text.contains("cpuset"));
     let _ = had_cpuset.then(|| fs::write(&handed_down, "-cpuset"));
     let before = fs::read_to_string(&handed_down).ok();
@@ -62,7 +62,10 @@ fn a_signal_removes_all_cgroups_and_restores_controllers() {
         assert_eq!(demo.end(), "", "a table though it was interrupted");
         assert_eq!(cgroups_of(pid), [] as [PathBuf; 0], "after {signal:?}");
         for process in processes {
-            assert!(!Path::new(&format!("/proc/{process}")).exists(), "process {process} lives on after {signal:?}");
+            assert!(
+                !Path::new(&format!("/proc/{process}")).exists(),
+                "process {process} lives on after {signal:?}"
+            );
         }
         assert_eq!(fs::read_to_string(&handed_down).ok(), before, "after {signal:?}");
     }
@@ -93,8 +96,16 @@ impl Demo {
     fn start(args: &[&str]) -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let mut command = Command::new(binary());
-        command.args(["demo", "--listen", "127.0.0.1:0"]).args(args).env("TMPDIR", temporary.path());
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command
+            .args(["demo", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .env("TMPDIR", temporary.path());
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         Self { child, temporary }
     }
 
@@ -137,16 +148,22 @@ struct Row {
 
 /// Rows by `namespace/pod container`.
 fn rows(page: &str) -> BTreeMap<String, Row> {
-    let lines = page.lines().skip_while(|line| !line.starts_with("POD ")).skip(1).take_while(|line| !line.is_empty());
+    let lines = page
+        .lines()
+        .skip_while(|line| !line.starts_with("POD "))
+        .skip(1)
+        .take_while(|line| !line.is_empty());
     lines
         .map(|line| {
             // "100 %" is one cell.
             let line = line.replace(" %", "%");
             let cells: Vec<&str> = line.split_whitespace().collect();
-            let [pod, container, _cores, limit, throttled, peak, periods, _seconds, by] = cells[..] else {
+            let [pod, container, _cores, limit, throttled, peak, periods, _seconds, by] = cells[..]
+            else {
                 panic!("{line}")
             };
-            let percent = |cell: &str| cell.strip_suffix('%').map_or(0, |number| number.parse().unwrap());
+            let percent =
+                |cell: &str| cell.strip_suffix('%').map_or(0, |number| number.parse().unwrap());
             let row = Row {
                 limit: limit.into(),
                 throttled: percent(throttled),
@@ -169,7 +186,8 @@ fn cgroups_of(pid: u32) -> Vec<PathBuf> {
 
 /// The processes in its containers.
 fn processes_of(pid: u32) -> Vec<String> {
-    let mut found: Vec<String> = cgroups_of(pid).iter().flat_map(|top| processes_below(top)).collect();
+    let mut found: Vec<String> =
+        cgroups_of(pid).iter().flat_map(|top| processes_below(top)).collect();
     found.sort();
     // On v1 each process is in several hierarchies.
     found.dedup();

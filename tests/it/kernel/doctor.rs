@@ -9,14 +9,17 @@ use crate::support::{Qos, RealTree, Workload, binary};
 #[test]
 fn the_doctor_sees_containers_their_processes_and_what_the_kernel_has() {
     let tree = RealTree::new();
-    let container = tree.pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0001").child(&"4a7d1ed4".repeat(8));
+    let container = tree
+        .pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0001")
+        .child(&"4a7d1ed4".repeat(8));
     let _spinner = container.spawn(&Workload::Spin { threads: 1 });
     let kubepods = tree.kubepods().path().to_str().unwrap();
     let options = ["doctor", "--json", "--pod-source=none", "--kubepods", kubepods];
     let output = Command::new(binary()).args(options).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let level = |check: &str| {
-        let found = report["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
+        let found =
+            report["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
         found.map(|finding| finding["level"].as_str().unwrap().to_owned())
     };
     for check in ["kernel", "cgroups", "reading", "processes", "waits", "descriptors", "inotify"] {
@@ -24,6 +27,9 @@ fn the_doctor_sees_containers_their_processes_and_what_the_kernel_has() {
     }
     // Their controllers are available, so there is no finding about them.
     assert_eq!((level("cpuset"), level("memory")), (None, None), "{report:#}");
-    assert!(report["findings"][1]["found"].as_str().unwrap().contains("driver cgroupfs"), "{report:#}");
+    assert!(
+        report["findings"][1]["found"].as_str().unwrap().contains("driver cgroupfs"),
+        "{report:#}"
+    );
     assert_ne!(output.status.code(), Some(2), "{report:#}");
 }

@@ -48,7 +48,8 @@ fn a_workload_that_ends_early_fails_its_test() {
     assert!(message.contains("ended before its test did"), "{message}");
 }
 
-/// A workload may print more after its ready line: after a minute, libtest prints that its test takes long.
+/// A workload may print more after its ready line: after a minute, libtest prints that its test
+/// takes long.
 #[test]
 fn a_workload_goes_on_when_it_prints_more_than_its_ready_line() {
     let mut command = Command::new("sh");
@@ -56,7 +57,10 @@ fn a_workload_goes_on_when_it_prints_more_than_its_ready_line() {
     command.args(["-c", "echo ready; sleep 0.2; i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done; exec cat"]);
     let (running, printed) = Running::start(command, |line| line == "ready");
     assert_eq!(printed, "ready\n");
-    let is_cat = || fs::read_to_string(format!("/proc/{}/comm", running.pid())).is_ok_and(|name| name == "cat\n");
+    let is_cat = || {
+        fs::read_to_string(format!("/proc/{}/comm", running.pid()))
+            .is_ok_and(|name| name == "cat\n")
+    };
     eventually("all of its output to be taken", || has_ended(running.pid()) || is_cat());
     std::thread::sleep(Duration::from_millis(50));
     assert!(is_cat(), "the program ended when it printed");

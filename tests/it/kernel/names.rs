@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Agent, Cgroup, Exposition, Kubelet, Qos, RealTree, Workload, eventually, pod_list, running_pod};
+use crate::support::{
+    Agent, Cgroup, Exposition, Kubelet, Qos, RealTree, Workload, eventually, pod_list, running_pod,
+};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
@@ -29,15 +31,18 @@ enum Listed {
     Late,
 }
 
-/// Whether a container appears by name before the next tick, if its cgroups are created with a pause between
-/// hierarchies.
+/// Whether a container appears by name before the next tick, if its cgroups are created with a
+/// pause between hierarchies.
 fn is_shown_before_the_next_tick(listed: Listed, pause: Duration) {
     let tree = RealTree::new();
     let pods = [running_pod(UID, "shop", "late", ID)];
     let kubelet = Kubelet::start(pod_list(if listed == Listed::Early { &pods } else { &[] }));
     let mut flags = kubelet.flags();
     // No second tick within the timeout of `eventually`.
-    flags.extend(["--sample-interval=60s".to_owned(), format!("--kubepods={}", tree.kubepods().path().display())]);
+    flags.extend([
+        "--sample-interval=60s".to_owned(),
+        format!("--kubepods={}", tree.kubepods().path().display()),
+    ]);
     let agent = Agent::start(&flags);
     eventually("readiness", || agent.get("/readyz").0 == 200);
     if listed == Listed::Late {
@@ -70,7 +75,8 @@ fn restart_that_the_list_shows_late_is_unmapped_then_complete_to_ten_ms() {
     let usage = |container: &str| {
         let page = agent.metrics();
         let value = |mode| {
-            let labels = [("namespace", "shop"), ("pod", "late"), ("container", container), ("mode", mode)];
+            let labels =
+                [("namespace", "shop"), ("pod", "late"), ("container", container), ("mode", mode)];
             page.value("cpuwarden_container_cpu_usage_seconds_total", &labels)
         };
         Some(value("user")? + value("system")?)
@@ -80,8 +86,13 @@ fn restart_that_the_list_shows_late_is_unmapped_then_complete_to_ten_ms() {
     let second = pod.child(RESTARTED);
     let began = Instant::now();
     let spinner = second.spawn(&Workload::Spin { threads: 1 });
-    eventually("the spinner under its pod", || usage(RESTARTED).is_some_and(|seconds| seconds > 0.1));
-    assert_eq!(agent.metrics().value("cpuwarden_unmapped_cgroups", &[("kind", "container")]), Some(1.0));
+    eventually("the spinner under its pod", || {
+        usage(RESTARTED).is_some_and(|seconds| seconds > 0.1)
+    });
+    assert_eq!(
+        agent.metrics().value("cpuwarden_unmapped_cgroups", &[("kind", "container")]),
+        Some(1.0)
+    );
     eventually("the moment of the late list", || began.elapsed() >= LATE);
     let before = usage(RESTARTED).unwrap();
     assert!(before > 1.0, "{before} s of a spinner's nine");
@@ -94,9 +105,16 @@ fn restart_that_the_list_shows_late_is_unmapped_then_complete_to_ten_ms() {
         let page = Exposition::parse(agent.get("/metrics/cadvisor").1);
         page.value("container_cpu_usage_seconds_total", &[("container", "main")])
     };
-    eventually("the whole usage", || exact().is_some_and(|seconds| (seconds - truth()).abs() < 0.01));
+    eventually("the whole usage", || {
+        exact().is_some_and(|seconds| (seconds - truth()).abs() < 0.01)
+    });
     let cut = 2.0 * Cgroup::mode_unit_ns() as f64 / 1e9;
-    eventually("all of both modes", || usage("main").is_some_and(|seconds| (truth() - seconds).abs() < cut));
+    eventually("all of both modes", || {
+        usage("main").is_some_and(|seconds| (truth() - seconds).abs() < cut)
+    });
     assert_eq!(usage(RESTARTED), None, "one series, under its name");
-    assert_eq!(agent.metrics().value("cpuwarden_unmapped_cgroups", &[("kind", "container")]), Some(0.0));
+    assert_eq!(
+        agent.metrics().value("cpuwarden_unmapped_cgroups", &[("kind", "container")]),
+        Some(0.0)
+    );
 }

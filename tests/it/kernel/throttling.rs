@@ -29,10 +29,16 @@ fn a_burst_is_throttled_though_most_periods_never_come() {
     let burst = Workload::Burst { threads: 1, cpu: Duration::from_millis(30), every: BURST_EVERY };
     let _running = container.spawn(&burst);
     let (start, before) = (Instant::now(), container.cpu_stat());
-    eventually("four throttled bursts", || container.cpu_stat()["nr_throttled"] >= before["nr_throttled"] + 4);
+    eventually("four throttled bursts", || {
+        container.cpu_stat()["nr_throttled"] >= before["nr_throttled"] + 4
+    });
     // The period timer stops while the cgroup idles.
     let periods = container.cpu_stat()["nr_periods"] - before["nr_periods"];
-    assert!(Duration::from_millis(100 * periods) < start.elapsed(), "{periods} periods in {:?}", start.elapsed());
+    assert!(
+        Duration::from_millis(100 * periods) < start.elapsed(),
+        "{periods} periods in {:?}",
+        start.elapsed()
+    );
 }
 
 #[test]

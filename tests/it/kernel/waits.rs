@@ -18,7 +18,9 @@ fn waited(page: &Exposition, cause: &str) -> f64 {
 
 /// Value and reason of the feature.
 fn feature(page: &Exposition) -> (f64, String) {
-    let found = page.with_prefix("cpuwarden_feature_enabled").find(|sample| sample.label(FEATURE.0) == FEATURE.1);
+    let found = page
+        .with_prefix("cpuwarden_feature_enabled")
+        .find(|sample| sample.label(FEATURE.0) == FEATURE.1);
     let found = found.unwrap_or_else(|| panic!("no {FEATURE:?} on {}", page.text));
     (found.value, found.label("reason").to_owned())
 }
@@ -26,8 +28,10 @@ fn feature(page: &Exposition) -> (f64, String) {
 #[test]
 fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name_and_a_quota_is_none() {
     let tree = RealTree::new();
-    let (victim, rival) =
-        (tree.pod(Qos::Burstable, UID).child(ID), tree.pod(Qos::Burstable, RIVAL_UID).child(RIVAL_ID));
+    let (victim, rival) = (
+        tree.pod(Qos::Burstable, UID).child(ID),
+        tree.pod(Qos::Burstable, RIVAL_UID).child(RIVAL_ID),
+    );
     for cgroup in [&victim, &rival] {
         cgroup.write("cpuset", "cpuset.cpus", "0");
     }
@@ -53,21 +57,26 @@ fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name_and_a_quota_is_none() {
     let page = agent.after_ticks(4);
     let (more, throttled) = (waited(&page, "neighbor") - neighbor, waited(&page, "throttled"));
     assert!(more < throttled / 50.0, "neighbor {more} s, throttled {throttled} s");
-    let stalls = page.value("cpuwarden_container_throttle_stall_seconds_count", &[("container", ID)]).unwrap();
+    let stalls = page
+        .value("cpuwarden_container_throttle_stall_seconds_count", &[("container", ID)])
+        .unwrap();
     assert!(stalls >= 20.0, "{stalls} stalls");
 }
 
-/// The pod has one container and one neighbor. Waits from before the pair got a series are in `other`.
+/// The pod has one container and one neighbor. Waits from before the pair got a series are in
+/// `other`.
 #[track_caller]
 fn assert_pair(page: &Exposition, neighbor: f64) {
-    let by_rival = page.value(INTERFERENCE_SECONDS, &[("pod", UID), ("aggressor_pod", RIVAL_UID)]).unwrap();
+    let by_rival =
+        page.value(INTERFERENCE_SECONDS, &[("pod", UID), ("aggressor_pod", RIVAL_UID)]).unwrap();
     assert!((neighbor * 0.9..=neighbor + 1e-6).contains(&by_rival), "{by_rival} s of {neighbor} s");
 }
 
 #[track_caller]
 fn assert_histogram(page: &Exposition, neighbor: f64) {
     let latency = "cpuwarden_container_runqueue_latency_seconds";
-    let of_victim = |suffix: &str| page.value(&format!("{latency}_{suffix}"), &[("container", ID)]).unwrap();
+    let of_victim =
+        |suffix: &str| page.value(&format!("{latency}_{suffix}"), &[("container", ID)]).unwrap();
     let (waits, sum) = (of_victim("count"), of_victim("sum"));
     assert!(waits > 10.0 && sum >= neighbor, "{waits} waits, {sum} s");
     let buckets = page.with_prefix("cpuwarden_container_runqueue_latency_seconds_bucket");
@@ -82,7 +91,12 @@ fn without_the_trace_no_wait_is_exported_and_the_reason_is() {
     let _spinner = container.spawn(&Workload::Spin { threads: 2 });
     let page = agent.after_ticks(4);
     assert_eq!(feature(&page), (0.0, "off: --sched-trace=off".to_owned()));
-    for prefix in [WAIT_SECONDS, INTERFERENCE_SECONDS, "cpuwarden_bpf_", "cpuwarden_container_runqueue_latency"] {
+    for prefix in [
+        WAIT_SECONDS,
+        INTERFERENCE_SECONDS,
+        "cpuwarden_bpf_",
+        "cpuwarden_container_runqueue_latency",
+    ] {
         assert_eq!(page.with_prefix(prefix).count(), 0, "{prefix}");
     }
 }
@@ -97,7 +111,12 @@ fn trace_obstacles_disable_the_feature_or_fail_the_start() {
     let sys_root = format!("--sys-root={}", sys.path().display());
     let agent = Agent::on(&tree, &["--sched-trace=auto", &sys_root]);
     let (enabled, reason) = feature(&agent.after_ticks(2));
-    assert!(enabled == 0.0 && reason.starts_with("no_btf: ") && reason.contains("CONFIG_DEBUG_INFO_BTF"), "{reason}");
+    assert!(
+        enabled == 0.0
+            && reason.starts_with("no_btf: ")
+            && reason.contains("CONFIG_DEBUG_INFO_BTF"),
+        "{reason}"
+    );
     let args = ["run", "--listen=127.0.0.1:0", "--pod-source=none", "--sched-trace=on", &sys_root];
     let output = Command::new(binary()).args(args).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

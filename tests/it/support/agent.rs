@@ -34,11 +34,20 @@ impl Agent {
         Self::start_command(cgroup.command(super::binary()), "127.0.0.1:0".parse().unwrap(), args)
     }
 
-    fn start_command(mut command: Command, address: SocketAddr, args: &[impl AsRef<OsStr>]) -> Self {
+    fn start_command(
+        mut command: Command,
+        address: SocketAddr,
+        args: &[impl AsRef<OsStr>],
+    ) -> Self {
         // Tests read metrics of every preset; a flag of the test overrides the variable.
         command.env("CPUWARDEN_METRICS", "full");
         command.args(["run", "--log-format=json", "--listen", &address.to_string()]).args(args);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let mut log = String::new();
         let address = lines.find_map(|line| {
@@ -62,7 +71,8 @@ impl Agent {
 
     /// Status and body of a GET.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        super::http::get(self.address, path).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+        super::http::get(self.address, path)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     /// The current page of `/metrics`.

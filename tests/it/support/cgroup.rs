@@ -18,7 +18,11 @@ pub(super) static LAYOUT: LazyLock<Layout> = LazyLock::new(|| {
     let layout = Layout { is_v2, mount };
     for controller in CONTROLLERS {
         let there = layout.root(controller).join("cgroup.procs").exists();
-        assert!(there, "cannot test: no cgroup controller {controller} at {}", layout.mount.display());
+        assert!(
+            there,
+            "cannot test: no cgroup controller {controller} at {}",
+            layout.mount.display()
+        );
     }
     layout
 });
@@ -52,7 +56,8 @@ impl Cgroup {
             cgroup.enable_controllers_in_parent();
         }
         for directory in cgroup.dirs() {
-            fs::create_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+            fs::create_dir(&directory)
+                .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
             std::thread::sleep(pause);
         }
         if !LAYOUT.is_v2 {
@@ -79,7 +84,8 @@ impl Cgroup {
     /// Removes the cgroup from every hierarchy; it must be empty.
     pub(crate) fn remove(&self) {
         for directory in self.dirs() {
-            fs::remove_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+            fs::remove_dir(&directory)
+                .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
         }
     }
 
@@ -124,7 +130,8 @@ impl Cgroup {
 
     /// Sets the maximum of `cpu.weight` or `cpu.shares`.
     pub(super) fn set_highest_weight(&self) {
-        let (file, weight) = if LAYOUT.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
+        let (file, weight) =
+            if LAYOUT.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
         self.write("cpu", file, weight);
     }
 
@@ -172,7 +179,8 @@ impl Cgroup {
         }
     }
 
-    /// Copies the parent's cpuset. A v1 cpuset starts empty and accepts no task without CPUs and memory nodes.
+    /// Copies the parent's cpuset. A v1 cpuset starts empty and accepts no task without CPUs and
+    /// memory nodes.
     fn inherit_cpuset(&self) {
         let directory = self.dir("cpuset");
         for file in ["cpuset.cpus", "cpuset.mems"] {

@@ -22,7 +22,9 @@ impl Exposition {
     /// Parses a page; panics at an invalid line.
     pub(crate) fn parse(text: String) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-        let samples = lines.map(|line| Sample::parse(line).unwrap_or_else(|| panic!("no sample: {line}"))).collect();
+        let samples = lines
+            .map(|line| Sample::parse(line).unwrap_or_else(|| panic!("no sample: {line}")))
+            .collect();
         Self { text, samples }
     }
 
@@ -34,9 +36,14 @@ impl Exposition {
     /// Checks the page with promtool; panics with its complaints.
     pub(crate) fn assert_promtool_agrees(&self) {
         let mut promtool = Command::new("promtool");
-        promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        promtool
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let child = promtool.spawn();
-        let mut child = child.unwrap_or_else(|error| panic!("promtool (Debian package prometheus): {error}"));
+        let mut child =
+            child.unwrap_or_else(|error| panic!("promtool (Debian package prometheus): {error}"));
         child.stdin.take().unwrap().write_all(self.text.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "promtool: {}", String::from_utf8_lossy(&output.stderr));
@@ -94,5 +101,8 @@ fn a_sample_is_taken_apart() {
     let page = Exposition::parse("# HELP a b\na{x=\"1,\\\"}\",y=\"\\\\n\"} 2.5\nb 1e3\n".into());
     let labels = [("x".to_owned(), "1,\"}".to_owned()), ("y".to_owned(), "\\n".to_owned())];
     let first = Sample { name: "a".into(), labels: labels.into(), value: 2.5 };
-    assert_eq!(page.samples, [first, Sample { name: "b".into(), labels: BTreeMap::new(), value: 1000.0 }]);
+    assert_eq!(
+        page.samples,
+        [first, Sample { name: "b".into(), labels: BTreeMap::new(), value: 1000.0 }]
+    );
 }

@@ -10,7 +10,8 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, Stri
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
+    let (head, body) =
+        answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
     Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
 }
 

@@ -25,12 +25,14 @@ pub(crate) const BINARY_VARIABLE: &str = "CPUWARDEN_BIN";
 
 /// Path of the agent's binary.
 pub(crate) fn binary() -> PathBuf {
-    std::env::var_os(BINARY_VARIABLE).map_or_else(|| env!("CARGO_BIN_EXE_cpuwarden").into(), PathBuf::from)
+    std::env::var_os(BINARY_VARIABLE)
+        .map_or_else(|| env!("CARGO_BIN_EXE_cpuwarden").into(), PathBuf::from)
 }
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Waits for exclusive use of the CPUs: tests that load them or measure on them run alone. A failed test releases it.
+/// Waits for exclusive use of the CPUs: tests that load them or measure on them run alone. A failed
+/// test releases it.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }

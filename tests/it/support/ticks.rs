@@ -13,7 +13,8 @@ impl Agent {
         // On an emulated CPU everything is expensive, which must not lengthen an interval.
         let mut args = vec!["--kubepods", kubepods, "--pod-source=none", "--cpu-budget=1000"];
         args.extend(more);
-        // Most tests do not use the trace, and verifying its program of 3,000 instructions takes time.
+        // Most tests do not use the trace, and verifying its program of 3,000 instructions takes
+        // time.
         if !more.iter().any(|arg| arg.starts_with("--sched-trace")) {
             args.push("--sched-trace=off");
         }
@@ -36,7 +37,8 @@ impl Agent {
     /// Sends a signal; returns the exit status and the time until the exit.
     pub(crate) fn signal(mut self, signal: rustix::process::Signal) -> (ExitStatus, Duration) {
         let began = Instant::now();
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal)
+            .unwrap();
         let status = self.child.wait().unwrap();
         (status, began.elapsed())
     }
@@ -50,14 +52,19 @@ impl Exposition {
 
     /// All samples with these labels.
     pub(crate) fn with(&self, labels: &[(&str, &str)]) -> Vec<&Sample> {
-        let has = |sample: &&Sample| labels.iter().all(|(name, value)| sample.label(name) == *value);
+        let has =
+            |sample: &&Sample| labels.iter().all(|(name, value)| sample.label(name) == *value);
         self.samples.iter().filter(has).collect()
     }
 
     /// The value of the only sample of this name with these labels.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let found: Vec<f64> =
-            self.with(labels).iter().filter(|sample| sample.name == name).map(|sample| sample.value).collect();
+        let found: Vec<f64> = self
+            .with(labels)
+            .iter()
+            .filter(|sample| sample.name == name)
+            .map(|sample| sample.value)
+            .collect();
         assert!(found.len() <= 1, "{name}{labels:?} is {found:?}");
         found.first().copied()
     }

@@ -19,7 +19,8 @@ pub(crate) enum Qos {
 
 /// `<own name>/kubepods` with the QoS levels, as the kubelet creates them with the cgroupfs driver.
 ///
-/// Removed on drop with all processes in it, also during a panic. While it exists, no other test uses the CPUs.
+/// Removed on drop with all processes in it, also during a panic. While it exists, no other test
+/// uses the CPUs.
 pub(crate) struct RealTree {
     root: Cgroup,
     kubepods: Cgroup,
@@ -111,5 +112,8 @@ fn kill_all(directory: &Path) {
 
 fn children(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
 }

@@ -12,9 +12,9 @@ const VARIABLE: &str = "CPUWARDEN_IT_WORKLOAD";
 /// Line that a program prints when it is working.
 pub(crate) const READY: &str = "workload is running";
 
-/// About a second, but not a multiple of the CFS period. The kernel keeps the grid of its periods while a cgroup is
-/// idle. So bursts in step with it would all meet the refill at the same point, and in one of ten runs none would be
-/// throttled.
+/// About a second, but not a multiple of the CFS period. The kernel keeps the grid of its periods
+/// while a cgroup is idle. So bursts in step with it would all meet the refill at the same point,
+/// and in one of ten runs none would be throttled.
 pub(crate) const BURST_EVERY: Duration = Duration::from_millis(1030);
 
 /// Work of a workload's threads until they are stopped.
@@ -35,25 +35,33 @@ impl Cgroup {
     /// Starts a workload in this cgroup and returns as soon as it runs.
     pub(crate) fn spawn(&self, workload: &Workload) -> Running {
         let mut command = self.command(std::env::current_exe().unwrap());
-        command.args(["support::workload::workload_process", "--exact", "--ignored", "--nocapture"]);
+        command.args([
+            "support::workload::workload_process",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ]);
         command.env(VARIABLE, workload.to_string());
         Running::start(command, |line| line == READY).0
     }
 
-    /// A program in this cgroup. A shell enters the cgroup and then executes the program, which so uses no CPU time
-    /// elsewhere.
+    /// A program in this cgroup. A shell enters the cgroup and then executes the program, which so
+    /// uses no CPU time elsewhere.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
+        let enter =
+            r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
         let mut command = Command::new("sh");
-        command.args(["-c", enter, "sh"]).args(self.dirs().iter().map(|directory| directory.join("cgroup.procs")));
+        command
+            .args(["-c", enter, "sh"])
+            .args(self.dirs().iter().map(|directory| directory.join("cgroup.procs")));
         command.arg("--").arg(program);
         command
     }
 }
 
 impl Running {
-    /// Starts the command and returns its output up to the line that reports that it runs. The command must exit at the
-    /// end of its standard input.
+    /// Starts the command and returns its output up to the line that reports that it runs. The
+    /// command must exit at the end of its standard input.
     pub(crate) fn start(mut command: Command, is_ready: impl Fn(&str) -> bool) -> (Self, String) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -62,12 +70,16 @@ impl Running {
         loop {
             let start = printed.len();
             let length = output.read_line(&mut printed).unwrap();
-            assert!(length > 0, "{command:?} ended before it was ready; is it installed? It printed: {printed}");
+            assert!(
+                length > 0,
+                "{command:?} ended before it was ready; is it installed? It printed: {printed}"
+            );
             if is_ready(printed[start..].trim_end_matches('\n')) {
                 break;
             }
         }
-        // A program that prints into a closed pipe dies, and libtest prints that a workload's test takes over a minute.
+        // A program that prints into a closed pipe dies, and libtest prints that a workload's test
+        // takes over a minute.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         (running, printed)
     }
@@ -83,7 +95,10 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(status) = early.filter(|_| !std::thread::panicking()) {
-            panic!("process {} ended before its test did, so the test measured an idle cgroup: {status}", self.pid());
+            panic!(
+                "process {} ended before its test did, so the test measured an idle cgroup: {status}",
+                self.pid()
+            );
         }
     }
 }
@@ -121,7 +136,9 @@ impl FromStr for Workload {
 fn workload_process() {
     let workload: Workload = std::env::var(VARIABLE).unwrap().parse().unwrap();
     match workload {
-        Workload::Spin { threads } => (0..threads).for_each(|at| drop(std::thread::spawn(move || spin(at)))),
+        Workload::Spin { threads } => {
+            (0..threads).for_each(|at| drop(std::thread::spawn(move || spin(at))));
+        }
         Workload::Burst { threads, cpu, every } => {
             let first = Instant::now();
             (0..threads).for_each(|_| drop(std::thread::spawn(move || burst(first, cpu, every))));
@@ -133,11 +150,12 @@ fn workload_process() {
     std::process::exit(0);
 }
 
-/// Spins on the CPU with index `at` (modulo their number) of those this process may use, so that the load balancer of a
-/// busy machine has no influence.
+/// Spins on the CPU with index `at` (modulo their number) of those this process may use, so that
+/// the load balancer of a busy machine has no influence.
 fn spin(at: u32) {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
-    let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    let cpus: Vec<usize> =
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
     let mut one = rustix::thread::CpuSet::new();
     one.set(cpus[at as usize % cpus.len()]);
     rustix::thread::sched_setaffinity(None, &one).unwrap();

@@ -61,18 +61,24 @@ fn no_burst_is_advised_for_a_quota_that_has_not_throttled() {
 
 #[test]
 fn an_idle_container_is_not_throttled_by_what_throttles_its_neighbors() {
-    let facts = after_ten_minutes(&ContainerRow { usage_ns: Some(SECOND_NS / 1000), ..throttled_above() });
+    let facts =
+        after_ten_minutes(&ContainerRow { usage_ns: Some(SECOND_NS / 1000), ..throttled_above() });
     assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
     assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
 }
 
-/// A thread that is throttled in half of its periods for ten minutes, and then has a higher limit for one minute.
+/// A thread that is throttled in half of its periods for ten minutes, and then has a higher limit
+/// for one minute.
 #[test]
 fn a_raised_limit_is_not_blamed_for_the_throttling_of_the_old_one() {
     let mut subject = ContainerHistory::default();
     let at = |seconds: u64, throttled: u64, quota_usec: u64| ContainerRow {
         usage_ns: Some(seconds * SECOND_NS / 5),
-        cfs: Some(CfsTotals { periods: seconds * 10, throttled_periods: throttled, ..CfsTotals::default() }),
+        cfs: Some(CfsTotals {
+            periods: seconds * 10,
+            throttled_periods: throttled,
+            ..CfsTotals::default()
+        }),
         quota_usec: Some(quota_usec),
         period_usec: Some(100_000),
         limit_cores: Some(quota_usec as f64 / 1e5),
@@ -100,10 +106,12 @@ fn a_raised_limit_above_it_is_not_blamed_either() {
     assert!(!has(&subject.facts(&at(660, 600, 1.0), "6.12.1"), Kind::ThrottledByAncestor));
 }
 
-/// Whether threads that wait for each other cause the finding, given the trace's wait for other pods.
+/// Whether threads that wait for each other cause the finding, given the trace's wait for other
+/// pods.
 fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
     let row = |seconds: u64| {
-        let waits = neighbor_ns.map(|ns| ContainerWaits { neighbor_ns: ns * seconds, ..ContainerWaits::default() });
+        let waits = neighbor_ns
+            .map(|ns| ContainerWaits { neighbor_ns: ns * seconds, ..ContainerWaits::default() });
         ContainerRow {
             usage_ns: Some(seconds * SECOND_NS),
             contention_lower_ns: Some(seconds * SECOND_NS * 3),
@@ -123,8 +131,8 @@ fn threads_that_wait_for_each_other_have_no_noisy_neighbor() {
     assert!(!crowded(4, Some(0)) && crowded(4, Some(SECOND_NS / 5)));
 }
 
-/// Whether a single thread causes the finding if the number of threads is unknown in one window. The bound grows every
-/// ten seconds.
+/// Whether a single thread causes the finding if the number of threads is unknown in one window.
+/// The bound grows every ten seconds.
 fn unknown_threads_at(unknown: u64) -> bool {
     let row = |second: u64| ContainerRow {
         usage_ns: Some(second * SECOND_NS),
@@ -163,18 +171,26 @@ fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
 /// A container without a limit that uses a twentieth of a core.
 fn row(seconds: u64, throttled_ns: u64) -> ContainerRow {
     let cfs = Some(CfsTotals { throttled_ns, ..CfsTotals::default() });
-    ContainerRow { live: true, usage_ns: Some(seconds * SECOND_NS / 20), cfs, ..ContainerRow::default() }
+    ContainerRow {
+        live: true,
+        usage_ns: Some(seconds * SECOND_NS / 20),
+        cfs,
+        ..ContainerRow::default()
+    }
 }
 
 fn trace() -> UsageTrace {
-    let readings: Vec<_> = (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * READ_EVERY_NS / 20)).collect();
+    let readings: Vec<_> =
+        (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * READ_EVERY_NS / 20)).collect();
     UsageTrace::from_readings(&readings).unwrap()
 }
 
-/// Whether a trace that is learned after ten windows is used if the container is throttled in this window.
+/// Whether a trace that is learned after ten windows is used if the container is throttled in this
+/// window.
 fn is_used(throttled_in: Option<u64>) -> bool {
     let mut subject = ContainerHistory::default();
-    let throttled_ns = |second| if throttled_in.is_some_and(|at| second >= at) { SECOND_NS } else { 0 };
+    let throttled_ns =
+        |second| if throttled_in.is_some_and(|at| second >= at) { SECOND_NS } else { 0 };
     for second in 0..20 {
         if second == 10 {
             assert_eq!(subject.untraced_for().is_some(), throttled_in != Some(9));
@@ -182,7 +198,8 @@ fn is_used(throttled_in: Option<u64>) -> bool {
         }
         subject.observe(&row(second, throttled_ns(second)), SECOND_NS, 300);
     }
-    // Windows of 50 ms: under 0.05 cores all ten periods may be throttled, unless a trace shows otherwise.
+    // Windows of 50 ms: under 0.05 cores all ten periods may be throttled, unless a trace shows
+    // otherwise.
     let (_, count) = subject.history.limits().next().unwrap();
     count.throttled_at_most < 19 * 10 - 5 * 10
 }

@@ -49,7 +49,8 @@ impl Budget {
 
     fn account(&mut self, peer: IpAddr, now: Instant) -> &mut Account {
         if self.0.len() >= PEERS && !self.0.contains_key(&peer) {
-            let is_in_use = |account: &Account| now.saturating_duration_since(account.began) < WINDOW;
+            let is_in_use =
+                |account: &Account| now.saturating_duration_since(account.began) < WINDOW;
             self.0.retain(|_, account| account.is_trusted(now) || is_in_use(account));
         }
         self.0.entry(peer).or_insert(Account { began: now, used: 0, trusted_until: None })

@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use super::Verdict;
 
-/// Lifetimes of cached answers, as in kube-rbac-proxy and the API server itself: longer for allowed than for denied.
+/// Lifetimes of cached answers, as in kube-rbac-proxy and the API server itself: longer for allowed
+/// than for denied.
 const ALLOWED_FOR: Duration = Duration::from_secs(120);
 const DENIED_FOR: Duration = Duration::from_secs(30);
 /// Age at which a token in use is reviewed again.
 const RENEW_AFTER: Duration = Duration::from_secs(60);
 /// Time for which a token that was valid uses the client for renewals.
 const GOOD_FOR: Duration = Duration::from_secs(3600);
-/// Maximum number of cached answers for tokens that are not valid: unknown clients must not fill the memory.
+/// Maximum number of cached answers for tokens that are not valid: unknown clients must not fill
+/// the memory.
 const STRANGERS: usize = 128;
 /// Maximum number of cached answers.
 const KEPT: usize = 256;
@@ -118,7 +120,10 @@ mod tests {
     fn rejections_are_cached_for_30_seconds() {
         let (mut kept, now) = (Kept::default(), Instant::now());
         kept.keep(key("bad"), Verdict::Denied, now);
-        assert_eq!(kept.recall(&key("bad"), now + Duration::from_secs(29)), Answer::Fresh(Verdict::Denied));
+        assert_eq!(
+            kept.recall(&key("bad"), now + Duration::from_secs(29)),
+            Answer::Fresh(Verdict::Denied)
+        );
         assert_eq!(kept.recall(&key("bad"), now + Duration::from_secs(30)), Answer::None);
     }
 }

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tonic::{Code, Request, Response, Status};
 
-use super::podresources_v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use super::podresources_v1::pod_resources_lister_server::{
+    PodResourcesLister, PodResourcesListerServer,
+};
 use super::podresources_v1::{
-    AllocatableResourcesRequest, AllocatableResourcesResponse, GetPodResourcesRequest, GetPodResourcesResponse,
-    ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+    AllocatableResourcesRequest, AllocatableResourcesResponse, GetPodResourcesRequest,
+    GetPodResourcesResponse, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
 };
 use super::socket::Socket;
 
@@ -99,7 +101,10 @@ impl Lister {
 
 #[tonic::async_trait]
 impl PodResourcesLister for Lister {
-    async fn list(&self, _: Request<ListPodResourcesRequest>) -> Result<Response<ListPodResourcesResponse>, Status> {
+    async fn list(
+        &self,
+        _: Request<ListPodResourcesRequest>,
+    ) -> Result<Response<ListPodResourcesResponse>, Status> {
         self.admit().await?;
         let pod_resources = lock(&self.0).pods.clone();
         Ok(Response::new(ListPodResourcesResponse { pod_resources }))
@@ -111,11 +116,17 @@ impl PodResourcesLister for Lister {
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
         self.admit().await?;
         let cpu_ids = lock(&self.0).allocatable.clone();
-        Ok(Response::new(AllocatableResourcesResponse { cpu_ids, ..AllocatableResourcesResponse::default() }))
+        Ok(Response::new(AllocatableResourcesResponse {
+            cpu_ids,
+            ..AllocatableResourcesResponse::default()
+        }))
     }
 
     /// Answers like a kubelet without the feature gate.
-    async fn get(&self, _: Request<GetPodResourcesRequest>) -> Result<Response<GetPodResourcesResponse>, Status> {
+    async fn get(
+        &self,
+        _: Request<GetPodResourcesRequest>,
+    ) -> Result<Response<GetPodResourcesResponse>, Status> {
         Err(Status::unknown("PodResources API Get method disabled"))
     }
 }

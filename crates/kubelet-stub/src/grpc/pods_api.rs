@@ -13,7 +13,8 @@ use tonic::{Code, Request, Response, Status};
 use super::core_v1::Pod;
 use super::pods_v1alpha1::pods_server::{Pods, PodsServer};
 use super::pods_v1alpha1::{
-    EventType, GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent, WatchPodsRequest,
+    EventType, GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent,
+    WatchPodsRequest,
 };
 use super::socket::Socket;
 
@@ -46,7 +47,10 @@ impl PodsApiStub {
     /// # Panics
     /// If a pod is not a `v1.Pod`.
     pub fn start(path: &Path, pods: impl IntoIterator<Item = Bytes>) -> std::io::Result<Self> {
-        let state = State { pods: pods.into_iter().map(|pod| (uid(&pod), pod)).collect(), ..State::default() };
+        let state = State {
+            pods: pods.into_iter().map(|pod| (uid(&pod), pod)).collect(),
+            ..State::default()
+        };
         let state = Arc::new(Mutex::new(state));
         let socket = Socket::serve(path, PodsServer::new(Service(Arc::clone(&state))))?;
         Ok(Self { state, socket })
@@ -60,7 +64,8 @@ impl PodsApiStub {
         state.tell(if known { EventType::Modified } else { EventType::Added }, &bytes);
     }
 
-    /// Removes a pod and notifies the watchers with only its name, namespace and UID, as the kubelet does.
+    /// Removes a pod and notifies the watchers with only its name, namespace and UID, as the
+    /// kubelet does.
     pub fn delete(&self, uid: &str) {
         let mut state = lock(&self.state);
         let Some(bytes) = state.pods.remove(uid) else { return };
@@ -145,28 +150,42 @@ struct Service(Arc<Mutex<State>>);
 impl Pods for Service {
     type WatchPodsStream = BoxStream<'static, Event>;
 
-    async fn watch_pods(&self, _: Request<WatchPodsRequest>) -> Result<Response<Self::WatchPodsStream>, Status> {
+    async fn watch_pods(
+        &self,
+        _: Request<WatchPodsRequest>,
+    ) -> Result<Response<Self::WatchPodsStream>, Status> {
         let mut state = lock(&self.0);
         state.watches_begun += 1;
         state.admit()?;
-        let mut first: Vec<Event> = state.pods.values().map(|pod| event(EventType::Added, pod.clone())).collect();
+        let mut first: Vec<Event> =
+            state.pods.values().map(|pod| event(EventType::Added, pod.clone())).collect();
         if state.stuck {
-            return Ok(Response::new(stream::iter(first.into_iter().take(1)).chain(stream::pending()).boxed()));
+            return Ok(Response::new(
+                stream::iter(first.into_iter().take(1)).chain(stream::pending()).boxed(),
+            ));
         }
         let (sender, receiver) = mpsc::unbounded_channel();
         first.push(event(EventType::InitialSyncComplete, Bytes::new()));
         state.watchers.push(sender);
-        let later = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+        let later = stream::unfold(receiver, |mut receiver| async move {
+            Some((receiver.recv().await?, receiver))
+        });
         Ok(Response::new(stream::iter(first).chain(later).boxed()))
     }
 
-    async fn list_pods(&self, _: Request<ListPodsRequest>) -> Result<Response<ListPodsResponse>, Status> {
+    async fn list_pods(
+        &self,
+        _: Request<ListPodsRequest>,
+    ) -> Result<Response<ListPodsResponse>, Status> {
         let state = lock(&self.0);
         state.admit()?;
         Ok(Response::new(ListPodsResponse { pods: state.pods.values().cloned().collect() }))
     }
 
-    async fn get_pod(&self, request: Request<GetPodRequest>) -> Result<Response<GetPodResponse>, Status> {
+    async fn get_pod(
+        &self,
+        request: Request<GetPodRequest>,
+    ) -> Result<Response<GetPodResponse>, Status> {
         let state = lock(&self.0);
         state.admit()?;
         let wanted = request.into_inner().pod_uid;

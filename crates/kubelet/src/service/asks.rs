@@ -1,19 +1,22 @@
 //! Cgroups whose names are requested, and the schedule of the requests. Pure: time is an argument.
 //!
-//! A container's id lags behind its cgroup: the kubelet lists it after its next relist, about one second. One answer
-//! may therefore not be enough. Some cgroups are never listed, so the requests must become rarer. Each cgroup is
-//! requested at once, then every half second for a while, then at growing delays until the regular poll suffices.
+//! A container's id lags behind its cgroup: the kubelet lists it after its next relist, about one
+//! second. One answer may therefore not be enough. Some cgroups are never listed, so the requests
+//! must become rarer. Each cgroup is requested at once, then every half second for a while, then at
+//! growing delays until the regular poll suffices.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use kubepods::{Lookup, PodIndex};
 
-/// Delay before a request: several containers of a pod start together, and one request covers them all.
+/// Delay before a request: several containers of a pod start together, and one request covers them
+/// all.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Minimum time between requests (at most 2/s).
 pub(super) const SPACING: Duration = Duration::from_millis(500);
-/// Number of attempts at full rate before the delay doubles: enough for the kubelet's relist and a slow start.
+/// Number of attempts at full rate before the delay doubles: enough for the kubelet's relist and a
+/// slow start.
 const EAGER_ATTEMPTS: u32 = 8;
 /// Delay from which the regular poll takes over.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
@@ -41,8 +44,8 @@ pub(super) struct Asks {
 }
 
 impl Asks {
-    /// Records that this cgroup has no name in the current index. An empty `container_id` requests the pod. Returns
-    /// whether the next request is now due earlier.
+    /// Records that this cgroup has no name in the current index. An empty `container_id` requests
+    /// the pod. Returns whether the next request is now due earlier.
     pub(super) fn ask(&mut self, uid: &str, container_id: &str, now: Instant) -> bool {
         let key = if container_id.is_empty() { uid } else { container_id };
         if let Some(ask) = self.open.get_mut(key) {
@@ -75,7 +78,8 @@ impl Asks {
         self.open.remove(container_id);
     }
 
-    /// Removes the requests that `index` resolves, and defers the others. `begun`: start of the request for this index.
+    /// Removes the requests that `index` resolves, and defers the others. `begun`: start of the
+    /// request for this index.
     pub(super) fn answered(&mut self, index: &PodIndex, begun: Instant) {
         self.overflow = self.overflow.filter(|due| *due > begun);
         self.open.retain(|key, ask| {
@@ -83,7 +87,9 @@ impl Asks {
                 // Found after the request had begun: this answer may be older than the cgroup.
                 return true;
             }
-            if is_resolved(index, &ask.uid, key) || begun.saturating_duration_since(ask.last) > FORGET_AFTER {
+            if is_resolved(index, &ask.uid, key)
+                || begun.saturating_duration_since(ask.last) > FORGET_AFTER
+            {
                 return false;
             }
             ask.attempts += 1;
@@ -156,8 +162,8 @@ mod tests {
         assert_eq!(asks.due(), Some(now + DEBOUNCE));
     }
 
-    /// An id that is never listed is requested at full rate, then at growing delays, then left to the regular poll.
-    /// Repeated requests at every tick do not restart the schedule.
+    /// An id that is never listed is requested at full rate, then at growing delays, then left to
+    /// the regular poll. Repeated requests at every tick do not restart the schedule.
     #[test]
     fn asking_in_vain_tires() {
         let mut asks = Asks::default();
@@ -215,7 +221,8 @@ mod tests {
         assert!(asks.overflow.is_none());
     }
 
-    /// A list does not distinguish a sandbox from a container that it lacks: the caller withdraws a sandbox.
+    /// A list does not distinguish a sandbox from a container that it lacks: the caller withdraws a
+    /// sandbox.
     #[test]
     fn an_unlisted_cgroup_is_asked_for_until_it_is_withdrawn() {
         let mut asks = Asks::default();

@@ -1,7 +1,7 @@
 //! Decides whether to accept an empty list. Pure: time is an argument.
 //!
-//! A kubelet lists nothing for up to 16 s after its start (`items: null`), while its containers keep running. Names are
-//! kept meanwhile; a drained node loses them one minute later.
+//! A kubelet lists nothing for up to 16 s after its start (`items: null`), while its containers
+//! keep running. Names are kept meanwhile; a drained node loses them one minute later.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The task that reads the kubelet's exclusive CPUs: after every change of the pods, and regularly, because an
-//! allocation may change without one.
+//! The task that reads the kubelet's exclusive CPUs: after every change of the pods, and regularly,
+//! because an allocation may change without one.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,8 +11,8 @@ use super::{Beat, Shared, lock};
 use crate::source::pod_resources::PodResourcesSocket;
 use crate::source::{SourceError, SourceName};
 
-/// Delay after a change of the pods. The kubelet lists a pod before it allocates the CPUs, and allocates before it
-/// starts a container: the allocation follows a moment later.
+/// Delay after a change of the pods. The kubelet lists a pod before it allocates the CPUs, and
+/// allocates before it starts a container: the allocation follows a moment later.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Polls forever.
@@ -30,7 +30,11 @@ pub(super) async fn keep_exclusive_cpus(
             let mut statuses = lock(&shared.statuses);
             match fetched {
                 Ok(cpus) => {
-                    statuses.succeeded(SourceName::PodResources, cpus.containers.len(), SystemTime::now());
+                    statuses.succeeded(
+                        SourceName::PodResources,
+                        cpus.containers.len(),
+                        SystemTime::now(),
+                    );
                     shared.exclusive.store(Arc::new(cpus));
                 }
                 Err(SourceError::Absent { .. }) => statuses.absent(SourceName::PodResources),

@@ -1,7 +1,7 @@
 //! The running service: queries the sources when names are needed, and publishes complete indexes.
 //!
-//! Runs on the caller's tokio runtime. [`Pods`] is the handle for other threads, including the synchronous sampler:
-//! reading the index takes no lock, and the service never blocks a reader.
+//! Runs on the caller's tokio runtime. [`Pods`] is the handle for other threads, including the
+//! synchronous sampler: reading the index takes no lock, and the service never blocks a reader.
 
 mod asks;
 mod empty;
@@ -42,8 +42,8 @@ use supervisor::Supervisor;
 /// Time without names after which the agent continues without them.
 const NAMES_AFTER: Duration = Duration::from_secs(60);
 
-/// Heartbeat, called by a task of the service once per round with the time until the next call is due. It is dropped
-/// when the task ends.
+/// Heartbeat, called by a task of the service once per round with the time until the next call is
+/// due. It is dropped when the task ends.
 pub type Beat = Box<dyn Fn(Duration) + Send>;
 
 /// A task that runs as long as the service.
@@ -79,7 +79,8 @@ pub(crate) struct Shared {
     started: Instant,
     /// Start time of the request for the latest list.
     listed_at: Mutex<Option<Instant>>,
-    /// UIDs of the pods with an existing cgroup, as reported by the sampler; `None` if none was ever reported.
+    /// UIDs of the pods with an existing cgroup, as reported by the sampler; `None` if none was
+    /// ever reported.
     live: Mutex<Option<HashSet<Box<str>>>>,
     /// Whether the pods are known; touched at the end of every attempt.
     progress: watch::Sender<bool>,
@@ -104,11 +105,13 @@ impl Shared {
         }
     }
 
-    /// Whether some of these pods have a cgroup; without reports of cgroups, whether there are any pods.
+    /// Whether some of these pods have a cgroup; without reports of cgroups, whether there are any
+    /// pods.
     fn any_runs(&self, pods: &[Arc<Pod>]) -> bool {
         let live = lock(&self.live);
-        live.as_ref()
-            .map_or(!pods.is_empty(), |live| pods.iter().any(|pod| pod.cgroup_names().any(|name| live.contains(name))))
+        live.as_ref().map_or(!pods.is_empty(), |live| {
+            pods.iter().any(|pod| pod.cgroup_names().any(|name| live.contains(name)))
+        })
     }
 
     /// The cause why no source of names has answered for [`NAMES_AFTER`].
@@ -144,7 +147,8 @@ impl PodService {
     /// Starts the service. Returns at once; the first index follows when a source has answered.
     ///
     /// # Errors
-    /// Same as [`PodService::validate`]. An unreachable source is not an error: it is retried forever.
+    /// Same as [`PodService::validate`]. An unreachable source is not an error: it is retried
+    /// forever.
     pub fn start(config: &PodConfig, runtime: &Handle) -> Result<Pods, ConfigError> {
         Self::start_watched(config, runtime, |_| Box::new(|_| {}))
     }
@@ -169,7 +173,8 @@ impl PodService {
             runtime.spawn(until(stop.clone(), task));
         }
         if sources.can_name() {
-            let supervisor = Supervisor::new(Arc::clone(&shared), sources, config.poll_interval, runtime);
+            let supervisor =
+                Supervisor::new(Arc::clone(&shared), sources, config.poll_interval, runtime);
             runtime.spawn(until(stop.clone(), supervisor.run(watch(Task::Pods))));
         }
         Ok(Pods { shared, _stop: Arc::new(stop.drop_guard()) })
@@ -191,8 +196,8 @@ impl Pods {
         self.shared.exclusive.load_full()
     }
 
-    /// Starts polling the kubelet's `/configz` for its CPU manager policy (needs `nodes/configz`). Calls `watch` once
-    /// if a task is started.
+    /// Starts polling the kubelet's `/configz` for its CPU manager policy (needs `nodes/configz`).
+    /// Calls `watch` once if a task is started.
     ///
     /// # Errors
     /// Same as [`PodService::validate`].
@@ -207,19 +212,25 @@ impl Pods {
             (PodSource::ReadOnly, Some(url)) => KubeletHttp::read_only(config, url)?,
             _ => KubeletHttp::secure(config)?,
         };
-        runtime.spawn(keep_policy(Arc::downgrade(&self.shared), kubelet, config.poll_interval, watch()));
+        runtime.spawn(keep_policy(
+            Arc::downgrade(&self.shared),
+            kubelet,
+            config.poll_interval,
+            watch(),
+        ));
         Ok(())
     }
 
-    /// The kubelet's last reported CPU manager policy, `none` or `static`; `None` before the first answer and after two
-    /// failed attempts.
+    /// The kubelet's last reported CPU manager policy, `none` or `static`; `None` before the first
+    /// answer and after two failed attempts.
     pub fn cpu_manager_policy(&self) -> Option<String> {
         self.shared.policy.load().as_deref().map(ToString::to_string)
     }
 
-    /// Reports that a cgroup with this pod UID (or static hash) and container id has no name in the current index; an
-    /// empty id requests the pod. Requests the name at once (debounced by 100 ms, at most twice per second), then at
-    /// growing delays until it is known. May be called at every tick for the same cgroup.
+    /// Reports that a cgroup with this pod UID (or static hash) and container id has no name in the
+    /// current index; an empty id requests the pod. Requests the name at once (debounced by 100 ms,
+    /// at most twice per second), then at growing delays until it is known. May be called at every
+    /// tick for the same cgroup.
     pub fn ask(&self, pod_uid: &str, container_id: &str) {
         if lock(&self.shared.asks).ask(pod_uid, container_id, Instant::now()) {
             self.shared.asked.notify_one();
@@ -231,8 +242,8 @@ impl Pods {
         lock(&self.shared.asks).withdraw(container_id);
     }
 
-    /// Start time of the request for the list behind the current index, or for a later list without changes; with a
-    /// live watch, the current time.
+    /// Start time of the request for the list behind the current index, or for a later list without
+    /// changes; with a live watch, the current time.
     pub fn listed_at(&self) -> Option<Instant> {
         if lock(&self.shared.statuses).has_live_watch() {
             return Some(Instant::now());
@@ -240,8 +251,8 @@ impl Pods {
         *lock(&self.shared.listed_at)
     }
 
-    /// Reports that the cgroup of the pod with this UID (or static hash) exists or is gone. A pod whose cgroup exists
-    /// keeps its name, even if it leaves the list.
+    /// Reports that the cgroup of the pod with this UID (or static hash) exists or is gone. A pod
+    /// whose cgroup exists keeps its name, even if it leaves the list.
     pub fn pod_lives(&self, pod_uid: &str, lives: bool) {
         let mut live = lock(&self.shared.live);
         let live = live.get_or_insert_default();
@@ -252,8 +263,8 @@ impl Pods {
         }
     }
 
-    /// Status of every source in use, by preference. A socket that does not exist on this node is omitted, unless it is
-    /// the only source.
+    /// Status of every source in use, by preference. A socket that does not exist on this node is
+    /// omitted, unless it is the only source.
     pub fn status(&self) -> Vec<SourceStatus> {
         lock(&self.shared.statuses).list(SystemTime::now())
     }
@@ -263,8 +274,8 @@ impl Pods {
         *self.shared.progress.borrow()
     }
 
-    /// The cause why pods get no names: no source has answered for a minute. `None` if one answers, or if there is
-    /// none.
+    /// The cause why pods get no names: no source has answered for a minute. `None` if one answers,
+    /// or if there is none.
     pub fn names_missing(&self) -> Option<Cause> {
         self.shared.names_missing(Instant::now())
     }
@@ -285,7 +296,8 @@ impl Pods {
         let _ = self.shared.progress.subscribe().wait_for(|_| condition(self)).await;
     }
 
-    /// A connection to the configured API server, for other uses than pods; its requests are counted here, too.
+    /// A connection to the configured API server, for other uses than pods; its requests are
+    /// counted here, too.
     ///
     /// # Errors
     /// Fails if it is not configured outside a pod, or if its CA cannot be read.
@@ -304,7 +316,8 @@ impl Pods {
     }
 }
 
-/// Locks even after a panic elsewhere: the data behind these locks is valid between any two statements.
+/// Locks even after a panic elsewhere: the data behind these locks is valid between any two
+/// statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -316,15 +329,24 @@ mod tests {
 
     #[test]
     fn names_are_missing_once_no_source_has_answered_for_a_minute() {
-        let shared = Shared::new(Statuses::of([SourceName::Kubelet, SourceName::PodResources]), false, Arc::default());
+        let shared = Shared::new(
+            Statuses::of([SourceName::Kubelet, SourceName::PodResources]),
+            false,
+            Arc::default(),
+        );
         let (begin, minute) = (shared.started, NAMES_AFTER);
         assert_eq!(shared.names_missing(begin + minute - Duration::from_millis(1)), None);
         assert_eq!(shared.names_missing(begin + minute), Some(Cause::Unreachable));
-        let refused = SourceError::Forbidden { url: String::new(), answer: String::new(), remedy: "" };
+        let refused =
+            SourceError::Forbidden { url: String::new(), answer: String::new(), remedy: "" };
         lock(&shared.statuses).failed(SourceName::Kubelet, &refused);
         assert_eq!(shared.names_missing(begin + minute), Some(Cause::Forbidden));
         lock(&shared.statuses).succeeded(SourceName::PodResources, 0, SystemTime::now());
-        assert_eq!(shared.names_missing(begin + minute), Some(Cause::Forbidden), "exclusive CPUs are no names");
+        assert_eq!(
+            shared.names_missing(begin + minute),
+            Some(Cause::Forbidden),
+            "exclusive CPUs are no names"
+        );
         *lock(&shared.listed_at) = Some(begin + minute);
         assert_eq!(shared.names_missing(begin + minute * 2 - Duration::from_millis(1)), None);
         lock(&shared.statuses).succeeded(SourceName::Kubelet, 1, SystemTime::now());

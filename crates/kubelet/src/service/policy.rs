@@ -1,4 +1,5 @@
-//! The task that reads the kubelet's CPU manager policy, for code that places containers alongside it.
+//! The task that reads the kubelet's CPU manager policy, for code that places containers alongside
+//! it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,12 +11,17 @@ use super::{Beat, Shared};
 use crate::source::chain;
 use crate::source::http::KubeletHttp;
 
-/// Number of failed attempts after which the last answer is dropped: the kubelet may have been restarted with another
-/// policy.
+/// Number of failed attempts after which the last answer is dropped: the kubelet may have been
+/// restarted with another policy.
 const BELIEVED_FOR: u32 = 2;
 
 /// Polls until the service ends.
-pub(super) async fn keep_policy(shared: Weak<Shared>, mut kubelet: KubeletHttp, interval: Duration, beat: Beat) {
+pub(super) async fn keep_policy(
+    shared: Weak<Shared>,
+    mut kubelet: KubeletHttp,
+    interval: Duration,
+    beat: Beat,
+) {
     let mut failures = 0_u32;
     loop {
         beat(interval);
@@ -26,7 +32,10 @@ pub(super) async fn keep_policy(shared: Weak<Shared>, mut kubelet: KubeletHttp, 
                 failures = 0;
             }
             Err(error) => {
-                tracing::debug!(error = chain(&error), "the kubelet does not report its CPU manager policy");
+                tracing::debug!(
+                    error = chain(&error),
+                    "the kubelet does not report its CPU manager policy"
+                );
                 failures = failures.saturating_add(1);
                 if failures == BELIEVED_FOR {
                     let Some(shared) = shared.upgrade() else { return };

@@ -55,17 +55,24 @@ impl Poller {
     }
 
     async fn first_answer(&mut self, shared: &Shared, begun: Instant) -> Option<Vec<Arc<Pod>>> {
-        for (source, backoff) in self.sources.iter_mut().filter(|(_, backoff)| backoff.is_over(begun)) {
+        for (source, backoff) in
+            self.sources.iter_mut().filter(|(_, backoff)| backoff.is_over(begun))
+        {
             let listed = source.fetch().await.and_then(|Listed { pods, is_cut }| {
                 if is_cut {
                     lock(&shared.statuses).list_was_cut(source.name(), pods.len());
                 }
                 let index = shared.index.load_full();
                 let known_run = shared.any_runs(index.pods());
-                if self.empty.believes(pods.is_empty(), known_run || lock(&shared.asks).any(), begun) {
+                if self.empty.believes(
+                    pods.is_empty(),
+                    known_run || lock(&shared.asks).any(),
+                    begun,
+                ) {
                     return Ok(pods);
                 }
-                // The kubelet removes static pods and force-deleted pods from its list before their containers end.
+                // The kubelet removes static pods and force-deleted pods from its list before their
+                // containers end.
                 let is_leaving = |pod: &Arc<Pod>| pod.deleting || pod.static_hash.is_some();
                 let all_leave = known_run && index.pods().iter().all(is_leaving);
                 if all_leave { Ok(index.pods().to_vec()) } else { Err(SourceError::EmptyList) }

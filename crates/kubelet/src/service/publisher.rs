@@ -9,9 +9,10 @@ use kubepods::model::Pod;
 
 use super::{Shared, lock};
 
-/// Time for which a pod that left the list can still be found if its cgroup is gone or unknown: the kubelet removes a
-/// force-deleted pod before its cgroups. A pod with an existing cgroup can be found as long as the cgroup exists. The
-/// reason is that a kubelet that restarts while the API server is down lists only its static pods, or none.
+/// Time for which a pod that left the list can still be found if its cgroup is gone or unknown: the
+/// kubelet removes a force-deleted pod before its cgroups. A pod with an existing cgroup can be
+/// found as long as the cgroup exists. The reason is that a kubelet that restarts while the API
+/// server is down lists only its static pods, or none.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// The only writer of the current index.
@@ -21,11 +22,12 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes the list, as of `taken` or later. Unchanged pods keep their allocation, and a list without changes
-    /// creates no new index.
+    /// Publishes the list, as of `taken` or later. Unchanged pods keep their allocation, and a list
+    /// without changes creates no new index.
     pub(super) fn publish(&mut self, shared: &Shared, mut pods: Vec<Arc<Pod>>, taken: Instant) {
         let previous = shared.index.load_full();
-        let before: HashMap<&str, &Arc<Pod>> = previous.pods().iter().map(|pod| (&*pod.uid, pod)).collect();
+        let before: HashMap<&str, &Arc<Pod>> =
+            previous.pods().iter().map(|pod| (&*pod.uid, pod)).collect();
         let mut news = pods.len() != before.len() || previous.generation() == 0;
         for pod in &mut pods {
             match before.get(&*pod.uid) {
@@ -36,9 +38,12 @@ impl Publisher {
         let lingered = self.lingering.len();
         {
             let live = lock(&shared.live);
-            let is_live =
-                |pod: &Pod| live.as_ref().is_some_and(|live| pod.cgroup_names().any(|name| live.contains(name)));
-            self.lingering.retain(|(pod, left)| taken.saturating_duration_since(*left) < LINGER || is_live(pod));
+            let is_live = |pod: &Pod| {
+                live.as_ref().is_some_and(|live| pod.cgroup_names().any(|name| live.contains(name)))
+            };
+            self.lingering.retain(|(pod, left)| {
+                taken.saturating_duration_since(*left) < LINGER || is_live(pod)
+            });
         }
         news |= lingered != self.lingering.len();
         let index = if news { self.replace(shared, &previous, pods, taken) } else { previous };
@@ -46,7 +51,13 @@ impl Publisher {
         lock(&shared.asks).answered(&index, taken);
     }
 
-    fn replace(&mut self, shared: &Shared, previous: &PodIndex, pods: Vec<Arc<Pod>>, taken: Instant) -> Arc<PodIndex> {
+    fn replace(
+        &mut self,
+        shared: &Shared,
+        previous: &PodIndex,
+        pods: Vec<Arc<Pod>>,
+        taken: Instant,
+    ) -> Arc<PodIndex> {
         let listed: HashSet<&str> = pods.iter().map(|pod| &*pod.uid).collect();
         self.lingering.retain(|(pod, _)| !listed.contains(&*pod.uid));
         let left = previous.pods().iter().filter(|pod| !listed.contains(&*pod.uid));
@@ -67,7 +78,8 @@ mod tests {
         Arc::new(Pod { uid: uid.into(), name: uid.into(), ..Pod::default() })
     }
 
-    /// Whether `live`, which has a cgroup, and `gone` are still known, `seconds` after both left the list.
+    /// Whether `live`, which has a cgroup, and `gone` are still known, `seconds` after both left
+    /// the list.
     fn known_after(seconds: u64) -> [bool; 2] {
         let shared = Shared::new(Statuses::of([]), false, Arc::default());
         let mut publisher = Publisher::default();

@@ -1,5 +1,5 @@
-//! Schedule of the requests: the regular poll, requests for names in between, and the backoff while a source is down.
-//! Pure: time and random numbers are arguments.
+//! Schedule of the requests: the regular poll, requests for names in between, and the backoff while
+//! a source is down. Pure: time and random numbers are arguments.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,11 @@ use super::asks::SPACING;
 
 /// First delay after a failure; doubles with each failure.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-/// Maximum delay between attempts on a failed source. Short, because the attempts are local and cheap.
+/// Maximum delay between attempts on a failed source. Short, because the attempts are local and
+/// cheap.
 const BACKOFF_LONGEST: Duration = Duration::from_secs(15);
-/// Maximum share of a delay that is randomly removed, so that the nodes of a fleet do not send requests in step.
+/// Maximum share of a delay that is randomly removed, so that the nodes of a fleet do not send
+/// requests in step.
 const JITTER: f64 = 0.2;
 
 /// `delay` shortened by up to [`JITTER`]; `chance` is a random number in 0..1.
@@ -74,8 +76,8 @@ impl Schedule {
         self.regular = retry;
     }
 
-    /// Time of the next request. Requests for names are at least [`SPACING`] apart. `open` is false while all sources
-    /// are down: such requests then wait for the backoff.
+    /// Time of the next request. Requests for names are at least [`SPACING`] apart. `open` is false
+    /// while all sources are down: such requests then wait for the backoff.
     pub(super) fn due(&self, ask: Option<Instant>, open: bool) -> Instant {
         let spaced = |at: Instant| self.begun.map_or(at, |begun| at.max(begun + SPACING));
         match ask.filter(|_| open) {

@@ -23,10 +23,14 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Checks the configuration and creates the sources, without a connection.
-    pub(super) fn of(config: &PodConfig, apiserver_requests: &Arc<AtomicU64>) -> Result<Self, ConfigError> {
+    pub(super) fn of(
+        config: &PodConfig,
+        apiserver_requests: &Arc<AtomicU64>,
+    ) -> Result<Self, ConfigError> {
         let keep = config.labels_to_keep();
         let pods_api = || PodsApiSocket::new(config, keep.clone());
-        let apiserver = |after| Ok(Some((ApiServer::new(config, Arc::clone(apiserver_requests))?, after)));
+        let apiserver =
+            |after| Ok(Some((ApiServer::new(config, Arc::clone(apiserver_requests))?, after)));
         let mut sources = Self::default();
         match config.source {
             PodSource::None => return Ok(sources),
@@ -34,7 +38,10 @@ impl Sources {
             PodSource::ApiServer => sources.apiserver = apiserver(Duration::ZERO)?,
             PodSource::Kubelet => sources.polled.push(KubeletHttp::secure(config)?),
             PodSource::ReadOnly => {
-                let missing = ConfigError::Missing { source_name: "readonly", setting: "--kubelet-readonly-url" };
+                let missing = ConfigError::Missing {
+                    source_name: "readonly",
+                    setting: "--kubelet-readonly-url",
+                };
                 let url = config.readonly_url.as_deref().ok_or(missing)?;
                 sources.polled.push(KubeletHttp::read_only(config, url)?);
             }
@@ -50,7 +57,8 @@ impl Sources {
             }
         }
         let socket = config.pod_resources_socket.as_deref();
-        sources.pod_resources = socket.map(|socket| PodResourcesSocket::new(socket, config.request_timeout));
+        sources.pod_resources =
+            socket.map(|socket| PodResourcesSocket::new(socket, config.request_timeout));
         Ok(sources)
     }
 

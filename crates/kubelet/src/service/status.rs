@@ -14,11 +14,13 @@ pub struct SourceStatus {
     pub up: bool,
     /// Time of the last successful attempt; the current time with a live watch.
     pub last_success: Option<SystemTime>,
-    /// Error of the last attempt, including its causes; `None` while up and before the first attempt.
+    /// Error of the last attempt, including its causes; `None` while up and before the first
+    /// attempt.
     pub error: Option<String>,
     /// Cause of that error.
     pub cause: Option<Cause>,
-    /// Number of pods in its last valid list; for pod-resources, the number of containers with exclusive CPUs.
+    /// Number of pods in its last valid list; for pod-resources, the number of containers with
+    /// exclusive CPUs.
     pub pods: usize,
 }
 
@@ -54,10 +56,13 @@ impl Statuses {
     }
 
     pub(super) fn list(&self, now: SystemTime) -> Vec<SourceStatus> {
-        let present = self.entries.iter().filter(|entry| !entry.absent).map(|entry| entry.status.clone());
+        let present =
+            self.entries.iter().filter(|entry| !entry.absent).map(|entry| entry.status.clone());
         present
             .map(|status| match status.source {
-                source if status.up && is_watch(source) => SourceStatus { last_success: Some(now), ..status },
+                source if status.up && is_watch(source) => {
+                    SourceStatus { last_success: Some(now), ..status }
+                }
                 _ => status,
             })
             .collect()
@@ -69,14 +74,26 @@ impl Statuses {
             tracing::info!(source = source.as_str(), pods, "pod source recovered");
         }
         entry.absent = false;
-        entry.status = SourceStatus { source, up: true, last_success: Some(now), error: None, cause: None, pods };
+        entry.status = SourceStatus {
+            source,
+            up: true,
+            last_success: Some(now),
+            error: None,
+            cause: None,
+            pods,
+        };
     }
 
     /// Records a failure; logs it unless the last one was the same.
     pub(super) fn failed(&mut self, source: SourceName, error: &SourceError) {
         let Some(entry) = self.find(source) else { return };
         let text = chain(error);
-        if !entry.status.error.as_deref().is_some_and(|before| is_same_but_for_numbers(before, &text)) {
+        if !entry
+            .status
+            .error
+            .as_deref()
+            .is_some_and(|before| is_same_but_for_numbers(before, &text))
+        {
             tracing::warn!(source = source.as_str(), error = %text, "pod source is down");
         }
         entry.absent = false;
@@ -89,7 +106,10 @@ impl Statuses {
     pub(super) fn absent(&mut self, source: SourceName) {
         let Some(entry) = self.find(source) else { return };
         if entry.status.up {
-            tracing::warn!(source = source.as_str(), "pod source removed: its socket no longer exists");
+            tracing::warn!(
+                source = source.as_str(),
+                "pod source removed: its socket no longer exists"
+            );
         }
         entry.absent = !entry.status.ever();
         entry.status.up = false;
@@ -138,7 +158,10 @@ impl Statuses {
     }
 
     fn naming(&self) -> impl Iterator<Item = &SourceStatus> {
-        self.entries.iter().map(|entry| &entry.status).filter(|status| status.source != SourceName::PodResources)
+        self.entries
+            .iter()
+            .map(|entry| &entry.status)
+            .filter(|status| status.source != SourceName::PodResources)
     }
 
     fn find(&mut self, source: SourceName) -> Option<&mut Entry> {

@@ -1,5 +1,5 @@
-//! The task that chooses the source of the list: a live watch on the Pods API, otherwise polls, otherwise, if enabled,
-//! a watch on the API server.
+//! The task that chooses the source of the list: a live watch on the Pods API, otherwise polls,
+//! otherwise, if enabled, a watch on the API server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,7 +21,8 @@ use crate::source::{SourceError, SourceName, Update, Updates};
 
 /// Time between checks for a missing socket.
 const ABSENT_RETRY: Duration = Duration::from_secs(30);
-/// Duration after which a watch counts as healthy, so that its next failure is treated as the first.
+/// Duration after which a watch counts as healthy, so that its next failure is treated as the
+/// first.
 const HEALTHY_WATCH: Duration = Duration::from_secs(60);
 /// Maximum time between two rounds, for the task's heartbeat.
 const ROUND: Duration = Duration::from_secs(5);
@@ -66,7 +67,12 @@ struct Fallback {
 }
 
 impl Supervisor {
-    pub(super) fn new(shared: Arc<Shared>, sources: Sources, interval: Duration, runtime: &Handle) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        sources: Sources,
+        interval: Duration,
+        runtime: &Handle,
+    ) -> Self {
         let (sender, updates) = mpsc::channel(UPDATE_QUEUE);
         let mut supervisor = Self {
             shared,
@@ -110,7 +116,10 @@ impl Supervisor {
     fn warn_if_names_are_missing(&mut self) {
         let missing = self.shared.names_missing(Instant::now());
         if let (Some(cause), None) = (missing, self.missing) {
-            tracing::warn!(reason = cause.reason(), "pods have no names: series carry pod UIDs and container IDs");
+            tracing::warn!(
+                reason = cause.reason(),
+                "pods have no names: series carry pod UIDs and container IDs"
+            );
         }
         self.missing = missing;
     }

@@ -1,7 +1,9 @@
-//! The API server as a source, if the operator enables it: one watch on this node's pods, through `kube`.
+//! The API server as a source, if the operator enables it: one watch on this node's pods, through
+//! `kube`.
 //!
-//! The load on the cluster is bounded: the first list comes from the API server's cache (resource version 0), the watch
-//! requests bookmarks, and failures back off with jitter. [`ApiServerConnection`] counts and limits the requests.
+//! The load on the cluster is bounded: the first list comes from the API server's cache (resource
+//! version 0), the watch requests bookmarks, and failures back off with jitter.
+//! [`ApiServerConnection`] counts and limits the requests.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -41,7 +43,11 @@ impl ApiServer {
     pub(crate) fn new(config: &PodConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
         let missing = ConfigError::Missing { source_name: "apiserver", setting: "--node-name" };
         let connection = ApiServerConnection::new(config, requests)?;
-        Ok(Self { connection, node: config.node_name.clone().ok_or(missing)?, keep: config.labels_to_keep() })
+        Ok(Self {
+            connection,
+            node: config.node_name.clone().ok_or(missing)?,
+            keep: config.labels_to_keep(),
+        })
     }
 
     /// Watches forever; sends the whole list after every batch of changes.
@@ -57,9 +63,14 @@ impl ApiServer {
 
     async fn follow(&self, client: Client, updates: &Updates) {
         let fields = format!("spec.nodeName={}", self.node);
-        // No paging: with a limit kube would omit resource version 0, and the list would be read from etcd.
-        let config = watcher::Config { page_size: None, ..watcher::Config::default().any_semantic().fields(&fields) };
-        let mut events = std::pin::pin!(watcher(Api::<ApiPod>::all(client), config).default_backoff());
+        // No paging: with a limit kube would omit resource version 0, and the list would be read
+        // from etcd.
+        let config = watcher::Config {
+            page_size: None,
+            ..watcher::Config::default().any_semantic().fields(&fields)
+        };
+        let mut events =
+            std::pin::pin!(watcher(Api::<ApiPod>::all(client), config).default_backoff());
         let mut pods = Listing::default();
         while let Some(event) = events.next().await {
             let mut changed = self.take(event, &mut pods, updates).await;
@@ -74,7 +85,12 @@ impl ApiServer {
     }
 
     /// Handles one event; returns whether the current list has changed.
-    async fn take(&self, event: watcher::Result<Event<ApiPod>>, pods: &mut Listing, updates: &Updates) -> bool {
+    async fn take(
+        &self,
+        event: watcher::Result<Event<ApiPod>>,
+        pods: &mut Listing,
+        updates: &Updates,
+    ) -> bool {
         match event {
             Ok(event) => pods.apply(event, &self.keep),
             // 410: the watch fell behind the server's history; the watcher lists again by itself.
@@ -100,7 +116,8 @@ struct Listing {
 }
 
 impl Listing {
-    /// Applies an event; returns whether the current list has changed, which it does not while a new list is received.
+    /// Applies an event; returns whether the current list has changed, which it does not while a
+    /// new list is received.
     fn apply(&mut self, event: Event<ApiPod>, keep: &LabelKeys) -> bool {
         match event {
             Event::Init => self.next.clear(),

@@ -1,4 +1,5 @@
-//! Body of an answer, parsed while it arrives: a channel of a few chunks connects the network to serde's `Read`.
+//! Body of an answer, parsed while it arrives: a channel of a few chunks connects the network to
+//! serde's `Read`.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use tokio::sync::mpsc;
 
 use super::SourceError;
 
-/// Maximum number of chunks in flight. hyper's chunks are at most 512 KiB and usually 8 KiB to 64 KiB.
+/// Maximum number of chunks in flight. hyper's chunks are at most 512 KiB and usually 8 KiB to 64
+/// KiB.
 const CHUNKS_IN_FLIGHT: usize = 2;
 
 /// A pod list that was read.
@@ -23,8 +25,8 @@ pub(crate) struct Listed {
     pub(crate) is_cut: bool,
 }
 
-/// Reads the pods from the first `limit` bytes of a body. Parsing runs on a blocking thread, so that a large list does
-/// not delay other tasks.
+/// Reads the pods from the first `limit` bytes of a body. Parsing runs on a blocking thread, so
+/// that a large list does not delay other tasks.
 pub(crate) async fn read_pods(
     url: &str,
     mut body: Incoming,
@@ -40,7 +42,8 @@ pub(crate) async fn read_pods(
     let fed = feed(url, &mut body, &chunks, limit).await;
     drop(chunks);
     let (read, pods) = parser.await.map_err(|panic| transport(url, panic))?;
-    // Errors of the connection come first, so that a truncated body is not reported as invalid JSON.
+    // Errors of the connection come first, so that a truncated body is not reported as invalid
+    // JSON.
     let is_cut = fed? == Fed::ToTheLimit;
     match read {
         Ok(()) => Ok(Listed { pods, is_cut: false }),
@@ -72,7 +75,8 @@ pub(crate) async fn read_policy(url: &str, body: Incoming) -> Result<Box<str>, S
         cpu_manager_policy: Box<str>,
     }
     let body = Limited::new(body, CONFIG_LIMIT).collect().await;
-    let body = body.map_err(|source| SourceError::Transport { url: url.to_owned(), source })?.to_bytes();
+    let body =
+        body.map_err(|source| SourceError::Transport { url: url.to_owned(), source })?.to_bytes();
     let configz: Configz = serde_json::from_slice(&body)
         .map_err(|error| SourceError::Transport { url: url.to_owned(), source: error.into() })?;
     Ok(configz.kubeletconfig.cpu_manager_policy)
@@ -91,7 +95,12 @@ pub(crate) async fn read_refusal(mut body: Incoming) -> String {
     String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-async fn feed(url: &str, body: &mut Incoming, chunks: &mpsc::Sender<Bytes>, limit: usize) -> Result<Fed, SourceError> {
+async fn feed(
+    url: &str,
+    body: &mut Incoming,
+    chunks: &mpsc::Sender<Bytes>,
+    limit: usize,
+) -> Result<Fed, SourceError> {
     let mut total = 0;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| transport(url, error))?.into_data() else { continue };

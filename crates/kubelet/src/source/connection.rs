@@ -1,4 +1,5 @@
-//! Connection to the API server for any use: requests are counted and rate-limited, and the token is re-read.
+//! Connection to the API server for any use: requests are counted and rate-limited, and the token
+//! is re-read.
 //!
 //! `Retry-After` is respected, and every request sent is counted, including retries.
 
@@ -19,10 +20,13 @@ use tower::limit::RateLimitLayer;
 use tower::retry::RetryLayer;
 
 use super::token::TokenFile;
-use crate::config::{ApiServerConfig, ConfigError, PodConfig, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, base_uri};
+use crate::config::{
+    ApiServerConfig, ConfigError, PodConfig, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, base_uri,
+};
 
-/// Maximum number of requests per [`RATE_WINDOW`]. The backoff after failures never reaches it. A server that ends
-/// every watch at once does not fail, however, and only this limit slows the client down.
+/// Maximum number of requests per [`RATE_WINDOW`]. The backoff after failures never reaches it. A
+/// server that ends every watch at once does not fail, however, and only this limit slows the
+/// client down.
 const RATE: u64 = 10;
 const RATE_WINDOW: Duration = Duration::from_secs(30);
 /// Number of requests that may wait for the rate limit; the watch has one at a time.
@@ -50,7 +54,9 @@ impl ApiServerConnection {
         if let Some(path) = ca_file {
             crate::config::read_named("--apiserver-ca-file", path)?;
         }
-        let or = |named: &Option<PathBuf>, default| named.as_deref().unwrap_or(Path::new(default)).to_owned();
+        let or = |named: &Option<PathBuf>, default| {
+            named.as_deref().unwrap_or(Path::new(default)).to_owned()
+        };
         Ok(Self {
             url: base_uri("--apiserver-url", &url, "https")?,
             ca_file: or(ca_file, SERVICE_ACCOUNT_CA),
@@ -62,8 +68,11 @@ impl ApiServerConnection {
 
     /// Checks that the CA and the token can be read.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        let files = [("--apiserver-ca-file", &self.ca_file), ("--apiserver-token-file", &self.token_file)];
-        files.into_iter().try_for_each(|(setting, path)| crate::config::read_named(setting, path).map(drop))
+        let files =
+            [("--apiserver-ca-file", &self.ca_file), ("--apiserver-token-file", &self.token_file)];
+        files
+            .into_iter()
+            .try_for_each(|(setting, path)| crate::config::read_named(setting, path).map(drop))
     }
 
     /// The server's address.
@@ -87,12 +96,15 @@ impl ApiServerConnection {
         let rate = requests;
         let mut config = kube::Config::new(self.url.clone());
         config.root_cert_file = Some(self.ca_file.clone());
-        // The roots of the file replace these. Without any, kube also loads the system's, and the image has none.
+        // The roots of the file replace these. Without any, kube also loads the system's, and the
+        // image has none.
         config.root_cert = Some(Vec::new());
         config.connect_timeout = Some(self.connect_timeout);
         let https = config.rustls_https_connector()?;
         let mut token = TokenFile::new(&self.token_file);
-        token.read().map_err(|error| kube::Error::Auth(AuthError::ReadTokenFile(error, self.token_file.clone())))?;
+        token.read().map_err(|error| {
+            kube::Error::Auth(AuthError::ReadTokenFile(error, self.token_file.clone()))
+        })?;
         let requests = Arc::clone(&self.requests);
         let retry = RetryPolicy::new(Duration::from_secs(1), Duration::from_secs(60), 10, true)
             .expect("the first delay is shorter than the last");
@@ -111,7 +123,9 @@ impl ApiServerConnection {
                 request
             })
             .map_err(tower::BoxError::from)
-            .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https));
+            .service(
+                hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https),
+            );
         Ok(Client::new(service, config.default_namespace))
     }
 }

@@ -1,4 +1,5 @@
-//! `GET /pods` on the kubelet: its HTTPS port with a token or a client certificate, or its read-only port.
+//! `GET /pods` on the kubelet: its HTTPS port with a token or a client certificate, or its
+//! read-only port.
 
 use std::path::Path;
 use std::time::Duration;
@@ -64,18 +65,25 @@ impl KubeletHttp {
         };
         let files = TlsFiles::new(kubelet, &names)?;
         let token = token_file(kubelet.token_file.as_deref(), kubelet.client_certificate.is_some());
-        Ok(Self::new(config, SourceName::Kubelet, &uri, Transport::Tls(Box::new(Tls { files, token, client: None }))))
+        Ok(Self::new(
+            config,
+            SourceName::Kubelet,
+            &uri,
+            Transport::Tls(Box::new(Tls { files, token, client: None })),
+        ))
     }
 
     /// Creates the source for the read-only port at `url`.
     pub(crate) fn read_only(config: &PodConfig, url: &str) -> Result<Self, ConfigError> {
         let uri = base_uri("--kubelet-readonly-url", url, "http")?;
-        let client = Client::builder(TokioExecutor::new()).build(http_connector(config.connect_timeout));
+        let client =
+            Client::builder(TokioExecutor::new()).build(http_connector(config.connect_timeout));
         Ok(Self::new(config, SourceName::ReadOnly, &uri, Transport::Plain(Box::new(client))))
     }
 
     fn new(config: &PodConfig, name: SourceName, base: &Uri, transport: Transport) -> Self {
-        // No trailing slash: the kubelet's authorizer accepts both, but older releases redirect `/pods/`.
+        // No trailing slash: the kubelet's authorizer accepts both, but older releases redirect
+        // `/pods/`.
         let url = format!("{}/pods", base.to_string().trim_end_matches('/'));
         let (connect_timeout, request_timeout) = (config.connect_timeout, config.request_timeout);
         let (list_limit, keep) = (config.pod_list_limit, config.labels_to_keep());
@@ -102,7 +110,8 @@ impl KubeletHttp {
         read_pods(&url, body, self.list_limit, self.keep.clone()).await
     }
 
-    /// Fetches the CPU manager policy from the kubelet's `/configz` (`kubeletconfig.cpuManagerPolicy`).
+    /// Fetches the CPU manager policy from the kubelet's `/configz`
+    /// (`kubeletconfig.cpuManagerPolicy`).
     pub(crate) async fn cpu_manager_policy(&mut self) -> Result<Box<str>, SourceError> {
         let url = format!("{}/configz", self.url.trim_end_matches("/pods"));
         let limit = self.request_timeout;
@@ -141,7 +150,8 @@ impl KubeletHttp {
             Transport::Tls(tls) => {
                 if let Some(token) = &mut tls.token {
                     let bearer = token.read();
-                    let failed = |source| SourceError::File { path: token.path().to_owned(), source };
+                    let failed =
+                        |source| SourceError::File { path: token.path().to_owned(), source };
                     request.headers_mut().insert(AUTHORIZATION, bearer.map_err(failed)?);
                 }
                 tls.client(self.connect_timeout)?.request(request).await.map_err(failed)
@@ -172,7 +182,9 @@ impl Tls {
         let stamp = self.files.stamp();
         if self.client.as_ref().is_none_or(|(made_of, _)| *made_of != stamp) {
             let connector = self.files.connector(http_connector(connect_timeout))?;
-            let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+            let client = Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .build(connector);
             self.client = Some((stamp, client));
         }
         Ok(&self.client.as_ref().expect("set above where it was absent").1)
@@ -189,7 +201,8 @@ fn http_connector(connect_timeout: Duration) -> HttpConnector {
 
 /// The configured token file, or else the pod's own unless a client certificate is used.
 fn token_file(named: Option<&Path>, has_certificate: bool) -> Option<TokenFile> {
-    let default = (!has_certificate).then(|| Path::new(SERVICE_ACCOUNT_TOKEN)).filter(|path| path.exists());
+    let default =
+        (!has_certificate).then(|| Path::new(SERVICE_ACCOUNT_TOKEN)).filter(|path| path.exists());
     named.or(default).map(TokenFile::new)
 }
 
@@ -224,13 +237,16 @@ async fn refusal(url: &str, response: Response<Incoming>, identity: Identity) ->
     let url = url.to_owned();
     match status {
         StatusCode::UNAUTHORIZED => SourceError::Unauthorized { url, hint: identity.hint() },
-        StatusCode::FORBIDDEN => SourceError::Forbidden { url, remedy: missing_rule(&answer), answer },
+        StatusCode::FORBIDDEN => {
+            SourceError::Forbidden { url, remedy: missing_rule(&answer), answer }
+        }
         _ => SourceError::Status { url, status: status.as_u16(), answer },
     }
 }
 
-/// Remedy for a 403. The kubelet reports the subresources that it checked: `subresource(s)=[pods proxy]` with
-/// fine-grained authorization (default since 1.33), `[proxy]` before.
+/// Remedy for a 403. The kubelet reports the subresources that it checked:
+/// `subresource(s)=[pods proxy]` with fine-grained authorization (default since 1.33), `[proxy]`
+/// before.
 fn missing_rule(answer: &str) -> &'static str {
     let tried = answer.rsplit_once("subresource(s)=").map_or("", |(_, list)| list);
     if tried.split(|c: char| !c.is_ascii_alphanumeric()).any(|name| name == "pods") {

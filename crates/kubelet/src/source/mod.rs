@@ -195,9 +195,10 @@ impl SourceError {
             Self::Certificate { .. } | Self::NoTrust { .. } => Cause::Certificate,
             Self::Unauthorized { .. } => Cause::Unauthorized,
             Self::Forbidden { .. } => Cause::Forbidden,
-            Self::Transport { .. } | Self::Timeout { .. } | Self::Absent { .. } | Self::Grpc { .. } => {
-                Cause::Unreachable
-            }
+            Self::Transport { .. }
+            | Self::Timeout { .. }
+            | Self::Absent { .. }
+            | Self::Grpc { .. } => Cause::Unreachable,
             Self::ApiServer { .. } => Cause::ApiServer,
             _ => Cause::Other,
         }

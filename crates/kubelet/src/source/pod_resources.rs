@@ -9,11 +9,13 @@ use tonic::transport::Channel;
 
 use super::SourceError;
 use crate::grpc::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
-use crate::grpc::podresources_v1::{AllocatableResourcesRequest, ListPodResourcesRequest, PodResources};
+use crate::grpc::podresources_v1::{
+    AllocatableResourcesRequest, ListPodResourcesRequest, PodResources,
+};
 use crate::grpc::{MESSAGE_LIMIT, connect, failed};
 
-/// A client of the socket. It connects for every fetch: fetches are half a minute apart, and a restarted kubelet
-/// creates a new socket.
+/// A client of the socket. It connects for every fetch: fetches are half a minute apart, and a
+/// restarted kubelet creates a new socket.
 #[derive(Debug)]
 pub(crate) struct PodResourcesSocket {
     socket: PathBuf,
@@ -38,7 +40,8 @@ impl PodResourcesSocket {
 
     async fn fetch_unlimited(&self) -> Result<ExclusiveCpus, SourceError> {
         let channel: Channel = connect(&self.socket, self.timeout).await?;
-        let mut client = PodResourcesListerClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT);
+        let mut client =
+            PodResourcesListerClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT);
         let list = client
             .list(ListPodResourcesRequest {})
             .await
@@ -49,7 +52,8 @@ impl PodResourcesSocket {
             .await
             .map_err(failed("pod-resources GetAllocatableResources", &self.socket))?
             .into_inner();
-        let mut found = ExclusiveCpus { allocatable: cpus(&allocatable.cpu_ids), ..ExclusiveCpus::default() };
+        let mut found =
+            ExclusiveCpus { allocatable: cpus(&allocatable.cpu_ids), ..ExclusiveCpus::default() };
         for pod in list.pod_resources {
             add(&mut found, pod);
         }
@@ -74,7 +78,8 @@ fn add(found: &mut ExclusiveCpus, pod: PodResources) {
     }
 }
 
-/// Adds CPU ids to a list that stays sorted. A pod and its successor of the same name may both be listed.
+/// Adds CPU ids to a list that stays sorted. A pod and its successor of the same name may both be
+/// listed.
 fn add_cpus(list: &mut Vec<u32>, ids: &[i64]) {
     list.extend(cpus(ids));
     list.sort_unstable();
@@ -104,18 +109,29 @@ mod tests {
             |bytes| {
                 // An empty message takes two bytes, but a few hundred as a container.
                 let limit = (64 << 10) + 1024 * bytes.len();
-                let Ok(list) = corpus::within(limit, || ListPodResourcesResponse::decode(bytes)) else { return };
+                let Ok(list) = corpus::within(limit, || ListPodResourcesResponse::decode(bytes))
+                else {
+                    return;
+                };
                 let mut found = ExclusiveCpus::default();
-                corpus::within(limit, || list.pod_resources.iter().cloned().for_each(|pod| add(&mut found, pod)));
+                corpus::within(limit, || {
+                    list.pod_resources.iter().cloned().for_each(|pod| add(&mut found, pod));
+                });
                 for pod in &list.pod_resources {
                     for container in &pod.containers {
                         let own = found.of(&pod.namespace, &pod.name, &container.name);
                         assert!(own.is_sorted_by(|one, next| one < next), "{own:?}");
-                        assert!(cpus(&container.cpu_ids).iter().all(|cpu| own.contains(cpu)), "{own:?}");
+                        assert!(
+                            cpus(&container.cpu_ids).iter().all(|cpu| own.contains(cpu)),
+                            "{own:?}"
+                        );
                     }
                 }
-                let claims =
-                    list.pod_resources.iter().flat_map(|pod| &pod.containers).flat_map(|it| &it.dynamic_resources);
+                let claims = list
+                    .pod_resources
+                    .iter()
+                    .flat_map(|pod| &pod.containers)
+                    .flat_map(|it| &it.dynamic_resources);
                 for claim in claims.flat_map(|claim| &claim.claim_resources) {
                     assert!(found.drivers.contains_key(&*claim.driver_name));
                 }

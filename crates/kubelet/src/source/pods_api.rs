@@ -1,9 +1,9 @@
-//! The kubelet's Pods API (KEP-4188): `v1alpha1.Pods/WatchPods` on a separate socket, beta and on by default since
-//! Kubernetes 1.37. It pushes every change, so nothing is polled while the watch lives. Access is controlled by the
-//! socket's permissions (root), not by RBAC.
+//! The kubelet's Pods API (KEP-4188): `v1alpha1.Pods/WatchPods` on a separate socket, beta and on
+//! by default since Kubernetes 1.37. It pushes every change, so nothing is polled while the watch
+//! lives. Access is controlled by the socket's permissions (root), not by RBAC.
 //!
-//! The stream begins with an ADDED event for every pod and one INITIAL_SYNC_COMPLETE. The kubelet ends it if a client
-//! falls 100 events behind; the watch is then restarted.
+//! The stream begins with an ADDED event for every pod and one INITIAL_SYNC_COMPLETE. The kubelet
+//! ends it if a client falls 100 events behind; the watch is then restarted.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -67,17 +67,27 @@ impl PodsApiSocket {
     async fn try_watch(&self, updates: &Updates) -> Result<std::convert::Infallible, SourceError> {
         let channel = connect(&self.socket, self.timeout).await?;
         let mut client = PodsClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT);
-        let silent = |_| SourceError::Silent { call: CALL, socket: self.socket.clone(), after: self.timeout };
+        let silent = |_| SourceError::Silent {
+            call: CALL,
+            socket: self.socket.clone(),
+            after: self.timeout,
+        };
         let mut pods = HashMap::new();
         let deadline = Instant::now() + self.timeout;
-        let begun = timeout_at(deadline, client.watch_pods(WatchPodsRequest {})).await.map_err(silent)?;
+        let begun =
+            timeout_at(deadline, client.watch_pods(WatchPodsRequest {})).await.map_err(silent)?;
         let mut events = begun.map_err(failed(CALL, &self.socket))?.into_inner();
-        while !timeout_at(deadline, self.apply_next(&mut events, &mut pods)).await.map_err(silent)?? {}
+        while !timeout_at(deadline, self.apply_next(&mut events, &mut pods))
+            .await
+            .map_err(silent)??
+        {}
         loop {
             updates.send(pods.values().cloned().collect()).await;
             self.apply_next(&mut events, &mut pods).await?;
             let flock_ends = Instant::now() + FLOCK;
-            while let Ok(applied) = timeout_at(flock_ends, self.apply_next(&mut events, &mut pods)).await {
+            while let Ok(applied) =
+                timeout_at(flock_ends, self.apply_next(&mut events, &mut pods)).await
+            {
                 applied?;
             }
         }
@@ -97,7 +107,8 @@ impl PodsApiSocket {
             return Ok(kind == EventType::InitialSyncComplete);
         }
         let unreadable = |source| SourceError::Protobuf { socket: self.socket.clone(), source };
-        let pod = from_wire(to_wire(core_v1::Pod::decode(event.pod).map_err(unreadable)?), &self.keep);
+        let pod =
+            from_wire(to_wire(core_v1::Pod::decode(event.pod).map_err(unreadable)?), &self.keep);
         if kind == EventType::Deleted {
             pods.remove(&pod.uid);
         } else {

@@ -1,9 +1,9 @@
-//! Trust and identity for the connection to the kubelet: the files, reloaded when they change, and the connector built
-//! from them.
+//! Trust and identity for the connection to the kubelet: the files, reloaded when they change, and
+//! the connector built from them.
 //!
-//! The kubelet's self-signed certificate is `CN=<node>@<epoch>`; its only subject alternative name is the node's name,
-//! without an IP address. A certificate issued by the cluster contains the name and the addresses. Therefore both the
-//! node's name and the URL's host are accepted.
+//! The kubelet's self-signed certificate is `CN=<node>@<epoch>`; its only subject alternative name
+//! is the node's name, without an IP address. A certificate issued by the cluster contains the name
+//! and the addresses. Therefore both the node's name and the URL's host are accepted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use super::SourceError;
 use super::trust::{KubeletCertificate, Trust, read_own};
 use crate::cause::Cause;
-use crate::config::{ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, SERVICE_ACCOUNT_CA, read_named};
+use crate::config::{
+    ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, SERVICE_ACCOUNT_CA,
+    read_named,
+};
 use crate::file_stamp::FileStamp;
 
 const CA_SETTING: &str = "--kubelet-ca-file";
@@ -38,10 +41,12 @@ pub(crate) struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// Checks everything that does not need the kubelet: files named by the operator must be readable and match.
+    /// Checks everything that does not need the kubelet: files named by the operator must be
+    /// readable and match.
     pub(crate) fn new(config: &KubeletConfig, server_names: &[&str]) -> Result<Self, ConfigError> {
         let name = |name: &&str| {
-            ServerName::try_from((*name).to_owned()).map_err(|_| ConfigError::ServerName { name: (*name).to_owned() })
+            ServerName::try_from((*name).to_owned())
+                .map_err(|_| ConfigError::ServerName { name: (*name).to_owned() })
         };
         let files = Self {
             ca_file: config.ca_file.clone(),
@@ -67,13 +72,17 @@ impl TlsFiles {
 
     /// The current stamp of the files in use.
     pub(crate) fn stamp(&self) -> FileStamp {
-        let client = self.client.iter().flat_map(|client| [&*client.certificate_file, &*client.key_file]);
+        let client =
+            self.client.iter().flat_map(|client| [&*client.certificate_file, &*client.key_file]);
         let own = self.host_certificates.iter().map(PathBuf::as_path);
         FileStamp::of(self.ca_file().into_iter().chain(own).chain(client))
     }
 
     /// Reads the files and builds a connector.
-    pub(crate) fn connector(&self, http: HttpConnector) -> Result<HttpsConnector<HttpConnector>, SourceError> {
+    pub(crate) fn connector(
+        &self,
+        http: HttpConnector,
+    ) -> Result<HttpsConnector<HttpConnector>, SourceError> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|source| ConfigError::Tls { setting: CA_SETTING, source })?;
@@ -106,11 +115,13 @@ impl TlsFiles {
         let roots = self.ca_file().map(read_roots).transpose()?;
         if own.is_empty() && roots.is_none() {
             let files = self.host_certificates.iter().map(|path| path.display().to_string());
-            let looked_for = std::iter::once(SERVICE_ACCOUNT_CA.to_owned()).chain(files).collect::<Vec<_>>();
+            let looked_for =
+                std::iter::once(SERVICE_ACCOUNT_CA.to_owned()).chain(files).collect::<Vec<_>>();
             return Err(SourceError::NoTrust { looked_for: looked_for.join(", ") });
         }
         let authorities = roots.map(|roots| Trust::authorities(roots, provider())).transpose();
-        let authorities = authorities.map_err(|source| ConfigError::Tls { setting: CA_SETTING, source })?;
+        let authorities =
+            authorities.map_err(|source| ConfigError::Tls { setting: CA_SETTING, source })?;
         Ok(Trust::Verified { own, authorities, names: self.server_names.clone() })
     }
 
@@ -142,7 +153,11 @@ fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
     let certificates = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
     roots.add_parsable_certificates(certificates);
     if roots.is_empty() {
-        return Err(ConfigError::Pem { setting: CA_SETTING, path: path.to_owned(), what: "certificate" });
+        return Err(ConfigError::Pem {
+            setting: CA_SETTING,
+            path: path.to_owned(),
+            what: "certificate",
+        });
     }
     Ok(roots)
 }
@@ -152,17 +167,24 @@ type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 fn read_identity(client: &ClientCertificate) -> Result<Identity, ConfigError> {
     let certificate = read_named(CERTIFICATE_SETTING, &client.certificate_file)?;
     let key = read_named(KEY_SETTING, &client.key_file)?;
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&certificate).filter_map(Result::ok).collect();
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(&certificate).filter_map(Result::ok).collect();
     if chain.is_empty() {
         let path = client.certificate_file.clone();
         return Err(ConfigError::Pem { setting: CERTIFICATE_SETTING, path, what: "certificate" });
     }
-    let no_key = |_| ConfigError::Pem { setting: KEY_SETTING, path: client.key_file.clone(), what: "private key" };
+    let no_key = |_| ConfigError::Pem {
+        setting: KEY_SETTING,
+        path: client.key_file.clone(),
+        what: "private key",
+    };
     Ok((chain, PrivateKeyDer::from_pem_slice(&key).map_err(no_key)?))
 }
 
 /// Remedy for a rejected certificate; `None` if the error has another cause.
-pub(super) fn certificate_remedy(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+pub(super) fn certificate_remedy(
+    error: &(dyn std::error::Error + 'static),
+) -> Option<&'static str> {
     Some(match rejected_certificate(error)? {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "set --kubelet-server-name to a name in the certificate, usually the node's"
@@ -177,11 +199,14 @@ pub(super) fn certificate_remedy(error: &(dyn std::error::Error + 'static)) -> O
     })
 }
 
-fn rejected_certificate<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a CertificateError> {
+fn rejected_certificate<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a CertificateError> {
     if let Some(rustls::Error::InvalidCertificate(wrong)) = error.downcast_ref() {
         return Some(wrong);
     }
-    // The source of an `io::Error` is the source of its inner error; the inner error itself is skipped.
+    // The source of an `io::Error` is the source of its inner error; the inner error itself is
+    // skipped.
     match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
         Some(inner) => rejected_certificate(inner),
         None => rejected_certificate(error.source()?),

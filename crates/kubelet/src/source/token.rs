@@ -1,5 +1,5 @@
-//! Bearer tokens in files that are rotated at run time. Like client-go, trims surrounding white space: a manually
-//! created secret often ends with a newline.
+//! Bearer tokens in files that are rotated at run time. Like client-go, trims surrounding white
+//! space: a manually created secret often ends with a newline.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,8 @@ fn bearer(text: &str) -> io::Result<HeaderValue> {
     if token.is_empty() {
         return Err(invalid("the token file is empty"));
     }
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| invalid("no bearer token"))?;
+    let mut value =
+        HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| invalid("no bearer token"))?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -1,9 +1,11 @@
-//! Trust in the kubelet's certificate: it is this node's own, byte for byte, or a CA signed it for this node.
+//! Trust in the kubelet's certificate: it is this node's own, byte for byte, or a CA signed it for
+//! this node.
 //!
-//! A kubelet signs its own serving certificate unless the cluster issues one (`serverTLSBootstrap`); the service
-//! account's CA does not cover it. The kubelet's certificate file does: the holder of its key is this node's kubelet,
-//! whatever name or date the certificate has. The kubelet never renews a self-signed certificate. Clients without
-//! verification keep using it after it expires in a year, and so does a client that pins it.
+//! A kubelet signs its own serving certificate unless the cluster issues one
+//! (`serverTLSBootstrap`); the service account's CA does not cover it. The kubelet's certificate
+//! file does: the holder of its key is this node's kubelet, whatever name or date the certificate
+//! has. The kubelet never renews a self-signed certificate. Clients without verification keep using
+//! it after it expires in a year, and so does a client that pins it.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -12,7 +14,9 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
@@ -51,13 +55,15 @@ impl Trust {
     }
 }
 
-/// Reads the kubelet's serving certificate: the first in its file, followed by the certificate of the CA that the
-/// kubelet created for it. Returns `None` if the file does not exist or may not be read.
+/// Reads the kubelet's serving certificate: the first in its file, followed by the certificate of
+/// the CA that the kubelet created for it. Returns `None` if the file does not exist or may not be
+/// read.
 ///
 /// # Errors
 /// Fails if the file contains no certificate, or contains a private key.
 pub(super) fn read_own(path: &Path) -> Result<Option<CertificateDer<'static>>, ConfigError> {
-    let no_certificate = |_| ConfigError::Pem { setting: HOST_SETTING, path: path.to_owned(), what: "certificate" };
+    let no_certificate =
+        |_| ConfigError::Pem { setting: HOST_SETTING, path: path.to_owned(), what: "certificate" };
     let pem = read_certificates(path)?;
     pem.map(|pem| CertificateDer::from_pem_slice(&pem).map_err(no_certificate)).transpose()
 }
@@ -66,8 +72,12 @@ pub(super) fn read_own(path: &Path) -> Result<Option<CertificateDer<'static>>, C
 fn read_certificates(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     let pem = match std::fs::read(path) {
         Ok(pem) => pem,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => return Ok(None),
-        Err(source) => return Err(ConfigError::File { setting: HOST_SETTING, path: path.to_owned(), source }),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            return Ok(None);
+        }
+        Err(source) => {
+            return Err(ConfigError::File { setting: HOST_SETTING, path: path.to_owned(), source });
+        }
     };
     if pem.windows(KEY.len()).any(|part| part == KEY) {
         return Err(ConfigError::HoldsKey { setting: HOST_SETTING, path: path.to_owned() });
@@ -75,11 +85,13 @@ fn read_certificates(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     Ok(Some(pem))
 }
 
-/// Copies the kubelet's serving certificate from a directory that the agent itself must not see, because it also
-/// contains keys. Returns false, leaving the target unchanged, if there is no such file or it may not be read.
+/// Copies the kubelet's serving certificate from a directory that the agent itself must not see,
+/// because it also contains keys. Returns false, leaving the target unchanged, if there is no such
+/// file or it may not be read.
 ///
 /// # Errors
-/// Fails if the source contains no certificate or contains a private key, or if the target cannot be written.
+/// Fails if the source contains no certificate or contains a private key, or if the target cannot
+/// be written.
 pub fn copy_certificate(from: &Path, to: &Path) -> Result<bool, ConfigError> {
     if read_own(from)?.is_none() {
         return Ok(false);
@@ -90,8 +102,8 @@ pub fn copy_certificate(from: &Path, to: &Path) -> Result<bool, ConfigError> {
     Ok(true)
 }
 
-/// TLS configuration for a server whose certificate is in this PEM file, or has this name and is signed by one in the
-/// file.
+/// TLS configuration for a server whose certificate is in this PEM file, or has this name and is
+/// signed by one in the file.
 ///
 /// # Errors
 /// Fails if the file cannot be read or contains no certificate; the error names `setting`.
@@ -109,10 +121,16 @@ pub fn client_config(
     }
     let failed = |source| ConfigError::Tls { setting, source };
     let authorities = Some(Trust::authorities(roots, provider()).map_err(failed)?);
-    let trust = Trust::Verified { own: own.into_iter().take(1).collect(), authorities, names: vec![name] };
-    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let trust =
+        Trust::Verified { own: own.into_iter().take(1).collect(), authorities, names: vec![name] };
+    let builder =
+        ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let verifier = Arc::new(KubeletCertificate { trust, provider: provider() });
-    Ok(builder.map_err(failed)?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    Ok(builder
+        .map_err(failed)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth())
 }
 
 /// Verifies the kubelet's certificate, and that its holder has the key.

@@ -9,10 +9,12 @@ use kubelet_stub::{KubeletStub, StubConfig};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-/// Timeout beyond any expected duration on a busy machine; exceeding it means that the awaited event does not occur.
+/// Timeout beyond any expected duration on a busy machine; exceeding it means that the awaited
+/// event does not occur.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) const RECORDED: &[u8] = include_bytes!("../../../kubepods/tests/data/kubelet-1.32-pods.json");
+pub(crate) const RECORDED: &[u8] =
+    include_bytes!("../../../kubepods/tests/data/kubelet-1.32-pods.json");
 
 pub(crate) struct Node {
     pub(crate) stub: KubeletStub,

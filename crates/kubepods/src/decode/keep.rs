@@ -8,14 +8,15 @@ use crate::model::Pod;
 /// Labels used by Koordinator's semantics.
 const KOORDINATOR: [&str; 2] = ["koordinator.sh/qosClass", "koordinator.sh/priority-class"];
 
-/// Maximum length that is kept of a name, UID or label value, bytes. The API's own limit is 253 for the longest of
-/// them.
+/// Maximum length that is kept of a name, UID or label value, bytes. The API's own limit is 253 for
+/// the longest of them.
 pub(super) const NAME: usize = 256;
 
 /// Maximum length that is kept of an image reference, bytes.
 pub(super) const IMAGE: usize = 1024;
 
-/// Maximum length that is kept of an annotation, bytes; a longer one is cut and is then invalid JSON.
+/// Maximum length that is kept of an annotation, bytes; a longer one is cut and is then invalid
+/// JSON.
 pub(super) const ANNOTATION: usize = 16 << 10;
 
 /// Labels to keep.
@@ -31,7 +32,9 @@ impl LabelKeys {
     fn has(&self, key: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Only(keys) => KOORDINATOR.contains(&key) || keys.iter().any(|kept| **kept == *key),
+            Self::Only(keys) => {
+                KOORDINATOR.contains(&key) || keys.iter().any(|kept| **kept == *key)
+            }
         }
     }
 

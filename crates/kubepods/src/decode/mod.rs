@@ -1,8 +1,8 @@
-//! Streaming decoder from the JSON of a `PodList` to [`Pod`]s: one API object at a time, storing only the fields that
-//! are kept.
+//! Streaming decoder from the JSON of a `PodList` to [`Pod`]s: one API object at a time, storing
+//! only the fields that are kept.
 //!
-//! Tolerates what real kubelets send: `items: null`, pods without status, and unparsable quantities (treated as
-//! absent). A list that ends early or is not a `PodList` is an error as a whole.
+//! Tolerates what real kubelets send: `items: null`, pods without status, and unparsable quantities
+//! (treated as absent). A list that ends early or is not a `PodList` is an error as a whole.
 
 mod keep;
 mod pod;
@@ -23,7 +23,8 @@ use wire::WirePod;
 /// Reason why a list could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Invalid JSON, truncated, or a field of the wrong type. Also a failed reader: the source then has the error.
+    /// Invalid JSON, truncated, or a field of the wrong type. Also a failed reader: the source then
+    /// has the error.
     #[error("invalid pod list")]
     Json(#[from] serde_json::Error),
     /// JSON, but without `items`.
@@ -41,12 +42,16 @@ pub fn read_pod_list(reader: impl Read) -> Result<Vec<Arc<Pod>>, DecodeError> {
     Ok(pods)
 }
 
-/// Reads a `PodList` into `pods`, with the labels that `keep` names. After an error, `pods` contains those before the
-/// error.
+/// Reads a `PodList` into `pods`, with the labels that `keep` names. After an error, `pods`
+/// contains those before the error.
 ///
 /// # Errors
 /// Same as [`read_pod_list`].
-pub fn read_pods_into(reader: impl Read, keep: &LabelKeys, pods: &mut Vec<Arc<Pod>>) -> Result<(), DecodeError> {
+pub fn read_pods_into(
+    reader: impl Read,
+    keep: &LabelKeys,
+    pods: &mut Vec<Arc<Pod>>,
+) -> Result<(), DecodeError> {
     let mut json = serde_json::Deserializer::from_reader(reader);
     let has_items = json.deserialize_map(ListVisitor(Items { keep, pods }))?;
     json.end()?;

@@ -1,11 +1,14 @@
-//! Conversion of one API object to one [`Pod`]: joins spec and status by container name, and parses the quantities.
+//! Conversion of one API object to one [`Pod`]: joins spec and status by container name, and parses
+//! the quantities.
 
 use super::keep::{ANNOTATION, IMAGE, LabelKeys, NAME, bounded};
 use super::wire::{
-    Amount, Annotations, ContainerStatus, Metadata, OwnerReference, Spec, SpecContainer, Status, Terminated,
-    WireAmounts, WirePod, WireResources,
+    Amount, Annotations, ContainerStatus, Metadata, OwnerReference, Spec, SpecContainer, Status,
+    Terminated, WireAmounts, WirePod, WireResources,
 };
-use crate::model::{Container, ContainerKind, ContainerState, Owner, Phase, PinningRequest, Pod, Resize, Resources};
+use crate::model::{
+    Container, ContainerKind, ContainerState, Owner, Phase, PinningRequest, Pod, Resize, Resources,
+};
 use crate::path::QosClass;
 use crate::quantity::{millicores, whole};
 
@@ -48,19 +51,24 @@ pub fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
     }
 }
 
-/// The hash of a static pod. The annotation alone is not enough, because any pod's author may write it. In the
-/// kubelet's list a static pod's UID is the hash; in the API server's list, its mirror pod is controlled by its own
-/// node.
+/// The hash of a static pod. The annotation alone is not enough, because any pod's author may write
+/// it. In the kubelet's list a static pod's UID is the hash; in the API server's list, its mirror
+/// pod is controlled by its own node.
 fn static_hash(metadata: &Metadata, node: Option<&str>) -> Option<Box<str>> {
     let Annotations { config_hash, config_mirror, .. } = &metadata.annotations;
     if config_hash.as_deref() == Some(&*metadata.uid) {
         return config_hash.clone();
     }
-    let is_of_the_node =
-        |owner: &OwnerReference| owner.controller == Some(true) && &*owner.kind == "Node" && node == Some(&*owner.name);
-    let is_hash = |hash: &str| hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_of_the_node = |owner: &OwnerReference| {
+        owner.controller == Some(true) && &*owner.kind == "Node" && node == Some(&*owner.name)
+    };
+    let is_hash =
+        |hash: &str| hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_mirror = metadata.owner_references.iter().any(is_of_the_node);
-    config_mirror.as_ref().filter(|hash| is_mirror && config_hash == config_mirror && is_hash(hash)).cloned()
+    config_mirror
+        .as_ref()
+        .filter(|hash| is_mirror && config_hash == config_mirror && is_hash(hash))
+        .cloned()
 }
 
 fn phase(name: Option<&str>) -> Phase {
@@ -73,10 +81,11 @@ fn phase(name: Option<&str>) -> Phase {
     }
 }
 
-/// The controlling owner. A ReplicaSet of a Deployment is named `<deployment>-<pod-template-hash>`, and its pods have
-/// that hash as a label. Without the label, the ReplicaSet has no Deployment.
+/// The controlling owner. A ReplicaSet of a Deployment is named `<deployment>-<pod-template-hash>`,
+/// and its pods have that hash as a label. Without the label, the ReplicaSet has no Deployment.
 fn owner(metadata: &Metadata) -> Option<Owner> {
-    let reference = metadata.owner_references.iter().find(|reference| reference.controller == Some(true))?;
+    let reference =
+        metadata.owner_references.iter().find(|reference| reference.controller == Some(true))?;
     let deployment = metadata
         .labels
         .get("pod-template-hash")
@@ -85,7 +94,10 @@ fn owner(metadata: &Metadata) -> Option<Owner> {
         .filter(|name| !name.is_empty());
     Some(match deployment {
         Some(name) => Owner { kind: "Deployment".into(), name: bounded(name.into(), NAME) },
-        None => Owner { kind: bounded(reference.kind.clone(), NAME), name: bounded(reference.name.clone(), NAME) },
+        None => Owner {
+            kind: bounded(reference.kind.clone(), NAME),
+            name: bounded(reference.name.clone(), NAME),
+        },
     })
 }
 
@@ -97,7 +109,8 @@ fn resize(status: &Status) -> Option<Resize> {
         "Infeasible" => Some(Resize::Infeasible),
         _ => None,
     };
-    let condition = |kind: &str| status.conditions.iter().find(|c| &*c.kind == kind && &*c.status == "True");
+    let condition =
+        |kind: &str| status.conditions.iter().find(|c| &*c.kind == kind && &*c.status == "True");
     if let Some(pending) = condition("PodResizePending") {
         return Some(pending.reason.as_deref().and_then(by_name).unwrap_or(Resize::Deferred));
     }
@@ -109,10 +122,13 @@ fn resize(status: &Status) -> Option<Resize> {
 
 fn containers(spec: &Spec, status: &Status, deleting: bool) -> Vec<Container> {
     let pod_policy = spec.restart_policy.as_deref().unwrap_or("Always");
-    let init = spec.init_containers.iter().map(|c| (c, init_kind(c), &status.init_container_statuses));
+    let init =
+        spec.init_containers.iter().map(|c| (c, init_kind(c), &status.init_container_statuses));
     let app = spec.containers.iter().map(|c| (c, ContainerKind::App, &status.container_statuses));
-    let ephemeral =
-        spec.ephemeral_containers.iter().map(|c| (c, ContainerKind::Ephemeral, &status.ephemeral_container_statuses));
+    let ephemeral = spec
+        .ephemeral_containers
+        .iter()
+        .map(|c| (c, ContainerKind::Ephemeral, &status.ephemeral_container_statuses));
     init.chain(app)
         .chain(ephemeral)
         .map(|(container, kind, statuses)| {
@@ -150,7 +166,9 @@ impl RestartRules<'_> {
         !self.has_rules
             && match kind {
                 ContainerKind::Init => well || self.policy == "Never",
-                ContainerKind::App => self.policy == "Never" || (well && self.policy == "OnFailure"),
+                ContainerKind::App => {
+                    self.policy == "Never" || (well && self.policy == "OnFailure")
+                }
                 ContainerKind::Sidecar | ContainerKind::Ephemeral => false,
             }
     }
@@ -173,7 +191,8 @@ fn join(
     let ended = status.state.terminated.as_ref();
     let present = status.container_id.as_deref().filter(|id| !id.is_empty());
     let present = present.or_else(|| ended.and_then(|ended| ended.container_id.as_deref()));
-    let last = status.last_state.terminated.as_ref().and_then(|ended| ended.container_id.as_deref());
+    let last =
+        status.last_state.terminated.as_ref().and_then(|ended| ended.container_id.as_deref());
     container.id = present.map(|id| bounded(bare_id(id).into(), NAME));
     container.last_id = last.map(|id| bounded(bare_id(id).into(), NAME));
     let runtime = present.and_then(|id| id.split_once("://")).map(|(runtime, _)| runtime);

@@ -1,4 +1,5 @@
-//! The parts of `v1.Pod` that are read, in the API's own form. Unknown fields are skipped without being stored.
+//! The parts of `v1.Pod` that are read, in the API's own form. Unknown fields are skipped without
+//! being stored.
 
 #![expect(missing_docs, reason = "names and meanings are those of the Kubernetes API")]
 
@@ -6,8 +7,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-/// Treats an explicit null like an absent field: Go prints `null` for nil slices and maps without `omitempty`.
-fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+/// Treats an explicit null like an absent field: Go prints `null` for nil slices and maps without
+/// `omitempty`.
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 

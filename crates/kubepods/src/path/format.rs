@@ -9,7 +9,9 @@ impl fmt::Display for CgroupPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SystemPartition { root } => write_levels(f, root, &[Partition::System.level()]),
-            Self::Qos { class, partition, root } => write_levels(f, root, &[partition.level(), class.level()]),
+            Self::Qos { class, partition, root } => {
+                write_levels(f, root, &[partition.level(), class.level()])
+            }
             Self::Pod(pod) => write_pod(f, pod),
             Self::Container(container) => write_leaf(f, container, container.runtime.prefix()),
             Self::Conmon(container) => write_leaf(f, container, CONMON_PREFIX),
@@ -45,7 +47,11 @@ fn write_pod(f: &mut fmt::Formatter<'_>, pod: &PodCgroup) -> fmt::Result {
     write_levels(f, &pod.root, &[pod.partition.level(), pod.qos.level(), Some(&name)])
 }
 
-fn write_leaf(f: &mut fmt::Formatter<'_>, container: &ContainerCgroup, prefix: &str) -> fmt::Result {
+fn write_leaf(
+    f: &mut fmt::Formatter<'_>,
+    container: &ContainerCgroup,
+    prefix: &str,
+) -> fmt::Result {
     write_pod(f, &container.pod)?;
     let suffix = match container.pod.root.driver {
         Driver::Cgroupfs => "",

@@ -1,10 +1,11 @@
 //! Grammar of cgroup paths below `kubepods`: QoS class, pod, container and runtime.
 //!
-//! Pure: parses text to values, and formats them back ([`CgroupPath`] displays as exactly the path it was parsed from).
-//! Independent of the mount point, of cgroup v1 or v2 (the names are the same), and of running pods.
+//! Pure: parses text to values, and formats them back ([`CgroupPath`] displays as exactly the path
+//! it was parsed from). Independent of the mount point, of cgroup v1 or v2 (the names are the
+//! same), and of running pods.
 //!
-//! The kubelet defines the names down to the pod (`pkg/kubelet/cm`: `CgroupName.ToCgroupfs`, `ToSystemd`), and the
-//! container runtime those below it.
+//! The kubelet defines the names down to the pod (`pkg/kubelet/cm`: `CgroupName.ToCgroupfs`,
+//! `ToSystemd`), and the container runtime those below it.
 
 mod format;
 mod parse;
@@ -35,7 +36,8 @@ impl Driver {
 /// Kubernetes QoS class of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QosClass {
-    /// Every container has equal requests and limits; the pod cgroups are directly below `kubepods`.
+    /// Every container has equal requests and limits; the pod cgroups are directly below
+    /// `kubepods`.
     Guaranteed,
     /// Some container has a request or limit.
     Burstable,
@@ -55,7 +57,9 @@ impl QosClass {
 
     /// Inverse of [`QosClass::as_str`]; `None` for any other text.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Guaranteed, Self::Burstable, Self::BestEffort].into_iter().find(|class| class.as_str() == name)
+        [Self::Guaranteed, Self::Burstable, Self::BestEffort]
+            .into_iter()
+            .find(|class| class.as_str() == name)
     }
 
     /// The QoS level's part of a cgroup name; `None` for Guaranteed, which has no level.
@@ -74,8 +78,8 @@ pub enum Partition {
     /// Directly below kubepods: all pods of a kubelet without partitions.
     #[default]
     Default,
-    /// Below `kubepods/system`: pods of the namespaces in the kubelet's `systemPartition` setting (Kubernetes 1.37,
-    /// feature gate NodeSystemPartition, KEP-5894). QoS levels repeat below it.
+    /// Below `kubepods/system`: pods of the namespaces in the kubelet's `systemPartition` setting
+    /// (Kubernetes 1.37, feature gate NodeSystemPartition, KEP-5894). QoS levels repeat below it.
     System,
 }
 
@@ -130,7 +134,8 @@ pub struct PodCgroup {
     pub root: Root,
 }
 
-/// The cgroup of a container, of a pod's sandbox (the two look the same), or of a container's monitor.
+/// The cgroup of a container, of a pod's sandbox (the two look the same), or of a container's
+/// monitor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ContainerCgroup {
     /// Pod of the cgroup.
@@ -160,12 +165,13 @@ pub enum CgroupPath {
     },
     /// A pod.
     Pod(PodCgroup),
-    /// A container or a pod's sandbox; only the pod's status shows which ([`crate::PodIndex::container`]).
+    /// A container or a pod's sandbox; only the pod's status shows which
+    /// ([`crate::PodIndex::container`]).
     Container(ContainerCgroup),
     /// CRI-O's monitor of the container with this id. Contains no workload.
     Conmon(ContainerCgroup),
-    /// Any cgroup below a container; it belongs to that container (nested runtimes, systemd inside, crun's
-    /// `container`).
+    /// Any cgroup below a container; it belongs to that container (nested runtimes, systemd inside,
+    /// crun's `container`).
     Nested {
         /// The container.
         container: ContainerCgroup,
@@ -180,9 +186,9 @@ impl CgroupPath {
         match self {
             Self::SystemPartition { .. } | Self::Qos { .. } => None,
             Self::Pod(pod) => Some(pod),
-            Self::Container(container) | Self::Conmon(container) | Self::Nested { container, .. } => {
-                Some(&container.pod)
-            }
+            Self::Container(container)
+            | Self::Conmon(container)
+            | Self::Nested { container, .. } => Some(&container.pod),
         }
     }
 }

@@ -1,13 +1,18 @@
 //! Parser from text to [`CgroupPath`].
 
 use super::root::{cgroupfs, systemd};
-use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime};
+use super::{
+    CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root,
+    Runtime,
+};
 
-/// Parses a path relative to the kubelet's top cgroup, without a leading slash: `burstable/pod<uid>/<id>`,
-/// `kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/crio-<id>.scope`, `system/pod<uid>/<id>`, …
+/// Parses a path relative to the kubelet's top cgroup, without a leading slash:
+/// `burstable/pod<uid>/<id>`,
+/// `kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/crio-<id>.scope`,
+/// `system/pod<uid>/<id>`, …
 ///
-/// The driver and the slices' prefix follow from the names. Returns `None` for the empty path and for names that
-/// neither the kubelet nor a known runtime uses.
+/// The driver and the slices' prefix follow from the names. Returns `None` for the empty path and
+/// for names that neither the kubelet nor a known runtime uses.
 pub fn parse(relative: &str) -> Option<CgroupPath> {
     if relative.split('/').any(str::is_empty) {
         return None;
@@ -16,7 +21,9 @@ pub fn parse(relative: &str) -> Option<CgroupPath> {
     let mut component = rest.next()?;
     let (mut root, mut partition) = (None, Partition::Default);
     if let Some(system) = system_partition(component) {
-        let Some(next) = rest.next() else { return Some(CgroupPath::SystemPartition { root: system }) };
+        let Some(next) = rest.next() else {
+            return Some(CgroupPath::SystemPartition { root: system });
+        };
         (root, partition, component) = (Some(system), Partition::System, next);
     }
     let mut qos = QosClass::Guaranteed;
@@ -24,7 +31,9 @@ pub fn parse(relative: &str) -> Option<CgroupPath> {
         if root.is_some_and(|root| root != level) {
             return None;
         }
-        let Some(next) = rest.next() else { return Some(CgroupPath::Qos { class, partition, root: level }) };
+        let Some(next) = rest.next() else {
+            return Some(CgroupPath::Qos { class, partition, root: level });
+        };
         (root, qos, component) = (Some(level), class, next);
     }
     let pod = pod_cgroup(component, qos, partition)?;
@@ -52,8 +61,8 @@ fn below_pod(pod: PodCgroup, leaf: &str, below: &str) -> Option<CgroupPath> {
     Some(CgroupPath::Nested { container, below: below.into() })
 }
 
-/// Parses a container's name. A bare id is the cgroupfs driver's form; `cri-containerd-` and `docker-` occur only in
-/// scopes.
+/// Parses a container's name. A bare id is the cgroupfs driver's form; `cri-containerd-` and
+/// `docker-` occur only in scopes.
 fn container_name(name: &str, driver: Driver) -> Option<(Runtime, &str)> {
     let runtimes: &[Runtime] = match driver {
         Driver::Cgroupfs => &[Runtime::Unnamed, Runtime::Crio],
@@ -65,8 +74,8 @@ fn container_name(name: &str, driver: Driver) -> Option<(Runtime, &str)> {
     })
 }
 
-/// Whether the text is a container id: containerd (through the CRI), CRI-O and docker all use 32 random bytes in
-/// lower-case hex.
+/// Whether the text is a container id: containerd (through the CRI), CRI-O and docker all use 32
+/// random bytes in lower-case hex.
 fn is_container_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -104,19 +113,25 @@ fn pod_cgroup(component: &str, qos: QosClass, partition: Partition) -> Option<Po
     {
         return Some(PodCgroup { uid: uid.into(), qos, partition, root: cgroupfs() });
     }
-    // The UID follows the last dash: systemd nests slices at dashes, so the kubelet replaces the UID's own dashes by
-    // underscores.
+    // The UID follows the last dash: systemd nests slices at dashes, so the kubelet replaces the
+    // UID's own dashes by underscores.
     let (parent, last) = component.strip_suffix(".slice")?.rsplit_once('-')?;
     let uid = last.strip_prefix("pod").filter(|uid| is_uid(uid))?;
     let parent = match qos.level() {
         Some(level) => parent.strip_suffix(level)?.strip_suffix('-')?,
         None => parent,
     };
-    Some(PodCgroup { uid: uid.replace('_', "-").into(), qos, partition, root: partition_root(parent, partition)? })
+    Some(PodCgroup {
+        uid: uid.replace('_', "-").into(),
+        qos,
+        partition,
+        root: partition_root(parent, partition)?,
+    })
 }
 
-/// Whether the text may be a UID: a UUID from the API server, 32 hex digits for a static pod, or a value from a static
-/// pod's manifest. The maximum length follows from the kernel's limit of a file name.
+/// Whether the text may be a UID: a UUID from the API server, 32 hex digits for a static pod, or a
+/// value from a static pod's manifest. The maximum length follows from the kernel's limit of a file
+/// name.
 fn is_uid(text: &str) -> bool {
     text.len() <= 250
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())

@@ -7,8 +7,8 @@ use super::Driver;
 pub struct Root {
     /// Driver, which determines the names below.
     pub driver: Driver,
-    /// systemd only: the kubelet's own cgroup root, joined by dashes, without the last dash (`kubelet` on kind). Empty
-    /// if kubepods is at the root.
+    /// systemd only: the kubelet's own cgroup root, joined by dashes, without the last dash
+    /// (`kubelet` on kind). Empty if kubepods is at the root.
     pub slice_prefix: Box<str>,
 }
 
@@ -24,7 +24,10 @@ impl Root {
     /// Name of the slice with these parts below the prefix: `[<prefix>-]<part>-<part>.slice`.
     pub(super) fn slice(&self, parts: &[&str]) -> String {
         let mut name = String::with_capacity(96);
-        for part in std::iter::once(&*self.slice_prefix).chain(parts.iter().copied()).filter(|part| !part.is_empty()) {
+        for part in std::iter::once(&*self.slice_prefix)
+            .chain(parts.iter().copied())
+            .filter(|part| !part.is_empty())
+        {
             if !name.is_empty() {
                 name.push('-');
             }
@@ -35,10 +38,11 @@ impl Root {
     }
 }
 
-/// Parses one path component: `Some` for exactly `kubepods`, `kubepods.slice` or `<prefix>-kubepods.slice`.
+/// Parses one path component: `Some` for exactly `kubepods`, `kubepods.slice` or
+/// `<prefix>-kubepods.slice`.
 ///
-/// Returns `None` for cgroups of other programs, such as `kubepods-bench`. A component alone does not show whether a
-/// prefixed slice is the kubelet's; [`split`] also checks the parent.
+/// Returns `None` for cgroups of other programs, such as `kubepods-bench`. A component alone does
+/// not show whether a prefixed slice is the kubelet's; [`split`] also checks the parent.
 pub fn kubepods_root(component: &str) -> Option<Root> {
     if component == "kubepods" {
         return Some(cgroupfs());
@@ -50,7 +54,8 @@ pub(super) fn cgroupfs() -> Root {
     Root { driver: Driver::Cgroupfs, slice_prefix: "".into() }
 }
 
-/// The tree of `[<prefix>-]kubepods`, from a slice name without suffix and levels. systemd rejects empty parts.
+/// The tree of `[<prefix>-]kubepods`, from a slice name without suffix and levels. systemd rejects
+/// empty parts.
 pub(super) fn systemd(name: &str) -> Option<Root> {
     let prefix = match name.strip_suffix("kubepods")? {
         "" => "",
@@ -71,9 +76,9 @@ pub struct Split<'a> {
     pub relative: &'a str,
 }
 
-/// Finds the kubelet's top cgroup in a path such as those in `/proc/<pid>/cgroup`, also below the prefixes of kind, k3s
-/// and minikube (`/docker/<id>/kubelet/kubepods/…`). A prefixed slice must be inside the slice where systemd would
-/// create it: `kubelet-kubepods.slice` inside `kubelet.slice`.
+/// Finds the kubelet's top cgroup in a path such as those in `/proc/<pid>/cgroup`, also below the
+/// prefixes of kind, k3s and minikube (`/docker/<id>/kubelet/kubepods/…`). A prefixed slice must be
+/// inside the slice where systemd would create it: `kubelet-kubepods.slice` inside `kubelet.slice`.
 pub fn split(path: &str) -> Option<Split<'_>> {
     let mut parent = "";
     let mut begin = 0;
@@ -94,16 +99,19 @@ pub fn split(path: &str) -> Option<Split<'_>> {
 pub struct Tops {
     /// This kubelet's top cgroups; more than one only after a change of its driver.
     pub taken: Vec<String>,
-    /// Top cgroups of nested nodes and other programs, and candidates that cannot be attributed to this kubelet.
+    /// Top cgroups of nested nodes and other programs, and candidates that cannot be attributed to
+    /// this kubelet.
     pub passed_over: Vec<String>,
 }
 
-/// Chooses this kubelet's top cgroups from `candidates`: paths below the mount that end in a kubepods component.
+/// Chooses this kubelet's top cgroups from `candidates`: paths below the mount that end in a
+/// kubepods component.
 ///
-/// A kubelet creates its tree at the root, or where systemd places `--cgroup-root`: `kubepods`, `kubepods.slice`,
-/// `kubelet.slice/kubelet-kubepods.slice`. Without such a tree, the candidate with the fewest levels above it is taken
-/// if it is unique: `kubelet/kubepods`, or `docker/<id>/kubelet/kubepods` on the host of a node in a container. If
-/// there are several, none is taken, because each may be another node's; `--kubepods` names the right one.
+/// A kubelet creates its tree at the root, or where systemd places `--cgroup-root`: `kubepods`,
+/// `kubepods.slice`, `kubelet.slice/kubelet-kubepods.slice`. Without such a tree, the candidate
+/// with the fewest levels above it is taken if it is unique: `kubelet/kubepods`, or
+/// `docker/<id>/kubelet/kubepods` on the host of a node in a container. If there are several, none
+/// is taken, because each may be another node's; `--kubepods` names the right one.
 pub fn choose_tops(candidates: impl IntoIterator<Item = String>) -> Tops {
     let is_kubelets = |path: &String| split(path).is_some_and(|split| split.relative.is_empty());
     let mut candidates: Vec<String> = candidates.into_iter().filter(is_kubelets).collect();
@@ -111,7 +119,8 @@ pub fn choose_tops(candidates: impl IntoIterator<Item = String>) -> Tops {
     candidates.dedup();
     let rank = |path: &String| if is_at_the_root(path) { 0 } else { path.split('/').count() };
     let lowest = candidates.iter().map(rank).min().unwrap_or_default();
-    let (taken, mut passed_over): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|path| rank(path) == lowest);
+    let (taken, mut passed_over): (Vec<_>, Vec<_>) =
+        candidates.into_iter().partition(|path| rank(path) == lowest);
     if lowest == 0 || taken.len() == 1 {
         return Tops { taken, passed_over };
     }
@@ -120,7 +129,8 @@ pub fn choose_tops(candidates: impl IntoIterator<Item = String>) -> Tops {
     Tops { taken: Vec::new(), passed_over }
 }
 
-/// Whether the path is `kubepods`, `kubepods.slice`, or a slice inside exactly the slices that its own name implies.
+/// Whether the path is `kubepods`, `kubepods.slice`, or a slice inside exactly the slices that its
+/// own name implies.
 fn is_at_the_root(path: &str) -> bool {
     let (above, component) = path.rsplit_once('/').unwrap_or(("", path));
     let Some(root) = kubepods_root(component) else { return false };

@@ -1,4 +1,5 @@
-//! A synthetic list as large as real ones, with typical content of pod objects, mainly managed fields and environment.
+//! A synthetic list as large as real ones, with typical content of pod objects, mainly managed
+//! fields and environment.
 
 use std::fmt::Write;
 
@@ -25,7 +26,9 @@ pub(crate) fn pod_list(pods: usize, bytes: usize) -> String {
             status("proxy", 2 * number + 1),
         );
         while list.len() - begin < bytes / pods - 120 {
-            list.push_str(r#"{"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:env":{}}}}},"#);
+            list.push_str(
+                r#"{"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:env":{}}}}},"#,
+            );
         }
         list.push_str("0]}");
     }

@@ -1,4 +1,5 @@
-//! Metrics that the agent counts about itself between ticks; the values are in [`AgentMetrics`](crate::AgentMetrics).
+//! Metrics that the agent counts about itself between ticks; the values are in
+//! [`AgentMetrics`](crate::AgentMetrics).
 
 use super::{Descriptor, counter, gauge, histogram, pinning};
 
@@ -25,16 +26,21 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &pinning::PIN_EVENTS_TOTAL,
 ];
 
-pub(crate) static BUILD_INFO: Descriptor =
-    gauge("cpuwarden_build_info", &["version", "revision"], "Always 1: version and revision of the running build.");
+pub(crate) static BUILD_INFO: Descriptor = gauge(
+    "cpuwarden_build_info",
+    &["version", "revision"],
+    "Always 1: version and revision of the running build.",
+);
 
 pub(crate) static SAMPLE_DURATION_SECONDS: Descriptor = histogram(
     "cpuwarden_sample_duration_seconds",
     "Wall time of each tick, from its first read to the published snapshot.",
 );
 
-pub(crate) static SAMPLE_LATENESS_SECONDS: Descriptor =
-    histogram("cpuwarden_sample_lateness_seconds", "Delay between the deadline of each tick and its start.");
+pub(crate) static SAMPLE_LATENESS_SECONDS: Descriptor = histogram(
+    "cpuwarden_sample_lateness_seconds",
+    "Delay between the deadline of each tick and its start.",
+);
 
 pub(crate) static SERIES_DROPPED_TOTAL: Descriptor = counter(
     "cpuwarden_series_dropped_total",

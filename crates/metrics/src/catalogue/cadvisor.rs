@@ -1,5 +1,6 @@
-//! cAdvisor's names of the same counters, for existing dashboards and alerts. They have a separate page: most clusters
-//! also scrape the kubelet's cAdvisor, and a series must not come from two sources.
+//! cAdvisor's names of the same counters, for existing dashboards and alerts. They have a separate
+//! page: most clusters also scrape the kubelet's cAdvisor, and a series must not come from two
+//! sources.
 
 use snapshot::ContainerRow;
 
@@ -56,7 +57,11 @@ pub(crate) fn descriptors() -> impl Iterator<Item = &'static Descriptor> {
 
 fn labels(row: &ContainerRow) -> [Label<'_>; 3] {
     let who = &*row.identity;
-    [Label::Text(row.cgroup.as_deref().unwrap_or_default()), Label::Text(&who.container_id), Label::Text(&who.image)]
+    [
+        Label::Text(row.cgroup.as_deref().unwrap_or_default()),
+        Label::Text(&who.container_id),
+        Label::Text(&who.image),
+    ]
 }
 
 fn put(row: &ContainerRow, out: &mut Samples<'_>, value: Option<u64>) {

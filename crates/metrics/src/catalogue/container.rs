@@ -1,12 +1,15 @@
-//! Metrics of containers: one snapshot row per container, over all its restarts. Counters persist, gauges need a live
-//! cgroup.
+//! Metrics of containers: one snapshot row per container, over all its restarts. Counters persist,
+//! gauges need a live cgroup.
 
-use snapshot::{ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS, WindowHistogram};
+use snapshot::{
+    ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS, WindowHistogram,
+};
 
 use super::{Metric, Preset, counter, gauge, histogram};
 use crate::exposition::samples::{Label, Samples};
 
-/// Series that the standard preset has only where waits are not traced: the trace's causes replace them.
+/// Series that the standard preset has only where waits are not traced: the trace's causes replace
+/// them.
 const WITHOUT_TRACE: &str = "if no trace runs";
 
 pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
@@ -288,7 +291,8 @@ fn is_due(out: &Samples<'_>) -> bool {
     out.is_whole() || !out.is_traced()
 }
 
-/// Bounds of the brief form: windows without throttling, and those that are harmless by the alerts' threshold.
+/// Bounds of the brief form: windows without throttling, and those that are harmless by the alerts'
+/// threshold.
 const BRIEF_WINDOW_BUCKETS: [f64; 2] = [0.0, 0.25];
 
 /// Writes a histogram of throttled windows, with all its buckets or those of the brief form.
@@ -303,7 +307,8 @@ pub(super) fn window_histogram(out: &mut Samples<'_>, windows: &WindowHistogram)
     out.cumulative_histogram(shown, windows.counts.iter().sum(), windows.sum);
 }
 
-/// Writes a histogram of nanoseconds in seconds. Its counts have one more bucket than there are bounds.
+/// Writes a histogram of nanoseconds in seconds. Its counts have one more bucket than there are
+/// bounds.
 fn time_histogram(out: &mut Samples<'_>, bounds_ns: &[u64; 9], histogram: &Histogram) {
     let seconds = |ns: u64| ns as f64 / 1e9;
     out.histogram(&bounds_ns.map(seconds), &histogram.counts, seconds(histogram.sum_ns));

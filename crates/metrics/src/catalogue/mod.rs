@@ -1,8 +1,9 @@
 //! Declarations of all metrics that cpuwarden exposes.
 //!
-//! A table row is a [`Descriptor`] with the function that reads its samples from a snapshot row. HELP and TYPE, the
-//! exposition, the generated reference, and the checks of dashboards and alert rules therefore always agree. Names are
-//! a public interface: changing one is a breaking change. This module formats no number and holds no state.
+//! A table row is a [`Descriptor`] with the function that reads its samples from a snapshot row.
+//! HELP and TYPE, the exposition, the generated reference, and the checks of dashboards and alert
+//! rules therefore always agree. Names are a public interface: changing one is a breaking change.
+//! This module formats no number and holds no state.
 
 mod advice;
 pub(crate) mod agent;
@@ -64,7 +65,8 @@ pub struct Descriptor {
     pub kind: Kind,
     /// Labels beyond those of the scope, in the order of exposition.
     pub labels: &'static [&'static str],
-    /// HELP text: the meaning, the unit unless it is in the name, the source file, and surprising properties.
+    /// HELP text: the meaning, the unit unless it is in the name, the source file, and surprising
+    /// properties.
     pub help: &'static str,
     /// Presets that include it.
     pub extent: Extent,
@@ -142,7 +144,8 @@ impl Table {
         [Self::Container, Self::Advice, Self::Pod, Self::Interference, Self::Node, Self::Agent];
 
     /// Tables with a row per container, pod or pair of pods: their size grows with the node.
-    pub(crate) const OF_ROWS: [Self; 4] = [Self::Container, Self::Advice, Self::Pod, Self::Interference];
+    pub(crate) const OF_ROWS: [Self; 4] =
+        [Self::Container, Self::Advice, Self::Pod, Self::Interference];
 
     const fn scope(self) -> Scope {
         match self {
@@ -222,14 +225,22 @@ impl Row for NodeSnapshot {
     }
 }
 
-// Constructors of the tables' rows, with arguments in the order of the TYPE and HELP lines. A family is in every preset
-// unless `from` says otherwise.
+// Constructors of the tables' rows, with arguments in the order of the TYPE and HELP lines. A
+// family is in every preset unless `from` says otherwise.
 
-const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Descriptor {
+const fn counter(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Descriptor {
     Descriptor { name, kind: Kind::Counter, labels, help, extent: Extent::ALWAYS }
 }
 
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Descriptor {
+const fn gauge(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Descriptor {
     Descriptor { name, kind: Kind::Gauge, labels, help, extent: Extent::ALWAYS }
 }
 

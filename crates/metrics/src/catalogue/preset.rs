@@ -5,7 +5,8 @@ use super::Descriptor;
 /// Preset of metric families, from the smallest page to the largest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Preset {
-    /// Usage, limits, throttling and waits for neighbors: what the main alerts and the fleet dashboard read.
+    /// Usage, limits, throttling and waits for neighbors: what the main alerts and the fleet
+    /// dashboard read.
     Lean,
     /// Everything that the shipped dashboards and alerts read.
     #[default]

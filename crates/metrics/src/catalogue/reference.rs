@@ -14,24 +14,51 @@ const SECTIONS: [(Scope, &str); 5] = [
 
 /// Metrics that no dashboard or rule uses, and their purpose in custom queries.
 pub const QUERY_ONLY: &[(&str, &str)] = &[
-    ("cpuwarden_bpf_switches_total", "scheduler activity, to which the cost of the trace is proportional"),
-    ("cpuwarden_container_cfs_burst_periods_total", "frequency of bursts, in addition to their length"),
-    ("cpuwarden_container_cpu_weight", "comparison of the weight in force with that of the request"),
+    (
+        "cpuwarden_bpf_switches_total",
+        "scheduler activity, to which the cost of the trace is proportional",
+    ),
+    (
+        "cpuwarden_container_cfs_burst_periods_total",
+        "frequency of bursts, in addition to their length",
+    ),
+    (
+        "cpuwarden_container_cpu_weight",
+        "comparison of the weight in force with that of the request",
+    ),
     ("cpuwarden_container_cpuset_cpus", "number of CPUs that a container may use"),
-    ("cpuwarden_container_memory_request_bytes", "comparison of the memory request with the working set"),
-    ("cpuwarden_container_numa_memory_bytes", "memory on another NUMA node than the container's CPUs"),
+    (
+        "cpuwarden_container_memory_request_bytes",
+        "comparison of the memory request with the working set",
+    ),
+    (
+        "cpuwarden_container_numa_memory_bytes",
+        "memory on another NUMA node than the container's CPUs",
+    ),
     (
         "cpuwarden_container_recommended_cpu_burst_seconds",
         "value for cpu.max.burst, if the container runtime can set it",
     ),
     ("cpuwarden_pod_cfs_burst_periods_total", "the same as for containers"),
-    ("cpuwarden_pod_cfs_periods_total", "active periods of the pod, to calculate the throttled share"),
-    ("cpuwarden_pod_throttled_window_ratio", "heat map of throttled windows for the pod's own quota"),
+    (
+        "cpuwarden_pod_cfs_periods_total",
+        "active periods of the pod, to calculate the throttled share",
+    ),
+    (
+        "cpuwarden_pod_throttled_window_ratio",
+        "heat map of throttled windows for the pod's own quota",
+    ),
     ("cpuwarden_sched_trace_evicted_histories_total", "explanation of unattributed waits"),
     ("process_max_fds", "comparison of open file descriptors with their limit"),
     ("process_open_fds", "detection of descriptor leaks"),
-    ("process_start_time_seconds", "restarts of the agent: changes(process_start_time_seconds[1h])"),
-    ("process_virtual_memory_bytes", "standard metric of exporters; resident memory is the relevant one"),
+    (
+        "process_start_time_seconds",
+        "restarts of the agent: changes(process_start_time_seconds[1h])",
+    ),
+    (
+        "process_virtual_memory_bytes",
+        "standard metric of exporters; resident memory is the relevant one",
+    ),
 ];
 
 const PRESETS: &str = "\
@@ -58,10 +85,20 @@ pub fn reference() -> String {
         if at > 0 {
             text.push('\n');
         }
-        section(&mut text, scope, title, all().filter(|(of, _)| *of == scope).map(|(_, descriptor)| descriptor));
+        section(
+            &mut text,
+            scope,
+            title,
+            all().filter(|(of, _)| *of == scope).map(|(_, descriptor)| descriptor),
+        );
     }
     text.push('\n');
-    section(&mut text, Scope::Container, "cAdvisor's names, on `/metrics/cadvisor`", cadvisor::descriptors());
+    section(
+        &mut text,
+        Scope::Container,
+        "cAdvisor's names, on `/metrics/cadvisor`",
+        cadvisor::descriptors(),
+    );
     text.push_str("\n## Only for queries\n\nNo dashboard and no rule uses these metrics.\n\n");
     text.push_str("| name | purpose |\n|---|---|\n");
     for (name, purpose) in QUERY_ONLY {
@@ -75,7 +112,8 @@ fn order(text: &mut String) {
     text.push_str(ORDER);
     let full = Selection::preset(Preset::Full);
     for (at, step) in steps(&full).into_iter().enumerate() {
-        let family = families(step.family.table).nth(step.family.index).expect("a step is of the table");
+        let family =
+            families(step.family.table).nth(step.family.index).expect("a step is of the table");
         let rest = match (step.to, family.extent.brief) {
             (Form::Brief, Some((_, series))) => format!(", but not: {series}"),
             _ => String::new(),
@@ -86,11 +124,18 @@ fn order(text: &mut String) {
 
 /// The presets of a metric: "standard", or "full; standard: buckets 0 and 0.25".
 fn presets(Extent { whole, brief }: Extent) -> String {
-    let brief = brief.map(|(preset, series)| format!("; {}: {series}", preset.as_str())).unwrap_or_default();
+    let brief = brief
+        .map(|(preset, series)| format!("; {}: {series}", preset.as_str()))
+        .unwrap_or_default();
     format!("{}{brief}", whole.as_str())
 }
 
-fn section(text: &mut String, scope: Scope, title: &str, metrics: impl Iterator<Item = &'static Descriptor>) {
+fn section(
+    text: &mut String,
+    scope: Scope,
+    title: &str,
+    metrics: impl Iterator<Item = &'static Descriptor>,
+) {
     text.push_str("## ");
     text.push_str(title);
     text.push_str("\n\n");
@@ -99,15 +144,19 @@ fn section(text: &mut String, scope: Scope, title: &str, metrics: impl Iterator<
         text.push_str(&code_list(scope.labels()));
         text.push_str(".\n\n");
     }
-    text.push_str("| name | type | unit | labels | preset | meaning |\n|---|---|---|---|---|---|\n");
+    text.push_str(
+        "| name | type | unit | labels | preset | meaning |\n|---|---|---|---|---|---|\n",
+    );
     metrics.for_each(|descriptor| row(text, descriptor));
 }
 
 fn row(text: &mut String, descriptor: &Descriptor) {
     let Descriptor { name, kind, labels, help, extent } = descriptor;
-    let (kind, unit, labels) = (kind.as_str(), descriptor.unit().unwrap_or_default(), code_list(labels));
+    let (kind, unit, labels) =
+        (kind.as_str(), descriptor.unit().unwrap_or_default(), code_list(labels));
     let presets = presets(*extent);
-    writeln!(text, "| `{name}` | {kind} | {unit} | {labels} | {presets} | {help} |").expect("a String takes any text");
+    writeln!(text, "| `{name}` | {kind} | {unit} | {labels} | {presets} | {help} |")
+        .expect("a String takes any text");
 }
 
 fn code_list(names: &[&str]) -> String {

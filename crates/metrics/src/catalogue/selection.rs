@@ -49,7 +49,8 @@ impl Selection {
     /// # Errors
     /// No metric has this name.
     pub fn switch(&mut self, name: &str, on: bool) -> Result<(), UnknownMetric> {
-        let family = find(name).ok_or_else(|| UnknownMetric { name: name.to_owned(), nearest: nearest(name) })?;
+        let family = find(name)
+            .ok_or_else(|| UnknownMetric { name: name.to_owned(), nearest: nearest(name) })?;
         self.set(family, if on { Form::Whole } else { Form::Absent });
         Ok(())
     }
@@ -76,7 +77,9 @@ impl Selection {
 }
 
 fn all_ids() -> impl Iterator<Item = (FamilyId, &'static Descriptor)> {
-    let of = |table| families(table).enumerate().map(move |(index, family)| (FamilyId { table, index }, family));
+    let of = |table| {
+        families(table).enumerate().map(move |(index, family)| (FamilyId { table, index }, family))
+    };
     Table::ALL.into_iter().flat_map(of)
 }
 
@@ -85,10 +88,15 @@ fn find(name: &str) -> Option<FamilyId> {
     all_ids().find(|(_, descriptor)| is_it(descriptor.name)).map(|(id, _)| id)
 }
 
-/// The metric whose name shares the most characters with this one at both ends, if that is half of it.
+/// The metric whose name shares the most characters with this one at both ends, if that is half of
+/// it.
 fn nearest(name: &str) -> Option<&'static str> {
     let shared = |own: &str| {
-        let own = if name.starts_with("cpuwarden_") { own } else { own.strip_prefix("cpuwarden_").unwrap_or(own) };
+        let own = if name.starts_with("cpuwarden_") {
+            own
+        } else {
+            own.strip_prefix("cpuwarden_").unwrap_or(own)
+        };
         let front = own.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
         let back = own.bytes().rev().zip(name.bytes().rev()).take_while(|(a, b)| a == b).count();
         (front + back).min(own.len())
@@ -104,14 +112,16 @@ pub(crate) struct Step {
     pub(crate) to: Form,
 }
 
-/// Steps from a selection to a page without rows, in the order in which the series cap takes them: what the smaller
-/// presets lack goes first, and within a preset the last family of the reference. Families of the node and the agent
-/// stay.
+/// Steps from a selection to a page without rows, in the order in which the series cap takes them:
+/// what the smaller presets lack goes first, and within a preset the last family of the reference.
+/// Families of the node and the agent stay.
 pub(crate) fn steps(selection: &Selection) -> Vec<Step> {
     let (mut selection, mut steps) = (selection.clone(), Vec::new());
     for preset in Preset::ALL.into_iter().rev() {
         for table in Table::OF_ROWS.into_iter().rev() {
-            for (index, descriptor) in families(table).enumerate().collect::<Vec<_>>().into_iter().rev() {
+            for (index, descriptor) in
+                families(table).enumerate().collect::<Vec<_>>().into_iter().rev()
+            {
                 let family = FamilyId { table, index };
                 let to = preset.below().map_or(Form::Absent, |below| descriptor.form(below));
                 if to < selection.form(family) {
@@ -131,7 +141,9 @@ mod tests {
     #[test]
     fn a_family_is_switched_with_or_without_the_common_prefix() {
         let mut selection = Selection::preset(Preset::Lean);
-        for name in ["cpuwarden_container_threads", "container_runnable_threads", "process_open_fds"] {
+        for name in
+            ["cpuwarden_container_threads", "container_runnable_threads", "process_open_fds"]
+        {
             selection.switch(name, true).unwrap();
             assert_eq!(selection.form(find(name).unwrap()), Form::Whole, "{name}");
             selection.switch(name, false).unwrap();
@@ -143,8 +155,14 @@ mod tests {
     fn an_unknown_family_is_named_with_the_nearest_one() {
         let mut selection = Selection::preset(Preset::Lean);
         let error = selection.switch("container_thread", true).unwrap_err();
-        assert_eq!(error.to_string(), "no metric \"container_thread\"; did you mean cpuwarden_container_threads?");
-        assert_eq!(selection.switch("memory", true).unwrap_err().to_string(), "no metric \"memory\"");
+        assert_eq!(
+            error.to_string(),
+            "no metric \"container_thread\"; did you mean cpuwarden_container_threads?"
+        );
+        assert_eq!(
+            selection.switch("memory", true).unwrap_err().to_string(),
+            "no metric \"memory\""
+        );
     }
 
     #[test]
@@ -158,8 +176,12 @@ mod tests {
         }
         for preset in [Preset::Standard, Preset::Lean] {
             let of_preset = Selection::preset(preset);
-            let rows = |selection: &Selection| Table::OF_ROWS.map(|table| selection.of(table).to_vec());
-            assert!(passed.iter().any(|selection| rows(selection) == rows(&of_preset)), "{preset:?}");
+            let rows =
+                |selection: &Selection| Table::OF_ROWS.map(|table| selection.of(table).to_vec());
+            assert!(
+                passed.iter().any(|selection| rows(selection) == rows(&of_preset)),
+                "{preset:?}"
+            );
         }
         let usage = find("cpuwarden_container_cpu_usage_seconds_total").unwrap();
         assert_eq!(steps.last(), Some(&Step { family: usage, to: Form::Absent }));

@@ -1,9 +1,10 @@
-//! The cap on a page's series: above it, families leave the page one after the other, always in the same order.
+//! The cap on a page's series: above it, families leave the page one after the other, always in the
+//! same order.
 
 use crate::catalogue::{Form, Step};
 
-/// A dropped family comes back when the page with it is this part smaller than the cap, so that it does not come and go
-/// with every container.
+/// A dropped family comes back when the page with it is this part smaller than the cap, so that it
+/// does not come and go with every container.
 const ROOM_TO_RETURN: usize = 20;
 
 /// The steps of making a page smaller, and how many of them are in force.
@@ -38,8 +39,9 @@ impl Cap {
         &self.steps[..self.taken]
     }
 
-    /// Takes as many steps as a page of `series` needs; returns the number of series that they drop. `count` returns the
-    /// number of series of a family in a form; `form` its form before any step.
+    /// Takes as many steps as a page of `series` needs; returns the number of series that they
+    /// drop. `count` returns the number of series of a family in a form; `form` its form before any
+    /// step.
     pub(super) fn fit(
         &mut self,
         series: usize,
@@ -62,6 +64,10 @@ impl Cap {
 
     /// Maximum number of series with `taken` steps. Fewer steps than for the last page need room.
     fn limit(&self, taken: usize) -> usize {
-        if taken < self.taken { self.max_series - self.max_series / ROOM_TO_RETURN } else { self.max_series }
+        if taken < self.taken {
+            self.max_series - self.max_series / ROOM_TO_RETURN
+        } else {
+            self.max_series
+        }
     }
 }

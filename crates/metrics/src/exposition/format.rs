@@ -11,8 +11,9 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that an Accept header prefers; of two with equal weight, the first. The text format is the default
-    /// for an empty header or one without either format: every scraper reads it, and an error page would not help.
+    /// The format that an Accept header prefers; of two with equal weight, the first. The text
+    /// format is the default for an empty header or one without either format: every scraper reads
+    /// it, and an error page would not help.
     #[must_use]
     pub fn from_accept(accept: &str) -> Self {
         let mut best = (0, Self::Text);
@@ -52,8 +53,9 @@ pub fn accepts_gzip(accept_encoding: &str) -> bool {
     any
 }
 
-/// The format that a media range requests. A wildcard means the text format, which every client reads. Another version
-/// counts as another format (Prometheus requests OpenMetrics 0.0.1, 1.0.0 and text 1.0.0 together).
+/// The format that a media range requests. A wildcard means the text format, which every client
+/// reads. Another version counts as another format (Prometheus requests OpenMetrics 0.0.1, 1.0.0
+/// and text 1.0.0 together).
 fn named(range: &str) -> Option<Format> {
     let media_type = range.split(';').next().unwrap_or_default().trim();
     let version = parameter(range, "version");
@@ -152,7 +154,9 @@ mod tests {
         for taken in ["gzip", "deflate, GZIP;q=0.5", "*", "x-gzip", "identity;q=0.1, *;q=0.9"] {
             assert!(accepts_gzip(taken), "{taken}");
         }
-        for refused in ["", "identity", "deflate, br", "gzip;q=0", "*;q=0", "*, gzip;q=0", "gzip;q=0, *"] {
+        for refused in
+            ["", "identity", "deflate, br", "gzip;q=0", "*;q=0", "*, gzip;q=0", "gzip;q=0, *"]
+        {
             assert!(!accepts_gzip(refused), "{refused}");
         }
     }

@@ -8,12 +8,14 @@ use super::writer::PageWriter;
 use crate::AgentMetrics;
 use crate::catalogue::{Form, Kind, agent::AGENT};
 
-/// Writes the agent's own metrics, in the catalogue's order. The number of allocations does not depend on the node's
-/// size.
+/// Writes the agent's own metrics, in the catalogue's order. The number of allocations does not
+/// depend on the node's size.
 pub(super) fn write(writer: &mut PageWriter<'_>, agent: &AgentMetrics, forms: &[Form]) {
     let families = agent.gather();
     for (descriptor, _) in AGENT.iter().zip(forms).filter(|(_, form)| **form != Form::Absent) {
-        let Some(family) = families.iter().find(|family| family.name() == descriptor.name) else { continue };
+        let Some(family) = families.iter().find(|family| family.name() == descriptor.name) else {
+            continue;
+        };
         let header = writer.open(descriptor);
         let mut series = 0;
         for metric in family.get_metric() {
@@ -33,8 +35,15 @@ fn sample(samples: &mut Samples<'_>, kind: Kind, metric: &proto::Metric) {
         Kind::Gauge => samples.number(Some(metric.get_gauge().get_value())),
         Kind::Histogram => {
             let histogram = metric.get_histogram();
-            let buckets = histogram.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
-            samples.cumulative_histogram(buckets, histogram.get_sample_count(), histogram.get_sample_sum());
+            let buckets = histogram
+                .get_bucket()
+                .iter()
+                .map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+            samples.cumulative_histogram(
+                buckets,
+                histogram.get_sample_count(),
+                histogram.get_sample_sum(),
+            );
         }
     }
 }

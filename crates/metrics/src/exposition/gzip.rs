@@ -7,7 +7,8 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 /// Largest window of zlib.
 const WINDOW_BITS: u8 = 15;
 
-/// Compression level. A page of metrics is so repetitive that higher levels save little and cost several times as much.
+/// Compression level. A page of metrics is so repetitive that higher levels save little and cost
+/// several times as much.
 const LEVEL: u32 = 1;
 
 /// Growth of a full output buffer, bytes.
@@ -20,7 +21,10 @@ pub(super) struct Gzip {
 
 impl Gzip {
     pub(super) fn new() -> Self {
-        Self { compress: Compress::new_gzip(Compression::new(LEVEL), WINDOW_BITS), output: Vec::new() }
+        Self {
+            compress: Compress::new_gzip(Compression::new(LEVEL), WINDOW_BITS),
+            output: Vec::new(),
+        }
     }
 
     /// Compresses `page` as one gzip member (RFC 1952), valid until the next call.
@@ -28,7 +32,8 @@ impl Gzip {
         self.compress.reset();
         self.output.clear();
         loop {
-            let consumed = usize::try_from(self.compress.total_in()).expect("no more than the page was consumed");
+            let consumed = usize::try_from(self.compress.total_in())
+                .expect("no more than the page was consumed");
             let status = self
                 .compress
                 .compress_vec(&page[consumed..], &mut self.output, FlushCompress::Finish)

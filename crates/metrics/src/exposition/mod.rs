@@ -1,7 +1,9 @@
-//! The page for scrapers: the selected families of the catalogue over the rows of one snapshot, in either format.
+//! The page for scrapers: the selected families of the catalogue over the rows of one snapshot, in
+//! either format.
 //!
-//! Rendering allocates nothing once the buffer has grown, except for the agent's own metrics, whose number does not
-//! depend on the node. It reads only the snapshot, so a scrape never accesses the kernel.
+//! Rendering allocates nothing once the buffer has grown, except for the agent's own metrics, whose
+//! number does not depend on the node. It reads only the snapshot, so a scrape never accesses the
+//! kernel.
 
 mod cap;
 mod format;
@@ -18,7 +20,8 @@ use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 pub use format::{Format, accepts_gzip};
 
 use crate::catalogue::{
-    ADVICE, CADVISOR, CONTAINER, FamilyId, Form, INTERFERENCE, NODE, POD, Preset, Selection, Step, Table, steps,
+    ADVICE, CADVISOR, CONTAINER, FamilyId, Form, INTERFERENCE, NODE, POD, Preset, Selection, Step,
+    Table, steps,
 };
 use crate::{AdviceRow, AgentMetrics};
 use cap::Cap;
@@ -55,8 +58,9 @@ const NO_ROWS: Rows<'_> = Rows { pods: &[], containers: &[], interference: &[], 
 const CADVISOR_FORMS: [Form; CADVISOR.len()] = [Form::Whole; CADVISOR.len()];
 
 impl Exposition {
-    /// Creates an exposition of all families with at most `max_series` series per page, as Prometheus counts them (each
-    /// bucket is one). The agent's and the node's own series, some dozens and a few per CPU, are never dropped.
+    /// Creates an exposition of all families with at most `max_series` series per page, as
+    /// Prometheus counts them (each bucket is one). The agent's and the node's own series, some
+    /// dozens and a few per CPU, are never dropped.
     #[must_use]
     pub fn new(max_series: usize) -> Self {
         Self::with_selection(max_series, Selection::preset(Preset::Full))
@@ -66,7 +70,8 @@ impl Exposition {
     #[must_use]
     pub fn with_selection(max_series: usize, selection: Selection) -> Self {
         // The table stands for itself: this page has no other.
-        let cadvisor = (0..CADVISOR.len()).rev().map(|index| FamilyId { table: Table::Container, index });
+        let cadvisor =
+            (0..CADVISOR.len()).rev().map(|index| FamilyId { table: Table::Container, index });
         let cadvisor = cadvisor.map(|family| Step { family, to: Form::Absent }).collect();
         Self {
             cap: Cap::new(max_series, steps(&selection)),
@@ -81,9 +86,15 @@ impl Exposition {
 
     /// Renders the page of one snapshot, valid until the next call.
     ///
-    /// Above the limit whole families are dropped, in the order of the reference, and the other series of all containers
-    /// stay. Dropped series are added to `cpuwarden_series_dropped_total` on the same page.
-    pub fn render(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
+    /// Above the limit whole families are dropped, in the order of the reference, and the other
+    /// series of all containers stay. Dropped series are added to `cpuwarden_series_dropped_total`
+    /// on the same page.
+    pub fn render(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        agent: &AgentMetrics,
+        format: Format,
+    ) -> &[u8] {
         let advice = agent.advice().rows();
         let rows = Rows {
             pods: &snapshot.pods,
@@ -103,12 +114,22 @@ impl Exposition {
         &self.page
     }
 
-    /// Renders the page with cAdvisor's names, valid until the next call; drops families like [`Exposition::render`].
-    pub fn render_cadvisor(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format) -> &[u8] {
+    /// Renders the page with cAdvisor's names, valid until the next call; drops families like
+    /// [`Exposition::render`].
+    pub fn render_cadvisor(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        agent: &AgentMetrics,
+        format: Format,
+    ) -> &[u8] {
         let (rows, page) = (&snapshot.containers, &mut self.page);
         let mut count = |step: &Step, form| {
             page.clear();
-            if form == Form::Absent { 0 } else { write_rows(&CADVISOR[step.family.index], Detail::WHOLE, rows, page) }
+            if form == Form::Absent {
+                0
+            } else {
+                write_rows(&CADVISOR[step.family.index], Detail::WHOLE, rows, page)
+            }
         };
         let all = self.cadvisor_cap.all().iter().map(|step| count(step, Form::Whole)).sum();
         let dropped = self.cadvisor_cap.fit(all, |_| Form::Whole, count);
@@ -141,7 +162,13 @@ impl Exposition {
     }
 
     /// Writes a page of `rows` and returns its number of series. Stops writing above the limit.
-    fn write(&mut self, snapshot: &NodeSnapshot, agent: &AgentMetrics, format: Format, rows: Rows<'_>) -> usize {
+    fn write(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        agent: &AgentMetrics,
+        format: Format,
+        rows: Rows<'_>,
+    ) -> usize {
         self.page.clear();
         self.page.reserve(self.next_length);
         let (page, traced) = (&mut self.page, is_traced(snapshot));
@@ -171,7 +198,8 @@ impl Exposition {
         let mut count = |family, form| rows.series(family, Detail { form, traced }, page);
         for table in Table::OF_ROWS {
             let forms = selection.of(table).iter().enumerate();
-            series += forms.map(|(index, &form)| count(FamilyId { table, index }, form)).sum::<usize>();
+            series +=
+                forms.map(|(index, &form)| count(FamilyId { table, index }, form)).sum::<usize>();
         }
         let form = |step: &Step| selection.form(step.family);
         let dropped = self.cap.fit(series, form, |step, form| count(step.family, form));
@@ -187,7 +215,12 @@ fn is_traced(snapshot: &NodeSnapshot) -> bool {
 
 impl Rows<'_> {
     /// Number of series of a family. Overwrites `scratch`.
-    fn series(&self, FamilyId { table, index }: FamilyId, detail: Detail, scratch: &mut Vec<u8>) -> usize {
+    fn series(
+        &self,
+        FamilyId { table, index }: FamilyId,
+        detail: Detail,
+        scratch: &mut Vec<u8>,
+    ) -> usize {
         scratch.clear();
         if detail.form == Form::Absent {
             return 0;
@@ -196,7 +229,9 @@ impl Rows<'_> {
             Table::Container => write_rows(&CONTAINER[index], detail, self.containers, scratch),
             Table::Advice => write_rows(&ADVICE[index], detail, self.advice, scratch),
             Table::Pod => write_rows(&POD[index], detail, self.pods, scratch),
-            Table::Interference => write_rows(&INTERFERENCE[index], detail, self.interference, scratch),
+            Table::Interference => {
+                write_rows(&INTERFERENCE[index], detail, self.interference, scratch)
+            }
             Table::Node | Table::Agent => 0,
         }
     }

@@ -1,12 +1,12 @@
-//! Number formatting for both formats, without allocation: integers and nanoseconds exactly, floats as the shortest
-//! text that reads back as the same value.
+//! Number formatting for both formats, without allocation: integers and nanoseconds exactly, floats
+//! as the shortest text that reads back as the same value.
 
 use std::io::Write as _;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Thousandths up to this number have at most 15 significant digits, which a double distinguishes: the text reads back
-/// as the same value, and no shorter one does.
+/// Thousandths up to this number have at most 15 significant digits, which a double distinguishes:
+/// the text reads back as the same value, and no shorter one does.
 const MAX_THOUSANDTHS: f64 = 1e15;
 
 /// Writes `value` in decimal.
@@ -20,7 +20,8 @@ pub(super) fn seconds(page: &mut Vec<u8>, ns: u64) {
     fraction(page, ns % NANOS_PER_SECOND, NANOS_PER_SECOND);
 }
 
-/// Writes `.` and the digits of `part / unit` without trailing zeros; nothing for 0. `unit` is a power of ten.
+/// Writes `.` and the digits of `part / unit` without trailing zeros; nothing for 0. `unit` is a
+/// power of ten.
 fn fraction(page: &mut Vec<u8>, part: u64, unit: u64) {
     if part == 0 {
         return;
@@ -32,7 +33,8 @@ fn fraction(page: &mut Vec<u8>, part: u64, unit: u64) {
     page.extend_from_slice(&digits.as_bytes()[1..]);
 }
 
-/// Writes the shortest decimal text that reads back as `value`; `NaN`, `+Inf`, `-Inf` as both formats spell them.
+/// Writes the shortest decimal text that reads back as `value`; `NaN`, `+Inf`, `-Inf` as both
+/// formats spell them.
 pub(super) fn float(page: &mut Vec<u8>, value: f64) {
     let thousandths = (value * 1000.0).round();
     if thousandths.abs() < MAX_THOUSANDTHS && thousandths / 1000.0 == value {
@@ -51,8 +53,8 @@ pub(super) fn float(page: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Writes a bucket's upper bound as the value of `le`: always with a point, as OpenMetrics requires. The text format
-/// uses the same form, so that a series keeps its name in either format.
+/// Writes a bucket's upper bound as the value of `le`: always with a point, as OpenMetrics
+/// requires. The text format uses the same form, so that a series keeps its name in either format.
 pub(super) fn bound(page: &mut Vec<u8>, value: f64) {
     float(page, value);
     if value.is_finite() && value.fract() == 0.0 {
@@ -107,7 +109,9 @@ mod tests {
 
     #[test]
     fn bounds_are_the_same_in_both_formats() {
-        for (value, expected) in [(0.01, "0.01"), (1.0, "1.0"), (2.5, "2.5"), (f64::INFINITY, "+Inf")] {
+        for (value, expected) in
+            [(0.01, "0.01"), (1.0, "1.0"), (2.5, "2.5"), (f64::INFINITY, "+Inf")]
+        {
             assert_eq!(text(|page| bound(page, value)), expected);
         }
     }

@@ -1,5 +1,5 @@
-//! Sample lines of one metric family: the row's cached labels, the metric's own labels, and the value. Hot loop of a
-//! page.
+//! Sample lines of one metric family: the row's cached labels, the metric's own labels, and the
+//! value. Hot loop of a page.
 
 use snapshot::labels::escape;
 
@@ -66,7 +66,11 @@ pub(crate) struct Sample<'s, 'a, const N: usize> {
 }
 
 impl<'a> Samples<'a> {
-    pub(crate) fn new(page: &'a mut Vec<u8>, descriptor: &'static Descriptor, detail: Detail) -> Self {
+    pub(crate) fn new(
+        page: &'a mut Vec<u8>,
+        descriptor: &'static Descriptor,
+        detail: Detail,
+    ) -> Self {
         Self { page, descriptor, row_labels: "", detail, series: 0 }
     }
 
@@ -113,7 +117,8 @@ impl<'a> Samples<'a> {
         self.unlabelled().number(value);
     }
 
-    /// Writes a histogram from counts per bucket; counts beyond the last bound are of values above it.
+    /// Writes a histogram from counts per bucket; counts beyond the last bound are of values above
+    /// it.
     pub(crate) fn histogram(&mut self, bounds: &[f64], counts: &[u64], sum: f64) {
         let mut cumulative = 0;
         let buckets = bounds.iter().zip(counts).map(|(&bound, count)| {
@@ -123,9 +128,14 @@ impl<'a> Samples<'a> {
         self.cumulative_histogram(buckets, counts.iter().sum(), sum);
     }
 
-    /// Writes a histogram from finite bounds, each with the number of values at or below it, and the total count and
-    /// sum.
-    pub(crate) fn cumulative_histogram(&mut self, buckets: impl Iterator<Item = (f64, u64)>, count: u64, sum: f64) {
+    /// Writes a histogram from finite bounds, each with the number of values at or below it, and
+    /// the total count and sum.
+    pub(crate) fn cumulative_histogram(
+        &mut self,
+        buckets: impl Iterator<Item = (f64, u64)>,
+        count: u64,
+        sum: f64,
+    ) {
         let start = self.page.len();
         self.name("_bucket");
         self.page.push(b'{');
@@ -186,7 +196,9 @@ impl<'a> Samples<'a> {
         self.page.extend_from_slice(name.as_bytes());
         self.page.extend_from_slice(b"=\"");
         match value {
-            Label::Text(text) => escape(text, |piece| self.page.extend_from_slice(piece.as_bytes())),
+            Label::Text(text) => {
+                escape(text, |piece| self.page.extend_from_slice(piece.as_bytes()));
+            }
             Label::Id(id) => number::integer(self.page, u64::from(id)),
             Label::Absent => {}
         }

@@ -24,14 +24,20 @@ pub(super) struct Header {
 
 impl PageWriter<'_> {
     /// Writes the families of a table, each in its form.
-    pub(super) fn families<R: Row>(&mut self, table: &'static [Metric<R>], forms: &[Form], rows: &[R]) {
+    pub(super) fn families<R: Row>(
+        &mut self,
+        table: &'static [Metric<R>],
+        forms: &[Form],
+        rows: &[R],
+    ) {
         for (metric, &form) in table.iter().zip(forms) {
             if self.series > self.limit {
                 return;
             }
             if form != Form::Absent {
                 let header = self.open(&metric.descriptor);
-                let series = write_rows(metric, Detail { form, traced: self.traced }, rows, self.page);
+                let series =
+                    write_rows(metric, Detail { form, traced: self.traced }, rows, self.page);
                 self.close(&header, series);
             }
         }
@@ -67,7 +73,12 @@ impl PageWriter<'_> {
 }
 
 /// Appends a family's samples of all rows; returns their number.
-pub(super) fn write_rows<R: Row>(metric: &'static Metric<R>, detail: Detail, rows: &[R], page: &mut Vec<u8>) -> usize {
+pub(super) fn write_rows<R: Row>(
+    metric: &'static Metric<R>,
+    detail: Detail,
+    rows: &[R],
+    page: &mut Vec<u8>,
+) -> usize {
     let mut samples = Samples::new(page, &metric.descriptor, detail);
     for row in rows {
         samples.set_row(row.labels());

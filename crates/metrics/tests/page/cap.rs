@@ -1,4 +1,5 @@
-//! The limit on series: whole families are dropped, in the order of the reference, and every dropped series is counted.
+//! The limit on series: whole families are dropped, in the order of the reference, and every
+//! dropped series is counted.
 
 use metrics::catalogue::{self, Preset, Scope, Selection};
 use metrics::{Exposition, Format};
@@ -14,13 +15,15 @@ fn series(families: &[Family]) -> usize {
 
 fn dropped(families: &[Family]) -> usize {
     let mut samples = families.iter().flat_map(|family| &family.samples);
-    let sample = samples.find(|sample| sample.name == DROPPED).expect("the counter is on every page");
+    let sample =
+        samples.find(|sample| sample.name == DROPPED).expect("the counter is on every page");
     sample.value.parse().expect("it counts whole series")
 }
 
 /// Series of a family, without the values.
 fn of(families: &[Family], name: &str) -> Vec<String> {
-    let samples = families.iter().filter(|family| name_of(family) == name).flat_map(|family| &family.samples);
+    let samples =
+        families.iter().filter(|family| name_of(family) == name).flat_map(|family| &family.samples);
     samples.map(|sample| format!("{} {:?}", sample.name, sample.labels)).collect()
 }
 
@@ -44,7 +47,8 @@ fn node() -> snapshot::NodeSnapshot {
     snapshot
 }
 
-/// The families that the cap drops, first to last, as the reference lists them, and whether some series stay.
+/// The families that the cap drops, first to last, as the reference lists them, and whether some
+/// series stay.
 fn order() -> Vec<(String, bool)> {
     let reference = catalogue::reference();
     let (_, list) = reference.split_once("## Order in which").expect("the reference has the order");
@@ -55,7 +59,12 @@ fn order() -> Vec<(String, bool)> {
 #[test]
 fn a_page_at_the_cap_is_whole_and_one_series_less_drops_one_family_of_all_containers() {
     let snapshot = node();
-    let page = |cap| read(Exposition::new(cap).render(&snapshot, &snapshots::agent(), Format::Text), Format::Text);
+    let page = |cap| {
+        read(
+            Exposition::new(cap).render(&snapshot, &snapshots::agent(), Format::Text),
+            Format::Text,
+        )
+    };
     let whole = page(NO_CAP);
     let total = series(&whole);
 
@@ -73,10 +82,14 @@ fn a_page_at_the_cap_is_whole_and_one_series_less_drops_one_family_of_all_contai
 fn the_usage_of_every_namespace_is_the_last_to_go() {
     let snapshot = node();
     let usage = "cpuwarden_container_cpu_usage_seconds_total";
-    let fixed = read(Exposition::new(1).render(&snapshot, &snapshots::agent(), Format::Text), Format::Text);
+    let fixed =
+        read(Exposition::new(1).render(&snapshot, &snapshots::agent(), Format::Text), Format::Text);
     assert!(of(&fixed, usage).is_empty());
     let cap = series(&fixed) + snapshot.containers.len();
-    let page = read(Exposition::new(cap).render(&snapshot, &snapshots::agent(), Format::Text), Format::Text);
+    let page = read(
+        Exposition::new(cap).render(&snapshot, &snapshots::agent(), Format::Text),
+        Format::Text,
+    );
     assert_eq!(of(&page, usage).len(), snapshot.containers.len());
 }
 
@@ -84,7 +97,8 @@ fn the_usage_of_every_namespace_is_the_last_to_go() {
 fn each_page_that_leaves_series_out_counts_them() {
     let (snapshot, agent, mut exposition) = (node(), snapshots::agent(), Exposition::new(200));
     let first = read(exposition.render(&snapshot, &agent, Format::Text), Format::Text);
-    let second = read(exposition.render(&snapshot, &agent, Format::OpenMetrics), Format::OpenMetrics);
+    let second =
+        read(exposition.render(&snapshot, &agent, Format::OpenMetrics), Format::OpenMetrics);
     assert!(dropped(&first) > 0);
     assert_eq!(dropped(&second), 2 * dropped(&first));
 }
@@ -96,10 +110,13 @@ fn a_dropped_family_comes_back_with_room_to_spare_and_not_with_each_container() 
     fewer.containers.truncate(9);
     let mut least = all.clone();
     least.containers.truncate(4);
-    let count = |snapshot| series(&read(Exposition::new(NO_CAP).render(snapshot, &agent, Format::Text), Format::Text));
+    let count = |snapshot| {
+        series(&read(Exposition::new(NO_CAP).render(snapshot, &agent, Format::Text), Format::Text))
+    };
     let mut exposition = Exposition::new(count(&fewer));
     let mut dropped_at = |snapshot| {
-        let before = dropped(&read(exposition.render(snapshot, &agent, Format::Text), Format::Text));
+        let before =
+            dropped(&read(exposition.render(snapshot, &agent, Format::Text), Format::Text));
         dropped(&read(exposition.render(snapshot, &agent, Format::Text), Format::Text)) - before
     };
     assert_eq!(dropped_at(&fewer), 0);
@@ -117,7 +134,9 @@ fn the_page_of_cadvisors_names_drops_families_from_its_end() {
     };
     let whole = page(NO_CAP);
     let below = page(series(&whole) - 1);
-    let names = |families: &[Family]| -> Vec<String> { families.iter().map(|family| family.name.clone()).collect() };
+    let names = |families: &[Family]| -> Vec<String> {
+        families.iter().map(|family| family.name.clone()).collect()
+    };
     assert_eq!(names(&below), names(&whole)[..whole.len() - 1]);
 }
 
@@ -147,7 +166,8 @@ proptest! {
             if preset != Preset::Full {
                 continue;
             }
-            // Once a step is not taken, no later one is. Where the trace runs, the brief forms of some are empty.
+            // Once a step is not taken, no later one is. Where the trace runs, the brief forms of
+            // some are empty.
             let mut is_over = false;
             let mut standard = Exposition::with_selection(NO_CAP, Selection::preset(Preset::Standard));
             let standard = read(standard.render(&snapshot, &agent, Format::Text), Format::Text);

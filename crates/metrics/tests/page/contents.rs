@@ -7,7 +7,8 @@ use metrics::catalogue::{self, Kind, Scope};
 use metrics::{AgentMetrics, Build, Exposition, Format};
 use proptest::prelude::*;
 use snapshot::{
-    CfsTotals, ContainerIdentity, ContainerRow, CpusetRow, NodeSnapshot, PodIdentity, PodRow, WindowHistogram, labels,
+    CfsTotals, ContainerIdentity, ContainerRow, CpusetRow, NodeSnapshot, PodIdentity, PodRow,
+    WindowHistogram, labels,
 };
 
 use crate::{FORMATS, NO_CAP, read, snapshots};
@@ -16,23 +17,41 @@ use crate::{FORMATS, NO_CAP, read, snapshots};
 fn every_metric_of_the_catalogue_is_exposed_as_declared() {
     for format in FORMATS {
         let mut exposition = Exposition::new(NO_CAP);
-        let families = read(exposition.render(&snapshots::maximal(), &snapshots::agent(), format), format);
+        let families =
+            read(exposition.render(&snapshots::maximal(), &snapshots::agent(), format), format);
         let exposed: BTreeSet<_> = families.iter().map(|family| family.name.as_str()).collect();
         for (scope, descriptor) in catalogue::all() {
             let name = if format == Format::Text { descriptor.name } else { descriptor.family() };
             assert!(exposed.contains(name), "{name} is not on the {format:?} page");
             let family = families.iter().find(|family| family.name == name).unwrap();
-            assert_eq!((family.kind, family.help.as_str()), (descriptor.kind, descriptor.help), "{name}");
+            assert_eq!(
+                (family.kind, family.help.as_str()),
+                (descriptor.kind, descriptor.help),
+                "{name}"
+            );
             let unit = descriptor.unit().filter(|_| format == Format::OpenMetrics);
             assert_eq!(family.unit.as_deref(), unit, "{name}");
-            let declared: BTreeSet<_> = scope.labels().iter().chain(descriptor.labels).copied().collect();
-            let mut seen: BTreeSet<_> =
-                family.samples.iter().flat_map(|sample| &sample.labels).map(|(name, _)| name.as_str()).collect();
+            let declared: BTreeSet<_> =
+                scope.labels().iter().chain(descriptor.labels).copied().collect();
+            let mut seen: BTreeSet<_> = family
+                .samples
+                .iter()
+                .flat_map(|sample| &sample.labels)
+                .map(|(name, _)| name.as_str())
+                .collect();
             assert_eq!(seen.remove("le"), descriptor.kind == Kind::Histogram, "{name}");
             // The maximal node does not know the NUMA nodes of its CPUs.
-            assert!(seen.is_subset(&declared) && (seen == declared || name == "cpuwarden_node_cpu_info"), "{name}");
+            assert!(
+                seen.is_subset(&declared)
+                    && (seen == declared || name == "cpuwarden_node_cpu_info"),
+                "{name}"
+            );
         }
-        assert_eq!(exposed.len(), catalogue::all().count(), "a family that is not in the catalogue");
+        assert_eq!(
+            exposed.len(),
+            catalogue::all().count(),
+            "a family that is not in the catalogue"
+        );
     }
 }
 
@@ -50,7 +69,10 @@ fn names_keep_the_rules_of_prometheus() {
         };
         assert!(name.starts_with(prefix), "{name}");
         assert_eq!(name.ends_with("_total"), descriptor.kind == Kind::Counter, "{name}");
-        assert!(!descriptor.help.contains(['\\', '\n', '"', '|']), "{name}: its HELP text would need escapes");
+        assert!(
+            !descriptor.help.contains(['\\', '\n', '"', '|']),
+            "{name}: its HELP text would need escapes"
+        );
         assert!(descriptor.help.ends_with('.'), "{name}: its HELP text is no sentence");
         let own = |label: &&str| ["node", "le"].contains(label) || scope.labels().contains(label);
         assert!(!descriptor.labels.iter().any(own), "{name}");
@@ -59,9 +81,13 @@ fn names_keep_the_rules_of_prometheus() {
 
 #[test]
 fn a_sample_name_leads_to_its_metric() {
-    let name_of = |sample| catalogue::find(sample).map(|(scope, descriptor)| (scope, descriptor.name));
+    let name_of =
+        |sample| catalogue::find(sample).map(|(scope, descriptor)| (scope, descriptor.name));
     let ratio = "cpuwarden_container_throttled_window_ratio";
-    assert_eq!(name_of("cpuwarden_container_throttled_window_ratio_bucket"), Some((Scope::Container, ratio)));
+    assert_eq!(
+        name_of("cpuwarden_container_throttled_window_ratio_bucket"),
+        Some((Scope::Container, ratio))
+    );
     assert_eq!(name_of(ratio), None, "a histogram has no sample of its own name");
     let source_up = "cpuwarden_pod_source_up";
     assert_eq!(name_of(source_up), Some((Scope::Agent, source_up)));
@@ -73,7 +99,12 @@ fn the_reference_lists_every_metric_once() {
     let reference = catalogue::reference();
     let (tables, _) = reference.split_once("## Only for queries").unwrap();
     for (_, descriptor) in catalogue::all() {
-        assert_eq!(tables.matches(&format!("| `{}` |", descriptor.name)).count(), 1, "{}", descriptor.name);
+        assert_eq!(
+            tables.matches(&format!("| `{}` |", descriptor.name)).count(),
+            1,
+            "{}",
+            descriptor.name
+        );
     }
     assert!(reference.contains(
         "| `cpuwarden_container_numa_memory_bytes` | gauge | bytes | `numa_node` | full | Memory of the container on each \
@@ -87,7 +118,8 @@ fn before_the_first_tick_there_is_only_the_agent() {
         let agent = AgentMetrics::new(Build { version: "0.1.0", revision: "0123abc" });
         let mut exposition = Exposition::new(NO_CAP);
         let families = read(exposition.render(&NodeSnapshot::default(), &agent, format), format);
-        let names: Vec<_> = families.iter().map(|family| family.name.trim_end_matches("_total")).collect();
+        let names: Vec<_> =
+            families.iter().map(|family| family.name.trim_end_matches("_total")).collect();
         assert_eq!(
             names,
             [
@@ -105,11 +137,15 @@ fn before_the_first_tick_there_is_only_the_agent() {
 #[test]
 fn a_row_without_values_has_no_series() {
     let mut snapshot = snapshots::node(0);
-    let row = ContainerRow { identity: snapshots::identity("a", "b", "c"), ..ContainerRow::default() };
+    let row =
+        ContainerRow { identity: snapshots::identity("a", "b", "c"), ..ContainerRow::default() };
     snapshot.containers = vec![row];
     let mut exposition = Exposition::new(NO_CAP);
-    let page =
-        exposition.render(&snapshot, &AgentMetrics::new(Build { version: "0.1.0", revision: "0123abc" }), Format::Text);
+    let page = exposition.render(
+        &snapshot,
+        &AgentMetrics::new(Build { version: "0.1.0", revision: "0123abc" }),
+        Format::Text,
+    );
     assert!(!String::from_utf8_lossy(page).contains("cpuwarden_container"));
 }
 
@@ -146,26 +182,36 @@ fn any_row() -> impl Strategy<Value = ContainerRow> {
     let numa = proptest::collection::btree_map(0..8_u32, any::<u64>(), 0..4);
     let cores = || proptest::option::of(0.0..1000.0_f64);
     let windows = proptest::option::of((any::<[u16; 6]>(), 0.0..100.0_f64));
-    ((any::<bool>(), ns(), ns(), cfs, ns()), (windows, cores(), cores(), numa, proptest::option::of("[0-9,-]{0,9}")))
-        .prop_map(|((live, user_ns, system_ns, cfs, waiting), (windows, limit, request, numa, cpus))| ContainerRow {
-            live,
-            user_ns,
-            system_ns,
-            cfs: cfs.map(|(periods, throttled_ns, burst_ns)| CfsTotals {
-                periods: u64::from(periods),
-                throttled_ns,
-                burst_ns,
-                ..CfsTotals::default()
-            }),
-            windows: windows.map(|(counts, sum)| WindowHistogram { counts: counts.map(u64::from), sum }),
-            pressure_waiting_ns: waiting,
-            throttled_ancestor_ns: waiting.filter(|_| live),
-            limit_cores: limit,
-            request_cores: request,
-            cpuset: cpus.map(|cpus| Arc::new(CpusetRow { cpus, count: 3 })),
-            numa_memory: numa.into_iter().collect(),
-            ..ContainerRow::default()
-        })
+    (
+        (any::<bool>(), ns(), ns(), cfs, ns()),
+        (windows, cores(), cores(), numa, proptest::option::of("[0-9,-]{0,9}")),
+    )
+        .prop_map(
+            |((live, user_ns, system_ns, cfs, waiting), (windows, limit, request, numa, cpus))| {
+                ContainerRow {
+                    live,
+                    user_ns,
+                    system_ns,
+                    cfs: cfs.map(|(periods, throttled_ns, burst_ns)| CfsTotals {
+                        periods: u64::from(periods),
+                        throttled_ns,
+                        burst_ns,
+                        ..CfsTotals::default()
+                    }),
+                    windows: windows.map(|(counts, sum)| WindowHistogram {
+                        counts: counts.map(u64::from),
+                        sum,
+                    }),
+                    pressure_waiting_ns: waiting,
+                    throttled_ancestor_ns: waiting.filter(|_| live),
+                    limit_cores: limit,
+                    request_cores: request,
+                    cpuset: cpus.map(|cpus| Arc::new(CpusetRow { cpus, count: 3 })),
+                    numa_memory: numa.into_iter().collect(),
+                    ..ContainerRow::default()
+                }
+            },
+        )
 }
 
 proptest! {

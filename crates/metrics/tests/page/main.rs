@@ -1,4 +1,5 @@
-//! The page as a scraper sees it: parsed strictly, checked by promtool, and compared with golden pages.
+//! The page as a scraper sees it: parsed strictly, checked by promtool, and compared with golden
+//! pages.
 
 mod cap;
 mod contents;

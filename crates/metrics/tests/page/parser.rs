@@ -1,5 +1,5 @@
-//! A strict parser of both formats: accepts only what the specifications allow, even where scrapers are lenient. It
-//! shares no code with the writer.
+//! A strict parser of both formats: accepts only what the specifications allow, even where scrapers
+//! are lenient. It shares no code with the writer.
 
 use std::collections::HashSet;
 
@@ -82,7 +82,8 @@ impl Reader {
 
     fn metadata_line(&mut self, comment: &str) -> Result<(), String> {
         let mut parts = comment.splitn(3, ' ');
-        let (Some(keyword), Some(name), Some(text)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(keyword), Some(name), Some(text)) = (parts.next(), parts.next(), parts.next())
+        else {
             return Err("a comment that is no metadata".to_owned());
         };
         match keyword {
@@ -112,7 +113,9 @@ impl Reader {
 
     fn begin_family(&mut self) -> Result<(), String> {
         let metadata = std::mem::take(&mut self.metadata);
-        let text_of = |keyword| metadata.iter().find(|(of, _, _)| of == keyword).map(|(_, _, text)| text.clone());
+        let text_of = |keyword| {
+            metadata.iter().find(|(of, _, _)| of == keyword).map(|(_, _, text)| text.clone())
+        };
         let name = metadata[0].1.clone();
         let kind = match text_of("TYPE").as_deref() {
             Some("counter") => Kind::Counter,
@@ -135,7 +138,9 @@ fn sample_names(family: &Family, format: Format) -> Vec<String> {
     match (family.kind, format) {
         (Kind::Counter, Format::OpenMetrics) => vec![format!("{name}_total")],
         (Kind::Counter | Kind::Gauge, _) => vec![name.clone()],
-        (Kind::Histogram, _) => ["bucket", "sum", "count"].iter().map(|suffix| format!("{name}_{suffix}")).collect(),
+        (Kind::Histogram, _) => {
+            ["bucket", "sum", "count"].iter().map(|suffix| format!("{name}_{suffix}")).collect()
+        }
     }
 }
 
@@ -197,12 +202,16 @@ fn label(text: &str) -> Result<((String, String), &str), String> {
 fn is_name(name: &str, colons: bool) -> bool {
     !name.is_empty()
         && !name.starts_with(|char: char| char.is_ascii_digit())
-        && name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_' || (colons && char == ':'))
+        && name
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || char == '_' || (colons && char == ':'))
 }
 
 fn is_value(value: &str) -> bool {
     matches!(value, "NaN" | "+Inf" | "-Inf")
-        || (value.chars().all(|char| char.is_ascii_digit() || matches!(char, '.' | '-' | '+' | 'e'))
+        || (value
+            .chars()
+            .all(|char| char.is_ascii_digit() || matches!(char, '.' | '-' | '+' | 'e'))
             && value.parse::<f64>().is_ok())
 }
 
@@ -216,7 +225,11 @@ fn check_names(families: &[Family]) -> Result<(), String> {
 
 fn check_series(families: &[Family]) -> Result<(), String> {
     let mut seen = HashSet::new();
-    match families.iter().flat_map(|family| &family.samples).find(|sample| !seen.insert(sample.series())) {
+    match families
+        .iter()
+        .flat_map(|family| &family.samples)
+        .find(|sample| !seen.insert(sample.series()))
+    {
         Some(sample) => Err(format!("a series twice: {:?}", sample.series())),
         None => Ok(()),
     }
@@ -229,7 +242,10 @@ fn check_values(family: &Family, format: Format) -> Result<(), String> {
             if name.ends_with("_total") != (format == Format::Text) {
                 return Err(format!("_total is wrong on counter {name}"));
             }
-            if let Some(sample) = family.samples.iter().find(|sample| sample.number().is_nan() || sample.number() < 0.0)
+            if let Some(sample) = family
+                .samples
+                .iter()
+                .find(|sample| sample.number().is_nan() || sample.number() < 0.0)
             {
                 return Err(format!("a counter is {}: {name}", sample.value));
             }
@@ -239,20 +255,24 @@ fn check_values(family: &Family, format: Format) -> Result<(), String> {
         Kind::Histogram => {
             let mut rest = &family.samples[..];
             while !rest.is_empty() {
-                rest = check_histogram(rest).map_err(|reason| format!("{reason} in histogram {name}"))?;
+                rest = check_histogram(rest)
+                    .map_err(|reason| format!("{reason} in histogram {name}"))?;
             }
         }
     }
     Ok(())
 }
 
-/// Checks that the first histogram of `samples` is complete and contiguous, and returns what follows it.
+/// Checks that the first histogram of `samples` is complete and contiguous, and returns what
+/// follows it.
 fn check_histogram(samples: &[Sample]) -> Result<&[Sample], String> {
     let own_labels = |sample: &Sample| -> Vec<(String, String)> {
         sample.labels.iter().filter(|(name, _)| name != "le").cloned().collect()
     };
     let labels = own_labels(&samples[0]);
-    let buckets = samples.iter().take_while(|sample| sample.name.ends_with("_bucket") && own_labels(sample) == labels);
+    let buckets = samples
+        .iter()
+        .take_while(|sample| sample.name.ends_with("_bucket") && own_labels(sample) == labels);
     let (mut last_bound, mut last_count, mut read) = (f64::NEG_INFINITY, 0.0, 0);
     for bucket in buckets {
         let le = bucket.label("le").ok_or("a bucket without le")?;
@@ -269,7 +289,10 @@ fn check_histogram(samples: &[Sample]) -> Result<&[Sample], String> {
         return Err("no +Inf bucket".to_owned());
     }
     let [sum, count, ..] = &samples[read..] else { return Err("half a histogram".to_owned()) };
-    if !sum.name.ends_with("_sum") || !count.name.ends_with("_count") || sum.labels != labels || count.labels != labels
+    if !sum.name.ends_with("_sum")
+        || !count.name.ends_with("_count")
+        || sum.labels != labels
+        || count.labels != labels
     {
         return Err("no sum and count after the buckets".to_owned());
     }
@@ -286,7 +309,10 @@ fn a_good_page_is_read() {
     assert_eq!(families[0].samples[0].labels, [("x".to_owned(), "\\\"\n".to_owned())]);
     assert_eq!(families[0].samples[0].value, "1.5");
     let page = "# HELP a_seconds h\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total 1\n# EOF\n";
-    assert_eq!(parse(page.as_bytes(), Format::OpenMetrics).unwrap()[0].unit.as_deref(), Some("seconds"));
+    assert_eq!(
+        parse(page.as_bytes(), Format::OpenMetrics).unwrap()[0].unit.as_deref(),
+        Some("seconds")
+    );
 }
 
 #[test]
@@ -315,11 +341,16 @@ fn the_parser_rejects_invalid_pages() {
         "# HELP a h\n# TYPE a counter\na 1\n".to_owned(),
         "# HELP a_total h\n# TYPE a_total gauge\na_total 1\n".to_owned(),
         "# HELP a_total h\n# TYPE a_total counter\na_total -1\n".to_owned(),
-        "# HELP a_seconds h\n# TYPE a_seconds gauge\n# UNIT a_seconds seconds\na_seconds 1\n".to_owned(),
+        "# HELP a_seconds h\n# TYPE a_seconds gauge\n# UNIT a_seconds seconds\na_seconds 1\n"
+            .to_owned(),
         format!("{histogram}a_bucket{{le=\"+Inf\"}} 1\n"),
         format!("{histogram}a_bucket{{le=\"1.0\"}} 1\na_sum 1\na_count 1\n"),
-        format!("{histogram}a_bucket{{le=\"1\"}} 1\na_bucket{{le=\"+Inf\"}} 1\na_sum 1\na_count 1\n"),
-        format!("{histogram}a_bucket{{le=\"1.0\"}} 2\na_bucket{{le=\"+Inf\"}} 1\na_sum 1\na_count 1\n"),
+        format!(
+            "{histogram}a_bucket{{le=\"1\"}} 1\na_bucket{{le=\"+Inf\"}} 1\na_sum 1\na_count 1\n"
+        ),
+        format!(
+            "{histogram}a_bucket{{le=\"1.0\"}} 2\na_bucket{{le=\"+Inf\"}} 1\na_sum 1\na_count 1\n"
+        ),
         format!("{histogram}a_bucket{{le=\"+Inf\"}} 1\na_sum 1\na_count 2\n"),
         format!("{histogram}a_bucket{{le=\"+Inf\"}} 1\na_sum{{x=\"1\"}} 1\na_count 1\n"),
     ];

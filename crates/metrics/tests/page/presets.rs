@@ -62,7 +62,10 @@ fn a_container_has_no_more_series_than_its_preset_allows() {
             for (with_quota, most) in [(true, with), (false, without)] {
                 let families = page(&node(with_quota, traced), &Selection::preset(preset));
                 let series = of_container(&families, "main");
-                assert!(series.len() <= most, "{preset:?}, quota {with_quota}, traced {traced}: {series:#?}");
+                assert!(
+                    series.len() <= most,
+                    "{preset:?}, quota {with_quota}, traced {traced}: {series:#?}"
+                );
             }
         }
     }
@@ -71,10 +74,15 @@ fn a_container_has_no_more_series_than_its_preset_allows() {
 #[test]
 fn full_is_everything_and_has_the_histograms_of_the_trace() {
     let families = page(&node(true, true), &Selection::preset(Preset::Full));
-    let of_all =
-        read(Exposition::new(NO_CAP).render(&node(true, true), &snapshots::agent(), Format::Text), Format::Text);
+    let of_all = read(
+        Exposition::new(NO_CAP).render(&node(true, true), &snapshots::agent(), Format::Text),
+        Format::Text,
+    );
     assert_eq!(of_container(&families, "main").len(), of_container(&of_all, "main").len());
-    for name in ["cpuwarden_container_runqueue_latency_seconds", "cpuwarden_container_throttle_stall_seconds"] {
+    for name in [
+        "cpuwarden_container_runqueue_latency_seconds",
+        "cpuwarden_container_throttle_stall_seconds",
+    ] {
         assert!(families.iter().any(|family| family.name == name), "{name}");
     }
 }
@@ -86,7 +94,10 @@ fn a_larger_preset_only_adds_series() {
         let samples = families.iter().flat_map(|family| &family.samples);
         // Lean has the usage without its modes.
         let of_modes = |sample: &&Sample| !sample.name.contains("cpu_usage");
-        samples.filter(of_modes).map(|sample| format!("{} {:?}", sample.name, sample.labels)).collect()
+        samples
+            .filter(of_modes)
+            .map(|sample| format!("{} {:?}", sample.name, sample.labels))
+            .collect()
     };
     let [lean, standard, full] = Preset::ALL.map(of);
     assert!(lean.is_subset(&standard) && standard.is_subset(&full));
@@ -97,7 +108,9 @@ fn a_larger_preset_only_adds_series() {
 fn lean_has_the_usage_in_one_series_with_the_same_sum() {
     let usage = |preset| -> (usize, f64) {
         let families = page(&node(true, true), &Selection::preset(preset));
-        let series = of_container(&families, "main").into_iter().filter(|sample| sample.name.contains("cpu_usage"));
+        let series = of_container(&families, "main")
+            .into_iter()
+            .filter(|sample| sample.name.contains("cpu_usage"));
         let values: Vec<f64> = series.map(|sample| sample.value.parse().unwrap()).collect();
         (values.len(), values.iter().sum())
     };
@@ -112,9 +125,13 @@ fn series_that_are_always_zero_or_absent_are_not_exported() {
     for preset in Preset::ALL {
         let families = page(&node(false, true), &Selection::preset(preset));
         for sample in of_container(&families, "main") {
-            let is_of_quota = ["cfs", "throttled", "cpu_limit"].iter().any(|part| sample.name.contains(part));
+            let is_of_quota =
+                ["cfs", "throttled", "cpu_limit"].iter().any(|part| sample.name.contains(part));
             let is_advised = sample.name.contains("recommended");
-            assert!(is_advised || !is_of_quota && sample.label("cause") != Some("throttled"), "{sample:?}");
+            assert!(
+                is_advised || !is_of_quota && sample.label("cause") != Some("throttled"),
+                "{sample:?}"
+            );
         }
     }
 }
@@ -123,8 +140,14 @@ fn series_that_are_always_zero_or_absent_are_not_exported() {
 fn no_histogram_of_shares_has_a_bucket_beside_the_last() {
     let families = page(&snapshots::maximal(), &Selection::preset(Preset::Full));
     for family in families.iter().filter(|family| family.name.ends_with("window_ratio")) {
-        let bounds: BTreeSet<_> = family.samples.iter().filter_map(|sample| sample.label("le")).collect();
-        assert_eq!(bounds, BTreeSet::from(["0.0", "0.1", "0.25", "0.5", "0.9", "+Inf"]), "{}", family.name);
+        let bounds: BTreeSet<_> =
+            family.samples.iter().filter_map(|sample| sample.label("le")).collect();
+        assert_eq!(
+            bounds,
+            BTreeSet::from(["0.0", "0.1", "0.25", "0.5", "0.9", "+Inf"]),
+            "{}",
+            family.name
+        );
     }
 }
 
@@ -140,7 +163,14 @@ fn a_family_is_switched_on_and_off_on_top_of_a_preset() {
     selection.switch("pool_cpus", false).unwrap();
     let after = names(&selection);
     let changed: Vec<_> = before.symmetric_difference(&after).map(String::as_str).collect();
-    assert_eq!(changed, ["cpuwarden_container_threads", "cpuwarden_node_steal_seconds_total", "cpuwarden_pool_cpus"]);
+    assert_eq!(
+        changed,
+        [
+            "cpuwarden_container_threads",
+            "cpuwarden_node_steal_seconds_total",
+            "cpuwarden_pool_cpus"
+        ]
+    );
 }
 
 #[test]
@@ -148,10 +178,14 @@ fn every_preset_is_a_valid_page_in_both_formats() {
     for preset in Preset::ALL {
         let [text, openmetrics] = FORMATS.map(|format| {
             let mut exposition = Exposition::with_selection(NO_CAP, Selection::preset(preset));
-            let families = read(exposition.render(&snapshots::maximal(), &snapshots::agent(), format), format);
+            let families =
+                read(exposition.render(&snapshots::maximal(), &snapshots::agent(), format), format);
             let samples = families.iter().flat_map(|family| &family.samples);
-            let values: BTreeMap<String, String> =
-                samples.map(|sample| (format!("{} {:?}", sample.name, sample.labels), sample.value.clone())).collect();
+            let values: BTreeMap<String, String> = samples
+                .map(|sample| {
+                    (format!("{} {:?}", sample.name, sample.labels), sample.value.clone())
+                })
+                .collect();
             values
         });
         assert_eq!(text, openmetrics, "{preset:?}");

@@ -27,7 +27,8 @@ fn promtool(page: &[u8]) -> Output {
 #[test]
 fn promtool_finds_nothing_on_the_maximal_page() {
     let mut exposition = Exposition::new(NO_CAP);
-    let output = promtool(exposition.render(&snapshots::maximal(), &snapshots::agent(), Format::Text));
+    let output =
+        promtool(exposition.render(&snapshots::maximal(), &snapshots::agent(), Format::Text));
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
 }

@@ -43,7 +43,8 @@ fn node(pods: usize, with_quota: bool, traced: bool) -> (NodeSnapshot, AgentMetr
             wait_ns: 1_250_000_000 + at as u64,
         });
         let interference = aggressors.collect();
-        snapshot.waits = Arc::new(NodeWaits { interference, ..(*snapshots::maximal().waits).clone() });
+        snapshot.waits =
+            Arc::new(NodeWaits { interference, ..(*snapshots::maximal().waits).clone() });
     }
     (snapshot, agent)
 }
@@ -78,7 +79,11 @@ fn containers() -> String {
         let [with, without] = [true, false].map(|with_quota| {
             let (snapshot, agent) = node(1, with_quota, traced);
             let mut exposition = Exposition::with_selection(NO_CAP, Selection::preset(preset));
-            of_container(&read(exposition.render(&snapshot, &agent, Format::Text), Format::Text), "app").len()
+            of_container(
+                &read(exposition.render(&snapshot, &agent, Format::Text), Format::Text),
+                "app",
+            )
+            .len()
         });
         let _ = writeln!(text, "| {} | {with} | {without} |", name(preset, traced));
     }
@@ -90,19 +95,29 @@ fn one_node() -> String {
     for (preset, traced) in cases() {
         let Size { series, plain, gzip } = size(preset, 110, traced);
         let [plain, gzip] = [plain, gzip].map(|bytes| bytes.div_ceil(1024));
-        let _ = writeln!(text, "| {} | {} | {plain} KiB | {gzip} KiB |", name(preset, traced), grouped(series));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {plain} KiB | {gzip} KiB |",
+            name(preset, traced),
+            grouped(series)
+        );
     }
     text
 }
 
 fn thousand_nodes() -> String {
-    let mut text =
-        String::from("| preset | series | samples per second | with gzip, per second |\n|---|---|---|---|\n");
+    let mut text = String::from(
+        "| preset | series | samples per second | with gzip, per second |\n|---|---|---|---|\n",
+    );
     for (preset, traced) in cases() {
         let Size { series, gzip, .. } = size(preset, 110, traced);
         let (millions, mib) = (series as f64 / 1000.0, gzip as f64 * 1000.0 / 30.0 / 1_048_576.0);
         let samples = grouped(series * 1000 / 30);
-        let _ = writeln!(text, "| {} | {millions:.2} million | {samples} | {mib:.1} MiB |", name(preset, traced));
+        let _ = writeln!(
+            text,
+            "| {} | {millions:.2} million | {samples} | {mib:.1} MiB |",
+            name(preset, traced)
+        );
     }
     text
 }
@@ -117,19 +132,30 @@ fn fleet() -> String {
 }
 
 fn grouped(number: usize) -> String {
-    if number < 1000 { number.to_string() } else { format!("{},{:03}", grouped(number / 1000), number % 1000) }
+    if number < 1000 {
+        number.to_string()
+    } else {
+        format!("{},{:03}", grouped(number / 1000), number % 1000)
+    }
 }
 
 #[test]
 fn the_sizing_page_has_what_the_pages_count() {
     let path = format!("{}/../../deploy/docs/sizing.md", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let tables = [("containers", containers()), ("node", one_node()), ("nodes", thousand_nodes()), ("fleet", fleet())];
+    let tables = [
+        ("containers", containers()),
+        ("node", one_node()),
+        ("nodes", thousand_nodes()),
+        ("fleet", fleet()),
+    ];
     let mut expected = text.clone();
     for (part, table) in tables {
         let start = format!("<!-- counted: {part} -->\n");
-        let (before, rest) = expected.split_once(&start).unwrap_or_else(|| panic!("{path}: no {start}"));
-        let (_, after) = rest.split_once("<!-- end -->").unwrap_or_else(|| panic!("{path}: {part} has no end"));
+        let (before, rest) =
+            expected.split_once(&start).unwrap_or_else(|| panic!("{path}: no {start}"));
+        let (_, after) =
+            rest.split_once("<!-- end -->").unwrap_or_else(|| panic!("{path}: {part} has no end"));
         expected = format!("{before}{start}{table}<!-- end -->{after}");
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use metrics::{AdviceRow, AgentMetrics, Build};
 use snapshot::{
-    CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpuWeight, CpusetRow, FeatureState,
-    Histogram, InterferenceRow, KernelInfo, Losses, NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow, ProcessRow,
-    SamplerRow, SmtShares, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
+    CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpuWeight, CpusetRow,
+    FeatureState, Histogram, InterferenceRow, KernelInfo, Losses, NodeRow, NodeSnapshot, NodeWaits,
+    PodIdentity, PodRow, ProcessRow, SamplerRow, SmtShares, TraceMode, TraceRow, WINDOW_BUCKETS,
+    WeightRule, WindowHistogram, labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
@@ -89,8 +90,8 @@ pub(crate) fn node(containers: usize) -> NodeSnapshot {
     }
 }
 
-/// A snapshot in which every metric of the catalogue has a sample: a live container, one that is gone, and a pod with a
-/// quota.
+/// A snapshot in which every metric of the catalogue has a sample: a live container, one that is
+/// gone, and a pod with a quota.
 pub(crate) fn maximal() -> NodeSnapshot {
     let mut snapshot = node(1);
     snapshot.containers.push(ContainerRow {
@@ -112,7 +113,12 @@ pub(crate) fn maximal() -> NodeSnapshot {
             mode: TraceMode::Bursts { one_of: 4 },
             run_ns: 2_000_000,
             switches: 10_000,
-            losses: Losses { lost_waits: 1, lost_ns: 5_000, evicted_histories: 2, unknown_cgroup_ns: 7_000 },
+            losses: Losses {
+                lost_waits: 1,
+                lost_ns: 5_000,
+                evicted_histories: 2,
+                unknown_cgroup_ns: 7_000,
+            },
         }),
         ..NodeWaits::default()
     });
@@ -184,7 +190,11 @@ fn waits(seed: u64) -> ContainerWaits {
         unattributed_ns: 5_000_000,
         latency: histogram(2_840_000_000),
         stalls: histogram(17_123_456_789),
-        smt: Some(SmtShares { self_ns: 1_000_000_000, other_ns: 2_000_000_000, idle_ns: 3_000_000_000 }),
+        smt: Some(SmtShares {
+            self_ns: 1_000_000_000,
+            other_ns: 2_000_000_000,
+            idle_ns: 3_000_000_000,
+        }),
     }
 }
 
@@ -220,7 +230,13 @@ fn windows(seed: u64) -> WindowHistogram {
 }
 
 fn node_row() -> NodeRow {
-    let place = |cpu| CpuPlace { cpu, core: Some(cpu / 2 * 2), llc: Some(0), socket: Some(0), ..CpuPlace::default() };
+    let place = |cpu| CpuPlace {
+        cpu,
+        core: Some(cpu / 2 * 2),
+        llc: Some(0),
+        socket: Some(0),
+        ..CpuPlace::default()
+    };
     NodeRow {
         cpus: vec![("online", 4), ("possible", 8)],
         cpu_info: (0..4).map(place).collect(),

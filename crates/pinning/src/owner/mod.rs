@@ -1,5 +1,5 @@
-//! Detects other owners of this node's CPUs: two of them overwrite each other. Beside another owner, pinning only
-//! observes.
+//! Detects other owners of this node's CPUs: two of them overwrite each other. Beside another
+//! owner, pinning only observes.
 
 mod agents;
 mod nri;
@@ -43,9 +43,12 @@ impl CpuManagerState {
         let place = path.display();
         let failed = |error| format!("{place} cannot be read: {error}");
         let mut file = File::open(path).map_err(failed)?;
-        // The kubelet replaces the file. A volume of the file alone keeps showing the old one, which then has no links.
+        // The kubelet replaces the file. A volume of the file alone keeps showing the old one,
+        // which then has no links.
         if file.metadata().map_err(failed)?.nlink() == 0 {
-            return Err(format!("the kubelet replaced {place}; restart the agent's pod to read the new file"));
+            return Err(format!(
+                "the kubelet replaced {place}; restart the agent's pod to read the new file"
+            ));
         }
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
@@ -58,9 +61,14 @@ impl CpuManagerState {
         self.entries.values().map(BTreeMap::len).sum()
     }
 
-    /// Exclusive CPUs granted by the kubelet, regardless of the policy. A pod with an invalid CPU list is included.
+    /// Exclusive CPUs granted by the kubelet, regardless of the policy. A pod with an invalid CPU
+    /// list is included.
     pub(crate) fn exclusive(&self) -> KubeletsOwn {
-        let lists = self.entries.values().flat_map(BTreeMap::values).filter_map(|list| list.parse::<CpuSet>().ok());
+        let lists = self
+            .entries
+            .values()
+            .flat_map(BTreeMap::values)
+            .filter_map(|list| list.parse::<CpuSet>().ok());
         KubeletsOwn {
             pods: self
                 .entries
@@ -128,8 +136,16 @@ mod tests {
             let (kubelet, own) = corpus::within(limit, || (state.kubelet(), state.exclusive()));
             let lists = |uid: &Uid| &state.entries[&**uid];
             assert!(own.pods.iter().all(|uid| !lists(uid).is_empty()));
-            assert_eq!(own.pods.len(), state.entries.values().filter(|lists| !lists.is_empty()).count());
-            for cpus in state.entries.values().flat_map(BTreeMap::values).filter_map(|list| list.parse().ok()) {
+            assert_eq!(
+                own.pods.len(),
+                state.entries.values().filter(|lists| !lists.is_empty()).count()
+            );
+            for cpus in state
+                .entries
+                .values()
+                .flat_map(BTreeMap::values)
+                .filter_map(|list| list.parse().ok())
+            {
                 assert_eq!(own.cpus.union(&cpus), own.cpus);
             }
             let Ok(kubelet) = kubelet else { return };
@@ -148,7 +164,9 @@ mod tests {
         // Like a volume of the file after its removal: the same inode, without a name.
         let mounted = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let error = CpuManagerState::read(Path::new(&format!("/proc/self/fd/{}", mounted.as_raw_fd()))).unwrap_err();
+        let error =
+            CpuManagerState::read(Path::new(&format!("/proc/self/fd/{}", mounted.as_raw_fd())))
+                .unwrap_err();
         assert!(error.contains("replaced") && error.contains("restart the agent's pod"), "{error}");
     }
 
@@ -162,11 +180,15 @@ mod tests {
     #[test]
     fn the_policy_and_what_it_gave_away_are_read_from_the_kubelets_file() {
         // kubelet 1.32, policies none and static.
-        let none = kubelet(r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#).unwrap();
+        let none =
+            kubelet(r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#).unwrap();
         assert_eq!(none, Kubelet::default());
         let json = r#"{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"a":"2","b":"4-5"}},"checksum":1}"#;
         let exclusive = "2,4-5".parse().unwrap();
-        assert_eq!(kubelet(json).unwrap(), Kubelet { static_policy: true, exclusive, pods: ["u".into()].into() });
+        assert_eq!(
+            kubelet(json).unwrap(),
+            Kubelet { static_policy: true, exclusive, pods: ["u".into()].into() }
+        );
     }
 
     #[test]
@@ -174,6 +196,10 @@ mod tests {
         assert!(kubelet(r#"{"policyName":"dynamic"}"#).unwrap_err().contains("dynamic"));
         assert!(kubelet(r#"{"policyName":"static","entries":{"u":{"a":"x"}}}"#).is_err());
         assert!(kubelet("").is_err());
-        assert!(CpuManagerState::read(Path::new("/nowhere/state")).unwrap_err().contains("/nowhere/state"));
+        assert!(
+            CpuManagerState::read(Path::new("/nowhere/state"))
+                .unwrap_err()
+                .contains("/nowhere/state")
+        );
     }
 }

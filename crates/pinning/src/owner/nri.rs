@@ -1,14 +1,16 @@
-//! Detects processes with access to the runtime's NRI socket. NRI plugins set the cpusets of containers while the
-//! runtime creates them. Only root may enter the socket's directory (0700), so access proves more than a name.
+//! Detects processes with access to the runtime's NRI socket. NRI plugins set the cpusets of
+//! containers while the runtime creates them. Only root may enter the socket's directory (0700), so
+//! access proves more than a name.
 //!
-//! Plugins that the runtime launches itself (/opt/nri/plugins) use a socket pair instead. They are processes of the
-//! host and are detected by name.
+//! Plugins that the runtime launches itself (/opt/nri/plugins) use a socket pair instead. They are
+//! processes of the host and are detected by name.
 
 use std::path::{Path, PathBuf};
 
 use cgroupfs::bounded;
 
-/// Path of the socket under both names of its directory; `/var/run` is a symlink to `/run` on most hosts.
+/// Path of the socket under both names of its directory; `/var/run` is a symlink to `/run` on most
+/// hosts.
 const SOCKETS: [&str; 2] = ["/var/run/nri/nri.sock", "/run/nri/nri.sock"];
 /// State of a connected socket in `/proc/PID/net/unix` (`SS_CONNECTED`).
 const CONNECTED: &str = "03";
@@ -20,7 +22,8 @@ pub(super) struct NriSocket {
     files: Vec<DeviceFile>,
 }
 
-/// A file by its device (`0:25`) and its path within the device's file system, both as in mountinfo.
+/// A file by its device (`0:25`) and its path within the device's file system, both as in
+/// mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DeviceFile {
     device: String,
@@ -28,7 +31,8 @@ struct DeviceFile {
 }
 
 impl NriSocket {
-    /// The socket, located in the host's network and mount namespaces. `None` if no plugin is connected.
+    /// The socket, located in the host's network and mount namespaces. `None` if no plugin is
+    /// connected.
     pub(super) fn find(proc_root: &Path) -> Option<Self> {
         Self::find_any(proc_root, &SOCKETS)
     }
@@ -39,7 +43,12 @@ impl NriSocket {
             return None;
         }
         let mounts = mounts(&init)?;
-        Some(Self { files: sockets.iter().filter_map(|socket| located(&mounts, Path::new(socket))).collect() })
+        Some(Self {
+            files: sockets
+                .iter()
+                .filter_map(|socket| located(&mounts, Path::new(socket)))
+                .collect(),
+        })
     }
 
     /// Whether the socket or a directory above it is among the process's mounts.
@@ -55,7 +64,8 @@ pub fn connected_plugins(proc_root: &Path) -> Option<usize> {
     connections(&proc_root.join("1"), &SOCKETS)
 }
 
-/// Number of the runtime's ends of connections to these sockets, in the process's network namespace.
+/// Number of the runtime's ends of connections to these sockets, in the process's network
+/// namespace.
 fn connections(process: &Path, sockets: &[&str]) -> Option<usize> {
     let text = bounded::read(&process.join("net/unix"), bounded::UNIX_SOCKETS_BYTES).ok()?;
     let count = count_connections(&String::from_utf8_lossy(&text), sockets);
@@ -67,7 +77,8 @@ fn connections(process: &Path, sockets: &[&str]) -> Option<usize> {
 fn count_connections(text: &str, sockets: &[&str]) -> usize {
     let is_connection = |line: &&str| {
         let mut fields = line.split_ascii_whitespace().skip(5);
-        fields.next() == Some(CONNECTED) && fields.nth(1).is_some_and(|path| sockets.contains(&path))
+        fields.next() == Some(CONNECTED)
+            && fields.nth(1).is_some_and(|path| sockets.contains(&path))
     };
     text.lines().filter(is_connection).count()
 }
@@ -77,7 +88,8 @@ fn mounts(process: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Device, root and mount point of each line of the format `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT …`.
+/// Device, root and mount point of each line of the format
+/// `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT …`.
 fn fields(mounts: &str) -> impl Iterator<Item = (&str, &Path, &Path)> {
     mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(2);
@@ -111,11 +123,18 @@ mod tests {
         assert_eq!(file, DeviceFile { device: "0:24".to_owned(), path: "/nri/nri.sock".into() });
         let reached = |mount| is_reached(&format!("700 600 {mount} rw - tmpfs tmpfs rw\n"), &file);
         assert!(
-            reached("0:24 /nri /var/run/nri") && reached("0:24 /nri/nri.sock /nri.sock") && reached("0:24 / /host/run")
+            reached("0:24 /nri /var/run/nri")
+                && reached("0:24 /nri/nri.sock /nri.sock")
+                && reached("0:24 / /host/run")
         );
         assert!(!reached("0:99 /nri /var/run/nri"), "a volume in memory of its own");
-        assert!(!reached("259:1 /var/lib/kubelet/pods/u/volumes/nri /var/run/nri"), "an empty directory");
-        assert!(!reached("0:24 /containerd /run/containerd") && !reached("0:24 /nri-other /run/nri"));
+        assert!(
+            !reached("259:1 /var/lib/kubelet/pods/u/volumes/nri /var/run/nri"),
+            "an empty directory"
+        );
+        assert!(
+            !reached("0:24 /containerd /run/containerd") && !reached("0:24 /nri-other /run/nri")
+        );
     }
 
     #[test]
@@ -126,8 +145,9 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let process = Path::new("/proc/thread-self");
         assert_eq!(connections(process, &sockets), Some(0), "it listens only");
-        let plugins: Vec<_> =
-            (0..2).map(|_| (UnixStream::connect(&path).unwrap(), listener.accept().unwrap())).collect();
+        let plugins: Vec<_> = (0..2)
+            .map(|_| (UnixStream::connect(&path).unwrap(), listener.accept().unwrap()))
+            .collect();
         assert_eq!(connections(process, &sockets), Some(2));
         drop(plugins);
         assert_eq!(connections(process, &sockets), Some(0));

@@ -1,4 +1,5 @@
-//! One pass as a pure function. Input: the mode and the state read. Output: the next mode, the steps and the report.
+//! One pass as a pure function. Input: the mode and the state read. Output: the next mode, the
+//! steps and the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +7,8 @@ use std::time::Instant;
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Current, Holding, Kubelet, Node, Plan, Pod, PodCgroups, Step, Transition, Uid, plan, widen_steps, write_steps,
+    Current, Holding, Kubelet, Node, Plan, Pod, PodCgroups, Step, Transition, Uid, plan,
+    widen_steps, write_steps,
 };
 
 use super::mode::{Granted, Mode};
@@ -96,7 +98,8 @@ fn work(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Result<Work, Error>) {
     (mode, work)
 }
 
-/// Pauses pods, or the whole node, if another writer keeps rewriting cpusets or if writes keep failing.
+/// Pauses pods, or the whole node, if another writer keeps rewriting cpusets or if writes keep
+/// failing.
 fn yielding(mode: Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> (Mode, Vec<(Uid, Pause)>) {
     let Mode::Enforcing { lock, mut granted } = mode else { return (mode, Vec::new()) };
     let (view, now) = (inputs.view, inputs.now);
@@ -117,7 +120,8 @@ fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Err
         Mode::Observing { .. } => return Ok(Vec::new()),
         Mode::Enforcing { granted, .. } => {
             let paused = granted.repairs.paused(inputs.now);
-            let is_left_alone = |uid: &Uid| paused.contains_key(uid) || view.unreadable.contains_key(uid);
+            let is_left_alone =
+                |uid: &Uid| paused.contains_key(uid) || view.unreadable.contains_key(uid);
             let enforced = plan.placements.iter().filter(|(uid, _)| !is_left_alone(uid));
             (granted, enforced.map(|(uid, placement)| (uid.clone(), placement.clone())).collect())
         }
@@ -126,12 +130,19 @@ fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Err
     let held = match mode {
         // Existing pods keep their exclusive CPUs.
         Mode::SteppedBack { .. } => {
-            let is_over = |uid: &Uid| plan.placements.get(uid).is_none_or(|placement| !placement.class.is_exclusive());
+            let is_over = |uid: &Uid| {
+                plan.placements.get(uid).is_none_or(|placement| !placement.class.is_exclusive())
+            };
             record.committed.held.iter().filter(|(uid, _)| is_over(uid)).map(clone).collect()
         }
         Mode::Enforcing { .. } | Mode::Observing { .. } => record.committed.held.clone(),
     };
-    let transition = Transition { hierarchy: &view.hierarchy, pods: &view.pods, held: &held, placements: &placements };
+    let transition = Transition {
+        hierarchy: &view.hierarchy,
+        pods: &view.pods,
+        held: &held,
+        placements: &placements,
+    };
     let mut steps = write_steps(&transition)?;
     for pod in view.pods.iter().filter(|pod| !placements.contains_key(&pod.uid)) {
         if let Some(placement) = plan.placements.get(&pod.uid) {
@@ -141,16 +152,19 @@ fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Err
     Ok(steps)
 }
 
-/// Adds the CPUs a paused pod may use by now, in cgroups that no other writer has changed since this agent's write.
+/// Adds the CPUs a paused pod may use by now, in cgroups that no other writer has changed since
+/// this agent's write.
 fn widened(granted: &Granted, view: &View, pod: &PodCgroups, cpus: &CpuSet) -> Vec<Step> {
     let mut widens: BTreeMap<&Path, &CpuSet> = BTreeMap::new();
     for cgroup in &pod.cgroups {
         let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
         let was = granted.established.get(&cgroup.path);
-        let is_as_written = was.is_some_and(|was| Some(was.inode) == inode && was.cpus == cgroup.effective);
+        let is_as_written =
+            was.is_some_and(|was| Some(was.inode) == inode && was.cpus == cgroup.effective);
         // A runtime copies the pod's CPUs.
         let parent = cgroup.parent.map(|parent| &pod.cgroups[parent]);
-        let follows = parent.is_some_and(|parent| widens.get(&*parent.path) == Some(&&cgroup.effective));
+        let follows =
+            parent.is_some_and(|parent| widens.get(&*parent.path) == Some(&&cgroup.effective));
         if is_as_written || follows {
             widens.insert(&cgroup.path, &cgroup.effective);
         }
@@ -162,8 +176,12 @@ fn clone((uid, holding): (&Uid, &Holding)) -> (Uid, Holding) {
     (uid.clone(), holding.clone())
 }
 
-/// The plan and, if it is the first one after a lost checkpoint, the cgroups that are already confined.
-fn planned(mode: &Mode, inputs: &Inputs<'_>) -> Result<(Planned, Option<BTreeMap<PathBuf, Touched>>), Error> {
+/// The plan and, if it is the first one after a lost checkpoint, the cgroups that are already
+/// confined.
+fn planned(
+    mode: &Mode,
+    inputs: &Inputs<'_>,
+) -> Result<(Planned, Option<BTreeMap<PathBuf, Touched>>), Error> {
     let (view, record) = (inputs.view, inputs.record);
     let first = plan_from(mode, inputs, record.planned.clone())?;
     if record.found == Found::Known {
@@ -197,7 +215,8 @@ fn plan_from(mode: &Mode, inputs: &Inputs<'_>, mut current: Current) -> Result<P
     Ok(Planned { from, plan })
 }
 
-/// Pods for which nothing can be enforced now. While the whole node is paused: all pods without exclusive CPUs.
+/// Pods for which nothing can be enforced now. While the whole node is paused: all pods without
+/// exclusive CPUs.
 fn withheld(mode: &Mode, inputs: &Inputs<'_>) -> BTreeSet<Uid> {
     match mode {
         Mode::Observing { .. } => BTreeSet::new(),
@@ -207,12 +226,19 @@ fn withheld(mode: &Mode, inputs: &Inputs<'_>) -> BTreeSet<Uid> {
         }
         Mode::SteppedBack { .. } => {
             let held = &inputs.record.committed.held;
-            inputs.claims.iter().map(|pod| &pod.uid).filter(|uid| !held.contains_key(*uid)).cloned().collect()
+            inputs
+                .claims
+                .iter()
+                .map(|pod| &pod.uid)
+                .filter(|uid| !held.contains_key(*uid))
+                .cloned()
+                .collect()
         }
     }
 }
 
-/// Cgroups that were as planned after the last pass and differ now, which only another writer explains.
+/// Cgroups that were as planned after the last pass and differ now, which only another writer
+/// explains.
 fn rewritten(granted: &Granted, inputs: &Inputs<'_>, plan: &Plan) -> Vec<Rewritten> {
     let (view, left_alone) = (inputs.view, granted.repairs.paused(inputs.now));
     if view.hierarchy.ceiling != granted.ceiling {
@@ -221,10 +247,12 @@ fn rewritten(granted: &Granted, inputs: &Inputs<'_>, plan: &Plan) -> Vec<Rewritt
     let mut rewritten = Vec::new();
     for pod in view.pods.iter().filter(|pod| !left_alone.contains_key(&pod.uid)) {
         let Some(placement) = plan.placements.get(&pod.uid) else { continue };
-        let ours = pod.cgroups.iter().filter(|cgroup| cgroup.ours && cgroup.effective != placement.cpus);
+        let ours =
+            pod.cgroups.iter().filter(|cgroup| cgroup.ours && cgroup.effective != placement.cpus);
         let is_rewritten = |path: &PathBuf| {
             granted.established.get(path).is_some_and(|was| {
-                was.cpus == placement.cpus && view.seen.get(path).is_some_and(|(_, now)| *now == was.inode)
+                was.cpus == placement.cpus
+                    && view.seen.get(path).is_some_and(|(_, now)| *now == was.inode)
             })
         };
         let cgroups: Vec<_> = ours
@@ -238,25 +266,31 @@ fn rewritten(granted: &Granted, inputs: &Inputs<'_>, plan: &Plan) -> Vec<Rewritt
     rewritten
 }
 
-/// Without a checkpoint: pods that should get exclusive CPUs and already run on that number of CPUs keep them.
+/// Without a checkpoint: pods that should get exclusive CPUs and already run on that number of CPUs
+/// keep them.
 fn adopted(view: &View, plan: &Plan) -> Current {
     let holding = |(uid, placement): (&Uid, &placement::Placement)| {
         let pod = view.pods.iter().find(|pod| pod.uid == *uid)?;
         let cpus = pod.cgroups.first().map(|cgroup| cgroup.effective.clone())?;
         let fits = cpus.len() == placement.cpus.len() && cpus != view.hierarchy.ceiling;
-        (placement.class.is_exclusive() && fits).then(|| (uid.clone(), Holding { class: placement.class, cpus }))
+        (placement.class.is_exclusive() && fits)
+            .then(|| (uid.clone(), Holding { class: placement.class, cpus }))
     };
     Current { held: plan.placements.iter().filter_map(holding).collect(), ..Current::default() }
 }
 
-/// Cgroups confined by an agent whose checkpoint is lost. Their original CPUs are lost too. All CPUs are assumed, the
-/// kubelet's default while its CPU manager grants none.
+/// Cgroups confined by an agent whose checkpoint is lost. Their original CPUs are lost too. All
+/// CPUs are assumed, the kubelet's default while its CPU manager grants none.
 fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, Touched> {
     let before = match view.hierarchy.version {
         CgroupVersion::V1 => view.hierarchy.ceiling.to_string(),
         CgroupVersion::V2 => String::new(),
     };
-    let ours = view.pods.iter().filter(|pod| plan.placements.contains_key(&pod.uid)).flat_map(|pod| &pod.cgroups);
+    let ours = view
+        .pods
+        .iter()
+        .filter(|pod| plan.placements.contains_key(&pod.uid))
+        .flat_map(|pod| &pod.cgroups);
     ours.filter(|cgroup| cgroup.ours && cgroup.effective != view.hierarchy.ceiling)
         .filter_map(|cgroup| {
             let (_, inode) = view.seen.get(&cgroup.path)?;

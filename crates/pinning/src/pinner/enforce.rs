@@ -24,7 +24,8 @@ use crate::state_dir::DrainWish;
 use crate::tree::View;
 use crate::{Result, drain, nested, stranded};
 
-/// Minimum age of a cgroup before its processes are moved. In a younger one the runtime may still be moving processes.
+/// Minimum age of a cgroup before its processes are moved. In a younger one the runtime may still
+/// be moving processes.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Maximum number of passes that a grant waits for another pod to leave its CPUs.
 const GRANT_WAITS: usize = 5;
@@ -75,7 +76,8 @@ impl Pinner {
         self.record.planned = outcome.clone();
         let mut failed = BTreeSet::new();
         if !steps.is_empty() || !is_recorded {
-            let grants = steps.iter().any(|step| matches!(step, Step::Grant { .. } | Step::Release { .. }));
+            let grants =
+                steps.iter().any(|step| matches!(step, Step::Grant { .. } | Step::Release { .. }));
             let checkpoint = &mut self.record.checkpoint;
             checkpoint.best_effort = best_effort;
             checkpoint.rejections = rejections;
@@ -98,15 +100,18 @@ impl Pinner {
         }
         let enforced = self.mode.paused(Instant::now());
         if let Mode::Enforcing { granted, .. } = &mut self.mode {
-            let is_enforced =
-                |uid: &Uid| !failed.contains(uid) && !enforced.contains_key(uid) && !view.unreadable.contains_key(uid);
+            let is_enforced = |uid: &Uid| {
+                !failed.contains(uid)
+                    && !enforced.contains_key(uid)
+                    && !view.unreadable.contains_key(uid)
+            };
             granted.establish(view, plan, &self.record.checkpoint.touched, is_enforced);
         }
         Ok(failed)
     }
 
-    /// Carries out the steps. After a failed step the further steps of that pod are skipped. Steps of other pods
-    /// continue, unless they need the CPUs that this pod should have left.
+    /// Carries out the steps. After a failed step the further steps of that pod are skipped. Steps
+    /// of other pods continue, unless they need the CPUs that this pod should have left.
     fn carry(
         &mut self,
         view: &View,
@@ -116,13 +121,15 @@ impl Pinner {
         trace: &mut dyn FnMut(Trace<'_>),
     ) -> Carried {
         let version = self.tree.version();
-        let mut carried = Carried { held: self.record.committed.held.clone(), failed: BTreeMap::new() };
+        let mut carried =
+            Carried { held: self.record.committed.held.clone(), failed: BTreeMap::new() };
         for step in steps {
             if carried.must_wait(step, view, plan, version) && !self.has_waited_long(step) {
                 continue;
             }
             match carry_out(step, version, &mut self.record.checkpoint.narrowed) {
-                // A removed cgroup has no processes left, neither to move away nor to grant CPUs to.
+                // A removed cgroup has no processes left, neither to move away nor to grant CPUs
+                // to.
                 Err(_) if !cgroup_of(step).exists() => continue,
                 Err(error) => {
                     report.operations.add(Operation::of(step), false);
@@ -141,10 +148,12 @@ impl Pinner {
         carried
     }
 
-    /// Whether a grant has waited long enough for another pod to leave its CPUs. It is then made anyway; the overlap is
-    /// counted.
+    /// Whether a grant has waited long enough for another pod to leave its CPUs. It is then made
+    /// anyway; the overlap is counted.
     fn has_waited_long(&mut self, step: &Step) -> bool {
-        let (Step::Grant { uid, .. }, Some(granted)) = (step, self.mode.granted()) else { return false };
+        let (Step::Grant { uid, .. }, Some(granted)) = (step, self.mode.granted()) else {
+            return false;
+        };
         let waited = granted.waits.entry(uid.clone()).or_default();
         *waited += 1;
         *waited > GRANT_WAITS
@@ -181,10 +190,12 @@ impl Pinner {
         written
     }
 
-    /// Whether no new checkpoint is needed: the steps grant nothing, and all cgroups they write are recorded on disk.
+    /// Whether no new checkpoint is needed: the steps grant nothing, and all cgroups they write are
+    /// recorded on disk.
     fn needs_no_record(&self, steps: &[Step]) -> bool {
-        let is_known =
-            |path: &PathBuf| self.record.saved.as_ref().is_some_and(|saved| saved.touched.contains_key(path));
+        let is_known = |path: &PathBuf| {
+            self.record.saved.as_ref().is_some_and(|saved| saved.touched.contains_key(path))
+        };
         steps.iter().all(|step| match step {
             Step::Write { path, .. } => is_known(path),
             Step::Grant { .. } => false,
@@ -192,7 +203,8 @@ impl Pinner {
         })
     }
 
-    /// Records the original CPUs of the cgroups about to be written, and the nested cpusets that will be narrowed.
+    /// Records the original CPUs of the cgroups about to be written, and the nested cpusets that
+    /// will be narrowed.
     fn touch(&mut self, view: &View, steps: &[Step]) {
         let no_grants = Granted::default();
         let granted = match &self.mode {
@@ -200,14 +212,16 @@ impl Pinner {
             Mode::Observing { .. } => &no_grants,
         };
         let Checkpoint { touched, narrowed, .. } = &mut self.record.checkpoint;
-        touched.retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
+        touched
+            .retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
         narrowed.retain(|path, was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode));
         if view.hierarchy.version == CgroupVersion::V1 {
             for (path, cpus) in steps.iter().filter_map(write) {
                 nested::foresee(path, cpus, narrowed);
             }
         }
-        let written: BTreeSet<&Path> = steps.iter().filter_map(write).map(|(path, _)| path).collect();
+        let written: BTreeSet<&Path> =
+            steps.iter().filter_map(write).map(|(path, _)| path).collect();
         for pod in &view.pods {
             for cgroup in pod.cgroups.iter().filter(|cgroup| written.contains(&*cgroup.path)) {
                 let Some((_, inode)) = view.seen.get(&cgroup.path) else { continue };
@@ -227,11 +241,17 @@ impl Pinner {
             if before.get(uid).is_none_or(|old| old.cpus != pin.cpus) {
                 let Pin { namespace, pod, cpu_qos, bind_policy, cpus, .. } = pin.clone();
                 tracing::info!(namespace, pod, cpu_qos, cpus, "assigned exclusive CPUs");
-                report.decisions.push(decision(uid, pods, Verdict::Pinned { cpu_qos, bind_policy, cpus }));
+                report.decisions.push(decision(
+                    uid,
+                    pods,
+                    Verdict::Pinned { cpu_qos, bind_policy, cpus },
+                ));
             }
         }
         let lives_on = |uid: &str| pods.pod(uid).is_some_and(|pod| !has_ended(pod));
-        let gone = before.keys().filter(|uid| !self.record.checkpoint.pins.contains_key(*uid) && lives_on(uid));
+        let gone = before
+            .keys()
+            .filter(|uid| !self.record.checkpoint.pins.contains_key(*uid) && lives_on(uid));
         report.decisions.extend(gone.map(|uid| decision(uid, pods, Verdict::Released)));
     }
 
@@ -244,7 +264,8 @@ impl Pinner {
             let cpus = placement.cpus.to_string();
             let old = self.record.checkpoint.pins.get(&**uid).filter(|old| old.cpus == cpus);
             let since = old.map_or(now, |old| old.since);
-            let bind_policy = placement.spec.map(|spec| spec.bind.policy.to_string()).unwrap_or_default();
+            let bind_policy =
+                placement.spec.map(|spec| spec.bind.policy.to_string()).unwrap_or_default();
             let cpu_qos = class_name(placement.class).to_owned();
             (uid.to_string(), Pin { namespace, pod, cpu_qos, bind_policy, cpus, since })
         })
@@ -259,7 +280,12 @@ impl Pinner {
         }
         for (uid, cgroups) in work.rewritten.iter().filter(|(uid, _)| is_repaired(uid)) {
             for (path, found) in cgroups {
-                let meant = work.planned.plan.placements.get(uid).map(|placement| placement.cpus.to_string());
+                let meant = work
+                    .planned
+                    .plan
+                    .placements
+                    .get(uid)
+                    .map(|placement| placement.cpus.to_string());
                 let path = path.display();
                 tracing::warn!(%path, %found, meant, "another program changed a cpuset; restored it");
                 report.operations.add(Operation::Repair, true);
@@ -268,11 +294,14 @@ impl Pinner {
         }
     }
 
-    /// Moves processes back into cpusets that had lost their last CPU. Skips cgroups that the runtime may still be
-    /// setting up. Does nothing while the agent only observes.
+    /// Moves processes back into cpusets that had lost their last CPU. Skips cgroups that the
+    /// runtime may still be setting up. Does nothing while the agent only observes.
     pub(super) fn bring_back(&mut self, view: &View, report: &mut Report) {
-        let containers =
-            view.pods.iter().flat_map(|pod| &pod.cgroups).filter(|cgroup| cgroup.ours && cgroup.parent.is_some());
+        let containers = view
+            .pods
+            .iter()
+            .flat_map(|pod| &pod.cgroups)
+            .filter(|cgroup| cgroup.ours && cgroup.parent.is_some());
         if containers.clone().any(|cgroup| cgroup.effective.is_empty()) {
             self.stray_looks = STRAY_LOOKS;
         }
@@ -280,7 +309,8 @@ impl Pinner {
             return;
         }
         self.stray_looks -= 1;
-        let is_settled = |path: &Path| view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > SETTLED);
+        let is_settled =
+            |path: &Path| view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > SETTLED);
         for cgroup in containers.filter(|cgroup| is_settled(&cgroup.path)) {
             let moved = stranded::bring_back(&self.config.node.hierarchy, &cgroup.path);
             if moved > 0 {
@@ -293,7 +323,8 @@ impl Pinner {
 
     /// Restores all written cgroups, as requested by `cpuwarden drain`.
     pub(super) fn drain(&mut self, view: &View, pods: &PodIndex, report: &mut Report) {
-        let kubelets = CpuManagerState::read(&self.config.node.cpu_manager_state).map(|state| state.exclusive());
+        let kubelets = CpuManagerState::read(&self.config.node.cpu_manager_state)
+            .map(|state| state.exclusive());
         let mut kubelets = kubelets.unwrap_or_default();
         kubelets.pods.extend(self.holders(pods));
         let checkpoint = &self.record.checkpoint;
@@ -305,10 +336,12 @@ impl Pinner {
             tracing::error!(error, "failed to widen a cpuset");
             report.operations.add(Operation::Drain, false);
         }
-        report.decisions.extend(std::mem::take(&mut self.record.checkpoint.pins).into_iter().map(|(uid, pin)| {
-            let Pin { namespace, pod, .. } = pin;
-            Decision { uid, namespace, pod, verdict: Verdict::Released }
-        }));
+        report.decisions.extend(std::mem::take(&mut self.record.checkpoint.pins).into_iter().map(
+            |(uid, pin)| {
+                let Pin { namespace, pod, .. } = pin;
+                Decision { uid, namespace, pod, verdict: Verdict::Released }
+            },
+        ));
         if drained.errors.is_empty()
             && let Err(error) = Checkpoint::remove(&self.config.node.state_dir)
         {
@@ -329,7 +362,8 @@ impl Granted {
         is_enforced: impl Fn(&Uid) -> bool,
     ) {
         self.ceiling = view.hierarchy.ceiling.clone();
-        self.established.retain(|path, was| view.seen.get(path).is_some_and(|(_, now)| *now == was.inode));
+        self.established
+            .retain(|path, was| view.seen.get(path).is_some_and(|(_, now)| *now == was.inode));
         self.waits.retain(|uid, _| plan.placements.contains_key(uid));
         for pod in view.pods.iter().filter(|pod| is_enforced(&pod.uid)) {
             let Some(placement) = plan.placements.get(&pod.uid) else { continue };
@@ -337,17 +371,26 @@ impl Granted {
                 if let Some((_, inode)) = view.seen.get(&cgroup.path) {
                     let original = self.original(view, pod, cgroup, touched);
                     let cpus = placement.cpus.clone();
-                    self.established.insert(cgroup.path.clone(), Established { inode: *inode, cpus, original });
+                    self.established
+                        .insert(cgroup.path.clone(), Established { inode: *inode, cpus, original });
                 }
             }
         }
     }
 
-    /// Original CPUs of a cgroup, before the first write here. A cgroup that already had its CPUs may have been
-    /// rewritten by another writer meanwhile: then the first value seen counts.
-    fn original(&self, view: &View, pod: &PodCgroups, cgroup: &Cgroup, touched: &BTreeMap<PathBuf, Touched>) -> String {
+    /// Original CPUs of a cgroup, before the first write here. A cgroup that already had its CPUs
+    /// may have been rewritten by another writer meanwhile: then the first value seen counts.
+    fn original(
+        &self,
+        view: &View,
+        pod: &PodCgroups,
+        cgroup: &Cgroup,
+        touched: &BTreeMap<PathBuf, Touched>,
+    ) -> String {
         let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
-        if let Some(known) = self.established.get(&cgroup.path).filter(|known| Some(known.inode) == inode) {
+        if let Some(known) =
+            self.established.get(&cgroup.path).filter(|known| Some(known.inode) == inode)
+        {
             return known.original.clone();
         }
         let inherited = inherited(&view.hierarchy, pod, cgroup).and_then(|from| touched.get(from));
@@ -394,24 +437,49 @@ impl Carried {
         }
         self.failed.contains_key(uid_of(step))
             || match step {
-                Step::Write { uid, path, effective, .. } => self.enters_held(uid, path, effective, plan, version),
+                Step::Write { uid, path, effective, .. } => {
+                    self.enters_held(uid, path, effective, plan, version)
+                }
                 Step::Grant { uid, holding } => self.is_occupied(uid, holding, view, plan, version),
                 Step::Verify { .. } | Step::Release { .. } => false,
             }
     }
 
     /// Whether a pod would move onto CPUs still held by a pod that could not leave them.
-    fn enters_held(&self, uid: &Uid, path: &Path, cpus: &CpuSet, plan: &Plan, version: CgroupVersion) -> bool {
-        let Some(class) = plan.placements.get(uid).map(|placement| placement.class) else { return false };
+    fn enters_held(
+        &self,
+        uid: &Uid,
+        path: &Path,
+        cpus: &CpuSet,
+        plan: &Plan,
+        version: CgroupVersion,
+    ) -> bool {
+        let Some(class) = plan.placements.get(uid).map(|placement| placement.class) else {
+            return false;
+        };
         let new = cpus.difference(&effective(path, version));
-        let others = self.held.iter().filter(|(other, held)| *other != uid && !class.may_share_with(held.class));
+        let others = self
+            .held
+            .iter()
+            .filter(|(other, held)| *other != uid && !class.may_share_with(held.class));
         others.into_iter().any(|(_, held)| !held.cpus.is_disjoint(&new))
     }
 
     /// Whether a pod with a failed step still occupies these CPUs.
-    fn is_occupied(&self, uid: &Uid, own: &Holding, view: &View, plan: &Plan, version: CgroupVersion) -> bool {
-        let may_stay = |other: &Uid| plan.placements.get(other).is_some_and(|p| p.class.may_share_with(own.class));
-        let failed = |pod: &&PodCgroups| pod.uid != *uid && self.failed.contains_key(&pod.uid) && !may_stay(&pod.uid);
+    fn is_occupied(
+        &self,
+        uid: &Uid,
+        own: &Holding,
+        view: &View,
+        plan: &Plan,
+        version: CgroupVersion,
+    ) -> bool {
+        let may_stay = |other: &Uid| {
+            plan.placements.get(other).is_some_and(|p| p.class.may_share_with(own.class))
+        };
+        let failed = |pod: &&PodCgroups| {
+            pod.uid != *uid && self.failed.contains_key(&pod.uid) && !may_stay(&pod.uid)
+        };
         let cgroups = view.pods.iter().filter(failed).flat_map(|pod| &pod.cgroups);
         cgroups.into_iter().any(|cgroup| !effective(&cgroup.path, version).is_disjoint(&own.cpus))
     }
@@ -455,7 +523,10 @@ fn cgroup_of(step: &Step) -> &Path {
 
 fn uid_of(step: &Step) -> &Uid {
     match step {
-        Step::Write { uid, .. } | Step::Verify { uid, .. } | Step::Release { uid, .. } | Step::Grant { uid, .. } => uid,
+        Step::Write { uid, .. }
+        | Step::Verify { uid, .. }
+        | Step::Release { uid, .. }
+        | Step::Grant { uid, .. } => uid,
     }
 }
 

@@ -17,8 +17,14 @@ use crate::owner::{CpuManagerState, OwnerSearch, other_agents};
 use crate::tree::View;
 
 impl Pinner {
-    /// The kubelet's exclusive CPUs, and the obstacle to writing beside the kubelet or another agent, if any.
-    pub(super) fn kubelet(&mut self, pods: &PodIndex, given: &CpuSet, now: Instant) -> (Kubelet, Option<String>) {
+    /// The kubelet's exclusive CPUs, and the obstacle to writing beside the kubelet or another
+    /// agent, if any.
+    pub(super) fn kubelet(
+        &mut self,
+        pods: &PodIndex,
+        given: &CpuSet,
+        now: Instant,
+    ) -> (Kubelet, Option<String>) {
         if self.owners.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= OWNERS_EVERY) {
             let search = OwnerSearch {
                 proc_root: &self.config.node.proc_root,
@@ -27,7 +33,11 @@ impl Pinner {
             };
             self.owners = Some((now, other_agents(&search, pods, &self.resources)));
         }
-        let others = self.owners.as_ref().map(|(_, names)| names.join(", ")).filter(|names| !names.is_empty());
+        let others = self
+            .owners
+            .as_ref()
+            .map(|(_, names)| names.join(", "))
+            .filter(|names| !names.is_empty());
         let others = others.map(|names| format!("{names} also places containers on this node"));
         let file = CpuManagerState::read(&self.config.node.cpu_manager_state);
         let mut own = file.as_ref().map(CpuManagerState::exclusive).unwrap_or_default();
@@ -53,7 +63,10 @@ impl Pinner {
             return Vec::new();
         }
         let held = pods.pods().iter().filter(|pod| names.contains(&(&*pod.namespace, &*pod.name)));
-        held.flat_map(|pod| [Some(&pod.uid), pod.static_hash.as_ref()]).flatten().map(|uid| Uid::from(&**uid)).collect()
+        held.flat_map(|pod| [Some(&pod.uid), pod.static_hash.as_ref()])
+            .flatten()
+            .map(|uid| Uid::from(&**uid))
+            .collect()
     }
 
     /// The pods that have cgroups, in the planner's form.
@@ -82,8 +95,8 @@ impl Pinner {
         }
     }
 
-    /// Assigns each new pod its rank in the order of arrival; pods first seen together are ordered by inode. Nothing
-    /// that a pod's author can set affects the order.
+    /// Assigns each new pod its rank in the order of arrival; pods first seen together are ordered
+    /// by inode. Nothing that a pod's author can set affects the order.
     fn note_arrivals(&mut self, view: &View) {
         let arrivals = &mut self.record.checkpoint.arrivals;
         let inode = |uid: &str| {
@@ -110,7 +123,9 @@ impl Pinner {
     /// Logs and returns the rejections that are new since the last pass.
     pub(super) fn new_refusals(&mut self, plan: &Plan, pods: &PodIndex) -> Vec<Decision> {
         let mut new = Vec::new();
-        for (uid, &reason) in plan.refusals.iter().filter(|(uid, reason)| self.refused.get(*uid) != Some(reason)) {
+        for (uid, &reason) in
+            plan.refusals.iter().filter(|(uid, reason)| self.refused.get(*uid) != Some(reason))
+        {
             let refused = decision(uid, pods, Verdict::Refused(reason));
             let Decision { namespace, pod, .. } = &refused;
             tracing::warn!(namespace, pod, %reason, "exclusive CPUs rejected; the pod runs in the shared pool");
@@ -129,22 +144,28 @@ pub(super) fn decision(uid: &str, pods: &PodIndex, verdict: Verdict) -> Decision
 
 /// Namespace and name of a pod; the name is the UID if the pod is unknown.
 pub(super) fn names(uid: &str, pods: &PodIndex) -> (String, String) {
-    pods.pod(uid)
-        .map_or_else(|| (String::new(), uid.to_owned()), |pod| (pod.namespace.to_string(), pod.name.to_string()))
+    pods.pod(uid).map_or_else(
+        || (String::new(), uid.to_owned()),
+        |pod| (pod.namespace.to_string(), pod.name.to_string()),
+    )
 }
 
-/// Whether the policy `static` is in force, according to the kubelet (`/configz`) or its state file. An error if both
-/// are silent or the only answer is not understood.
+/// Whether the policy `static` is in force, according to the kubelet (`/configz`) or its state
+/// file. An error if both are silent or the only answer is not understood.
 fn policy(said: Option<&str>, file: &Result<CpuManagerState, String>) -> Result<bool, String> {
-    let of_file =
-        || file.as_ref().map_err(Clone::clone).and_then(|state| CpuManagerState::is_static(&state.policy_name));
+    let of_file = || {
+        file.as_ref()
+            .map_err(Clone::clone)
+            .and_then(|state| CpuManagerState::is_static(&state.policy_name))
+    };
     match said {
         Some(said) => Ok(CpuManagerState::is_static(said)? || of_file().unwrap_or(false)),
         None => of_file(),
     }
 }
 
-/// Whether the current list of pods contains the UID. A pod that has left the list can still be looked up by UID.
+/// Whether the current list of pods contains the UID. A pod that has left the list can still be
+/// looked up by UID.
 fn is_listed(uid: &Uid, pods: &PodIndex) -> bool {
     pods.pods().iter().any(|pod| *pod.uid == **uid || pod.static_hash.as_deref() == Some(&**uid))
 }

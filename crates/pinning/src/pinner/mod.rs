@@ -1,4 +1,5 @@
-//! Runs one pass after the other: read the current state, decide ([`decide::pass`], a pure function), apply.
+//! Runs one pass after the other: read the current state, decide ([`decide::pass`], a pure
+//! function), apply.
 
 mod decide;
 mod enforce;
@@ -88,8 +89,8 @@ pub struct Pinner {
     refused: BTreeMap<Uid, Reason>,
     walked: Option<Instant>,
     passed: Option<Instant>,
-    /// Number of passes left that look for processes outside their cpusets: after hotplug the kernel moves them with a
-    /// delay.
+    /// Number of passes left that look for processes outside their cpusets: after hotplug the
+    /// kernel moves them with a delay.
     stray_looks: u32,
 }
 
@@ -107,10 +108,12 @@ impl Pinner {
         Ok(pinner)
     }
 
-    /// Creates a pinner after a panic of the previous one; unlike [`Pinner::new`], it keeps a drain request.
+    /// Creates a pinner after a panic of the previous one; unlike [`Pinner::new`], it keeps a drain
+    /// request.
     pub(crate) fn resume(config: PinnerConfig) -> Result<Self> {
         let machine = Machine::read(&config.node.sys_root)?;
-        let tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), config.descriptors)?;
+        let tree =
+            PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), config.descriptors)?;
         let record = Record::read(&config, tree.mount());
         Ok(Self {
             machine,
@@ -156,27 +159,40 @@ impl Pinner {
         self.tree.watch_fd()
     }
 
-    /// Runs one pass. `pods` must be known, not just empty; `given` are the CPUs that the kubelet gave to
-    /// containers, according to pod-resources. `trace` is called after each step.
-    pub fn pass(&mut self, pods: &PodIndex, given: &CpuSet, trace: &mut dyn FnMut(Trace<'_>)) -> Report {
+    /// Runs one pass. `pods` must be known, not just empty; `given` are the CPUs that the kubelet
+    /// gave to containers, according to pod-resources. `trace` is called after each step.
+    pub fn pass(
+        &mut self,
+        pods: &PodIndex,
+        given: &CpuSet,
+        trace: &mut dyn FnMut(Trace<'_>),
+    ) -> Report {
         let began = Instant::now();
         let mut report = match self.try_pass(pods, given, began, trace) {
             Ok(report) => report,
             Err(error) => self.failed(&error),
         };
         report.stepped_back = self.mode.stepped_back(began);
-        if self.config.enforce && report.standing != Standing::Enforcing && report.stepped_back.is_empty() {
+        if self.config.enforce
+            && report.standing != Standing::Enforcing
+            && report.stepped_back.is_empty()
+        {
             report.stepped_back.insert(("node", "pass_failed"), 1);
         }
         report
     }
 
-    /// Report of a pass that could not read the node. If a drain is requested, releases the lock anyway, so that
-    /// `cpuwarden drain` can drain by the checkpoint.
+    /// Report of a pass that could not read the node. If a drain is requested, releases the lock
+    /// anyway, so that `cpuwarden drain` can drain by the checkpoint.
     fn failed(&mut self, error: &Error) -> Report {
         if self.mode.has_lock() && DrainWish::of(&self.config.node.state_dir).is_there() {
-            if let Err(error) = self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount()) {
-                tracing::warn!(error = chain(&error), "failed to write the checkpoint; keeping the last one");
+            if let Err(error) =
+                self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount())
+            {
+                tracing::warn!(
+                    error = chain(&error),
+                    "failed to write the checkpoint; keeping the last one"
+                );
             }
             self.record.clear();
             self.mode = Mode::Observing { why: Why::Drained, lock: None };
@@ -245,14 +261,20 @@ impl Pinner {
             false => self.unguarded(view, plan, pods),
         };
         let granted = |uid: &str| !is_enforcing || self.record.committed.held.contains_key(uid);
-        report.pins = self.pins(plan, pods).into_iter().filter(|(uid, _)| granted(uid)).map(|(_, pin)| pin).collect();
+        report.pins = self
+            .pins(plan, pods)
+            .into_iter()
+            .filter(|(uid, _)| granted(uid))
+            .map(|(_, pin)| pin)
+            .collect();
         if !is_enforcing {
             self.record.planned = planned;
         }
         self.last = Some(work.planned);
     }
 
-    /// Recreates a removed state directory, so that `cpuwarden drain` finds the lock taken and the checkpoint.
+    /// Recreates a removed state directory, so that `cpuwarden drain` finds the lock taken and the
+    /// checkpoint.
     fn renew_state(&mut self) {
         let state_dir = &self.config.node.state_dir;
         let Some(lock) = self.mode.lock().filter(|lock| !lock.is_of(state_dir)) else { return };
@@ -265,14 +287,17 @@ impl Pinner {
 
     /// Applies CPU hotplug and cgroup changes.
     fn refresh(&mut self, now: Instant) -> Result<()> {
-        if node::cpu_list(&self.config.node.sys_root, "online")? != *self.machine.topology.online() {
+        if node::cpu_list(&self.config.node.sys_root, "online")? != *self.machine.topology.online()
+        {
             self.machine = Machine::read(&self.config.node.sys_root)?;
             self.last = None;
             self.stray_looks = STRAY_LOOKS;
             tracing::info!(online = %self.machine.topology.online(), "online CPUs changed");
         }
         self.tree.drain_events(now);
-        if self.tree.must_walk() || self.walked.is_none_or(|at| now.duration_since(at) >= WALK_EVERY) {
+        if self.tree.must_walk()
+            || self.walked.is_none_or(|at| now.duration_since(at) >= WALK_EVERY)
+        {
             self.tree.walk(now);
             self.walked = Some(now);
             self.stray_looks = self.stray_looks.max(1);
@@ -280,12 +305,13 @@ impl Pinner {
         Ok(())
     }
 
-    /// Drains if requested, before anything else and whatever the obstacles: an agent that has written must restore it.
-    /// If this agent never wrote, `cpuwarden drain` itself restores.
+    /// Drains if requested, before anything else and whatever the obstacles: an agent that has
+    /// written must restore it. If this agent never wrote, `cpuwarden drain` itself restores.
     fn drain_if_wished(&mut self, view: &View, pods: &PodIndex) -> Report {
         let mut report = Report::idle(String::new());
         let is_over = matches!(self.mode, Mode::Observing { why: Why::Drained, .. });
-        if self.config.enforce && !is_over && DrainWish::of(&self.config.node.state_dir).is_there() {
+        if self.config.enforce && !is_over && DrainWish::of(&self.config.node.state_dir).is_there()
+        {
             if self.mode.has_lock() {
                 self.drain(view, pods, &mut report);
             }
@@ -305,8 +331,8 @@ impl Pinner {
                 "{other} also contains running pods: set --kubepods to the kubepods root of this kubelet"
             )));
         }
-        // The pool is for pods of every QoS level: all of them would have to share the CPUs that one level is left
-        // with.
+        // The pool is for pods of every QoS level: all of them would have to share the CPUs that
+        // one level is left with.
         let (level, cpus) = view.confined.as_ref()?;
         let level = level.display();
         Some(Why::Obstacle(format!(

@@ -15,12 +15,13 @@ use crate::state_dir::Lock;
 /// Whether cpusets are written.
 #[derive(Debug)]
 pub(super) enum Mode {
-    /// Plans only. If it enforced before, it still holds the lock, because it must restore what it wrote.
+    /// Plans only. If it enforced before, it still holds the lock, because it must restore what it
+    /// wrote.
     Observing { why: Why, lock: Option<Lock> },
     /// Enforces: writes cpusets.
     Enforcing { lock: Lock, granted: Granted },
-    /// Pauses on the whole node: grants nothing and narrows nothing, but still gives back released CPUs. Lasts for
-    /// `pause`.
+    /// Pauses on the whole node: grants nothing and narrows nothing, but still gives back released
+    /// CPUs. Lasts for `pause`.
     SteppedBack { lock: Lock, granted: Granted, pause: Pause },
 }
 
@@ -75,7 +76,9 @@ impl Mode {
                 Self::Observing { why, lock: Some(lock) }
             }
             (Self::Observing { lock, .. }, Some(why)) => Self::Observing { why, lock },
-            (Self::Observing { lock: Some(lock), .. }, None) => Self::Enforcing { lock, granted: Granted::default() },
+            (Self::Observing { lock: Some(lock), .. }, None) => {
+                Self::Enforcing { lock, granted: Granted::default() }
+            }
             (Self::SteppedBack { lock, granted, pause }, None) if now >= pause.until() => {
                 Self::Enforcing { lock, granted }
             }
@@ -126,17 +129,29 @@ impl Mode {
         }
     }
 
-    /// Enforcement that is suspended, by the labels `scope` and `reason`: number of pods, or 1 for the node.
-    pub(super) fn stepped_back(&self, now: Instant) -> BTreeMap<(&'static str, &'static str), usize> {
+    /// Enforcement that is suspended, by the labels `scope` and `reason`: number of pods, or 1 for
+    /// the node.
+    pub(super) fn stepped_back(
+        &self,
+        now: Instant,
+    ) -> BTreeMap<(&'static str, &'static str), usize> {
         let mut counts = BTreeMap::new();
         match self {
             Self::Enforcing { .. } => {
-                self.paused(now).values().for_each(|cause| *counts.entry(("pod", cause.as_str())).or_default() += 1);
+                self.paused(now)
+                    .values()
+                    .for_each(|cause| *counts.entry(("pod", cause.as_str())).or_default() += 1);
             }
-            Self::SteppedBack { pause, .. } => drop(counts.insert(("node", pause.cause.as_str()), 1)),
+            Self::SteppedBack { pause, .. } => {
+                counts.insert(("node", pause.cause.as_str()), 1);
+            }
             Self::Observing { why: Why::Configured, .. } => {}
-            Self::Observing { why: Why::Drained, .. } => drop(counts.insert(("node", "drained"), 1)),
-            Self::Observing { .. } => drop(counts.insert(("node", "obstacle"), 1)),
+            Self::Observing { why: Why::Drained, .. } => {
+                counts.insert(("node", "drained"), 1);
+            }
+            Self::Observing { .. } => {
+                counts.insert(("node", "obstacle"), 1);
+            }
         }
         counts
     }
@@ -170,7 +185,9 @@ mod tests {
 
     /// The mode while the node is paused because of most of its pods.
     fn stepped_back(directory: &tempfile::TempDir, now: Instant) -> Mode {
-        let Mode::Enforcing { lock, mut granted } = enforcing(directory) else { panic!("it enforces") };
+        let Mode::Enforcing { lock, mut granted } = enforcing(directory) else {
+            panic!("it enforces")
+        };
         let pods: Vec<Uid> = ["a", "b"].map(Uid::from).into();
         for uid in &pods {
             (0..6).for_each(|_| granted.repairs.failed(uid, now));
@@ -195,8 +212,13 @@ mod tests {
         let mode = stepped_back(&directory, now);
         assert_eq!(mode.stepped_back(now), [(("node", "write_failed"), 1)].into());
         let mode = mode.facing(None, now + Duration::from_secs(59));
-        assert!(matches!(mode.standing(), Standing::Observing(why) if why.contains("next attempt in 1 min")));
-        assert_eq!(mode.facing(None, now + Duration::from_secs(60)).standing(), Standing::Enforcing);
+        assert!(
+            matches!(mode.standing(), Standing::Observing(why) if why.contains("next attempt in 1 min"))
+        );
+        assert_eq!(
+            mode.facing(None, now + Duration::from_secs(60)).standing(),
+            Standing::Enforcing
+        );
     }
 
     #[test]
@@ -204,7 +226,9 @@ mod tests {
         let now = Instant::now();
         assert!(Mode::default().lacks_lock());
         assert_ne!(Mode::default().facing(None, now).standing(), Standing::Enforcing);
-        let drained = Mode::Observing { why: Why::Drained, lock: None }.facing(None, now).facing(obstacle(), now);
+        let drained = Mode::Observing { why: Why::Drained, lock: None }
+            .facing(None, now)
+            .facing(obstacle(), now);
         assert!(!drained.lacks_lock() && !drained.has_lock());
         assert_eq!(drained.stepped_back(now), [(("node", "drained"), 1)].into());
     }

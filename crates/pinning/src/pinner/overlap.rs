@@ -1,7 +1,8 @@
-//! Measures the time in which other pods could run on a pod's exclusive CPUs, from effective cpusets.
+//! Measures the time in which other pods could run on a pod's exclusive CPUs, from effective
+//! cpusets.
 //!
-//! The time is an upper bound. It starts at the last pass or when the later of the two pods was first seen, and ends
-//! with this pass.
+//! The time is an upper bound. It starts at the last pass or when the later of the two pods was
+//! first seen, and ends with this pass.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,8 +22,15 @@ type Overlaps = BTreeMap<(String, String), Duration>;
 
 impl Pinner {
     /// Pods whose exclusive CPUs other pods may use now, with the earliest possible start.
-    pub(super) fn overlapping(&self, view: &View, plan: &Plan, own: &Held) -> BTreeMap<Uid, Instant> {
-        own.iter().filter_map(|(uid, holding)| Some((uid.clone(), since(uid, holding, view, plan)?))).collect()
+    pub(super) fn overlapping(
+        &self,
+        view: &View,
+        plan: &Plan,
+        own: &Held,
+    ) -> BTreeMap<Uid, Instant> {
+        own.iter()
+            .filter_map(|(uid, holding)| Some((uid.clone(), since(uid, holding, view, plan)?)))
+            .collect()
     }
 
     /// Overlaps of the committed grants while this agent does not enforce them.
@@ -31,7 +39,8 @@ impl Pinner {
             return Overlaps::new();
         }
         let here = |uid: &Uid| view.pods.iter().any(|pod| pod.uid == *uid);
-        let own: Held = self.record.committed.held.iter().filter(|(uid, _)| here(uid)).map(clone).collect();
+        let own: Held =
+            self.record.committed.held.iter().filter(|(uid, _)| here(uid)).map(clone).collect();
         self.charge(&self.overlapping(view, plan, &own), own.keys(), pods, Instant::now())
     }
 
@@ -44,7 +53,9 @@ impl Pinner {
         now: Instant,
     ) -> Overlaps {
         own.map(|uid| {
-            let since = overlapping.get(uid).map(|since| self.passed.map_or(*since, |passed| passed.max(*since)));
+            let since = overlapping
+                .get(uid)
+                .map(|since| self.passed.map_or(*since, |passed| passed.max(*since)));
             (names(uid, pods), since.map_or(Duration::ZERO, |since| now.duration_since(since)))
         })
         .collect()
@@ -53,12 +64,18 @@ impl Pinner {
 
 fn since(owner: &Uid, own: &Holding, view: &View, plan: &Plan) -> Option<Instant> {
     let seen = |path| view.seen.get(path).map(|(since, _)| *since);
-    let born = view.pods.iter().find(|pod| pod.uid == *owner).and_then(|pod| seen(&pod.cgroups.first()?.path))?;
+    let born = view
+        .pods
+        .iter()
+        .find(|pod| pod.uid == *owner)
+        .and_then(|pod| seen(&pod.cgroups.first()?.path))?;
     let others = view.pods.iter().filter(|pod| pod.uid != *owner);
-    let foreign =
-        others.filter(|pod| plan.placements.get(&pod.uid).is_none_or(|other| !other.class.may_share_with(own.class)));
+    let foreign = others.filter(|pod| {
+        plan.placements.get(&pod.uid).is_none_or(|other| !other.class.may_share_with(own.class))
+    });
     let cgroups = foreign.flat_map(|pod| &pod.cgroups);
-    let there = cgroups.filter(|cgroup| !cgroup.effective.is_disjoint(&own.cpus) && is_populated(&cgroup.path));
+    let there = cgroups
+        .filter(|cgroup| !cgroup.effective.is_disjoint(&own.cpus) && is_populated(&cgroup.path));
     there.filter_map(|cgroup| Some(seen(&cgroup.path)?.max(born))).min()
 }
 

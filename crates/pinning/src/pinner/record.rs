@@ -17,7 +17,8 @@ pub(super) struct Record {
     pub(super) unsaved: bool,
     /// Committed grants.
     pub(super) committed: Current,
-    /// Grants from which the next plan starts: committed or in transition; in observation, those of the last plan.
+    /// Grants from which the next plan starts: committed or in transition; in observation, those of
+    /// the last plan.
     pub(super) planned: Current,
     /// State of the checkpoint at the start, until the first plan.
     pub(super) found: Found,
@@ -37,7 +38,10 @@ pub(super) enum Found {
 impl Record {
     /// Reads the checkpoint of this boot, for cgroups below `mount`.
     pub(super) fn read(config: &PinnerConfig, mount: &Path) -> Self {
-        let (mut checkpoint, found) = match Checkpoint::of_this_boot(&config.node.state_dir, &config.node.proc_root) {
+        let (mut checkpoint, found) = match Checkpoint::of_this_boot(
+            &config.node.state_dir,
+            &config.node.proc_root,
+        ) {
             Ok(Some(checkpoint)) => (checkpoint, Found::Known),
             Ok(None) => (Checkpoint::default(), Found::Missing),
             Err(error) => {
@@ -51,7 +55,8 @@ impl Record {
         };
         checkpoint.relocate(mount);
         let committed = checkpoint.committed.to_current();
-        let planned = checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
+        let planned =
+            checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
         let saved = (found == Found::Known).then(|| checkpoint.clone());
         Self { checkpoint, saved, unsaved: false, committed, planned, found }
     }

@@ -1,4 +1,5 @@
-//! Grants of exclusive CPUs: running exclusive pods keep theirs, oldest first; then the others in order of arrival.
+//! Grants of exclusive CPUs: running exclusive pods keep theirs, oldest first; then the others in
+//! order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +56,9 @@ impl<'a> Grants<'a> {
                 continue;
             }
             // CPUs that were given up for the floor or a resize may be free again after all.
-            let again = kept.get(&pod.uid).filter(|kept| kept.len() == claim.cpus && kept.is_disjoint(&taken.cpus()));
+            let again = kept
+                .get(&pod.uid)
+                .filter(|kept| kept.len() == claim.cpus && kept.is_disjoint(&taken.cpus()));
             let cpus = match again {
                 Some(kept) => self.within_limits(pod, kept.clone()),
                 None => self.fresh(pod, claim, &taken),
@@ -72,11 +75,13 @@ impl<'a> Grants<'a> {
 
     /// Records the rejection. The pod runs in the share pool, which must also cover its request.
     fn reject(&mut self, pod: &Pod, claim: &Claim, reason: Reason) {
-        self.requested_millis = self.requested_millis.saturating_add(pod.request_millis.unwrap_or(0));
+        self.requested_millis =
+            self.requested_millis.saturating_add(pod.request_millis.unwrap_or(0));
         self.record(pod, claim, Err(reason));
     }
 
-    /// Lets running exclusive pods keep their remaining CPUs; if two hold the same CPU, the newer one is demoted.
+    /// Lets running exclusive pods keep their remaining CPUs; if two hold the same CPU, the newer
+    /// one is demoted.
     fn keep(&mut self, claims: &Claims<'_>, current: &Current) -> BTreeMap<Uid, CpuSet> {
         let mut kept = BTreeMap::new();
         let mut all = CpuSet::new();
@@ -86,7 +91,11 @@ impl<'a> Grants<'a> {
                 continue;
             }
             let lost = current.demoted.contains(&pod.uid);
-            let cpus = current.held.get(&pod.uid).map(|held| held.cpus.intersection(self.usable)).unwrap_or_default();
+            let cpus = current
+                .held
+                .get(&pod.uid)
+                .map(|held| held.cpus.intersection(self.usable))
+                .unwrap_or_default();
             if lost || !cpus.is_disjoint(&all) {
                 self.demoted.insert(pod.uid.clone());
                 self.record(pod, claim, Err(Reason::ExclusiveConflict));
@@ -99,8 +108,8 @@ impl<'a> Grants<'a> {
         kept
     }
 
-    /// Revokes grants, newest first, until the share pool has its floor and the caps hold: CPUs may have gone offline,
-    /// or the operator may have lowered a limit.
+    /// Revokes grants, newest first, until the share pool has its floor and the caps hold: CPUs may
+    /// have gone offline, or the operator may have lowered a limit.
     fn keep_limits(&mut self, claims: &Claims<'_>) {
         for (pod, claim) in claims.iter().rev() {
             if self.granted.contains_key(&pod.uid)
@@ -112,7 +121,8 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Resizes grants whose size no longer matches the claim, because the request or the usable CPUs changed.
+    /// Resizes grants whose size no longer matches the claim, because the request or the usable
+    /// CPUs changed.
     fn resize(&mut self, claims: &Claims<'_>) {
         for (pod, claim) in claims {
             let Some(grant) = self.granted.get(&pod.uid) else { continue };
@@ -127,7 +137,8 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// A subset or a superset of the current CPUs, or another set if neither has the required shape.
+    /// A subset or a superset of the current CPUs, or another set if neither has the required
+    /// shape.
     fn resized(&self, claim: &Claim, kept: &CpuSet, taken: &Taken) -> Result<CpuSet, Reason> {
         let request = self.request(claim)?;
         if kept.len() > claim.cpus {
@@ -140,8 +151,11 @@ impl<'a> Grants<'a> {
         if kept.is_subset(&anew) || kept.len() > claim.cpus {
             return Ok(anew);
         }
-        let more =
-            Request { cpus: claim.cpus - kept.len(), allowed: Some(self.usable.difference(kept)), ..request.clone() };
+        let more = Request {
+            cpus: claim.cpus - kept.len(),
+            allowed: Some(self.usable.difference(kept)),
+            ..request.clone()
+        };
         let grown = take(self.node.topology, taken, &more).map(|more| more.union(kept));
         Ok(grown.ok().filter(|cpus| fits(self.node.topology, &request, cpus)).unwrap_or(anew))
     }
@@ -157,7 +171,12 @@ impl<'a> Grants<'a> {
     }
 
     /// The CPUs chosen by a trusted scheduler, if no other pod holds them.
-    fn decided(&self, request: &Request, decided: &CpuSet, taken: &Taken) -> Result<CpuSet, Reason> {
+    fn decided(
+        &self,
+        request: &Request,
+        decided: &CpuSet,
+        taken: &Taken,
+    ) -> Result<CpuSet, Reason> {
         if decided.len() != request.cpus || !decided.is_subset(self.usable) {
             return Err(Reason::ResourceStatusInvalid);
         }
@@ -182,9 +201,14 @@ impl<'a> Grants<'a> {
     /// Checks the operator's caps for the namespace and the node.
     fn caps(&self, pod: &Pod, more: usize) -> Result<(), Reason> {
         let authorization = &self.node.settings.authorization;
-        let exceeds = |cap: Option<usize>, granted: usize| cap.is_some_and(|cap| granted.saturating_add(more) > cap);
+        let exceeds = |cap: Option<usize>, granted: usize| {
+            cap.is_some_and(|cap| granted.saturating_add(more) > cap)
+        };
         let all = || self.granted.values();
-        let of_namespace = all().filter(|grant| grant.namespace == pod.namespace).map(|grant| grant.cpus.len()).sum();
+        let of_namespace = all()
+            .filter(|grant| grant.namespace == pod.namespace)
+            .map(|grant| grant.cpus.len())
+            .sum();
         // The namespace of a pod that is no longer listed may be unknown.
         if !pod.admitted && exceeds(authorization.namespace_cap(&pod.namespace), of_namespace) {
             return Err(Reason::NamespaceCap);
@@ -195,8 +219,8 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Configured minimum of the share pool. A running pod may lose its CPUs to this minimum, but never to the requests
-    /// of pods that arrive later.
+    /// Configured minimum of the share pool. A running pod may lose its CPUs to this minimum, but
+    /// never to the requests of pods that arrive later.
     fn floor(&self) -> usize {
         self.node.settings.share_floor.max(1).min(self.usable.len())
     }
@@ -209,7 +233,9 @@ impl<'a> Grants<'a> {
 
     fn request(&self, claim: &Claim) -> Result<Request, Reason> {
         let whole_cores = Bind { policy: BindPolicy::FullPcpus, required: true };
-        if claim.spec.bind == whole_cores && !claim.cpus.is_multiple_of(self.node.topology.whole_core_multiple()) {
+        if claim.spec.bind == whole_cores
+            && !claim.cpus.is_multiple_of(self.node.topology.whole_core_multiple())
+        {
             return Err(Reason::NotWholeCores);
         }
         Ok(Request {
@@ -225,7 +251,8 @@ impl<'a> Grants<'a> {
     /// CPUs held by all pods except `but`, including the kubelet's containers.
     fn taken(&self, but: Option<&Uid>) -> Taken {
         let others = self.granted.iter().filter(|(uid, _)| Some(*uid) != but);
-        let hold = |grant: &Grant| Hold { cpus: grant.cpus.clone(), exclusive: grant.spec.exclusive };
+        let hold =
+            |grant: &Grant| Hold { cpus: grant.cpus.clone(), exclusive: grant.spec.exclusive };
         let mut taken: Taken = others.map(|(_, grant)| hold(grant)).collect();
         taken.add(self.node.kubelet.exclusive.clone(), Exclusivity::default());
         taken

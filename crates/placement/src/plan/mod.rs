@@ -1,6 +1,8 @@
-//! The planner: (node, pods, profiles, current CPUs) → each pod's CPUs, and the rejected pods with the reason.
+//! The planner: (node, pods, profiles, current CPUs) → each pod's CPUs, and the rejected pods with
+//! the reason.
 //!
-//! Pure functions. A running exclusive pod keeps its CPUs; planning again from its own result changes nothing.
+//! Pure functions. A running exclusive pod keeps its CPUs; planning again from its own result
+//! changes nothing.
 
 mod grants;
 
@@ -34,24 +36,26 @@ pub struct Node<'a> {
 /// State of the kubelet's CPU manager.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kubelet {
-    /// Whether the policy is `static`: the kubelet then owns its containers and its default set, so no CPU is granted
-    /// and no cpuset written.
+    /// Whether the policy is `static`: the kubelet then owns its containers and its default set, so
+    /// no CPU is granted and no cpuset written.
     pub static_policy: bool,
     /// CPUs that the kubelet assigned exclusively to containers; they count as LSE.
     pub exclusive: CpuSet,
-    /// Pods with such containers: they get no CPUs here and are not written, whatever the reported policy is.
+    /// Pods with such containers: they get no CPUs here and are not written, whatever the reported
+    /// policy is.
     pub pods: BTreeSet<Uid>,
 }
 
 /// Settings of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Minimum number of CPUs in the share pool, at least 1. A new grant also leaves as many CPUs as the pods of the
-    /// pool request.
+    /// Minimum number of CPUs in the share pool, at least 1. A new grant also leaves as many CPUs
+    /// as the pods of the pool request.
     pub share_floor: usize,
     /// Order in which NUMA nodes are filled.
     pub strategy: NumaStrategy,
-    /// Whether to honor the resource-status annotation: any pod's author can then claim any free CPU.
+    /// Whether to honor the resource-status annotation: any pod's author can then claim any free
+    /// CPU.
     pub trust_resource_status: bool,
     /// Maximum number of CPUs in the best-effort pool; `None` means no limit.
     pub best_effort_cpus: Option<usize>,
@@ -66,7 +70,8 @@ pub struct Current {
     pub held: BTreeMap<Uid, Holding>,
     /// Pods that lost a conflict; they run in the share pool for the rest of their lives.
     pub demoted: BTreeSet<Uid>,
-    /// Pods that run in the share pool for now, because nothing can be enforced for them. Never part of an outcome.
+    /// Pods that run in the share pool for now, because nothing can be enforced for them. Never
+    /// part of an outcome.
     pub withheld: BTreeSet<Uid>,
 }
 
@@ -135,7 +140,9 @@ pub struct Pools {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// No CPU is left for pods; an empty cpuset cannot be written.
-    #[error("no CPU is available: every CPU is offline, not allowed, reserved, or assigned by the kubelet")]
+    #[error(
+        "no CPU is available: every CPU is offline, not allowed, reserved, or assigned by the kubelet"
+    )]
     NothingUsable,
 }
 
@@ -181,7 +188,10 @@ impl Plan {
     #[must_use]
     pub fn outcome(&self) -> Current {
         let own = self.placements.iter().filter(|(_, placement)| placement.class.is_exclusive());
-        let holding = |placement: &Placement| Holding { class: placement.class, cpus: placement.cpus.clone() };
+        let holding = |placement: &Placement| Holding {
+            class: placement.class,
+            cpus: placement.cpus.clone(),
+        };
         Current {
             held: own.map(|(uid, placement)| (uid.clone(), holding(placement))).collect(),
             demoted: self.demoted.clone(),
@@ -194,14 +204,22 @@ impl Plan {
 ///
 /// # Errors
 /// No CPU is left for pods.
-pub fn plan(node: &Node<'_>, pods: &[Pod], profiles: &Profiles, current: &Current) -> Result<Plan, PlanError> {
+pub fn plan(
+    node: &Node<'_>,
+    pods: &[Pod],
+    profiles: &Profiles,
+    current: &Current,
+) -> Result<Plan, PlanError> {
     let usable = usable(node)?;
     let Settings { trust_resource_status, authorization, .. } = node.settings;
     let rules = Rules { profiles, trust_resource_status: *trust_resource_status, authorization };
-    let wishes: Wishes<'_> = pods.iter().map(|pod| (&pod.uid, (pod, classify(pod, &rules)))).collect();
+    let wishes: Wishes<'_> =
+        pods.iter().map(|pod| (&pod.uid, (pod, classify(pod, &rules)))).collect();
     let grants = grants(node, &usable, &wishes, current);
     let pools = pools(node, &usable, &grants);
-    let placement = |(&uid, (_, wish)): (&&Uid, &(&Pod, Wish))| (uid.clone(), placement(uid, wish, &grants, &pools));
+    let placement = |(&uid, (_, wish)): (&&Uid, &(&Pod, Wish))| {
+        (uid.clone(), placement(uid, wish, &grants, &pools))
+    };
     let ours = wishes.iter().filter(|(uid, _)| !node.kubelet.owns(uid));
     let placements = ours.map(placement).collect();
     let mut refusals: BTreeMap<Uid, Reason> =
@@ -218,14 +236,22 @@ fn usable(node: &Node<'_>) -> Result<CpuSet, PlanError> {
     if usable.is_empty() { Err(PlanError::NothingUsable) } else { Ok(usable) }
 }
 
-fn grants<'a>(node: &Node<'a>, usable: &'a CpuSet, wishes: &Wishes<'_>, current: &Current) -> Grants<'a> {
+fn grants<'a>(
+    node: &Node<'a>,
+    usable: &'a CpuSet,
+    wishes: &Wishes<'_>,
+    current: &Current,
+) -> Grants<'a> {
     let claims = wishes.values().filter_map(|(pod, wish)| Some((*pod, wish.claim.as_ref()?)));
     let mut claims: Vec<(&Pod, &Claim)> = claims.collect();
     claims.sort_by_key(|(pod, _)| (pod.arrival, &pod.uid));
-    let sharers = wishes.values().filter(|(_, wish)| wish.claim.is_none() && wish.shared == Class::Share);
-    let requested_millis = sharers.filter_map(|(pod, _)| pod.request_millis).fold(0, u64::saturating_add);
+    let sharers =
+        wishes.values().filter(|(_, wish)| wish.claim.is_none() && wish.shared == Class::Share);
+    let requested_millis =
+        sharers.filter_map(|(pod, _)| pod.request_millis).fold(0, u64::saturating_add);
     let mut grants = Grants::new(*node, usable, requested_millis);
-    let (kubelets, ours): (Vec<_>, Vec<_>) = claims.into_iter().partition(|(pod, _)| node.kubelet.owns(&pod.uid));
+    let (kubelets, ours): (Vec<_>, Vec<_>) =
+        claims.into_iter().partition(|(pod, _)| node.kubelet.owns(&pod.uid));
     grants.refuse_all(&kubelets, Reason::KubeletStatic);
     grants.settle(&ours, current);
     grants
@@ -243,7 +269,13 @@ fn pools(node: &Node<'_>, usable: &CpuSet, grants: &Grants<'_>) -> Pools {
         None => best_effort,
     };
     let share = usable.difference(&exclusive);
-    Pools { exclusive, share, best_effort, reserved: node.reserved.clone(), kubelet: node.kubelet.exclusive.clone() }
+    Pools {
+        exclusive,
+        share,
+        best_effort,
+        reserved: node.reserved.clone(),
+        kubelet: node.kubelet.exclusive.clone(),
+    }
 }
 
 fn placement(uid: &Uid, wish: &Wish, grants: &Grants<'_>, pools: &Pools) -> Placement {

@@ -1,5 +1,5 @@
-//! Permissions of pods' claims. Authors choose labels and annotations freely; without limits, anyone who can create
-//! pods could take a whole node.
+//! Permissions of pods' claims. Authors choose labels and annotations freely; without limits,
+//! anyone who can create pods could take a whole node.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,17 @@ use super::{Pod, PriorityClass, QosClass, ResourceSpec, Selector};
 use crate::policy::ExclusivePolicy;
 use crate::reason::Reason;
 
-/// Permissions and caps of pods' claims. A [`super::Profile`] comes from the operator and needs no permission, but
-/// counts toward the caps.
+/// Permissions and caps of pods' claims. A [`super::Profile`] comes from the operator and needs no
+/// permission, but counts toward the caps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Authorization {
-    /// For each of LSE, LSR and BE: the pods that may claim the class by their label. A missing class is open to all
-    /// pods; an empty list permits none.
+    /// For each of LSE, LSR and BE: the pods that may claim the class by their label. A missing
+    /// class is open to all pods; an empty list permits none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<QosClass, Vec<Selector>>,
-    /// Pods whose `requiredCPUExclusivePolicy` is honored, which keeps later pods off a core or NUMA node. Empty: none.
+    /// Pods whose `requiredCPUExclusivePolicy` is honored, which keeps later pods off a core or
+    /// NUMA node. Empty: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_exclusive: Vec<Selector>,
     /// Maximum number of exclusive CPUs on the node.
@@ -49,15 +50,18 @@ impl Authorization {
     /// # Errors
     /// The first invalid permission.
     pub fn check(&self) -> Result<(), AuthorizationError> {
-        if let Some(class) = self.classes.keys().find(|class| matches!(class, QosClass::Ls | QosClass::System)) {
+        if let Some(class) =
+            self.classes.keys().find(|class| matches!(class, QosClass::Ls | QosClass::System))
+        {
             return Err(AuthorizationError::Class(*class));
         }
         let named = [
             ("classes", self.classes.values().flatten().collect::<Vec<_>>()),
             ("requiredExclusive", self.required_exclusive.iter().collect()),
         ];
-        let empty =
-            named.into_iter().find(|(_, selectors)| selectors.iter().any(|selector| selector.selects_nothing()));
+        let empty = named
+            .into_iter()
+            .find(|(_, selectors)| selectors.iter().any(|selector| selector.selects_nothing()));
         if let Some((key, _)) = empty {
             return Err(AuthorizationError::SelectsNothing(key));
         }
@@ -73,8 +77,8 @@ impl Authorization {
         selectors.flat_map(|selector| selector.match_labels.keys().map(String::as_str))
     }
 
-    /// Whether the pod's own label may claim the class. Best-effort pods may run on the CPUs of LSR pods, so only pods
-    /// that the kernel or the scheduler ranks below those may claim BE.
+    /// Whether the pod's own label may claim the class. Best-effort pods may run on the CPUs of LSR
+    /// pods, so only pods that the kernel or the scheduler ranks below those may claim BE.
     pub(crate) fn class(&self, pod: &Pod, qos: QosClass) -> Result<(), Reason> {
         let named = self.classes.get(&qos);
         if named.is_some_and(|selectors| !selectors.iter().any(|selector| selector.selects(pod))) {
@@ -90,8 +94,11 @@ impl Authorization {
 
     /// Whether the pod's own annotation may request these policies.
     pub(crate) fn spec(&self, pod: &Pod, spec: ResourceSpec) -> Result<ResourceSpec, Reason> {
-        let locks_others_out = spec.exclusive.required && spec.exclusive.policy != ExclusivePolicy::None;
-        match locks_others_out && !self.required_exclusive.iter().any(|selector| selector.selects(pod)) {
+        let locks_others_out =
+            spec.exclusive.required && spec.exclusive.policy != ExclusivePolicy::None;
+        match locks_others_out
+            && !self.required_exclusive.iter().any(|selector| selector.selects(pod))
+        {
             true => Err(Reason::RequiredExclusiveNotAllowed),
             false => Ok(spec),
         }
@@ -99,7 +106,10 @@ impl Authorization {
 
     /// Maximum number of exclusive CPUs of a namespace.
     pub(crate) fn namespace_cap(&self, namespace: &str) -> Option<usize> {
-        self.max_exclusive_cpus_by_namespace.get(namespace).copied().or(self.max_exclusive_cpus_per_namespace)
+        self.max_exclusive_cpus_by_namespace
+            .get(namespace)
+            .copied()
+            .or(self.max_exclusive_cpus_per_namespace)
     }
 }
 
@@ -119,9 +129,11 @@ mod tests {
     fn all_may_be_lse_and_lsr_unless_a_class_is_reserved() {
         let open = Authorization::default();
         let reserved = read("classes: {LSE: [{namespaces: [trading]}], LSR: []}");
-        for (qos, namespace, allowed) in
-            [(QosClass::Lse, "trading", true), (QosClass::Lse, "shop", false), (QosClass::Lsr, "trading", false)]
-        {
+        for (qos, namespace, allowed) in [
+            (QosClass::Lse, "trading", true),
+            (QosClass::Lse, "shop", false),
+            (QosClass::Lsr, "trading", false),
+        ] {
             assert_eq!(open.class(&of(namespace), qos), Ok(()));
             let expected = if allowed { Ok(()) } else { Err(Reason::ClassNotAllowed) };
             assert_eq!(reserved.class(&of(namespace), qos), expected, "{qos:?} {namespace}");
@@ -131,7 +143,8 @@ mod tests {
     #[test]
     fn best_effort_is_for_pods_that_are_ranked_behind_others_anyway() {
         let be = |best_effort, priority| {
-            Authorization::default().class(&Pod { best_effort, priority, ..Pod::default() }, QosClass::Be)
+            Authorization::default()
+                .class(&Pod { best_effort, priority, ..Pod::default() }, QosClass::Be)
         };
         assert_eq!([be(true, None), be(false, Some(5500)), be(false, Some(3000))], [Ok(()); 3]);
         assert_eq!(
@@ -147,10 +160,14 @@ mod tests {
         let named = read("requiredExclusive: [{namespaces: [trading]}]");
         assert_eq!(named.spec(&of("trading"), required), Ok(required));
         for authorization in [named, Authorization::default()] {
-            assert_eq!(authorization.spec(&of("shop"), required), Err(Reason::RequiredExclusiveNotAllowed));
-            for harmless in
-                [r#"{"requiredCPUExclusivePolicy":"None"}"#, r#"{"preferredCPUExclusivePolicy":"PCPULevel"}"#]
-            {
+            assert_eq!(
+                authorization.spec(&of("shop"), required),
+                Err(Reason::RequiredExclusiveNotAllowed)
+            );
+            for harmless in [
+                r#"{"requiredCPUExclusivePolicy":"None"}"#,
+                r#"{"preferredCPUExclusivePolicy":"PCPULevel"}"#,
+            ] {
                 assert!(authorization.spec(&of("shop"), spec(harmless)).is_ok(), "{harmless}");
             }
         }
@@ -158,16 +175,25 @@ mod tests {
 
     #[test]
     fn a_namespace_by_name_has_its_own_cap() {
-        let caps = read("{maxExclusiveCpusPerNamespace: 4, maxExclusiveCpusByNamespace: {trading: 16}}");
-        assert_eq!((caps.namespace_cap("trading"), caps.namespace_cap("shop")), (Some(16), Some(4)));
+        let caps =
+            read("{maxExclusiveCpusPerNamespace: 4, maxExclusiveCpusByNamespace: {trading: 16}}");
+        assert_eq!(
+            (caps.namespace_cap("trading"), caps.namespace_cap("shop")),
+            (Some(16), Some(4))
+        );
         assert_eq!(Authorization::default().namespace_cap("shop"), None);
     }
 
     #[test]
     fn meaningless_rules_are_errors() {
         assert_eq!(read("classes: {LS: []}").check(), Err(AuthorizationError::Class(QosClass::Ls)));
-        for yaml in ["classes: {LSE: [{namespaces: ['']}]}", "requiredExclusive: [{matchLabels: {'': x}}]"] {
-            assert!(matches!(read(yaml).check(), Err(AuthorizationError::SelectsNothing(_))), "{yaml}");
+        for yaml in
+            ["classes: {LSE: [{namespaces: ['']}]}", "requiredExclusive: [{matchLabels: {'': x}}]"]
+        {
+            assert!(
+                matches!(read(yaml).check(), Err(AuthorizationError::SelectsNothing(_))),
+                "{yaml}"
+            );
         }
         assert!(serde_saphyr::from_str::<Authorization>("classes: {lse: []}").is_err());
         assert!(serde_saphyr::from_str::<Authorization>("maxCpus: 3").is_err());

@@ -1,4 +1,5 @@
-//! Eligibility for exclusive CPUs: a pod's labels and annotations and its profile, checked against the node's rules.
+//! Eligibility for exclusive CPUs: a pod's labels and annotations and its profile, checked against
+//! the node's rules.
 
 use kernel_text::CpuSet;
 
@@ -39,7 +40,10 @@ pub(crate) struct Rules<'a> {
 pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Wish {
     let profile = rules.profiles.of(pod);
     let asks_itself = profile.is_none_or(|profile| profile.qos_class.is_none()) && !pod.admitted;
-    let label = pod.labels.get(QOS_CLASS_LABEL).map(|label| QosClass::parse(label).ok_or(Reason::UnknownQosClass));
+    let label = pod
+        .labels
+        .get(QOS_CLASS_LABEL)
+        .map(|label| QosClass::parse(label).ok_or(Reason::UnknownQosClass));
     let (qos, unknown) = match profile.and_then(|profile| profile.qos_class).map(Ok).or(label) {
         Some(Ok(qos)) => (qos, None),
         Some(Err(reason)) => (QosClass::Ls, Some(reason)),
@@ -71,12 +75,20 @@ pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Wish {
     }
 }
 
-fn claim(pod: &Pod, qos: QosClass, class: Class, spec: ResourceSpec, rules: &Rules<'_>) -> Result<Claim, Reason> {
+fn claim(
+    pod: &Pod,
+    qos: QosClass,
+    class: Class,
+    spec: ResourceSpec,
+    rules: &Rules<'_>,
+) -> Result<Claim, Reason> {
     if PriorityClass::of(pod, qos) != PriorityClass::Prod {
         return Err(Reason::PriorityNotProd);
     }
     let millis = pod.request_millis.filter(|&millis| millis > 0 && millis.is_multiple_of(1000));
-    let cpus = millis.and_then(|millis| usize::try_from(millis / 1000).ok()).ok_or(Reason::RequestNotInteger)?;
+    let cpus = millis
+        .and_then(|millis| usize::try_from(millis / 1000).ok())
+        .ok_or(Reason::RequestNotInteger)?;
     if pod.limit_millis != pod.request_millis {
         return Err(Reason::RequestNotLimit);
     }
@@ -97,12 +109,25 @@ mod tests {
     fn pod(qos: &str) -> Pod {
         let labels = [(QOS_CLASS_LABEL.to_owned(), qos.to_owned())].into();
         let best_effort = qos == "BE";
-        Pod { labels, request_millis: Some(4000), limit_millis: Some(4000), best_effort, ..Pod::default() }
+        Pod {
+            labels,
+            request_millis: Some(4000),
+            limit_millis: Some(4000),
+            best_effort,
+            ..Pod::default()
+        }
     }
 
     fn classified(pod: &Pod) -> Wish {
         let (profiles, authorization) = (Profiles::default(), Authorization::default());
-        classify(pod, &Rules { profiles: &profiles, trust_resource_status: true, authorization: &authorization })
+        classify(
+            pod,
+            &Rules {
+                profiles: &profiles,
+                trust_resource_status: true,
+                authorization: &authorization,
+            },
+        )
     }
 
     fn refusal(pod: &Pod) -> Option<Reason> {
@@ -132,14 +157,22 @@ mod tests {
 
     #[test]
     fn ineligible_pods_have_a_reason() {
-        let millis = |request_millis, limit_millis| Pod { request_millis, limit_millis, ..pod("LSR") };
+        let millis =
+            |request_millis, limit_millis| Pod { request_millis, limit_millis, ..pod("LSR") };
         assert_eq!(refusal(&pod("LSRR")), Some(Reason::UnknownQosClass));
         for request in [None, Some(0), Some(1500), Some(999)] {
-            assert_eq!(refusal(&millis(request, request)), Some(Reason::RequestNotInteger), "{request:?}");
+            assert_eq!(
+                refusal(&millis(request, request)),
+                Some(Reason::RequestNotInteger),
+                "{request:?}"
+            );
         }
         assert_eq!(refusal(&millis(Some(2000), None)), Some(Reason::RequestNotLimit));
         assert_eq!(refusal(&millis(Some(2000), Some(4000))), Some(Reason::RequestNotLimit));
-        assert_eq!(refusal(&Pod { priority: Some(5500), ..pod("LSE") }), Some(Reason::PriorityNotProd));
+        assert_eq!(
+            refusal(&Pod { priority: Some(5500), ..pod("LSE") }),
+            Some(Reason::PriorityNotProd)
+        );
         let mut batch = pod("LSR");
         batch.labels.insert(PRIORITY_CLASS_LABEL.into(), "koord-batch".into());
         assert_eq!(refusal(&batch), Some(Reason::PriorityNotProd));
@@ -159,7 +192,8 @@ mod tests {
         let pod = Pod { resource_status: Some(r#"{"cpuset":"4-7"}"#.into()), ..pod("LSR") };
         let decided = |trust_resource_status| {
             let (profiles, authorization) = (Profiles::default(), Authorization::default());
-            let rules = Rules { profiles: &profiles, trust_resource_status, authorization: &authorization };
+            let rules =
+                Rules { profiles: &profiles, trust_resource_status, authorization: &authorization };
             let wish = classify(&pod, &rules);
             wish.claim.unwrap().decided.map(|cpus| cpus.to_string())
         };
@@ -169,13 +203,21 @@ mod tests {
     #[test]
     fn the_profiles_word_beats_the_pods() {
         let selector = Selector { namespaces: vec![String::from("shop")], ..Selector::default() };
-        let spec = ResourceSpec::from_annotation(r#"{"preferredCPUBindPolicy":"SpreadByPCPUs"}"#).unwrap();
-        let profile =
-            Profile { name: "web".into(), selector, qos_class: Some(QosClass::Lsr), resource_spec: Some(spec) };
+        let spec =
+            ResourceSpec::from_annotation(r#"{"preferredCPUBindPolicy":"SpreadByPCPUs"}"#).unwrap();
+        let profile = Profile {
+            name: "web".into(),
+            selector,
+            qos_class: Some(QosClass::Lsr),
+            resource_spec: Some(spec),
+        };
         let profiles = Profiles::new(vec![profile]).unwrap();
         let pod = Pod { namespace: "shop".into(), resource_spec: Some("{".into()), ..pod("BE") };
-        let rules =
-            Rules { profiles: &profiles, trust_resource_status: false, authorization: &Authorization::default() };
+        let rules = Rules {
+            profiles: &profiles,
+            trust_resource_status: false,
+            authorization: &Authorization::default(),
+        };
         let claim = classify(&pod, &rules).claim.unwrap();
         assert_eq!((claim.class, claim.spec), (Class::Lsr, spec));
     }
@@ -187,23 +229,42 @@ mod tests {
         let required = r#"{"requiredCPUExclusivePolicy":"NUMANodeLevel"}"#;
         let locking = Pod { resource_spec: Some(required.into()), ..pod("LSR") };
         assert_eq!(refusal(&locking), Some(Reason::RequiredExclusiveNotAllowed));
-        let nobody = Authorization { classes: [(QosClass::Lse, Vec::new())].into(), ..Authorization::default() };
+        let nobody = Authorization {
+            classes: [(QosClass::Lse, Vec::new())].into(),
+            ..Authorization::default()
+        };
         let profiles = Profiles::default();
-        let rules = Rules { profiles: &profiles, trust_resource_status: false, authorization: &nobody };
+        let rules =
+            Rules { profiles: &profiles, trust_resource_status: false, authorization: &nobody };
         assert_eq!(classify(&pod("LSE"), &rules).refusal, Some(Reason::ClassNotAllowed));
-        assert!(classify(&Pod { admitted: true, ..pod("LSE") }, &rules).claim.is_some(), "it has been granted before");
+        assert!(
+            classify(&Pod { admitted: true, ..pod("LSE") }, &rules).claim.is_some(),
+            "it has been granted before"
+        );
     }
 
     #[test]
     fn the_operators_word_needs_no_permission() {
         let selector = Selector { namespaces: vec![String::from("shop")], ..Selector::default() };
-        let spec = ResourceSpec::from_annotation(r#"{"requiredCPUExclusivePolicy":"PCPULevel"}"#).unwrap();
-        let profile =
-            Profile { name: "web".into(), selector, qos_class: Some(QosClass::Lse), resource_spec: Some(spec) };
+        let spec =
+            ResourceSpec::from_annotation(r#"{"requiredCPUExclusivePolicy":"PCPULevel"}"#).unwrap();
+        let profile = Profile {
+            name: "web".into(),
+            selector,
+            qos_class: Some(QosClass::Lse),
+            resource_spec: Some(spec),
+        };
         let profiles = Profiles::new(vec![profile]).unwrap();
-        let nobody = Authorization { classes: [(QosClass::Lse, Vec::new())].into(), ..Authorization::default() };
-        let rules = Rules { profiles: &profiles, trust_resource_status: false, authorization: &nobody };
+        let nobody = Authorization {
+            classes: [(QosClass::Lse, Vec::new())].into(),
+            ..Authorization::default()
+        };
+        let rules =
+            Rules { profiles: &profiles, trust_resource_status: false, authorization: &nobody };
         let pod = Pod { namespace: "shop".into(), ..pod("") };
-        assert_eq!(classify(&pod, &rules).claim.map(|claim| (claim.class, claim.spec)), Some((Class::Lse, spec)));
+        assert_eq!(
+            classify(&pod, &rules).claim.map(|claim| (claim.class, claim.spec)),
+            Some((Class::Lse, spec))
+        );
     }
 }

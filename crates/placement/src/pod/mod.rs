@@ -50,7 +50,8 @@ pub struct Pod {
     pub request_millis: Option<u64>,
     /// CPU limit of the whole pod, millicores; `None` if any container lacks one.
     pub limit_millis: Option<u64>,
-    /// Order of arrival on the node: lower is older. Independent of anything the pod's author writes.
+    /// Order of arrival on the node: lower is older. Independent of anything the pod's author
+    /// writes.
     pub arrival: u64,
 }
 
@@ -66,8 +67,8 @@ pub enum QosClass {
     Ls,
     /// Best effort: runs on the share pool and the CPUs of LSR pods.
     Be,
-    /// A system service. Runs in the share pool: the reserved CPUs belong to the host, and any author can set the
-    /// label.
+    /// A system service. Runs in the share pool: the reserved CPUs belong to the host, and any
+    /// author can set the label.
     System,
 }
 
@@ -96,8 +97,8 @@ impl QosClass {
 }
 
 impl PriorityClass {
-    /// The band of `spec.priority`, which admission checks; else that of the label; else the one implied by the QoS
-    /// class.
+    /// The band of `spec.priority`, which admission checks; else that of the label; else the one
+    /// implied by the QoS class.
     fn of(pod: &Pod, qos: QosClass) -> Self {
         let label = || pod.labels.get(PRIORITY_CLASS_LABEL).and_then(|label| Self::parse(label));
         let implied = if qos == QosClass::Be { Self::Batch } else { Self::Prod };
@@ -132,7 +133,10 @@ mod tests {
     #[test]
     fn priority_is_the_specs_then_the_labels_then_what_the_class_implies() {
         let of = |label: Option<&str>, priority, qos| {
-            let labels = label.map(|label| (PRIORITY_CLASS_LABEL.to_owned(), label.to_owned())).into_iter().collect();
+            let labels = label
+                .map(|label| (PRIORITY_CLASS_LABEL.to_owned(), label.to_owned()))
+                .into_iter()
+                .collect();
             PriorityClass::of(&Pod { labels, priority, ..Pod::default() }, qos)
         };
         assert_eq!(of(Some("koord-prod"), Some(5500), QosClass::Lsr), PriorityClass::Batch);
@@ -141,7 +145,8 @@ mod tests {
         assert_eq!(of(Some("gold"), Some(5999), QosClass::Lsr), PriorityClass::Batch);
         assert_eq!(of(None, Some(10_000), QosClass::Ls), PriorityClass::Prod);
         assert_eq!(of(None, Some(0), QosClass::Be), PriorityClass::Batch);
-        for (priority, class) in [(9000, PriorityClass::Prod), (7999, PriorityClass::Mid), (3000, PriorityClass::Free)]
+        for (priority, class) in
+            [(9000, PriorityClass::Prod), (7999, PriorityClass::Mid), (3000, PriorityClass::Free)]
         {
             assert_eq!(of(None, Some(priority), QosClass::Be), class);
         }

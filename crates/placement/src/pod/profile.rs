@@ -1,4 +1,5 @@
-//! Profiles: the operator's settings for pods without labels of their own, instead of a ClusterColocationProfile.
+//! Profiles: the operator's settings for pods without labels of their own, instead of a
+//! ClusterColocationProfile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Pod, QosClass, ResourceSpec};
 
-/// Class and policies of the pods of a selector. Set by the operator, so it overrides the pod's own label and
-/// annotation.
+/// Class and policies of the pods of a selector. Set by the operator, so it overrides the pod's own
+/// label and annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
@@ -93,7 +94,9 @@ impl Profile {
             _ if self.selector.selects_nothing() => ProfileError::SelectsNothing,
             Self { qos_class: None, resource_spec: None, .. } => ProfileError::Empty,
             Self {
-                qos_class: Some(QosClass::Ls | QosClass::Be | QosClass::System), resource_spec: Some(_), ..
+                qos_class: Some(QosClass::Ls | QosClass::Be | QosClass::System),
+                resource_spec: Some(_),
+                ..
             } => ProfileError::NoEffect,
             _ => return Ok(()),
         };
@@ -148,11 +151,18 @@ mod tests {
         let error = |yaml| read(yaml).unwrap_err();
         let web = "web".to_owned();
         assert_eq!(error("[{name: '', selector: {}}]"), ProfileError::Unnamed(1));
-        assert_eq!(error("[{name: web, selector: {}, qosClass: LS}]"), ProfileError::SelectsAll(web.clone()));
-        assert_eq!(error("[{name: web, selector: {namespaces: [a]}}]"), ProfileError::Empty(web.clone()));
+        assert_eq!(
+            error("[{name: web, selector: {}, qosClass: LS}]"),
+            ProfileError::SelectsAll(web.clone())
+        );
+        assert_eq!(
+            error("[{name: web, selector: {namespaces: [a]}}]"),
+            ProfileError::Empty(web.clone())
+        );
         let nothing = error("[{name: web, selector: {namespaces: ['']}, qosClass: LS}]");
         assert_eq!(nothing, ProfileError::SelectsNothing(web.clone()));
-        let no_effect = error("[{name: web, selector: {namespaces: [a]}, qosClass: LS, resourceSpec: {}}]");
+        let no_effect =
+            error("[{name: web, selector: {namespaces: [a]}, qosClass: LS, resourceSpec: {}}]");
         assert_eq!(no_effect, ProfileError::NoEffect(web.clone()));
         let one = "{name: web, selector: {namespaces: [a]}, qosClass: LS}";
         assert_eq!(error(&format!("[{one}, {one}]")), ProfileError::Duplicate(web));

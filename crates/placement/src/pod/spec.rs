@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{Bind, BindPolicy, ExclusivePolicy, Exclusivity};
 
-/// The requested policies. A required policy overrides a preferred one; empty and `Default` mean FullPCPUs.
+/// The requested policies. A required policy overrides a preferred one; empty and `Default` mean
+/// FullPCPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct ResourceSpec {
@@ -76,7 +77,8 @@ impl ResourceSpec {
     }
 }
 
-/// Parses the annotation `resource-status`: the CPUs that a scheduler chose, or `None` if it chose none.
+/// Parses the annotation `resource-status`: the CPUs that a scheduler chose, or `None` if it chose
+/// none.
 pub(crate) fn cpus_of_status(json: &str) -> Result<Option<CpuSet>, SpecError> {
     let status: WireStatus = serde_json::from_str(json)?;
     Ok(status.cpuset.as_deref().map(CpuSet::parse).transpose()?.filter(|cpus| !cpus.is_empty()))
@@ -86,15 +88,23 @@ impl Wire {
     fn policies(&self) -> Result<ResourceSpec, SpecError> {
         let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
         let bind = match (given(&self.required_bind), given(&self.preferred_bind)) {
-            (Some(value), _) => Bind { policy: bind_policy(REQUIRED_BIND, &value)?, required: true },
-            (None, Some(value)) => Bind { policy: bind_policy(PREFERRED_BIND, &value)?, required: false },
+            (Some(value), _) => {
+                Bind { policy: bind_policy(REQUIRED_BIND, &value)?, required: true }
+            }
+            (None, Some(value)) => {
+                Bind { policy: bind_policy(PREFERRED_BIND, &value)?, required: false }
+            }
             (None, None) => Bind::default(),
         };
         let exclusive = match (given(&self.required_exclusive), given(&self.preferred_exclusive)) {
-            (Some(value), _) => Exclusivity { policy: exclusive_policy(REQUIRED_EXCLUSIVE, &value)?, required: true },
-            (None, Some(value)) => {
-                Exclusivity { policy: exclusive_policy(PREFERRED_EXCLUSIVE, &value)?, required: false }
-            }
+            (Some(value), _) => Exclusivity {
+                policy: exclusive_policy(REQUIRED_EXCLUSIVE, &value)?,
+                required: true,
+            },
+            (None, Some(value)) => Exclusivity {
+                policy: exclusive_policy(PREFERRED_EXCLUSIVE, &value)?,
+                required: false,
+            },
             (None, None) => Exclusivity::default(),
         };
         Ok(ResourceSpec { bind, exclusive })
@@ -117,9 +127,13 @@ impl From<ResourceSpec> for Wire {
         let bind = Some(spec.bind.policy.as_str().to_owned());
         let exclusive = Some(spec.exclusive.policy.as_str().to_owned());
         let mut wire = Self::default();
-        *(if spec.bind.required { &mut wire.required_bind } else { &mut wire.preferred_bind }) = bind;
-        *(if spec.exclusive.required { &mut wire.required_exclusive } else { &mut wire.preferred_exclusive }) =
-            exclusive;
+        *(if spec.bind.required { &mut wire.required_bind } else { &mut wire.preferred_bind }) =
+            bind;
+        *(if spec.exclusive.required {
+            &mut wire.required_exclusive
+        } else {
+            &mut wire.preferred_exclusive
+        }) = exclusive;
         wire
     }
 }
@@ -154,7 +168,8 @@ mod tests {
 
     #[test]
     fn any_text_is_a_spec_or_an_error_and_a_spec_reads_back_as_written() {
-        let tokens: [&[u8]; 5] = [b"\"requiredCPUBindPolicy\":", b"\"\"", b"null", b"{}", b"\"PCPULevel\""];
+        let tokens: [&[u8]; 5] =
+            [b"\"requiredCPUBindPolicy\":", b"\"\"", b"null", b"{}", b"\"PCPULevel\""];
         corpus::run(env!("CARGO_MANIFEST_DIR"), "resource_spec", &tokens, |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             let read = || ResourceSpec::from_annotation(text);
@@ -171,7 +186,9 @@ mod tests {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             // A CPU list of ten bytes can expand to a set of a kilobyte.
             let read = || cpus_of_status(text);
-            let Ok(Some(cpus)) = corpus::within((64 << 10) + 256 * text.len(), read) else { return };
+            let Ok(Some(cpus)) = corpus::within((64 << 10) + 256 * text.len(), read) else {
+                return;
+            };
             assert!(!cpus.is_empty());
             let status = serde_json::json!({ "cpuset": cpus.to_string() }).to_string();
             assert_eq!(cpus_of_status(&status).unwrap(), Some(cpus));
@@ -180,13 +197,22 @@ mod tests {
 
     #[test]
     fn required_beats_preferred_and_empty_is_full() {
-        let both = spec(r#"{"requiredCPUBindPolicy":"SpreadByPCPUs","preferredCPUBindPolicy":"FullPCPUs"}"#);
+        let both = spec(
+            r#"{"requiredCPUBindPolicy":"SpreadByPCPUs","preferredCPUBindPolicy":"FullPCPUs"}"#,
+        );
         assert_eq!(both.bind, Bind { policy: SPREAD, required: true });
-        let preferred = spec(r#"{"requiredCPUBindPolicy":"","preferredCPUBindPolicy":"SpreadByPCPUs"}"#);
+        let preferred =
+            spec(r#"{"requiredCPUBindPolicy":"","preferredCPUBindPolicy":"SpreadByPCPUs"}"#);
         assert_eq!(preferred.bind, Bind { policy: SPREAD, required: false });
         assert_eq!(spec("{}"), ResourceSpec::default());
-        assert_eq!(spec(r#"{"preferredCPUBindPolicy":null}"#).bind, Bind { policy: FULL, required: false });
-        assert_eq!(spec(r#"{"requiredCPUBindPolicy":"Default"}"#).bind, Bind { policy: FULL, required: true });
+        assert_eq!(
+            spec(r#"{"preferredCPUBindPolicy":null}"#).bind,
+            Bind { policy: FULL, required: false }
+        );
+        assert_eq!(
+            spec(r#"{"requiredCPUBindPolicy":"Default"}"#).bind,
+            Bind { policy: FULL, required: true }
+        );
     }
 
     #[test]
@@ -194,13 +220,18 @@ mod tests {
         let preferred = spec(r#"{"preferredCPUExclusivePolicy":"PCPULevel"}"#).exclusive;
         assert_eq!(preferred, Exclusivity { policy: ExclusivePolicy::PcpuLevel, required: false });
         let required = spec(r#"{"requiredCPUExclusivePolicy":"NUMANodeLevel"}"#).exclusive;
-        assert_eq!(required, Exclusivity { policy: ExclusivePolicy::NumaNodeLevel, required: true });
+        assert_eq!(
+            required,
+            Exclusivity { policy: ExclusivePolicy::NumaNodeLevel, required: true }
+        );
     }
 
     #[test]
     fn keys_of_a_later_koordinator_are_passed_over_in_an_annotation() {
         assert_eq!(
-            spec(r#"{"numaTopology":{"deep":[1]},"preferredCPUBindPolicy":"SpreadByPCPUs"}"#).bind.policy,
+            spec(r#"{"numaTopology":{"deep":[1]},"preferredCPUBindPolicy":"SpreadByPCPUs"}"#)
+                .bind
+                .policy,
             SPREAD
         );
     }
@@ -228,7 +259,10 @@ mod tests {
     #[test]
     fn a_status_names_cpus_or_none() {
         let cpus = |json| cpus_of_status(json).map(|cpus| cpus.map(|cpus| cpus.to_string()));
-        assert_eq!(cpus(r#"{"cpuset":"0-3,8","numaNodeResources":[{"node":0}]}"#).unwrap().as_deref(), Some("0-3,8"));
+        assert_eq!(
+            cpus(r#"{"cpuset":"0-3,8","numaNodeResources":[{"node":0}]}"#).unwrap().as_deref(),
+            Some("0-3,8")
+        );
         assert_eq!(cpus(r#"{"cpuset":""}"#).unwrap(), None);
         assert_eq!(cpus("{}").unwrap(), None);
         for json in [r#"{"cpuset":"0-"}"#, r#"{"cpuset":"0-99999"}"#, r#"{"cpuset":[0]}"#, "0-3"] {
@@ -241,7 +275,8 @@ mod tests {
         let yaml = "requiredCPUBindPolicy: SpreadByPCPUs\npreferredCPUExclusivePolicy: PCPULevel\n";
         let spec: ResourceSpec = serde_saphyr::from_str(yaml).unwrap();
         assert_eq!(serde_saphyr::to_string(&spec).unwrap(), yaml);
-        let error = serde_saphyr::from_str::<ResourceSpec>("requiredCPUBindPolcy: FullPCPUs").unwrap_err();
+        let error =
+            serde_saphyr::from_str::<ResourceSpec>("requiredCPUBindPolcy: FullPCPUs").unwrap_err();
         assert!(error.to_string().contains("requiredCPUBindPolcy"), "{error}");
     }
 }

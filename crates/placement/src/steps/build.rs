@@ -34,7 +34,8 @@ enum Aim {
 
 impl<'a> Build<'a> {
     pub(super) fn new(transition: Transition<'a>) -> Self {
-        let ours = transition.pods.iter().filter(|pod| transition.placements.contains_key(&pod.uid));
+        let ours =
+            transition.pods.iter().filter(|pod| transition.placements.contains_key(&pod.uid));
         let tree = |cgroups| Tree::new(transition.hierarchy, cgroups);
         Self {
             placements: transition.placements,
@@ -47,7 +48,8 @@ impl<'a> Build<'a> {
     pub(super) fn run(mut self) -> Vec<Step> {
         self.release(|build, uid| !build.trees.contains_key(uid) && !build.is(uid, Who::Exclusive));
         self.open_to_best_effort();
-        let grants = self.placements.iter().any(|(uid, placement)| self.is_to_be_granted(uid, placement));
+        let grants =
+            self.placements.iter().any(|(uid, placement)| self.is_to_be_granted(uid, placement));
         self.phase(Who::Sharers, Aim::Retreat, grants);
         self.release(|build, uid| !build.is(uid, Who::Exclusive));
         self.phase(Who::Exclusive, Aim::Retreat, grants);
@@ -59,7 +61,8 @@ impl<'a> Build<'a> {
     }
 
     fn is(&self, uid: &Uid, who: Who) -> bool {
-        let exclusive = self.placements.get(uid).is_some_and(|placement| placement.class.is_exclusive());
+        let exclusive =
+            self.placements.get(uid).is_some_and(|placement| placement.class.is_exclusive());
         exclusive == (who == Who::Exclusive)
     }
 
@@ -68,7 +71,8 @@ impl<'a> Build<'a> {
         placement.class.is_exclusive() && !self.granted.get(uid).is_some_and(same)
     }
 
-    /// Moves the pods to their targets, or only off the CPUs that are not theirs, and verifies the writes.
+    /// Moves the pods to their targets, or only off the CPUs that are not theirs, and verifies the
+    /// writes.
     fn phase(&mut self, who: Who, aim: Aim, verify: bool) {
         let from = self.steps.len();
         let uids: Vec<Uid> = self.trees.keys().filter(|uid| self.is(uid, who)).cloned().collect();
@@ -81,7 +85,12 @@ impl<'a> Build<'a> {
             };
             self.make_way(&uid, placement.class, &wanted);
             for TreeWrite { at, cpus, effective } in tree.apply(&wanted) {
-                self.steps.push(Step::Write { uid: uid.clone(), path: tree.path(at).to_owned(), cpus, effective });
+                self.steps.push(Step::Write {
+                    uid: uid.clone(),
+                    path: tree.path(at).to_owned(),
+                    cpus,
+                    effective,
+                });
             }
             self.trees.insert(uid, tree);
         }
@@ -95,14 +104,22 @@ impl<'a> Build<'a> {
         self.closed_to(uid, class).fold(CpuSet::new(), |all, (_, held)| all.union(&held.cpus))
     }
 
-    fn closed_to<'b>(&'b self, uid: &'b Uid, class: Class) -> impl Iterator<Item = (&'b Uid, &'b Holding)> {
-        self.granted.iter().filter(move |(other, held)| *other != uid && !class.may_share_with(held.class))
+    fn closed_to<'b>(
+        &'b self,
+        uid: &'b Uid,
+        class: Class,
+    ) -> impl Iterator<Item = (&'b Uid, &'b Holding)> {
+        self.granted
+            .iter()
+            .filter(move |(other, held)| *other != uid && !class.may_share_with(held.class))
     }
 
-    /// Releases the CPUs that the pod needs from other owners. Happens only without an alternative: the owner has not
-    /// left these CPUs yet, but will in the same transition.
+    /// Releases the CPUs that the pod needs from other owners. Happens only without an alternative:
+    /// the owner has not left these CPUs yet, but will in the same transition.
     fn make_way(&mut self, uid: &Uid, class: Class, wanted: &CpuSet) {
-        let overlaps = self.closed_to(uid, class).map(|(other, held)| (other.clone(), held.cpus.intersection(wanted)));
+        let overlaps = self
+            .closed_to(uid, class)
+            .map(|(other, held)| (other.clone(), held.cpus.intersection(wanted)));
         for (other, cpus) in overlaps.collect::<Vec<_>>() {
             self.release_cpus(&other, &cpus);
         }
@@ -137,7 +154,9 @@ impl<'a> Build<'a> {
         let leftovers: Vec<(Uid, CpuSet)> = self
             .granted
             .iter()
-            .filter_map(|(uid, held)| Some((uid.clone(), held.cpus.difference(&self.placements.get(uid)?.cpus))))
+            .filter_map(|(uid, held)| {
+                Some((uid.clone(), held.cpus.difference(&self.placements.get(uid)?.cpus)))
+            })
             .collect();
         for (uid, cpus) in leftovers {
             self.release_cpus(&uid, &cpus);

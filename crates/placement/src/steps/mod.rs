@@ -1,10 +1,12 @@
-//! The order in which cpusets are written, as data. Crate `pinning` carries it out and stops at the first failed step.
+//! The order in which cpusets are written, as data. Crate `pinning` carries it out and stops at the
+//! first failed step.
 //!
-//! First all pods shrink, which is verified; then CPUs are granted; then all pods grow. Within one pod the order
-//! follows its hierarchy. On cgroup v1 a child must lie within its parent at every moment (EACCES, EBUSY otherwise): so
-//! write the union of old and new top-down, then the new set bottom-up. On v2 no write is rejected and a child follows
-//! its parent. A cpuset that already has the intended effect is not written, because a rewrite resets the affinity that
-//! an application set.
+//! First all pods shrink, which is verified; then CPUs are granted; then all pods grow. Within one
+//! pod the order follows its hierarchy. On cgroup v1 a child must lie within its parent at every
+//! moment (EACCES, EBUSY otherwise): so write the union of old and new top-down, then the new set
+//! bottom-up. On v2 no write is rejected and a child follows its parent. A cpuset that already has
+//! the intended effect is not written, because a rewrite resets the affinity that an application
+//! set.
 
 mod build;
 mod tree;
@@ -22,13 +24,14 @@ use build::Build;
 /// The part of the hierarchy that the agent does not write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Version of the hierarchy, which sets the rules. v1: a write fails unless every cpuset lies within its parent's.
-    /// v2: effective = configured ∩ parent's, or the parent's if that is empty.
+    /// Version of the hierarchy, which sets the rules. v1: a write fails unless every cpuset lies
+    /// within its parent's. v2: effective = configured ∩ parent's, or the parent's if that is
+    /// empty.
     pub version: CgroupVersion,
     /// Effective CPUs of the pods' common ancestor.
     pub ceiling: CpuSet,
-    /// The set that is written for the whole of `ceiling`. On v2 it is every possible CPU, which survives hotplug; on
-    /// v1 it is the ceiling itself, because the kernel rejects more.
+    /// The set that is written for the whole of `ceiling`. On v2 it is every possible CPU, which
+    /// survives hotplug; on v1 it is the ceiling itself, because the kernel rejects more.
     pub full: CpuSet,
 }
 
@@ -37,14 +40,16 @@ pub struct Hierarchy {
 pub struct Cgroup {
     /// Directory of the cgroup.
     pub path: PathBuf,
-    /// Index of its parent among the pod's cgroups, lower than its own; `None` if the parent is not the pod's.
+    /// Index of its parent among the pod's cgroups, lower than its own; `None` if the parent is not
+    /// the pod's.
     pub parent: Option<usize>,
     /// `cpuset.cpus`; empty on v2 if it was never written.
     pub configured: CpuSet,
     /// `cpuset.cpus.effective` (v2), `cpuset.effective_cpus` (v1).
     pub effective: CpuSet,
-    /// Whether it is the cgroup of the pod or of a container. A cgroup that an application created below its container
-    /// is not: it is only kept within the pod's CPUs, and follows its parent if it did so before.
+    /// Whether it is the cgroup of the pod or of a container. A cgroup that an application created
+    /// below its container is not: it is only kept within the pod's CPUs, and follows its parent if
+    /// it did so before.
     pub ours: bool,
 }
 
@@ -73,8 +78,8 @@ pub struct Transition<'a> {
 /// One step of a transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Writes `cpus` to the cgroup's `cpuset.cpus` and reads the effective set back; succeeds if it is the expected
-    /// one.
+    /// Writes `cpus` to the cgroup's `cpuset.cpus` and reads the effective set back; succeeds if it
+    /// is the expected one.
     Write {
         /// UID of the cgroup's pod.
         uid: Uid,
@@ -132,8 +137,8 @@ pub enum StepError {
 /// Computes the steps from the current to the planned state; empty if nothing changes.
 ///
 /// # Errors
-/// A placement that is empty or exceeds the ceiling, or cgroups in the wrong order. In that case nothing has been
-/// written.
+/// A placement that is empty or exceeds the ceiling, or cgroups in the wrong order. In that case
+/// nothing has been written.
 pub fn write_steps(transition: &Transition<'_>) -> Result<Vec<Step>, StepError> {
     for pod in transition.pods {
         in_order(pod)?;
@@ -150,8 +155,8 @@ pub fn write_steps(transition: &Transition<'_>) -> Result<Vec<Step>, StepError> 
     Ok(Build::new(*transition).run())
 }
 
-/// Computes the steps that widen every cgroup of the pods to the whole ceiling, parents first, and release all held
-/// CPUs.
+/// Computes the steps that widen every cgroup of the pods to the whole ceiling, parents first, and
+/// release all held CPUs.
 ///
 /// # Errors
 /// Cgroups in the wrong order, or an empty ceiling.
@@ -165,8 +170,8 @@ pub fn drain_steps(
     write_steps(&Transition { hierarchy, pods, held, placements: &placements })
 }
 
-/// Computes the writes that let a pod also run on `cpus`, parents first; no cgroup loses a CPU. Skips cgroups that
-/// `may_widen` rejects.
+/// Computes the writes that let a pod also run on `cpus`, parents first; no cgroup loses a CPU.
+/// Skips cgroups that `may_widen` rejects.
 #[must_use]
 pub fn widen_steps(
     hierarchy: &Hierarchy,
@@ -190,14 +195,20 @@ pub fn widen_steps(
             continue;
         }
         let cpus = if goal == hierarchy.ceiling { hierarchy.full.clone() } else { goal.clone() };
-        steps.push(Step::Write { uid: pod.uid.clone(), path: cgroup.path.clone(), cpus, effective: goal.clone() });
+        steps.push(Step::Write {
+            uid: pod.uid.clone(),
+            path: cgroup.path.clone(),
+            cpus,
+            effective: goal.clone(),
+        });
         effective.push(goal);
     }
     steps
 }
 
 fn in_order(pod: &PodCgroups) -> Result<(), StepError> {
-    let disordered = |(at, cgroup): &(usize, &Cgroup)| cgroup.parent.is_some_and(|parent| parent >= *at);
+    let disordered =
+        |(at, cgroup): &(usize, &Cgroup)| cgroup.parent.is_some_and(|parent| parent >= *at);
     match pod.cgroups.iter().enumerate().find(disordered) {
         Some((_, cgroup)) => Err(StepError::Order(cgroup.path.clone())),
         None => Ok(()),

@@ -1,4 +1,5 @@
-//! One pod's cgroups during the writes: the effect of each write on the effective sets, by the hierarchy's rules.
+//! One pod's cgroups during the writes: the effect of each write on the effective sets, by the
+//! hierarchy's rules.
 
 use std::path::{Path, PathBuf};
 
@@ -46,19 +47,22 @@ impl<'a> Tree<'a> {
         &self.nodes[at].path
     }
 
-    /// The set with which the pod leaves all CPUs outside `target`: the part of the target that it already has and that
-    /// is not `blocked`. If that is empty, the unblocked part of the target; if that is empty too, any part it has, or
-    /// the target.
+    /// The set with which the pod leaves all CPUs outside `target`: the part of the target that it
+    /// already has and that is not `blocked`. If that is empty, the unblocked part of the target;
+    /// if that is empty too, any part it has, or the target.
     pub(super) fn retreat(&self, target: &CpuSet, blocked: &CpuSet) -> CpuSet {
-        let has =
-            self.nodes.iter().filter(|node| !node.chosen).fold(CpuSet::new(), |all, node| all.union(&node.effective));
+        let has = self
+            .nodes
+            .iter()
+            .filter(|node| !node.chosen)
+            .fold(CpuSet::new(), |all, node| all.union(&node.effective));
         let kept = has.intersection(target);
         let choices = [kept.difference(blocked), target.difference(blocked), kept];
         choices.into_iter().find(|cpus| !cpus.is_empty()).unwrap_or_else(|| target.clone())
     }
 
-    /// The writes that give the pod this set, in the order that the hierarchy requires. A set chosen by an application
-    /// is kept as far as it lies within the pod's set.
+    /// The writes that give the pod this set, in the order that the hierarchy requires. A set
+    /// chosen by an application is kept as far as it lies within the pod's set.
     pub(super) fn apply(&mut self, wanted: &CpuSet) -> Vec<TreeWrite> {
         let goals = self.goals(wanted);
         let mut writes = Vec::new();
@@ -75,7 +79,8 @@ impl<'a> Tree<'a> {
                     }
                 }
             }
-            // A set chosen by an application needs no write: the kernel keeps it within its parent's set.
+            // A set chosen by an application needs no write: the kernel keeps it within its
+            // parent's set.
             CgroupVersion::V2 => {
                 for (at, goal) in goals.iter().enumerate() {
                     if self.nodes[at].effective != *goal {
@@ -93,9 +98,15 @@ impl<'a> Tree<'a> {
         for node in &self.nodes {
             let above = node.parent.map_or(wanted, |parent| &goals[parent]);
             let choice = node.configured.intersection(above);
-            // v1 allows no tasks in an empty cpuset, so nothing runs there until its creator has written it.
-            let is_unused = self.hierarchy.version == CgroupVersion::V1 && node.configured.is_empty();
-            let goal = if node.chosen && (is_unused || !choice.is_empty()) { choice } else { above.clone() };
+            // v1 allows no tasks in an empty cpuset, so nothing runs there until its creator has
+            // written it.
+            let is_unused =
+                self.hierarchy.version == CgroupVersion::V1 && node.configured.is_empty();
+            let goal = if node.chosen && (is_unused || !choice.is_empty()) {
+                choice
+            } else {
+                above.clone()
+            };
             goals.push(goal);
         }
         goals
@@ -112,7 +123,8 @@ impl<'a> Tree<'a> {
     fn recompute(&mut self) {
         for at in 0..self.nodes.len() {
             let node = &self.nodes[at];
-            let above = node.parent.map_or(&self.hierarchy.ceiling, |parent| &self.nodes[parent].effective);
+            let above =
+                node.parent.map_or(&self.hierarchy.ceiling, |parent| &self.nodes[parent].effective);
             let within = node.configured.intersection(above);
             let effective = match self.hierarchy.version {
                 CgroupVersion::V2 if within.is_empty() => above.clone(),

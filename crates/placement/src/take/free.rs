@@ -92,7 +92,8 @@ impl<'a> Free<'a> {
             return self.clone();
         }
         self.keep(|free, cpu| {
-            free.place(free.request.exclusive.policy, cpu).is_none_or(|at| !free.foreign.contains(&at))
+            free.place(free.request.exclusive.policy, cpu)
+                .is_none_or(|at| !free.foreign.contains(&at))
         })
     }
 
@@ -103,8 +104,12 @@ impl<'a> Free<'a> {
         }
         let cores = self.cores(false).into_iter();
         let cpus: Vec<u32> = match self.request.bind.policy {
-            BindPolicy::FullPcpus => cores.filter(|core| core.whole).flat_map(|core| core.cpus).collect(),
-            BindPolicy::SpreadByPcpus => cores.filter_map(|core| core.cpus.first().copied()).collect(),
+            BindPolicy::FullPcpus => {
+                cores.filter(|core| core.whole).flat_map(|core| core.cpus).collect()
+            }
+            BindPolicy::SpreadByPcpus => {
+                cores.filter_map(|core| core.cpus.first().copied()).collect()
+            }
         };
         self.within(&cpus.into_iter().collect())
     }
@@ -124,8 +129,8 @@ impl<'a> Free<'a> {
         core.cpus.first().and_then(|&cpu| self.topology.cpu(cpu)).is_some_and(|cpu| self.shuns(cpu))
     }
 
-    /// Free CPUs that pass the filter, ascending by holders, NUMA node and id, so that a numbering that interleaves the
-    /// nodes of a socket makes no difference.
+    /// Free CPUs that pass the filter, ascending by holders, NUMA node and id, so that a numbering
+    /// that interleaves the nodes of a socket makes no difference.
     pub(super) fn free_cpus(&self, filtered: bool) -> Vec<&'a Cpu> {
         let cpus = self.cpus.iter().filter_map(|cpu| self.topology.cpu(cpu));
         let mut cpus: Vec<_> = cpus.filter(|cpu| !(filtered && self.shuns(cpu))).collect();
@@ -162,8 +167,8 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Groups by node or socket in the order of the strategy: by free CPUs of the group, then by free CPUs of its
-    /// sockets (`socket_free`), then by id.
+    /// Groups by node or socket in the order of the strategy: by free CPUs of the group, then by
+    /// free CPUs of its sockets (`socket_free`), then by id.
     pub(super) fn ordered<T>(
         &self,
         groups: BTreeMap<u32, Group<T>>,
@@ -184,7 +189,10 @@ impl<'a> Free<'a> {
     }
 
     fn keep(&self, keep: impl Fn(&Self, &Cpu) -> bool) -> Self {
-        let cpus = self.cpus.iter().filter(|&cpu| self.topology.cpu(cpu).is_some_and(|cpu| keep(self, cpu)));
+        let cpus = self
+            .cpus
+            .iter()
+            .filter(|&cpu| self.topology.cpu(cpu).is_some_and(|cpu| keep(self, cpu)));
         Self { cpus: cpus.collect(), ..self.clone() }
     }
 
@@ -201,7 +209,10 @@ impl<'a> Free<'a> {
     }
 
     fn places(&self, policy: ExclusivePolicy, cpus: &CpuSet) -> BTreeSet<u32> {
-        cpus.iter().filter_map(|cpu| self.topology.cpu(cpu)).filter_map(|cpu| self.place(policy, cpu)).collect()
+        cpus.iter()
+            .filter_map(|cpu| self.topology.cpu(cpu))
+            .filter_map(|cpu| self.place(policy, cpu))
+            .collect()
     }
 
     fn place(&self, policy: ExclusivePolicy, cpu: &Cpu) -> Option<u32> {

@@ -8,11 +8,14 @@ use crate::policy::ExclusivePolicy;
 use super::free::{Free, FreeCore, Group, Level};
 
 impl Free<'_> {
-    /// Whole cores, and a part of one if the request needs it. Returns fewer CPUs than wanted only if the rest must
-    /// come from partly used cores, as single threads.
+    /// Whole cores, and a part of one if the request needs it. Returns fewer CPUs than wanted only
+    /// if the rest must come from partly used cores, as single threads.
     pub(super) fn full(&self, wanted: usize) -> Vec<u32> {
-        let fit = |groups: Vec<Group<FreeCore>>| groups.iter().find_map(|group| self.first_of(group, wanted));
-        // The socket pass has no filter: staying on one socket is more important than a preferred exclusive policy.
+        let fit = |groups: Vec<Group<FreeCore>>| {
+            groups.iter().find_map(|group| self.first_of(group, wanted))
+        };
+        // The socket pass has no filter: staying on one socket is more important than a preferred
+        // exclusive policy.
         fit(self.whole_cores(Level::Node, true))
             .or_else(|| fit(self.whole_cores(Level::Node, false)))
             .or_else(|| fit(self.whole_cores(Level::Socket, false)))
@@ -21,15 +24,19 @@ impl Free<'_> {
 
     /// Completely free cores by node or socket; the groups are in the order of the strategy.
     fn whole_cores(&self, level: Level, filtered: bool) -> Vec<Group<FreeCore>> {
-        // A filtered node does not count for its socket. A filtered core, which is not completely free anyway, does.
-        let cores = self.cores(filtered && self.request.exclusive.policy == ExclusivePolicy::NumaNodeLevel);
+        // A filtered node does not count for its socket. A filtered core, which is not completely
+        // free anyway, does.
+        let cores =
+            self.cores(filtered && self.request.exclusive.policy == ExclusivePolicy::NumaNodeLevel);
         let mut per_socket: BTreeMap<u32, usize> = BTreeMap::new();
         for core in &cores {
             *per_socket.entry(core.socket).or_default() += core.cpus.len();
         }
         let mut groups: BTreeMap<u32, Group<FreeCore>> = BTreeMap::new();
         let mut around: BTreeMap<u32, usize> = BTreeMap::new();
-        for core in cores.into_iter().filter(|core| core.whole && !(filtered && self.shuns_core(core))) {
+        for core in
+            cores.into_iter().filter(|core| core.whole && !(filtered && self.shuns_core(core)))
+        {
             let id = match level {
                 Level::Node => core.node,
                 Level::Socket => core.socket,
@@ -65,7 +72,8 @@ impl Free<'_> {
     fn spill(&self, wanted: usize) -> Vec<u32> {
         let mut sockets = self.whole_cores(Level::Socket, false);
         sockets.sort_by_key(|socket| Reverse(socket.free));
-        let all: Vec<FreeCore> = sockets.iter().flat_map(|socket| socket.members.iter().cloned()).collect();
+        let all: Vec<FreeCore> =
+            sockets.iter().flat_map(|socket| socket.members.iter().cloned()).collect();
         let (mut cpus, mut remaining) = (Vec::new(), Vec::new());
         for socket in sockets {
             if cpus.len() + socket.free <= wanted {
@@ -86,7 +94,8 @@ impl Free<'_> {
 
     /// The largest number of CPUs up to `wanted` that whole free cores add up to.
     pub(super) fn whole_up_to(&self, wanted: usize) -> usize {
-        let cores: Vec<FreeCore> = self.cores(false).into_iter().filter(|core| core.whole).collect();
+        let cores: Vec<FreeCore> =
+            self.cores(false).into_iter().filter(|core| core.whole).collect();
         (0..=wanted).rev().find(|&cpus| exactly(&cores, cpus).is_some()).unwrap_or(0)
     }
 }
@@ -104,15 +113,17 @@ fn whole_first(cores: Vec<FreeCore>, wanted: usize) -> (Vec<u32>, Vec<FreeCore>)
     (cpus, rest)
 }
 
-/// Whole cores with exactly `wanted` CPUs. With cores of different sizes this is a subset-sum problem, small enough to
-/// solve; earlier cores are preferred.
+/// Whole cores with exactly `wanted` CPUs. With cores of different sizes this is a subset-sum
+/// problem, small enough to solve; earlier cores are preferred.
 fn exactly(cores: &[FreeCore], wanted: usize) -> Option<Vec<u32>> {
     // Index: number of CPUs. Value: last core of one way to reach it.
     let mut reached: Vec<Option<usize>> = vec![None; wanted + 1];
     for (at, core) in cores.iter().enumerate() {
         for sum in (core.cpus.len()..=wanted).rev() {
             let below = sum - core.cpus.len();
-            if reached[sum].is_none() && (below == 0 || reached[below].is_some_and(|last| last < at)) {
+            if reached[sum].is_none()
+                && (below == 0 || reached[below].is_some_and(|last| last < at))
+            {
                 reached[sum] = Some(at);
             }
         }

@@ -1,7 +1,7 @@
 //! The allocator: (topology, taken CPUs, request) → CPUs, or the reason for a failure.
 //!
-//! Pure and deterministic: ties break by id. CPUs that a *required* policy excludes are removed first, so the passes
-//! below only order and prefer.
+//! Pure and deterministic: ties break by id. CPUs that a *required* policy excludes are removed
+//! first, so the passes below only order and prefer.
 
 mod evenly;
 mod free;
@@ -31,7 +31,8 @@ pub struct Request {
     pub strategy: NumaStrategy,
     /// Restricts the result to these CPUs; `None` allows every online CPU.
     pub allowed: Option<CpuSet>,
-    /// Maximum number of holders per CPU, this one included: Koordinator's maximum reference count. 1 means exclusive.
+    /// Maximum number of holders per CPU, this one included: Koordinator's maximum reference count.
+    /// 1 means exclusive.
     pub max_holders: u32,
 }
 
@@ -69,8 +70,11 @@ pub enum TakeError {
         /// The required policy.
         policy: BindPolicy,
     },
-    /// Enough CPUs are free, but too few apart from other exclusive pods, as the required exclusive policy demands.
-    #[error("{wanted} CPUs requested with required {policy}, {free} free on cores without other pods")]
+    /// Enough CPUs are free, but too few apart from other exclusive pods, as the required exclusive
+    /// policy demands.
+    #[error(
+        "{wanted} CPUs requested with required {policy}, {free} free on cores without other pods"
+    )]
     Exclusive {
         /// Number of requested CPUs.
         wanted: usize,
@@ -96,7 +100,11 @@ pub fn take(topology: &Topology, taken: &Taken, request: &Request) -> Result<Cpu
     }
     let apart = open.without_foreign();
     if apart.len() < wanted {
-        return Err(TakeError::Exclusive { wanted, free: apart.len(), policy: request.exclusive.policy });
+        return Err(TakeError::Exclusive {
+            wanted,
+            free: apart.len(),
+            policy: request.exclusive.policy,
+        });
     }
     let shaped = apart.in_required_shape();
     let no_shape = TakeError::Bind { wanted, free: shaped.len(), policy: request.bind.policy };
@@ -107,7 +115,9 @@ pub fn take(topology: &Topology, taken: &Taken, request: &Request) -> Result<Cpu
         NumaStrategy::DistributeEvenly => shaped.evenly(),
         NumaStrategy::MostAllocated | NumaStrategy::LeastAllocated => shaped.packed(wanted),
     };
-    cpus.map(|cpus| cpus.into_iter().collect()).filter(|cpus| fits(topology, request, cpus)).ok_or(no_shape)
+    cpus.map(|cpus| cpus.into_iter().collect())
+        .filter(|cpus| fits(topology, request, cpus))
+        .ok_or(no_shape)
 }
 
 /// Whether a set has the requested size and, if required, the requested shape on cores.
@@ -116,17 +126,20 @@ pub fn fits(topology: &Topology, request: &Request, cpus: &CpuSet) -> bool {
     let on_core = |threads: &CpuSet| threads.intersection(cpus).len();
     let shape = match request.bind {
         Bind { required: false, .. } => true,
-        Bind { policy: BindPolicy::FullPcpus, .. } => {
-            topology.cores().values().all(|threads| on_core(threads) == 0 || threads.is_subset(cpus))
+        Bind { policy: BindPolicy::FullPcpus, .. } => topology
+            .cores()
+            .values()
+            .all(|threads| on_core(threads) == 0 || threads.is_subset(cpus)),
+        Bind { policy: BindPolicy::SpreadByPcpus, .. } => {
+            topology.cores().values().all(|core| on_core(core) <= 1)
         }
-        Bind { policy: BindPolicy::SpreadByPcpus, .. } => topology.cores().values().all(|core| on_core(core) <= 1),
     };
     shape && cpus.len() == request.cpus && cpus.is_subset(topology.online())
 }
 
 impl Free<'_> {
-    /// The CPUs from the strategies that fill one node, then one socket, then spill over; `None` if a required shape
-    /// fails.
+    /// The CPUs from the strategies that fill one node, then one socket, then spill over; `None` if
+    /// a required shape fails.
     fn packed(&self, wanted: usize) -> Option<Vec<u32>> {
         let full = self.request.bind.policy == BindPolicy::FullPcpus;
         let mut cpus = Vec::new();

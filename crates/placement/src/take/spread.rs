@@ -23,7 +23,8 @@ impl Free<'_> {
             .unwrap_or_default()
     }
 
-    /// Free CPUs by node or socket, one per core in the filtered pass; the groups are in the order of the strategy.
+    /// Free CPUs by node or socket, one per core in the filtered pass; the groups are in the order
+    /// of the strategy.
     fn free_by(&self, level: Level, filtered: bool) -> Vec<Group<u32>> {
         // Staying on one socket is more important than a preferred NUMANodeLevel.
         let numa_only = self.request.exclusive.policy == ExclusivePolicy::NumaNodeLevel;
@@ -43,15 +44,18 @@ impl Free<'_> {
             Level::Node => by_place.iter().map(|(&id, cpus)| (id, around(cpus))).collect(),
             Level::Socket => BTreeMap::new(),
         };
-        let groups = by_place.into_iter().map(|(id, cpus)| (id, group(level, filtered, &cpus))).collect();
+        let groups =
+            by_place.into_iter().map(|(id, cpus)| (id, group(level, filtered, &cpus))).collect();
         self.ordered(groups, &socket_free)
     }
 }
 
 fn group(level: Level, filtered: bool, cpus: &[&Cpu]) -> Group<u32> {
     let mut cores = BTreeSet::new();
-    let members: Vec<u32> = cpus.iter().filter(|cpu| !filtered || cores.insert(cpu.core)).map(|cpu| cpu.id).collect();
-    // The size of a node is its number of free CPUs; the size of a socket, the number of CPUs it could give.
+    let members: Vec<u32> =
+        cpus.iter().filter(|cpu| !filtered || cores.insert(cpu.core)).map(|cpu| cpu.id).collect();
+    // The size of a node is its number of free CPUs; the size of a socket, the number of CPUs it
+    // could give.
     let free = if level == Level::Node { cpus.len() } else { members.len() };
     Group { members, free }
 }

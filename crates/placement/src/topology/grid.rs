@@ -56,7 +56,9 @@ impl Grid {
         let id = match self.numbering {
             Numbering::Sequential => core * self.threads_per_core + thread,
             Numbering::ThreadMajor => thread * self.cores() + core,
-            Numbering::SocketInterleaved => thread * self.cores() + core % per_socket * self.sockets + socket,
+            Numbering::SocketInterleaved => {
+                thread * self.cores() + core % per_socket * self.sockets + socket
+            }
         };
         Cpu { id, core, l3: Some(node), die: Some(0), node, socket, kind: None }
     }
@@ -69,7 +71,13 @@ mod tests {
     #[test]
     fn numberings_differ_only_in_the_names_of_the_threads() {
         let core = |numbering| {
-            let grid = Grid { sockets: 2, nodes_per_socket: 1, cores_per_node: 4, threads_per_core: 2, numbering };
+            let grid = Grid {
+                sockets: 2,
+                nodes_per_socket: 1,
+                cores_per_node: 4,
+                threads_per_core: 2,
+                numbering,
+            };
             let topology = grid.topology();
             assert_eq!(topology.online().to_string(), "0-15");
             topology.cores()[&5].to_string()

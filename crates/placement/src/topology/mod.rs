@@ -1,7 +1,7 @@
 //! Mapping of CPUs to core, L3 cache, die, NUMA node and socket, by lookup only.
 //!
-//! Contains only online CPUs. Numberings differ between machines, cores may have different numbers of threads, and ids
-//! may have gaps; so no code here or above derives one id from another.
+//! Contains only online CPUs. Numberings differ between machines, cores may have different numbers
+//! of threads, and ids may have gaps; so no code here or above derives one id from another.
 
 mod grid;
 
@@ -16,8 +16,8 @@ pub use grid::{Grid, Numbering};
 pub struct Cpu {
     /// Logical CPU number, as in `/sys/devices/system/cpu/cpuN`.
     pub id: u32,
-    /// Physical core, unique on the machine. Lower ids are assigned first. See [`Topology::ranked`] for the kernel's
-    /// `topology/core_id`, which is unique only within a die.
+    /// Physical core, unique on the machine. Lower ids are assigned first. See [`Topology::ranked`]
+    /// for the kernel's `topology/core_id`, which is unique only within a die.
     pub core: u32,
     /// L3 cache that the CPU fills (`cache/index3/id`).
     pub l3: Option<u32>,
@@ -95,9 +95,10 @@ impl Topology {
         Ok(Self { cpus, place, online, cores, nodes, sockets, distances: BTreeMap::new() })
     }
 
-    /// Builds a topology from the kernel's `core_id`, which is unique only within a die. Renumbers cores by socket,
-    /// NUMA node, die, L3 and lowest CPU, so that the first cores of a node are also close to each other. Siblings that
-    /// a hypervisor reports across nodes become separate cores, as in the scheduler (`topology_sane` in arch/x86).
+    /// Builds a topology from the kernel's `core_id`, which is unique only within a die. Renumbers
+    /// cores by socket, NUMA node, die, L3 and lowest CPU, so that the first cores of a node are
+    /// also close to each other. Siblings that a hypervisor reports across nodes become separate
+    /// cores, as in the scheduler (`topology_sane` in arch/x86).
     ///
     /// # Errors
     /// As [`Topology::new`].
@@ -119,7 +120,8 @@ impl Topology {
         Self::new(cpus)
     }
 
-    /// Adds the distance of each pair of NUMA nodes (`/sys/devices/system/node/nodeN/distance`; 10 is local).
+    /// Adds the distance of each pair of NUMA nodes (`/sys/devices/system/node/nodeN/distance`; 10
+    /// is local).
     #[must_use]
     pub fn with_distances(mut self, distances: BTreeMap<(u32, u32), u32>) -> Self {
         self.distances = distances;
@@ -168,8 +170,8 @@ impl Topology {
         self.distances.get(&(from, to)).copied()
     }
 
-    /// A divisor of every number of CPUs in whole cores: the threads per core if all cores have the same number of
-    /// online threads, else the greatest common divisor.
+    /// A divisor of every number of CPUs in whole cores: the threads per core if all cores have the
+    /// same number of online threads, else the greatest common divisor.
     #[must_use]
     pub fn whole_core_multiple(&self) -> usize {
         self.cores.values().map(CpuSet::len).fold(0, gcd)
@@ -225,7 +227,8 @@ mod tests {
 
     #[test]
     fn holes_and_asymmetric_cores_are_kept_as_they_are() {
-        let topology = Topology::new(vec![cpu(9, 1, 0, 0), cpu(2, 0, 0, 0), cpu(4, 0, 0, 0)]).unwrap();
+        let topology =
+            Topology::new(vec![cpu(9, 1, 0, 0), cpu(2, 0, 0, 0), cpu(4, 0, 0, 0)]).unwrap();
         assert_eq!(topology.online().to_string(), "2,4,9");
         assert_eq!(topology.cores()[&0].to_string(), "2,4");
         assert!(topology.cpu(3).is_none() && topology.cpu(500).is_none());
@@ -236,8 +239,14 @@ mod tests {
     #[test]
     fn relations_that_no_machine_has_are_errors() {
         assert_eq!(Topology::new(Vec::new()), Err(TopologyError::Empty));
-        assert_eq!(Topology::new(vec![cpu(1, 0, 0, 0), cpu(1, 1, 0, 0)]), Err(TopologyError::Duplicate(1)));
-        assert_eq!(Topology::new(vec![cpu(MAX_CPUS, 0, 0, 0)]), Err(TopologyError::OutOfRange(MAX_CPUS)));
+        assert_eq!(
+            Topology::new(vec![cpu(1, 0, 0, 0), cpu(1, 1, 0, 0)]),
+            Err(TopologyError::Duplicate(1))
+        );
+        assert_eq!(
+            Topology::new(vec![cpu(MAX_CPUS, 0, 0, 0)]),
+            Err(TopologyError::OutOfRange(MAX_CPUS))
+        );
         let spans = |level| Err(TopologyError::CoreSpans { core: 0, level });
         assert_eq!(Topology::new(vec![cpu(0, 0, 0, 0), cpu(1, 0, 1, 0)]), spans("NUMA node"));
         assert_eq!(Topology::new(vec![cpu(0, 0, 0, 0), cpu(1, 0, 0, 1)]), spans("socket"));
@@ -245,22 +254,31 @@ mod tests {
 
     #[test]
     fn repeated_core_ids_of_sockets_are_distinguished() {
-        let cpus = vec![cpu(0, 0, 0, 0), cpu(1, 0, 1, 1), cpu(2, 4, 0, 0), cpu(3, 4, 1, 1), cpu(4, 0, 0, 0)];
+        let cpus = vec![
+            cpu(0, 0, 0, 0),
+            cpu(1, 0, 1, 1),
+            cpu(2, 4, 0, 0),
+            cpu(3, 4, 1, 1),
+            cpu(4, 0, 0, 0),
+        ];
         let topology = Topology::ranked(cpus).unwrap();
-        let cores: Vec<_> = topology.cores().iter().map(|(core, cpus)| format!("{core}:{cpus}")).collect();
+        let cores: Vec<_> =
+            topology.cores().iter().map(|(core, cpus)| format!("{core}:{cpus}")).collect();
         assert_eq!(cores, ["0:0,4", "1:2", "2:1", "3:3"]);
     }
 
     #[test]
     fn siblings_on_two_numa_nodes_are_two_cores() {
-        let topology = Topology::ranked(vec![cpu(0, 0, 0, 0), cpu(1, 0, 1, 0), cpu(2, 0, 0, 0)]).unwrap();
+        let topology =
+            Topology::ranked(vec![cpu(0, 0, 0, 0), cpu(1, 0, 1, 0), cpu(2, 0, 0, 0)]).unwrap();
         let cores: Vec<_> = topology.cores().values().map(ToString::to_string).collect();
         assert_eq!(cores, ["0,2", "1"]);
     }
 
     #[test]
     fn only_known_distances_are_reported() {
-        let topology = Topology::new(vec![cpu(0, 0, 0, 0)]).unwrap().with_distances([((0, 1), 21)].into());
+        let topology =
+            Topology::new(vec![cpu(0, 0, 0, 0)]).unwrap().with_distances([((0, 1), 21)].into());
         assert_eq!((topology.distance(0, 1), topology.distance(1, 0)), (Some(21), None));
     }
 }

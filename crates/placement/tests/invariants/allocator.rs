@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use kernel_text::CpuSet;
 use placement::{
-    Bind, BindPolicy, Cpu, ExclusivePolicy, Exclusivity, Hold, NumaStrategy, Request, TakeError, Taken, Topology,
-    narrow, take,
+    Bind, BindPolicy, Cpu, ExclusivePolicy, Exclusivity, Hold, NumaStrategy, Request, TakeError,
+    Taken, Topology, narrow, take,
 };
 use proptest::prelude::*;
 
@@ -17,14 +17,27 @@ fn any_bind() -> impl Strategy<Value = Bind> {
 }
 
 fn any_exclusivity() -> impl Strategy<Value = Exclusivity> {
-    let levels = &[ExclusivePolicy::None, ExclusivePolicy::PcpuLevel, ExclusivePolicy::NumaNodeLevel];
-    (prop::sample::select(levels), any::<bool>()).prop_map(|(policy, required)| Exclusivity { policy, required })
+    let levels =
+        &[ExclusivePolicy::None, ExclusivePolicy::PcpuLevel, ExclusivePolicy::NumaNodeLevel];
+    (prop::sample::select(levels), any::<bool>())
+        .prop_map(|(policy, required)| Exclusivity { policy, required })
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    let strategies = &[NumaStrategy::MostAllocated, NumaStrategy::LeastAllocated, NumaStrategy::DistributeEvenly];
-    (1..=12usize, any_bind(), any_exclusivity(), prop::sample::select(strategies))
-        .prop_map(|(cpus, bind, exclusive, strategy)| Request { cpus, bind, exclusive, strategy, ..Request::default() })
+    let strategies = &[
+        NumaStrategy::MostAllocated,
+        NumaStrategy::LeastAllocated,
+        NumaStrategy::DistributeEvenly,
+    ];
+    (1..=12usize, any_bind(), any_exclusivity(), prop::sample::select(strategies)).prop_map(
+        |(cpus, bind, exclusive, strategy)| Request {
+            cpus,
+            bind,
+            exclusive,
+            strategy,
+            ..Request::default()
+        },
+    )
 }
 
 /// CPUs taken by earlier requests, one after the other.
@@ -40,21 +53,29 @@ fn taken_by(topology: &Topology, earlier: &[Request]) -> Taken {
 
 fn renumbered(machine: &Machine, name: impl Fn(u32) -> u32) -> Topology {
     let online = machine.possible.iter().filter(|cpu| !machine.offline.contains(&cpu.id));
-    Topology::new(online.map(|cpu| Cpu { id: name(cpu.id), ..*cpu }).collect()).expect("as regular as before")
+    Topology::new(online.map(|cpu| Cpu { id: name(cpu.id), ..*cpu }).collect())
+        .expect("as regular as before")
 }
 
 /// Number of CPUs of a set per core, node and socket, independent of their ids.
 fn shape(topology: &Topology, cpus: &CpuSet) -> Vec<Vec<Vec<usize>>> {
     let mut sockets: BTreeMap<u32, BTreeMap<u32, BTreeMap<u32, usize>>> = BTreeMap::new();
     for cpu in cpus.iter().filter_map(|cpu| topology.cpu(cpu)) {
-        *sockets.entry(cpu.socket).or_default().entry(cpu.node).or_default().entry(cpu.core).or_default() += 1;
+        *sockets
+            .entry(cpu.socket)
+            .or_default()
+            .entry(cpu.node)
+            .or_default()
+            .entry(cpu.core)
+            .or_default() += 1;
     }
     let sorted = |mut counts: Vec<usize>| {
         counts.sort_unstable();
         counts
     };
     let nodes = |nodes: BTreeMap<u32, BTreeMap<u32, usize>>| {
-        let mut nodes: Vec<_> = nodes.into_values().map(|cores| sorted(cores.into_values().collect())).collect();
+        let mut nodes: Vec<_> =
+            nodes.into_values().map(|cores| sorted(cores.into_values().collect())).collect();
         nodes.sort_unstable();
         nodes
     };

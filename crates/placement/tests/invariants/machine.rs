@@ -1,4 +1,5 @@
-//! Random machines: 1–4 sockets, 1–4 NUMA nodes, 1–16 cores per node, 1–2 threads, irregular numberings, gaps.
+//! Random machines: 1–4 sockets, 1–4 NUMA nodes, 1–16 cores per node, 1–2 threads, irregular
+//! numberings, gaps.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,7 +33,12 @@ impl Machine {
 
     /// Takes the n-th online CPU offline, unless it is the last one.
     pub(crate) fn unplug(&mut self, n: usize) -> Option<u32> {
-        let online: Vec<u32> = self.possible.iter().map(|cpu| cpu.id).filter(|id| !self.offline.contains(id)).collect();
+        let online: Vec<u32> = self
+            .possible
+            .iter()
+            .map(|cpu| cpu.id)
+            .filter(|id| !self.offline.contains(id))
+            .collect();
         let id = online[n % online.len()];
         (online.len() > 1 && self.offline.insert(id)).then_some(id)
     }
@@ -45,8 +51,11 @@ impl Machine {
 }
 
 pub(crate) fn any_grid() -> impl Strategy<Value = Grid> {
-    let numbering =
-        prop_oneof![Just(Numbering::Sequential), Just(Numbering::ThreadMajor), Just(Numbering::SocketInterleaved)];
+    let numbering = prop_oneof![
+        Just(Numbering::Sequential),
+        Just(Numbering::ThreadMajor),
+        Just(Numbering::SocketInterleaved)
+    ];
     let cores = prop_oneof![4 => 1..=4u32, 1 => 5..=16u32];
     let places = prop_oneof![(Just(1), 1..=4u32), (2..=4u32, Just(1)), (Just(2), Just(2))];
     (places, cores, 1..=2u32, numbering).prop_map(
@@ -62,10 +71,19 @@ pub(crate) fn any_grid() -> impl Strategy<Value = Grid> {
 
 /// A grid whose CPU ids have gaps, shuffled if `shuffle` is set.
 pub(crate) fn any_machine() -> impl Strategy<Value = Machine> {
-    (any_grid(), 1..=3u32, any::<bool>(), any::<prop::sample::Index>(), prop::collection::vec(any::<usize>(), 0..4))
+    (
+        any_grid(),
+        1..=3u32,
+        any::<bool>(),
+        any::<prop::sample::Index>(),
+        prop::collection::vec(any::<usize>(), 0..4),
+    )
         .prop_map(|(grid, gap, shuffle, seed, holes)| {
             let mut possible = grid.cpus();
-            let ids = shuffled(possible.iter().map(|cpu| cpu.id * gap).collect(), shuffle.then(|| seed.index(997)));
+            let ids = shuffled(
+                possible.iter().map(|cpu| cpu.id * gap).collect(),
+                shuffle.then(|| seed.index(997)),
+            );
             for (cpu, id) in possible.iter_mut().zip(ids) {
                 cpu.id = id;
             }
@@ -81,7 +99,8 @@ pub(crate) fn any_machine() -> impl Strategy<Value = Machine> {
 pub(crate) fn shuffled(mut ids: Vec<u32>, seed: Option<usize>) -> Vec<u32> {
     let Some(mut state) = seed else { return ids };
     for at in (1..ids.len()).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ids.swap(at, (state >> 33) % (at + 1));
     }
     ids

@@ -26,7 +26,11 @@ fn play(mut world: World, events: &[Event], check: impl Fn(&World, &Plan) -> Che
 }
 
 fn sets(plan: &Plan, which: impl Fn(Class) -> bool) -> Vec<&CpuSet> {
-    plan.placements.values().filter(|placement| which(placement.class)).map(|placement| &placement.cpus).collect()
+    plan.placements
+        .values()
+        .filter(|placement| which(placement.class))
+        .map(|placement| &placement.cpus)
+        .collect()
 }
 
 fn usable(world: &World) -> CpuSet {
@@ -55,8 +59,8 @@ fn shape_is_kept(topology: &Topology, spec: &ResourceSpec, cpus: &CpuSet) -> boo
     })
 }
 
-/// Checks for equal placements and pools, and the same rejected pods. The reasons may differ, because free CPUs may
-/// have been taken since.
+/// Checks for equal placements and pools, and the same rejected pods. The reasons may differ,
+/// because free CPUs may have been taken since.
 fn same(again: Result<Plan, PlanError>, plan: &Plan) -> Checked {
     let again = again.expect("the node is as it was");
     prop_assert_eq!(&again.placements, &plan.placements);
@@ -76,7 +80,11 @@ fn is_claimant(pod: &Pod) -> bool {
 
 /// Whether the remaining CPUs of the exclusive pods leave less than the floor.
 fn is_squeezed(world: &World, usable: &CpuSet) -> bool {
-    let held = world.pods.iter().filter(|pod| is_claimant(pod)).filter_map(|pod| world.current.held.get(&pod.uid));
+    let held = world
+        .pods
+        .iter()
+        .filter(|pod| is_claimant(pod))
+        .filter_map(|pod| world.current.held.get(&pod.uid));
     let held: usize = held.map(|held| held.cpus.intersection(usable).len()).sum();
     held + world.settings.share_floor.max(1).min(usable.len()) > usable.len()
 }
@@ -142,7 +150,8 @@ proptest! {
                 let Some(exclusive) = own.spec.map(|spec| spec.exclusive) else { continue };
                 let level = exclusive.policy.as_str();
                 for (other, foreign) in &plan.placements {
-                    // Two pods that already ran side by side stay as they are: running pods keep their CPUs.
+                    // Two pods that already ran side by side stay as they are: running pods keep
+                    // their CPUs.
                     let new = is_new(world, uid, &own.cpus) || is_new(world, other, &foreign.cpus);
                     if exclusive.required && level != "None" && other != uid && foreign.class.is_exclusive() && new {
                         let (own, foreign) =
@@ -188,8 +197,8 @@ proptest! {
                 match &plan.placements[&pod.uid] {
                     own if own.class.is_exclusive() && untouched => prop_assert_eq!(&own.cpus, &held.cpus),
                     own if own.class.is_exclusive() => {}
-                    // Relabeled, or the floor was lost with an offline CPU. Another pod may hold its former CPUs by
-                    // now.
+                    // Relabeled, or the floor was lost with an offline CPU. Another pod may hold
+                    // its former CPUs by now.
                     _ => prop_assert!(!is_claimant(pod) || !untouched || is_squeezed(world, &usable)),
                 }
             }

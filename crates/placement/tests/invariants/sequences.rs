@@ -1,4 +1,5 @@
-//! Invariants of every intermediate state of every write sequence, on both hierarchies, including after a crash.
+//! Invariants of every intermediate state of every write sequence, on both hierarchies, including
+//! after a crash.
 
 use std::path::Path;
 
@@ -26,7 +27,9 @@ fn carry_out(stage: &mut Stage, steps: &[Step], plan: &Plan) -> Checked {
     let unmoved = stage.unmoved(plan, &stage.world.current);
     for step in steps {
         if let Err(wrong) = stage.carry_out(step, plan) {
-            return Err(TestCaseError::fail(format!("{wrong}\n at {step:?}\n of {steps:#?}\n to {plan:#?}")));
+            return Err(TestCaseError::fail(format!(
+                "{wrong}\n at {step:?}\n of {steps:#?}\n to {plan:#?}"
+            )));
         }
         for (path, cpus) in &unmoved {
             prop_assert_eq!(&stage.kernel.effective(path), cpus, "{:?} moved at {:?}", path, step);
@@ -35,7 +38,8 @@ fn carry_out(stage: &mut Stage, steps: &[Step], plan: &Plan) -> Checked {
     Ok(())
 }
 
-/// Plays the events, each with its transition; `check` sees the stage after each commit, and the plan.
+/// Plays the events, each with its transition; `check` sees the stage after each commit, and the
+/// plan.
 fn play(
     world: World,
     version: CgroupVersion,
@@ -143,7 +147,8 @@ proptest! {
             let steps = stage.steps(&plan, &stage.world.current);
             let done = crash.index(steps.len() + 1);
             carry_out(&mut stage, &steps[..done], &plan)?;
-            // After the restart: the committed state, or the logged intent, and the state of the kernel.
+            // After the restart: the committed state, or the logged intent, and the state of the
+            // kernel.
             let mut restarted = stage.clone();
             if intent_survives {
                 restarted.world.current = plan.outcome();
@@ -191,7 +196,8 @@ proptest! {
                     prop_assert!(stage.kernel.write(&path, &cpus).is_ok(), "{:?} := {:?}", path, cpus);
                     prop_assert_eq!(stage.kernel.effective(&path), effective);
                 }
-                // On v2 a set chosen by an application applies again as soon as its container has those CPUs.
+                // On v2 a set chosen by an application applies again as soon as its container has
+                // those CPUs.
                 for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours || version == CgroupVersion::V1) {
                     let now = stage.kernel.effective(&cgroup.path);
                     prop_assert!(cgroup.effective.is_subset(&now), "{:?} lost of {:?}", cgroup, now);

@@ -1,5 +1,6 @@
-//! Model of the kernel's cpuset writes on cgroup v1 and v2, after `validate_change` and `update_cpumasks_hier` of
-//! kernel/cgroup/cpuset.c. Independent of the crate's own model, and stricter where kernels differ.
+//! Model of the kernel's cpuset writes on cgroup v1 and v2, after `validate_change` and
+//! `update_cpumasks_hier` of kernel/cgroup/cpuset.c. Independent of the crate's own model, and
+//! stricter where kernels differ.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ impl Kernel {
         Self { version, online, possible, configured: [(ROOT.into(), root)].into() }
     }
 
-    /// Creates a cgroup as a runtime does: with its parent's set on v1, where nothing can run on an empty one; empty on
-    /// v2.
+    /// Creates a cgroup as a runtime does: with its parent's set on v1, where nothing can run on an
+    /// empty one; empty on v2.
     pub(crate) fn mkdir(&mut self, path: PathBuf) {
         let cpus = match self.version {
             CgroupVersion::V1 => self.configured[path.parent().expect("below the root")].clone(),
@@ -66,7 +67,10 @@ impl Kernel {
             if self.children(path).any(|child| !child.is_subset(cpus)) {
                 return Err(Errno::Ebusy);
             }
-            if path.parent().and_then(|parent| self.configured.get(parent)).is_some_and(|above| !cpus.is_subset(above))
+            if path
+                .parent()
+                .and_then(|parent| self.configured.get(parent))
+                .is_some_and(|above| !cpus.is_subset(above))
             {
                 return Err(Errno::Eacces);
             }
@@ -81,14 +85,16 @@ impl Kernel {
         match self.version {
             CgroupVersion::V1 => own.intersection(&self.online),
             CgroupVersion::V2 => {
-                let above = parent.map_or_else(|| self.online.clone(), |parent| self.effective(parent));
+                let above =
+                    parent.map_or_else(|| self.online.clone(), |parent| self.effective(parent));
                 let within = own.intersection(&above);
                 if within.is_empty() { above } else { within }
             }
         }
     }
 
-    /// Takes a CPU offline. v1 removes it from all cpusets permanently, v2 only while it is offline.
+    /// Takes a CPU offline. v1 removes it from all cpusets permanently, v2 only while it is
+    /// offline.
     pub(crate) fn unplug(&mut self, cpu: u32) {
         self.online.remove(cpu);
         if self.version == CgroupVersion::V1 {
@@ -113,6 +119,9 @@ impl Kernel {
     }
 
     fn children<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a CpuSet> {
-        self.configured.iter().filter(move |(child, _)| child.parent() == Some(path)).map(|(_, cpus)| cpus)
+        self.configured
+            .iter()
+            .filter(move |(child, _)| child.parent() == Some(path))
+            .map(|(_, cpus)| cpus)
     }
 }

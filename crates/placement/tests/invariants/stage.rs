@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use kernel_text::{CgroupVersion, CpuSet};
-use placement::{Cgroup, Current, Hierarchy, Holding, Plan, PodCgroups, Step, Transition, Uid, write_steps};
+use placement::{
+    Cgroup, Current, Hierarchy, Holding, Plan, PodCgroups, Step, Transition, Uid, write_steps,
+};
 
 use crate::sim::{Kernel, ROOT};
 use crate::world::{Event, World};
@@ -47,15 +49,24 @@ impl Stage {
     fn sync(&mut self) {
         let uids: BTreeSet<PathBuf> = self.world.pods.iter().map(|pod| dir(&pod.uid)).collect();
         let dirs: Vec<PathBuf> = self.kernel.paths(Path::new(ROOT));
-        for gone in dirs.iter().filter(|path| path.components().count() == 2 && !uids.contains(*path)) {
+        for gone in
+            dirs.iter().filter(|path| path.components().count() == 2 && !uids.contains(*path))
+        {
             self.kernel.rmdir(gone);
         }
         for (at, uid) in uids.into_iter().enumerate().filter(|(_, uid)| !dirs.contains(uid)) {
-            for path in [uid.clone(), uid.join("c0"), uid.join("c1"), uid.join("c1/nested"), uid.join("unknown")] {
+            for path in [
+                uid.clone(),
+                uid.join("c0"),
+                uid.join("c1"),
+                uid.join("c1/nested"),
+                uid.join("unknown"),
+            ] {
                 self.kernel.mkdir(path);
             }
             self.kernel.mkdir_unset(uid.join("unset"));
-            // Every other application restricts a part of itself, which fails with an empty intersection.
+            // Every other application restricts a part of itself, which fails with an empty
+            // intersection.
             let own = self.kernel.effective(&uid).iter().take(2).collect();
             if at % 2 == 0 {
                 let _ = self.kernel.write(&uid.join("c1/nested"), &own);
@@ -65,7 +76,11 @@ impl Stage {
 
     pub(crate) fn hierarchy(&self) -> Hierarchy {
         let ceiling = self.kernel.effective(Path::new(ROOT));
-        let full = if self.kernel.version == CgroupVersion::V1 { ceiling.clone() } else { self.possible.clone() };
+        let full = if self.kernel.version == CgroupVersion::V1 {
+            ceiling.clone()
+        } else {
+            self.possible.clone()
+        };
         Hierarchy { version: self.kernel.version, ceiling, full }
     }
 
@@ -93,7 +108,8 @@ impl Stage {
     pub(crate) fn steps(&self, plan: &Plan, committed: &Current) -> Vec<Step> {
         let (hierarchy, pods) = (self.hierarchy(), self.cgroups());
         let placements = &plan.placements;
-        let transition = Transition { hierarchy: &hierarchy, pods: &pods, held: &committed.held, placements };
+        let transition =
+            Transition { hierarchy: &hierarchy, pods: &pods, held: &committed.held, placements };
         write_steps(&transition).expect("a plan can be written")
     }
 
@@ -122,7 +138,11 @@ impl Stage {
 
     fn reads_back(&self, path: &Path, meant: &CpuSet) -> Result<(), String> {
         let effective = self.kernel.effective(path);
-        if effective == *meant { Ok(()) } else { Err(format!("{effective:?} reads back, {meant:?} was meant")) }
+        if effective == *meant {
+            Ok(())
+        } else {
+            Err(format!("{effective:?} reads back, {meant:?} was meant"))
+        }
     }
 
     pub(crate) fn violations(&self, plan: &Plan) -> Violations {
@@ -148,7 +168,11 @@ impl Stage {
                 let effective = self.kernel.effective(&path);
                 let own_choice = !is_ours(&path) && effective.is_subset(&placement.cpus);
                 if effective != placement.cpus && !own_choice {
-                    return Err(format!("{}: {effective:?}, planned {:?}", path.display(), placement.cpus));
+                    return Err(format!(
+                        "{}: {effective:?}, planned {:?}",
+                        path.display(),
+                        placement.cpus
+                    ));
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use kernel_text::CpuSet;
 use placement::{
-    Authorization, Current, Kubelet, Node, NumaStrategy, Plan, PlanError, Pod, Profiles, QOS_CLASS_LABEL, Selector,
-    Settings, Topology, plan,
+    Authorization, Current, Kubelet, Node, NumaStrategy, Plan, PlanError, Pod, Profiles,
+    QOS_CLASS_LABEL, Selector, Settings, Topology, plan,
 };
 use proptest::prelude::*;
 
@@ -44,7 +44,8 @@ pub(crate) struct Asks {
 impl World {
     /// A node with these pods and nothing reserved.
     pub(crate) fn of(machine: Machine, pods: Vec<Pod>) -> Self {
-        let (kubelet, settings, current) = (Kubelet::default(), Settings::default(), Current::default());
+        let (kubelet, settings, current) =
+            (Kubelet::default(), Settings::default(), Current::default());
         Self { machine, reserved: CpuSet::new(), kubelet, settings, pods, current, arrivals: 0 }
     }
 
@@ -58,7 +59,11 @@ impl World {
         self.plan_within(&topology, topology.online())
     }
 
-    pub(crate) fn plan_within(&self, topology: &Topology, allowed: &CpuSet) -> Result<Plan, PlanError> {
+    pub(crate) fn plan_within(
+        &self,
+        topology: &Topology,
+        allowed: &CpuSet,
+    ) -> Result<Plan, PlanError> {
         let Self { reserved, kubelet, settings, .. } = self;
         let node = Node { topology, allowed, reserved, kubelet, settings };
         plan(&node, &self.pods, &Profiles::default(), &self.current)
@@ -116,7 +121,15 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
     let cap = || prop_oneof![3 => Just(None), 1 => (0..8usize).prop_map(Some)];
     let reserved = prop::collection::vec(any::<usize>(), 0..3);
     (any_machine(), strategy, 0..4usize, any::<bool>(), most, reserved, (cap(), cap())).prop_map(
-        |(machine, strategy, share_floor, trust_resource_status, best_effort_cpus, reserved, caps)| {
+        |(
+            machine,
+            strategy,
+            share_floor,
+            trust_resource_status,
+            best_effort_cpus,
+            reserved,
+            caps,
+        )| {
             let id = |n: usize| machine.possible[n % machine.possible.len()].id;
             let reserved = reserved.into_iter().map(id).collect();
             let authorization = Authorization {
@@ -125,7 +138,13 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
                 max_exclusive_cpus_per_namespace: caps.1,
                 ..Authorization::default()
             };
-            let settings = Settings { share_floor, strategy, trust_resource_status, best_effort_cpus, authorization };
+            let settings = Settings {
+                share_floor,
+                strategy,
+                trust_resource_status,
+                best_effort_cpus,
+                authorization,
+            };
             World { reserved, settings, ..World::of(machine, Vec::new()) }
         },
     )
@@ -146,8 +165,9 @@ fn any_spec() -> impl Strategy<Value = Option<String>> {
 }
 
 fn any_status() -> impl Strategy<Value = Option<String>> {
-    let cpus = prop::collection::btree_set(0..24u32, 1..5)
-        .prop_map(|cpus| Some(format!(r#"{{"cpuset":"{}"}}"#, cpus.into_iter().collect::<CpuSet>())));
+    let cpus = prop::collection::btree_set(0..24u32, 1..5).prop_map(|cpus| {
+        Some(format!(r#"{{"cpuset":"{}"}}"#, cpus.into_iter().collect::<CpuSet>()))
+    });
     prop_oneof![4 => Just(None), 1 => cpus]
 }
 

@@ -10,7 +10,8 @@ use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
 use crate::timing::TIMING;
 
 impl Sampler {
-    /// Finds the first process of containers where none was found yet: it joined before the watch, or by a fork.
+    /// Finds the first process of containers where none was found yet: it joined before the watch,
+    /// or by a fork.
     pub(super) fn watch_exits(&mut self, walked: bool) {
         if self.tree.hierarchy.version == CgroupVersion::V2 {
             return;
@@ -22,11 +23,13 @@ impl Sampler {
         }
     }
 
-    /// Waits for the end of a container's first process. On v1 nothing else reports a container's end while its
-    /// counters are still readable; on v2 `cgroup.events` does.
+    /// Waits for the end of a container's first process. On v1 nothing else reports a container's
+    /// end while its counters are still readable; on v2 `cgroup.events` does.
     pub(super) fn watch_exit(&mut self, id: CgroupId) {
         let Some(cgroup) = self.tree.cgroups.get_mut(id) else { return };
-        let is_wanted = self.tree.hierarchy.version == CgroupVersion::V1 && cgroup.exit.is_none() && cgroup.is_read();
+        let is_wanted = self.tree.hierarchy.version == CgroupVersion::V1
+            && cgroup.exit.is_none()
+            && cgroup.is_read();
         if is_wanted && matches!(cgroup.kind, Kind::Container(_)) {
             let pid = cgroupfs::first_pid(&self.tree.hierarchy.cpu.join(&*cgroup.relative));
             cgroup.exit = pid.and_then(|pid| self.wake.on_exit(id, pid).ok());
@@ -60,7 +63,13 @@ impl Sampler {
                 if cgroup.naming != Naming::Named {
                     let (found, pod) = (cgroup.found, cgroup.parent.unwrap_or(id));
                     let is_shown = cgroup.naming == Naming::Unmapped;
-                    self.keep_exited(ExitedUnnamed { key: key.clone(), found, series, pod, is_shown });
+                    self.keep_exited(ExitedUnnamed {
+                        key: key.clone(),
+                        found,
+                        series,
+                        pod,
+                        is_shown,
+                    });
                 }
             }
             _ => {}
@@ -76,7 +85,9 @@ impl Sampler {
         self.probe.kernel.cgroup_driver = key.driver.as_str();
         let (parent, found) = (cgroup.parent, cgroup.found);
         let since = |start: Instant| found.saturating_duration_since(start);
-        if parent.is_some_and(|parent| since(self.tree.cgroups[parent].found) < TIMING.started_together) {
+        if parent
+            .is_some_and(|parent| since(self.tree.cgroups[parent].found) < TIMING.started_together)
+        {
             self.tree.cgroups[id].marks.inherit_history();
         }
         self.name(id, self.tree.now);

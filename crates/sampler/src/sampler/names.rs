@@ -14,8 +14,8 @@ use crate::tree::Tree;
 /// Time for which the name of an exited container is requested.
 const ASKED_FOR: Duration = Duration::from_secs(120);
 
-/// Maximum number of unnamed exited containers per pod with a series of their own; older ones are merged into one
-/// series of the pod.
+/// Maximum number of unnamed exited containers per pod with a series of their own; older ones are
+/// merged into one series of the pod.
 const MOST_EXITED: usize = 8;
 
 /// A container that exited before it was named. Its counts are kept until it gets a name.
@@ -42,7 +42,11 @@ impl InTree<'_> {
 
     fn siblings(&self) -> impl Iterator<Item = &Cgroup> {
         let parent = self.tree.cgroups[self.id].parent;
-        let others = self.tree.cgroups.iter().filter(move |&(id, cgroup)| id != self.id && cgroup.parent == parent);
+        let others = self
+            .tree
+            .cgroups
+            .iter()
+            .filter(move |&(id, cgroup)| id != self.id && cgroup.parent == parent);
         others.map(|(_, cgroup)| cgroup).filter(|cgroup| !cgroup.vanished)
     }
 }
@@ -54,21 +58,25 @@ impl Surroundings for InTree<'_> {
 
     fn is_populated(&self) -> bool {
         let directory = self.directory();
-        cgroupfs::has_processes(&directory) || cgroupfs::subdirectories(&directory).is_ok_and(|found| !found.is_empty())
+        cgroupfs::has_processes(&directory)
+            || cgroupfs::subdirectories(&directory).is_ok_and(|found| !found.is_empty())
     }
 
     fn lives(&self, container_id: &str) -> bool {
-        self.siblings().any(|cgroup| matches!(&cgroup.kind, Kind::Container(key) if *key.id == *container_id))
+        self.siblings()
+            .any(|cgroup| matches!(&cgroup.kind, Kind::Container(key) if *key.id == *container_id))
     }
 
     fn has_sandbox(&self) -> bool {
-        let is_sandbox = |cgroup: &Cgroup| cgroup.naming == Naming::Sandbox && cgroup.kind != Kind::Conmon;
+        let is_sandbox =
+            |cgroup: &Cgroup| cgroup.naming == Naming::Sandbox && cgroup.kind != Kind::Conmon;
         self.siblings().any(is_sandbox)
     }
 }
 
 impl Sampler {
-    /// Shows cgroups that were named, or got their usage, since the last tick, without waiting for the next one.
+    /// Shows cgroups that were named, or got their usage, since the last tick, without waiting for
+    /// the next one.
     pub(super) fn welcome(&mut self, now: Instant) {
         if !self.awaits_news && !self.awaits_names {
             return;
@@ -92,8 +100,8 @@ impl Sampler {
         self.tree.cgroups.iter().any(|(_, cgroup)| cgroup.awaits_usage())
     }
 
-    /// Names the unnamed cgroups, and refreshes the others if the pods changed. Returns whether a series appeared or
-    /// was renamed.
+    /// Names the unnamed cgroups, and refreshes the others if the pods changed. Returns whether a
+    /// series appeared or was renamed.
     pub(super) fn rename(&mut self, now: Instant) -> bool {
         let index = self.names.index();
         let changed = index.generation() != self.index.generation();
@@ -105,10 +113,16 @@ impl Sampler {
             let Some(cgroup) = self.tree.cgroups.get(id) else { continue };
             let is_open = changed || cgroup.is_to_be_named(now, may_answer);
             match (&cgroup.kind, cgroup.naming) {
-                (Kind::Container(_), Naming::Pending | Naming::Unmapped) if is_open => has_shown |= self.name(id, now),
+                (Kind::Container(_), Naming::Pending | Naming::Unmapped) if is_open => {
+                    has_shown |= self.name(id, now);
+                }
                 (Kind::Container(_), Naming::Named) if changed => self.refresh(id),
-                (Kind::Container(_), Naming::Sandbox) if changed => has_shown |= self.name_listed(id),
-                (Kind::Pod { .. }, Naming::Pending | Naming::Unmapped) if is_open && cgroup.series.is_some() => {
+                (Kind::Container(_), Naming::Sandbox) if changed => {
+                    has_shown |= self.name_listed(id);
+                }
+                (Kind::Pod { .. }, Naming::Pending | Naming::Unmapped)
+                    if is_open && cgroup.series.is_some() =>
+                {
                     self.name_pod(id, now);
                 }
                 _ => {}
@@ -136,7 +150,8 @@ impl Sampler {
         self.next_look = Some(self.next_look.map_or(due, |next| next.min(due)));
     }
 
-    /// Names containers that exited before the kubelet listed them: their counts still belong to their pod.
+    /// Names containers that exited before the kubelet listed them: their counts still belong to
+    /// their pod.
     fn name_exited(&mut self, now: Instant, may_answer: bool) -> bool {
         let mut has_shown = false;
         let Self { exited, names, index, containers, .. } = self;
@@ -198,7 +213,8 @@ impl Sampler {
             Name::Sandbox => self.name_sandbox(id),
             Name::Unmapped(identity) => {
                 self.names.ask(&key.uid, &key.id);
-                let labels = cgroup.series.map(|series| &self.containers.get(series).row().identity.labels);
+                let labels =
+                    cgroup.series.map(|series| &self.containers.get(series).row().identity.labels);
                 let is_news = cgroup.naming != Naming::Unmapped || labels != Some(&identity.labels);
                 if is_news {
                     self.place(id, *identity, true, Naming::Unmapped);
@@ -251,8 +267,8 @@ impl Sampler {
         row.spec = Some(known.spec);
     }
 
-    /// Names a cgroup that was classified as a sandbox but is listed as a container: a container may run a program
-    /// called pause. Its counters are read from zero.
+    /// Names a cgroup that was classified as a sandbox but is listed as a container: a container
+    /// may run a program called pause. Its counters are read from zero.
     fn name_listed(&mut self, id: CgroupId) -> bool {
         let Kind::Container(key) = &self.tree.cgroups[id].kind else { return false };
         let Some(known) = naming::listed(&self.index, key) else { return false };
@@ -276,7 +292,13 @@ impl Sampler {
     }
 
     /// Assigns a cgroup to the series of `identity`.
-    fn place(&mut self, id: CgroupId, identity: ContainerIdentity, visible: bool, naming: Naming) -> SeriesId {
+    fn place(
+        &mut self,
+        id: CgroupId,
+        identity: ContainerIdentity,
+        visible: bool,
+        naming: Naming,
+    ) -> SeriesId {
         let cgroup = &mut self.tree.cgroups[id];
         cgroup.naming = naming;
         let pod = cgroup.parent.unwrap_or(id);

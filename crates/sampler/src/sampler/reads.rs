@@ -11,8 +11,8 @@ use crate::reading::{Reader, TickReading};
 use crate::series::Track;
 use crate::timing;
 
-/// Delay of the second read. A process is charged for its last microseconds after its end was reported; a runtime takes
-/// longer to remove the cgroup.
+/// Delay of the second read. A process is charged for its last microseconds after its end was
+/// reported; a runtime takes longer to remove the cgroup.
 const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
 
 impl Sampler {
@@ -43,7 +43,8 @@ impl Sampler {
         self.again.iter().map(|(due, _)| *due).min()
     }
 
-    /// Reads every cgroup that may have changed, and collects the containers whose slow files or threads are due.
+    /// Reads every cgroup that may have changed, and collects the containers whose slow files or
+    /// threads are due.
     pub(super) fn read_all(&mut self) {
         self.slow_due.clear();
         self.threads_due.clear();
@@ -117,7 +118,11 @@ impl Sampler {
             return;
         }
         cgroup.activity.settings_written &= !plan.settings;
-        let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings: plan.settings };
+        let place = Place {
+            hierarchy: &self.tree.hierarchy,
+            relative: &cgroup.relative,
+            settings: plan.settings,
+        };
         let (buffer, errors) = (&mut self.buffer, &mut self.errors);
         let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());

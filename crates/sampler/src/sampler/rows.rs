@@ -15,18 +15,27 @@ impl Sampler {
     pub(super) fn publish(&mut self) {
         let (interval, read_at) = (self.interval(), self.read_at);
         let scan = self.tasks.cost();
-        let Self { publisher, containers, pods, tree, probe, errors, buffer, features, waits, .. } = self;
+        let Self {
+            publisher, containers, pods, tree, probe, errors, buffer, features, waits, ..
+        } = self;
         publisher.publish(|snapshot| {
             snapshot.sequence = tree.tick;
             snapshot.taken = Some(SystemTime::now());
             snapshot.read_at = read_at;
             snapshot.interval = interval;
             containers.publish(&mut snapshot.containers);
-            snapshot.containers.iter_mut().for_each(|row| row.weight_rule = probe.kernel.weight_rule);
+            snapshot
+                .containers
+                .iter_mut()
+                .for_each(|row| row.weight_rule = probe.kernel.weight_rule);
             snapshot.waits = waits.latest();
             snapshot.waits.join(&mut snapshot.containers);
             snapshot.cgroups.clear();
-            let cgroups = tree.cgroups.iter().map(|(_, cgroup)| cgroup).filter(|cgroup| cgroup.kind != Kind::Above);
+            let cgroups = tree
+                .cgroups
+                .iter()
+                .map(|(_, cgroup)| cgroup)
+                .filter(|cgroup| cgroup.kind != Kind::Above);
             snapshot.cgroups.extend(cgroups.map(|cgroup| cgroup_row(cgroup, containers)));
             pods.publish(&mut snapshot.pods);
             probe.publish(&mut snapshot.node, features, buffer);
@@ -54,7 +63,8 @@ fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> Cgrou
 
 /// Counts the cgroups by kind.
 fn describe(tree: &Tree, errors: &ReadErrors, row: &mut SamplerRow) {
-    let (mut container, mut sandbox, mut pod, mut qos, mut unmapped, mut unkept) = (0, 0, 0, 0, 0, 0);
+    let (mut container, mut sandbox, mut pod, mut qos, mut unmapped, mut unkept) =
+        (0, 0, 0, 0, 0, 0);
     for (_, cgroup) in &tree.cgroups {
         unkept += u64::from(cgroup.files.any_unkept());
         match (&cgroup.kind, cgroup.naming) {
@@ -69,10 +79,19 @@ fn describe(tree: &Tree, errors: &ReadErrors, row: &mut SamplerRow) {
         }
     }
     row.cgroups.clear();
-    row.cgroups.extend([("container", container), ("sandbox", sandbox), ("pod", pod), ("qos", qos)]);
+    row.cgroups.extend([
+        ("container", container),
+        ("sandbox", sandbox),
+        ("pod", pod),
+        ("qos", qos),
+    ]);
     row.unmapped_cgroups.clear();
     row.unmapped_cgroups.push(("container", unmapped));
     row.read_errors.clear();
-    row.read_errors.extend([("vanished", errors.vanished), ("io", errors.io), ("parse", errors.parse)]);
+    row.read_errors.extend([
+        ("vanished", errors.vanished),
+        ("io", errors.io),
+        ("parse", errors.parse),
+    ]);
     row.unkept_cgroups = unkept;
 }

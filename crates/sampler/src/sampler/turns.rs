@@ -15,15 +15,21 @@ impl Sampler {
             let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.slow_read = Some(self.tree.now);
-            let place = Place { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative, settings: true };
+            let place = Place {
+                hierarchy: &self.tree.hierarchy,
+                relative: &cgroup.relative,
+                settings: true,
+            };
             let (buffer, errors) = (&mut self.buffer, &mut self.errors);
-            let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
+            let mut reader =
+                Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
             self.slow.read(&mut reader);
             self.slow.apply(&mut cgroup.marks, self.containers.get_mut(series).row_mut());
         }
     }
 
-    /// Reads the threads of containers that are due, within the tick's budget; at least one container.
+    /// Reads the threads of containers that are due, within the tick's budget; at least one
+    /// container.
     pub(super) fn scan_tasks(&mut self) {
         let turn = Turn::new(self.interval());
         let first = self.threads_due.partition_point(|&id| id < self.next_scan);

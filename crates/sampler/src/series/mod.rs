@@ -18,7 +18,11 @@ mod tests {
     use snapshot::ContainerIdentity;
 
     fn identity(container: &str) -> ContainerIdentity {
-        ContainerIdentity { labels: container.into(), container: container.into(), ..ContainerIdentity::default() }
+        ContainerIdentity {
+            labels: container.into(),
+            container: container.into(),
+            ..ContainerIdentity::default()
+        }
     }
 
     fn gains(user_ns: u64, periods: u64, throttled_periods: u64) -> Gains {

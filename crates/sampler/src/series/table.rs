@@ -66,7 +66,12 @@ pub(crate) struct Table<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { entries: Slab::new(), by_labels: HashMap::new(), order: Vec::new(), stale_order: false }
+        Self {
+            entries: Slab::new(),
+            by_labels: HashMap::new(),
+            order: Vec::new(),
+            stale_order: false,
+        }
     }
 }
 
@@ -83,8 +88,14 @@ impl<T: Track> Table<T> {
         self.entries.iter_mut().map(|(_, entry)| &mut entry.track)
     }
 
-    /// Feeds the series of `identity` from one more cgroup of `pod`; creates the series if it does not exist.
-    pub(crate) fn attach(&mut self, identity: Identity<T>, pod: CgroupId, visible: bool) -> SeriesId {
+    /// Feeds the series of `identity` from one more cgroup of `pod`; creates the series if it does
+    /// not exist.
+    pub(crate) fn attach(
+        &mut self,
+        identity: Identity<T>,
+        pod: CgroupId,
+        visible: bool,
+    ) -> SeriesId {
         let labels = T::Row::labels(&identity);
         let id = match self.by_labels.get(labels) {
             Some(&id) => id,
@@ -117,7 +128,13 @@ impl<T: Track> Table<T> {
     }
 
     /// Moves a cgroup, with the counts of its series, to the series of another identity.
-    pub(crate) fn rename(&mut self, from: SeriesId, identity: Identity<T>, pod: CgroupId, visible: bool) -> SeriesId {
+    pub(crate) fn rename(
+        &mut self,
+        from: SeriesId,
+        identity: Identity<T>,
+        pod: CgroupId,
+        visible: bool,
+    ) -> SeriesId {
         if T::Row::labels(self.entries[from].track.row().identity()) == T::Row::labels(&identity) {
             self.describe(from, identity, visible);
             return from;
@@ -142,8 +159,8 @@ impl<T: Track> Table<T> {
         }
     }
 
-    /// Removes the series of a cgroup that turned out to be a sandbox, unless another cgroup feeds it. Returns whether
-    /// it was removed.
+    /// Removes the series of a cgroup that turned out to be a sandbox, unless another cgroup feeds
+    /// it. Returns whether it was removed.
     pub(crate) fn discard(&mut self, id: SeriesId) -> bool {
         let is_last = self.entries[id].cgroups <= 1;
         if is_last {

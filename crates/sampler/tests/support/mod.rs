@@ -1,4 +1,5 @@
-//! A directory of files that looks like a v2 node, with this process in every container so that threads are read too.
+//! A directory of files that looks like a v2 node, with this process in every container so that
+//! threads are read too.
 
 use std::fs;
 use std::io::Write as _;
@@ -137,15 +138,23 @@ impl Node {
         self.count(&self.container(number), file, text);
     }
 
-    /// Writes through a hard link that is not watched: a write by the kernel causes no inotify event.
+    /// Writes through a hard link that is not watched: a write by the kernel causes no inotify
+    /// event.
     fn count(&self, cgroup: &Path, file: &str, text: &str) {
         let path = cgroup.join(file);
-        let unwatched =
-            self.root.path().join(path.strip_prefix(self.root.path()).unwrap().to_str().unwrap().replace('/', "-"));
+        let unwatched = self
+            .root
+            .path()
+            .join(path.strip_prefix(self.root.path()).unwrap().to_str().unwrap().replace('/', "-"));
         if !unwatched.exists() {
             fs::hard_link(&path, &unwatched).unwrap();
         }
-        fs::File::options().write(true).open(unwatched).unwrap().write_all(text.as_bytes()).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(unwatched)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     /// A container's directory; the parent is its pod's.

@@ -65,12 +65,13 @@ struct Delays {
 }
 
 impl Delays {
-    /// Gains of the run delays since the last call. The sampler reads a container's threads about every ten seconds. An
-    /// unchanged delay has not been read again, or the threads did not wait.
+    /// Gains of the run delays since the last call. The sampler reads a container's threads about
+    /// every ten seconds. An unchanged delay has not been read again, or the threads did not wait.
     fn gained(&mut self, snapshot: &NodeSnapshot, owners: &NodeOwners) -> Vec<RunDelay> {
         self.last.retain(|&container, _| owners.is_container(container));
         let delays = snapshot.containers.iter().filter_map(|row| {
-            let (container, delay_ns) = (owners.container_id(&row.identity.labels)?, row.run_delay_ns?);
+            let (container, delay_ns) =
+                (owners.container_id(&row.identity.labels)?, row.run_delay_ns?);
             let gained_ns = match self.last.insert(container, delay_ns) {
                 Some(last) => delay_ns.saturating_sub(last),
                 None => return Some(RunDelay { container, gained_ns: 0 }),
@@ -90,7 +91,8 @@ mod tests {
     use super::*;
 
     fn snapshot(run_delay_ns: Option<u64>) -> NodeSnapshot {
-        let identity = Arc::new(ContainerIdentity { labels: "c".into(), ..ContainerIdentity::default() });
+        let identity =
+            Arc::new(ContainerIdentity { labels: "c".into(), ..ContainerIdentity::default() });
         let containers = vec![ContainerRow { identity, run_delay_ns, ..ContainerRow::default() }];
         NodeSnapshot { containers, ..NodeSnapshot::default() }
     }
@@ -101,7 +103,11 @@ mod tests {
         let mut gained = |delay| {
             let snapshot = snapshot(delay);
             owners.refresh(&snapshot, Instant::now());
-            delays.gained(&snapshot, &owners).iter().map(|delay| delay.gained_ns).collect::<Vec<_>>()
+            delays
+                .gained(&snapshot, &owners)
+                .iter()
+                .map(|delay| delay.gained_ns)
+                .collect::<Vec<_>>()
         };
         assert!(gained(None).is_empty());
         assert_eq!(gained(Some(500)), [0]);

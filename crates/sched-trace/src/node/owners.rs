@@ -1,4 +1,5 @@
-//! Owners of cgroups by inode: from the sampler's rows with the names of their series, or from the path for all others.
+//! Owners of cgroups by inode: from the sampler's rows with the names of their series, or from the
+//! path for all others.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ use snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdenti
 use crate::index::CgroupIndex;
 use crate::waits::{ContainerId, Owner, Owners, PodId};
 
-/// Number of polls for which a removed cgroup keeps its owner: the program's counts are read two polls later.
+/// Number of polls for which a removed cgroup keeps its owner: the program's counts are read two
+/// polls later.
 const KEPT_POLLS: u64 = 5;
 
 /// The owners of a node's cgroups, and their ids for the trace.
@@ -76,7 +78,9 @@ impl NodeOwners {
             match row.kind {
                 CgroupKind::Container(_) => {}
                 CgroupKind::Pod => self.own(row, of_pod(&row.path)),
-                CgroupKind::Sandbox => self.own(row, of_pod(row.path.rsplit_once('/').map_or("", |(above, _)| above))),
+                CgroupKind::Sandbox => {
+                    self.own(row, of_pod(row.path.rsplit_once('/').map_or("", |(above, _)| above)));
+                }
                 CgroupKind::Pending | CgroupKind::Top => self.own(row, Owner::Unknown),
             }
         }
@@ -120,7 +124,8 @@ impl NodeOwners {
         self.next_id += 1;
         let pod = PodId(self.next_id);
         let labels = labels::pairs(&[("namespace", namespace), ("pod", name)]);
-        let identity = PodIdentity { labels, namespace: namespace.to_owned(), pod: name.to_owned() };
+        let identity =
+            PodIdentity { labels, namespace: namespace.to_owned(), pod: name.to_owned() };
         self.identities.insert(pod, Arc::new(identity));
         self.pods.insert(key, Seen { it: pod, poll: self.poll });
         pod
@@ -144,11 +149,17 @@ impl NodeOwners {
         self.identities.get(&pod)
     }
 
-    /// Owner of a cgroup that the sampler does not know: the container above it, else the pod, else the system.
+    /// Owner of a cgroup that the sampler does not know: the container above it, else the pod, else
+    /// the system.
     fn owner_by_path(&mut self, cgroup: u64) -> Owner {
         let Some(path) = self.index.path(cgroup, self.now) else { return Owner::Unknown };
-        let ancestors = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
-        ancestors.into_iter().find_map(|path| self.paths.get(path)).copied().unwrap_or(Owner::System)
+        let ancestors =
+            std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+        ancestors
+            .into_iter()
+            .find_map(|path| self.paths.get(path))
+            .copied()
+            .unwrap_or(Owner::System)
     }
 }
 
@@ -176,19 +187,28 @@ mod tests {
     use super::*;
 
     fn identity(pod: &str, container: &str) -> Arc<ContainerIdentity> {
-        let labels = labels::pairs(&[("namespace", "shop"), ("pod", pod), ("container", container)]);
+        let labels =
+            labels::pairs(&[("namespace", "shop"), ("pod", pod), ("container", container)]);
         let (namespace, pod, container) = ("shop".to_owned(), pod.to_owned(), container.to_owned());
-        Arc::new(ContainerIdentity { labels, namespace, pod, container, ..ContainerIdentity::default() })
+        Arc::new(ContainerIdentity {
+            labels,
+            namespace,
+            pod,
+            container,
+            ..ContainerIdentity::default()
+        })
     }
 
     fn row(inode: u64, path: &str, kind: CgroupKind) -> CgroupRow {
         CgroupRow { inode, path: path.into(), kind }
     }
 
-    /// Pod 1 with a container, a sandbox and a container without a name yet; pod 2 with only its cgroup.
+    /// Pod 1 with a container, a sandbox and a container without a name yet; pod 2 with only its
+    /// cgroup.
     fn snapshot() -> NodeSnapshot {
         let cart = identity("cart", "app");
-        let containers = vec![ContainerRow { identity: Arc::clone(&cart), ..ContainerRow::default() }];
+        let containers =
+            vec![ContainerRow { identity: Arc::clone(&cart), ..ContainerRow::default() }];
         let cgroups = vec![
             row(1, "kubepods", CgroupKind::Top),
             row(10, "kubepods/pod1", CgroupKind::Pod),
@@ -207,7 +227,10 @@ mod tests {
         let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };
         assert_eq!([10, 12].map(|inode| owners.owner(inode)), [Owner::Pod(pod); 2]);
         assert_eq!([1, 13, 20, 99].map(|inode| owners.owner(inode)), [Owner::Unknown; 4]);
-        assert_eq!(owners.labels(container), Some(r#"namespace="shop",pod="cart",container="app""#));
+        assert_eq!(
+            owners.labels(container),
+            Some(r#"namespace="shop",pod="cart",container="app""#)
+        );
         assert_eq!(&*owners.identity(pod).unwrap().labels, r#"namespace="shop",pod="cart""#);
     }
 
@@ -218,8 +241,11 @@ mod tests {
             std::fs::create_dir_all(mount.path().join(path)).unwrap();
             cgroupfs::inode(&mount.path().join(path)).unwrap()
         };
-        let (service, nested, stranger) =
-            (make("system.slice/a.service"), make("kubepods/pod1/a/init.scope"), make("kubepods/pod9/x"));
+        let (service, nested, stranger) = (
+            make("system.slice/a.service"),
+            make("kubepods/pod1/a/init.scope"),
+            make("kubepods/pod9/x"),
+        );
         let mut owners = NodeOwners::new(mount.path().into());
         owners.refresh(&snapshot(), Instant::now());
         assert_eq!(owners.owner(service), Owner::System);

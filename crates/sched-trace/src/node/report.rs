@@ -12,7 +12,11 @@ use crate::waits::{Aggressor, Interference, WaitReport};
 pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
     NodeWaits {
         containers: containers(found, owners),
-        interference: found.interference.iter().filter_map(|row| interference(row, owners)).collect(),
+        interference: found
+            .interference
+            .iter()
+            .filter_map(|row| interference(row, owners))
+            .collect(),
         trace: Some(TraceRow {
             mode: found.mode,
             run_ns: found.run_ns,
@@ -52,10 +56,16 @@ fn interference(row: &Interference, owners: &NodeOwners) -> Option<InterferenceR
 fn feature(mode: TraceMode) -> FeatureState {
     let reason = match mode {
         TraceMode::Continuous => "",
-        TraceMode::Bursts { .. } => "estimates: the trace samples in bursts to stay within --sched-trace-budget",
+        TraceMode::Bursts { .. } => {
+            "estimates: the trace samples in bursts to stay within --sched-trace-budget"
+        }
         TraceMode::Detached => "over_budget: even bursts would exceed --sched-trace-budget",
     };
-    FeatureState { feature: FEATURE, enabled: mode != TraceMode::Detached, reason: reason.to_owned() }
+    FeatureState {
+        feature: FEATURE,
+        enabled: mode != TraceMode::Detached,
+        reason: reason.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +81,12 @@ mod tests {
     fn owners() -> NodeOwners {
         let row = |namespace: &str, pod: &str| {
             let (labels, namespace, pod) = (pod.into(), namespace.to_owned(), pod.to_owned());
-            let identity = Arc::new(ContainerIdentity { labels, namespace, pod, ..ContainerIdentity::default() });
+            let identity = Arc::new(ContainerIdentity {
+                labels,
+                namespace,
+                pod,
+                ..ContainerIdentity::default()
+            });
             ContainerRow { identity, ..ContainerRow::default() }
         };
         let containers = vec![row("shop", "cart"), row("batch", "encode")];
@@ -81,7 +96,9 @@ mod tests {
     }
 
     fn pod(owners: &NodeOwners, name: &str) -> PodId {
-        let named = (1..10).map(PodId).find(|&pod| owners.identity(pod).is_some_and(|identity| identity.pod == name));
+        let named = (1..10)
+            .map(PodId)
+            .find(|&pod| owners.identity(pod).is_some_and(|identity| identity.pod == name));
         named.unwrap()
     }
 
@@ -90,10 +107,17 @@ mod tests {
         let owners = owners();
         let names = |aggressor| {
             let row = Interference { victim: pod(&owners, "cart"), aggressor, wait_ns: 5 };
-            interference(&row, &owners)
-                .map(|row| (row.victim.pod.clone(), row.aggressor_namespace.to_string(), row.aggressor_pod.to_string()))
+            interference(&row, &owners).map(|row| {
+                (
+                    row.victim.pod.clone(),
+                    row.aggressor_namespace.to_string(),
+                    row.aggressor_pod.to_string(),
+                )
+            })
         };
-        let of_cart = |namespace: &str, pod: &str| Some(("cart".to_owned(), namespace.to_owned(), pod.to_owned()));
+        let of_cart = |namespace: &str, pod: &str| {
+            Some(("cart".to_owned(), namespace.to_owned(), pod.to_owned()))
+        };
         assert_eq!(names(Aggressor::Pod(pod(&owners, "encode"))), of_cart("batch", "encode"));
         assert_eq!(names(Aggressor::System), of_cart("system", ""));
         assert_eq!(names(Aggressor::Other), of_cart("other", ""));

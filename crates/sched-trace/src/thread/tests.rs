@@ -31,7 +31,12 @@ fn wiring() -> Wiring {
         cpuset: directory(),
         memory: directory(),
     };
-    Wiring { hierarchy, published: Published::default(), slot: Published::default(), watchdog: Watchdog::new() }
+    Wiring {
+        hierarchy,
+        published: Published::default(),
+        slot: Published::default(),
+        watchdog: Watchdog::new(),
+    }
 }
 
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
@@ -44,7 +49,8 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_trace_whose_thread_panicked_is_loaded_again_and_counted() {
-    let (wiring, polls, loads) = (wiring(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+    let (wiring, polls, loads) =
+        (wiring(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
     let report = WaitReport {
         mode: TraceMode::Continuous,
         containers: Vec::new(),
@@ -67,13 +73,24 @@ fn a_trace_whose_thread_panicked_is_loaded_again_and_counted() {
             panics.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let tracing = spawn_with(wiring.clone(), start, move |outcome| started.0.send(outcome).unwrap(), panicked).unwrap();
+    let tracing = spawn_with(
+        wiring.clone(),
+        start,
+        move |outcome| started.0.send(outcome).unwrap(),
+        panicked,
+    )
+    .unwrap();
     assert!(started.1.recv().unwrap().is_ok());
     let feature = || wiring.slot.latest().feature.clone();
-    eventually("the panic", || feature().is_some_and(|feature| feature.reason.contains("the trace's thread panicked")));
+    eventually("the panic", || {
+        feature().is_some_and(|feature| feature.reason.contains("the trace's thread panicked"))
+    });
     assert!(wiring.slot.latest().trace.is_none(), "nothing is claimed meanwhile");
     eventually("the next program", || feature().is_some_and(|feature| feature.enabled));
-    assert_eq!((loads.load(Ordering::Relaxed), wiring.slot.latest().trace.as_ref().unwrap().switches), (2, 7));
+    assert_eq!(
+        (loads.load(Ordering::Relaxed), wiring.slot.latest().trace.as_ref().unwrap().switches),
+        (2, 7)
+    );
     assert_eq!(panics.load(Ordering::Relaxed), 1);
     assert!(wiring.watchdog.silent().is_empty(), "it is watched, and beats");
     eventually("another poll", || polls.load(Ordering::Relaxed) > 2);
@@ -86,7 +103,8 @@ fn a_trace_that_cannot_be_loaded_is_no_subsystem() {
     let wiring = wiring();
     let (say, outcome) = mpsc::channel();
     let options = Options { sys_root: "/nowhere".into(), budget: 0.01 };
-    let _tracing = spawn(options, wiring.clone(), move |outcome| say.send(outcome).unwrap(), || ()).unwrap();
+    let _tracing =
+        spawn(options, wiring.clone(), move |outcome| say.send(outcome).unwrap(), || ()).unwrap();
     let error = outcome.recv().unwrap().unwrap_err();
     assert_eq!(error.reason(), "no_cgroups");
     eventually("the end of the watch", || wiring.watchdog.silent().is_empty());

@@ -14,7 +14,12 @@ use crate::workload::Burst;
 #[track_caller]
 fn assert_near(what: &str, actual: u64, expected: u64, share: f64) {
     let off = (actual as f64 - expected as f64) / expected as f64;
-    assert!(off.abs() <= share, "{what}: {} ms, expected {} ms", actual / 1_000_000, expected / 1_000_000);
+    assert!(
+        off.abs() <= share,
+        "{what}: {} ms, expected {} ms",
+        actual / 1_000_000,
+        expected / 1_000_000
+    );
 }
 
 /// All causes add up to the kernel's run delay.
@@ -45,8 +50,9 @@ impl<'a> Denied<'a> {
     }
 }
 
-/// The neighbor's part is its run time while the victim waited, throttled time excepted. It ran all the while that the
-/// victim was throttled, except when the rest of the machine did; that can have been then or while the victim waited.
+/// The neighbor's part is its run time while the victim waited, throttled time excepted. It ran all
+/// the while that the victim was throttled, except when the rest of the machine did; that can have
+/// been then or while the victim waited.
 #[track_caller]
 fn assert_neighbor(victim: &Measured, rival: &Measured, throttled_ns: u64) {
     let least = rival.run_ns.saturating_sub(throttled_ns);
@@ -61,8 +67,8 @@ fn assert_neighbor(victim: &Measured, rival: &Measured, throttled_ns: u64) {
     );
 }
 
-/// What the rest of the machine ran on a CPU that is never idle, by the kernel's own count: all that neither the victim,
-/// whose one thread ran or waited all the time, nor its rivals ran.
+/// What the rest of the machine ran on a CPU that is never idle, by the kernel's own count: all
+/// that neither the victim, whose one thread ran or waited all the time, nor its rivals ran.
 fn machine_ns(victim: &Measured, rivals: &[&Measured]) -> u64 {
     let ran: u64 = rivals.iter().map(|rival| rival.run_ns).sum();
     victim.delay_ns.saturating_sub(ran)
@@ -84,8 +90,8 @@ fn kernel_a_spinner_alone_on_its_cpu_waits_for_its_quota_only() {
     assert_throttled(&measured, measured.throttled_ns);
     let (found, wait) = (measured.found, measured.delay_ns);
     assert!(found.neighbor_ns * 50 < wait, "{found:?}");
-    // Nobody is blamed for more than what is left of the wait, which is the machine's own work. (Where a whole run queue
-    // is throttled, it may be so for longer than its only thread waits.)
+    // Nobody is blamed for more than what is left of the wait, which is the machine's own work.
+    // (Where a whole run queue is throttled, it may be so for longer than its only thread waits.)
     let others = found.neighbor_ns + found.system_ns + found.self_ns;
     assert!(others <= wait.saturating_sub(measured.throttled_ns) + wait / 50, "{found:?}");
     assert_near("length of all stalls", found.stalls.sum_ns, measured.throttled_ns, 0.05);
@@ -141,7 +147,8 @@ fn kernel_d_threads_that_share_a_cpu_wait_for_themselves() {
     println!("{victim:?}");
     assert_adds_up(&victim);
     assert_eq!(victim.found.throttled_ns, 0);
-    // While one of them runs, three wait: all of their wait, but for what the rest of the machine runs.
+    // While one of them runs, three wait: all of their wait, but for what the rest of the machine
+    // runs.
     assert!(victim.found.self_ns as f64 >= 0.95 * (3 * victim.run_ns) as f64, "{victim:?}");
 }
 
@@ -181,13 +188,17 @@ fn kernel_f_a_real_time_rival_outside_the_pods_is_the_system() {
     drop(rival);
     println!("{victim:?}, rival ran {rival_ran}");
     // The kernel keeps a real-time task from taking more than 95 %.
-    assert!(victim.delay_ns * 10 > rival_ran * 9 && rival_ran > victim.run_ns, "there was no real-time rival");
+    assert!(
+        victim.delay_ns * 10 > rival_ran * 9 && rival_ran > victim.run_ns,
+        "there was no real-time rival"
+    );
     assert_adds_up(&victim);
     assert_eq!(victim.found.throttled_ns, 0);
     assert!(victim.found.system_ns as f64 >= 0.95 * victim.delay_ns as f64, "{victim:?}");
 }
 
-/// A wait spans several throttles where a sibling uses up the quota of both: none of them is a neighbor's fault.
+/// A wait spans several throttles where a sibling uses up the quota of both: none of them is a
+/// neighbor's fault.
 #[test]
 fn kernel_g_containers_of_one_quota_are_throttled_together() {
     let mut lab = Lab::new();
@@ -206,18 +217,22 @@ fn kernel_g_containers_of_one_quota_are_throttled_together() {
     let denied_ns = denied.ns();
     for waits in [&victim, &sidecar] {
         assert_adds_up(waits);
-        // Of the rival's run time a thread of theirs can have waited for all but what was throttled.
+        // Of the rival's run time a thread of theirs can have waited for all but what was
+        // throttled.
         let most = rival.run_ns.saturating_sub(denied_ns) + machine_ns(waits, &[&rival]);
         assert!(waits.found.neighbor_ns as f64 <= 1.05 * most as f64, "{waits:?}");
         // The first wait ends without a history of the run queue, and is blamed on nobody.
         let least = denied_ns.saturating_sub(waits.found.unattributed_ns);
         let throttled = waits.found.throttled_ns as f64;
-        assert!((0.95 * least as f64..=1.05 * denied_ns as f64).contains(&throttled), "of {denied_ns}: {waits:?}");
+        assert!(
+            (0.95 * least as f64..=1.05 * denied_ns as f64).contains(&throttled),
+            "of {denied_ns}: {waits:?}"
+        );
     }
 }
 
-/// A task that wakes up while its group is throttled was not seen to leave it. Alone on the CPU, there is nobody to
-/// blame but the quota and each other.
+/// A task that wakes up while its group is throttled was not seen to leave it. Alone on the CPU,
+/// there is nobody to blame but the quota and each other.
 #[test]
 fn kernel_h_wakeups_into_a_throttled_group_are_throttled() {
     let mut lab = Lab::new();
@@ -232,14 +247,21 @@ fn kernel_h_wakeups_into_a_throttled_group_are_throttled() {
     assert_adds_up(&victim);
     // The process has two threads more, which wait for these.
     let threads = bursts.len() as u64 + 2;
-    assert!((victim.throttled_ns..=victim.throttled_ns * threads).contains(&victim.found.throttled_ns), "{victim:?}");
+    assert!(
+        (victim.throttled_ns..=victim.throttled_ns * threads).contains(&victim.found.throttled_ns),
+        "{victim:?}"
+    );
     let machine_ns = (busy_ns(cpu) - before_ns).saturating_sub(victim.run_ns);
     let others_ns = victim.found.system_ns + victim.found.neighbor_ns;
-    assert!(others_ns <= victim.delay_ns / 20 + threads * machine_ns, "machine {machine_ns}, {victim:?}");
+    assert!(
+        others_ns <= victim.delay_ns / 20 + threads * machine_ns,
+        "machine {machine_ns}, {victim:?}"
+    );
 }
 
-/// A pod's quota throttles its idle containers too, but nobody in them waits for it. Of a sidecar that runs a millisecond
-/// now and then, only those throttles are stalls that its one thread waited in.
+/// A pod's quota throttles its idle containers too, but nobody in them waits for it. Of a sidecar
+/// that runs a millisecond now and then, only those throttles are stalls that its one thread waited
+/// in.
 #[test]
 fn kernel_i_a_sidecar_stalls_only_while_its_own_threads_wait() {
     let mut lab = Lab::new();
@@ -251,7 +273,8 @@ fn kernel_i_a_sidecar_stalls_only_while_its_own_threads_wait() {
     sidecar.burst(cpu, &[Burst::usec(1_000, 1_100_000)]);
     let local_before = sidecar.cgroup.local_throttled_ns();
     let [app, measured] = lab.measure_with([&app, &sidecar], |_| sleep(Duration::from_secs(6)));
-    let local_ns = sidecar.cgroup.local_throttled_ns().zip(local_before).map(|(now, before)| now - before);
+    let local_ns =
+        sidecar.cgroup.local_throttled_ns().zip(local_before).map(|(now, before)| now - before);
     println!("{app:?}\n{measured:?}\nits run queue was throttled for {local_ns:?} ns");
     assert_near("the app's stalls", app.found.stalls.sum_ns, app.found.throttled_ns, 0.05);
     let (found, bursts) = (measured.found, 7);
@@ -260,9 +283,10 @@ fn kernel_i_a_sidecar_stalls_only_while_its_own_threads_wait() {
     assert!(count <= 3 * bursts, "{count} stalls in {bursts} bursts: {:?}", found.stalls);
     match local_ns.filter(|local| *local > 0) {
         Some(local_ns) => assert_near("stalls", stalled_ns, local_ns, 0.05),
-        // The process has two threads more, which may wait beside it for the same throttle. A stall is counted from the
-        // throttle to the unthrottle, some milliseconds more than its thread waited where CPUs are emulated. On a busy
-        // machine emulated threads wait so long that causes are lost: those waits are unattributed.
+        // The process has two threads more, which may wait beside it for the same throttle. A stall
+        // is counted from the throttle to the unthrottle, some milliseconds more than its thread
+        // waited where CPUs are emulated. On a busy machine emulated threads wait so long that
+        // causes are lost: those waits are unattributed.
         None => {
             let most_ns = waited_ns + waited_ns / 10 + found.unattributed_ns + 5_000_000;
             assert!((waited_ns / 3..=most_ns).contains(&stalled_ns), "{waited_ns}: {found:?}");
@@ -275,6 +299,8 @@ fn busy_ns(cpu: u32) -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).unwrap();
     let ticks: Vec<u64> = line.split_whitespace().map(|ticks| ticks.parse().unwrap()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else { panic!("{line}") };
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else {
+        panic!("{line}")
+    };
     (user + nice + system + irq + softirq) * 1_000_000_000 / rustix::param::clock_ticks_per_second()
 }

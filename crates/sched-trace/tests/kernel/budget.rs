@@ -9,8 +9,8 @@ use snapshot::TraceMode;
 use crate::lab::{Container, Lab, Pod, last_cpu};
 use crate::workload::Burst;
 
-/// Some 10,000 switches a second on the first CPU: what the program costs is a matter of this and not of what else the
-/// machine does.
+/// Some 10,000 switches a second on the first CPU: what the program costs is a matter of this and
+/// not of what else the machine does.
 fn churn(lab: &mut Lab) -> (Container, Pod) {
     let pod = lab.pod("churn");
     let mut churn = lab.container(&pod, "c");

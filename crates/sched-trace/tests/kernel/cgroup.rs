@@ -9,8 +9,9 @@ use cgroupfs::Hierarchy;
 use kernel_text::CgroupVersion;
 use rustix::process::{Pid, Signal, kill_process};
 
-static HIERARCHY: LazyLock<Hierarchy> =
-    LazyLock::new(|| Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap_or_else(|error| panic!("{error}")));
+static HIERARCHY: LazyLock<Hierarchy> = LazyLock::new(|| {
+    Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap_or_else(|error| panic!("{error}"))
+});
 
 fn is_v2() -> bool {
     HIERARCHY.version == CgroupVersion::V2
@@ -23,10 +24,14 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// A cgroup at the top whose children together get the CPU before everything else on the machine.
+    /// A cgroup at the top whose children together get the CPU before everything else on the
+    /// machine.
     pub(crate) fn before_all_others(name: &str) -> Self {
         let cgroup = Self::create(HIERARCHY.cpu.join(name));
-        cgroup.write(if is_v2() { "cpu.weight" } else { "cpu.shares" }, if is_v2() { "10000" } else { "262144" });
+        cgroup.write(
+            if is_v2() { "cpu.weight" } else { "cpu.shares" },
+            if is_v2() { "10000" } else { "262144" },
+        );
         cgroup
     }
 
@@ -38,7 +43,8 @@ impl Cgroup {
     fn create(path: PathBuf) -> Self {
         if is_v2() {
             let control = path.parent().unwrap().join("cgroup.subtree_control");
-            fs::write(&control, "+cpu").unwrap_or_else(|error| panic!("{}: {error}", control.display()));
+            fs::write(&control, "+cpu")
+                .unwrap_or_else(|error| panic!("{}: {error}", control.display()));
         }
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self { path }
@@ -66,14 +72,21 @@ impl Cgroup {
     /// What its own quota has denied, summed over CPUs, nanoseconds.
     pub(crate) fn throttled_ns(&self) -> u64 {
         let text = fs::read_to_string(self.path.join("cpu.stat")).unwrap();
-        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
-        value("throttled_time ").or_else(|| value("throttled_usec ").map(|usec| usec * 1000)).unwrap()
+        let value = |key: &str| {
+            text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok())
+        };
+        value("throttled_time ")
+            .or_else(|| value("throttled_usec ").map(|usec| usec * 1000))
+            .unwrap()
     }
 
-    /// What quotas have throttled it while it had tasks to run, its own and those further up; `None` before Linux 6.6.
+    /// What quotas have throttled it while it had tasks to run, its own and those further up;
+    /// `None` before Linux 6.6.
     pub(crate) fn local_throttled_ns(&self) -> Option<u64> {
         let text = fs::read_to_string(self.path.join("cpu.stat.local")).ok()?;
-        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+        let value = |key: &str| {
+            text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok())
+        };
         value("throttled_time ").or_else(|| value("throttled_usec ").map(|usec| usec * 1000))
     }
 
@@ -87,7 +100,8 @@ impl Cgroup {
 
     fn write(&self, file: &str, text: &str) {
         let path = self.path.join(file);
-        fs::write(&path, text).unwrap_or_else(|error| panic!("{text} to {}: {error}", path.display()));
+        fs::write(&path, text)
+            .unwrap_or_else(|error| panic!("{text} to {}: {error}", path.display()));
     }
 }
 
@@ -99,7 +113,8 @@ impl Drop for Cgroup {
             for pid in pids.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
                 let _ = kill_process(pid, Signal::KILL);
             }
-            // Busy until the last process is gone, which takes the parent's wait and the kernel a moment.
+            // Busy until the last process is gone, which takes the parent's wait and the kernel a
+            // moment.
             match fs::remove_dir(&self.path) {
                 Err(_) if self.path.exists() && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(5));

@@ -11,7 +11,11 @@ fn kernel_missing_capabilities_are_reported() {
     let lab = Lab::new();
     let refused = std::thread::spawn(|| {
         let none = CapabilitySet::empty();
-        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
+        set_capabilities(
+            None,
+            CapabilitySets { effective: none, permitted: none, inheritable: none },
+        )
+        .unwrap();
         SchedTrace::start(&Options::default()).map(drop).unwrap_err()
     });
     let error = refused.join().unwrap();

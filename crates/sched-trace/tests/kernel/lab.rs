@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use kernel_text::TaskSchedstat;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use sched_trace::{Aggressor, ContainerId, Options, Owner, Owners, PodId, RunDelay, SchedTrace, WaitReport};
+use sched_trace::{
+    Aggressor, ContainerId, Options, Owner, Owners, PodId, RunDelay, SchedTrace, WaitReport,
+};
 use snapshot::{ContainerWaits, Histogram, SmtShares};
 
 use crate::cgroup::Cgroup;
@@ -27,7 +29,8 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 
 /// For how long the spinners spin.
 pub(crate) const SPAN: Duration = Duration::from_secs(3);
-/// A stopped process is stopped when it has left its throttled run queue, a period later; beyond any reason.
+/// A stopped process is stopped when it has left its throttled run queue, a period later; beyond
+/// any reason.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process that waits for SIGCONT and then runs without a pause.
@@ -43,7 +46,9 @@ impl Owners for Known {
     }
 
     fn has_container(&self, id: ContainerId) -> bool {
-        self.0.values().any(|owner| matches!(owner, Owner::Container { container, .. } if *container == id))
+        self.0
+            .values()
+            .any(|owner| matches!(owner, Owner::Container { container, .. } if *container == id))
     }
 
     fn has_pod(&self, id: PodId) -> bool {
@@ -119,9 +124,19 @@ impl Lab {
     fn around(trace: SchedTrace, is_shared: bool, turn: MutexGuard<'static, ()>) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Relaxed);
-        let root = Cgroup::before_all_others(&format!("cpuwarden-sched-trace-{}-{number}", std::process::id()));
+        let root = Cgroup::before_all_others(&format!(
+            "cpuwarden-sched-trace-{}-{number}",
+            std::process::id()
+        ));
         // Numbers are never used again, so not by the next test either.
-        Self { trace: Some(trace), is_shared, known: Known::default(), root, next_id: number * 1000, _turn: turn }
+        Self {
+            trace: Some(trace),
+            is_shared,
+            known: Known::default(),
+            root,
+            next_id: number * 1000,
+            _turn: turn,
+        }
     }
 
     /// Lets the rest of the machine have its part of the CPUs.
@@ -145,7 +160,11 @@ impl Lab {
     }
 
     pub(crate) fn container(&mut self, pod: &Pod, name: &str) -> Container {
-        let container = Container { id: ContainerId(self.id()), cgroup: pod.cgroup.child(name), spinners: Vec::new() };
+        let container = Container {
+            id: ContainerId(self.id()),
+            cgroup: pod.cgroup.child(name),
+            spinners: Vec::new(),
+        };
         let owner = Owner::Container { container: container.id, pod: pod.id };
         self.known.0.insert(container.cgroup.inode(), owner);
         container
@@ -162,7 +181,8 @@ impl Lab {
     /// All that was counted until now, found and true.
     fn now(&mut self, containers: &[&Container]) -> Vec<Measured> {
         let truth: Vec<_> = containers.iter().map(|container| container.truth()).collect();
-        // The first makes the program fill the other half, the second reads what it filled until then.
+        // The first makes the program fill the other half, the second reads what it filled until
+        // then.
         self.poll(&[]);
         self.poll(&[]);
         let report = self.trace().report().clone();
@@ -178,8 +198,8 @@ impl Lab {
         self.measure_with(containers, |_| sleep(SPAN))
     }
 
-    /// Lets the containers run `meanwhile`, and says what came of it. At both ends everything stands still, so that no
-    /// wait is counted on one side and not yet on the other.
+    /// Lets the containers run `meanwhile`, and says what came of it. At both ends everything
+    /// stands still, so that no wait is counted on one side and not yet on the other.
     pub(crate) fn measure_with<const N: usize>(
         &mut self,
         containers: [&Container; N],
@@ -198,8 +218,10 @@ impl Lab {
 
     /// What one pod made the other wait, of all time, nanoseconds.
     pub(crate) fn interference_ns(&self, victim: PodId, aggressor: Aggressor) -> u64 {
-        let mut rows = self.trace.as_ref().expect("it is there until the drop").report().interference.iter();
-        rows.find(|row| row.victim == victim && row.aggressor == aggressor).map_or(0, |row| row.wait_ns)
+        let mut rows =
+            self.trace.as_ref().expect("it is there until the drop").report().interference.iter();
+        rows.find(|row| row.victim == victim && row.aggressor == aggressor)
+            .map_or(0, |row| row.wait_ns)
     }
 }
 
@@ -230,7 +252,9 @@ impl Container {
     pub(crate) fn move_to(&self, cpu: u32) {
         let mut cpus = CpuSet::new();
         cpus.set(cpu as usize);
-        self.spinners.iter().for_each(|spinner| sched_setaffinity(Some(spinner.pid()), &cpus).unwrap());
+        self.spinners
+            .iter()
+            .for_each(|spinner| sched_setaffinity(Some(spinner.pid()), &cpus).unwrap());
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -282,7 +306,11 @@ impl Measured {
     /// All causes together.
     pub(crate) fn sum_ns(&self) -> u64 {
         let found = &self.found;
-        found.throttled_ns + found.neighbor_ns + found.self_ns + found.system_ns + found.unattributed_ns
+        found.throttled_ns
+            + found.neighbor_ns
+            + found.self_ns
+            + found.system_ns
+            + found.unattributed_ns
     }
 }
 
@@ -297,8 +325,8 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
-    /// In this process's cgroup, for one CPU; `prefix` is a command that runs the command after it. It spins from
-    /// SIGCONT on.
+    /// In this process's cgroup, for one CPU; `prefix` is a command that runs the command after it.
+    /// It spins from SIGCONT on.
     pub(crate) fn start(cpu: u32, prefix: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$@\"", "sh"]);
@@ -335,7 +363,9 @@ impl Spinner {
     pub(crate) fn schedstat(&self) -> TaskSchedstat {
         let mut sum = TaskSchedstat::default();
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap() {
-            let time = TaskSchedstat::parse(&fs::read(task.unwrap().path().join("schedstat")).unwrap()).unwrap();
+            let time =
+                TaskSchedstat::parse(&fs::read(task.unwrap().path().join("schedstat")).unwrap())
+                    .unwrap();
             sum.run_ns += time.run_ns;
             sum.run_delay_ns += time.run_delay_ns;
         }

@@ -32,7 +32,8 @@ fn tests_pass_on(kernel: KernelSeries) {
     println!("--- in the node, Linux {kernel}, {:.0} s:\n{stdout}", outcome.elapsed.as_secs_f64());
     println!("{}", String::from_utf8_lossy(&outcome.stderr));
     assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.describe());
-    let passed =
-        stdout.lines().find_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next()?.parse().ok());
+    let passed = stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next()?.parse().ok());
     assert!(passed.is_some_and(|passed: u32| passed >= 10), "not all tests ran in the node");
 }

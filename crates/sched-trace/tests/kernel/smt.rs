@@ -1,4 +1,5 @@
-//! What the other thread of the core runs, on a machine whose cores have two: CPUs 0 and 1 of the QEMU node.
+//! What the other thread of the core runs, on a machine whose cores have two: CPUs 0 and 1 of the
+//! QEMU node.
 
 use crate::lab::{Lab, Measured};
 
@@ -20,7 +21,8 @@ fn smt_siblings_are_distinguished() {
     victim.spin(0);
     sidecar.spin(1);
     rival.spin(1);
-    // The victim has the other CPU's system work beside it too, and what it did before it could be seen.
+    // The victim has the other CPU's system work beside it too, and what it did before it could be
+    // seen.
     let [measured] = lab.measure([&victim]);
     let alone = shares(&measured);
     assert!(alone[2] >= 0.9, "alone: {alone:?}");

@@ -21,11 +21,16 @@ impl Burst {
 
 /// A command that becomes a process of such threads; it waits for SIGCONT first.
 pub(crate) fn command_words(bursts: &[Burst]) -> Vec<String> {
-    let words: Vec<_> =
-        bursts.iter().map(|burst| format!("{},{}", burst.cpu.as_micros(), burst.every.as_micros())).collect();
+    let words: Vec<_> = bursts
+        .iter()
+        .map(|burst| format!("{},{}", burst.cpu.as_micros(), burst.every.as_micros()))
+        .collect();
     let binary = std::env::current_exe().unwrap().display().to_string();
     let test = ["workload::bursts_process", "--exact", "--ignored"].map(str::to_owned);
-    ["env".to_owned(), format!("{VARIABLE}={}", words.join(" ")), binary].into_iter().chain(test).collect()
+    ["env".to_owned(), format!("{VARIABLE}={}", words.join(" ")), binary]
+        .into_iter()
+        .chain(test)
+        .collect()
 }
 
 #[test]
@@ -40,7 +45,8 @@ fn bursts_process() {
         })
         .collect();
     kill_process(getpid(), Signal::STOP).unwrap();
-    let threads: Vec<_> = bursts.into_iter().map(|burst| std::thread::spawn(move || run(burst))).collect();
+    let threads: Vec<_> =
+        bursts.into_iter().map(|burst| std::thread::spawn(move || run(burst))).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 

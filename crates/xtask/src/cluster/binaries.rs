@@ -1,5 +1,5 @@
-//! Programs of Kubernetes and of the container runtime, built from Go modules. Go verifies every module with its checksum
-//! database.
+//! Programs of Kubernetes and of the container runtime, built from Go modules. Go verifies every
+//! module with its checksum database.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -33,15 +33,20 @@ func main() { etcdmain.Main(os.Args) }
 
 /// Directory with etcd and Kubernetes' programs.
 pub(super) fn kubernetes(release: &Release) -> Result<PathBuf, ClusterError> {
-    cache::entry(&format!("kubernetes-{release}"), &KUBERNETES_COMMANDS.join(" "), |output, scratch| {
-        let go = GoModule::new(scratch, "kubernetes")?;
-        let upstream = go.download("k8s.io/kubernetes", &release.module_version())?;
-        go.write("go.mod", &kubernetes_module(*release, &upstream))?;
-        go.write("etcd/main.go", ETCD_MAIN)?;
-        let mut packages = vec!["./etcd".to_owned()];
-        packages.extend(KUBERNETES_COMMANDS.map(|name| format!("k8s.io/kubernetes/cmd/{name}")));
-        go.build(output, &version_flags(*release), &packages)
-    })
+    cache::entry(
+        &format!("kubernetes-{release}"),
+        &KUBERNETES_COMMANDS.join(" "),
+        |output, scratch| {
+            let go = GoModule::new(scratch, "kubernetes")?;
+            let upstream = go.download("k8s.io/kubernetes", &release.module_version())?;
+            go.write("go.mod", &kubernetes_module(*release, &upstream))?;
+            go.write("etcd/main.go", ETCD_MAIN)?;
+            let mut packages = vec!["./etcd".to_owned()];
+            packages
+                .extend(KUBERNETES_COMMANDS.map(|name| format!("k8s.io/kubernetes/cmd/{name}")));
+            go.build(output, &version_flags(*release), &packages)
+        },
+    )
 }
 
 /// Directory with containerd, its shim, ctr, runc and the CNI plugins.
@@ -55,15 +60,24 @@ pub(super) fn runtime() -> Result<PathBuf, ClusterError> {
         go.write("go.mod", &plain_module(&requirements))?;
         let containerd = "github.com/containerd/containerd/v2";
         let plugins = "github.com/containernetworking/plugins/plugins";
-        let mut packages: Vec<_> =
-            ["containerd", "containerd-shim-runc-v2", "ctr"].map(|name| format!("{containerd}/cmd/{name}")).into();
-        packages.extend(["main/ptp", "main/loopback", "ipam/host-local"].map(|name| format!("{plugins}/{name}")));
-        go.build(output, &format!("-s -w -X {containerd}/version.Version={CONTAINERD}"), &packages)?;
+        let mut packages: Vec<_> = ["containerd", "containerd-shim-runc-v2", "ctr"]
+            .map(|name| format!("{containerd}/cmd/{name}"))
+            .into();
+        packages.extend(
+            ["main/ptp", "main/loopback", "ipam/host-local"]
+                .map(|name| format!("{plugins}/{name}")),
+        );
+        go.build(
+            output,
+            &format!("-s -w -X {containerd}/version.Version={CONTAINERD}"),
+            &packages,
+        )?;
         runc(output, scratch)
     })
 }
 
-/// Builds runc, which needs a C compiler (it enters namespaces before Go's runtime starts), with seccomp.
+/// Builds runc, which needs a C compiler (it enters namespaces before Go's runtime starts), with
+/// seccomp.
 fn runc(output: &Path, scratch: &Path) -> Result<(), ClusterError> {
     let go = GoModule::new(scratch, "runc")?;
     go.write("go.mod", &plain_module(&[("github.com/opencontainers/runc", RUNC)]))?;
@@ -73,7 +87,8 @@ fn runc(output: &Path, scratch: &Path) -> Result<(), ClusterError> {
     Ok(process::run(build.arg("github.com/opencontainers/runc"))?)
 }
 
-/// A Go module that requires what is built, with downloads and build cache in the scratch directory.
+/// A Go module that requires what is built, with downloads and build cache in the scratch
+/// directory.
 struct GoModule {
     go: PathBuf,
     scratch: PathBuf,
@@ -108,12 +123,19 @@ impl GoModule {
     /// Downloads a module and returns its directory.
     fn download(&self, module: &str, version: &str) -> Result<PathBuf, ClusterError> {
         self.write("go.mod", &plain_module(&[]))?;
-        let download =
-            process::output_of(&mut self.command(&["mod", "download", "-json", &format!("{module}@{version}")]))?;
-        let answer: Value = serde_json::from_slice(&download)
-            .map_err(|error| ClusterError::Unexpected(format!("go mod download {module}: {error}")))?;
+        let download = process::output_of(&mut self.command(&[
+            "mod",
+            "download",
+            "-json",
+            &format!("{module}@{version}"),
+        ]))?;
+        let answer: Value = serde_json::from_slice(&download).map_err(|error| {
+            ClusterError::Unexpected(format!("go mod download {module}: {error}"))
+        })?;
         let directory = answer["Dir"].as_str().map(PathBuf::from);
-        directory.ok_or_else(|| ClusterError::Unexpected(format!("go mod download {module}: no Dir in {answer}")))
+        directory.ok_or_else(|| {
+            ClusterError::Unexpected(format!("go mod download {module}: no Dir in {answer}"))
+        })
     }
 
     fn build(&self, output: &Path, flags: &str, packages: &[String]) -> Result<(), ClusterError> {
@@ -131,8 +153,9 @@ fn plain_module(requirements: &[(&str, &str)]) -> String {
     text
 }
 
-/// A module that requires Kubernetes. Kubernetes' own `go.mod` replaces the modules of its staging directory by local
-/// folders, which the published module does not contain; their published versions take that place.
+/// A module that requires Kubernetes. Kubernetes' own `go.mod` replaces the modules of its staging
+/// directory by local folders, which the published module does not contain; their published
+/// versions take that place.
 fn kubernetes_module(release: Release, upstream: &Path) -> String {
     let go_mod = fs::read_to_string(upstream.join("go.mod")).unwrap_or_default();
     let mut text = plain_module(&[("k8s.io/kubernetes", &release.module_version())]);
@@ -145,7 +168,9 @@ fn kubernetes_module(release: Release, upstream: &Path) -> String {
 /// Modules that a `go.mod` replaces by local folders or, in a workspace, takes from `./staging`.
 fn staging_modules(go_mod: &str) -> Vec<&str> {
     let local = go_mod.lines().filter(|line| line.contains("=> ./staging/"));
-    local.filter_map(|line| line.trim().trim_start_matches("replace ").split_whitespace().next()).collect()
+    local
+        .filter_map(|line| line.trim().trim_start_matches("replace ").split_whitespace().next())
+        .collect()
 }
 
 fn version_flags(release: Release) -> String {
@@ -173,6 +198,9 @@ mod tests {
     #[test]
     fn programs_print_their_version() {
         let flags = version_flags(Release::V1_32);
-        assert!(flags.contains("version.gitVersion=v1.32.5 ") && flags.contains("gitMinor=32 "), "{flags}");
+        assert!(
+            flags.contains("version.gitVersion=v1.32.5 ") && flags.contains("gitMinor=32 "),
+            "{flags}"
+        );
     }
 }

@@ -10,18 +10,22 @@ use crate::make_once;
 /// Directory of the cache.
 pub(super) fn directory() -> Result<PathBuf, ClusterError> {
     let chosen = choose(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"));
-    chosen.ok_or_else(|| ClusterError::Unexpected("no cache directory: set HOME or XDG_CACHE_HOME".into()))
+    chosen.ok_or_else(|| {
+        ClusterError::Unexpected("no cache directory: set HOME or XDG_CACHE_HOME".into())
+    })
 }
 
 fn choose(cache_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let cache_home = cache_home.and_then(absolute);
-    cache_home.or_else(|| Some(home.and_then(absolute)?.join(".cache"))).map(|path| path.join("cpuwarden"))
+    cache_home
+        .or_else(|| Some(home.and_then(absolute)?.join(".cache")))
+        .map(|path| path.join("cpuwarden"))
 }
 
-/// Returns the entry `name` of the cache, made by `make` at the given path unless it is there in this version: everything that
-/// it is made of and that its name does not say. An interrupted `make` finds its files in the second path, its scratch
-/// directory.
+/// Returns the entry `name` of the cache, made by `make` at the given path unless it is there in
+/// this version: everything that it is made of and that its name does not say. An interrupted
+/// `make` finds its files in the second path, its scratch directory.
 pub(super) fn entry(
     name: &str,
     version: &str,
@@ -51,7 +55,9 @@ mod tests {
 
     #[test]
     fn the_cache_is_where_xdg_says_else_below_home() {
-        let choose = |cache: Option<&str>, home: Option<&str>| choose(cache.map(Into::into), home.map(Into::into));
+        let choose = |cache: Option<&str>, home: Option<&str>| {
+            choose(cache.map(Into::into), home.map(Into::into))
+        };
         assert_eq!(choose(Some("/c"), Some("/h")), Some("/c/cpuwarden".into()));
         assert_eq!(choose(Some("relative"), Some("/h")), Some("/h/.cache/cpuwarden".into()));
         assert_eq!(choose(None, None), None);

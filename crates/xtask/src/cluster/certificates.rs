@@ -7,7 +7,8 @@ use super::network::{API_SERVICE_ADDRESS, HOST_ADDRESS, NODE_NAME};
 use super::{ClusterError, write};
 use crate::process;
 
-/// Directory of a cluster's certificates: `NAME.crt`, `NAME.key` and, for clients, `NAME.kubeconfig`.
+/// Directory of a cluster's certificates: `NAME.crt`, `NAME.key` and, for clients,
+/// `NAME.kubeconfig`.
 pub(super) struct Certificates {
     directory: PathBuf,
 }
@@ -30,7 +31,11 @@ impl Certificates {
     pub(super) fn create(directory: &Path) -> Result<Self, ClusterError> {
         let this = Self { directory: directory.to_owned() };
         std::fs::create_dir_all(directory).map_err(ClusterError::io(directory))?;
-        this.make("ca", "/CN=kubernetes", &["-addext", "keyUsage=critical,keyCertSign,digitalSignature"])?;
+        this.make(
+            "ca",
+            "/CN=kubernetes",
+            &["-addext", "keyUsage=critical,keyCertSign,digitalSignature"],
+        )?;
         let names = format!(
             "subjectAltName=DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:localhost,\
              IP:127.0.0.1,IP:{HOST_ADDRESS},IP:{API_SERVICE_ADDRESS}"
@@ -38,7 +43,11 @@ impl Certificates {
         this.issue("kube-apiserver", "/CN=kube-apiserver", &["-addext", &names])?;
         this.make("service-accounts", "/CN=service-accounts", &[])?;
         for (name, subject) in CLIENTS {
-            let subject = if subject.ends_with(':') { format!("{subject}{NODE_NAME}") } else { subject.to_owned() };
+            let subject = if subject.ends_with(':') {
+                format!("{subject}{NODE_NAME}")
+            } else {
+                subject.to_owned()
+            };
             this.issue(name, &subject, &["-addext", "extendedKeyUsage=clientAuth"])?;
             write(&this.path(name, "kubeconfig"), this.kubeconfig(name)?)?;
         }
@@ -53,9 +62,14 @@ impl Certificates {
     fn issue(&self, name: &str, subject: &str, extra: &[&str]) -> Result<(), ClusterError> {
         let (certificate, key) = (self.path("ca", "crt"), self.path("ca", "key"));
         let authority =
-            ["-CA", &certificate.display().to_string(), "-CAkey", &key.display().to_string()].map(str::to_owned);
+            ["-CA", &certificate.display().to_string(), "-CAkey", &key.display().to_string()]
+                .map(str::to_owned);
         let authority: Vec<_> = authority.iter().map(String::as_str).collect();
-        self.make(name, subject, &[&authority, extra, &["-addext", "basicConstraints=critical,CA:FALSE"]].concat())
+        self.make(
+            name,
+            subject,
+            &[&authority, extra, &["-addext", "basicConstraints=critical,CA:FALSE"]].concat(),
+        )
     }
 
     fn make(&self, name: &str, subject: &str, extra: &[&str]) -> Result<(), ClusterError> {
@@ -83,7 +97,8 @@ impl Certificates {
             let path = self.path(name, extension);
             let mut encode = Command::new("base64");
             Ok::<_, ClusterError>(
-                String::from_utf8_lossy(&process::output_of(encode.args(["-w", "0"]).arg(path))?).into_owned(),
+                String::from_utf8_lossy(&process::output_of(encode.args(["-w", "0"]).arg(path))?)
+                    .into_owned(),
             )
         };
         let (ca, certificate, key) = (data("ca", "crt")?, data(name, "crt")?, data(name, "key")?);
@@ -113,7 +128,9 @@ mod tests {
             process::output_of(verify.arg(certificates.path(name, "crt"))).unwrap();
         }
         let mut subject = Command::new("openssl");
-        subject.args(["x509", "-noout", "-subject", "-in"]).arg(certificates.path("kubelet", "crt"));
+        subject
+            .args(["x509", "-noout", "-subject", "-in"])
+            .arg(certificates.path("kubelet", "crt"));
         let subject = String::from_utf8(process::output_of(&mut subject).unwrap()).unwrap();
         assert_eq!(subject.trim(), "subject=O = system:nodes, CN = system:node:node");
     }

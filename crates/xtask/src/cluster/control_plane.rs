@@ -1,4 +1,5 @@
-//! The control plane: etcd, API server, controller manager and scheduler, as processes in this namespace.
+//! The control plane: etcd, API server, controller manager and scheduler, as processes in this
+//! namespace.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,12 +23,17 @@ pub(super) struct ControlPlane {
 
 impl ControlPlane {
     /// Starts the processes. Their logs and the audit log are in `directory`.
-    pub(super) fn start(programs: &Path, certificates: &Certificates, directory: &Path) -> Result<Self, ClusterError> {
+    pub(super) fn start(
+        programs: &Path,
+        certificates: &Certificates,
+        directory: &Path,
+    ) -> Result<Self, ClusterError> {
         let mut this = Self { processes: Vec::new(), directory: directory.to_owned() };
         write(&directory.join("audit-policy.yaml"), AUDIT_POLICY)?;
         this.spawn(programs, "etcd", &this.etcd())?;
         this.spawn(programs, "kube-apiserver", &this.api_server(certificates))?;
-        let kubeconfig = |name| format!("--kubeconfig={}", certificates.path(name, "kubeconfig").display());
+        let kubeconfig =
+            |name| format!("--kubeconfig={}", certificates.path(name, "kubeconfig").display());
         let file = |name, extension| certificates.path(name, extension).display().to_string();
         this.spawn(
             programs,
@@ -40,22 +46,35 @@ impl ControlPlane {
                 format!("--root-ca-file={}", file("ca", "crt")),
             ],
         )?;
-        this.spawn(programs, "kube-scheduler", &[kubeconfig("kube-scheduler"), "--leader-elect=false".into()])?;
+        this.spawn(
+            programs,
+            "kube-scheduler",
+            &[kubeconfig("kube-scheduler"), "--leader-elect=false".into()],
+        )?;
         Ok(this)
     }
 
-    fn spawn(&mut self, programs: &Path, name: &str, arguments: &[String]) -> Result<(), ClusterError> {
+    fn spawn(
+        &mut self,
+        programs: &Path,
+        name: &str,
+        arguments: &[String],
+    ) -> Result<(), ClusterError> {
         let log_path = self.directory.join(format!("{name}.log"));
         let log = File::create(&log_path).map_err(ClusterError::io(&log_path))?;
         let mut command = Command::new(programs.join(name));
         command.args(arguments).stdin(Stdio::null()).stderr(log).stdout(Stdio::null());
-        self.processes.push(command.spawn().map_err(|source| process::start_error(&command, source))?);
+        self.processes
+            .push(command.spawn().map_err(|source| process::start_error(&command, source))?);
         Ok(())
     }
 
     fn etcd(&self) -> Vec<String> {
         // Not durable: a cluster lives for one command.
-        vec![format!("--data-dir={}", self.directory.join("etcd").display()), "--unsafe-no-fsync".into()]
+        vec![
+            format!("--data-dir={}", self.directory.join("etcd").display()),
+            "--unsafe-no-fsync".into(),
+        ]
     }
 
     fn api_server(&self, certificates: &Certificates) -> Vec<String> {

@@ -29,12 +29,16 @@ const FILES: [(&str, &str); 9] = [
     ("etc/containerd/config.toml", include_str!("guest/containerd.toml")),
     ("etc/cni/net.d/pods.conflist", include_str!("guest/cni.conflist")),
     ("etc/kubernetes/kubelet.yaml", include_str!("guest/kubelet.yaml")),
-    ("etc/systemd/system/cpuwarden-network.service", include_str!("guest/cpuwarden-network.service")),
+    (
+        "etc/systemd/system/cpuwarden-network.service",
+        include_str!("guest/cpuwarden-network.service"),
+    ),
     ("etc/systemd/system/containerd.service", include_str!("guest/containerd.service")),
     ("etc/systemd/system/kubelet.service", include_str!("guest/kubelet.service")),
     ("etc/systemd/system/shell.socket", include_str!("guest/shell.socket")),
 ];
-const SHELL_SERVICE: (&str, &str) = ("etc/systemd/system/shell@.service", include_str!("guest/shell@.service"));
+const SHELL_SERVICE: (&str, &str) =
+    ("etc/systemd/system/shell@.service", include_str!("guest/shell@.service"));
 /// Units that systemd starts, with the target that wants them.
 const ENABLED: [(&str, &str); 4] = [
     ("multi-user.target", "cpuwarden-network.service"),
@@ -68,15 +72,23 @@ impl Guest {
     ) -> Result<Self, ClusterError> {
         let kernel = node::obtain_kernel(KernelSeries::V6_1)?;
         let disk = disk::node_disk(&options.release)?;
-        let (initramfs, run_disk) = (initramfs(&kernel, work)?, run_disk(options, certificates, manifests, work)?);
+        let (initramfs, run_disk) =
+            (initramfs(&kernel, work)?, run_disk(options, certificates, manifests, work)?);
         let console = work.join("console");
         let mut command = Command::new("qemu-system-x86_64");
         command.args(node::machine_arguments(CPUS, MEMORY_MIB));
         command.arg("-chardev").arg(format!("file,id=console,path={}", console.display()));
         command.args(["-device", "isa-serial,chardev=console"]);
-        let drive = |id: &str, path: &Path| format!("file={},id={id},if=none,format=raw,snapshot=on", path.display());
+        let drive = |id: &str, path: &Path| {
+            format!("file={},id={id},if=none,format=raw,snapshot=on", path.display())
+        };
         for (id, path) in [("system", &disk), ("run", &run_disk)] {
-            command.args(["-drive", &drive(id, path), "-device", &format!("virtio-blk-pci,drive={id}")]);
+            command.args([
+                "-drive",
+                &drive(id, path),
+                "-device",
+                &format!("virtio-blk-pci,drive={id}"),
+            ]);
         }
         command.args(["-netdev", &format!("tap,id=net,ifname={TAP},script=no,downscript=no")]);
         command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
@@ -96,9 +108,10 @@ impl Guest {
     pub(super) fn check(&mut self) -> Result<(), ClusterError> {
         match self.qemu.try_wait().map_err(ClusterError::io("qemu-system-x86_64"))? {
             None => Ok(()),
-            Some(status) => {
-                Err(ClusterError::Unexpected(format!("the node ended ({status}); {}", self.console_tail())))
-            }
+            Some(status) => Err(ClusterError::Unexpected(format!(
+                "the node ended ({status}); {}",
+                self.console_tail()
+            ))),
         }
     }
 
@@ -138,7 +151,8 @@ pub(super) fn in_node(script: &str) -> Result<String, ClusterError> {
 /// Whether the node accepts commands.
 pub(super) fn is_up() -> bool {
     let address = format!("{NODE_ADDRESS}:{SHELL_PORT}").parse();
-    address.is_ok_and(|address| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
+    address
+        .is_ok_and(|address| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
 }
 
 /// Shell, modules and init, as a cpio archive.
@@ -151,12 +165,19 @@ fn initramfs(kernel: &Kernel, work: &Path) -> Result<PathBuf, ClusterError> {
     };
     copy(Path::new("/bin/busybox"), "bin/busybox")?;
     for (at, module) in kernel.network_modules.iter().chain(&kernel.cluster_modules).enumerate() {
-        copy(module, &format!("modules/{at:02}-{}", module.file_name().unwrap_or_default().to_string_lossy()))?;
+        copy(
+            module,
+            &format!(
+                "modules/{at:02}-{}",
+                module.file_name().unwrap_or_default().to_string_lossy()
+            ),
+        )?;
     }
     write_executable(&root.join("init"), INIT).map_err(ClusterError::io(root.join("init")))?;
     let archive = work.join("initramfs.cpio");
     let mut cpio = Command::new("sh");
-    cpio.args(["-c", "find . | cpio --quiet --create --format=newc --owner=0:0"]).current_dir(&root);
+    cpio.args(["-c", "find . | cpio --quiet --create --format=newc --owner=0:0"])
+        .current_dir(&root);
     cpio.stdout(File::create(&archive).map_err(ClusterError::io(&archive))?);
     process::run(&mut cpio)?;
     Ok(archive)
@@ -184,7 +205,9 @@ fn run_disk(
     }
     write(&root.join("etc/hostname"), network::NODE_NAME)?;
     write(&root.join("etc/machine-id"), "0123456789abcdef0123456789abcdef\n")?;
-    for (name, extension, to) in [("ca", "crt", "ca.crt"), ("kubelet", "kubeconfig", "kubelet.conf")] {
+    for (name, extension, to) in
+        [("ca", "crt", "ca.crt"), ("kubelet", "kubeconfig", "kubelet.conf")]
+    {
         let from = certificates.path(name, extension);
         let to = root.join("etc/kubernetes").join(to);
         fs::copy(&from, &to).map_err(ClusterError::io(&from))?;
@@ -192,7 +215,12 @@ fn run_disk(
     images::write_all(options, &root.join("var/lib/cpuwarden-images"))?;
     let archive = work.join("run.tar");
     process::run(
-        Command::new("tar").args(["--owner=0", "--group=0", "-cf"]).arg(&archive).arg("-C").arg(&root).arg("."),
+        Command::new("tar")
+            .args(["--owner=0", "--group=0", "-cf"])
+            .arg(&archive)
+            .arg("-C")
+            .arg(&root)
+            .arg("."),
     )?;
     // QEMU rounds a disk down to whole sectors.
     let file = File::options().write(true).open(&archive).map_err(ClusterError::io(&archive))?;

@@ -1,4 +1,5 @@
-//! Images of a cluster: pause, a workload, and the agent. Each is made here and imported into the node's containerd.
+//! Images of a cluster: pause, a workload, and the agent. Each is made here and imported into the
+//! node's containerd.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,8 @@ use crate::{process, workspace};
 const TAG: &str = "test";
 const PAUSE: &str = include_str!("guest/pause.c");
 
-/// The given program of the agent, or builds the agent's static program, with the development profile's checks and some optimization: the node is emulated.
+/// The given program of the agent, or builds the agent's static program, with the development
+/// profile's checks and some optimization: the node is emulated.
 pub(super) fn agent(options: &Options) -> Result<PathBuf, ClusterError> {
     if let Some(program) = &options.agent {
         return Ok(program.clone());
@@ -33,7 +35,10 @@ pub(super) fn write_all(options: &Options, directory: &Path) -> Result<(), Clust
         ("cpuwarden", image::VERSION, &agent(options)?, "cpuwarden"),
     ] {
         let bytes = std::fs::read(program).map_err(ClusterError::io(program))?;
-        let content = Content { platform: Platform::Amd64, files: vec![(guest_path.to_owned(), 0o755, bytes)] };
+        let content = Content {
+            platform: Platform::Amd64,
+            files: vec![(guest_path.to_owned(), 0o755, bytes)],
+        };
         let entry = Entry { entrypoint: vec![format!("/{guest_path}")], command: Vec::new() };
         let entry = if name == "cpuwarden" { Entry::default() } else { entry };
         let archive = image::pack(&source, tag, &entry, &[content])?;
@@ -45,6 +50,8 @@ pub(super) fn write_all(options: &Options, directory: &Path) -> Result<(), Clust
 fn compile_pause(directory: &Path) -> Result<PathBuf, ClusterError> {
     let (code, program) = (directory.join("pause.c"), directory.join("pause"));
     write(&code, PAUSE)?;
-    process::output_of(Command::new("cc").args(["-static", "-Os", "-s", "-o"]).arg(&program).arg(&code))?;
+    process::output_of(
+        Command::new("cc").args(["-static", "-Os", "-s", "-o"]).arg(&program).arg(&code),
+    )?;
     Ok(program)
 }

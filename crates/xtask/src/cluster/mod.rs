@@ -1,9 +1,10 @@
 //! `cargo xtask cluster`: a Kubernetes cluster of one node, with systemd, in QEMU.
 //!
-//! Control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes of this machine. Node: a
-//! Debian with systemd as process 1, cgroup v2, containerd and a kubelet. All of them live in a network and a PID namespace
-//! of their own: nothing listens in this machine's network, and nothing outlives the command. All programs are built from
-//! the Go module proxy and cached outside of `target`; no image is pulled.
+//! Control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes of
+//! this machine. Node: a Debian with systemd as process 1, cgroup v2, containerd and a kubelet. All
+//! of them live in a network and a PID namespace of their own: nothing listens in this machine's
+//! network, and nothing outlives the command. All programs are built from the Go module proxy and
+//! cached outside of `target`; no image is pulled.
 
 mod binaries;
 mod cache;
@@ -86,7 +87,8 @@ pub struct Options {
     pub agent: Option<PathBuf>,
 }
 
-/// Builds everything that a cluster needs and that is not in the cache yet. The first build takes long.
+/// Builds everything that a cluster needs and that is not in the cache yet. The first build takes
+/// long.
 ///
 /// # Errors
 /// A missing tool, with its package; a failed download or build.
@@ -97,8 +99,8 @@ pub fn build(options: &Options) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Starts a cluster, runs a command beside it (`kubectl`, `helm` and `in-node` are in its `PATH`), and ends the cluster
-/// with the command. Without a command, an interactive shell.
+/// Starts a cluster, runs a command beside it (`kubectl`, `helm` and `in-node` are in its `PATH`),
+/// and ends the cluster with the command. Without a command, an interactive shell.
 ///
 /// # Errors
 /// As for [`build`]; a cluster that does not become ready.
@@ -107,7 +109,8 @@ pub fn run(options: &Options, command: &[OsString]) -> Result<ExitCode, ClusterE
     namespace::enter(|| session::Cluster::start(options)?.run(command))
 }
 
-/// Starts a cluster, unless this process runs beside one, and runs the install tests in it. Prints one line per test, with its figures.
+/// Starts a cluster, unless this process runs beside one, and runs the install tests in it. Prints
+/// one line per test, with its figures.
 ///
 /// # Errors
 /// As for [`run`]; failed tests.
@@ -116,7 +119,8 @@ pub fn test(options: &Options, only: &[String]) -> Result<ExitCode, ClusterError
     namespace::enter(|| install_tests::run(&session::Cluster::find_or_start(options)?, only))
 }
 
-/// Starts a cluster, unless this process runs beside one, and records its node into a `.tar.gz` for the tests of recordings.
+/// Starts a cluster, unless this process runs beside one, and records its node into a `.tar.gz` for
+/// the tests of recordings.
 ///
 /// # Errors
 /// As for [`run`]; a recording that is not complete.
@@ -132,7 +136,9 @@ fn check_prerequisites() -> Result<(), ClusterError> {
     }
     let tasks = [Task::Cluster, Task::Node, Task::Image];
     let commands = ["cc", "openssl"];
-    Ok(prerequisites::check(|tool| tasks.contains(&tool.task) || commands.contains(&tool.probe[0]))?)
+    Ok(prerequisites::check(|tool| {
+        tasks.contains(&tool.task) || commands.contains(&tool.probe[0])
+    })?)
 }
 
 fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), ClusterError> {

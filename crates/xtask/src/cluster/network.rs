@@ -1,4 +1,5 @@
-//! The cluster's network: one cable between this side (control plane) and the node, in a network namespace of its own.
+//! The cluster's network: one cable between this side (control plane) and the node, in a network
+//! namespace of its own.
 
 use std::process::Command;
 
@@ -13,7 +14,8 @@ pub(super) const NODE_ADDRESS: &str = "10.100.0.2";
 pub(super) const NODE_NAME: &str = "node";
 /// Addresses of pods. This side has a route to them, as the control plane has in a real cluster.
 pub(super) const POD_NETWORK: &str = "10.200.0.0/24";
-/// Addresses of Services. The first is the API server's, and is an address of this side: no kube-proxy is needed.
+/// Addresses of Services. The first is the API server's, and is an address of this side: no
+/// kube-proxy is needed.
 pub(super) const SERVICE_NETWORK: &str = "10.96.0.0/16";
 /// Address of the Service `kubernetes`.
 pub(super) const API_SERVICE_ADDRESS: &str = "10.96.0.1";

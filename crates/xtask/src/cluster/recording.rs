@@ -15,7 +15,8 @@ use crate::process;
 const SCRIPT: &str = include_str!("guest/record.sh");
 const README: &str = include_str!("guest/recording.md");
 /// Unpacks an archive in base64, `$1`, into the directory `$2`.
-const UNPACK: &str = "set -o pipefail; base64 --decode \"$1\" | tar --extract --gzip --directory=\"$2\"";
+const UNPACK: &str =
+    "set -o pipefail; base64 --decode \"$1\" | tar --extract --gzip --directory=\"$2\"";
 /// Packs the directory `$2` of `$1` into the archive `$3`: the same files give the same bytes.
 const PACK: &str = "set -o pipefail; tar --sort=name --format=gnu --mtime=@0 --owner=0 --group=0 --numeric-owner \
                     --mode=u+rwX,go+rX-w --create --file=- --directory=\"$1\" \"$2\" | gzip -9n > \"$3\"";
@@ -39,7 +40,10 @@ pub(super) fn record(cluster: &Cluster, archive: &Path) -> Result<ExitCode, Clus
     unpack(&cluster.in_node(SCRIPT)?, &parent.join("node.base64"), &directory)?;
     for (path, file) in ANSWERS {
         let answer = cluster.kubelet(path)?;
-        write(&directory.join(file), if file.ends_with(".json") { indented(&answer)? } else { answer })?;
+        write(
+            &directory.join(file),
+            if file.ends_with(".json") { indented(&answer)? } else { answer },
+        )?;
     }
     let containers = containers(&directory)?;
     write(&directory.join("README.md"), readme(name, &directory)?)?;
@@ -54,8 +58,8 @@ fn unpack(base64: &str, file: &Path, directory: &Path) -> Result<(), ClusterErro
     Ok(process::run(Command::new("bash").args(["-c", UNPACK, "unpack"]).arg(file).arg(directory))?)
 }
 
-/// Writes `containers.tsv` from the runtime's answers in `ctr/`, and keeps one answer of each kind. Returns the number of
-/// lines.
+/// Writes `containers.tsv` from the runtime's answers in `ctr/`, and keeps one answer of each kind.
+/// Returns the number of lines.
 fn containers(directory: &Path) -> Result<usize, ClusterError> {
     let answers = directory.join("ctr");
     let mut files: Vec<PathBuf> = Vec::new();
@@ -66,8 +70,8 @@ fn containers(directory: &Path) -> Result<usize, ClusterError> {
     let (mut table, mut examples) = (String::new(), BTreeMap::new());
     for file in &files {
         let text = fs::read_to_string(file).map_err(ClusterError::io(file))?;
-        let row =
-            row(&parse(&text)?).ok_or_else(|| unexpected(format!("{}: not a container of CRI", file.display())))?;
+        let row = row(&parse(&text)?)
+            .ok_or_else(|| unexpected(format!("{}: not a container of CRI", file.display())))?;
         let _ = writeln!(table, "{}", row.join("\t"));
         examples.insert(row[1].clone(), text);
     }
@@ -79,12 +83,14 @@ fn containers(directory: &Path) -> Result<usize, ClusterError> {
     Ok(files.len())
 }
 
-/// Id, kind, id of the sandbox, UID of the pod, pod, container and cgroup of a container of containerd.
+/// Id, kind, id of the sandbox, UID of the pod, pod, container and cgroup of a container of
+/// containerd.
 fn row(info: &Value) -> Option<[String; 7]> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let label = |name: &str| text(&info["Labels"][name]);
     let id = info["ID"].as_str()?;
-    let sandbox = info["Spec"]["annotations"]["io.kubernetes.cri.sandbox-id"].as_str().unwrap_or(id);
+    let sandbox =
+        info["Spec"]["annotations"]["io.kubernetes.cri.sandbox-id"].as_str().unwrap_or(id);
     let cgroup = expand(info["Spec"]["linux"]["cgroupsPath"].as_str()?)?;
     let (pod, container) = (label("io.kubernetes.pod.name"), label("io.kubernetes.container.name"));
     let (kind, uid) = (label("io.cri-containerd.kind"), label("io.kubernetes.pod.uid"));
@@ -107,7 +113,10 @@ fn readme(name: &str, directory: &Path) -> Result<String, ClusterError> {
     };
     let time = read("cgroup-t0/TIME")?;
     let date = time.split('T').next().unwrap_or_default();
-    Ok(README.replace("@NAME@", name).replace("@DATE@", date).replace("@VERSIONS@", &read("versions.txt")?))
+    Ok(README
+        .replace("@NAME@", name)
+        .replace("@DATE@", date)
+        .replace("@VERSIONS@", &read("versions.txt")?))
 }
 
 fn parse(text: &str) -> Result<Value, ClusterError> {
@@ -145,7 +154,8 @@ mod tests {
                 "Spec": {"annotations": annotations, "linux": {"cgroupsPath": "kubepods-podu.slice:cri-containerd:abc"}},
             })
         };
-        let container = row(&info("container", json!({"io.kubernetes.cri.sandbox-id": "def"}))).unwrap();
+        let container =
+            row(&info("container", json!({"io.kubernetes.cri.sandbox-id": "def"}))).unwrap();
         assert_eq!(container[..6], ["abc", "container", "def", "u", "p", ""]);
         assert_eq!(container[6], "/kubepods.slice/kubepods-podu.slice/cri-containerd-abc.scope");
         assert_eq!(row(&info("sandbox", Value::Null)).unwrap()[2], "abc");

@@ -33,7 +33,8 @@ impl Release {
         self.minor
     }
 
-    /// Whether kubelets know the permission `nodes/pods`, so that the agent needs no more than that.
+    /// Whether kubelets know the permission `nodes/pods`, so that the agent needs no more than
+    /// that.
     pub fn has_fine_grained_authorization(self) -> bool {
         self.minor >= 33
     }
@@ -53,7 +54,8 @@ impl FromStr for Release {
         let known = Self::ALL.into_iter().find(|release| text == format!("1.{}", release.minor));
         let newest = (text == "newest").then_some(Self::NEWEST);
         newest.or(known).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|release| format!("1.{}", release.minor)).collect();
+            let names: Vec<_> =
+                Self::ALL.iter().map(|release| format!("1.{}", release.minor)).collect();
             format!("not one of {}, newest", names.join(", "))
         })
     }

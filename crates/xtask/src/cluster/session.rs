@@ -39,7 +39,9 @@ const WORK: &str = "CPUWARDEN_CLUSTER_WORK";
 impl Cluster {
     /// The cluster of `cluster run`, in a command that runs beside it; else starts one.
     pub(super) fn find_or_start(options: &Options) -> Result<Self, ClusterError> {
-        let Some(work) = std::env::var_os(WORK).map(PathBuf::from) else { return Self::start(options) };
+        let Some(work) = std::env::var_os(WORK).map(PathBuf::from) else {
+            return Self::start(options);
+        };
         let certificates = Certificates::existing(&work.join(PKI));
         let programs = binaries::kubernetes(&options.release)?;
         Ok(Self { release: options.release, programs, certificates, work, _running: None })
@@ -52,12 +54,14 @@ impl Cluster {
         let certificates = Certificates::create(&work.join(PKI))?;
         let programs = binaries::kubernetes(&options.release)?;
         let start = Instant::now();
-        let control_plane = ControlPlane::start(&programs, &certificates, &work.join(CONTROL_PLANE))?;
+        let control_plane =
+            ControlPlane::start(&programs, &certificates, &work.join(CONTROL_PLANE))?;
         let manifests = install_tests::static_pods();
         let mut node = Guest::start(options, &certificates, &manifests, &work)?;
         await_node(&mut node, start)?;
         let running = Some((control_plane, node));
-        let this = Self { release: options.release, programs, certificates, work, _running: running };
+        let this =
+            Self { release: options.release, programs, certificates, work, _running: running };
         this.await_ready(start)?;
         Ok(this)
     }
@@ -65,7 +69,9 @@ impl Cluster {
     fn await_ready(&self, start: Instant) -> Result<(), ClusterError> {
         let is_ready = || {
             let status = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-            Ok(self.kubectl(&["get", "node", NODE_NAME, "-o", status]).is_ok_and(|status| status == "True"))
+            Ok(self
+                .kubectl(&["get", "node", NODE_NAME, "-o", status])
+                .is_ok_and(|status| status == "True"))
         };
         match wait_until("Ready node", NODE_TIMEOUT.saturating_sub(start.elapsed()), is_ready) {
             Ok(_) => eprintln!("==> node Ready after {:.0} s", start.elapsed().as_secs_f64()),
@@ -76,8 +82,12 @@ impl Cluster {
 
     /// Adds the end of the node's journal to an error.
     pub(super) fn with_node_log(&self, error: &ClusterError) -> ClusterError {
-        let journal = self.in_node("journalctl --no-pager --lines=40 --output=cat").unwrap_or_default();
-        ClusterError::Unexpected(format!("{}; journal of the node:\n{journal}", process::error_chain(error)))
+        let journal =
+            self.in_node("journalctl --no-pager --lines=40 --output=cat").unwrap_or_default();
+        ClusterError::Unexpected(format!(
+            "{}; journal of the node:\n{journal}",
+            process::error_chain(error)
+        ))
     }
 
     /// Runs a command beside the cluster.
@@ -88,7 +98,10 @@ impl Cluster {
         command.args(&words[1..]).env("KUBECONFIG", self.kubeconfig()).env("PATH", self.path()?);
         command.env(WORK, &self.work);
         let status = command.status().map_err(|source| process::start_error(&command, source))?;
-        Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+        Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .map_or(ExitCode::FAILURE, ExitCode::from))
     }
 
     /// `PATH` with the cluster's kubectl, helm, and `in-node SCRIPT`.
@@ -103,7 +116,8 @@ impl Cluster {
         );
         write_executable(&bin.join("in-node"), &script).map_err(ClusterError::io(&bin))?;
         let helm = tools::helm()?;
-        let first = [bin, self.programs.clone(), helm.parent().unwrap_or(Path::new("/")).to_owned()];
+        let first =
+            [bin, self.programs.clone(), helm.parent().unwrap_or(Path::new("/")).to_owned()];
         let rest = std::env::var_os("PATH").unwrap_or_default();
         let all = first.into_iter().chain(std::env::split_paths(&rest));
         std::env::join_paths(all).map_err(|error| ClusterError::Unexpected(error.to_string()))
@@ -130,8 +144,9 @@ impl Cluster {
     /// Runs kubectl for a JSON document.
     pub(super) fn get(&self, arguments: &[&str]) -> Result<Value, ClusterError> {
         let text = self.kubectl(&[&["get", "--output=json"], arguments].concat())?;
-        serde_json::from_str(&text)
-            .map_err(|error| ClusterError::Unexpected(format!("kubectl get {arguments:?}: {error}")))
+        serde_json::from_str(&text).map_err(|error| {
+            ClusterError::Unexpected(format!("kubectl get {arguments:?}: {error}"))
+        })
     }
 
     /// Answer of the node's kubelet to a `GET`, through the API server.
@@ -148,9 +163,11 @@ impl Cluster {
     pub(super) fn helm(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         let mut helm = Command::new(tools::helm()?);
         helm.args(arguments).env("KUBECONFIG", self.kubeconfig());
-        for (variable, directory) in
-            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
-        {
+        for (variable, directory) in [
+            ("HELM_CACHE_HOME", "cache"),
+            ("HELM_CONFIG_HOME", "config"),
+            ("HELM_DATA_HOME", "data"),
+        ] {
             helm.env(variable, self.work.join("helm").join(directory));
         }
         Ok(String::from_utf8_lossy(&process::output_of(&mut helm)?).into_owned())
@@ -191,7 +208,10 @@ pub(super) fn wait_until(
             return Ok(start.elapsed());
         }
         if start.elapsed() >= timeout {
-            return Err(ClusterError::Unexpected(format!("no {what} within {:.0} s", timeout.as_secs_f64())));
+            return Err(ClusterError::Unexpected(format!(
+                "no {what} within {:.0} s",
+                timeout.as_secs_f64()
+            )));
         }
         sleep(Duration::from_millis(500));
     }

@@ -1,7 +1,8 @@
-//! OCI image layout in a tar archive (opencontainers/image-spec v1: image-layout, image-index, manifest, config).
+//! OCI image layout in a tar archive (opencontainers/image-spec v1: image-layout, image-index,
+//! manifest, config).
 //!
-//! The same programs and source give the same bytes: entries are sorted, every timestamp is the commit's, and the
-//! compressed data contains no timestamp.
+//! The same programs and source give the same bytes: entries are sorted, every timestamp is the
+//! commit's, and the compressed data contains no timestamp.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -71,14 +72,20 @@ pub struct Archive {
 ///
 /// # Errors
 /// A name too long for tar, or a failed write.
-pub fn pack(source: &Source, tag: &str, entry: &Entry, contents: &[Content]) -> Result<Archive, ImageError> {
+pub fn pack(
+    source: &Source,
+    tag: &str,
+    entry: &Entry,
+    contents: &[Content],
+) -> Result<Archive, ImageError> {
     let mut blobs = Blobs::default();
     let mut manifests = Vec::new();
     let mut descriptors = Vec::new();
     for content in contents {
         let mut descriptor = manifest(source, tag, entry, content, &mut blobs)?;
         manifests.push((content.platform, text(&descriptor["digest"])));
-        descriptor["platform"] = json!({ "architecture": content.platform.architecture(), "os": "linux" });
+        descriptor["platform"] =
+            json!({ "architecture": content.platform.architecture(), "os": "linux" });
         descriptors.push(descriptor);
     }
     let annotations = labels(source, tag);
@@ -89,7 +96,9 @@ pub fn pack(source: &Source, tag: &str, entry: &Entry, contents: &[Content]) -> 
     let digest = text(&index["digest"]);
     index["annotations"] = json!({ "org.opencontainers.image.ref.name": tag });
     let layout = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [index] });
-    let bytes = blobs.into_tar(source.epoch, &layout).map_err(|error| ImageError::io(Path::new("archive"), error))?;
+    let bytes = blobs
+        .into_tar(source.epoch, &layout)
+        .map_err(|error| ImageError::io(Path::new("archive"), error))?;
     Ok(Archive { bytes, digest, manifests })
 }
 
@@ -157,7 +166,10 @@ impl Blobs {
     }
 
     fn into_tar(self, epoch: u64, layout: &Value) -> io::Result<Vec<u8>> {
-        let blobs = self.0.into_iter().map(|(digest, bytes)| (format!("blobs/{}", digest.replace(':', "/")), bytes));
+        let blobs = self
+            .0
+            .into_iter()
+            .map(|(digest, bytes)| (format!("blobs/{}", digest.replace(':', "/")), bytes));
         let heads = [
             ("index.json".to_owned(), layout.to_string().into_bytes()),
             ("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec()),

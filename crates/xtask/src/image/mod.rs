@@ -1,4 +1,5 @@
-//! `cargo xtask image`: the container image without Docker, for all platforms, reproducible, with a bill of materials.
+//! `cargo xtask image`: the container image without Docker, for all platforms, reproducible, with a
+//! bill of materials.
 
 mod archive;
 mod platform;
@@ -44,7 +45,9 @@ pub enum ImageError {
     #[error("{0}")]
     Git(String),
     /// Two builds of the same source differ.
-    #[error("two builds differ on {platform}: {first} and {second}; compare the programs with diffoscope")]
+    #[error(
+        "two builds differ on {platform}: {first} and {second}; compare the programs with diffoscope"
+    )]
     Differs {
         /// Platform of the images.
         platform: Platform,
@@ -68,7 +71,8 @@ pub struct Options {
     pub output: PathBuf,
     /// Cargo profile: `release`, or `dev` for tests.
     pub profile: String,
-    /// Whether to build again, from a copy of the source in another folder, and fail if the two images differ.
+    /// Whether to build again, from a copy of the source in another folder, and fail if the two
+    /// images differ.
     pub verify: bool,
 }
 
@@ -145,8 +149,9 @@ fn verify(first: &Archive, source: &Source, profile: &str) -> Result<(), ImageEr
     Ok(())
 }
 
-/// Copies an archive with all its platforms to a registry (`registry/repository`), with the version as tag. Uses
-/// skopeo(1) and its credentials (`skopeo login`). `insecure` allows HTTP and unknown certificates.
+/// Copies an archive with all its platforms to a registry (`registry/repository`), with the version
+/// as tag. Uses skopeo(1) and its credentials (`skopeo login`). `insecure` allows HTTP and unknown
+/// certificates.
 ///
 /// # Errors
 /// Skopeo is missing, or the registry rejects the image.

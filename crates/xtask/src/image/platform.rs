@@ -84,7 +84,9 @@ impl Build<'_> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&self.source.root);
         cargo.args(["build", "--locked", "--package", "cpuwarden", "--no-default-features"]);
-        cargo.args(["--target", target, "--profile", self.profile, "--target-dir"]).arg(self.target_dir);
+        cargo
+            .args(["--target", target, "--profile", self.profile, "--target-dir"])
+            .arg(self.target_dir);
         // Symbols are stripped in every profile: debug information holds paths.
         cargo.env(format!("CARGO_PROFILE_{}_DEBUG", self.profile.to_uppercase()), "none");
         cargo.env(format!("CARGO_PROFILE_{}_STRIP", self.profile.to_uppercase()), "symbols");
@@ -92,9 +94,12 @@ impl Build<'_> {
         cargo.env(format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()), compiler);
         cargo.env(format!("CC_{variable}"), compiler);
         let prefixes = self.prefixes();
-        let map = |flag: &str| prefixes.iter().map(|(from, to)| format!("{flag}{from}={to}")).collect::<Vec<_>>();
+        let map = |flag: &str| {
+            prefixes.iter().map(|(from, to)| format!("{flag}{from}={to}")).collect::<Vec<_>>()
+        };
         cargo.env(format!("CFLAGS_{variable}"), map("-ffile-prefix-map=").join(" "));
-        let flags = [vec!["-Ctarget-feature=+crt-static".to_owned()], map("--remap-path-prefix=")].concat();
+        let flags =
+            [vec!["-Ctarget-feature=+crt-static".to_owned()], map("--remap-path-prefix=")].concat();
         cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
         cargo.env("CPUWARDEN_REVISION", &self.source.revision);
         cargo.env("SOURCE_DATE_EPOCH", self.source.epoch.to_string());
@@ -104,9 +109,14 @@ impl Build<'_> {
     /// Prefixes of local paths with their replacements in the program. The last match applies.
     fn prefixes(&self) -> Vec<(String, &'static str)> {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let cargo_home = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
-        [(cargo_home.as_path(), "/cargo"), (&self.source.root, "/src"), (self.target_dir, "/target")]
-            .map(|(path, name)| (path.display().to_string(), name))
-            .into()
+        let cargo_home =
+            std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+        [
+            (cargo_home.as_path(), "/cargo"),
+            (&self.source.root, "/src"),
+            (self.target_dir, "/target"),
+        ]
+        .map(|(path, name)| (path.display().to_string(), name))
+        .into()
     }
 }

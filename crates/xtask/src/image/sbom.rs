@@ -12,18 +12,26 @@ use crate::process;
 
 /// Bill of materials of a platform's program, as JSON text that ends with a newline.
 ///
-/// Crates and licenses come from `cargo tree` (normal edges, features as built), checksums from `Cargo.lock`.
+/// Crates and licenses come from `cargo tree` (normal edges, features as built), checksums from
+/// `Cargo.lock`.
 ///
 /// # Errors
 /// Cargo fails, or `Cargo.lock` cannot be read.
 pub fn bill(source: &Source, platform: Platform) -> Result<String, ImageError> {
     let mut tree = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    tree.current_dir(&source.root).args(["tree", "--locked", "--package", "cpuwarden", "--no-default-features"]);
+    tree.current_dir(&source.root).args([
+        "tree",
+        "--locked",
+        "--package",
+        "cpuwarden",
+        "--no-default-features",
+    ]);
     tree.args(["--target", platform.target(), "--edges", "normal", "--prefix", "none"]);
     tree.args(["--no-dedupe", "--format", "{p}|{l}"]);
     let tree = String::from_utf8_lossy(&process::output_of(&mut tree)?).into_owned();
     let lock_path = source.root.join("Cargo.lock");
-    let lock = std::fs::read_to_string(&lock_path).map_err(|error| ImageError::io(&lock_path, error))?;
+    let lock =
+        std::fs::read_to_string(&lock_path).map_err(|error| ImageError::io(&lock_path, error))?;
     let crates = crates_of(&tree);
     let checksums = checksums_of(&lock);
     let components: Vec<_> = crates
@@ -31,7 +39,8 @@ pub fn bill(source: &Source, platform: Platform) -> Result<String, ImageError> {
         .filter(|((name, _), _)| name != "cpuwarden")
         .map(|(key, license)| component(key, license, checksums.get(key)))
         .collect();
-    let version = crates.keys().find(|(name, _)| name == "cpuwarden").map_or("", |(_, version)| version);
+    let version =
+        crates.keys().find(|(name, _)| name == "cpuwarden").map_or("", |(_, version)| version);
     let bill = json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -54,7 +63,8 @@ pub fn bill(source: &Source, platform: Platform) -> Result<String, ImageError> {
 
 type Crate = (String, String);
 
-/// Name and version of each crate in `cargo tree`'s lines (`name v1.2.3 (note)|license`), with its license.
+/// Name and version of each crate in `cargo tree`'s lines (`name v1.2.3 (note)|license`), with its
+/// license.
 fn crates_of(tree: &str) -> BTreeMap<Crate, String> {
     let line = |line: &str| {
         let (package, license) = line.split_once('|')?;
@@ -69,7 +79,8 @@ fn crates_of(tree: &str) -> BTreeMap<Crate, String> {
 fn checksums_of(lock: &str) -> BTreeMap<Crate, String> {
     let package = |section: &str| {
         let field = |key: &str| {
-            let line = section.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""))?;
+            let line =
+                section.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""))?;
             Some(line.trim_end_matches('"').to_owned())
         };
         Some(((field("name")?, field("version")?), field("checksum")?))
@@ -79,7 +90,8 @@ fn checksums_of(lock: &str) -> BTreeMap<Crate, String> {
 
 fn component((name, version): &Crate, license: &str, checksum: Option<&String>) -> Value {
     let purl = format!("pkg:cargo/{name}@{version}");
-    let mut component = json!({ "type": "library", "bom-ref": purl, "name": name, "version": version });
+    let mut component =
+        json!({ "type": "library", "bom-ref": purl, "name": name, "version": version });
     if let Some(checksum) = checksum {
         component["purl"] = json!(purl);
         component["hashes"] = json!([{ "alg": "SHA-256", "content": checksum }]);

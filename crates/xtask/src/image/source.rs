@@ -29,10 +29,13 @@ impl Source {
     pub fn checkout() -> Result<Self, ImageError> {
         let root = workspace::root().to_owned();
         let clean = git(&root, &["status", "--porcelain"])?.is_empty();
-        let revision = format!("{}{}", git(&root, &["rev-parse", "HEAD"])?, if clean { "" } else { "-dirty" });
+        let revision =
+            format!("{}{}", git(&root, &["rev-parse", "HEAD"])?, if clean { "" } else { "-dirty" });
         let epoch = git(&root, &["log", "-1", "--format=%ct"])?;
-        let epoch = epoch.parse().map_err(|_| ImageError::Git(format!("git log: {epoch:?} is no time")))?;
-        let created = git(&root, &["log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"])?;
+        let epoch =
+            epoch.parse().map_err(|_| ImageError::Git(format!("git log: {epoch:?} is no time")))?;
+        let created =
+            git(&root, &["log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"])?;
         Ok(Self { root, revision, epoch, created })
     }
 
@@ -41,7 +44,10 @@ impl Source {
     /// # Errors
     /// A file that cannot be copied.
     pub fn copy_to(&self, root: &Path) -> Result<Self, ImageError> {
-        for name in git(&self.root, &["ls-files", "--cached", "--others", "--exclude-standard", "-z"])?.split('\0') {
+        for name in
+            git(&self.root, &["ls-files", "--cached", "--others", "--exclude-standard", "-z"])?
+                .split('\0')
+        {
             let (from, to) = (self.root.join(name), root.join(name));
             if name.is_empty() || !from.is_file() {
                 continue;
@@ -55,6 +61,8 @@ impl Source {
 }
 
 fn git(root: &Path, arguments: &[&str]) -> Result<String, ImageError> {
-    let output = process::output_of(Command::new("git").current_dir(root).env("TZ", "UTC0").args(arguments))?;
+    let output = process::output_of(
+        Command::new("git").current_dir(root).env("TZ", "UTC0").args(arguments),
+    )?;
     Ok(String::from_utf8_lossy(&output).trim().to_owned())
 }

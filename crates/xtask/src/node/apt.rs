@@ -1,4 +1,5 @@
-//! A private apt: this machine's archives and transport settings, another suite, and a state directory in `target`.
+//! A private apt: this machine's archives and transport settings, another suite, and a state
+//! directory in `target`.
 //!
 //! The machine's apt configuration, lists and caches are only read.
 
@@ -10,7 +11,8 @@ use std::process::Command;
 use super::NodeError;
 use crate::process;
 
-/// Keys of Debian's archive, for all its current releases. If the file is missing, apt's trusted keys apply.
+/// Keys of Debian's archive, for all its current releases. If the file is missing, apt's trusted
+/// keys apply.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// One suite of one archive, with updated package lists.
@@ -23,7 +25,9 @@ pub(super) fn machine_archives(scratch: &Path) -> Result<BTreeSet<String>, NodeE
     let lists = scratch.join("machine-lists");
     make_dir(&lists.join("partial"))?;
     let mut update = Command::new("apt-get");
-    update.args(["update", "--print-uris", "-o"]).arg(format!("Dir::State::Lists={}", lists.display()));
+    update
+        .args(["update", "--print-uris", "-o"])
+        .arg(format!("Dir::State::Lists={}", lists.display()));
     let uris = process::output_of(&mut update)?;
     let _ = fs::remove_dir_all(&lists);
     Ok(parse_archives(&String::from_utf8_lossy(&uris)))
@@ -42,7 +46,11 @@ impl PrivateApt {
         make_dir(&directory.join("lists/partial"))?;
         make_dir(&directory.join("cache/archives/partial"))?;
         let apt = Self { directory: directory.into() };
-        let signed_by = if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
+        let signed_by = if Path::new(KEYRING).exists() {
+            format!("[signed-by={KEYRING}] ")
+        } else {
+            String::new()
+        };
         apt.write("sources.list", &format!("deb {signed_by}{archive} {suite} main\n"))?;
         apt.write("status", "")?;
         let dump = process::output_of(Command::new("apt-config").arg("dump"))?;
@@ -60,9 +68,14 @@ impl PrivateApt {
 
     /// Downloads a package, verified by apt, and returns the file.
     pub(super) fn download(&self, package: &str) -> Result<PathBuf, NodeError> {
-        process::output_of(self.command("apt-get").args(["download", package]).current_dir(&self.directory))?;
+        process::output_of(
+            self.command("apt-get").args(["download", package]).current_dir(&self.directory),
+        )?;
         let entries = fs::read_dir(&self.directory).map_err(NodeError::io(&self.directory))?;
-        let deb = entries.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "deb"));
+        let deb = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.extension().is_some_and(|e| e == "deb"));
         deb.ok_or_else(|| NodeError::NoSuchFile(self.directory.join(package)))
     }
 
@@ -78,9 +91,11 @@ impl PrivateApt {
     }
 }
 
-/// The machine's transport settings (proxies, certificates), with all of apt's directories moved into `directory`.
+/// The machine's transport settings (proxies, certificates), with all of apt's directories moved
+/// into `directory`.
 fn configuration(machine_dump: &str, directory: &Path) -> String {
-    let wanted = |line: &&str| line.starts_with("Acquire::") && !line.starts_with("Acquire::IndexTargets");
+    let wanted =
+        |line: &&str| line.starts_with("Acquire::") && !line.starts_with("Acquire::IndexTargets");
     let transport: Vec<_> = machine_dump.lines().filter(wanted).collect();
     let directory = directory.display();
     format!(
@@ -122,7 +137,16 @@ mod tests {
         let dump = "APT::Update::Post-Invoke:: \"rm -rf x\";\nAcquire::http::Proxy \"http://proxy.example:3128\";\n\
                     Acquire::IndexTargets::deb::DEP-11::MetaKey \"x\";\nDir::Etc::parts \"apt.conf.d\";\n";
         let text = configuration(dump, Path::new("/d"));
-        assert!(text.starts_with("Acquire::http::Proxy \"http://proxy.example:3128\";\nAcquire::Languages"), "{text}");
-        assert!(!text.contains("Post-Invoke") && !text.contains("IndexTargets") && !text.contains("apt.conf.d"));
+        assert!(
+            text.starts_with(
+                "Acquire::http::Proxy \"http://proxy.example:3128\";\nAcquire::Languages"
+            ),
+            "{text}"
+        );
+        assert!(
+            !text.contains("Post-Invoke")
+                && !text.contains("IndexTargets")
+                && !text.contains("apt.conf.d")
+        );
     }
 }

@@ -19,7 +19,12 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub(super) fn boot(node: &Node, kernel: &Path, initramfs: &Path, work: TempDir) -> Result<Self, NodeError> {
+    pub(super) fn boot(
+        node: &Node,
+        kernel: &Path,
+        initramfs: &Path,
+        work: TempDir,
+    ) -> Result<Self, NodeError> {
         let powered_on = Instant::now();
         let machine = machine::boot(node, kernel, initramfs, work.path())?;
         let deadline = Instant::now() + node.timeout;
@@ -39,7 +44,9 @@ impl Guest {
     /// # Errors
     /// If QEMU failed, or a requested file does not exist.
     pub fn wait(mut self) -> Result<Outcome, NodeError> {
-        let is_off = self.machine.wait(self.deadline.saturating_duration_since(Instant::now()), |_| false)?;
+        let is_off = self
+            .machine
+            .wait(self.deadline.saturating_duration_since(Instant::now()), |_| false)?;
         let ports = &self.machine.ports;
         let (code, archive) = outputs::parse_result(&ports.result()?);
         let ending = match code {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A file or directory of this machine to copy into the guest. Executables include their shared libraries.
+/// A file or directory of this machine to copy into the guest. Executables include their shared
+/// libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestFile {
     /// Path on this machine.
@@ -45,7 +46,9 @@ impl FromStr for GuestFile {
     fn from_str(text: &str) -> Result<Self, String> {
         let (source, dest) = match text.split_once(':') {
             Some((source, dest)) => (PathBuf::from(source), PathBuf::from(dest)),
-            None => (PathBuf::from(text), std::path::absolute(text).map_err(|error| error.to_string())?),
+            None => {
+                (PathBuf::from(text), std::path::absolute(text).map_err(|error| error.to_string())?)
+            }
         };
         if dest.is_absolute() { Ok(Self { source, dest }) } else { Err(not_absolute(&dest)) }
     }
@@ -67,8 +70,11 @@ impl FromStr for Forward {
 
     /// Parses `ADDRESS:PORT:GUESTPORT`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host.parse().ok()?, port.parse().ok()?)));
-        let (host, guest_port) = parts.ok_or("expected ADDRESS:PORT:GUESTPORT, such as 127.0.0.1:9753:9753")?;
+        let parts = text
+            .rsplit_once(':')
+            .and_then(|(host, port)| Some((host.parse().ok()?, port.parse().ok()?)));
+        let (host, guest_port) =
+            parts.ok_or("expected ADDRESS:PORT:GUESTPORT, such as 127.0.0.1:9753:9753")?;
         Ok(Self { host, guest_port })
     }
 }

@@ -7,7 +7,11 @@ use std::path::Path;
 pub(super) const INIT: &str = include_str!("init.sh");
 
 /// A shell script that replaces itself with the program.
-pub(super) fn command_script(program: &Path, args: &[impl AsRef<OsStr>], env: &[(String, String)]) -> String {
+pub(super) fn command_script(
+    program: &Path,
+    args: &[impl AsRef<OsStr>],
+    env: &[(String, String)],
+) -> String {
     let exports = env.iter().map(|(name, value)| format!("export {name}={}\n", quote(value)));
     let words = std::iter::once(program.as_os_str()).chain(args.iter().map(AsRef::as_ref));
     let command: Vec<_> = words.map(|word| quote(&word.to_string_lossy())).collect();

@@ -20,7 +20,8 @@ impl GuestProgram {
     /// Finds a program by path, or by name in `PATH`.
     pub(super) fn locate(program: &Path) -> Result<Self, NodeError> {
         let not_found = || NodeError::NoSuchFile(program.into());
-        let host_path = if program.components().count() > 1 { Some(program.into()) } else { in_path(program) };
+        let host_path =
+            if program.components().count() > 1 { Some(program.into()) } else { in_path(program) };
         let host_path = host_path.filter(|path: &PathBuf| path.is_file()).ok_or_else(not_found)?;
         let name = program.file_name().ok_or_else(not_found)?;
         Ok(Self { guest_path: Path::new("/usr/local/bin").join(name), host_path })
@@ -32,7 +33,8 @@ fn in_path(name: &Path) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
-/// Writes the initramfs into `work` and returns its path. Not compressed, which would cost the guest seconds.
+/// Writes the initramfs into `work` and returns its path. Not compressed, which would cost the
+/// guest seconds.
 pub(super) fn build(
     work: &Path,
     program: &GuestProgram,
@@ -40,13 +42,19 @@ pub(super) fn build(
     files: &[GuestFile],
     outputs: &[OutputFile],
 ) -> Result<PathBuf, NodeError> {
-    let busybox = in_path(Path::new("busybox")).ok_or_else(|| NodeError::NoSuchFile("busybox".into()))?;
+    let busybox =
+        in_path(Path::new("busybox")).ok_or_else(|| NodeError::NoSuchFile("busybox".into()))?;
     let mut tree = Tree::new(work.join("tree"));
     tree.text("init", init_script::INIT, 0o755)?;
     tree.text("node/command", command, 0o644)?;
-    let outputs: String = outputs.iter().map(|output| format!("{}\n", output.guest.display())).collect();
+    let outputs: String =
+        outputs.iter().map(|output| format!("{}\n", output.guest.display())).collect();
     tree.text("node/outputs", &outputs, 0o644)?;
-    tree.text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n", 0o644)?;
+    tree.text(
+        "etc/passwd",
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+        0o644,
+    )?;
     tree.text("etc/group", "root:x:0:\nnogroup:x:65534:\n", 0o644)?;
     tree.text("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", 0o644)?;
     tree.program(&busybox, Path::new("/bin/busybox"))?;
@@ -96,12 +104,23 @@ impl Tree {
             symlink(host, &link).map_err(NodeError::io(&link))?;
         }
         let list_path = archive.with_extension("list");
-        let list = process::output_of(Command::new("find").args(["-L", ".", "-print0"]).current_dir(&self.root))?;
+        let list = process::output_of(
+            Command::new("find").args(["-L", ".", "-print0"]).current_dir(&self.root),
+        )?;
         fs::write(&list_path, list).map_err(NodeError::io(&list_path))?;
         let mut cpio = Command::new("cpio");
-        cpio.args(["--quiet", "--null", "--create", "--dereference", "--format=newc", "--owner=0:0"]);
-        cpio.current_dir(&self.root).stdin(File::open(&list_path).map_err(NodeError::io(&list_path))?);
-        cpio.stdout(File::create(archive).map_err(NodeError::io(archive))?).stderr(Stdio::inherit());
+        cpio.args([
+            "--quiet",
+            "--null",
+            "--create",
+            "--dereference",
+            "--format=newc",
+            "--owner=0:0",
+        ]);
+        cpio.current_dir(&self.root)
+            .stdin(File::open(&list_path).map_err(NodeError::io(&list_path))?);
+        cpio.stdout(File::create(archive).map_err(NodeError::io(archive))?)
+            .stderr(Stdio::inherit());
         process::run(&mut cpio)?;
         Ok(archive.into())
     }

@@ -1,4 +1,5 @@
-//! Kernels from Debian's packages, cached by version in `target/node`: the image, and the modules that nodes need.
+//! Kernels from Debian's packages, cached by version in `target/node`: the image, and the modules
+//! that nodes need.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -53,15 +54,18 @@ impl FromStr for KernelSeries {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.map(Self::name).join(", ");
-        Self::ALL.into_iter().find(|series| series.name() == text).ok_or(format!("not one of {known}"))
+        Self::ALL
+            .into_iter()
+            .find(|series| series.name() == text)
+            .ok_or(format!("not one of {known}"))
     }
 }
 
 /// The package that depends on the current cloud kernel of a suite.
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// Modules for a network card in QEMU, each after its dependencies. Newer kernels have some of them built in, like
-/// everything else the node uses. The last one is a module in all kernels.
+/// Modules for a network card in QEMU, each after its dependencies. Newer kernels have some of them
+/// built in, like everything else the node uses. The last one is a module in all kernels.
 const NETWORK_MODULES: [&str; 8] = [
     "virtio_ring",
     "virtio",
@@ -73,8 +77,8 @@ const NETWORK_MODULES: [&str; 8] = [
     "virtio_net",
 ];
 
-/// Further modules for the node of a cluster: its disks, containers' file systems, and their network cards. The last one is
-/// a module in all kernels.
+/// Further modules for the node of a cluster: its disks, containers' file systems, and their
+/// network cards. The last one is a module in all kernels.
 const CLUSTER_MODULES: [&str; 3] = ["virtio_blk", "overlay", "veth"];
 
 /// An unpacked kernel.
@@ -84,7 +88,8 @@ pub struct Kernel {
     pub image: PathBuf,
     /// Paths of the modules for a network card, in load order.
     pub network_modules: Vec<PathBuf>,
-    /// Paths of the modules for the node of a cluster, in load order, after those for a network card.
+    /// Paths of the modules for the node of a cluster, in load order, after those for a network
+    /// card.
     pub cluster_modules: Vec<PathBuf>,
 }
 
@@ -92,7 +97,8 @@ impl Kernel {
     /// The kernel of an image, if its modules exist.
     fn of(image: PathBuf) -> Option<Self> {
         let directory = modules_directory(&image)?;
-        let files: Vec<_> = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).collect();
+        let files: Vec<_> =
+            fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).collect();
         let find = |name: &&str| files.iter().find(|path| module_name(path) == Some(name)).cloned();
         let all = |wanted: &[&str]| {
             let found: Vec<_> = wanted.iter().filter_map(find).collect();
@@ -144,7 +150,8 @@ pub fn obtain_kernel(series: KernelSeries) -> Result<Kernel, NodeError> {
 
 fn cached(cache: &Path) -> Result<Option<Kernel>, NodeError> {
     let entries = fs::read_dir(cache).map_err(NodeError::io(cache))?.flatten();
-    let mut images: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_image(path)).collect();
+    let mut images: Vec<_> =
+        entries.map(|entry| entry.path()).filter(|path| is_image(path)).collect();
     images.sort();
     Ok(images.into_iter().rev().find_map(Kernel::of))
 }
@@ -155,7 +162,8 @@ fn is_image(path: &Path) -> bool {
 }
 
 fn fetch(series: KernelSeries, cache: &Path, archive: &str, suite: &str) -> Result<Kernel, String> {
-    let apt = PrivateApt::new(&cache.join("apt"), archive, suite).map_err(|error| process::error_chain(&error))?;
+    let apt = PrivateApt::new(&cache.join("apt"), archive, suite)
+        .map_err(|error| process::error_chain(&error))?;
     let package = apt.dependency_of(META_PACKAGE).map_err(|error| process::error_chain(&error))?;
     let package = package.ok_or_else(|| format!("no package {META_PACKAGE}"))?;
     if !package.starts_with(&format!("linux-image-{series}.")) {
@@ -192,10 +200,12 @@ fn copy_wanted(stream: impl io::Read, into: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves the unpacked files into the cache. The image sorts last, so an existing image means that the cache is
-/// complete.
+/// Moves the unpacked files into the cache. The image sorts last, so an existing image means that
+/// the cache is complete.
 fn keep(unpacked: &Path, cache: &Path) -> io::Result<()> {
-    let mut names = fs::read_dir(unpacked)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    let mut names = fs::read_dir(unpacked)?
+        .map(|entry| Ok(entry?.file_name()))
+        .collect::<io::Result<Vec<_>>>()?;
     names.sort();
     for name in names {
         let _ = fs::remove_dir_all(cache.join(&name));
@@ -240,11 +250,16 @@ mod tests {
         ["vmlinuz-6.12", "modules-6.12/failover.ko.xz"].iter().for_each(|place| file(place));
         keep(&unpacked, cache.path()).unwrap();
         assert_eq!(cached(cache.path()).unwrap(), None);
-        let all =
-            ["vmlinuz-6.12", "modules-6.12/virtio_net.ko.xz", "modules-6.12/failover.ko.xz", "modules-6.12/veth.ko.xz"];
+        let all = [
+            "vmlinuz-6.12",
+            "modules-6.12/virtio_net.ko.xz",
+            "modules-6.12/failover.ko.xz",
+            "modules-6.12/veth.ko.xz",
+        ];
         all.iter().for_each(|place| file(place));
         keep(&unpacked, cache.path()).unwrap();
-        let modules = ["failover", "virtio_net"].map(|name| cache.path().join(format!("modules-6.12/{name}.ko.xz")));
+        let modules = ["failover", "virtio_net"]
+            .map(|name| cache.path().join(format!("modules-6.12/{name}.ko.xz")));
         let kernel = Kernel {
             image: cache.path().join("vmlinuz-6.12"),
             network_modules: modules.into(),
@@ -263,7 +278,11 @@ mod tests {
             place("./usr/lib/modules/6.12.1/kernel/net/virtio_net.ko.xz"),
             Some("modules-6.12.1/virtio_net.ko.xz".into())
         );
-        for unwanted in ["./boot/config-6.1.0-1", "./lib/modules/6.1.0-1/kernel/drivers/virtio/virtio_mem.ko", "./"] {
+        for unwanted in [
+            "./boot/config-6.1.0-1",
+            "./lib/modules/6.1.0-1/kernel/drivers/virtio/virtio_mem.ko",
+            "./",
+        ] {
             assert_eq!(place(unwanted), None, "{unwanted}");
         }
     }

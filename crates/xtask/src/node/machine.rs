@@ -34,7 +34,8 @@ impl FromStr for CpuTopology {
 
     /// Parses `SOCKETSxCORESxTHREADS`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers: Option<Vec<u32>> = text.split('x').map(|part| part.parse().ok().filter(|n| *n > 0)).collect();
+        let numbers: Option<Vec<u32>> =
+            text.split('x').map(|part| part.parse().ok().filter(|n| *n > 0)).collect();
         match numbers.as_deref() {
             Some(&[sockets, cores, threads]) => Ok(Self { sockets, cores, threads }),
             _ => Err("expected SOCKETSxCORESxTHREADS, such as 2x2x2".into()),
@@ -42,7 +43,8 @@ impl FromStr for CpuTopology {
     }
 }
 
-/// The guest's four serial ports, each backed by a file: console, standard output, standard error, result.
+/// The guest's four serial ports, each backed by a file: console, standard output, standard error,
+/// result.
 pub(super) struct Ports {
     /// Directory of the files.
     pub(super) directory: PathBuf,
@@ -50,14 +52,15 @@ pub(super) struct Ports {
 
 const PORT_NAMES: [&str; 4] = ["console", "stdout", "stderr", "result"];
 
-/// Interrupts of the ports. The ISA defaults share each between two ports, and QEMU's interrupt lines cannot be shared.
+/// Interrupts of the ports. The ISA defaults share each between two ports, and QEMU's interrupt
+/// lines cannot be shared.
 const PORT_IRQS: [u32; 4] = [4, 3, 5, 7];
 
 impl Ports {
     fn create(&self) -> Result<(), NodeError> {
-        PORT_NAMES
-            .iter()
-            .try_for_each(|name| File::create(self.path(name)).map(drop).map_err(NodeError::io(self.path(name))))
+        PORT_NAMES.iter().try_for_each(|name| {
+            File::create(self.path(name)).map(drop).map_err(NodeError::io(self.path(name)))
+        })
     }
 
     pub(super) fn stdout(&self) -> Result<Vec<u8>, NodeError> {
@@ -85,17 +88,24 @@ impl Ports {
     }
 }
 
-/// Maximum number of boots. QEMU before 8.1 translates code without locking it against patching: about one boot in
-/// forty fails on a stale breakpoint of the kernel. No program has run by then, so the boot can be repeated.
+/// Maximum number of boots. QEMU before 8.1 translates code without locking it against patching:
+/// about one boot in forty fails on a stale breakpoint of the kernel. No program has run by then,
+/// so the boot can be repeated.
 const BOOTS: u32 = 3;
 /// A boot takes 2 s, and several times that on a busy machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Powers the machine on and returns when the guest is up.
-pub(super) fn boot(node: &Node, kernel: &Path, initramfs: &Path, directory: &Path) -> Result<Machine, NodeError> {
+pub(super) fn boot(
+    node: &Node,
+    kernel: &Path,
+    initramfs: &Path,
+    directory: &Path,
+) -> Result<Machine, NodeError> {
     let mut console = String::new();
     for _ in 0..BOOTS {
-        let mut machine = Machine::power_on(node, kernel, initramfs, Ports { directory: directory.into() })?;
+        let mut machine =
+            Machine::power_on(node, kernel, initramfs, Ports { directory: directory.into() })?;
         machine.wait(BOOT_TIMEOUT, Machine::is_up)?;
         if machine.is_up() {
             return Ok(machine);
@@ -113,7 +123,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    fn power_on(node: &Node, kernel: &Path, initramfs: &Path, ports: Ports) -> Result<Self, NodeError> {
+    fn power_on(
+        node: &Node,
+        kernel: &Path,
+        initramfs: &Path,
+        ports: Ports,
+    ) -> Result<Self, NodeError> {
         ports.create()?;
         let mut command = command(node, kernel, initramfs, &ports);
         let stderr_path = ports.path(QEMU_STDERR);
@@ -129,8 +144,13 @@ impl Machine {
         self.ports.result().is_ok_and(|bytes| bytes.starts_with(UP))
     }
 
-    /// Waits until the machine is off (true), or until the condition holds or the timeout expires (false).
-    pub(super) fn wait(&mut self, timeout: Duration, condition: impl Fn(&Self) -> bool) -> Result<bool, NodeError> {
+    /// Waits until the machine is off (true), or until the condition holds or the timeout expires
+    /// (false).
+    pub(super) fn wait(
+        &mut self,
+        timeout: Duration,
+        condition: impl Fn(&Self) -> bool,
+    ) -> Result<bool, NodeError> {
         let deadline = Instant::now() + timeout;
         loop {
             let ended = self.qemu.try_wait().map_err(NodeError::io("qemu-system-x86_64"))?;
@@ -138,7 +158,8 @@ impl Machine {
             match ended {
                 Some(status) if status.success() => return Ok(true),
                 Some(status) => {
-                    let stderr = String::from_utf8_lossy(&self.ports.read(QEMU_STDERR)?).trim().to_owned();
+                    let stderr =
+                        String::from_utf8_lossy(&self.ports.read(QEMU_STDERR)?).trim().to_owned();
                     return Err(NodeError::Qemu { status, stderr });
                 }
                 None if condition(self) || Instant::now() >= deadline => return Ok(false),
@@ -160,9 +181,17 @@ const QEMU_STDERR: &str = "qemu-stderr";
 /// QEMU's arguments for a machine without devices: emulated, with a NUMA node per socket.
 pub(crate) fn machine_arguments(cpus: CpuTopology, memory_mib: u32) -> Vec<String> {
     let CpuTopology { sockets, cores, threads } = cpus;
-    let fixed = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", "tcg,thread=multi"];
-    // vendor: Linux detects SMT siblings only for known vendors. cx16=off: QEMU 7.2 corrupts the flags register in
-    // cmpxchg16b, which Linux otherwise uses in its allocator.
+    let fixed = [
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-accel",
+        "tcg,thread=multi",
+    ];
+    // vendor: Linux detects SMT siblings only for known vendors. cx16=off: QEMU 7.2 corrupts the
+    // flags register in cmpxchg16b, which Linux otherwise uses in its allocator.
     let mut arguments: Vec<String> = fixed.map(str::to_owned).into();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-cpu", "max,vendor=GenuineIntel,cx16=off".into());
@@ -181,15 +210,20 @@ pub(crate) fn machine_arguments(cpus: CpuTopology, memory_mib: u32) -> Vec<Strin
 fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Command {
     // setpriv kills the machine if this process is killed.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(machine_arguments(node.cpus, node.memory_mib));
+    command
+        .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
+        .args(machine_arguments(node.cpus, node.memory_mib));
     for (index, (name, irq)) in PORT_NAMES.iter().zip(PORT_IRQS).enumerate() {
         command.args(["-chardev", &format!("file,id={name},path={}", ports.path(name).display())]);
         command.args(["-device", &format!("isa-serial,chardev={name},index={index},irq={irq}")]);
     }
     if let Some(Forward { host, guest_port }) = node.forward {
-        // restrict: the guest reaches no other host, and is reachable only at this address. romfile: no firmware, since
-        // nothing boots from it.
-        command.args(["-netdev", &format!("user,id=net,restrict=on,hostfwd=tcp:{host}-:{guest_port}")]);
+        // restrict: the guest reaches no other host, and is reachable only at this address.
+        // romfile: no firmware, since nothing boots from it.
+        command.args([
+            "-netdev",
+            &format!("user,id=net,restrict=on,hostfwd=tcp:{host}-:{guest_port}"),
+        ]);
         command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
     }
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
@@ -206,7 +240,10 @@ impl Echo {
     fn new(wanted: bool, ports: &Ports) -> Result<Self, NodeError> {
         let open = |name| File::open(ports.path(name)).map_err(NodeError::io(ports.path(name)));
         let streams: Vec<(File, Box<dyn Write>)> = if wanted {
-            vec![(open("stdout")?, Box::new(io::stdout())), (open("stderr")?, Box::new(io::stderr()))]
+            vec![
+                (open("stdout")?, Box::new(io::stdout())),
+                (open("stderr")?, Box::new(io::stderr())),
+            ]
         } else {
             Vec::new()
         };
@@ -240,7 +277,11 @@ mod tests {
 
     #[test]
     fn every_cpu_and_every_mebibyte_has_its_numa_node() {
-        let node = Node { cpus: CpuTopology { sockets: 3, cores: 2, threads: 1 }, memory_mib: 1024, ..Node::default() };
+        let node = Node {
+            cpus: CpuTopology { sockets: 3, cores: 2, threads: 1 },
+            memory_mib: 1024,
+            ..Node::default()
+        };
         let ports = Ports { directory: "/w".into() };
         let line = process::command_line(&command(&node, Path::new("k"), Path::new("i"), &ports));
         for part in [

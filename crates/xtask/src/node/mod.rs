@@ -1,8 +1,9 @@
 //! The QEMU node: a Debian kernel with cgroup v2 and PSI, in which one program runs as root.
 //!
-//! Manages the guest from the kernel package to the exit code. Does not touch the host's cgroups and apt configuration;
-//! all files are in `target/node` and a temporary directory. Always emulates in software: it runs wherever QEMU does,
-//! but with slow CPUs, so no test may measure speed in a guest.
+//! Manages the guest from the kernel package to the exit code. Does not touch the host's cgroups
+//! and apt configuration; all files are in `target/node` and a temporary directory. Always emulates
+//! in software: it runs wherever QEMU does, but with slow CPUs, so no test may measure speed in a
+//! guest.
 
 mod apt;
 mod guest;
@@ -99,8 +100,12 @@ impl Outcome {
         let seconds = self.elapsed.as_secs_f64();
         match self.ending {
             Ending::Exited(code) => format!("the program ended with {code} after {seconds:.1} s"),
-            Ending::TimedOut => format!("the guest was killed after {seconds:.1} s; its console:\n{}", self.console),
-            Ending::Lost => format!("the guest was lost after {seconds:.1} s; its console:\n{}", self.console),
+            Ending::TimedOut => {
+                format!("the guest was killed after {seconds:.1} s; its console:\n{}", self.console)
+            }
+            Ending::Lost => {
+                format!("the guest was lost after {seconds:.1} s; its console:\n{}", self.console)
+            }
         }
     }
 }
@@ -165,26 +170,35 @@ impl NodeError {
 const MORE_RUNS: u32 = 2;
 
 impl Node {
-    /// Boots the guest, runs `program` (a path, or a name in `PATH`) with `args` in it as root, and powers it off.
+    /// Boots the guest, runs `program` (a path, or a name in `PATH`) with `args` in it as root, and
+    /// powers it off.
     ///
     /// # Errors
-    /// If the guest could not be prepared or started. A failure of the program is part of the [`Outcome`].
+    /// If the guest could not be prepared or started. A failure of the program is part of the
+    /// [`Outcome`].
     pub fn run(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Outcome, NodeError> {
         self.start(program, args)?.wait()
     }
 
     /// As [`run`](Self::run), repeated at most twice if the guest was lost.
     ///
-    /// A guest kernel that crashes is the emulator's fault (see `cx16` in its command line): the program has neither
-    /// failed nor succeeded.
+    /// A guest kernel that crashes is the emulator's fault (see `cx16` in its command line): the
+    /// program has neither failed nor succeeded.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    pub fn run_again_if_lost(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Outcome, NodeError> {
+    pub fn run_again_if_lost(
+        &self,
+        program: &Path,
+        args: &[impl AsRef<OsStr>],
+    ) -> Result<Outcome, NodeError> {
         let mut outcome = self.run(program, args)?;
         for _ in 0..MORE_RUNS {
             if outcome.ending == Ending::Lost {
-                println!("--- the guest was lost after {:.0} s: once more", outcome.elapsed.as_secs_f64());
+                println!(
+                    "--- the guest was lost after {:.0} s: once more",
+                    outcome.elapsed.as_secs_f64()
+                );
                 outcome = self.run(program, args)?;
             }
         }
@@ -198,7 +212,10 @@ impl Node {
     pub fn start(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Guest, NodeError> {
         prerequisites::check(|tool| tool.task == Task::Node)?;
         let kernel = obtain_kernel(self.kernel)?;
-        let work = tempfile::Builder::new().prefix("cpuwarden-node-").tempdir().map_err(NodeError::io("/tmp"))?;
+        let work = tempfile::Builder::new()
+            .prefix("cpuwarden-node-")
+            .tempdir()
+            .map_err(NodeError::io("/tmp"))?;
         let program = initramfs::GuestProgram::locate(program)?;
         let command = init_script::command_script(&program.guest_path, args, &self.env);
         let files = [&self.files[..], &self.network_modules(&kernel)].concat();

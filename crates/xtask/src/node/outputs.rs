@@ -1,5 +1,5 @@
-//! Data on the result port: the report that the guest is up, the program's exit code, then a tar archive of the
-//! requested files.
+//! Data on the result port: the report that the guest is up, the program's exit code, then a tar
+//! archive of the requested files.
 
 use std::fs;
 use std::path::Path;
@@ -22,13 +22,21 @@ pub(super) fn unpack(archive: &[u8], outputs: &[OutputFile]) -> Result<(), NodeE
     let mut found = vec![false; outputs.len()];
     let mut archive = tar::Archive::new(archive);
     // If no file was requested there is no archive, and no end marker.
-    let entries = if outputs.is_empty() { None } else { Some(archive.entries().map_err(NodeError::io("result"))?) };
+    let entries = if outputs.is_empty() {
+        None
+    } else {
+        Some(archive.entries().map_err(NodeError::io("result"))?)
+    };
     for entry in entries.into_iter().flatten() {
         let mut entry = entry.map_err(NodeError::io("result"))?;
         let path = Path::new("/").join(entry.path().map_err(NodeError::io("result"))?);
         for (output, found) in outputs.iter().zip(&mut found) {
             let Ok(rest) = path.strip_prefix(&output.guest) else { continue };
-            let dest = if rest.as_os_str().is_empty() { output.host.clone() } else { output.host.join(rest) };
+            let dest = if rest.as_os_str().is_empty() {
+                output.host.clone()
+            } else {
+                output.host.join(rest)
+            };
             let parent = dest.parent().unwrap_or(&dest);
             fs::create_dir_all(parent).map_err(NodeError::io(parent))?;
             entry.unpack(&dest).map_err(NodeError::io(&dest))?;
@@ -62,7 +70,10 @@ mod tests {
         }
         let archive = builder.into_inner().unwrap();
         let host = tempfile::tempdir().unwrap();
-        let output = |guest: &str, name: &str| OutputFile { guest: guest.into(), host: host.path().join(name) };
+        let output = |guest: &str, name: &str| OutputFile {
+            guest: guest.into(),
+            host: host.path().join(name),
+        };
         unpack(&archive, &[output("/tmp/report", "r"), output("/var/log", "logs")]).unwrap();
         assert_eq!(fs::read_to_string(host.path().join("r")).unwrap(), "ok");
         assert_eq!(fs::read_to_string(host.path().join("logs/a/b")).unwrap(), "ok");

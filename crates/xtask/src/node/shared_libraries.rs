@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use super::NodeError;
 use crate::process;
 
-/// Absolute paths of the program's libraries and its loader; empty for a static program and for any other file.
+/// Absolute paths of the program's libraries and its loader; empty for a static program and for any
+/// other file.
 pub(super) fn of_program(program: &Path) -> Result<BTreeSet<PathBuf>, NodeError> {
     let mut ldd = Command::new("ldd");
     ldd.arg(program).env("LC_ALL", "C").stdin(Stdio::null());
@@ -17,9 +18,11 @@ pub(super) fn of_program(program: &Path) -> Result<BTreeSet<PathBuf>, NodeError>
 }
 
 fn parse(ldd_output: &str) -> BTreeSet<PathBuf> {
-    // "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)", "/lib64/ld-linux-x86-64.so.2 (0x…)", and the vDSO without a
-    // path.
-    let paths = ldd_output.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    // "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)", "/lib64/ld-linux-x86-64.so.2 (0x…)",
+    // and the vDSO without a path.
+    let paths = ldd_output
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     paths.map(PathBuf::from).collect()
 }
 

@@ -17,7 +17,9 @@ impl Demo {
     /// Starts the demo with its agent at this address.
     pub(super) fn start(address: SocketAddr) -> Self {
         let mut command = Command::new(binary());
-        command.args(["demo", "--duration", "10m", "--listen", &address.to_string()]).stdin(Stdio::null());
+        command
+            .args(["demo", "--duration", "10m", "--listen", &address.to_string()])
+            .stdin(Stdio::null());
         let demo = Self { child: command.stdout(Stdio::null()).spawn().unwrap() };
         // A replay, used without root, has other pods.
         eventually("the demo's real workloads, as root", || {

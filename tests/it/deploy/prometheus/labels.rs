@@ -1,5 +1,5 @@
-//! Series whose labels a scrape overwrites with its target's, as when `honorLabels` is overridden. An alert reports
-//! this, and the documented relabelings restore the names.
+//! Series whose labels a scrape overwrites with its target's, as when `honorLabels` is overridden.
+//! An alert reports this, and the documented relabelings restore the names.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -24,8 +24,10 @@ fn serve_page() -> SocketAddr {
             while !request.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
                 request.push(byte[0]);
             }
-            let head =
-                format!("HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}", PAGE.len());
+            let head = format!(
+                "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}",
+                PAGE.len()
+            );
             let _ = write!(stream, "{head}\r\n\r\n{PAGE}");
         }
     });
@@ -34,7 +36,8 @@ fn serve_page() -> SocketAddr {
 
 /// A Prometheus that scrapes the page like a PodMonitor, but overrides `honorLabels`.
 fn overridden(relabelings: &Value) -> Prometheus {
-    let labels = "cluster: test, node: n, namespace: cpuwarden, pod: cpuwarden-x, container: cpuwarden";
+    let labels =
+        "cluster: test, node: n, namespace: cpuwarden, pod: cpuwarden-x, container: cpuwarden";
     let address = serve_page();
     let configuration = format!(
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}
@@ -54,7 +57,13 @@ scrape_configs:
 /// Relabelings in the n-th YAML block of the section, in the form of Prometheus' own configuration.
 fn documented(number: usize) -> Value {
     let page = read("docs/prometheus.md");
-    let section = page.split("## Where honorLabels is overridden").nth(1).unwrap().split("\n## ").next().unwrap();
+    let section = page
+        .split("## Where honorLabels is overridden")
+        .nth(1)
+        .unwrap()
+        .split("\n## ")
+        .next()
+        .unwrap();
     let block = section.split("```yaml").nth(number + 1).unwrap().split("```").next().unwrap();
     let values: Value = serde_saphyr::from_str(block).unwrap();
     let text = values["podMonitor"]["metricRelabelings"].to_string();
@@ -64,9 +73,12 @@ fn documented(number: usize) -> Value {
 
 /// Namespace, pod and container of a metric's series.
 fn names(prometheus: &Prometheus, metric: &str) -> Vec<String> {
-    let of =
-        |labels: &Value| ["namespace", "pod", "container"].map(|name| labels[name].as_str().unwrap_or("-").to_owned());
-    let mut names: Vec<String> = prometheus.samples(metric).iter().map(|(labels, _)| of(labels).join(" ")).collect();
+    let of = |labels: &Value| {
+        ["namespace", "pod", "container"]
+            .map(|name| labels[name].as_str().unwrap_or("-").to_owned())
+    };
+    let mut names: Vec<String> =
+        prometheus.samples(metric).iter().map(|(labels, _)| of(labels).join(" ")).collect();
     names.sort();
     names.dedup();
     names
@@ -79,11 +91,16 @@ fn fires(prometheus: &Prometheus) -> bool {
 /// The same names on the page itself.
 fn measured() -> Vec<String> {
     let label = |line: &str, name: &str| {
-        line.split(&format!("{name}=\"")).nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("-").to_owned()
+        line.split(&format!("{name}=\""))
+            .nth(1)
+            .and_then(|rest| rest.split('"').next())
+            .unwrap_or("-")
+            .to_owned()
     };
     let lines = PAGE.lines().filter(|line| line.starts_with(&format!("{USAGE}{{")));
-    let mut names: Vec<String> =
-        lines.map(|line| ["namespace", "pod", "container"].map(|name| label(line, name)).join(" ")).collect();
+    let mut names: Vec<String> = lines
+        .map(|line| ["namespace", "pod", "container"].map(|name| label(line, name)).join(" "))
+        .collect();
     names.sort();
     names.dedup();
     names
@@ -92,7 +109,11 @@ fn measured() -> Vec<String> {
 #[test]
 fn labels_that_are_replaced_raise_an_alert() {
     let prometheus = overridden(&Value::Array(Vec::new()));
-    assert!(names(&prometheus, USAGE).iter().all(|name| name.starts_with("cpuwarden cpuwarden-x cpuwarden")));
+    assert!(
+        names(&prometheus, USAGE)
+            .iter()
+            .all(|name| name.starts_with("cpuwarden cpuwarden-x cpuwarden"))
+    );
     eventually("the alert fires", || fires(&prometheus));
 }
 

@@ -1,12 +1,15 @@
-//! Nine loads for which no harm alert may fire, and three for which alerts must fire. Real quotas of this kernel, a
-//! real agent and a real Prometheus for two minutes. `--nocapture` prints the table of deploy/evidence/throttling.md.
+//! Nine loads for which no harm alert may fire, and three for which alerts must fire. Real quotas
+//! of this kernel, a real agent and a real Prometheus for two minutes. `--nocapture` prints the
+//! table of deploy/evidence/throttling.md.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::server::{Pace, Prometheus, Target};
-use crate::support::{Agent, BURST_EVERY, Cgroup, Kubelet, Qos, RealTree, Workload, eventually, pod_list, running_pod};
+use crate::support::{
+    Agent, BURST_EVERY, Cgroup, Kubelet, Qos, RealTree, Workload, eventually, pod_list, running_pod,
+};
 
 const PERIOD_USEC: u64 = 100_000;
 /// The window has four of the rarest bursts (every 15 s).
@@ -16,10 +19,11 @@ const PACE: Pace = Pace { window: "60s", hold: "30s" };
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Nothing,
-    /// Any alert except CPUThrottlingHarmful: the throttled part of a burst depends on its phase within a period.
+    /// Any alert except CPUThrottlingHarmful: the throttled part of a burst depends on its phase
+    /// within a period.
     NoHarm,
-    /// CPUThrottlingBursty, if the kernel throttled the load: on a busy machine eight threads do not run at the same
-    /// time.
+    /// CPUThrottlingBursty, if the kernel throttled the load: on a busy machine eight threads do
+    /// not run at the same time.
     Bursty,
     Harmful,
 }
@@ -33,9 +37,11 @@ struct Load {
 
 fn loads() -> [Load; 12] {
     use Expected::{Bursty, Harmful, NoHarm, Nothing};
-    let burst = |threads, cpu, every| Workload::Burst { threads, cpu: Duration::from_millis(cpu), every };
+    let burst =
+        |threads, cpu, every| Workload::Burst { threads, cpu: Duration::from_millis(cpu), every };
     let rare = Duration::from_secs(15);
-    let load = |name, limit_milli, workload, expected| Load { name, limit_milli, workload, expected };
+    let load =
+        |name, limit_milli, workload, expected| Load { name, limit_milli, workload, expected };
     [
         load("80m-60ms-each-15s-2-threads", 80, burst(2, 30, rare), Nothing),
         load("80m-60ms-each-15s", 80, burst(1, 60, rare), Nothing),
@@ -48,7 +54,12 @@ fn loads() -> [Load; 12] {
         load("10m-5ms-each-15s", 10, burst(1, 5, rare), Nothing),
         load("200m-spinner", 200, Workload::Spin { threads: 1 }, Harmful),
         load("300m-285ms-each-1s", 300, burst(1, 285, Duration::from_secs(1)), Harmful),
-        load("1000m-8-threads-25ms-each-500ms", 1000, burst(8, 25, Duration::from_millis(500)), Bursty),
+        load(
+            "1000m-8-threads-25ms-each-500ms",
+            1000,
+            burst(8, 25, Duration::from_millis(500)),
+            Bursty,
+        ),
     ]
 }
 
@@ -63,21 +74,32 @@ fn id(at: usize) -> String {
 #[test]
 fn two_minutes_of_real_loads_alert_for_harm_and_not_for_bursts() {
     let (tree, loads) = (RealTree::new(), loads());
-    let containers: Vec<_> = (0..loads.len()).map(|at| tree.pod(Qos::Burstable, &uid(at)).child(&id(at))).collect();
+    let containers: Vec<_> =
+        (0..loads.len()).map(|at| tree.pod(Qos::Burstable, &uid(at)).child(&id(at))).collect();
     for (container, load) in containers.iter().zip(&loads) {
         container.set_quota_usec(load.limit_milli * PERIOD_USEC / 1000, PERIOD_USEC);
     }
-    let pods = loads.iter().enumerate().map(|(at, load)| running_pod(&uid(at), "load", load.name, &id(at)));
+    let pods = loads
+        .iter()
+        .enumerate()
+        .map(|(at, load)| running_pod(&uid(at), "load", load.name, &id(at)));
     let kubelet = Kubelet::start(pod_list(&pods.collect::<Vec<_>>()));
-    let options = [format!("--kubepods={}", tree.kubepods().path().display()), "--sched-trace=off".to_owned()];
+    let options = [
+        format!("--kubepods={}", tree.kubepods().path().display()),
+        "--sched-trace=off".to_owned(),
+    ];
     let agent = Agent::start(&[&options[..], &kubelet.flags()].concat());
     let target = Target { node: "real", address: agent.address(), seconds: 1 };
     let prometheus = Prometheus::start(&[target], PACE);
-    let _running: Vec<_> = containers.iter().zip(&loads).map(|(at, load)| at.spawn(&load.workload)).collect();
+    let _running: Vec<_> =
+        containers.iter().zip(&loads).map(|(at, load)| at.spawn(&load.workload)).collect();
     eventually("every load is scraped by its name", || prometheus.count(&limits()) == loads.len());
     let before: Vec<Kernel> = containers.iter().map(Kernel::read).collect();
     sleep(Duration::from_secs(120));
-    let kernel = containers.iter().zip(&before).map(|(container, before)| Kernel::read(container).since(before));
+    let kernel = containers
+        .iter()
+        .zip(&before)
+        .map(|(container, before)| Kernel::read(container).since(before));
     judge(&prometheus, &loads, &kernel.collect::<Vec<_>>());
 }
 
@@ -97,7 +119,8 @@ impl Kernel {
     /// Throttled share of the time, and cores used, since `before`.
     fn since(&self, before: &Self) -> (f64, f64) {
         let seconds = (self.at - before.at).as_secs_f64();
-        let throttled = (self.throttled_periods - before.throttled_periods) as f64 * PERIOD_USEC as f64 / 1e6;
+        let throttled =
+            (self.throttled_periods - before.throttled_periods) as f64 * PERIOD_USEC as f64 / 1e6;
         (throttled / seconds, (self.usage_ns - before.usage_ns) as f64 / 1e9 / seconds)
     }
 }
@@ -110,13 +133,16 @@ fn limits() -> String {
 fn judge(prometheus: &Prometheus, loads: &[Load], kernel: &[(f64, f64)]) {
     let pods = |alert: &str| -> BTreeSet<String> {
         let labels = format!("alertname=~\"{alert}\", alertstate=\"firing\", namespace=\"load\"");
-        let fired = prometheus.samples(&format!("max by (pod) (max_over_time(ALERTS{{{labels}}}[3m]))"));
+        let fired =
+            prometheus.samples(&format!("max by (pod) (max_over_time(ALERTS{{{labels}}}[3m]))"));
         fired.into_iter().map(|(labels, _)| labels["pod"].as_str().unwrap().to_owned()).collect()
     };
-    let (harmful, bursty, any) = (pods("CPUThrottlingHarmful"), pods("CPUThrottlingBursty"), pods(".*"));
+    let (harmful, bursty, any) =
+        (pods("CPUThrottlingHarmful"), pods("CPUThrottlingBursty"), pods(".*"));
     println!("| load | throttled, of the time | used, of its limit | fired |\n|---|---|---|---|");
     let mut wrong = Vec::new();
-    for (Load { name, limit_milli, expected, .. }, &(throttled, cores)) in loads.iter().zip(kernel) {
+    for (Load { name, limit_milli, expected, .. }, &(throttled, cores)) in loads.iter().zip(kernel)
+    {
         let [harm, burst, any] = [&harmful, &bursty, &any].map(|pods| pods.contains(*name));
         let (throttled, used) = (100.0 * throttled, 100_000.0 * cores / *limit_milli as f64);
         let row = format!(
@@ -133,7 +159,8 @@ fn judge(prometheus: &Prometheus, loads: &[Load], kernel: &[(f64, f64)]) {
         let is_right = match expected {
             Expected::Nothing => !any,
             Expected::NoHarm => !harm,
-            // The alert's threshold is 10 % at each evaluation, so an average just above it may not suffice.
+            // The alert's threshold is 10 % at each evaluation, so an average just above it may not
+            // suffice.
             Expected::Bursty if throttled < 13.0 => !harm,
             Expected::Bursty => burst && !harm,
             Expected::Harmful => harm,

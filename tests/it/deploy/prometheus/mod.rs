@@ -1,5 +1,5 @@
-//! A real Prometheus that scrapes real agents under load. Every panel shows data, and the harm alert fires only for the
-//! harmed pod.
+//! A real Prometheus that scrapes real agents under load. Every panel shows data, and the harm
+//! alert fires only for the harmed pod.
 
 mod demo;
 mod emulated;
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Prefix of the metrics that only the emulated node has, because it has PSI.
 const EMULATED: &str = "cpuwarden_container_pressure_";
 
-/// Metrics that none of these agents has. They need hours of history, CPUs with two threads, rejected requests, an API
-/// server, panics or floods.
+/// Metrics that none of these agents has. They need hours of history, CPUs with two threads,
+/// rejected requests, an API server, panics or floods.
 const ELSEWHERE: [&str; 7] = [
     "cpuwarden_container_recommended_",
     "cpuwarden_container_smt_shared_",
@@ -40,8 +40,8 @@ const ELSEWHERE: [&str; 7] = [
 
 #[test]
 fn a_real_prometheus_fills_every_panel_and_fires_the_right_alerts() {
-    // Each agent shows what the others cannot. The first holds the tests' turn lock; the emulated one serves pages
-    // slowly.
+    // Each agent shows what the others cannot. The first holds the tests' turn lock; the emulated
+    // one serves pages slowly.
     let pinned = Pinned::start();
     let [demo, traced, emulated] = [(); 3].map(|()| free_address());
     let target = |node, address, seconds| Target { node, address, seconds };
@@ -76,7 +76,11 @@ fn a_real_prometheus_fills_every_panel_and_fires_the_right_alerts() {
 }
 
 /// Repeats the queries that have shown no data yet.
-fn ask_until(prometheus: &Prometheus, empty: &mut Vec<Query>, mut is_done: impl FnMut(&[Query]) -> bool) {
+fn ask_until(
+    prometheus: &Prometheus,
+    empty: &mut Vec<Query>,
+    mut is_done: impl FnMut(&[Query]) -> bool,
+) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         empty.retain(|query| !prometheus.shows(&on_this_prometheus(&query.expression)));
@@ -89,24 +93,30 @@ fn ask_until(prometheus: &Prometheus, empty: &mut Vec<Query>, mut is_done: impl 
 }
 
 fn harm_is_told_from_bursts(prometheus: &Prometheus) {
-    eventually("CPUThrottlingHarmful fires for the spinner", || prometheus.count(&harmful("checkout", "firing")) > 0);
+    eventually("CPUThrottlingHarmful fires for the spinner", || {
+        prometheus.count(&harmful("checkout", "firing")) > 0
+    });
     let seen = |selector: &str| prometheus.count(&format!("max_over_time({selector}[10m])"));
     assert_eq!(seen(&harmful("checkout", "pending")), 1, "it was pending first");
-    // Without throttling the alert's silence proves nothing. On a busy machine bursts take long and not each is
-    // throttled.
-    let throttled = r#"cpuwarden_container_cfs_throttled_periods_total{node="demo", pod="thumbnails"} > 0"#;
+    // Without throttling the alert's silence proves nothing. On a busy machine bursts take long and
+    // not each is throttled.
+    let throttled =
+        r#"cpuwarden_container_cfs_throttled_periods_total{node="demo", pod="thumbnails"} > 0"#;
     eventually("the burst pod is throttled", || prometheus.count(throttled) == 1);
     assert_eq!(seen(&harmful("thumbnails", "firing")), 0, "the burst pod is not harmed");
 }
 
 fn harmful(pod: &str, state: &str) -> String {
-    format!(r#"ALERTS{{alertname="CPUThrottlingHarmful", node="demo", pod="{pod}", alertstate="{state}"}}"#)
+    format!(
+        r#"ALERTS{{alertname="CPUThrottlingHarmful", node="demo", pod="{pod}", alertstate="{state}"}}"#
+    )
 }
 
 /// The query as Grafana sends it with every variable at All.
 fn on_this_prometheus(expression: &str) -> String {
     let variables = ["$job", "$cluster", "$node", "$namespace", "$pod"];
-    let chosen =
-        variables.iter().fold(expression.to_owned(), |text, name| text.replace(&format!("\"{name}\""), "\".*\""));
+    let chosen = variables
+        .iter()
+        .fold(expression.to_owned(), |text, name| text.replace(&format!("\"{name}\""), "\".*\""));
     chosen.replace("$__rate_interval", "20s")
 }

@@ -1,4 +1,5 @@
-//! A node that pins: a pod gets an exclusive CPU, and its language runtime has too many threads for it.
+//! A node that pins: a pod gets an exclusive CPU, and its language runtime has too many threads for
+//! it.
 
 use std::net::SocketAddr;
 
@@ -25,7 +26,9 @@ impl Pinned {
         let container = tree.pod(Qos::Guaranteed, UID).child(ID);
         container.set_memory_limit_bytes(256 << 20);
         let mut python = container.command("python3");
-        python.args(["-c", &format!("print('{READY}', flush=True); input()")]).env("OMP_NUM_THREADS", "4");
+        python
+            .args(["-c", &format!("print('{READY}', flush=True); input()")])
+            .env("OMP_NUM_THREADS", "4");
         let (python, _) = Running::start(python, |line| line == READY);
         let (kubelet, state) = (Kubelet::start(pod_list(&[pod()])), tempfile::tempdir().unwrap());
         let options = [
@@ -50,6 +53,7 @@ impl Pinned {
 fn pod() -> Value {
     let mut pod = running_pod(UID, "db", "ledger", ID);
     pod["metadata"]["labels"] = json!({"koordinator.sh/qosClass": "LSE"});
-    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
+    pod["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
     pod
 }

@@ -47,16 +47,30 @@ impl Prometheus {
     pub(super) fn configured(configuration: &str, pace: Pace) -> Self {
         let (directory, address) = (tempfile::tempdir().unwrap(), free_address());
         for rules in ["recording.yaml", "alerts.yaml"] {
-            fs::write(directory.path().join(rules), at_pace(&read(&format!("rules/{rules}")), pace)).unwrap();
+            fs::write(
+                directory.path().join(rules),
+                at_pace(&read(&format!("rules/{rules}")), pace),
+            )
+            .unwrap();
         }
         fs::write(directory.path().join("prometheus.yaml"), configuration).unwrap();
         let mut command = Command::new("prometheus");
-        command.arg("--config.file=prometheus.yaml").arg("--storage.tsdb.path=data").arg("--log.level=warn");
-        command.arg(format!("--web.listen-address={address}")).current_dir(directory.path()).stdin(Stdio::null());
+        command
+            .arg("--config.file=prometheus.yaml")
+            .arg("--storage.tsdb.path=data")
+            .arg("--log.level=warn");
+        command
+            .arg(format!("--web.listen-address={address}"))
+            .current_dir(directory.path())
+            .stdin(Stdio::null());
         command.stderr(fs::File::create(directory.path().join("log")).unwrap());
-        let child = command.spawn().unwrap_or_else(|error| panic!("prometheus (Debian package prometheus): {error}"));
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("prometheus (Debian package prometheus): {error}"));
         let prometheus = Self { child, address, directory };
-        eventually("Prometheus is up", || get(address, "/-/ready").is_ok_and(|(status, _)| status == 200));
+        eventually("Prometheus is up", || {
+            get(address, "/-/ready").is_ok_and(|(status, _)| status == 200)
+        });
         prometheus
     }
 
@@ -77,11 +91,14 @@ impl Prometheus {
     /// Current series of an expression: labels and value.
     pub(super) fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
         let (status, body) =
-            get(self.address, &format!("/api/v1/query?query={}", percent_encoded(expression))).unwrap();
+            get(self.address, &format!("/api/v1/query?query={}", percent_encoded(expression)))
+                .unwrap();
         assert_eq!(status, 200, "{expression}: {body}\n{}", log(self.directory.path()));
         let answer: Value = serde_json::from_str(&body).unwrap();
         let series = answer["data"]["result"].as_array().unwrap();
-        let sample = |series: &Value| (series["metric"].clone(), series["value"][1].as_str().unwrap().parse().unwrap());
+        let sample = |series: &Value| {
+            (series["metric"].clone(), series["value"][1].as_str().unwrap().parse().unwrap())
+        };
         series.iter().map(sample).collect()
     }
 }
@@ -101,7 +118,9 @@ fn log(directory: &Path) -> String {
 fn configuration(agents: &[Target]) -> String {
     let target = |Target { node, address, seconds }: &Target| {
         let pace = format!("__scrape_interval__: {seconds}s, __scrape_timeout__: {seconds}s");
-        format!("      - {{targets: [\"{address}\"], labels: {{cluster: test, node: {node}, {pace}}}}}\n")
+        format!(
+            "      - {{targets: [\"{address}\"], labels: {{cluster: test, node: {node}, {pace}}}}}\n"
+        )
     };
     let targets: String = agents.iter().map(target).collect();
     format!(
@@ -120,7 +139,8 @@ fn at_pace(rules: &str, Pace { window, hold }: Pace) -> String {
     let window = format!("[{window}]");
     let shorter = rules.replace("[5m]", &window).replace("[2m]", &window);
     let hold = format!("        for: {hold}");
-    let lines = shorter.lines().map(|line| if line.starts_with("        for: ") { &hold } else { line });
+    let lines =
+        shorter.lines().map(|line| if line.starts_with("        for: ") { &hold } else { line });
     lines.map(|line| format!("{line}\n")).collect()
 }
 

@@ -19,7 +19,9 @@ pub(super) fn kubelet(pods: &Value) -> SocketAddr {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 4096]);
             let length = body.len();
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n");
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n"
+            );
             let _ = write!(stream, "{head}connection: close\r\n\r\n{body}");
         }
     });
@@ -30,7 +32,11 @@ fn pod(scene: &Scene, at: usize, annotations: &Value) -> Value {
     let uid = &*scene.pods[at].0;
     let (class, cpus) = (pinning::class_name(scene.class(uid)), scene.wish(at).cpus.to_string());
     let labels = json!({"koordinator.sh/qosClass": class});
-    let resources = if cpus == "0" { json!({}) } else { json!({"requests": {"cpu": cpus}, "limits": {"cpu": cpus}}) };
+    let resources = if cpus == "0" {
+        json!({})
+    } else {
+        json!({"requests": {"cpu": cpus}, "limits": {"cpu": cpus}})
+    };
     json!({
         "metadata": {"namespace": "test", "name": format!("pod-{at}"), "uid": uid, "labels": labels, "annotations": annotations},
         "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
@@ -44,7 +50,8 @@ pub(super) fn list(scene: &Scene) -> Value {
     // An invalid annotation of one pod must not affect the others.
     let forged = json!({"scheduling.koordinator.sh/resource-spec": "{\"preferredCPUBindPolicy\": \"Mine\"}"});
     let annotations = |at| if at == 0 { forged.clone() } else { json!({}) };
-    let items: Vec<Value> = (0..scene.pods.len()).map(|at| pod(scene, at, &annotations(at))).collect();
+    let items: Vec<Value> =
+        (0..scene.pods.len()).map(|at| pod(scene, at, &annotations(at))).collect();
     json!({"kind": "PodList", "apiVersion": "v1", "items": items})
 }
 
@@ -73,25 +80,41 @@ pub(super) fn said(output: &Output) -> String {
 fn pins_survive_the_agent_and_a_drain_removes_them() {
     let scene = Scene::new(&all_classes());
     let options = options(&scene, kubelet(&list(&scene)));
-    let run: Vec<String> = [&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat();
+    let run: Vec<String> =
+        [&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat();
     let agent = Agent::start(&run);
     let expected = scene.wish(2).cpus as usize;
     eventually("a grant", || {
         scene.effective(2).len() == expected && scene.effective(0).is_disjoint(&scene.effective(2))
     });
-    let pinned = [("namespace", "test"), ("pod", "pod-2"), ("cpu_qos", "LSE"), ("bind_policy", "FullPCPUs")];
-    eventually("metrics", || agent.metrics().value("cpuwarden_pinned_cpus", &pinned) == Some(expected as f64));
+    let pinned =
+        [("namespace", "test"), ("pod", "pod-2"), ("cpu_qos", "LSE"), ("bind_policy", "FullPCPUs")];
+    eventually("metrics", || {
+        agent.metrics().value("cpuwarden_pinned_cpus", &pinned) == Some(expected as f64)
+    });
     let page = agent.metrics();
     let refused = |reason| page.value("cpuwarden_pin_rejections_total", &[("reason", reason)]);
     assert_eq!(refused("resource_spec_malformed"), Some(1.0));
     assert_eq!(page.value("cpuwarden_pinning_enforcing", &[("reason", "")]), Some(1.0));
-    let late = scene.tree.pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0dffff").child(&container_id(99));
+    let late = scene
+        .tree
+        .pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0dffff")
+        .child(&container_id(99));
     eventually("a new pod to be confined", || effective(&late).is_disjoint(&scene.effective(2)));
 
     let table = said(&command("pins", &options, &[]));
-    assert!(table.contains("test/pod-2") && table.contains("yes") && !table.contains("NO"), "{table}");
-    let shown: Value = serde_json::from_str(&said(&command("topology", &options, &["--json"]))).unwrap();
-    let owners: Vec<_> = shown["cpus"].as_array().unwrap().iter().map(|cpu| cpu["owner"].as_str().unwrap()).collect();
+    assert!(
+        table.contains("test/pod-2") && table.contains("yes") && !table.contains("NO"),
+        "{table}"
+    );
+    let shown: Value =
+        serde_json::from_str(&said(&command("topology", &options, &["--json"]))).unwrap();
+    let owners: Vec<_> = shown["cpus"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cpu| cpu["owner"].as_str().unwrap())
+        .collect();
     assert_eq!(owners.iter().filter(|owner| **owner == "test/pod-2 (LSE)").count(), expected);
 
     let bytes = scene.bytes();
@@ -104,7 +127,11 @@ fn pins_survive_the_agent_and_a_drain_removes_them() {
     });
     assert_eq!(scene.bytes(), bytes, "and when it starts again");
     said(&command("drain", &options, &[]));
-    assert!((0..scene.pods.len()).all(|at| scene.effective(at) == online()), "{:?}", scene.all_effective());
+    assert!(
+        (0..scene.pods.len()).all(|at| scene.effective(at) == online()),
+        "{:?}",
+        scene.all_effective()
+    );
     eventually("the agent to say so", || {
         let page = agent.metrics();
         page.with(&[]).iter().any(|sample| {

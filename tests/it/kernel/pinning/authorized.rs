@@ -15,8 +15,12 @@ fn rejected(scene: &Scene, authorization: &str, reason: &str) -> (Agent, Vec<Str
     fs::write(&config, format!("authorization: {authorization}\n")).unwrap();
     let mut options = options(scene, kubelet(&list(scene)));
     options.push(format!("--config={}", config.display()));
-    let agent = Agent::start(&[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat());
-    let counted = || agent.metrics().value("cpuwarden_pin_rejections_total", &[("reason", reason)]) == Some(1.0);
+    let agent = Agent::start(
+        &[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat(),
+    );
+    let counted = || {
+        agent.metrics().value("cpuwarden_pin_rejections_total", &[("reason", reason)]) == Some(1.0)
+    };
     eventually("a rejection", counted);
     (agent, options)
 }
@@ -28,20 +32,28 @@ fn wish(class: Class, cpus: u64) -> Wish {
 #[test]
 fn a_class_that_is_reserved_for_another_namespace_is_rejected() {
     let scene = Scene::new(&[wish(Class::Share, 0), wish(Class::Lse, 1)]);
-    let (agent, options) = rejected(&scene, "{classes: {LSE: [{namespaces: [trading]}]}}", "class_not_allowed");
+    let (agent, options) =
+        rejected(&scene, "{classes: {LSE: [{namespaces: [trading]}]}}", "class_not_allowed");
     eventually("pins", || said(&command("pins", &options, &[])).contains("class_not_allowed"));
     let json: Value = serde_json::from_str(&said(&command("pins", &options, &["--json"]))).unwrap();
-    let rejection = json.as_array().unwrap().iter().find(|row| row["reason"] == "class_not_allowed").unwrap();
-    assert_eq!((rejection["namespace"].as_str(), rejection["pod"].as_str()), (Some("test"), Some("pod-1")));
+    let rejection =
+        json.as_array().unwrap().iter().find(|row| row["reason"] == "class_not_allowed").unwrap();
+    assert_eq!(
+        (rejection["namespace"].as_str(), rejection["pod"].as_str()),
+        (Some("test"), Some("pod-1"))
+    );
     assert_eq!(scene.effective(1), online(), "it shares");
     drop(agent);
 }
 
 #[test]
 fn a_guaranteed_pod_that_calls_itself_best_effort_is_not_on_the_cpus_of_lsr_pods() {
-    let scene = Scene::new(&[wish(Class::Share, 0), wish(Class::BestEffort, 1), wish(Class::Lsr, 1)]);
+    let scene =
+        Scene::new(&[wish(Class::Share, 0), wish(Class::BestEffort, 1), wish(Class::Lsr, 1)]);
     let (agent, _) = rejected(&scene, "{}", "best_effort_not_allowed");
-    eventually("a grant", || scene.effective(2).len() == 1 && scene.effective(0).is_disjoint(&scene.effective(2)));
+    eventually("a grant", || {
+        scene.effective(2).len() == 1 && scene.effective(0).is_disjoint(&scene.effective(2))
+    });
     assert!(scene.effective(1).is_disjoint(&scene.effective(2)), "{:?}", scene.all_effective());
     drop(agent);
 }
@@ -49,7 +61,8 @@ fn a_guaranteed_pod_that_calls_itself_best_effort_is_not_on_the_cpus_of_lsr_pods
 #[test]
 fn a_namespace_has_no_more_exclusive_cpus_than_its_cap() {
     let scene = Scene::new(&[wish(Class::Share, 0), wish(Class::Lse, 1)]);
-    let (agent, options) = rejected(&scene, "{maxExclusiveCpusByNamespace: {test: 0}}", "namespace_cap");
+    let (agent, options) =
+        rejected(&scene, "{maxExclusiveCpusByNamespace: {test: 0}}", "namespace_cap");
     eventually("pins", || said(&command("pins", &options, &[])).contains("namespace_cap"));
     assert_eq!(scene.effective(1), online());
     drop(agent);

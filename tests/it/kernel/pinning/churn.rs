@@ -14,7 +14,10 @@ use crate::support::{Cgroup, Qos};
 fn start_and_end_pods(scene: &Scene, stop: &AtomicBool) -> usize {
     let mut started = 0;
     while !stop.load(Ordering::Relaxed) {
-        let pod = scene.tree.pod(Qos::Burstable, &format!("8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0e{:04}", started % 10_000));
+        let pod = scene.tree.pod(
+            Qos::Burstable,
+            &format!("8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0e{:04}", started % 10_000),
+        );
         let containers: Vec<Cgroup> = (0..3).map(|at| pod.child(&container_id(at))).collect();
         std::thread::sleep(Duration::from_millis(5));
         containers.iter().for_each(Cgroup::remove);
@@ -35,7 +38,11 @@ fn pods_that_start_and_end_all_the_time_are_no_rival() {
         let standings: Vec<_> = (0..80).map(|_| pass().standing).collect();
         stop.store(true, Ordering::Relaxed);
         assert!(starting.join().unwrap() > 0);
-        assert!(standings.iter().all(|standing| *standing == Standing::Enforcing), "{}", standings[79]);
+        assert!(
+            standings.iter().all(|standing| *standing == Standing::Enforcing),
+            "{}",
+            standings[79]
+        );
     });
     scene.pass(&mut pinner);
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);

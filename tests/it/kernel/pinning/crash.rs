@@ -16,13 +16,20 @@ const KILL_AT: &str = "CPUWARDEN_IT_KILL_AT";
 
 /// One pod of each kind: every step of theirs costs two processes.
 fn wishes() -> [Wish; 3] {
-    [(Class::Share, 0), (Class::BestEffort, 0), (Class::Lse, 1)].map(|(class, cpus)| Wish { class, cpus })
+    [(Class::Share, 0), (Class::BestEffort, 0), (Class::Lse, 1)]
+        .map(|(class, cpus)| Wish { class, cpus })
 }
 
-/// Runs one enforcing pass in a process that is killed at the event with this number, or not at all.
+/// Runs one enforcing pass in a process that is killed at the event with this number, or not at
+/// all.
 fn enforce_and_die(scene: &Scene, at: Option<usize>) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["kernel::pinning::crash::enforcing_process", "--exact", "--ignored", "--nocapture"]);
+    command.args([
+        "kernel::pinning::crash::enforcing_process",
+        "--exact",
+        "--ignored",
+        "--nocapture",
+    ]);
     command.env(KUBEPODS, scene.tree.kubepods().path()).env(STATE, scene.state.path());
     command.env(KILL_AT, at.map_or(-1, |at| i64::try_from(at).unwrap()).to_string());
     command.output().unwrap()
@@ -35,21 +42,26 @@ fn enforcing_process() {
     let die_at: i64 = of(KILL_AT).parse().unwrap();
     let config = scene::config(of(KUBEPODS).as_ref(), of(STATE).as_ref(), true);
     let mut events = 0;
-    let report = Pinner::new(config).unwrap().pass(&scene::index(&wishes()), &CpuSet::new(), &mut |trace| {
-        let what = match trace {
-            Trace::Intent(_) => "intent",
-            Trace::Done(Step::Write { .. }) => "write",
-            Trace::Done(Step::Verify { .. }) => "verify",
-            Trace::Done(Step::Release { .. }) => "release",
-            Trace::Done(Step::Grant { .. }) => "grant",
-            Trace::Committed => "committed",
-        };
-        println!("\nevent {what}");
-        if events == die_at {
-            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
-        }
-        events += 1;
-    });
+    let report =
+        Pinner::new(config).unwrap().pass(&scene::index(&wishes()), &CpuSet::new(), &mut |trace| {
+            let what = match trace {
+                Trace::Intent(_) => "intent",
+                Trace::Done(Step::Write { .. }) => "write",
+                Trace::Done(Step::Verify { .. }) => "verify",
+                Trace::Done(Step::Release { .. }) => "release",
+                Trace::Done(Step::Grant { .. }) => "grant",
+                Trace::Committed => "committed",
+            };
+            println!("\nevent {what}");
+            if events == die_at {
+                rustix::process::kill_process(
+                    rustix::process::getpid(),
+                    rustix::process::Signal::KILL,
+                )
+                .unwrap();
+            }
+            events += 1;
+        });
     println!("\nstanding {}", report.standing);
 }
 
@@ -64,8 +76,17 @@ fn killed_after_any_step_a_restart_gives_every_pod_the_same_cpus() {
     let untouched = enforce_and_die(&scene, None);
     let whole = events(&untouched);
     let meant = scene.all_effective();
-    assert_eq!(whole.first().map(String::as_str), Some("intent"), "{}", String::from_utf8_lossy(&untouched.stdout));
-    assert!(["write", "verify", "grant", "committed"].iter().all(|kind| whole.iter().any(|event| event == kind)));
+    assert_eq!(
+        whole.first().map(String::as_str),
+        Some("intent"),
+        "{}",
+        String::from_utf8_lossy(&untouched.stdout)
+    );
+    assert!(
+        ["write", "verify", "grant", "committed"]
+            .iter()
+            .all(|kind| whole.iter().any(|event| event == kind))
+    );
     for at in 0..whole.len() {
         give_back(&scene);
         let killed = enforce_and_die(&scene, Some(at));
@@ -84,5 +105,9 @@ fn give_back(scene: &Scene) {
     pinning::drain(&config, Duration::ZERO).unwrap();
     // A fresh node: nothing is known of these pods, and nobody has run on CPUs of its own.
     std::fs::remove_dir_all(config.node.state_dir).unwrap();
-    assert!((0..scene.pods.len()).all(|at| scene.effective(at) == online()), "{:?}", scene.all_effective());
+    assert!(
+        (0..scene.pods.len()).all(|at| scene.effective(at) == online()),
+        "{:?}",
+        scene.all_effective()
+    );
 }

@@ -1,4 +1,5 @@
-//! `cpuwarden drain` as operators run it: beside an agent, without one, under another mount path, with old state.
+//! `cpuwarden drain` as operators run it: beside an agent, without one, under another mount path,
+//! with old state.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -36,9 +37,9 @@ fn error(output: &Output) -> String {
 
 /// The checkpoint with its first line: a magic and the FNV-1a hash of the rest.
 fn sealed(body: &str) -> String {
-    let hash = body
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let hash = body.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
     format!("cpuwarden-pins-1 {hash:016x}\n{body}")
 }
 
@@ -49,15 +50,20 @@ fn rekey(scene: &Scene, change: impl Fn(&str, &mut Value) -> String) {
     let mut body: Value = serde_json::from_str(text.split_once('\n').unwrap().1).unwrap();
     let touched = std::mem::take(body["touched"].as_object_mut().unwrap());
     assert!(!touched.is_empty());
-    let rekeyed = touched.into_iter().map(|(path, mut was)| (change(&path, &mut was), was)).collect();
+    let rekeyed =
+        touched.into_iter().map(|(path, mut was)| (change(&path, &mut was), was)).collect();
     body["touched"] = Value::Object(rekeyed);
     fs::write(path, sealed(&body.to_string())).unwrap();
 }
 
-/// A cgroup that already had all of its planned CPUs is first written after another writer took some of them away.
+/// A cgroup that already had all of its planned CPUs is first written after another writer took
+/// some of them away.
 #[test]
 fn cpusets_of_a_rival_before_the_first_write_are_not_restored() {
-    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::BestEffort, cpus: 0 }]);
+    let scene = Scene::new(&[
+        Wish { class: Class::Share, cpus: 0 },
+        Wish { class: Class::BestEffort, cpus: 0 },
+    ]);
     let before = scene.all_effective();
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
@@ -73,14 +79,28 @@ fn cpusets_of_a_rival_before_the_first_write_are_not_restored() {
 fn a_drain_reports_the_cpusets_that_the_agent_restored() {
     let scene = Scene::new(&all_classes());
     let options = options(&scene, kubelet(&list(&scene)));
-    let agent = Agent::start(&[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat());
-    let granted = || agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0);
+    let agent = Agent::start(
+        &[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat(),
+    );
+    let granted =
+        || agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0);
     eventually("a grant", || granted() && scene.effective(0).is_disjoint(&scene.effective(2)));
     let told = said(&command("drain", &options, &[]));
-    assert!((0..scene.pods.len()).all(|at| scene.effective(at) == online()), "{:?}", scene.all_effective());
-    let count = told.split('(').nth(1).and_then(|rest| rest.split(' ').next()).and_then(|count| count.parse().ok());
+    assert!(
+        (0..scene.pods.len()).all(|at| scene.effective(at) == online()),
+        "{:?}",
+        scene.all_effective()
+    );
+    let count = told
+        .split('(')
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next())
+        .and_then(|count| count.parse().ok());
     assert!(told.contains("running agent") && count > Some(0), "{told}");
-    assert!(said(&command("drain", &options, &[])).contains("nothing to drain"), "and now there is nothing");
+    assert!(
+        said(&command("drain", &options, &[])).contains("nothing to drain"),
+        "and now there is nothing"
+    );
 }
 
 #[test]
@@ -159,7 +179,10 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert!(matches!(&report.standing, Standing::Observing(_)), "{report:?}");
     if scene.all_effective() != before {
-        assert!(pinning::Lock::take(&scene.config(true).node.state_dir).is_ok(), "the agent holds its lock");
+        assert!(
+            pinning::Lock::take(&scene.config(true).node.state_dir).is_ok(),
+            "the agent holds its lock"
+        );
         said(&drain(&scene, &[]));
     }
     assert_eq!(scene.all_effective(), before);
@@ -167,7 +190,8 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
     assert!(matches!(&report.standing, Standing::Observing(_)), "{report:?}");
 }
 
-/// Without a checkpoint the earlier writes are unknown; the operator may request that every pod is widened.
+/// Without a checkpoint the earlier writes are unknown; the operator may request that every pod is
+/// widened.
 #[test]
 fn every_pod_can_be_released_without_any_state() {
     let scene = Scene::new(&all_classes());
@@ -194,7 +218,8 @@ fn a_state_directory_that_cannot_be_written_does_not_keep_pods_confined() {
 /// A pod that the kubelet no longer lists, without processes in its cgroups.
 #[test]
 fn an_orphaned_pod_cgroup_without_processes_gives_its_cpus_back() {
-    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene =
+        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
     let mut pinner = scene.pinner(true);
     let running = scene.container(1).spawn(&Workload::Spin { threads: 1 });
     scene.pass(&mut pinner);
@@ -212,7 +237,8 @@ fn an_orphaned_pod_cgroup_without_processes_gives_its_cpus_back() {
 /// A directory in place of the file to write stands for a full disk.
 #[test]
 fn a_full_state_directory_does_not_keep_pods_off_cpus_that_became_free() {
-    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene =
+        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     assert_ne!(scene.effective(0), online());
@@ -220,10 +246,15 @@ fn a_full_state_directory_does_not_keep_pods_off_cpus_that_became_free() {
     fs::create_dir(&obstacle).unwrap();
     scene.container(1).remove();
     scene.pods[1].1.remove();
-    let pass = |pinner: &mut pinning::Pinner| pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {}).standing;
+    let pass = |pinner: &mut pinning::Pinner| {
+        pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {}).standing
+    };
     for _ in 0..2 {
         let standing = pass(&mut pinner);
-        assert!(matches!(&standing, Standing::Observing(reason) if reason.contains("pins.json")), "{standing}");
+        assert!(
+            matches!(&standing, Standing::Observing(reason) if reason.contains("pins.json")),
+            "{standing}"
+        );
         assert_eq!(scene.effective(0), online());
     }
     let late = scene.tree.pod(crate::support::Qos::Burstable, &super::scene::uid(1));

@@ -16,11 +16,13 @@ fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
     // Threads start on the lowest CPUs, which are those to be granted.
     let sharers = u32::try_from(online().len() / 2).unwrap().max(2);
     let spin = |at| Workload::Spin { threads: if at < 2 { sharers } else { 1 } };
-    let running: Vec<_> = (0..scene.pods.len()).map(|at| scene.container(at).spawn(&spin(at))).collect();
+    let running: Vec<_> =
+        (0..scene.pods.len()).map(|at| scene.container(at).spawn(&spin(at))).collect();
     let report = scene.pass(&mut scene.pinner(true));
     assert_eq!(report.standing, Standing::Enforcing);
     assert_eq!(report.pins.len(), scene.pods.len() - 2);
-    let closed: Vec<CpuSet> = (0..scene.pods.len()).map(|at| granted_to_others(&scene, at, &report)).collect();
+    let closed: Vec<CpuSet> =
+        (0..scene.pods.len()).map(|at| granted_to_others(&scene, at, &report)).collect();
     let (began, mut seen) = (Instant::now(), CpuSet::new());
     while began.elapsed() < Duration::from_millis(500) {
         for (at, process) in running.iter().enumerate() {
@@ -35,16 +37,24 @@ fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
     }
     assert!(seen.len() >= 2, "hardly anybody was seen to run: {seen}");
     let exclusive: Vec<CpuSet> = (2..scene.pods.len()).map(|at| scene.effective(at)).collect();
-    assert!(exclusive.iter().all(|cpus| cpus.is_disjoint(&scene.effective(0))), "the share pool is on granted CPUs");
+    assert!(
+        exclusive.iter().all(|cpus| cpus.is_disjoint(&scene.effective(0))),
+        "the share pool is on granted CPUs"
+    );
     assert!(exclusive[0].is_disjoint(&scene.effective(1)), "best effort is on an LSE pod's CPUs");
-    assert!(exclusive[1..].iter().all(|cpus| cpus.is_subset(&scene.effective(1))), "best effort may run on LSR's CPUs");
+    assert!(
+        exclusive[1..].iter().all(|cpus| cpus.is_subset(&scene.effective(1))),
+        "best effort may run on LSR's CPUs"
+    );
 }
 
 /// CPUs that other pods hold exclusively, according to the report.
 fn granted_to_others(scene: &Scene, at: usize, report: &Report) -> CpuSet {
     let others = (2..scene.pods.len()).filter(|&owner| owner != at);
-    let closed = others.filter(|&owner| !scene.wish(at).class.may_share_with(scene.wish(owner).class));
-    let pin = |owner: usize| report.pins.iter().find(|pin| pin.pod == format!("pod-{owner}")).unwrap();
+    let closed =
+        others.filter(|&owner| !scene.wish(at).class.may_share_with(scene.wish(owner).class));
+    let pin =
+        |owner: usize| report.pins.iter().find(|pin| pin.pod == format!("pod-{owner}")).unwrap();
     closed.fold(CpuSet::new(), |all, owner| all.union(&pin(owner).cpus.parse().unwrap()))
 }
 
@@ -63,7 +73,10 @@ fn the_second_pass_writes_nothing_and_a_restart_keeps_every_cpu() {
     let scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
     let first = scene.pass(&mut pinner);
-    assert!(first.operations.count(Operation::Write) > 0 && first.operations.count(Operation::Grant) > 0);
+    assert!(
+        first.operations.count(Operation::Write) > 0
+            && first.operations.count(Operation::Grant) > 0
+    );
     let (bytes, second) = (scene.bytes(), scene.pass(&mut pinner));
     assert_eq!(second.operations.iter().count(), 0, "{:?}", second.operations);
     drop(pinner);
@@ -99,7 +112,10 @@ fn a_new_pod_that_shares_is_confined_by_the_next_pass_and_its_overlap_is_counted
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     let granted = scene.effective(2);
-    let late = scene.tree.pod(Qos::BestEffort, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0dffff").child(&container_id(99));
+    let late = scene
+        .tree
+        .pod(Qos::BestEffort, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0dffff")
+        .child(&container_id(99));
     let _running = late.spawn(&Workload::Spin { threads: 1 });
     assert!(!effective(&late).is_disjoint(&granted));
     let overlaps = |report: Report| report.overlaps.into_values().max().unwrap();
@@ -110,7 +126,8 @@ fn a_new_pod_that_shares_is_confined_by_the_next_pass_and_its_overlap_is_counted
 
 #[test]
 fn cpus_of_a_pod_that_is_gone_are_everybodys_again() {
-    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene =
+        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     assert_eq!(scene.effective(0).len(), online().len() - 1);
@@ -131,12 +148,20 @@ fn when_pods_change_places_nobody_is_on_a_granted_cpu_at_any_step() {
         scene.change(sharer, shared);
         scene.change(owner, own);
         let report = scene.pass(&mut pinner);
-        assert!(report.operations.count(Operation::Release) > 0 && report.operations.count(Operation::Grant) > 0);
+        assert!(
+            report.operations.count(Operation::Release) > 0
+                && report.operations.count(Operation::Grant) > 0
+        );
         assert_eq!(scene.effective(owner).len() as u64, own.cpus);
         assert!(scene.effective(sharer).is_disjoint(&scene.effective(owner)));
-        let told = |at: usize| report.decisions.iter().find(|decision| *decision.uid == *scene.pods[at].0).unwrap();
+        let told = |at: usize| {
+            report.decisions.iter().find(|decision| *decision.uid == *scene.pods[at].0).unwrap()
+        };
         let cpus_told = scene.effective(owner).to_string();
-        assert!(matches!(&told(owner).verdict, Verdict::Pinned { cpus, .. } if *cpus == cpus_told), "{report:?}");
+        assert!(
+            matches!(&told(owner).verdict, Verdict::Pinned { cpus, .. } if *cpus == cpus_told),
+            "{report:?}"
+        );
         assert_eq!(told(sharer).verdict, Verdict::Released);
         scene.change(owner, shared);
         scene.pass(&mut pinner);
@@ -155,7 +180,10 @@ fn draining_gives_back_what_was_there() {
     let config = scene.config(true);
     let drain = || pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
     let drained = drain();
-    assert!(matches!(&drained, Outcome::Here(it) if it.written > 0 && it.errors.is_empty()), "{drained:?}");
+    assert!(
+        matches!(&drained, Outcome::Here(it) if it.written > 0 && it.errors.is_empty()),
+        "{drained:?}"
+    );
     assert_eq!((scene.bytes(), scene.all_effective()), (before, effective_before));
     assert_eq!(Checkpoint::read(&config.node.state_dir).unwrap(), None);
     assert_eq!(drain(), Outcome::Nothing);
@@ -173,8 +201,9 @@ fn takes_an_empty_set_with_processes(scene: &Scene) -> bool {
 fn draining_pods_that_run_gives_back_every_byte_that_the_kernel_takes() {
     let scene = Scene::new(&all_classes());
     let takes_empty = takes_an_empty_set_with_processes(&scene);
-    let _running: Vec<_> =
-        (0..scene.pods.len()).map(|at| scene.container(at).spawn(&Workload::Spin { threads: 1 })).collect();
+    let _running: Vec<_> = (0..scene.pods.len())
+        .map(|at| scene.container(at).spawn(&Workload::Spin { threads: 1 }))
+        .collect();
     let (before, effective_before) = (scene.bytes(), scene.all_effective());
     scene.pass(&mut scene.pinner(true));
     assert_ne!(scene.all_effective(), effective_before);
@@ -196,5 +225,7 @@ fn two_agents_do_not_write_on_one_node() {
     let mut first = scene.pinner(true);
     assert_eq!(scene.pass(&mut first).standing, Standing::Enforcing);
     let second = scene.pass(&mut scene.pinner(true));
-    assert!(matches!(second.standing, Standing::Observing(reason) if reason.contains("another cpuwarden")));
+    assert!(
+        matches!(second.standing, Standing::Observing(reason) if reason.contains("another cpuwarden"))
+    );
 }

@@ -1,4 +1,5 @@
-//! Events for the owners through the API server, and undisturbed pinning where events are not allowed.
+//! Events for the owners through the API server, and undisturbed pinning where events are not
+//! allowed.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -64,7 +65,8 @@ fn strike(scene: &Scene) {
     let confined = scene.effective(0);
     let sharer = [scene.pods[0].1.clone(), scene.container(0)];
     for cgroup in &sharer {
-        let written = std::fs::write(cgroup.dir("cpuset").join("cpuset.cpus"), online().to_string());
+        let written =
+            std::fs::write(cgroup.dir("cpuset").join("cpuset.cpus"), online().to_string());
         // v1 refuses the container's once the running agent has repaired the pod's.
         assert!(!written.is_err_and(|error| error.kind() != std::io::ErrorKind::PermissionDenied));
     }
@@ -75,18 +77,31 @@ fn strike(scene: &Scene) {
 fn events_reach_owners_and_api_server_failures_do_not_disturb_pinning() {
     let (scene, cluster) = (Scene::new(&all_classes()), Cluster::start());
     let agent = enforce(&scene, &[cluster.flags(), vec!["--events".to_owned()]].concat());
-    eventually("the owner of a pinned pod to be told", || cluster.about(&scene, 2, "CpusPinned").len() == 1);
+    eventually("the owner of a pinned pod to be told", || {
+        cluster.about(&scene, 2, "CpusPinned").len() == 1
+    });
     let pinned = &cluster.about(&scene, 2, "CpusPinned")[0];
-    assert_eq!((&pinned["regarding"]["namespace"], &pinned["regarding"]["name"]), (&"test".into(), &"pod-2".into()));
+    assert_eq!(
+        (&pinned["regarding"]["namespace"], &pinned["regarding"]["name"]),
+        (&"test".into(), &"pod-2".into())
+    );
     let note = pinned["note"].as_str().unwrap();
-    assert!(note.contains(&format!("CPUs {} ", scene.effective(2))) && note.contains("LSE"), "{note}");
-    eventually("the owner of a refused pod to be told", || cluster.about(&scene, 0, "CpusRejected").len() == 1);
+    assert!(
+        note.contains(&format!("CPUs {} ", scene.effective(2))) && note.contains("LSE"),
+        "{note}"
+    );
+    eventually("the owner of a refused pod to be told", || {
+        cluster.about(&scene, 0, "CpusRejected").len() == 1
+    });
     let refused = &cluster.about(&scene, 0, "CpusRejected")[0];
     assert!(refused["note"].as_str().unwrap().contains(": resource_spec_malformed; "), "{refused}");
 
-    // A strike is one event or two: the pod and its container may be repaired in the same pass or in two.
+    // A strike is one event or two: the pod and its container may be repaired in the same pass or
+    // in two.
     strike(&scene);
-    eventually("the owner of a rewritten pod to be told", || !cluster.about(&scene, 0, "CpusetRepaired").is_empty());
+    eventually("the owner of a rewritten pod to be told", || {
+        !cluster.about(&scene, 0, "CpusetRepaired").is_empty()
+    });
     cluster.server.forbid_events(true);
     strike(&scene);
     eventually("a refused event to be counted", || count(&agent, "failed").is_some());
@@ -96,7 +111,11 @@ fn events_reach_owners_and_api_server_failures_do_not_disturb_pinning() {
     eventually("an event for nobody to be counted", || count(&agent, "failed") > Some(refused));
     assert_eq!(agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]), Some(1.0));
     assert_eq!(count(&agent, "dropped"), None);
-    let lines = agent.log().lines().filter(|line| line.contains("failed to send Kubernetes Events")).count();
+    let lines = agent
+        .log()
+        .lines()
+        .filter(|line| line.contains("failed to send Kubernetes Events"))
+        .count();
     assert_eq!(lines, 1, "it is said once: {}", agent.log());
 }
 
@@ -107,7 +126,9 @@ fn without_the_flag_the_api_server_is_not_spoken_to() {
     listener.set_nonblocking(true).unwrap();
     let url = format!("--apiserver-url=https://{}", listener.local_addr().unwrap());
     let agent = enforce(&scene, &[url]);
-    eventually("a grant", || agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0));
+    eventually("a grant", || {
+        agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0)
+    });
     strike(&scene);
     let refused = listener.accept().unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock, "a connection came");

@@ -11,7 +11,10 @@ use super::scene::{Scene, Wish, all_classes, container_id, effective, online};
 
 fn drain(scene: &Scene) -> Outcome {
     let outcome = pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
-    assert!(!matches!(&outcome, Outcome::Here(drained) if !drained.errors.is_empty()), "{outcome:?}");
+    assert!(
+        !matches!(&outcome, Outcome::Here(drained) if !drained.errors.is_empty()),
+        "{outcome:?}"
+    );
     outcome
 }
 
@@ -20,8 +23,11 @@ fn cpusets_that_the_kubelet_narrowed_are_not_widened() {
     let scene = Scene::new(&all_classes());
     let cpus = online().first().unwrap().to_string();
     scene.container(1).write("cpuset", "cpuset.cpus", &cpus);
-    fs::write(scene.config(true).node.cpu_manager_state, r#"{"policyName":"static","entries":{"u":{"c":"0"}}}"#)
-        .unwrap();
+    fs::write(
+        scene.config(true).node.cpu_manager_state,
+        r#"{"policyName":"static","entries":{"u":{"c":"0"}}}"#,
+    )
+    .unwrap();
     let before = scene.bytes();
     scene.pass(&mut scene.pinner(true));
     assert_eq!((drain(&scene), scene.bytes()), (Outcome::Nothing, before));
@@ -49,7 +55,9 @@ fn a_paused_agent_still_drains() {
     scene.pass(&mut pinner);
     fs::remove_file(scene.config(true).node.cpu_manager_state).unwrap();
     let report = scene.pass(&mut pinner);
-    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is unknown")));
+    assert!(
+        matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is unknown"))
+    );
     DrainWish::of(&scene.config(true).node.state_dir).say().unwrap();
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("drained")));
@@ -61,7 +69,8 @@ fn a_paused_agent_still_drains() {
 /// A v1 runtime starts a container with the current CPUs of its pod.
 #[test]
 fn a_container_that_came_into_a_confined_pod_gets_all_cpus_back() {
-    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene =
+        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     let late = scene.pods[0].1.child(&container_id(7));

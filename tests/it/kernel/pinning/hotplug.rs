@@ -32,7 +32,9 @@ impl Drop for Offline {
 
 /// Number of times that the agent has reread the topology and found these CPUs online.
 fn times_read(agent: &Agent, online: &str) -> usize {
-    let is = |line: &&str| line.contains("online CPUs changed") && line.contains(&format!("\"{online}\""));
+    let is = |line: &&str| {
+        line.contains("online CPUs changed") && line.contains(&format!("\"{online}\""))
+    };
     agent.log().lines().filter(is).count()
 }
 
@@ -40,7 +42,8 @@ fn pool(agent: &Agent, name: &str) -> Option<usize> {
     agent.metrics().value("cpuwarden_pool_cpus", &[("pool", name)]).map(|cpus| cpus as usize)
 }
 
-/// Whether every pod has its planned CPUs: this number of CPUs is shared, and the two exclusive pods have their own.
+/// Whether every pod has its planned CPUs: this number of CPUs is shared, and the two exclusive
+/// pods have their own.
 fn is_settled(scene: &Scene, agent: &Agent, shared: usize) -> bool {
     let (lse, lsr) = (scene.effective(2), scene.effective(3));
     let apart = lse.is_disjoint(&lsr) && scene.effective(0).is_disjoint(&lse.union(&lsr));
@@ -54,10 +57,13 @@ fn is_settled(scene: &Scene, agent: &Agent, shared: usize) -> bool {
 #[ignore = "takes a CPU of the machine offline: the tests of the node run it, in a node of 8 CPUs"]
 fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
     let scene = Scene::new(&all_classes());
-    let _running: Vec<_> =
-        (0..scene.pods.len()).map(|at| scene.container(at).spawn(&Workload::Spin { threads: 1 })).collect();
+    let _running: Vec<_> = (0..scene.pods.len())
+        .map(|at| scene.container(at).spawn(&Workload::Spin { threads: 1 }))
+        .collect();
     let options = options(&scene, kubelet(&list(&scene)));
-    let agent = Agent::start(&[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat());
+    let agent = Agent::start(
+        &[&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat(),
+    );
     let shared = online().len() - 4;
     eventually("the grants", || is_settled(&scene, &agent, shared));
     let neighbor = scene.effective(3);
@@ -65,11 +71,14 @@ fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
     // CPU 0 of this architecture cannot go offline.
     let cpu = scene.effective(2).iter().max().unwrap();
     let offline = Offline::take(cpu);
-    eventually("another CPU for the pod, of a share pool with one less", || is_settled(&scene, &agent, shared - 1));
+    eventually("another CPU for the pod, of a share pool with one less", || {
+        is_settled(&scene, &agent, shared - 1)
+    });
     assert!(!online().contains(cpu) && (0..4).all(|at| !scene.effective(at).contains(cpu)));
     eventually("the topology to be read anew", || times_read(&agent, &online().to_string()) == 1);
     assert_eq!(scene.effective(3), neighbor, "who has lost nothing stays");
-    let shown: Value = serde_json::from_str(&said(&command("topology", &options, &["--json"]))).unwrap();
+    let shown: Value =
+        serde_json::from_str(&said(&command("topology", &options, &["--json"]))).unwrap();
     assert_eq!(shown["offline"], cpu.to_string());
     let pins = said(&command("pins", &options, &[]));
     assert!(pins.contains(&format!(" {} ", scene.effective(2))) && !pins.contains("NO"), "{pins}");
@@ -79,7 +88,13 @@ fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
     eventually("a share pool with the CPU again", || is_settled(&scene, &agent, shared));
     eventually("the topology to be read anew", || times_read(&agent, &online().to_string()) == 1);
     assert!(scene.effective(0).contains(cpu) || scene.effective(2).contains(cpu));
-    assert_eq!((scene.effective(2), scene.effective(3)), (moved, neighbor), "nobody moves for a CPU that comes");
-    let repairs = agent.metrics().value("cpuwarden_pin_operations_total", &[("operation", "repair"), ("result", "ok")]);
+    assert_eq!(
+        (scene.effective(2), scene.effective(3)),
+        (moved, neighbor),
+        "nobody moves for a CPU that comes"
+    );
+    let repairs = agent
+        .metrics()
+        .value("cpuwarden_pin_operations_total", &[("operation", "repair"), ("result", "ok")]);
     assert_eq!(repairs, None, "the kernel is no rival");
 }

@@ -1,5 +1,5 @@
-//! Pinning on real cpusets: exclusive CPUs are exclusive at every step, across crashes and other writers, until they
-//! are released.
+//! Pinning on real cpusets: exclusive CPUs are exclusive at every step, across crashes and other
+//! writers, until they are released.
 
 mod agent;
 mod authorized;

@@ -95,7 +95,8 @@ fn a_cpuset_that_an_application_has_set_again_stays_as_it_is() {
     }
     drain(&scene);
     let is_v1 = !scene.container(0).dir("cpuset").join("cpuset.cpus.effective").exists();
-    // On v1 one that reads as it was written here is not told from one that its application has left alone.
+    // On v1 one that reads as it was written here is not told from one that its application has
+    // left alone.
     let expected = if is_v1 { taken } else { shared };
     assert_eq!([app, deep].map(|cgroup| effective(&cgroup)), [expected.clone(), expected]);
 }
@@ -106,7 +107,9 @@ struct Nested(Vec<PathBuf>);
 impl Nested {
     fn wide(container: &Cgroup) -> Self {
         let pair = |n: usize| [format!("a{n}"), format!("a{n}/b")];
-        Self::make(container, |root| (0..PAIRS).flat_map(pair).map(|name| root.join(name)).collect())
+        Self::make(container, |root| {
+            (0..PAIRS).flat_map(pair).map(|name| root.join(name)).collect()
+        })
     }
 
     fn deep(container: &Cgroup) -> Self {
@@ -130,7 +133,9 @@ impl Nested {
     /// As many as a container can have: each has CPUs of its own.
     fn configure(&self, cpus: &CpuSet) {
         let cpusets = self.0.iter().map(|path| path.join("cpuset.cpus"));
-        cpusets.filter(|path| path.exists()).for_each(|path| fs::write(path, cpus.to_string()).unwrap());
+        cpusets
+            .filter(|path| path.exists())
+            .for_each(|path| fs::write(path, cpus.to_string()).unwrap());
     }
 }
 
@@ -145,12 +150,14 @@ impl Drop for Nested {
     }
 }
 
-/// CPU time of this thread, as the kernel counts it: another load on this machine does not change it.
+/// CPU time of this thread, as the kernel counts it: another load on this machine does not change
+/// it.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
-/// CPU time of the first pass, which confines the shared pod, the median of eleven more, and the last report.
+/// CPU time of the first pass, which confines the shared pod, the median of eleven more, and the
+/// last report.
 fn cost(scene: &Scene, pinner: &mut Pinner) -> (Duration, Duration, Report) {
     let mut timed = || {
         let began = cpu_time();
@@ -164,7 +171,10 @@ fn cost(scene: &Scene, pinner: &mut Pinner) -> (Duration, Duration, Report) {
         later.push(time);
         last = report;
     }
-    println!("CPU time of each pass: {first:?}, {later:?}; last {:?} {:?}", last.operations, last.stepped_back);
+    println!(
+        "CPU time of each pass: {first:?}, {later:?}; last {:?} {:?}",
+        last.operations, last.stepped_back
+    );
     later.sort();
     (first, later[5], last)
 }
@@ -188,7 +198,8 @@ fn thousands_of_nested_cgroups_and_a_depth_of_1900_cost_a_pass_nothing() {
     assert_eq!(scene.effective(0), online());
 }
 
-/// On v1 such a container cannot shrink: that is its pod's matter, after a bounded number of writes.
+/// On v1 such a container cannot shrink: that is its pod's matter, after a bounded number of
+/// writes.
 #[test]
 fn thousands_of_nested_cpusets_affect_only_their_pod() {
     let scene = scene();
@@ -197,7 +208,10 @@ fn thousands_of_nested_cpusets_affect_only_their_pod() {
     let (first, later, report) = cost(&scene, &mut scene.pinner(true));
     println!("CPU time with {PAIRS} pairs of cpusets: first {first:?}, then {later:?}");
     assert_eq!(report.standing, Standing::Enforcing, "{report:?}");
-    assert!(later < first, "what cannot be mended is not tried over and over: {later:?} after {first:?}");
+    assert!(
+        later < first,
+        "what cannot be mended is not tried over and over: {later:?} after {first:?}"
+    );
     let is_v1 = !scene.container(0).dir("cpuset").join("cpuset.cpus.effective").exists();
     let left_alone: usize = report.stepped_back.values().sum();
     assert_eq!((left_alone, report.pins.len()), (usize::from(is_v1), 1), "{report:?}");

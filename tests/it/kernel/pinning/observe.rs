@@ -62,7 +62,9 @@ fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
     assert_eq!(report.pools.unwrap().kubelet.to_string(), "1");
     fs::remove_file(&state).unwrap();
     let report = scene.pass(&mut scene.pinner(true));
-    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is unknown")));
+    assert!(
+        matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is unknown"))
+    );
     assert_eq!((writes(&mut watch), scene.bytes()), (0, before));
 }
 
@@ -80,6 +82,10 @@ fn a_narrowed_qos_level_does_not_narrow_other_levels() {
         "{standing}"
     );
     assert_eq!(scene.bytes(), before);
-    scene.tree.kubepods().existing_child("besteffort").write("cpuset", "cpuset.cpus", &online().to_string());
+    scene.tree.kubepods().existing_child("besteffort").write(
+        "cpuset",
+        "cpuset.cpus",
+        &online().to_string(),
+    );
     assert_eq!(scene.pass(&mut pinner).standing, Standing::Enforcing);
 }

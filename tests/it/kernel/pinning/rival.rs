@@ -16,7 +16,8 @@ pub(super) fn rewrite(scene: &Scene) {
     }
 }
 
-/// A pass without the scene's check: the other writer breaks the invariant, and the pass restores it.
+/// A pass without the scene's check: the other writer breaks the invariant, and the pass restores
+/// it.
 fn pass_after_a_rival(scene: &Scene, pinner: &mut Pinner) -> Report {
     pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {})
 }
@@ -31,7 +32,10 @@ fn a_rewrite_is_repaired_and_counted() {
     assert_ne!(scene.effective(0), confined);
     let report = pass_after_a_rival(&scene, &mut pinner);
     assert_eq!(report.operations.count(Operation::Repair), 2);
-    assert_eq!(report.decisions.iter().map(|decision| &decision.verdict).collect::<Vec<_>>(), [&Verdict::Repaired(2)]);
+    assert_eq!(
+        report.decisions.iter().map(|decision| &decision.verdict).collect::<Vec<_>>(),
+        [&Verdict::Repaired(2)]
+    );
     assert_eq!((scene.effective(0), report.standing), (confined, Standing::Enforcing));
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
 }
@@ -39,7 +43,9 @@ fn a_rewrite_is_repaired_and_counted() {
 /// systemd's daemon-reload and a restarting kubelet rewrite all pods, one after the other.
 #[test]
 fn a_rewrite_of_every_pod_in_turn_is_no_rival() {
-    let wishes = [vec![Wish { class: Class::Share, cpus: 0 }; 8], vec![Wish { class: Class::Lse, cpus: 1 }]].concat();
+    let wishes =
+        [vec![Wish { class: Class::Share, cpus: 0 }; 8], vec![Wish { class: Class::Lse, cpus: 1 }]]
+            .concat();
     let scene = Scene::new(&wishes);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
@@ -62,19 +68,23 @@ fn a_pod_whose_cpusets_another_writer_keeps_rewriting_is_left_alone() {
     }
     rewrite(&scene);
     let report = pass_after_a_rival(&scene, &mut pinner);
-    assert_eq!((report.standing, report.stepped_back), (Standing::Enforcing, [(("pod", "rewritten"), 1)].into()));
+    assert_eq!(
+        (report.standing, report.stepped_back),
+        (Standing::Enforcing, [(("pod", "rewritten"), 1)].into())
+    );
     assert!(
-        report
-            .decisions
-            .iter()
-            .any(|decision| decision.verdict == Verdict::SteppedBack { cause: Cause::Rewritten, minutes: 1 })
+        report.decisions.iter().any(|decision| decision.verdict
+            == Verdict::SteppedBack { cause: Cause::Rewritten, minutes: 1 })
     );
     let left = scene.bytes();
     rewrite(&scene);
     let _running = scene.container(0).spawn(&Workload::Spin { threads: 1 });
     let report = pass_after_a_rival(&scene, &mut pinner);
     assert_eq!(report.operations.iter().count(), 0);
-    assert!(report.overlaps.values().any(|time| *time > Duration::ZERO), "it still tells who is not alone: {report:?}");
+    assert!(
+        report.overlaps.values().any(|time| *time > Duration::ZERO),
+        "it still tells who is not alone: {report:?}"
+    );
     assert_eq!(scene.bytes(), left, "what the rival wrote stays");
 }
 
@@ -102,7 +112,11 @@ fn stepped_back_from_the_node_what_is_released_is_given_back() {
     );
     assert_eq!(report.stepped_back, [(("node", "rewritten"), 1)].into());
     assert_ne!(scene.effective(1), online());
-    assert_eq!(pass_after_a_rival(&scene, &mut pinner).operations.iter().count(), 0, "nobody is gone yet");
+    assert_eq!(
+        pass_after_a_rival(&scene, &mut pinner).operations.iter().count(),
+        0,
+        "nobody is gone yet"
+    );
     scene.container(2).remove();
     scene.pods[2].1.remove();
     pass_after_a_rival(&scene, &mut pinner);
@@ -126,5 +140,8 @@ fn a_rewrite_between_a_write_and_the_grant_holds_the_grant_back() {
     assert_eq!((rewrites, grants), (1, 0), "{report:?}");
     assert!(report.operations.iter().any(|(_, held, _)| !held), "the pass saw it");
     assert!(report.pins.is_empty(), "{report:?}");
-    assert_eq!(scene.pass(&mut pinner).operations.count(Operation::Grant), scene.pods.len() as u64 - 2);
+    assert_eq!(
+        scene.pass(&mut pinner).operations.count(Operation::Grant),
+        scene.pods.len() as u64 - 2
+    );
 }

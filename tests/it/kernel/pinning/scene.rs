@@ -27,12 +27,18 @@ pub(super) struct Scene {
     wishes: Vec<Wish>,
 }
 
-/// An LSE, an LS and a BE pod, and an LSR pod if there are enough CPUs: half of this machine stays shared.
+/// An LSE, an LS and a BE pod, and an LSR pod if there are enough CPUs: half of this machine stays
+/// shared.
 pub(super) fn all_classes() -> Vec<Wish> {
     let wish = |class, cpus| Wish { class, cpus };
     match online().len() {
         0..4 => vec![wish(Class::Share, 0), wish(Class::BestEffort, 0), wish(Class::Lse, 1)],
-        _ => vec![wish(Class::Share, 0), wish(Class::BestEffort, 0), wish(Class::Lse, 2), wish(Class::Lsr, 2)],
+        _ => vec![
+            wish(Class::Share, 0),
+            wish(Class::BestEffort, 0),
+            wish(Class::Lse, 2),
+            wish(Class::Lsr, 2),
+        ],
     }
 }
 
@@ -53,7 +59,11 @@ impl Scene {
         });
         let pods = pods.collect();
         let state = tempfile::tempdir().unwrap();
-        fs::write(state.path().join("cpu_manager_state"), r#"{"policyName":"none","defaultCpuSet":""}"#).unwrap();
+        fs::write(
+            state.path().join("cpu_manager_state"),
+            r#"{"policyName":"none","defaultCpuSet":""}"#,
+        )
+        .unwrap();
         Self { pods, tree, state, wishes: wishes.to_vec() }
     }
 
@@ -94,19 +104,25 @@ impl Scene {
     /// Runs one pass and checks the invariant after each step, including for earlier grants.
     pub(super) fn pass(&self, pinner: &mut Pinner) -> Report {
         let mut granted = Granted::before(self);
-        let report = pinner.pass(&self.index(), &CpuSet::new(), &mut |trace| granted.follow(self, trace));
+        let report =
+            pinner.pass(&self.index(), &CpuSet::new(), &mut |trace| granted.follow(self, trace));
         let failed: Vec<_> = report.operations.iter().filter(|(_, held, _)| !held).collect();
         assert!(failed.is_empty(), "the kernel refused: {failed:?} {}", report.standing);
         report
     }
 
     pub(super) fn cgroups(&self) -> impl Iterator<Item = (&Uid, Cgroup)> {
-        self.pods.iter().enumerate().flat_map(|(at, (uid, pod))| [(uid, pod.clone()), (uid, self.container(at))])
+        self.pods
+            .iter()
+            .enumerate()
+            .flat_map(|(at, (uid, pod))| [(uid, pod.clone()), (uid, self.container(at))])
     }
 
     /// `cpuset.cpus` of every cgroup of the pods.
     pub(super) fn bytes(&self) -> BTreeMap<PathBuf, String> {
-        self.cgroups().map(|(_, cgroup)| (cgroup.path().to_owned(), cgroup.read("cpuset", "cpuset.cpus"))).collect()
+        self.cgroups()
+            .map(|(_, cgroup)| (cgroup.path().to_owned(), cgroup.read("cpuset", "cpuset.cpus")))
+            .collect()
     }
 
     pub(super) fn effective(&self, at: usize) -> CpuSet {
@@ -126,12 +142,16 @@ impl Granted {
     fn before(scene: &Scene) -> Self {
         // No checkpoint, or one that a test has torn: nothing is known to be granted.
         let checkpoint = Checkpoint::read(&scene.config(true).node.state_dir).ok().flatten();
-        Self(checkpoint.map(|checkpoint| checkpoint.committed.to_current().held).unwrap_or_default())
+        Self(
+            checkpoint.map(|checkpoint| checkpoint.committed.to_current().held).unwrap_or_default(),
+        )
     }
 
     fn follow(&mut self, scene: &Scene, trace: Trace<'_>) {
         match trace {
-            Trace::Done(Step::Grant { uid, holding }) => drop(self.0.insert(uid.clone(), holding.clone())),
+            Trace::Done(Step::Grant { uid, holding }) => {
+                drop(self.0.insert(uid.clone(), holding.clone()));
+            }
             Trace::Done(Step::Release { uid, cpus }) => {
                 if let Some(held) = self.0.get_mut(uid) {
                     held.cpus = held.cpus.difference(cpus);
@@ -182,7 +202,11 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
 pub(super) fn index(wishes: &[Wish]) -> PodIndex {
     let pods = wishes.iter().enumerate().map(|(at, wish)| {
         let millis = (wish.cpus > 0).then_some(wish.cpus * 1000);
-        let resources = Resources { cpu_request_millis: millis, cpu_limit_millis: millis, ..Resources::default() };
+        let resources = Resources {
+            cpu_request_millis: millis,
+            cpu_limit_millis: millis,
+            ..Resources::default()
+        };
         let container = Container { name: "c".into(), resources, ..Container::default() };
         let label = ("koordinator.sh/qosClass".into(), pinning::class_name(wish.class).into());
         Pod {

@@ -39,7 +39,10 @@ fn a_container_that_makes_and_removes_cgroups_all_the_time_delays_nothing() {
             let job = container.join(format!("job{}", n % 8));
             let _ = fs::create_dir(&job);
             // All current CPUs of its parent, which may have fewer by the time of the write.
-            let _ = fs::write(job.join("cpuset.cpus"), fs::read_to_string(container.join("cpuset.cpus")).unwrap());
+            let _ = fs::write(
+                job.join("cpuset.cpus"),
+                fs::read_to_string(container.join("cpuset.cpus")).unwrap(),
+            );
             std::thread::sleep(Duration::from_millis(1));
             let _ = fs::remove_dir(container.join(format!("job{}", (n + 3) % 8)));
             if stop.load(Ordering::Relaxed) {
@@ -50,11 +53,16 @@ fn a_container_that_makes_and_removes_cgroups_all_the_time_delays_nothing() {
     std::thread::scope(|scope| {
         let making = scope.spawn(make_cgroups);
         std::thread::sleep(Duration::from_millis(20));
-        let reports: Vec<Report> = (0..40).map(|_| pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {})).collect();
+        let reports: Vec<Report> =
+            (0..40).map(|_| pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {})).collect();
         stop.store(true, Ordering::Relaxed);
         making.join().unwrap();
         let last = &reports[39];
-        assert_eq!((&last.standing, last.pins.len()), (&Standing::Enforcing, scene.pods.len() - 2), "{last:?}");
+        assert_eq!(
+            (&last.standing, last.pins.len()),
+            (&Standing::Enforcing, scene.pods.len() - 2),
+            "{last:?}"
+        );
         assert!(last.stepped_back.is_empty(), "{last:?}");
         assert!(checkpoints(&reports) <= 4, "{} in 40 passes", checkpoints(&reports));
     });
@@ -76,16 +84,28 @@ fn a_pod_that_does_not_leave_its_cpus_delays_grants_for_a_few_passes_only() {
     let reports: Vec<Report> = (0..8).map(|_| pass()).collect();
     assert!(reports[0].pins.is_empty(), "{:?}", reports[0]);
     let last = &reports[7];
-    assert_eq!((&last.standing, last.pins.len()), (&Standing::Enforcing, scene.pods.len() - 2), "{last:?}");
-    assert_eq!(last.stepped_back.iter().map(|((scope, _), pods)| (*scope, *pods)).collect::<Vec<_>>(), [("pod", 1)]);
+    assert_eq!(
+        (&last.standing, last.pins.len()),
+        (&Standing::Enforcing, scene.pods.len() - 2),
+        "{last:?}"
+    );
+    assert_eq!(
+        last.stepped_back.iter().map(|((scope, _), pods)| (*scope, *pods)).collect::<Vec<_>>(),
+        [("pod", 1)]
+    );
     assert!(scene.effective(1).is_disjoint(&scene.effective(2)), "the others are confined");
     let later: Vec<Report> = (0..5).map(|_| pass()).collect();
-    assert_eq!((checkpoints(&later), later[4].operations.iter().count()), (0, 0), "it is left alone");
+    assert_eq!(
+        (checkpoints(&later), later[4].operations.iter().count()),
+        (0, 0),
+        "it is left alone"
+    );
 }
 
 #[test]
 fn an_applications_cgroups_shrink_and_grow_with_their_container() {
-    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene =
+        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
     let app = scene.container(0).child("app");
     let deep = app.child("deep");
     let mut pinner = scene.pinner(true);
@@ -95,13 +115,18 @@ fn an_applications_cgroups_shrink_and_grow_with_their_container() {
     scene.container(1).remove();
     scene.pods[1].1.remove();
     pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
-    assert_eq!((scene.effective(0), effective(&app), effective(&deep)), (online(), online(), online()));
+    assert_eq!(
+        (scene.effective(0), effective(&app), effective(&deep)),
+        (online(), online(), online())
+    );
 }
 
-/// State after hotplug on v1: the cpuset is empty, and its processes are in the parent's. v2 leaves them in place.
+/// State after hotplug on v1: the cpuset is empty, and its processes are in the parent's. v2 leaves
+/// them in place.
 #[test]
 fn processes_that_v1_moved_out_of_an_emptied_cpuset_are_moved_back() {
-    let scene = Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene =
+        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
     let running = scene.container(1).spawn(&Workload::Spin { threads: 2 });
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);

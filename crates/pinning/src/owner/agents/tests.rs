@@ -26,8 +26,16 @@ impl Node {
     fn others(&self, pods: &[Pod], resources: &ExclusiveCpus) -> Vec<String> {
         let namespaces = ["kube-system".to_owned()];
         let (proc_root, kubelet_root) = (self.0.path().join("proc"), self.0.path().join("kubelet"));
-        let search = OwnerSearch { proc_root: &proc_root, kubelet_root: &kubelet_root, namespaces: &namespaces };
-        let index = PodIndex::build(&PodIndex::default(), pods.iter().cloned().map(Into::into).collect(), []);
+        let search = OwnerSearch {
+            proc_root: &proc_root,
+            kubelet_root: &kubelet_root,
+            namespaces: &namespaces,
+        };
+        let index = PodIndex::build(
+            &PodIndex::default(),
+            pods.iter().cloned().map(Into::into).collect(),
+            [],
+        );
         other_agents(&search, &index, resources)
     }
 }
@@ -43,7 +51,10 @@ fn pod(namespace: &str, image: &str, state: ContainerState) -> Pod {
 #[test]
 fn a_process_counts_on_the_host_and_in_pods_of_named_namespaces() {
     let none = ExclusiveCpus::default();
-    let systemd = format!("/kubepods.slice/kubepods-pod{}.slice/cri-containerd-a.scope", UID.replace('-', "_"));
+    let systemd = format!(
+        "/kubepods.slice/kubepods-pod{}.slice/cri-containerd-a.scope",
+        UID.replace('-', "_")
+    );
     let inside = [
         format!("/kubepods/burstable/pod{UID}/a"),
         systemd.clone(),
@@ -55,11 +66,16 @@ fn a_process_counts_on_the_host_and_in_pods_of_named_namespaces() {
         let node = Node::new();
         node.process("koordlet", cgroup);
         assert!(node.others(&[], &none).is_empty(), "{cgroup}: of no known pod");
-        assert!(node.others(&[pod("shop", "", ContainerState::Running)], &none).is_empty(), "{cgroup}: a tenant's");
+        assert!(
+            node.others(&[pod("shop", "", ContainerState::Running)], &none).is_empty(),
+            "{cgroup}: a tenant's"
+        );
         let system = pod("kube-system", "", ContainerState::Running);
         assert_eq!(node.others(&[system], &none), ["koordlet"], "{cgroup}");
     }
-    for cgroup in ["/", "/system.slice/koordlet.service", "/../../../../system.slice/koordlet.service"] {
+    for cgroup in
+        ["/", "/system.slice/koordlet.service", "/../../../../system.slice/koordlet.service"]
+    {
         let node = Node::new();
         node.process("koordlet", cgroup);
         assert_eq!(node.others(&[], &none), ["koordlet"], "{cgroup}");
@@ -88,7 +104,9 @@ fn nri_policies_are_known_by_what_the_kernel_leaves_of_their_names() {
 #[test]
 fn an_image_counts_where_it_runs_in_a_named_namespace() {
     let (node, none) = (Node::new(), ExclusiveCpus::default());
-    let others = |namespace, state| node.others(&[pod(namespace, "example.org/koordlet:v1.6", state)], &none);
+    let others = |namespace, state| {
+        node.others(&[pod(namespace, "example.org/koordlet:v1.6", state)], &none)
+    };
     assert_eq!(others("kube-system", ContainerState::Running), ["koordlet"]);
     assert!(others("shop", ContainerState::Running).is_empty(), "a tenant's");
     assert!(others("kube-system", ContainerState::Waiting).is_empty(), "it has never started");
@@ -101,7 +119,8 @@ fn a_tenants_process_counts_where_it_reaches_the_nri_socket() {
     let others = |state: &str, mount: &str| {
         let node = Node::new();
         node.process("nri-resource-po", &format!("/kubepods/burstable/pod{UID}/a"));
-        let connection = format!("0: 3 0 0 1 {state} 11\n1: 3 0 0 1 {state} 12 /run/nri/nri.sock\n");
+        let connection =
+            format!("0: 3 0 0 1 {state} 11\n1: 3 0 0 1 {state} 12 /run/nri/nri.sock\n");
         node.file("proc/1/net/unix", &connection);
         node.file("proc/1/mountinfo", host);
         node.file("proc/7/mountinfo", &format!("700 600 {mount} rw - tmpfs tmpfs rw\n"));
@@ -110,7 +129,10 @@ fn a_tenants_process_counts_where_it_reaches_the_nri_socket() {
     let found = others("03", "0:24 /nri /var/run/nri");
     assert_eq!(found, ["nri-resource-policy (a pod with the runtime's NRI socket)"]);
     assert!(others("03", "0:99 /nri /var/run/nri").is_empty(), "a volume of its own");
-    assert!(others("01", "0:24 /nri /var/run/nri").is_empty(), "the socket listens and nobody is connected");
+    assert!(
+        others("01", "0:24 /nri /var/run/nri").is_empty(),
+        "the socket listens and nobody is connected"
+    );
 }
 
 #[test]
@@ -136,7 +158,10 @@ fn a_dra_cpu_driver_is_known_by_its_sockets_or_its_claims() {
     let none = ExclusiveCpus::default();
     let drivers = [("dra.cpu".into(), 2), ("gpu.example.com".into(), 1)].into();
     let claims = ExclusiveCpus { drivers, ..none.clone() };
-    assert_eq!(Node::new().others(&[], &claims), ["the DRA driver dra.cpu (claims of 2 containers)"]);
+    assert_eq!(
+        Node::new().others(&[], &claims),
+        ["the DRA driver dra.cpu (claims of 2 containers)"]
+    );
     for (socket, is_its_own) in [
         ("plugins/dra.cpu/dra.sock", true),
         ("plugins/dra.cpu/dra-8e0d3a0c.sock", true),

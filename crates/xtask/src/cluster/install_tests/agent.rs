@@ -14,13 +14,16 @@ use crate::workspace;
 pub(super) const NAMESPACE: &str = "cpuwarden";
 /// The issue's limit for a profile to become Ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time for the node to start the pod's containers. The node is emulated: on a busy machine a sandbox may need more
-/// than the kubelet's timeout of four minutes, and a second attempt.
+/// Maximum time for the node to start the pod's containers. The node is emulated: on a busy machine
+/// a sandbox may need more than the kubelet's timeout of four minutes, and a second attempt.
 const START_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Values for this cluster: the image, and before 1.33 a pod source that its kubelets allow.
 fn values(cluster: &Cluster) -> Vec<String> {
-    let mut values = vec!["image.repository=localhost/cpuwarden".to_owned(), format!("image.tag={}", image::VERSION)];
+    let mut values = vec![
+        "image.repository=localhost/cpuwarden".to_owned(),
+        format!("image.tag={}", image::VERSION),
+    ];
     if !cluster.release.has_fine_grained_authorization() {
         values.push("rbac.nodesProxy=true".into());
     }
@@ -42,8 +45,8 @@ pub(super) fn make_namespace(cluster: &Cluster) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Installs or upgrades with this cluster's values and `extra`, and waits until the new pod is Ready. Returns the times it
-/// took, for the report.
+/// Installs or upgrades with this cluster's values and `extra`, and waits until the new pod is
+/// Ready. Returns the times it took, for the report.
 ///
 /// # Errors
 /// The agent needs more than [`READY_TIMEOUT`] from its container's start.
@@ -73,17 +76,24 @@ pub(super) fn await_ready(cluster: &Cluster) -> Result<String, ClusterError> {
             && status["numberReady"] == *wanted)
     })?;
     let own = time_to_ready(&cluster.get(&["pod", &pod(cluster)?, "--namespace", NAMESPACE])?)?;
-    let text = format!("Ready {} s after its start, {:.0} s after helm", own.as_secs(), rollout.as_secs_f64());
+    let text = format!(
+        "Ready {} s after its start, {:.0} s after helm",
+        own.as_secs(),
+        rollout.as_secs_f64()
+    );
     if own <= READY_TIMEOUT { Ok(text) } else { Err(ClusterError::Unexpected(text)) }
 }
 
 /// Time from the start of a pod's first container to its readiness, by the kubelet's clock.
 fn time_to_ready(pod: &Value) -> Result<Duration, ClusterError> {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.filter(|one| one["type"] == "Ready").find_map(|one| one["lastTransitionTime"].as_str());
+    let ready = conditions
+        .filter(|one| one["type"] == "Ready")
+        .find_map(|one| one["lastTransitionTime"].as_str());
     let started = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"].as_str();
     let seconds = started.and_then(second_of_day).zip(ready.and_then(second_of_day));
-    let (started, ready) = seconds.ok_or_else(|| ClusterError::Unexpected("the agent's pod has no times".into()))?;
+    let (started, ready) =
+        seconds.ok_or_else(|| ClusterError::Unexpected("the agent's pod has no times".into()))?;
     Ok(Duration::from_secs((ready + DAY - started) % DAY))
 }
 
@@ -106,7 +116,8 @@ pub(super) fn pod(cluster: &Cluster) -> Result<String, ClusterError> {
 /// Runs a command of the agent in its pod.
 pub(super) fn exec(cluster: &Cluster, arguments: &[&str]) -> Result<String, ClusterError> {
     let pod = pod(cluster)?;
-    let first = ["exec", "--namespace", NAMESPACE, &pod, "--container=cpuwarden", "--", "/cpuwarden"];
+    let first =
+        ["exec", "--namespace", NAMESPACE, &pod, "--container=cpuwarden", "--", "/cpuwarden"];
     cluster.kubectl(&[&first[..], arguments].concat())
 }
 
@@ -120,7 +131,14 @@ pub(super) fn metrics(cluster: &Cluster) -> Result<Vec<Series>, ClusterError> {
 /// The last events of the agent's pods, its last lines of log and the node's load, after a failure.
 pub(super) fn state(cluster: &Cluster) -> String {
     let selector = "--selector=app.kubernetes.io/name=cpuwarden";
-    let log = cluster.kubectl(&["logs", "--namespace", NAMESPACE, selector, "--all-containers", "--tail=15"]);
+    let log = cluster.kubectl(&[
+        "logs",
+        "--namespace",
+        NAMESPACE,
+        selector,
+        "--all-containers",
+        "--tail=15",
+    ]);
     let events = cluster.kubectl(&["events", "--namespace", NAMESPACE]).unwrap_or_default();
     let events: Vec<_> = events.lines().rev().take(10).collect();
     let events: Vec<_> = events.into_iter().rev().collect();
@@ -141,7 +159,8 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// Parses a line such as `name{label="value"} 1`; `None` for a comment. No label of the agent holds `",`.
+    /// Parses a line such as `name{label="value"} 1`; `None` for a comment. No label of the agent
+    /// holds `",`.
     fn parse(line: &str) -> Option<Self> {
         if line.starts_with('#') {
             return None;
@@ -162,7 +181,9 @@ impl Series {
 
 /// The gauge of a feature: whether it is in force, and the reason.
 pub(super) fn feature(series: &[Series], feature: &str) -> Option<(bool, String)> {
-    let gauge = series.iter().find(|one| one.name == "cpuwarden_feature_enabled" && one.label("feature") == feature);
+    let gauge = series
+        .iter()
+        .find(|one| one.name == "cpuwarden_feature_enabled" && one.label("feature") == feature);
     gauge.map(|one| (one.value > 0.0, one.label("reason").to_owned()))
 }
 
@@ -186,7 +207,9 @@ mod tests {
 
     #[test]
     fn series_are_parsed_with_their_labels() {
-        let series = Series::parse(r#"cpuwarden_feature_enabled{feature="pod_names",reason="a, b"} 0"#).unwrap();
+        let series =
+            Series::parse(r#"cpuwarden_feature_enabled{feature="pod_names",reason="a, b"} 0"#)
+                .unwrap();
         assert_eq!((series.label("feature"), series.label("reason")), ("pod_names", "a, b"));
         assert_eq!(feature(&[series], "pod_names"), Some((false, "a, b".into())));
         assert_eq!(Series::parse("up 1").unwrap().value, 1.0);

@@ -10,14 +10,20 @@ use super::ensure;
 
 const AGENT: &str = "system:serviceaccount:cpuwarden:cpuwarden";
 
-/// Counts requests of the agent's account: there is none. What the kubelet asks about it is the kubelet's request.
-pub(super) fn agent_asks_nothing_of_the_api_server(cluster: &Cluster) -> Result<String, ClusterError> {
+/// Counts requests of the agent's account: there is none. What the kubelet asks about it is the
+/// kubelet's request.
+pub(super) fn agent_asks_nothing_of_the_api_server(
+    cluster: &Cluster,
+) -> Result<String, ClusterError> {
     let log = cluster.audit_log()?;
     let requests = requests_of(&log, AGENT);
     ensure(requests.is_empty(), || format!("requests of {AGENT}: {requests:?}"))?;
-    let reviews = |resource: &str| log.iter().filter(|event| is_kubelet_review(event, resource)).count();
+    let reviews =
+        |resource: &str| log.iter().filter(|event| is_kubelet_review(event, resource)).count();
     let (tokens, access) = (reviews("tokenreviews"), reviews("subjectaccessreviews"));
-    ensure(tokens > 0 && access > 0, || format!("the kubelet asked for {tokens} and {access} reviews"))?;
+    ensure(tokens > 0 && access > 0, || {
+        format!("the kubelet asked for {tokens} and {access} reviews")
+    })?;
     Ok(format!(
         "0 of {} requests are the agent's; reviews of the kubelet: {tokens} TokenReview, {access} SubjectAccessReview",
         log.len()
@@ -35,7 +41,8 @@ fn requests_of(log: &[Value], user: &str) -> BTreeMap<String, usize> {
 }
 
 fn is_kubelet_review(event: &Value, resource: &str) -> bool {
-    let is_kubelet = event["user"]["username"].as_str().is_some_and(|user| user.starts_with("system:node:"));
+    let is_kubelet =
+        event["user"]["username"].as_str().is_some_and(|user| user.starts_with("system:node:"));
     is_kubelet && event["objectRef"]["resource"] == resource && event["verb"] == "create"
 }
 
@@ -54,6 +61,9 @@ mod tests {
                    "objectRef": {"resource": "tokenreviews"}}),
         ];
         assert_eq!(requests_of(&log, AGENT), [("list /api/v1/pods".to_owned(), 2)].into());
-        assert!(is_kubelet_review(&log[2], "tokenreviews") && !is_kubelet_review(&log[0], "tokenreviews"));
+        assert!(
+            is_kubelet_review(&log[2], "tokenreviews")
+                && !is_kubelet_review(&log[0], "tokenreviews")
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Install tests: the chart as it is, by helm, in a cluster with systemd.
 //!
-//! They run in order, since each profile is an upgrade of the one before; the last one uninstalls. Each prints its figures.
+//! They run in order, since each profile is an upgrade of the one before; the last one uninstalls.
+//! Each prints its figures.
 
 mod agent;
 mod audit;
@@ -38,10 +39,15 @@ const TESTS: [(&str, Test); 9] = [
 pub(super) fn run(cluster: &Cluster, only: &[String]) -> Result<ExitCode, ClusterError> {
     if let Some(unknown) = only.iter().find(|name| TESTS.iter().all(|(test, _)| test != name)) {
         let known: Vec<_> = TESTS.iter().map(|(name, _)| *name).collect();
-        return Err(ClusterError::Unexpected(format!("{unknown}: no such test; there are {}", known.join(", "))));
+        return Err(ClusterError::Unexpected(format!(
+            "{unknown}: no such test; there are {}",
+            known.join(", ")
+        )));
     }
     let mut failed = 0;
-    for (name, test) in TESTS.iter().filter(|(name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name)) {
+    for (name, test) in
+        TESTS.iter().filter(|(name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name))
+    {
         let start = Instant::now();
         let (word, text) = match test(cluster) {
             Ok(figures) => ("ok", figures),
@@ -50,7 +56,11 @@ pub(super) fn run(cluster: &Cluster, only: &[String]) -> Result<ExitCode, Cluste
                 ("FAILED", format!("{}{}", process::error_chain(&error), agent::state(cluster)))
             }
         };
-        println!("cluster {} {name}: {word} ({:.0} s) {text}", cluster.release, start.elapsed().as_secs_f64());
+        println!(
+            "cluster {} {name}: {word} ({:.0} s) {text}",
+            cluster.release,
+            start.elapsed().as_secs_f64()
+        );
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -37,14 +37,24 @@ pub(super) fn every_container_has_its_name(cluster: &Cluster) -> Result<String, 
         ClusterError::Unexpected(format!("{error}: missing {missing:?}, unexpected {extra:?}"))
     })?;
     let series = agent::metrics(cluster)?;
-    let unmapped: f64 = series.iter().filter(|one| one.name == "cpuwarden_unmapped_cgroups").map(|one| one.value).sum();
-    ensure(unmapped == 0.0, || format!("{unmapped} cgroups without a name"))?;
-    let throttled = series
+    let unmapped: f64 = series
         .iter()
-        .find(|one| one.name == "cpuwarden_container_throttled_seconds_total" && one.label("pod") == "throttled");
-    ensure(throttled.is_some_and(|one| one.value > 0.0), || format!("the throttled pod: {throttled:?}"))?;
+        .filter(|one| one.name == "cpuwarden_unmapped_cgroups")
+        .map(|one| one.value)
+        .sum();
+    ensure(unmapped == 0.0, || format!("{unmapped} cgroups without a name"))?;
+    let throttled = series.iter().find(|one| {
+        one.name == "cpuwarden_container_throttled_seconds_total" && one.label("pod") == "throttled"
+    });
+    ensure(throttled.is_some_and(|one| one.value > 0.0), || {
+        format!("the throttled pod: {throttled:?}")
+    })?;
     let (count, all) = (found.intersection(&expected).count(), expected.len());
-    Ok(format!("{count}/{all} containers named after {:.0} s, {} series", took.as_secs_f64(), series.len()))
+    Ok(format!(
+        "{count}/{all} containers named after {:.0} s, {} series",
+        took.as_secs_f64(),
+        series.len()
+    ))
 }
 
 fn expected_names(cluster: &Cluster) -> Result<BTreeSet<Name>, ClusterError> {
@@ -52,14 +62,18 @@ fn expected_names(cluster: &Cluster) -> Result<BTreeSet<Name>, ClusterError> {
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let names = items(&pods).flat_map(|pod| {
         let metadata = &pod["metadata"];
-        running_containers(pod).map(|name| (text(&metadata["namespace"]), text(&metadata["name"]), name.to_owned()))
+        running_containers(pod)
+            .map(|name| (text(&metadata["namespace"]), text(&metadata["name"]), name.to_owned()))
     });
     Ok(names.collect())
 }
 
 fn exported_names(cluster: &Cluster) -> Result<BTreeSet<Name>, ClusterError> {
     let series = agent::metrics(cluster)?;
-    let usage = series.iter().filter(|one| one.name == "cpuwarden_container_cpu_usage_seconds_total");
+    let usage =
+        series.iter().filter(|one| one.name == "cpuwarden_container_cpu_usage_seconds_total");
     let label = |series: &agent::Series, name| series.label(name).to_owned();
-    Ok(usage.map(|one| (label(one, "namespace"), label(one, "pod"), label(one, "container"))).collect())
+    Ok(usage
+        .map(|one| (label(one, "namespace"), label(one, "pod"), label(one, "container")))
+        .collect())
 }

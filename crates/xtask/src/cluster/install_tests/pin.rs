@@ -15,11 +15,18 @@ const CPUS_EACH: usize = 2;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Observing, both pods are planned and no cpuset is written.
-pub(super) fn observing_plans_and_writes_nothing(cluster: &Cluster) -> Result<String, ClusterError> {
+pub(super) fn observing_plans_and_writes_nothing(
+    cluster: &Cluster,
+) -> Result<String, ClusterError> {
     let took = agent::install(cluster, &["profile=pin"])?;
     cluster.apply(&EXCLUSIVE.map(|(name, class)| exclusive_pod(name, class)).join("---\n"))?;
     for (name, _) in EXCLUSIVE {
-        cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=300s", &format!("pod/{name}")])?;
+        cluster.kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            "--timeout=300s",
+            &format!("pod/{name}"),
+        ])?;
     }
     wait_until("plan for both pods", TIMEOUT, || Ok(planned(cluster)?.len() == EXCLUSIVE.len()))?;
     let before = cpusets(cluster)?;
@@ -29,7 +36,8 @@ pub(super) fn observing_plans_and_writes_nothing(cluster: &Cluster) -> Result<St
     Ok(format!("{took}; planned {:?}, {} cpusets untouched", planned(cluster)?, before.len()))
 }
 
-/// Enforcing, the pods have CPUs of their own, also after `systemctl daemon-reload` and a restart of the kubelet.
+/// Enforcing, the pods have CPUs of their own, also after `systemctl daemon-reload` and a restart
+/// of the kubelet.
 pub(super) fn pins_survive_systemd_and_kubelet(cluster: &Cluster) -> Result<String, ClusterError> {
     let took = agent::install(cluster, &["profile=pin", "config.pinning=enforce"])?;
     await_pins(cluster)?;
@@ -42,17 +50,22 @@ pub(super) fn pins_survive_systemd_and_kubelet(cluster: &Cluster) -> Result<Stri
     // The kubelet looks after its containers' cgroups within its first half minute.
     std::thread::sleep(Duration::from_secs(40));
     await_pins(cluster)?;
-    ensure(pinned_sets(cluster)? == granted, || "other CPUs after a restart of the kubelet".into())?;
+    ensure(pinned_sets(cluster)? == granted, || {
+        "other CPUs after a restart of the kubelet".into()
+    })?;
     let repairs = agent::metrics(cluster)?
         .iter()
-        .filter(|one| one.name == "cpuwarden_pin_operations_total" && one.label("operation") == "repair")
+        .filter(|one| {
+            one.name == "cpuwarden_pin_operations_total" && one.label("operation") == "repair"
+        })
         .fold(0.0, |sum, one| sum + one.value);
     Ok(format!("{took}; {granted:?} kept, {repairs} repairs"))
 }
 
 fn exclusive_pod(name: &str, class: &str) -> String {
-    let resources =
-        format!("{{requests: {{cpu: \"{CPUS_EACH}\", memory: 32Mi}}, limits: {{cpu: \"{CPUS_EACH}\", memory: 32Mi}}}}");
+    let resources = format!(
+        "{{requests: {{cpu: \"{CPUS_EACH}\", memory: 32Mi}}, limits: {{cpu: \"{CPUS_EACH}\", memory: 32Mi}}}}"
+    );
     let text = pod(name, "", &container("main", "sleep 1000000", &resources));
     let labels = format!("labels: {{koordinator.sh/qosClass: {class}}}");
     text.replacen("metadata: {", &format!("metadata: {{{labels}, "), 1)
@@ -65,7 +78,8 @@ fn planned(cluster: &Cluster) -> Result<Vec<(String, f64)>, ClusterError> {
     Ok(pinned.map(|one| (one.label("pod").to_owned(), one.value)).collect())
 }
 
-/// Cgroup and effective CPUs of each container scope below kubepods. On cgroup v2 the agent writes the cpusets of pods.
+/// Cgroup and effective CPUs of each container scope below kubepods. On cgroup v2 the agent writes
+/// the cpusets of pods.
 pub(super) fn cpusets(cluster: &Cluster) -> Result<Vec<(String, String)>, ClusterError> {
     let script = "cd /sys/fs/cgroup && for f in $(find kubepods.slice -path '*/cri-containerd-*.scope/cpuset.cpus.effective'); \
                   do echo \"${f%/*}:$(cat $f)\"; done";
@@ -80,7 +94,10 @@ pub(super) fn pinned_sets(cluster: &Cluster) -> Result<Vec<(String, String)>, Cl
     let mut pinned = Vec::new();
     for (name, _) in EXCLUSIVE {
         let status = cluster.get(&["pod", name])?;
-        let id = status["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default().to_owned();
+        let id = status["status"]["containerStatuses"][0]["containerID"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let id = id.trim_start_matches("containerd://");
         let set = sets.iter().find(|(cgroup, _)| !id.is_empty() && cgroup.contains(id));
         pinned.push((name.to_owned(), set.map(|(_, cpus)| cpus.clone()).unwrap_or_default()));
@@ -126,7 +143,10 @@ mod tests {
     #[test]
     fn an_exclusive_pod_has_its_class_and_whole_cpus() {
         let text = exclusive_pod("a", "LSE");
-        assert!(text.contains("metadata: {labels: {koordinator.sh/qosClass: LSE}, name: a,"), "{text}");
+        assert!(
+            text.contains("metadata: {labels: {koordinator.sh/qosClass: LSE}, name: a,"),
+            "{text}"
+        );
         assert!(text.contains("requests: {cpu: \"2\""), "{text}");
     }
 }

@@ -18,8 +18,12 @@ const LEAST_PODS: usize = 20;
 /// Static pods: file name and manifest.
 pub(in super::super) fn static_pods() -> Vec<(&'static str, String)> {
     ["static-a", "static-b"]
-        .map(|name| (name, pod(name, "", &container("main", "sleep 1000000", "{requests: {cpu: 10m}}"))))
-        .map(|(name, manifest)| (if name == "static-a" { "static-a.yaml" } else { "static-b.yaml" }, manifest))
+        .map(|name| {
+            (name, pod(name, "", &container("main", "sleep 1000000", "{requests: {cpu: 10m}}")))
+        })
+        .map(|(name, manifest)| {
+            (if name == "static-a" { "static-a.yaml" } else { "static-b.yaml" }, manifest)
+        })
         .into()
 }
 
@@ -37,15 +41,21 @@ pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
         last = waiting.join(", ");
         Ok(items(&pods).count() >= LEAST_PODS && waiting.is_empty())
     });
-    let took = took.map_err(|error| ClusterError::Unexpected(format!("{error}: {last} do not run")))?;
+    let took =
+        took.map_err(|error| ClusterError::Unexpected(format!("{error}: {last} do not run")))?;
     debug_container(cluster)?;
     let restarts = wait_until("restarted container", TIMEOUT, || {
         let pod = cluster.get(&["pod", "restarted"])?;
-        Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1) && is_running(&pod))
+        Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1)
+            && is_running(&pod))
     })?;
     let count = items(&cluster.get(&["pods"])?).count();
     ensure(count >= LEAST_PODS, || format!("{count} pods"))?;
-    Ok(format!("{count} pods run after {:.0} s, restart after {:.0} s", took.as_secs_f64(), restarts.as_secs_f64()))
+    Ok(format!(
+        "{count} pods run after {:.0} s, restart after {:.0} s",
+        took.as_secs_f64(),
+        restarts.as_secs_f64()
+    ))
 }
 
 /// Creates the pods, unless a test has created them in this cluster.
@@ -56,7 +66,8 @@ pub(in super::super) fn ensure_pods(cluster: &Cluster) -> Result<(), ClusterErro
 
 /// Adds an ephemeral container and waits until it runs.
 fn debug_container(cluster: &Cluster) -> Result<(), ClusterError> {
-    let arguments = ["debug", "burstable-0", "--image", IMAGE, "--container=debugger", "--quiet", "--"];
+    let arguments =
+        ["debug", "burstable-0", "--image", IMAGE, "--container=debugger", "--quiet", "--"];
     cluster.kubectl(&[&arguments[..], &["/bin/busybox", "sleep", "1000000"]].concat())?;
     wait_until("ephemeral container", TIMEOUT, || {
         let pod = cluster.get(&["pod", "burstable-0"])?;
@@ -69,7 +80,9 @@ fn debug_container(cluster: &Cluster) -> Result<(), ClusterError> {
 pub(super) fn running_containers(pod: &Value) -> impl Iterator<Item = &str> {
     let kinds = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     let statuses = kinds.into_iter().filter_map(|kind| pod["status"][kind].as_array()).flatten();
-    statuses.filter(|status| status["state"]["running"].is_object()).filter_map(|status| status["name"].as_str())
+    statuses
+        .filter(|status| status["state"]["running"].is_object())
+        .filter_map(|status| status["name"].as_str())
 }
 
 /// The items of a list.
@@ -88,8 +101,8 @@ fn is_running(pod: &Value) -> bool {
         && statuses.filter(|status| status["state"]["running"].is_object()).count() == containers
 }
 
-/// All limits are at least 300m: emulated, runc needs seconds of CPU time in the new cgroup to start a container, and with
-/// less the runtime's deadline passes.
+/// All limits are at least 300m: emulated, runc needs seconds of CPU time in the new cgroup to
+/// start a container, and with less the runtime's deadline passes.
 fn manifests() -> String {
     let mut text = String::new();
     let mut add = |name: &str, extra: &str, containers: &[String]| {
@@ -101,7 +114,11 @@ fn manifests() -> String {
     }
     for number in 0..5 {
         let limited = sleep("limited", "{requests: {cpu: 10m}, limits: {cpu: 500m, memory: 64Mi}}");
-        add(&format!("burstable-{number}"), "", &[limited, sleep("free", "{requests: {cpu: 10m}}")]);
+        add(
+            &format!("burstable-{number}"),
+            "",
+            &[limited, sleep("free", "{requests: {cpu: 10m}}")],
+        );
     }
     for number in 0..3 {
         let equal = "{requests: {cpu: 300m, memory: 64Mi}, limits: {cpu: 300m, memory: 64Mi}}";
@@ -118,7 +135,10 @@ fn manifests() -> String {
     // Ends once, then stays: the file is in a volume, which outlives the container.
     let once = "test -e /state/seen && sleep 1000000; echo > /state/seen; exit 1";
     let volume = "  volumes: [{name: state, emptyDir: {}}]\n";
-    let mounted = format!("{}    volumeMounts: [{{name: state, mountPath: /state}}]\n", container("main", once, "{}"));
+    let mounted = format!(
+        "{}    volumeMounts: [{{name: state, mountPath: /state}}]\n",
+        container("main", once, "{}")
+    );
     add("restarted", volume, &[mounted]);
     text
 }

@@ -24,7 +24,10 @@ pub(super) fn attaches_or_says_why(cluster: &Cluster) -> Result<String, ClusterE
             let mut waits = 0;
             wait_until("series of waits", TIMEOUT, || {
                 let series = agent::metrics(cluster)?;
-                waits = series.iter().filter(|one| one.name.starts_with("cpuwarden_container_cpu_wait")).count();
+                waits = series
+                    .iter()
+                    .filter(|one| one.name.starts_with("cpuwarden_container_cpu_wait"))
+                    .count();
                 Ok(waits > 0)
             })?;
             Ok(format!("{ready}; attached, {waits} series of waits"))
