@@ -106,7 +106,7 @@ fn stepped_back_from_the_node_what_is_released_is_given_back() {
         report = pass_after_a_rival(&scene, &mut pinner);
     }
     assert!(
-        matches!(&report.standing, Standing::Observing(why) if why.contains("rewriting") && why.contains("1 min")),
+        matches!(&report.standing, Standing::Observing(why) if why.contains("changing the cpusets") && why.contains("1 min")),
         "{}",
         report.standing
     );
