@@ -20,7 +20,7 @@ const TLS_ALERT: &[u8] = &[0x15];
 /// Timeout of the connection, and of each read and write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where an agent listens, and how it is asked.
+/// Address of an agent, and the TLS settings and token for requests to it.
 pub(super) struct Endpoint {
     address: SocketAddr,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,

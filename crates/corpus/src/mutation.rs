@@ -54,7 +54,7 @@ const WORDS: &[u64] = &[
     u64::MAX,
 ];
 
-/// What inputs are made of.
+/// Parts that inputs are made of.
 #[derive(Debug)]
 pub(crate) struct Material {
     pub(crate) files: Vec<Vec<u8>>,

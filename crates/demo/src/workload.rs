@@ -11,7 +11,7 @@ use clap::Subcommand;
 use humantime::format_duration;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// What a process does with its CPU time. Also the arguments of the hidden subcommand.
+/// Use of CPU time by a process. Also the arguments of the hidden subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum Workload {
     /// One thread runs without a pause
@@ -54,8 +54,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the process and returns when it has come up; it does nothing until [`Process::go`].
-    /// What it took to come up is then not its container's.
+    /// Starts the process and returns when it is ready; it does nothing until [`Process::go`]. The
+    /// CPU time of its start is not charged to its container.
     ///
     /// # Errors
     /// This program cannot be started again.

@@ -1,7 +1,7 @@
 //! Budget of descriptors that the sampler may keep open, and the files they are spent on.
 
-/// Descriptors reserved for everything but cgroup files: scrape sockets, inotify, epoll, pidfds,
-/// logs, a margin.
+/// Descriptors reserved for uses other than cgroup files: scrape sockets, inotify, epoll, pidfds,
+/// logs, and a margin.
 const RESERVED: u64 = 256;
 
 /// Read frequency of a file. When descriptors are scarce, the earlier variants keep theirs first.

@@ -1,7 +1,6 @@
 //! The thread of the trace: loads the program, polls it, and does both again after a panic.
 //!
-//! It is a thread of its own, because a poll takes longer than a tick may be delayed. Its results
-//! go to the sampler's slot and are published with the next snapshot, so a scrape never waits for
+//! Has its own thread, because a poll takes longer than a tick may be delayed. The results go to the sampler's slot and are published with the next snapshot, so a scrape never waits for
 //! it.
 
 use std::io;

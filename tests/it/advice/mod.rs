@@ -10,3 +10,18 @@ mod rare_bursts;
 mod replay;
 mod shapes;
 mod windows;
+
+use serde_json::Value;
+
+use crate::support::Agent;
+
+/// The advice for the container with this name; `None` as long as there is none.
+fn row_of(agent: &Agent, container: &str) -> Option<Value> {
+    let report: Value = serde_json::from_str(&agent.get("/api/v1/advice").1).unwrap();
+    report["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["container"] == container)
+        .cloned()
+}

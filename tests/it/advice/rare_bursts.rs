@@ -29,13 +29,7 @@ fn a_limit_is_a_lower_bound_while_bursts_are_rarer_than_a_trace() {
     let _running = (start(&container), start(&limited));
     let agent = Agent::on(&tree, &["--advice-after", "35s"]);
     let advised = || -> Option<Value> {
-        let report: Value = serde_json::from_str(&agent.get("/api/v1/advice").1).unwrap();
-        let row = report["containers"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|row| row["container"] == ID)?
-            .clone();
+        let row = super::row_of(&agent, ID)?;
         row["cpu"]["limit"].is_object().then(|| row["cpu"]["limit"].clone())
     };
     eventually("a limit", || advised().is_some());

@@ -1,7 +1,5 @@
 //! Windows of one second at sample intervals that do not divide a second.
 
-use serde_json::Value;
-
 use crate::support::{Agent, Qos, RealTree, Workload, eventually};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0010";
@@ -16,13 +14,7 @@ fn use_is_half_a_core_at_a_sample_interval_of_1500_ms() {
     let _spinner = container.spawn(&Workload::Spin { threads: 1 });
     let agent = Agent::on(&tree, &["--sample-interval", "1500ms", "--advice-after", "15s"]);
     let use_cores = || -> Option<f64> {
-        let report: Value = serde_json::from_str(&agent.get("/api/v1/advice").1).unwrap();
-        let row = report["containers"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|row| row["container"] == ID)?
-            .clone();
+        let row = super::row_of(&agent, ID)?;
         row["cpu"]["requestCores"].as_f64()
     };
     eventually("the 95th percentile of use", || use_cores().is_some());

@@ -2,7 +2,7 @@
 //! by default since Kubernetes 1.37. It pushes every change, so nothing is polled while the watch
 //! lives. Access is controlled by the socket's permissions (root), not by RBAC.
 //!
-//! The stream begins with an ADDED event for every pod and one INITIAL_SYNC_COMPLETE. The kubelet
+//! The stream begins with one ADDED event per pod and one INITIAL_SYNC_COMPLETE. The kubelet
 //! ends it if a client falls 100 events behind; the watch is then restarted.
 
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use cgroupfs::node;
 use kernel_text::{CgroupVersion, CpuSet};
@@ -12,21 +12,15 @@ use placement::{Cgroup, Class, Current, Hierarchy, Holding, Plan, PodCgroups, Re
 use super::decide::Work;
 use super::inputs::{decision, names};
 use super::mode::{Established, Granted, Mode};
-use super::{Pinner, STRAY_LOOKS, chain};
+use super::{Pinner, chain};
 use crate::carry_out::carry_out;
 use crate::checkpoint::{Checkpoint, Held, Pin, Rejection, Touched, class_name};
 use crate::claims::has_ended;
-use crate::decision::{Decision, Verdict};
-use crate::drain::Scope;
-use crate::owner::CpuManagerState;
+use crate::decision::Verdict;
 use crate::report::{Operation, Report, Standing, Trace};
-use crate::state_dir::DrainWish;
 use crate::tree::View;
-use crate::{Result, drain, nested, stranded};
+use crate::{Result, nested};
 
-/// Minimum age of a cgroup before its processes are moved. In a younger one the runtime may still
-/// be moving processes.
-const SETTLED: Duration = Duration::from_secs(5);
 /// Maximum number of passes that a grant waits for another pod to leave its CPUs.
 const GRANT_WAITS: usize = 5;
 
@@ -292,63 +286,6 @@ impl Pinner {
             }
             report.decisions.push(decision(uid, pods, Verdict::Repaired(cgroups.len())));
         }
-    }
-
-    /// Moves processes back into cpusets that had lost their last CPU. Skips cgroups that the
-    /// runtime may still be setting up. Does nothing while the agent only observes.
-    pub(super) fn bring_back(&mut self, view: &View, report: &mut Report) {
-        let containers = view
-            .pods
-            .iter()
-            .flat_map(|pod| &pod.cgroups)
-            .filter(|cgroup| cgroup.ours && cgroup.parent.is_some());
-        if containers.clone().any(|cgroup| cgroup.effective.is_empty()) {
-            self.stray_looks = STRAY_LOOKS;
-        }
-        if matches!(self.mode, Mode::Observing { .. }) || self.stray_looks == 0 {
-            return;
-        }
-        self.stray_looks -= 1;
-        let is_settled =
-            |path: &Path| view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > SETTLED);
-        for cgroup in containers.filter(|cgroup| is_settled(&cgroup.path)) {
-            let moved = stranded::bring_back(&self.config.node.hierarchy, &cgroup.path);
-            if moved > 0 {
-                let path = cgroup.path.display();
-                tracing::warn!(%path, moved, "moved processes back into a cpuset after it had lost its last CPU");
-                (0..moved).for_each(|_| report.operations.add(Operation::BringBack, true));
-            }
-        }
-    }
-
-    /// Restores all written cgroups, as requested by `cpuwarden drain`.
-    pub(super) fn drain(&mut self, view: &View, pods: &PodIndex, report: &mut Report) {
-        let kubelets = CpuManagerState::read(&self.config.node.cpu_manager_state)
-            .map(|state| state.exclusive());
-        let mut kubelets = kubelets.unwrap_or_default();
-        kubelets.pods.extend(self.holders(pods));
-        let checkpoint = &self.record.checkpoint;
-        let drained = drain::give_back(&self.tree, view, checkpoint, Scope::Touched, &kubelets);
-        for _ in 0..drained.written {
-            report.operations.add(Operation::Drain, true);
-        }
-        for error in &drained.errors {
-            tracing::error!(error, "failed to widen a cpuset");
-            report.operations.add(Operation::Drain, false);
-        }
-        report.decisions.extend(std::mem::take(&mut self.record.checkpoint.pins).into_iter().map(
-            |(uid, pin)| {
-                let Pin { namespace, pod, .. } = pin;
-                Decision { uid, namespace, pod, verdict: Verdict::Released }
-            },
-        ));
-        if drained.errors.is_empty()
-            && let Err(error) = Checkpoint::remove(&self.config.node.state_dir)
-        {
-            tracing::error!(error = chain(&error), "failed to delete the checkpoint");
-        }
-        DrainWish::of(&self.config.node.state_dir).answer(&drained);
-        self.record.clear();
     }
 }
 

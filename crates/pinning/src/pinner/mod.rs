@@ -3,6 +3,7 @@
 
 mod decide;
 mod enforce;
+mod give_back;
 mod inputs;
 mod mode;
 mod overlap;

@@ -67,8 +67,8 @@ fn assert_neighbor(victim: &Measured, rival: &Measured, throttled_ns: u64) {
     );
 }
 
-/// What the rest of the machine ran on a CPU that is never idle, by the kernel's own count: all
-/// that neither the victim, whose one thread ran or waited all the time, nor its rivals ran.
+/// Run time of the rest of the machine on a CPU that is never idle, from the kernel's counters: the
+/// time in which the victim's one thread waited and no rival ran.
 fn machine_ns(victim: &Measured, rivals: &[&Measured]) -> u64 {
     let ran: u64 = rivals.iter().map(|rival| rival.run_ns).sum();
     victim.delay_ns.saturating_sub(ran)

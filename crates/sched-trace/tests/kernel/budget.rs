@@ -1,4 +1,4 @@
-//! What the program costs, and what becomes of it beyond its budget.
+//! Cost of the program, and its behavior above its budget.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

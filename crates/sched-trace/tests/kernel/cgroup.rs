@@ -69,7 +69,7 @@ impl Cgroup {
         self.write("cpu.cfs_quota_us", &(quota * 1000).to_string());
     }
 
-    /// What its own quota has denied, summed over CPUs, nanoseconds.
+    /// Throttled time by its own quota, summed over CPUs, nanoseconds.
     pub(crate) fn throttled_ns(&self) -> u64 {
         let text = fs::read_to_string(self.path.join("cpu.stat")).unwrap();
         let value = |key: &str| {
@@ -80,8 +80,8 @@ impl Cgroup {
             .unwrap()
     }
 
-    /// What quotas have throttled it while it had tasks to run, its own and those further up;
-    /// `None` before Linux 6.6.
+    /// Throttled time by its own quota and its ancestors' quotas while it had tasks to run; `None`
+    /// before Linux 6.6.
     pub(crate) fn local_throttled_ns(&self) -> Option<u64> {
         let text = fs::read_to_string(self.path.join("cpu.stat.local")).ok()?;
         let value = |key: &str| {

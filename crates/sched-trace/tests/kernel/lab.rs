@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A process that waits for SIGCONT and then runs without a pause.
 const SPIN: [&str; 3] = ["sh", "-c", "kill -STOP $$; while :; do :; done"];
 
-/// Who owns the cgroups of a test; everything else is the system's.
+/// Owners of a test's cgroups; all other cgroups belong to the system.
 #[derive(Debug, Default)]
 struct Known(HashMap<u64, Owner>);
 
@@ -91,7 +91,7 @@ impl Drop for Lab {
     }
 }
 
-/// What a container's tasks did, and what was found of it.
+/// Run and wait times of a container's tasks, and the trace's attribution of the waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) found: ContainerWaits,
@@ -216,7 +216,7 @@ impl Lab {
         std::array::from_fn(|index| after[index].since(&before[index]))
     }
 
-    /// What one pod made the other wait, of all time, nanoseconds.
+    /// Time for which one pod made the other wait, since the start, nanoseconds.
     pub(crate) fn interference_ns(&self, victim: PodId, aggressor: Aggressor) -> u64 {
         let mut rows =
             self.trace.as_ref().expect("it is there until the drop").report().interference.iter();
@@ -325,8 +325,8 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
-    /// In this process's cgroup, for one CPU; `prefix` is a command that runs the command after it.
-    /// It spins from SIGCONT on.
+    /// Starts a process in the caller's cgroup, for one CPU, that spins after SIGCONT; `prefix` is a
+    /// command that runs the command after it.
     pub(crate) fn start(cpu: u32, prefix: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$@\"", "sh"]);

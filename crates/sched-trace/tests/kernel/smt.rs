@@ -1,5 +1,4 @@
-//! What the other thread of the core runs, on a machine whose cores have two: CPUs 0 and 1 of the
-//! QEMU node.
+//! Load on the sibling thread of a core with two threads: CPUs 0 and 1 of the QEMU node.
 
 use crate::lab::{Lab, Measured};
 

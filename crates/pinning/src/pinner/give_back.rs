@@ -1,0 +1,80 @@
+//! Restores: processes that the kernel moved out of a cpuset, and all written cpusets at a drain.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kubepods::PodIndex;
+
+use super::mode::Mode;
+use super::{Pinner, STRAY_LOOKS, chain};
+use crate::checkpoint::{Checkpoint, Pin};
+use crate::decision::{Decision, Verdict};
+use crate::drain::Scope;
+use crate::owner::CpuManagerState;
+use crate::report::{Operation, Report};
+use crate::state_dir::DrainWish;
+use crate::tree::View;
+use crate::{drain, stranded};
+
+/// Minimum age of a cgroup before its processes are moved. In a younger one the runtime may still
+/// be moving processes.
+const SETTLED: Duration = Duration::from_secs(5);
+
+impl Pinner {
+    /// Moves processes back into cpusets that had lost their last CPU. Skips cgroups that the
+    /// runtime may still be setting up. Does nothing while the agent only observes.
+    pub(super) fn bring_back(&mut self, view: &View, report: &mut Report) {
+        let containers = view
+            .pods
+            .iter()
+            .flat_map(|pod| &pod.cgroups)
+            .filter(|cgroup| cgroup.ours && cgroup.parent.is_some());
+        if containers.clone().any(|cgroup| cgroup.effective.is_empty()) {
+            self.stray_looks = STRAY_LOOKS;
+        }
+        if matches!(self.mode, Mode::Observing { .. }) || self.stray_looks == 0 {
+            return;
+        }
+        self.stray_looks -= 1;
+        let is_settled =
+            |path: &Path| view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > SETTLED);
+        for cgroup in containers.filter(|cgroup| is_settled(&cgroup.path)) {
+            let moved = stranded::bring_back(&self.config.node.hierarchy, &cgroup.path);
+            if moved > 0 {
+                let path = cgroup.path.display();
+                tracing::warn!(%path, moved, "moved processes back into a cpuset after it had lost its last CPU");
+                (0..moved).for_each(|_| report.operations.add(Operation::BringBack, true));
+            }
+        }
+    }
+
+    /// Restores all written cgroups, as requested by `cpuwarden drain`.
+    pub(super) fn drain(&mut self, view: &View, pods: &PodIndex, report: &mut Report) {
+        let kubelets = CpuManagerState::read(&self.config.node.cpu_manager_state)
+            .map(|state| state.exclusive());
+        let mut kubelets = kubelets.unwrap_or_default();
+        kubelets.pods.extend(self.holders(pods));
+        let checkpoint = &self.record.checkpoint;
+        let drained = drain::give_back(&self.tree, view, checkpoint, Scope::Touched, &kubelets);
+        for _ in 0..drained.written {
+            report.operations.add(Operation::Drain, true);
+        }
+        for error in &drained.errors {
+            tracing::error!(error, "failed to widen a cpuset");
+            report.operations.add(Operation::Drain, false);
+        }
+        report.decisions.extend(std::mem::take(&mut self.record.checkpoint.pins).into_iter().map(
+            |(uid, pin)| {
+                let Pin { namespace, pod, .. } = pin;
+                Decision { uid, namespace, pod, verdict: Verdict::Released }
+            },
+        ));
+        if drained.errors.is_empty()
+            && let Err(error) = Checkpoint::remove(&self.config.node.state_dir)
+        {
+            tracing::error!(error = chain(&error), "failed to delete the checkpoint");
+        }
+        DrainWish::of(&self.config.node.state_dir).answer(&drained);
+        self.record.clear();
+    }
+}
