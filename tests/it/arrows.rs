@@ -60,6 +60,7 @@ const CRATES: &[Crate] = &[
     io("sched-trace", &["cgroupfs", "snapshot", "watchdog"]),
     io("metrics", &["snapshot"]),
     io("pinning", &["cgroupfs", "kernel-text", "kubepods", "placement"]),
+    io("timeline", &["snapshot"]),
     io("watchdog", &[]),
     io("corpus", &[]),
     io("kubelet-stub", &[]),
@@ -99,6 +100,7 @@ const CLOSURES: &[(&str, usize)] = &[
     ("metrics", 39),
     ("sampler", 39),
     ("sched-trace", 45),
+    ("timeline", 45),
 ];
 
 /// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server,

@@ -1,0 +1,210 @@
+//! One second of a node, as the views show it.
+
+use serde::{Deserialize, Serialize};
+
+/// One second of a node. Rates are averages over the frame.
+///
+/// The JSON form is the one of the API, of the event stream and of recordings. `None` is omitted:
+/// the kernel or the configuration does not provide the value.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Frame {
+    /// Wall-clock time at the end of the frame, milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Length of the frame, seconds: 1 unless ticks are longer or late.
+    pub seconds: f64,
+    /// The node.
+    pub node: NodeFrame,
+    /// The live containers, sorted by namespace, pod and container.
+    pub containers: Vec<ContainerFrame>,
+    /// Waits in this frame, by victim and aggressor, longest first.
+    pub interference: Vec<Interference>,
+}
+
+/// State of the node in one frame.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeFrame {
+    /// Name of the node; empty if unknown.
+    pub name: String,
+    /// Whether waits are traced.
+    pub trace: Trace,
+    /// Share of the time in which some thread waited for a CPU (PSI `some`), 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<f64>,
+    /// Stolen time, seconds per second, summed over CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steal: Option<f64>,
+    /// The online CPUs.
+    pub cpus: Vec<CpuFrame>,
+}
+
+/// State of the scheduler trace: without it, the causes of waits are unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Trace {
+    /// `off`, `continuous`, `bursts` (all figures of waits are estimates) or `detached`.
+    pub mode: String,
+    /// Reason why waits are not traced; empty if they are.
+    pub reason: String,
+}
+
+/// One CPU in one frame.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CpuFrame {
+    /// CPU number.
+    pub cpu: u32,
+    /// Lowest CPU of the core: the same for both threads of a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+    /// Last-level cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub llc: Option<u32>,
+    /// NUMA node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
+    /// Socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<u32>,
+    /// Share of the time in which the CPU was not idle, 0 to 1. Only read while a view is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busy: Option<f64>,
+}
+
+/// Namespace and name of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodName {
+    /// Namespace; `system` for processes outside the pods, `other` for all remaining pods.
+    pub namespace: String,
+    /// Name; the UID while the pod is unknown; empty for `system` and `other`.
+    pub pod: String,
+}
+
+/// Time that one pod waited because of another.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Interference {
+    /// The pod that waited.
+    pub victim: PodName,
+    /// The pod that was running.
+    pub aggressor: PodName,
+    /// Thread-seconds of waiting per second.
+    pub wait: f64,
+}
+
+/// One container in one frame.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerFrame {
+    /// Namespace of the pod; empty while the pod is unknown.
+    pub namespace: String,
+    /// Name of the pod; its UID while it is unknown.
+    pub pod: String,
+    /// Name of the container; its id while the pod is unknown.
+    pub container: String,
+    /// UID of the pod.
+    pub uid: String,
+    /// Kubernetes QoS class.
+    pub qos_class: String,
+    /// Koordinator QoS class; empty if the pod has none.
+    pub cpu_qos: String,
+    /// Lowest CPU limit over the container and its ancestors, cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_cores: Option<f64>,
+    /// CPU request, cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_cores: Option<f64>,
+    /// CPUs that the container may use, in the kernel's list format.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// Usage, throttling and waits.
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+/// Usage, throttling and waits of one container in one frame.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rates {
+    /// CPU usage, cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage_cores: Option<f64>,
+    /// Share of the time in which its own limit throttled it, 0 to 1; `None` without a limit of its
+    /// own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled_share: Option<f64>,
+    /// Time throttled by its own limit, seconds per second, summed over CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled_own: Option<f64>,
+    /// Time throttled by a limit of the pod or of a cgroup above it, seconds per second, summed
+    /// over CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled_ancestor: Option<f64>,
+    /// Thread-seconds per second of waiting while another pod was running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub neighbor: Option<f64>,
+    /// Thread-seconds per second of waiting while the same pod was running.
+    #[serde(skip_serializing_if = "Option::is_none", rename = "self")]
+    pub own: Option<f64>,
+    /// Thread-seconds per second of waiting while the system was running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<f64>,
+    /// Seconds per second on a CPU while another pod, or the system, ran on the core's other
+    /// thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smt: Option<f64>,
+    /// Lower bound of waits for other threads, thread-seconds per second, without the trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contention: Option<f64>,
+}
+
+impl Rates {
+    /// Time throttled by any limit, seconds per second.
+    #[must_use]
+    pub fn throttled(&self) -> f64 {
+        self.throttled_own.unwrap_or(0.0) + self.throttled_ancestor.unwrap_or(0.0)
+    }
+
+    /// Time lost to limits, neighbors and the system, seconds per second: the order of the victims.
+    /// Waits for its own threads do not count; without the trace, all known contention does.
+    #[must_use]
+    pub fn lost(&self) -> f64 {
+        let waited = match (self.neighbor, self.system) {
+            (None, None) => self.contention.unwrap_or(0.0),
+            (neighbor, system) => neighbor.unwrap_or(0.0) + system.unwrap_or(0.0),
+        };
+        self.throttled() + waited
+    }
+}
+
+impl Frame {
+    /// The containers, those that lose most time first; equal ones by name.
+    #[must_use]
+    pub fn victims(&self) -> Vec<&ContainerFrame> {
+        let mut victims: Vec<&ContainerFrame> = self.containers.iter().collect();
+        victims.sort_by(|a, b| {
+            let name = |row: &ContainerFrame| {
+                (row.namespace.clone(), row.pod.clone(), row.container.clone())
+            };
+            b.rates.lost().total_cmp(&a.rates.lost()).then_with(|| name(a).cmp(&name(b)))
+        });
+        victims
+    }
+
+    /// The pod that made this one wait longest in the frame, with the thread-seconds per second.
+    #[must_use]
+    pub fn worst_aggressor(&self, victim: &PodName) -> Option<(&PodName, f64)> {
+        let pairs = self.interference.iter().filter(|pair| pair.victim == *victim);
+        pairs.max_by(|a, b| a.wait.total_cmp(&b.wait)).map(|pair| (&pair.aggressor, pair.wait))
+    }
+}
+
+impl ContainerFrame {
+    /// The container's pod.
+    #[must_use]
+    pub fn pod_name(&self) -> PodName {
+        PodName { namespace: self.namespace.clone(), pod: self.pod.clone() }
+    }
+}

@@ -1,0 +1,169 @@
+//! Series of packed values in a ring, with all memory reserved at the start.
+
+use std::collections::HashMap;
+
+use crate::measure::Measure;
+use crate::packed::{pack, unpack};
+use crate::timeline::KEPT;
+
+/// Memory of one container's history when it is full, bytes.
+pub const BYTES_PER_CONTAINER: usize = Measure::ALL.len() * KEPT * size_of::<u16>();
+/// Memory of the history of one pair of victim and aggressor when it is full, bytes.
+pub const BYTES_PER_PAIR: usize = KEPT * size_of::<u16>();
+
+/// Series by key, each with `width` values per frame. `T` is the state that the caller keeps with a
+/// series.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    width: usize,
+    /// Values by slot, measure and position. Zeroed memory, which the kernel provides when a page
+    /// is first written.
+    values: Vec<u16>,
+    slots: Vec<Option<Slot<T>>>,
+    by_key: HashMap<Box<str>, usize>,
+    /// Number of series for which there was no slot.
+    pub(crate) dropped: u64,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    key: Box<str>,
+    state: T,
+    /// Number of the last frame with a value.
+    last: u64,
+}
+
+impl<T> Table<T> {
+    pub(crate) fn new(capacity: usize, width: usize) -> Self {
+        let mut slots = Vec::new();
+        slots.resize_with(capacity, || None);
+        Self {
+            width,
+            values: vec![0; capacity * width * KEPT],
+            slots,
+            by_key: HashMap::new(),
+            dropped: 0,
+        }
+    }
+
+    /// Prepares all series for the next frame, and forgets those without a value in the ring.
+    pub(crate) fn advance(&mut self, frame: u64) {
+        let position = position(frame);
+        for (at, place) in self.slots.iter_mut().enumerate() {
+            let Some(slot) = place else { continue };
+            let base = at * self.width * KEPT;
+            for measure in 0..self.width {
+                self.values[base + measure * KEPT + position] = 0;
+            }
+            if slot.last + KEPT as u64 <= frame {
+                self.by_key.remove(&slot.key);
+                *place = None;
+            }
+        }
+    }
+
+    /// Returns the slot of the key, or makes one with this state. `None` if all slots are in use:
+    /// a series that has ended gives up its slot for a new one.
+    pub(crate) fn slot(
+        &mut self,
+        key: &str,
+        frame: u64,
+        state: impl FnOnce() -> T,
+    ) -> Option<usize> {
+        if let Some(&at) = self.by_key.get(key) {
+            return Some(at);
+        }
+        let Some(at) = self.free(frame) else {
+            self.dropped += 1;
+            return None;
+        };
+        if let Some(old) = self.slots[at].take() {
+            self.by_key.remove(&old.key);
+        }
+        let base = at * self.width * KEPT;
+        // Only memory that was used is written.
+        let used = &mut self.values[base..base + self.width * KEPT];
+        used.iter_mut().filter(|value| **value != 0).for_each(|value| *value = 0);
+        self.slots[at] = Some(Slot { key: key.into(), state: state(), last: frame });
+        self.by_key.insert(key.into(), at);
+        Some(at)
+    }
+
+    /// A slot without a series, or that of the series that ended first.
+    fn free(&self, frame: u64) -> Option<usize> {
+        let empty = self.slots.iter().position(Option::is_none);
+        empty.or_else(|| {
+            let slots = self.slots.iter().enumerate();
+            let ended = slots.filter_map(|(at, slot)| Some((slot.as_ref()?.last, at)));
+            ended.filter(|&(last, _)| last + 1 < frame).min().map(|(_, at)| at)
+        })
+    }
+
+    pub(crate) fn set(&mut self, at: usize, measure: usize, frame: u64, value: Option<f64>) {
+        self.values[(at * self.width + measure) * KEPT + position(frame)] = pack(value);
+        if let Some(slot) = &mut self.slots[at] {
+            slot.last = frame;
+        }
+    }
+
+    pub(crate) fn value(&self, at: usize, measure: usize, frame: u64) -> Option<f64> {
+        unpack(self.values[(at * self.width + measure) * KEPT + position(frame)])
+    }
+
+    /// Number of the last frame with a value of this series.
+    pub(crate) fn last(&self, at: usize) -> u64 {
+        self.slots[at].as_ref().map_or(0, |slot| slot.last)
+    }
+
+    pub(crate) fn state_mut(&mut self, at: usize) -> Option<&mut T> {
+        self.slots[at].as_mut().map(|slot| &mut slot.state)
+    }
+
+    /// All series: slot and state.
+    pub(crate) fn series(&self) -> impl Iterator<Item = (usize, &T)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(at, slot)| Some((at, &slot.as_ref()?.state)))
+    }
+}
+
+/// Position of a frame in the ring.
+pub(crate) fn position(frame: u64) -> usize {
+    // Below KEPT.
+    (frame % KEPT as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_value_is_replaced_and_a_silent_series_is_forgotten() {
+        let mut table = Table::new(2, 1);
+        table.advance(1);
+        let at = table.slot("a", 1, || ()).unwrap();
+        table.set(at, 0, 1, Some(2.0));
+        for frame in 2..=KEPT as u64 {
+            table.advance(frame);
+            assert_eq!(table.value(at, 0, frame), None);
+        }
+        assert!((table.value(at, 0, 1).unwrap() - 2.0).abs() < 0.01);
+        table.advance(KEPT as u64 + 1);
+        assert_eq!(table.value(at, 0, 1), None);
+        assert_eq!(table.series().count(), 0);
+    }
+
+    #[test]
+    fn a_full_table_replaces_only_series_that_have_ended() {
+        let mut table = Table::new(1, 1);
+        table.advance(1);
+        let at = table.slot("a", 1, || 'a').unwrap();
+        table.set(at, 0, 1, Some(1.0));
+        table.advance(2);
+        assert_eq!(table.slot("b", 2, || 'b'), None, "`a` had a value in the frame before");
+        assert_eq!(table.dropped, 1);
+        table.advance(3);
+        assert_eq!(table.slot("b", 3, || 'b'), Some(0));
+        assert_eq!(table.value(0, 0, 1), None, "the values of `a` are gone");
+        assert_eq!(table.series().map(|(_, state)| *state).collect::<String>(), "b");
+    }
+}

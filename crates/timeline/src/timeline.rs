@@ -1,0 +1,352 @@
+//! Makes frames of snapshots, and keeps the last ten minutes.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use snapshot::{
+    ContainerIdentity, ContainerRow, CpuPlace, CpusetRow, NodeSnapshot, NodeWaits, Published,
+    TraceMode, ends_window,
+};
+use tokio::sync::{Notify, watch};
+
+use crate::counters::Counters;
+use crate::cpus::CpuLoad;
+use crate::frame::{ContainerFrame, CpuFrame, Frame, NodeFrame, PodName, Rates, Trace};
+use crate::history::{Table, position};
+use crate::measure::Measure;
+use crate::series::{Aggressor, Points};
+
+/// Number of frames kept: ten minutes, if ticks are not longer than a second.
+pub const KEPT: usize = 600;
+
+/// Time after the last request for a frame in which the load of each CPU is still read.
+const WATCHED_FOR: Duration = Duration::from_secs(5);
+
+/// Size of the history, and what the frames need besides the snapshots.
+#[derive(Debug, Clone)]
+pub struct TimelineConfig {
+    /// Name of the node; empty if unknown.
+    pub node: String,
+    /// Mount point of procfs.
+    pub proc_root: PathBuf,
+    /// Maximum number of containers with a history.
+    pub containers: usize,
+    /// Maximum number of pairs of victim and aggressor with a history.
+    pub pairs: usize,
+}
+
+/// The last ten minutes. Cheap to clone: all clones share one history.
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    state: Arc<Mutex<State>>,
+    frame: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    node: String,
+    containers: Table<Container>,
+    pairs: Table<Pair>,
+    /// End of each frame, milliseconds since the epoch, by position.
+    at_ms: Vec<u64>,
+    /// Length of each frame, seconds, by position.
+    seconds: Vec<f64>,
+    /// Number of the latest frame, from 1; 0 before the first.
+    frame: u64,
+    /// Time of the reading that ended the latest frame, or of the first reading.
+    began: Option<Instant>,
+    totals: Totals,
+    latest: NodeFrame,
+    load: CpuLoad,
+    watched_at: Option<Instant>,
+    /// Reused for the keys of pairs.
+    key: String,
+}
+
+/// Counters of the node at the end of the latest frame.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    pressure_ns: Option<u64>,
+    steal_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Container {
+    identity: Arc<ContainerIdentity>,
+    counters: Counters,
+    rates: Rates,
+    limit_cores: Option<f64>,
+    request_cores: Option<f64>,
+    cpuset: Option<Arc<CpusetRow>>,
+}
+
+#[derive(Debug)]
+struct Pair {
+    victim: PodName,
+    aggressor: PodName,
+    wait_ns: u64,
+}
+
+impl Timeline {
+    /// Reserves the memory of the history.
+    #[must_use]
+    pub fn new(config: TimelineConfig) -> Self {
+        let state = State {
+            node: config.node,
+            containers: Table::new(config.containers, Measure::ALL.len()),
+            pairs: Table::new(config.pairs, 1),
+            at_ms: vec![0; KEPT],
+            seconds: vec![0.0; KEPT],
+            frame: 0,
+            began: None,
+            totals: Totals::default(),
+            latest: NodeFrame::default(),
+            load: CpuLoad::new(&config.proc_root),
+            watched_at: None,
+            key: String::new(),
+        };
+        Self { state: Arc::new(Mutex::new(state)), frame: watch::Sender::new(0) }
+    }
+
+    /// Adds the latest snapshot whenever one is published, until the task is aborted.
+    pub async fn follow(self, published: Published<NodeSnapshot>, is_published: Arc<Notify>) {
+        loop {
+            is_published.notified().await;
+            self.observe(&published.latest());
+        }
+    }
+
+    /// Adds a snapshot. Returns the number of the frame that it ended, if any: a frame is at least
+    /// a second long.
+    pub fn observe(&self, snapshot: &NodeSnapshot) -> Option<u64> {
+        let frame = self.lock().observe(snapshot)?;
+        self.frame.send_replace(frame);
+        Some(frame)
+    }
+
+    /// Number of the latest frame, 0 before the first: changes with each frame.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.frame.subscribe()
+    }
+
+    /// The latest frame; `None` before the first. While it is requested, the load of each CPU is
+    /// read, too.
+    #[must_use]
+    pub fn latest(&self) -> Option<Frame> {
+        let mut state = self.lock();
+        state.watched_at = Some(Instant::now());
+        state.latest_frame()
+    }
+
+    /// The frames of the last `span`, oldest first. Values have three digits; the node's CPUs are
+    /// only in the latest frame.
+    #[must_use]
+    pub fn frames(&self, span: Duration) -> Vec<Frame> {
+        let state = self.lock();
+        let numbers = state.numbers(span);
+        let latest = state.frame;
+        let frame = |number| {
+            if number == latest { state.latest_frame() } else { Some(state.past_frame(number)) }
+        };
+        numbers.filter_map(frame).collect()
+    }
+
+    /// Series of the containers that `select` accepts over the last `span`.
+    #[must_use]
+    pub fn points(
+        &self,
+        select: impl Fn(&ContainerIdentity) -> bool,
+        measures: &[Measure],
+        span: Duration,
+    ) -> Points {
+        self.lock().points(select, measures, span)
+    }
+
+    /// Waits over the last `span` by victim and aggressor, longest first.
+    #[must_use]
+    pub fn aggressors(&self, span: Duration) -> Vec<Aggressor> {
+        self.lock().aggressors(span)
+    }
+
+    /// Number of containers and pairs that found no place in the history.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let state = self.lock();
+        state.containers.dropped + state.pairs.dropped
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // All fields are valid at any time: at worst a frame lacks some values.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn observe(&mut self, snapshot: &NodeSnapshot) -> Option<u64> {
+        let (taken, read_at) = (snapshot.taken?, snapshot.read_at?);
+        let seconds = match self.began {
+            Some(began) if !ends_window(began, read_at, snapshot.interval) => return None,
+            Some(began) => read_at.saturating_duration_since(began).as_secs_f64(),
+            // The first snapshot is the baseline of the counters.
+            None => 0.0,
+        };
+        let is_first = self.began.replace(read_at).is_none();
+        self.frame += 1;
+        self.containers.advance(self.frame);
+        self.pairs.advance(self.frame);
+        let position = position(self.frame);
+        self.at_ms[position] = milliseconds(taken);
+        self.seconds[position] = seconds;
+        let traced = snapshot.waits.trace.is_some();
+        for row in snapshot.containers.iter().filter(|row| row.live) {
+            self.add_container(row, traced, seconds);
+        }
+        self.add_pairs(&snapshot.waits, is_first, seconds);
+        self.add_node(snapshot, seconds);
+        (!is_first).then_some(self.frame)
+    }
+
+    fn add_container(&mut self, row: &ContainerRow, traced: bool, seconds: f64) {
+        let now = Counters::of(row, traced);
+        let frame = self.frame;
+        let new = || Container::new(row, now);
+        let Some(at) = self.containers.slot(&row.identity.labels, frame, new) else { return };
+        let was_read = self.containers.last(at) + 1 == frame;
+        let Some(container) = self.containers.state_mut(at) else { return };
+        let before = std::mem::replace(&mut container.counters, now);
+        let rates = if was_read { before.rates_until(&now, seconds) } else { Rates::default() };
+        container.update(row, rates);
+        for (measure, of) in Measure::ALL.into_iter().enumerate() {
+            self.containers.set(at, measure, frame, of.of(&rates, row.limit_cores));
+        }
+    }
+
+    fn add_pairs(&mut self, waits: &NodeWaits, is_first: bool, seconds: f64) {
+        let mut key = std::mem::take(&mut self.key);
+        for row in &waits.interference {
+            key.clear();
+            // Writing to a string cannot fail.
+            let _ = write!(
+                key,
+                "{}\n{}\n{}",
+                row.victim.labels, row.aggressor_namespace, row.aggressor_pod
+            );
+            let new = || Pair {
+                victim: PodName {
+                    namespace: row.victim.namespace.clone(),
+                    pod: row.victim.pod.clone(),
+                },
+                aggressor: PodName {
+                    namespace: row.aggressor_namespace.to_string(),
+                    pod: row.aggressor_pod.to_string(),
+                },
+                // A pair appears with its first wait, which belongs to this frame.
+                wait_ns: if is_first { row.wait_ns } else { 0 },
+            };
+            let Some(at) = self.pairs.slot(&key, self.frame, new) else { continue };
+            let Some(pair) = self.pairs.state_mut(at) else { continue };
+            let waited = row.wait_ns.saturating_sub(pair.wait_ns) as f64 / 1e9;
+            pair.wait_ns = row.wait_ns;
+            let rate = if seconds > 0.0 { waited / seconds } else { 0.0 };
+            self.pairs.set(at, 0, self.frame, Some(rate));
+        }
+        self.key = key;
+    }
+
+    fn add_node(&mut self, snapshot: &NodeSnapshot, seconds: f64) {
+        let node = &snapshot.node;
+        let now = Totals { pressure_ns: node.pressure_waiting_ns, steal_ns: node.steal_ns };
+        let before = std::mem::replace(&mut self.totals, now);
+        let rate = |before: Option<u64>, now: Option<u64>| {
+            Some(now?.saturating_sub(before?) as f64 / 1e9 / seconds).filter(|_| seconds > 0.0)
+        };
+        let is_watched = self.watched_at.is_some_and(|at| at.elapsed() < WATCHED_FOR);
+        let load = if is_watched { self.load.read() } else { Vec::new() };
+        if !is_watched {
+            self.load.pause();
+        }
+        self.latest = NodeFrame {
+            name: self.node.clone(),
+            trace: trace(&snapshot.waits),
+            pressure: rate(before.pressure_ns, now.pressure_ns).map(|share| share.min(1.0)),
+            steal: rate(before.steal_ns, now.steal_ns),
+            cpus: cpus(&node.cpu_info, &load),
+        };
+    }
+}
+
+impl Container {
+    fn new(row: &ContainerRow, counters: Counters) -> Self {
+        Self {
+            identity: Arc::clone(&row.identity),
+            counters,
+            rates: Rates::default(),
+            limit_cores: row.limit_cores,
+            request_cores: row.request_cores,
+            cpuset: row.cpuset.clone(),
+        }
+    }
+
+    fn update(&mut self, row: &ContainerRow, rates: Rates) {
+        if !Arc::ptr_eq(&self.identity, &row.identity) {
+            self.identity = Arc::clone(&row.identity);
+        }
+        self.rates = rates;
+        self.limit_cores = row.limit_cores;
+        self.request_cores = row.request_cores;
+        self.cpuset.clone_from(&row.cpuset);
+    }
+
+    fn frame(&self, rates: Rates) -> ContainerFrame {
+        let identity = &*self.identity;
+        ContainerFrame {
+            namespace: identity.namespace.clone(),
+            pod: identity.pod.clone(),
+            container: identity.container.clone(),
+            uid: identity.uid.clone(),
+            qos_class: identity.qos_class.clone(),
+            cpu_qos: identity.cpu_qos.clone(),
+            limit_cores: self.limit_cores,
+            request_cores: self.request_cores,
+            cpus: self.cpuset.as_ref().map(|cpuset| cpuset.cpus.clone()),
+            rates,
+        }
+    }
+}
+
+fn trace(waits: &NodeWaits) -> Trace {
+    let mode = match waits.trace.map(|trace| trace.mode) {
+        None => "off",
+        Some(TraceMode::Continuous) => "continuous",
+        Some(TraceMode::Bursts { .. }) => "bursts",
+        Some(TraceMode::Detached) => "detached",
+    };
+    let reason = waits.feature.as_ref().map(|feature| feature.reason.clone());
+    Trace { mode: mode.to_owned(), reason: reason.unwrap_or_default() }
+}
+
+/// The online CPUs with their load, if it was read for all of them.
+fn cpus(places: &[CpuPlace], load: &[f64]) -> Vec<CpuFrame> {
+    let is_complete = places.len() == load.len();
+    let cpu = |(at, place): (usize, &CpuPlace)| CpuFrame {
+        cpu: place.cpu,
+        core: place.core,
+        llc: place.llc,
+        numa_node: place.numa_node,
+        socket: place.socket,
+        busy: load.get(at).copied().filter(|_| is_complete),
+    };
+    places.iter().enumerate().map(cpu).collect()
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+mod queries;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Reads frames and series from the history.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use snapshot::ContainerIdentity;
+
+use super::{KEPT, State};
+use crate::frame::{ContainerFrame, Frame, Interference, NodeFrame, Rates};
+use crate::history::position;
+use crate::measure::Measure;
+use crate::series::{Aggressor, Points, Series};
+
+impl State {
+    /// Numbers of the frames of the last `span`. The first reading is not a frame.
+    pub(super) fn numbers(&self, span: Duration) -> RangeInclusive<u64> {
+        let oldest = (self.frame + 1).saturating_sub(KEPT as u64).max(2);
+        let mut seconds = 0.0;
+        let mut first = self.frame + 1;
+        while first > oldest && seconds < span.as_secs_f64() {
+            first -= 1;
+            seconds += self.seconds[position(first)];
+        }
+        first..=self.frame
+    }
+
+    pub(super) fn latest_frame(&self) -> Option<Frame> {
+        if self.frame < 2 {
+            return None;
+        }
+        let mut frame = Frame { node: self.latest.clone(), ..self.past_frame(self.frame) };
+        let live =
+            self.containers.series().filter(|&(at, _)| self.containers.last(at) == self.frame);
+        frame.containers = live.map(|(_, container)| container.frame(container.rates)).collect();
+        sort(&mut frame.containers);
+        Some(frame)
+    }
+
+    pub(super) fn past_frame(&self, number: u64) -> Frame {
+        let position = position(number);
+        let mut containers = Vec::new();
+        for (at, container) in self.containers.series() {
+            let mut row = container.frame(Rates::default());
+            row.limit_cores = None;
+            let mut is_known = false;
+            for (measure, of) in Measure::ALL.into_iter().enumerate() {
+                let value = self.containers.value(at, measure, number);
+                is_known |= value.is_some();
+                of.set(&mut row, value);
+            }
+            if is_known {
+                containers.push(row);
+            }
+        }
+        sort(&mut containers);
+        let name = NodeFrame { name: self.node.clone(), ..NodeFrame::default() };
+        Frame {
+            at_ms: self.at_ms[position],
+            seconds: self.seconds[position],
+            node: NodeFrame { trace: self.latest.trace.clone(), ..name },
+            containers,
+            interference: self.interference(number),
+        }
+    }
+
+    pub(super) fn interference(&self, number: u64) -> Vec<Interference> {
+        let pairs = self.pairs.series().filter_map(|(at, pair)| {
+            let wait = self.pairs.value(at, 0, number).filter(|wait| *wait > 0.0)?;
+            let (victim, aggressor) = (pair.victim.clone(), pair.aggressor.clone());
+            Some(Interference { victim, aggressor, wait })
+        });
+        let mut pairs: Vec<Interference> = pairs.collect();
+        pairs.sort_by(|a, b| b.wait.total_cmp(&a.wait).then_with(|| a.victim.cmp(&b.victim)));
+        pairs
+    }
+
+    pub(super) fn points(
+        &self,
+        select: impl Fn(&ContainerIdentity) -> bool,
+        measures: &[Measure],
+        span: Duration,
+    ) -> Points {
+        let numbers = self.numbers(span);
+        let selected = self.containers.series().filter(|(_, row)| select(&row.identity));
+        let mut containers: Vec<Series> = Vec::new();
+        for (at, container) in selected {
+            let mut series = series(&container.identity);
+            for (index, measure) in Measure::ALL.into_iter().enumerate() {
+                if !measures.contains(&measure) {
+                    continue;
+                }
+                let value = |number| self.containers.value(at, index, number);
+                let values: Vec<Option<f64>> = numbers.clone().map(value).collect();
+                if values.iter().any(Option::is_some) {
+                    series.measures.insert(measure, values);
+                }
+            }
+            containers.push(series);
+        }
+        containers.sort_by(|a, b| {
+            (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container))
+        });
+        Points {
+            at_ms: numbers.clone().map(|number| self.at_ms[position(number)]).collect(),
+            seconds: numbers.map(|number| self.seconds[position(number)]).collect(),
+            containers,
+        }
+    }
+
+    pub(super) fn aggressors(&self, span: Duration) -> Vec<Aggressor> {
+        let numbers = self.numbers(span);
+        let pairs = self.pairs.series().filter_map(|(at, pair)| {
+            let waited =
+                |number| Some(self.pairs.value(at, 0, number)? * self.seconds[position(number)]);
+            let seconds: f64 = numbers.clone().filter_map(waited).sum();
+            let (victim, aggressor) = (pair.victim.clone(), pair.aggressor.clone());
+            (seconds > 0.0).then_some(Aggressor { victim, aggressor, seconds })
+        });
+        let mut pairs: Vec<Aggressor> = pairs.collect();
+        pairs.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.victim.cmp(&b.victim)));
+        pairs
+    }
+}
+
+/// Names of a container, without values.
+fn series(identity: &ContainerIdentity) -> Series {
+    Series {
+        namespace: identity.namespace.clone(),
+        pod: identity.pod.clone(),
+        container: identity.container.clone(),
+        uid: identity.uid.clone(),
+        ..Series::default()
+    }
+}
+
+fn sort(containers: &mut [ContainerFrame]) {
+    containers.sort_by(|a, b| {
+        (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container))
+    });
+}

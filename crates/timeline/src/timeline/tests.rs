@@ -1,0 +1,184 @@
+//! Tests of the timeline on hand-made snapshots.
+
+use std::time::UNIX_EPOCH;
+
+use snapshot::{CfsTotals, ContainerWaits, InterferenceRow, Losses, PodIdentity, TraceRow};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn timeline(containers: usize) -> Timeline {
+    let proc_root = PathBuf::from("/proc");
+    Timeline::new(TimelineConfig { node: "n1".into(), proc_root, containers, pairs: 4 })
+}
+
+fn identity(pod: &str) -> Arc<ContainerIdentity> {
+    Arc::new(ContainerIdentity {
+        labels: format!("namespace=\"shop\",pod=\"{pod}\",container=\"app\"").into(),
+        namespace: "shop".into(),
+        pod: pod.into(),
+        container: "app".into(),
+        uid: format!("uid-{pod}"),
+        ..ContainerIdentity::default()
+    })
+}
+
+/// A container that has used half a core, was throttled in a quarter of its periods, and waited
+/// 100 ms per second for a neighbor.
+fn row(pod: &str, second: u64) -> ContainerRow {
+    let cfs = CfsTotals {
+        periods: 10 * second,
+        throttled_periods: 5 * second / 2,
+        throttled_ns: second * 200_000_000,
+        ..CfsTotals::default()
+    };
+    let waits = ContainerWaits { neighbor_ns: second * 100_000_000, ..ContainerWaits::default() };
+    ContainerRow {
+        identity: identity(pod),
+        live: true,
+        usage_ns: Some(second * 500_000_000),
+        cfs: Some(cfs),
+        period_usec: Some(100_000),
+        limit_cores: Some(0.5),
+        waits: Some(Arc::new(waits)),
+        ..ContainerRow::default()
+    }
+}
+
+fn waits(second: u64) -> NodeWaits {
+    let row = InterferenceRow {
+        victim: Arc::new(PodIdentity {
+            labels: "namespace=\"shop\",pod=\"web\"".into(),
+            namespace: "shop".into(),
+            pod: "web".into(),
+        }),
+        aggressor_namespace: "batch".into(),
+        aggressor_pod: "hog".into(),
+        wait_ns: second * 100_000_000,
+    };
+    let losses = Losses::default();
+    let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
+    NodeWaits { interference: vec![row], trace: Some(trace), ..NodeWaits::default() }
+}
+
+fn snapshot(start: Instant, second: u64, pods: &[&str]) -> NodeSnapshot {
+    NodeSnapshot {
+        sequence: second + 1,
+        taken: Some(UNIX_EPOCH + Duration::from_secs(second)),
+        read_at: Some(start + Duration::from_secs(second)),
+        interval: SECOND,
+        containers: pods.iter().map(|pod| row(pod, second)).collect(),
+        waits: Arc::new(waits(second)),
+        ..NodeSnapshot::default()
+    }
+}
+
+fn is_about(actual: Option<f64>, expected: f64) -> bool {
+    actual.is_some_and(|actual| (actual - expected).abs() <= expected * 1e-3)
+}
+
+#[test]
+fn a_frame_has_the_rates_of_its_second() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    assert_eq!(timeline.observe(&snapshot(start, 0, &["web"])), None);
+    assert_eq!(timeline.latest(), None);
+    assert_eq!(timeline.observe(&snapshot(start, 4, &["web"])), Some(2));
+    let frame = timeline.latest().unwrap();
+    assert_eq!((frame.at_ms, frame.seconds), (4000, 4.0));
+    assert_eq!(frame.node.trace.mode, "continuous");
+    let row = &frame.containers[0];
+    assert_eq!(
+        (row.pod.as_str(), row.uid.as_str(), row.limit_cores),
+        ("web", "uid-web", Some(0.5))
+    );
+    let rates = row.rates;
+    assert!(is_about(rates.usage_cores, 0.5), "{rates:?}");
+    assert!(is_about(rates.throttled_share, 0.25), "{rates:?}");
+    assert!(is_about(rates.throttled_own, 0.2), "{rates:?}");
+    assert!(is_about(rates.neighbor, 0.1), "{rates:?}");
+    assert_eq!(rates.throttled_ancestor, None);
+    assert!((rates.lost() - 0.3).abs() < 1e-3);
+    let (aggressor, wait) = frame.worst_aggressor(&row.pod_name()).unwrap();
+    assert_eq!(aggressor.pod, "hog");
+    assert!(is_about(Some(wait), 0.1));
+}
+
+#[test]
+fn ticks_below_a_second_make_frames_of_a_second() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    let at = |tenths: u64| NodeSnapshot {
+        read_at: Some(start + Duration::from_millis(100 * tenths)),
+        interval: Duration::from_millis(100),
+        ..snapshot(start, 0, &["web"])
+    };
+    let frames = (0..=30).filter_map(|tenths| timeline.observe(&at(tenths))).count();
+    assert_eq!(frames, 3);
+}
+
+#[test]
+fn past_frames_come_from_the_history() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    for second in 0..=20 {
+        let pods: &[&str] = if second < 10 { &["api", "web"] } else { &["web"] };
+        timeline.observe(&snapshot(start, second, pods));
+    }
+    let frames = timeline.frames(Duration::from_secs(15));
+    assert_eq!(
+        frames.iter().map(|frame| frame.at_ms).collect::<Vec<_>>(),
+        (6..=20).map(|s| s * 1000).collect::<Vec<_>>()
+    );
+    let names = |frame: &Frame| -> Vec<String> {
+        frame.containers.iter().map(|row| row.pod.clone()).collect()
+    };
+    assert_eq!(names(&frames[3]), ["api", "web"]);
+    assert_eq!(names(&frames[4]), ["web"]);
+    let row = &frames[0].containers[1];
+    assert!(is_about(row.rates.usage_cores, 0.5) && is_about(row.limit_cores, 0.5), "{row:?}");
+    assert_eq!(row.rates.throttled_ancestor, None, "absent stays absent");
+    assert!(is_about(Some(frames[0].interference[0].wait), 0.1));
+    let aggressors = timeline.aggressors(Duration::from_secs(10));
+    assert!(is_about(Some(aggressors[0].seconds), 1.0), "{aggressors:?}");
+}
+
+#[test]
+fn series_have_gaps_and_omit_measures_without_values() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    for second in 0..=6 {
+        let pods: &[&str] = if second == 3 { &[] } else { &["web"] };
+        timeline.observe(&snapshot(start, second, pods));
+    }
+    let measures = [Measure::UsageCores, Measure::Smt];
+    let points = timeline.points(|row| row.uid == "uid-web", &measures, Duration::from_secs(600));
+    assert_eq!(points.at_ms, [1000, 2000, 3000, 4000, 5000, 6000]);
+    let series = &points.containers[0].measures;
+    assert_eq!(series.keys().copied().collect::<Vec<_>>(), [Measure::UsageCores]);
+    let known: Vec<bool> = series[&Measure::UsageCores].iter().map(Option::is_some).collect();
+    // The rate of the fourth second is unknown, too: the third is missing.
+    assert_eq!(known, [true, true, false, false, true, true]);
+}
+
+#[test]
+fn containers_without_a_place_are_counted() {
+    let (timeline, start) = (timeline(1), Instant::now());
+    timeline.observe(&snapshot(start, 0, &["api", "web"]));
+    timeline.observe(&snapshot(start, 1, &["api", "web"]));
+    assert_eq!(timeline.latest().unwrap().containers.len(), 1);
+    assert_eq!(timeline.dropped(), 2);
+}
+
+#[test]
+fn a_frame_survives_json() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    for second in 0..=2 {
+        timeline.observe(&snapshot(start, second, &["web"]));
+    }
+    let frame = timeline.latest().unwrap();
+    let json = serde_json::to_string(&frame).unwrap();
+    assert!(json.contains("\"self\":0.0") && !json.contains("null"), "{json}");
+    assert_eq!(serde_json::from_str::<Frame>(&json).unwrap(), frame);
+    // A recording of a version that has more, or less.
+    let other = "{\"atMs\":5,\"news\":1,\"containers\":[{\"pod\":\"a\",\"usageCores\":1.5}]}";
+    let frame: Frame = serde_json::from_str(other).unwrap();
+    assert_eq!((frame.at_ms, frame.containers[0].rates.usage_cores), (5, Some(1.5)));
+}
