@@ -29,6 +29,7 @@ const fn io(name: &'static str, uses: &'static [&'static str]) -> Crate {
 /// All crates with their allowed dependencies. A new crate or dependency must be added here.
 const CRATES: &[Crate] = &[
     pure("analysis", &["snapshot"]),
+    pure("colocation", &["kernel-text", "placement", "snapshot"]),
     pure("kernel-text", &[]),
     pure("kubepods", &[]),
     pure("placement", &["kernel-text"]),
@@ -95,6 +96,7 @@ const CLOSURES: &[(&str, usize)] = &[
     ("kubepods", 20),
     ("snapshot", 20),
     ("analysis", 25),
+    ("colocation", 30),
     ("runtimes", 30),
     ("pinning", 39),
     ("metrics", 39),

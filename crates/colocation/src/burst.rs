@@ -1,0 +1,231 @@
+//! CPU burst: `cpu.max.burst` (v2) and `cpu.cfs_burst_us` (v1), since Linux 5.14.
+//!
+//! Upstream kernels reject a burst above the quota, and check it again when the quota is written.
+//! Kernels before 6.10 divide the stored burst by 1000 at each write of `cpu.max`. So the value
+//! stays under the quota, is lowered before a limit shrinks, and is written again after each change
+//! of the limit.
+
+use serde::Deserialize;
+
+/// Annotation with which a pod's author requests burst.
+pub const BURST_ANNOTATION: &str = "koordinator.sh/cpuBurst";
+
+/// Which of the two means a pod may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BurstPolicy {
+    /// Neither.
+    #[default]
+    None,
+    /// `cpu.max.burst`.
+    CpuBurstOnly,
+    /// A scaled quota.
+    CfsQuotaBurstOnly,
+    /// Both.
+    Auto,
+}
+
+/// A pod's request, from its annotation; the defaults are Koordinator's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodBurst {
+    /// The means.
+    pub policy: BurstPolicy,
+    /// Requested burst, percent of the limit.
+    pub cpu_burst_percent: u64,
+    /// Highest scaled quota, percent of the limit.
+    pub cfs_quota_burst_percent: u64,
+    /// Time for which the highest quota may last, seconds; -1 for any time.
+    pub cfs_quota_burst_period_seconds: i64,
+}
+
+impl Default for PodBurst {
+    fn default() -> Self {
+        Self {
+            policy: BurstPolicy::None,
+            cpu_burst_percent: 1000,
+            cfs_quota_burst_percent: 300,
+            cfs_quota_burst_period_seconds: -1,
+        }
+    }
+}
+
+/// An annotation that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AnnotationError {
+    /// Not the JSON of a `CPUBurstConfig`.
+    #[error("annotation {BURST_ANNOTATION}: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A number that Koordinator's webhook rejects too.
+    #[error("annotation {BURST_ANNOTATION}: {field} is {value}, expected {expected}")]
+    Range {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: i64,
+        /// The accepted values.
+        expected: &'static str,
+    },
+}
+
+impl PodBurst {
+    /// Parses the annotation's JSON (`CPUBurstConfig`). Unknown fields are ignored, as Koordinator
+    /// does.
+    ///
+    /// # Errors
+    /// Invalid JSON, an unknown policy, or a number out of range.
+    pub fn parse(json: &str) -> Result<Self, AnnotationError> {
+        let parsed: Self = serde_json::from_str(json)?;
+        let range = |field, value, expected| Err(AnnotationError::Range { field, value, expected });
+        if parsed.cpu_burst_percent > 10_000 {
+            let value = i64::try_from(parsed.cpu_burst_percent).unwrap_or(i64::MAX);
+            return range("cpuBurstPercent", value, "0 to 10000");
+        }
+        if parsed.cfs_quota_burst_percent < 100 {
+            let value = parsed.cfs_quota_burst_percent as i64;
+            return range("cfsQuotaBurstPercent", value, "at least 100");
+        }
+        if parsed.cfs_quota_burst_period_seconds < -1 {
+            let value = parsed.cfs_quota_burst_period_seconds;
+            return range("cfsQuotaBurstPeriodSeconds", value, "-1 or more");
+        }
+        Ok(parsed)
+    }
+
+    /// Whether the pod may have a `cpu.max.burst`.
+    #[must_use]
+    pub const fn may_burst(&self) -> bool {
+        matches!(self.policy, BurstPolicy::CpuBurstOnly | BurstPolicy::Auto)
+    }
+
+    /// Whether the pod's quota may be scaled.
+    #[must_use]
+    pub const fn may_scale(&self) -> bool {
+        matches!(self.policy, BurstPolicy::CfsQuotaBurstOnly | BurstPolicy::Auto)
+    }
+}
+
+/// Smallest step between the quota and the burst, microseconds.
+const UNIT_USEC: u64 = 1;
+
+/// Burst for a quota, microseconds: `percent` of the quota, but less than the quota; 0 without a
+/// quota.
+#[must_use]
+pub fn burst_usec(quota_usec: Option<u64>, percent: u64) -> u64 {
+    let Some(quota) = quota_usec else { return 0 };
+    let wanted = u128::from(quota) * u128::from(percent) / 100;
+    u64::try_from(wanted).unwrap_or(u64::MAX).min(quota.saturating_sub(UNIT_USEC))
+}
+
+/// Burst to write before another writer lowers the quota to `coming_usec`; `None` if the kernel
+/// accepts the coming quota with the current burst. With a burst above the coming quota, the
+/// writer would get EINVAL.
+#[must_use]
+pub fn burst_usec_before_resize(current_burst: u64, coming_usec: Option<u64>) -> Option<u64> {
+    // A removed quota needs a burst of 0: kernels differ in whether they accept one.
+    let most = coming_usec.map_or(0, |quota| quota.saturating_sub(UNIT_USEC));
+    (current_burst > most).then_some(most)
+}
+
+/// Burst to write after a look at the cgroup: the wanted value for the current quota, unless it is
+/// there already. It repairs a value that an older kernel changed at a write of `cpu.max`.
+#[must_use]
+pub fn reassert(quota_usec: Option<u64>, found_burst: u64, percent: u64) -> Option<u64> {
+    let wanted = burst_usec(quota_usec, percent);
+    (wanted != found_burst).then_some(wanted)
+}
+
+/// Measurements of a container over the last minutes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Candidate {
+    /// Whether it has exclusive CPUs.
+    pub exclusive: bool,
+    /// Whether it is best effort.
+    pub best_effort: bool,
+    /// Quota of its own cgroup, microseconds per period.
+    pub quota_usec: Option<u64>,
+    /// Share of throttled periods of its own cgroup; `None` without periods.
+    pub throttled_share: Option<f64>,
+    /// Mean use over its limit.
+    pub mean_use: Option<f64>,
+    /// Share of throttled periods that the replay predicts with the burst.
+    pub predicted_share: Option<f64>,
+}
+
+/// Conditions for burst.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BurstLimits {
+    /// Minimum share of throttled periods.
+    pub least_throttled: f64,
+    /// Maximum mean use over the limit: a busy container saves nothing to burst with.
+    pub most_use: f64,
+    /// Minimum share of the throttled periods that the burst must remove.
+    pub least_gain: f64,
+}
+
+impl Default for BurstLimits {
+    fn default() -> Self {
+        Self { least_throttled: 0.01, most_use: 0.5, least_gain: 0.5 }
+    }
+}
+
+/// Reason why a container gets no burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ineligible {
+    /// It has exclusive CPUs.
+    Exclusive,
+    /// It is best effort.
+    BestEffort,
+    /// Its own cgroup has no quota.
+    NoQuota,
+    /// Its own quota rarely throttles it.
+    NotThrottled,
+    /// It is too busy to save budget for a burst.
+    Busy,
+    /// The replay predicts too little gain.
+    NoGain,
+    /// There are not enough measurements yet.
+    NotMeasured,
+}
+
+impl Ineligible {
+    /// Label value in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::BestEffort => "best_effort",
+            Self::NoQuota => "no_quota",
+            Self::NotThrottled => "not_throttled",
+            Self::Busy => "busy",
+            Self::NoGain => "no_gain",
+            Self::NotMeasured => "not_measured",
+        }
+    }
+}
+
+/// Whether a container gets burst.
+///
+/// # Errors
+/// The first condition that it does not meet.
+pub fn eligible(candidate: &Candidate, limits: &BurstLimits) -> Result<(), Ineligible> {
+    if candidate.exclusive {
+        return Err(Ineligible::Exclusive);
+    }
+    if candidate.best_effort {
+        return Err(Ineligible::BestEffort);
+    }
+    candidate.quota_usec.ok_or(Ineligible::NoQuota)?;
+    let throttled = candidate.throttled_share.ok_or(Ineligible::NotMeasured)?;
+    if throttled < limits.least_throttled {
+        return Err(Ineligible::NotThrottled);
+    }
+    if candidate.mean_use.ok_or(Ineligible::NotMeasured)? > limits.most_use {
+        return Err(Ineligible::Busy);
+    }
+    let predicted = candidate.predicted_share.ok_or(Ineligible::NotMeasured)?;
+    if throttled - predicted < throttled * limits.least_gain {
+        return Err(Ineligible::NoGain);
+    }
+    Ok(())
+}

@@ -1,0 +1,346 @@
+//! Decides how far best-effort pods yield.
+//!
+//! The trigger is harm: the share of its time that a latency-sensitive pod waits for best-effort
+//! pods. While harm lasts, the controller takes one step after the other; when it has been gone for
+//! a while, it gives the steps back, slower. Without a trace it follows koordlet's budget.
+
+use std::time::Duration;
+
+use crate::budget::grown_cpus;
+use crate::harm::Harm;
+
+/// How far best-effort pods yield. Each step includes the ones before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// Best-effort pods are not restricted.
+    #[default]
+    None,
+    /// `cpu.idle` is set on best-effort pods.
+    Idle,
+    /// Best-effort pods have fewer CPUs.
+    FewerCpus,
+    /// Best-effort pods have a quota.
+    Quota,
+}
+
+impl Step {
+    /// Number of the step, 0 to 3, as in metrics.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// What best-effort pods are restricted to.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Target {
+    /// Whether `cpu.idle` is set.
+    pub idle: bool,
+    /// Number of CPUs that they keep; `None` for all.
+    pub cpus: Option<usize>,
+    /// Quota of all best-effort pods together, cores; `None` for no quota.
+    pub quota_cores: Option<f64>,
+}
+
+impl Target {
+    /// The last step that the target includes.
+    #[must_use]
+    pub fn step(&self) -> Step {
+        match self {
+            Self { quota_cores: Some(_), .. } => Step::Quota,
+            Self { cpus: Some(_), .. } => Step::FewerCpus,
+            Self { idle: true, .. } => Step::Idle,
+            _ => Step::None,
+        }
+    }
+}
+
+/// Settings of the controller.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Harm at or above this share is too much.
+    pub harm_above: f64,
+    /// Harm below this share is none.
+    pub harm_below: f64,
+    /// Time for which harm must last before each further step.
+    pub tighten_after: Duration,
+    /// Time without harm before the first step is given back.
+    pub loosen_after: Duration,
+    /// Time without any signal after which all steps are given back.
+    pub signal_timeout: Duration,
+    /// Minimum number of CPUs for best-effort pods; less than 2 counts as 2.
+    pub floor_cpus: usize,
+    /// Minimum quota of all best-effort pods together, cores.
+    pub floor_cores: f64,
+    /// Whether the kernel has `cpu.idle`.
+    pub can_idle: bool,
+    /// Whether cpusets of best-effort pods may be written.
+    pub can_move: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            harm_above: 0.05,
+            harm_below: 0.01,
+            tighten_after: Duration::from_secs(3),
+            loosen_after: Duration::from_secs(30),
+            signal_timeout: Duration::from_secs(10),
+            floor_cpus: 2,
+            floor_cores: 0.1,
+            can_idle: true,
+            can_move: true,
+        }
+    }
+}
+
+/// What was measured over the last tick.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Signal {
+    /// Worst harm that best-effort pods did to a latency-sensitive pod.
+    Waits(Harm),
+    /// Budget of best-effort pods, cores, from the node's utilization: the fallback.
+    Utilization(f64),
+    /// Nothing was measured.
+    Missing,
+}
+
+/// Reason of a transition.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reason {
+    /// A latency-sensitive pod waits for best-effort pods.
+    Harm(Harm),
+    /// No harm for this long.
+    Calm(Duration),
+    /// The utilization rule allows best-effort pods this many cores.
+    Utilization(f64),
+    /// Nothing was measured for this long.
+    SignalLost(Duration),
+    /// The number of CPUs of the node changed.
+    Hotplug,
+}
+
+impl Reason {
+    /// Label value in metrics.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Harm(_) => "harm",
+            Self::Calm(_) => "calm",
+            Self::Utilization(_) => "utilization",
+            Self::SignalLost(_) => "signal_lost",
+            Self::Hotplug => "hotplug",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Harm(harm) => write!(
+                f,
+                "{} waits for best-effort pods {:.1} % of its time",
+                harm.victim,
+                harm.lost * 100.0
+            ),
+            Self::Calm(time) => write!(f, "no harm for {} s", time.as_secs()),
+            Self::Utilization(cores) => {
+                write!(f, "the utilization rule allows best-effort pods {cores:.2} cores")
+            }
+            Self::SignalLost(time) => write!(f, "no measurement for {} s", time.as_secs()),
+            Self::Hotplug => f.write_str("the number of CPUs changed"),
+        }
+    }
+}
+
+/// A change of the target.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transition {
+    /// Target before.
+    pub from: Target,
+    /// Target from now on.
+    pub to: Target,
+    /// Reason of the change.
+    pub reason: Reason,
+}
+
+/// Maximum factor by which relapses lengthen [`Settings::loosen_after`].
+const LONGEST_PATIENCE: u32 = 16;
+
+/// Share of the node's CPUs by which a restriction is loosened at a time.
+const GROWTH: f64 = 0.1;
+
+/// The state machine. Times are offsets from any fixed moment and must not decrease.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    settings: Settings,
+    target: Target,
+    /// Since when harm has lasted without a step against it.
+    harmed_since: Option<Duration>,
+    calm_since: Option<Duration>,
+    /// Last time of a signal; `None` before the first tick.
+    signal_at: Option<Duration>,
+    /// Time of the last loosening, to recognize a relapse.
+    loosened_at: Option<Duration>,
+    /// Factor of `loosen_after`: doubled by each relapse, so that the target does not oscillate.
+    patience: u32,
+}
+
+impl Controller {
+    /// Creates a controller without restrictions.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings: Settings { floor_cpus: settings.floor_cpus.max(2), ..settings },
+            target: Target::default(),
+            harmed_since: None,
+            calm_since: None,
+            signal_at: None,
+            loosened_at: None,
+            patience: 1,
+        }
+    }
+
+    /// The current target.
+    #[must_use]
+    pub const fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Whether harm could not be reduced further: every possible restriction is at its floor.
+    #[must_use]
+    pub fn is_exhausted(&self, node_cpus: usize) -> bool {
+        self.tightened(node_cpus) == self.target
+    }
+
+    /// Takes one measurement at `now` on a node with `node_cpus` CPUs for best-effort pods. Returns
+    /// the change of the target, if any.
+    pub fn tick(&mut self, now: Duration, signal: Signal, node_cpus: usize) -> Option<Transition> {
+        if let Some(cpus) = self.target.cpus
+            && cpus > node_cpus
+        {
+            let target = Target { cpus: Some(node_cpus), ..self.target };
+            return self.change(target, Reason::Hotplug);
+        }
+        match signal {
+            Signal::Waits(harm) => {
+                self.signal_at = Some(now);
+                self.follow_waits(now, harm, node_cpus)
+            }
+            Signal::Utilization(budget) => {
+                self.signal_at = Some(now);
+                (self.harmed_since, self.calm_since) = (None, None);
+                self.follow_budget(budget, node_cpus)
+            }
+            Signal::Missing => {
+                (self.harmed_since, self.calm_since) = (None, None);
+                let silent = now.saturating_sub(*self.signal_at.get_or_insert(now));
+                if silent < self.settings.signal_timeout {
+                    return None;
+                }
+                self.change(Target::default(), Reason::SignalLost(silent))
+            }
+        }
+    }
+
+    fn follow_waits(&mut self, now: Duration, harm: Harm, node_cpus: usize) -> Option<Transition> {
+        if harm.lost >= self.settings.harm_above {
+            self.calm_since = None;
+            let since = *self.harmed_since.get_or_insert(now);
+            if now.saturating_sub(since) < self.settings.tighten_after {
+                return None;
+            }
+            self.harmed_since = Some(now);
+            self.note_relapse(now);
+            return self.change(self.tightened(node_cpus), Reason::Harm(harm));
+        }
+        self.harmed_since = None;
+        if harm.lost >= self.settings.harm_below {
+            self.calm_since = None;
+            return None;
+        }
+        let since = *self.calm_since.get_or_insert(now);
+        let calm = now.saturating_sub(since);
+        if calm < self.settings.loosen_after * self.patience {
+            return None;
+        }
+        self.loosen(now, calm, node_cpus)
+    }
+
+    /// Lengthens the patience if harm returned soon after a restriction was loosened.
+    fn note_relapse(&mut self, now: Duration) {
+        let soon = self.settings.loosen_after * self.patience;
+        let Some(loosened) = self.loosened_at.take() else { return };
+        self.patience = match now.saturating_sub(loosened) <= soon {
+            true => (self.patience * 2).min(LONGEST_PATIENCE),
+            false => 1,
+        };
+    }
+
+    /// Loosens the last step by one notch. A further notch of the same step follows after
+    /// `tighten_after`, another step only after the whole time again.
+    fn loosen(&mut self, now: Duration, calm: Duration, node_cpus: usize) -> Option<Transition> {
+        if self.target == Target::default() {
+            return None;
+        }
+        let target = self.loosened(node_cpus);
+        let restart = self.settings.loosen_after * self.patience;
+        self.calm_since = Some(match target.step() == self.target.step() {
+            true => now.saturating_sub(restart.saturating_sub(self.settings.tighten_after)),
+            false => now,
+        });
+        self.loosened_at = Some(now);
+        self.change(target, Reason::Calm(calm))
+    }
+
+    fn loosened(&self, node_cpus: usize) -> Target {
+        let mut target = self.target;
+        if let Some(cores) = target.quota_cores {
+            let cpus = target.cpus.unwrap_or(node_cpus) as f64;
+            let grown = cores + node_cpus as f64 * GROWTH;
+            target.quota_cores = (grown < cpus).then_some(grown);
+        } else if let Some(cpus) = target.cpus {
+            let grown = cpus + ((node_cpus as f64) * GROWTH).ceil() as usize;
+            target.cpus = (grown < node_cpus).then_some(grown);
+        } else {
+            target.idle = false;
+        }
+        target
+    }
+
+    /// The target after one more step; the same if everything is at its floor.
+    fn tightened(&self, node_cpus: usize) -> Target {
+        let Settings { floor_cpus, floor_cores, can_idle, can_move, .. } = self.settings;
+        let mut target = self.target;
+        if can_idle && !target.idle {
+            target.idle = true;
+            return target;
+        }
+        let cpus = target.cpus.unwrap_or(node_cpus);
+        if can_move && cpus > floor_cpus && target.quota_cores.is_none() {
+            target.cpus = Some((cpus / 2).max(floor_cpus));
+            return target;
+        }
+        let cores = target.quota_cores.unwrap_or(cpus as f64);
+        if cores > floor_cores {
+            target.quota_cores = Some((cores / 2.0).max(floor_cores));
+        }
+        target
+    }
+
+    /// koordlet's rule: fewer CPUs, without the other steps.
+    fn follow_budget(&mut self, budget: f64, node_cpus: usize) -> Option<Transition> {
+        let current = self.target.cpus.unwrap_or(node_cpus);
+        let cpus = grown_cpus(budget, current, node_cpus, self.settings.floor_cpus);
+        let cpus = (self.settings.can_move && cpus < node_cpus).then_some(cpus);
+        self.change(Target { cpus, ..Target::default() }, Reason::Utilization(budget))
+    }
+
+    fn change(&mut self, target: Target, reason: Reason) -> Option<Transition> {
+        if target == self.target {
+            return None;
+        }
+        let from = std::mem::replace(&mut self.target, target);
+        Some(Transition { from, to: target, reason })
+    }
+}

@@ -1,0 +1,29 @@
+//! Rules of co-location: when best-effort pods yield CPU to latency-sensitive pods, which CPU
+//! limits may burst, and which pod makes which other pod wait.
+//!
+//! Pure functions and state machines: time is an argument, counters come from a
+//! [`NodeSnapshot`](snapshot::NodeSnapshot), and the results are values that another crate writes
+//! to cgroups.
+
+mod budget;
+mod burst;
+mod controller;
+mod cpus;
+mod harm;
+mod interference;
+mod pressure;
+mod scaling;
+mod writes;
+
+pub use budget::{NodeUsage, budget_cores, grown_cpus, grown_quota_usec};
+pub use burst::{
+    AnnotationError, BURST_ANNOTATION, BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst,
+    burst_usec, burst_usec_before_resize, eligible, reassert,
+};
+pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transition};
+pub use cpus::{keep_cpus, split_pools};
+pub use harm::{Harm, HarmMeter};
+pub use interference::{Aggressor, Cause, Pair, Suggestion, Suggestions};
+pub use pressure::{ClassPressure, PressureMeter, QosClass};
+pub use scaling::{Overload, QuotaScaler, Scaling, ScalingSettings, overload};
+pub use writes::{PodValues, Write, burst_writes};

@@ -1,0 +1,211 @@
+//! The controller of the yield steps: tables of what it does in time, and properties over random
+//! histories.
+
+use std::time::Duration;
+
+use colocation::{Controller, Harm, Reason, Settings, Signal, Step, Target};
+use proptest::prelude::*;
+
+const NODE_CPUS: usize = 16;
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn waits(lost: f64) -> Signal {
+    Signal::Waits(Harm { lost, victim: "shop/cart".to_owned() })
+}
+
+/// Feeds the same harm once per second and returns the seconds of the transitions with their
+/// targets.
+fn run(
+    controller: &mut Controller,
+    seconds: std::ops::Range<u64>,
+    lost: f64,
+) -> Vec<(u64, Target)> {
+    seconds
+        .filter_map(|second| {
+            let transition = controller.tick(at(second), waits(lost), NODE_CPUS)?;
+            Some((second, transition.to))
+        })
+        .collect()
+}
+
+fn target(idle: bool, cpus: Option<usize>, quota_cores: Option<f64>) -> Target {
+    Target { idle, cpus, quota_cores }
+}
+
+#[test]
+fn lasting_harm_takes_one_step_after_the_other_to_the_floor() {
+    let mut controller = Controller::new(Settings { floor_cpus: 4, ..Settings::default() });
+    assert_eq!(
+        run(&mut controller, 0..19, 0.2),
+        [
+            (3, target(true, None, None)),
+            (6, target(true, Some(8), None)),
+            (9, target(true, Some(4), None)),
+            (12, target(true, Some(4), Some(2.0))),
+            (15, target(true, Some(4), Some(1.0))),
+            (18, target(true, Some(4), Some(0.5))),
+        ]
+    );
+    run(&mut controller, 19..60, 0.2);
+    assert_eq!(controller.target(), target(true, Some(4), Some(0.1)));
+    assert!(controller.is_exhausted(NODE_CPUS));
+    assert_eq!(run(&mut controller, 60..90, 0.2), []);
+}
+
+#[test]
+fn brief_harm_takes_no_step() {
+    let mut controller = Controller::new(Settings::default());
+    for second in 0..60 {
+        let lost = if second % 3 == 0 { 0.0 } else { 0.5 };
+        assert_eq!(controller.tick(at(second), waits(lost), NODE_CPUS), None);
+    }
+}
+
+#[test]
+fn harm_between_the_thresholds_holds_the_step() {
+    let mut controller = Controller::new(Settings::default());
+    assert_eq!(run(&mut controller, 0..4, 0.2).len(), 1);
+    assert_eq!(run(&mut controller, 4..600, 0.03), []);
+    assert_eq!(controller.target().step(), Step::Idle);
+}
+
+#[test]
+fn steps_are_given_back_slowly_and_in_reverse() {
+    let mut controller = Controller::new(Settings { floor_cpus: 14, ..Settings::default() });
+    run(&mut controller, 0..10, 0.2);
+    assert_eq!(controller.target(), target(true, Some(14), Some(7.0)));
+    let back = run(&mut controller, 10..200, 0.0);
+    let steps: Vec<Step> = back.iter().map(|(_, target)| target.step()).collect();
+    assert!(steps.is_sorted_by(|a, b| a >= b), "{steps:?}");
+    assert_eq!(back.first().map(|(second, _)| *second), Some(40), "30 s without harm");
+    assert_eq!(controller.target(), Target::default());
+    // Each further step waits for the whole time again.
+    let first = |step| back.iter().find(|(_, target)| target.step() == step).unwrap().0;
+    assert!(first(Step::None) - first(Step::Idle) >= 30, "{back:?}");
+}
+
+#[test]
+fn a_relapse_doubles_the_time_before_steps_are_given_back() {
+    let mut controller = Controller::new(Settings::default());
+    assert_eq!(run(&mut controller, 0..4, 0.2).len(), 1);
+    assert_eq!(run(&mut controller, 4..40, 0.0), [(34, Target::default())]);
+    assert_eq!(run(&mut controller, 40..44, 0.2).len(), 1);
+    assert_eq!(run(&mut controller, 44..110, 0.0), [(104, Target::default())], "60 s");
+}
+
+#[test]
+fn without_cpu_idle_or_cpusets_the_next_step_is_taken() {
+    let settings = Settings { can_idle: false, ..Settings::default() };
+    let mut controller = Controller::new(settings);
+    assert_eq!(run(&mut controller, 0..4, 0.2), [(3, target(false, Some(8), None))]);
+    let mut controller = Controller::new(Settings { can_move: false, ..settings });
+    assert_eq!(run(&mut controller, 0..4, 0.2), [(3, target(false, None, Some(8.0)))]);
+}
+
+#[test]
+fn the_fallback_follows_the_budget_with_limited_growth() {
+    let mut controller = Controller::new(Settings::default());
+    let mut tick = |second, budget| {
+        controller.tick(at(second), Signal::Utilization(budget), NODE_CPUS).map(|t| t.to)
+    };
+    assert_eq!(tick(0, 20.0), None);
+    assert_eq!(tick(1, 3.2), Some(target(false, Some(4), None)), "shrinks at once");
+    assert_eq!(tick(2, 3.5), None);
+    assert_eq!(tick(3, 20.0), Some(target(false, Some(6), None)), "a tenth of 16, rounded up");
+    assert_eq!(tick(4, -4.0), Some(target(false, Some(2), None)), "the floor");
+}
+
+#[test]
+fn everything_is_given_back_when_nothing_is_measured() {
+    let mut controller = Controller::new(Settings::default());
+    run(&mut controller, 0..10, 0.2);
+    for second in 10..19 {
+        assert_eq!(controller.tick(at(second), Signal::Missing, NODE_CPUS), None);
+    }
+    let transition = controller.tick(at(19), Signal::Missing, NODE_CPUS).unwrap();
+    assert_eq!(transition.to, Target::default());
+    assert_eq!(transition.reason, Reason::SignalLost(at(10)));
+}
+
+#[test]
+fn reasons_name_the_victim_and_the_figures() {
+    let mut controller = Controller::new(Settings::default());
+    run(&mut controller, 0..3, 0.2);
+    let transition = controller.tick(at(3), waits(0.2), NODE_CPUS).unwrap();
+    assert_eq!(
+        transition.reason.to_string(),
+        "shop/cart waits for best-effort pods 20.0 % of its time"
+    );
+    assert_eq!(transition.reason.name(), "harm");
+    assert_eq!((transition.from.step(), transition.to.step()), (Step::None, Step::Idle));
+}
+
+fn signal() -> impl Strategy<Value = Signal> {
+    prop_oneof![
+        6 => (0.0..0.3f64).prop_map(waits),
+        4 => Just(waits(0.0)),
+        2 => (-5.0..40.0f64).prop_map(Signal::Utilization),
+        1 => Just(Signal::Missing),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn targets_stay_within_their_bounds_and_grow_slowly(
+        history in proptest::collection::vec((signal(), 1..40usize), 1..60),
+        node in 1..200usize, floor in 0..6usize, can_idle: bool, can_move: bool,
+    ) {
+        let settings = Settings { floor_cpus: floor, can_idle, can_move, ..Settings::default() };
+        let mut controller = Controller::new(settings);
+        let mut second = 0;
+        for (signal, times) in history {
+            for _ in 0..times {
+                second += 1;
+                let before = controller.target();
+                let transition = controller.tick(at(second), signal.clone(), node);
+                let after = controller.target();
+                prop_assert_eq!(transition.is_some(), before != after);
+                if let Some(cpus) = after.cpus {
+                    prop_assert!(cpus >= floor.max(2).min(node) && cpus < node && can_move);
+                }
+                if let Some(cores) = after.quota_cores {
+                    prop_assert!(cores >= settings.floor_cores && cores <= node as f64);
+                }
+                prop_assert!(can_idle || !after.idle);
+                let Some(transition) = transition else { continue };
+                if let Reason::SignalLost(_) = transition.reason {
+                    prop_assert_eq!(after, Target::default());
+                } else {
+                    let cpus = |target: Target| target.cpus.unwrap_or(node);
+                    prop_assert!(cpus(after) <= cpus(before) + node.div_ceil(10));
+                }
+                if let Reason::Harm(harm) = &transition.reason {
+                    prop_assert!(harm.lost >= settings.harm_above);
+                    prop_assert!(after.step() >= before.step());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_harm_every_history_ends_without_restrictions(
+        history in proptest::collection::vec((signal(), 1..40usize), 1..30), node in 3..64usize,
+    ) {
+        let mut controller = Controller::new(Settings::default());
+        let mut second = 0;
+        for (signal, times) in history {
+            for _ in 0..times {
+                second += 1;
+                controller.tick(at(second), signal.clone(), node);
+            }
+        }
+        for _ in 0..16 * 30 * 4 + 3 * 40 {
+            second += 1;
+            controller.tick(at(second), waits(0.0), node);
+        }
+        prop_assert_eq!(controller.target(), Target::default());
+    }
+}
