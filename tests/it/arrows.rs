@@ -62,6 +62,7 @@ const CRATES: &[Crate] = &[
     io("metrics", &["snapshot"]),
     io("pinning", &["cgroupfs", "kernel-text", "kubepods", "placement"]),
     io("timeline", &["snapshot"]),
+    io("top", &["kernel-text", "timeline"]),
     io("watchdog", &[]),
     io("corpus", &[]),
     io("kubelet-stub", &[]),

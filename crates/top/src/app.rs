@@ -1,0 +1,225 @@
+//! State of the view: the data, the view in front, and the selection.
+
+use std::collections::{HashMap, VecDeque};
+
+use timeline::{ContainerFrame, Frame, PodName};
+
+use crate::history::{History, Key, key};
+use crate::look::Look;
+use crate::playback::Position;
+use crate::rows::{self, Harm, Sort};
+use crate::source::{Advice, Update};
+
+/// Maximum number of updates kept during a pause; older ones are dropped.
+const KEPT_IN_PAUSE: usize = 600;
+
+/// The view in front.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum View {
+    /// Who waits, and for what.
+    #[default]
+    Victims,
+    /// For whom others wait.
+    Aggressors,
+    /// One container of a pod.
+    Detail(Key),
+    /// The CPUs.
+    Topology,
+}
+
+/// The state of the view.
+#[derive(Debug)]
+pub struct App {
+    pub(crate) look: Look,
+    /// Lines above the table, such as those of the demo.
+    pub(crate) notes: Vec<String>,
+    pub(crate) history: History,
+    /// The latest frame; `None` before the first.
+    pub(crate) frame: Option<Frame>,
+    pub(crate) advice: HashMap<Key, Advice>,
+    pub(crate) status: String,
+    pub(crate) position: Option<Position>,
+    pub(crate) view: View,
+    /// The table from which the view in front was opened.
+    pub(crate) table: View,
+    pub(crate) help: bool,
+    pub(crate) sort: Sort,
+    pub(crate) is_ascending: bool,
+    pub(crate) filter: String,
+    pub(crate) is_typing: bool,
+    pub(crate) is_paused: bool,
+    pub(crate) is_done: bool,
+    /// Selected row of each table; none means the first.
+    pub(crate) victim: Option<Key>,
+    pub(crate) aggressor: Option<PodName>,
+    /// First line shown of a view that is longer than the screen.
+    pub(crate) scroll: usize,
+    /// Number of rows in the last drawn table, for the keys that turn pages.
+    pub(crate) page: usize,
+    waiting: VecDeque<Update>,
+}
+
+impl App {
+    /// A view without data.
+    #[must_use]
+    pub fn new(look: Look) -> Self {
+        Self {
+            look,
+            notes: Vec::new(),
+            history: History::default(),
+            frame: None,
+            advice: HashMap::new(),
+            status: String::new(),
+            position: None,
+            view: View::Victims,
+            table: View::Victims,
+            help: false,
+            sort: Sort::Lost,
+            is_ascending: false,
+            filter: String::new(),
+            is_typing: false,
+            is_paused: false,
+            is_done: false,
+            victim: None,
+            aggressor: None,
+            scroll: 0,
+            page: 1,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Shows these lines above the table.
+    #[must_use]
+    pub fn with_notes(mut self, notes: Vec<String>) -> Self {
+        self.notes = notes;
+        self
+    }
+
+    /// Whether the user has asked to leave.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Takes an update. During a pause, live data wait; a position in a recording is shown at once.
+    pub fn apply(&mut self, update: Update) {
+        let is_live = matches!(update, Update::Frame(_) | Update::History(_));
+        if self.is_paused && is_live && self.position.is_none() {
+            if self.waiting.len() == KEPT_IN_PAUSE {
+                self.waiting.pop_front();
+            }
+            self.waiting.push_back(update);
+        } else {
+            self.show(update);
+        }
+    }
+
+    fn show(&mut self, update: Update) {
+        match update {
+            Update::Frame(frame) => {
+                self.history.push(&frame);
+                self.frame = Some(*frame);
+                self.status.clear();
+            }
+            Update::History(points) => self.history.fill(&points),
+            Update::Seek(frames) => {
+                self.history = History::default();
+                frames.iter().for_each(|frame| self.history.push(frame));
+                self.frame = frames.into_iter().next_back();
+            }
+            Update::Advice(advice) => {
+                let key =
+                    |one: &Advice| (one.namespace.clone(), one.pod.clone(), one.container.clone());
+                self.advice = advice.into_iter().map(|one| (key(&one), one)).collect();
+            }
+            Update::Status(status) => self.status = status,
+            Update::Position(position) => {
+                self.is_paused = position.is_paused;
+                self.position = Some(position);
+            }
+        }
+    }
+
+    /// Ends or begins a pause of live data.
+    pub(crate) fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+        if !is_paused {
+            std::mem::take(&mut self.waiting).into_iter().for_each(|update| self.show(update));
+        }
+    }
+
+    /// Whether the causes of waits are known.
+    pub(crate) fn is_traced(&self) -> bool {
+        let mode = self.frame.as_ref().map_or("", |frame| frame.node.trace.mode.as_str());
+        ["continuous", "bursts"].contains(&mode)
+    }
+
+    /// Rows of the table of victims.
+    pub(crate) fn victims(&self) -> Vec<&ContainerFrame> {
+        let sorted = |frame| rows::victims(frame, &self.filter, self.sort, self.is_ascending);
+        self.frame.as_ref().map(sorted).unwrap_or_default()
+    }
+
+    /// Rows of the table of aggressors.
+    pub(crate) fn aggressors(&self) -> Vec<Harm> {
+        let Some(frame) = &self.frame else { return Vec::new() };
+        let mut rows = rows::aggressors(frame, &self.history, &self.filter);
+        if self.is_ascending {
+            rows.reverse();
+        }
+        rows
+    }
+
+    /// Position of the selected row of the table in front, and the number of its rows.
+    pub(crate) fn selection(&self) -> (usize, usize) {
+        let (at, count) = match self.view {
+            View::Aggressors => {
+                let rows = self.aggressors();
+                let wanted = self.aggressor.as_ref();
+                (rows.iter().position(|row| Some(&row.aggressor) == wanted), rows.len())
+            }
+            _ => {
+                let rows = self.victims();
+                let wanted = self.victim.as_ref();
+                (rows.iter().position(|row| Some(&key(row)) == wanted), rows.len())
+            }
+        };
+        (at.unwrap_or(0), count)
+    }
+
+    /// Selects a row of the table in front. The first row stays the first when the order changes.
+    pub(crate) fn select(&mut self, at: usize) {
+        if self.view == View::Aggressors {
+            let row = self.aggressors().into_iter().nth(at);
+            self.aggressor = row.filter(|_| at > 0).map(|row| row.aggressor);
+        } else {
+            let row = self.victims().get(at).map(|row| key(row));
+            self.victim = row.filter(|_| at > 0);
+        }
+    }
+
+    /// Containers of the pod in front.
+    pub(crate) fn containers_of(&self, shown: &Key) -> Vec<&ContainerFrame> {
+        let rows = self.frame.iter().flat_map(|frame| &frame.containers);
+        rows.filter(|row| row.namespace == shown.0 && row.pod == shown.1).collect()
+    }
+
+    /// Opens the pod of the selected row. A row without containers, such as `system`, does not
+    /// open.
+    pub(crate) fn open(&mut self) {
+        let (at, _) = self.selection();
+        let found = match self.view {
+            View::Victims => self.victims().get(at).map(|row| key(row)),
+            View::Aggressors => self.aggressors().get(at).and_then(|row| {
+                let name = &row.aggressor;
+                let of_pod = |one: &&&ContainerFrame| one.pod_name() == *name;
+                self.victims().iter().find(of_pod).map(|row| key(row))
+            }),
+            _ => None,
+        };
+        if let Some(found) = found {
+            self.table = std::mem::replace(&mut self.view, View::Detail(found));
+            self.scroll = 0;
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The main cause of a container's delay, as a letter and as a sentence.
+
+use timeline::{ContainerFrame, Frame};
+
+use crate::look::Look;
+use crate::text;
+
+/// Time lost below which a container counts as undisturbed, seconds per second.
+const NOTEWORTHY: f64 = 0.005;
+/// Least width of a pod's name in a sentence.
+const LEAST_NAME: usize = 12;
+
+/// The main cause of a container's delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Its own CPU limit.
+    Own,
+    /// A limit of the pod, or of a cgroup above it.
+    Ancestor,
+    /// Other pods.
+    Neighbor,
+    /// The host's services and the kernel.
+    System,
+    /// Other threads; without the trace it is not known whose.
+    Contention,
+}
+
+impl Cause {
+    /// The main cause in this frame; `None` if the container lost almost no time.
+    pub(crate) fn of(row: &ContainerFrame) -> Option<(Self, f64)> {
+        let rates = &row.rates;
+        let waits_are_known = rates.neighbor.is_some() || rates.system.is_some();
+        let causes = [
+            (Self::Own, rates.throttled_own),
+            (Self::Ancestor, rates.throttled_ancestor),
+            (Self::Neighbor, rates.neighbor),
+            (Self::System, rates.system),
+            (Self::Contention, rates.contention.filter(|_| !waits_are_known)),
+        ];
+        let known = causes.into_iter().filter_map(|(cause, time)| Some((cause, time?)));
+        known.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, time)| *time >= NOTEWORTHY)
+    }
+
+    /// Letter in the first column.
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::Own => 'L',
+            Self::Ancestor => 'A',
+            Self::Neighbor => 'N',
+            Self::System => 'S',
+            Self::Contention => 'C',
+        }
+    }
+}
+
+/// One sentence about the container: what delays it, by how much and because of whom. If the width
+/// does not suffice, the pod's name is shortened.
+pub(crate) fn sentence(row: &ContainerFrame, frame: &Frame, width: usize, look: Look) -> String {
+    let name = format!("{}/{}", text::clean(&row.namespace), text::clean(&row.pod));
+    let rest = predicate(row, frame);
+    let room = width.saturating_sub(rest.chars().count() + 2).max(LEAST_NAME);
+    format!("{}: {rest}", text::fit(&name, room.min(name.len()), look))
+}
+
+fn predicate(row: &ContainerFrame, frame: &Frame) -> String {
+    let Some((cause, time)) = Cause::of(row) else { return "not delayed".to_owned() };
+    let limit = row.limit_cores.map_or(String::new(), |limit| format!(" of {limit} cores"));
+    let time = text::time(Some(time));
+    match cause {
+        Cause::Own => {
+            let share = text::percent(row.rates.throttled_share);
+            format!("throttled {share} of the time by its own limit{limit}")
+        }
+        Cause::Ancestor => {
+            format!("throttled {time} each second by a limit{limit} above the container")
+        }
+        Cause::Neighbor => match frame.worst_aggressor(&row.pod_name()) {
+            Some((aggressor, _)) => {
+                format!("waits {time} each second for other pods, most for {}", pod(aggressor))
+            }
+            None => format!("waits {time} each second for other pods"),
+        },
+        Cause::System => format!("waits {time} each second for services of the host"),
+        Cause::Contention => format!("waits at least {time} each second for other threads"),
+    }
+}
+
+/// A pod's name: `namespace/pod`, or `system` and `other` alone.
+pub(crate) fn pod(name: &timeline::PodName) -> String {
+    match name.pod.is_empty() {
+        true => text::clean(&name.namespace),
+        false => format!("{}/{}", text::clean(&name.namespace), text::clean(&name.pod)),
+    }
+}

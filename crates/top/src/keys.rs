@@ -1,0 +1,178 @@
+//! Keys.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::app::{App, View};
+use crate::history::key;
+use crate::rows::Sort;
+use crate::source::Control;
+
+/// Keys and their meaning, for the help.
+pub(crate) const KEYS: &[(&str, &str)] = &[
+    ("q, Ctrl-C", "leave"),
+    ("up, down, j, k", "select a row, or scroll; also PgUp, PgDn, Home, End"),
+    ("Enter", "open the selected pod; Tab shows its next container, Esc goes back"),
+    ("a", "turn the view round: whom do the others wait for"),
+    ("t", "the node's CPUs: load and owner"),
+    ("/", "filter by a part of namespace/pod/container; Enter keeps it, Esc clears it"),
+    ("s, S", "sort by the next or the previous column; r reverses the order"),
+    ("p, Space", "pause and continue; no second is lost"),
+    (
+        "left, right",
+        "in a recording: a second back or on; [ and ] a minute, + and - speed, 0 and $ ends",
+    ),
+    ("?", "this help"),
+];
+
+impl App {
+    /// Processes a key; returns the command that it means for a recording.
+    pub fn key(&mut self, event: KeyEvent) -> Option<Control> {
+        if event.kind == KeyEventKind::Release {
+            return None;
+        }
+        let is_control = event.modifiers.contains(KeyModifiers::CONTROL);
+        if is_control && event.code == KeyCode::Char('c') {
+            self.is_done = true;
+            return None;
+        }
+        if self.is_typing {
+            self.type_filter(event.code);
+            return None;
+        }
+        let position = self.position.is_some();
+        match event.code {
+            KeyCode::Char('q') => self.is_done = true,
+            KeyCode::Char('?' | 'h') => self.show_help(!self.help),
+            KeyCode::Esc => self.back(),
+            _ if self.help => self.scroll_by(event.code),
+            KeyCode::Char('p' | ' ') if position => return Some(Control::Pause(!self.is_paused)),
+            KeyCode::Char('p' | ' ') => self.pause(!self.is_paused),
+            _ if position && control(event.code).is_some() => return control(event.code),
+            code => self.command(code),
+        }
+        None
+    }
+
+    fn command(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Char('s') => self.sort_by(self.sort.next(false)),
+            KeyCode::Char('S') => self.sort_by(self.sort.next(true)),
+            KeyCode::Char('r') => self.is_ascending = !self.is_ascending,
+            KeyCode::Char('a') => self.turn_round(),
+            KeyCode::Char('t') => self.show_topology(),
+            KeyCode::Enter => self.open(),
+            KeyCode::Backspace => self.back(),
+            KeyCode::Tab => self.next_container(),
+            code => match self.view {
+                View::Victims | View::Aggressors => self.move_selection(code),
+                View::Detail(_) | View::Topology => self.scroll_by(code),
+            },
+        }
+    }
+
+    fn type_filter(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(char) if char.is_ascii_graphic() => self.filter.push(char),
+            _ => {}
+        }
+    }
+
+    fn sort_by(&mut self, sort: Sort) {
+        self.sort = sort;
+        self.is_ascending = false;
+    }
+
+    fn show_help(&mut self, help: bool) {
+        self.help = help;
+        self.scroll = 0;
+    }
+
+    fn back(&mut self) {
+        self.scroll = 0;
+        if self.help {
+            self.help = false;
+        } else if matches!(self.view, View::Detail(_) | View::Topology) {
+            self.view = self.table.clone();
+        } else {
+            self.filter.clear();
+        }
+    }
+
+    fn turn_round(&mut self) {
+        self.scroll = 0;
+        let is_victims = self.view == View::Victims;
+        self.view = if is_victims { View::Aggressors } else { View::Victims };
+    }
+
+    fn show_topology(&mut self) {
+        self.scroll = 0;
+        if self.view == View::Topology {
+            self.view = self.table.clone();
+            return;
+        }
+        if !matches!(self.view, View::Detail(_)) {
+            self.table = self.view.clone();
+        }
+        self.view = View::Topology;
+    }
+
+    fn next_container(&mut self) {
+        let View::Detail(shown) = &self.view else { return };
+        let rows = self.containers_of(shown);
+        let at = rows.iter().position(|row| row.container == shown.2).unwrap_or(0);
+        if let Some(next) = rows.get((at + 1) % rows.len().max(1)) {
+            self.view = View::Detail(key(next));
+            self.scroll = 0;
+        }
+    }
+
+    fn move_selection(&mut self, code: KeyCode) {
+        let (at, count) = self.selection();
+        let last = count.saturating_sub(1);
+        let to = match code {
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => at + 1,
+            KeyCode::PageUp => at.saturating_sub(self.page),
+            KeyCode::PageDown => at + self.page,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last,
+            _ => return,
+        };
+        self.select(to.min(last));
+    }
+
+    fn scroll_by(&mut self, code: KeyCode) {
+        self.scroll = match code {
+            KeyCode::Up | KeyCode::Char('k') => self.scroll.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll + 1,
+            KeyCode::PageUp => self.scroll.saturating_sub(self.page),
+            KeyCode::PageDown => self.scroll + self.page,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            // Drawing limits it.
+            KeyCode::End | KeyCode::Char('G') => usize::MAX / 2,
+            _ => return,
+        };
+    }
+}
+
+/// Keys that move a recording.
+fn control(code: KeyCode) -> Option<Control> {
+    Some(match code {
+        KeyCode::Left => Control::Step(-1),
+        KeyCode::Right => Control::Step(1),
+        KeyCode::Char('[') => Control::Step(-60),
+        KeyCode::Char(']') => Control::Step(60),
+        KeyCode::Char('+') => Control::Faster,
+        KeyCode::Char('-') => Control::Slower,
+        KeyCode::Char('0') => Control::Start,
+        KeyCode::Char('$') => Control::End,
+        _ => return None,
+    })
+}

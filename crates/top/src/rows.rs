@@ -1,0 +1,156 @@
+//! The rows of both tables: sorted and filtered.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use timeline::{ContainerFrame, Frame, PodName};
+
+use crate::cause;
+use crate::columns::Column;
+use crate::history::History;
+use crate::text;
+
+/// Order of the victims.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// Time lost to limits, neighbors and the system.
+    #[default]
+    Lost,
+    /// The values of a column.
+    By(Column),
+}
+
+/// Orders in the sequence of the key `s`.
+const SORTS: &[Sort] = &[
+    Sort::Lost,
+    Sort::By(Column::Used),
+    Sort::By(Column::Limit),
+    Sort::By(Column::Own),
+    Sort::By(Column::Above),
+    Sort::By(Column::Neighbor),
+    Sort::By(Column::System),
+    Sort::By(Column::Same),
+    Sort::By(Column::Smt),
+    Sort::By(Column::Name),
+];
+
+impl Sort {
+    /// The next order, or the previous one.
+    pub(crate) fn next(self, is_back: bool) -> Self {
+        let at = SORTS.iter().position(|sort| *sort == self).unwrap_or(0);
+        let step = if is_back { SORTS.len() - 1 } else { 1 };
+        SORTS[(at + step) % SORTS.len()]
+    }
+
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Lost => "time lost".to_owned(),
+            Self::By(column) => column.title().to_lowercase(),
+        }
+    }
+}
+
+/// Containers of the frame that match the filter, in order; equal ones by name.
+pub(crate) fn victims<'a>(
+    frame: &'a Frame,
+    filter: &str,
+    sort: Sort,
+    is_ascending: bool,
+) -> Vec<&'a ContainerFrame> {
+    let filter = filter.to_lowercase();
+    let is_shown = |row: &&ContainerFrame| {
+        filter.is_empty() || full_name(row).to_lowercase().contains(&filter)
+    };
+    let mut rows: Vec<&ContainerFrame> = frame.containers.iter().filter(is_shown).collect();
+    let order = |a: &ContainerFrame, b: &ContainerFrame| match sort {
+        Sort::Lost => b.rates.lost().total_cmp(&a.rates.lost()),
+        Sort::By(Column::Name) => Ordering::Equal,
+        Sort::By(column) => column.value(b).total_cmp(&column.value(a)),
+    };
+    rows.sort_by(|a, b| order(a, b).then_with(|| full_name(a).cmp(&full_name(b))));
+    if is_ascending {
+        rows.reverse();
+    }
+    rows
+}
+
+/// `namespace/pod/container`.
+pub(crate) fn full_name(row: &ContainerFrame) -> String {
+    format!("{}/{}", pod_name(row), text::clean(&row.container))
+}
+
+/// `namespace/pod`; the pod alone while its namespace is unknown.
+fn pod_name(row: &ContainerFrame) -> String {
+    cause::pod(&PodName {
+        namespace: row.namespace.clone(),
+        pod: if row.pod.is_empty() { row.uid.clone() } else { row.pod.clone() },
+    })
+}
+
+/// Name in the table: the container only where the pod has several.
+pub(crate) fn short_name(row: &ContainerFrame, frame: &Frame) -> String {
+    let of_pod = |other: &&ContainerFrame| other.pod == row.pod && other.namespace == row.namespace;
+    if frame.containers.iter().filter(of_pod).count() > 1 { full_name(row) } else { pod_name(row) }
+}
+
+/// A pod for which others wait.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Harm {
+    /// The pod that was running.
+    pub(crate) aggressor: PodName,
+    /// Thread-seconds per second that others waited for it in the latest frame.
+    pub(crate) now: f64,
+    /// Thread-seconds over the last five minutes.
+    pub(crate) seconds: f64,
+    /// Pods that waited for it.
+    pub(crate) victims: usize,
+    /// The pod that waited longest over the last five minutes.
+    pub(crate) worst: Option<PodName>,
+}
+
+/// The pods that made others wait, by the time now, then by the last five minutes.
+pub(crate) fn aggressors(frame: &Frame, history: &History, filter: &str) -> Vec<Harm> {
+    let mut found: BTreeMap<PodName, (Harm, f64, BTreeSet<PodName>)> = BTreeMap::new();
+    let new = |name: &PodName| {
+        let aggressor = name.clone();
+        let harm = Harm { aggressor, now: 0.0, seconds: 0.0, victims: 0, worst: None };
+        (harm, 0.0, BTreeSet::new())
+    };
+    for (victim, aggressor, seconds) in history.waited().filter(|(_, _, seconds)| *seconds > 0.0) {
+        let (harm, most, victims) =
+            found.entry(aggressor.clone()).or_insert_with(|| new(aggressor));
+        harm.seconds += seconds;
+        victims.insert(victim.clone());
+        if seconds > *most {
+            (harm.worst, *most) = (Some(victim.clone()), seconds);
+        }
+    }
+    for pair in &frame.interference {
+        let (harm, _, victims) =
+            found.entry(pair.aggressor.clone()).or_insert_with(|| new(&pair.aggressor));
+        harm.now += pair.wait;
+        victims.insert(pair.victim.clone());
+        harm.worst.get_or_insert_with(|| pair.victim.clone());
+    }
+    let filter = filter.to_lowercase();
+    let named =
+        found.into_values().map(|(harm, _, victims)| Harm { victims: victims.len(), ..harm });
+    let is_shown = |harm: &Harm| cause::pod(&harm.aggressor).to_lowercase().contains(&filter);
+    let mut rows: Vec<Harm> = named.filter(is_shown).collect();
+    rows.sort_by(|a, b| {
+        b.now
+            .total_cmp(&a.now)
+            .then_with(|| b.seconds.total_cmp(&a.seconds))
+            .then_with(|| a.aggressor.cmp(&b.aggressor))
+    });
+    rows
+}
+
+/// The pods that a pod waited for over the last five minutes, with the seconds, longest first.
+pub(crate) fn aggressors_of(victim: &PodName, history: &History) -> Vec<(PodName, f64)> {
+    let pairs = history.waited().filter(|(one, _, seconds)| *one == victim && *seconds > 0.0);
+    let mut rows: Vec<(PodName, f64)> =
+        pairs.map(|(_, aggressor, seconds)| (aggressor.clone(), seconds)).collect();
+    rows.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    rows
+}

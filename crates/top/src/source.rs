@@ -1,0 +1,75 @@
+//! Provider of the data that the view shows.
+
+use timeline::{Frame, Points};
+
+use crate::playback::Position;
+
+/// Provider of frames: the process itself, an agent, or a recording.
+pub trait Source {
+    /// Returns the updates since the last call, oldest first. Must not block: the view calls it
+    /// several times per second.
+    fn updates(&mut self) -> Vec<Update>;
+
+    /// Moves a recording. Live sources ignore it.
+    fn control(&mut self, _control: Control) {}
+}
+
+/// A change of the data.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Update {
+    /// The next second.
+    Frame(Box<Frame>),
+    /// The seconds before the first frame.
+    History(Points),
+    /// A position in a recording: replaces all data by these frames, oldest first.
+    Seek(Vec<Frame>),
+    /// Findings of all containers; replaces those before.
+    Advice(Vec<Advice>),
+    /// State of the connection, such as the reason why no frames arrive; empty if they do.
+    Status(String),
+    /// Position in the recording, for the headline.
+    Position(Position),
+}
+
+/// Command to a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Control {
+    /// Moves by this number of seconds; negative is back.
+    Step(i64),
+    /// Moves to the start.
+    Start,
+    /// Moves to the end.
+    End,
+    /// Doubles the speed.
+    Faster,
+    /// Halves the speed.
+    Slower,
+    /// Stops or continues the playback.
+    Pause(bool),
+}
+
+/// Findings of one container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Advice {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+    /// The findings, most severe first.
+    pub changes: Vec<Change>,
+    /// The advice that still lacks history, and when it will be available; empty if none does.
+    pub pending: String,
+}
+
+/// One finding, with the change that it proposes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Whether it costs latency or endangers the container now.
+    pub is_warning: bool,
+    /// Name of the finding, such as `throttled-by-own-quota`.
+    pub finding: String,
+    /// The change, such as `resources.limits.cpu: 640m`, or the reason why there is none.
+    pub change: String,
+}

@@ -1,0 +1,101 @@
+//! Connects the view to a terminal, and restores it.
+
+use std::io;
+use std::panic;
+use std::sync::{Arc, Once};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+
+use crate::app::App;
+use crate::source::Source;
+
+/// Time between two looks at the source while no key is pressed.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Shows the view on standard output until the user leaves or `stop` returns true. The thread that
+/// calls it must be the only one that reads standard input.
+///
+/// # Errors
+/// Standard output is not a terminal, or it is gone.
+pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> io::Result<()> {
+    let _raw = RawTerminal::enter()?;
+    let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    let mut is_changed = true;
+    while !app.is_done() && !stop() {
+        for update in source.updates() {
+            app.apply(update);
+            is_changed = true;
+        }
+        if is_changed {
+            terminal.draw(|frame| {
+                let area = frame.area();
+                app.render(area, frame.buffer_mut());
+            })?;
+            is_changed = false;
+        }
+        if !event::poll(LOOK)? {
+            continue;
+        }
+        is_changed = true;
+        // Of several keys at once only the last state is drawn: a slow connection stays usable.
+        while !app.is_done() && event::poll(Duration::ZERO)? {
+            if let Event::Key(key) = event::read()?
+                && let Some(control) = app.key(key)
+            {
+                source.control(control);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The terminal in raw mode, on its alternate screen; restored on drop and before the message of a
+/// panic of this thread.
+struct RawTerminal;
+
+impl RawTerminal {
+    fn enter() -> io::Result<Self> {
+        restore_on_panic(thread::current().id());
+        enable_raw_mode()?;
+        // From here on there is something to restore.
+        let raw = Self;
+        execute!(io::stdout(), EnterAlternateScreen)?;
+        Ok(raw)
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn restore() {
+    // Fails if the terminal is gone, and then nothing must be restored.
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+}
+
+/// Adds the restoration to the panic hook, so that the message appears on the restored terminal.
+fn restore_on_panic(drawing: ThreadId) {
+    static ADDED: Once = Once::new();
+    ADDED.call_once(|| {
+        let report: Arc<dyn Fn(&panic::PanicHookInfo<'_>) + Send + Sync> =
+            panic::take_hook().into();
+        panic::set_hook(Box::new(move |info| {
+            if thread::current().id() == drawing {
+                restore();
+            }
+            report(info);
+        }));
+    });
+}

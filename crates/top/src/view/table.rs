@@ -1,0 +1,208 @@
+//! The tables of victims and of aggressors.
+
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use timeline::{ContainerFrame, Frame};
+
+use super::right;
+use crate::app::App;
+use crate::cause::{self, Cause};
+use crate::columns::{self, Column, MARKS};
+use crate::history::{MINUTE, key};
+use crate::rows::{self, Harm, Sort};
+use crate::text;
+
+/// Time lost at which a bar of the last minute is full, seconds per second.
+const FULL: f64 = 1.0;
+/// Widths of the numbers in the table of aggressors.
+const HARM_NUMBERS: [usize; 3] = [8, 9, 7];
+/// Least widths of the names in the table of aggressors.
+const HARM_NAMES: (usize, usize) = (20, 14);
+
+/// The visible rows of the table of victims, with its head.
+pub(super) fn victims(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
+    let (at, _) = app.selection();
+    let (mut lines, rows) = head_and_rows(app, width, height > 8);
+    let visible = height.saturating_sub(lines.len());
+    let (first, last) = window(at, visible, rows.len());
+    lines.extend(mark(rows, at, app).into_iter().take(last).skip(first));
+    if lines.len() < 3 && app.frame.is_some() {
+        lines.push(Line::styled("no container matches", app.look.dim()));
+    }
+    lines
+}
+
+/// All rows, none selected.
+pub(super) fn all_victims(app: &App, width: usize) -> Vec<Line<'static>> {
+    let (mut lines, rows) = head_and_rows(app, width, true);
+    lines.extend(rows);
+    lines
+}
+
+fn head_and_rows(
+    app: &App,
+    width: usize,
+    has_groups: bool,
+) -> (Vec<Line<'static>>, Vec<Line<'static>>) {
+    let Some(frame) = &app.frame else { return (Vec::new(), Vec::new()) };
+    let rows = app.victims();
+    let names: Vec<String> = rows.iter().map(|row| rows::short_name(row, frame)).collect();
+    let aggressors: Vec<String> = rows.iter().map(|row| aggressor(row, frame)).collect();
+    let longest =
+        |texts: &[String]| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+    let columns = columns::layout(width, app.is_traced(), longest(&names), longest(&aggressors));
+    let mut head = Vec::new();
+    if has_groups {
+        head.push(Line::styled(groups(&columns), app.look.dim()));
+    }
+    head.push(Line::styled(titles(&columns, app), app.look.strong()));
+    let lines = rows.iter().zip(names.iter().zip(&aggressors));
+    let lines = lines.map(|(row, (name, aggressor))| line(app, row, name, aggressor, &columns));
+    (head, lines.collect())
+}
+
+fn aggressor(row: &ContainerFrame, frame: &Frame) -> String {
+    let worst = frame.worst_aggressor(&row.pod_name()).filter(|(_, wait)| *wait >= 0.0005);
+    worst.map_or(text::ABSENT.to_owned(), |(name, _)| cause::pod(name))
+}
+
+/// Titles of the kinds of columns, each over its first column.
+fn groups(columns: &[(Column, usize)]) -> String {
+    let mut line = " ".repeat(MARKS - 1);
+    let mut group = "";
+    let mut end = 0;
+    let mut start = MARKS - 1;
+    for &(column, width) in columns {
+        let name = column.group();
+        if name != group && !name.is_empty() && start + 1 >= end {
+            line.truncate(start);
+            line += &" ".repeat(start.saturating_sub(line.len()) + 1);
+            // Over the right end of a single narrow column.
+            line += name;
+            end = line.len();
+        }
+        group = name;
+        start += width + 1;
+    }
+    line
+}
+
+fn titles(columns: &[(Column, usize)], app: &App) -> String {
+    let mut line = " ".repeat(MARKS);
+    for (at, &(column, width)) in columns.iter().enumerate() {
+        if at > 0 {
+            line.push(' ');
+        }
+        let is_sorted = app.sort == Sort::By(column);
+        let mark =
+            if is_sorted { String::from(app.look.sorted(app.is_ascending)) } else { String::new() };
+        let title = text::fit(column.title(), width.saturating_sub(mark.chars().count()), app.look);
+        let title = format!("{mark}{}", title.trim_end());
+        line += &if column.is_number() { right(&title, width) } else { format!("{title:<width$}") };
+    }
+    line
+}
+
+fn line(
+    app: &App,
+    row: &ContainerFrame,
+    name: &str,
+    aggressor: &str,
+    columns: &[(Column, usize)],
+) -> Line<'static> {
+    let look = app.look;
+    let cause = Cause::of(row);
+    let letter = cause.map_or(' ', |(cause, _)| cause.letter());
+    let heat = look.heat(row.rates.lost());
+    let mut spans = vec![Span::raw(" "), Span::styled(format!("{letter} "), heat)];
+    for &(column, width) in columns {
+        if column != Column::Name {
+            spans.push(Span::raw(" "));
+        }
+        let (text, style) = match column {
+            Column::Name => (text::fit(name, width, look), heat),
+            Column::Aggressor => (text::fit(aggressor, width, look), Style::new()),
+            Column::Minute => {
+                (text::strip(&app.history.lost(&key(row), MINUTE), width, FULL, look), heat)
+            }
+            number => {
+                let (text, style) = number.cell(row, look);
+                (right(&text, width), style)
+            }
+        };
+        spans.push(Span::styled(text, style));
+    }
+    Line::from(spans)
+}
+
+/// The rows with the selected one marked.
+fn mark(mut rows: Vec<Line<'static>>, at: usize, app: &App) -> Vec<Line<'static>> {
+    if let Some(line) = rows.get_mut(at) {
+        if let Some(first) = line.spans.first_mut() {
+            *first = Span::raw(">");
+        }
+        *line = std::mem::take(line).patch_style(app.look.selected());
+    }
+    rows
+}
+
+/// First and last visible row, such that the selected one is visible.
+fn window(at: usize, visible: usize, count: usize) -> (usize, usize) {
+    let first = (at + 1).saturating_sub(visible);
+    (first, (first + visible).min(count))
+}
+
+/// The visible rows of the table of aggressors, with its head.
+pub(super) fn aggressors(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
+    if app.frame.is_some() && !app.is_traced() {
+        return vec![Line::styled(
+            "without the trace it is unknown who makes whom wait",
+            app.look.warm(),
+        )];
+    }
+    let (at, count) = app.selection();
+    let numbers: usize = HARM_NUMBERS.iter().map(|width| width + 1).sum();
+    let left = width.saturating_sub(MARKS + numbers + 2);
+    let strip = (left.saturating_sub(HARM_NAMES.0 + HARM_NAMES.1)).min(MINUTE);
+    let worst = (left - strip.min(left)) * 2 / 5;
+    let name = left.saturating_sub(strip + worst);
+    let [now, seconds, victims] = HARM_NUMBERS;
+    let covered = app.history.covered();
+    let title = format!(
+        "   {:<name$} {:>now$} {:>seconds$} {:>victims$} {} {}",
+        "MAKES WAIT",
+        "NOW",
+        format!("IN {covered:.0} S"),
+        "VICTIMS",
+        text::fit("WORST VICTIM", worst, app.look),
+        "LAST MINUTE"
+    );
+    let mut lines = vec![Line::styled(title, app.look.strong())];
+    let rows = app.aggressors();
+    let rows = rows.iter().map(|row| harm_line(app, row, name, worst, strip)).collect();
+    let visible = height.saturating_sub(1);
+    let (first, last) = window(at, visible, count);
+    lines.extend(mark(rows, at, app).into_iter().take(last).skip(first));
+    if count == 0 {
+        lines.push(Line::styled("no pod made another one wait", app.look.dim()));
+    }
+    lines
+}
+
+fn harm_line(app: &App, row: &Harm, name: usize, worst: usize, strip: usize) -> Line<'static> {
+    let look = app.look;
+    let heat = look.heat(row.now);
+    let [now, seconds, victims] = HARM_NUMBERS;
+    let minute = app.history.harm(&row.aggressor, MINUTE);
+    let victim = row.worst.as_ref().map(cause::pod).unwrap_or_default();
+    Line::from(vec![
+        Span::raw(" "),
+        Span::raw("  "),
+        Span::styled(text::fit(&cause::pod(&row.aggressor), name, look), heat),
+        Span::styled(format!(" {:>now$}", text::time(Some(row.now))), heat),
+        Span::raw(format!(" {:>seconds$}", text::time(Some(row.seconds)))),
+        Span::raw(format!(" {:>victims$} ", row.victims)),
+        Span::raw(text::fit(&victim, worst, look)),
+        Span::styled(format!(" {}", text::strip(&minute, strip, FULL, look)), heat),
+    ])
+}

@@ -1,0 +1,109 @@
+//! Keys: order, filter, selection and pause.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use top::{Control, Position, Update};
+
+use crate::scene::{SIZES, Screen, frame};
+
+#[test]
+fn columns_sort_in_both_directions() {
+    let mut screen = Screen::new(SIZES[1]);
+    screen.write("s");
+    let text = screen.text();
+    assert!(text.contains("sorted by used") && text.contains("▼USED"), "{text}");
+    assert!(screen.rows()[0].contains("shop/db-0"), "{text}");
+    screen.write("r");
+    assert!(screen.rows()[0].contains("sidecar"), "{}", screen.text());
+    screen.write("S");
+    assert!(screen.text().contains("sorted by time lost"));
+}
+
+#[test]
+fn a_filter_shows_only_names_that_contain_it() {
+    let mut screen = Screen::new(SIZES[0]);
+    screen.write("/ENCx");
+    screen.press(KeyCode::Backspace);
+    assert!(screen.text().contains("filter: ENC_"));
+    screen.press(KeyCode::Enter);
+    assert_eq!(screen.rows().len(), 1, "{}", screen.text());
+    assert!(screen.text().contains("filter: ENC"));
+    screen.press(KeyCode::Esc);
+    assert_eq!(screen.rows().len(), 5);
+    screen.write("/nothing");
+    assert!(screen.text().contains("no container matches"), "{}", screen.text());
+}
+
+#[test]
+fn the_selection_follows_its_container_and_the_first_row_stays_first() {
+    let mut screen = Screen::new(SIZES[1]);
+    screen.write("r");
+    assert!(screen.rows()[0].starts_with('>'));
+    screen.write("r");
+    screen.press(KeyCode::Down);
+    assert!(screen.rows()[1].starts_with(">N batch/encode"), "{}", screen.text());
+    screen.write("r");
+    assert!(screen.rows()[3].starts_with(">N batch/encode"), "{}", screen.text());
+    screen.press(KeyCode::End);
+    screen.press(KeyCode::PageUp);
+    assert!(screen.rows()[0].starts_with('>'));
+}
+
+#[test]
+fn rows_beyond_the_screen_are_reached() {
+    let mut screen = Screen::empty((80, 12));
+    let mut many = frame(1);
+    let template = many.containers[0].clone();
+    for number in 0..40 {
+        many.containers
+            .push(timeline::ContainerFrame { pod: format!("pod-{number:02}"), ..template.clone() });
+    }
+    screen.show(many);
+    screen.press(KeyCode::End);
+    let last = screen.rows().pop().unwrap();
+    assert!(last.starts_with('>') && last.contains("shop/db-0"), "{}", screen.text());
+}
+
+#[test]
+fn a_pause_holds_the_second_and_loses_none() {
+    let mut screen = Screen::new(SIZES[0]);
+    let before = screen.text();
+    screen.write("p");
+    (120..125).for_each(|second| screen.show(frame(second)));
+    let paused = screen.text();
+    assert!(paused.contains("PAUSED"));
+    assert_eq!(paused.lines().nth(5), before.lines().nth(5));
+    assert!(paused.contains("22:15:19 UTC"), "{paused}");
+    screen.write("p");
+    assert!(screen.text().contains("22:15:24 UTC"), "{}", screen.text());
+    screen.press(KeyCode::Down);
+    screen.press(KeyCode::Enter);
+    assert!(screen.text().contains("waited for, in 125 s"), "{}", screen.text());
+}
+
+#[test]
+fn a_recording_is_moved_by_keys_that_a_live_view_ignores() {
+    let mut screen = Screen::new(SIZES[0]);
+    assert_eq!(screen.press(KeyCode::Left), None);
+    let position =
+        Position { at_ms: 30_000, start_ms: 0, end_ms: 60_000, speed: 2.0, is_paused: false };
+    screen.app.apply(Update::Position(position));
+    assert!(screen.text().contains("recording 50% x2"), "{}", screen.text());
+    assert_eq!(screen.press(KeyCode::Left), Some(Control::Step(-1)));
+    assert_eq!(screen.press(KeyCode::Char(']')), Some(Control::Step(60)));
+    assert_eq!(screen.press(KeyCode::Char('p')), Some(Control::Pause(true)));
+    screen.app.apply(Update::Position(Position { is_paused: true, ..position }));
+    screen.app.apply(Update::Seek(vec![frame(3)]));
+    assert!(screen.text().contains("22:13:23 UTC"), "a paused recording still moves");
+}
+
+#[test]
+fn q_and_ctrl_c_leave_except_in_a_filter() {
+    let mut screen = Screen::new(SIZES[0]);
+    screen.write("/q");
+    assert!(!screen.app.is_done());
+    screen.app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert!(screen.app.is_done());
+    let mut screen = Screen::new(SIZES[0]);
+    screen.write("q");
+    assert!(screen.app.is_done());
+}

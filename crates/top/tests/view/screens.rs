@@ -1,0 +1,179 @@
+//! Contents of each view.
+
+use ratatui::crossterm::event::KeyCode;
+use timeline::Rates;
+use top::Update;
+
+use crate::scene::{SIZES, Screen, frame, row, untraced};
+
+#[test]
+fn the_container_that_loses_most_time_is_on_top_with_its_cause() {
+    for size in SIZES {
+        let mut screen = Screen::new(size);
+        let (rows, text) = (screen.rows(), screen.text());
+        assert!(rows[0].starts_with(">L "), "{text}");
+        assert!(rows[1].starts_with(" N batch/encode"), "{text}");
+        assert!(rows[2].starts_with(" A data/ingest"), "{text}");
+        let cells: Vec<&str> = rows[1].split_whitespace().collect();
+        assert!(cells.contains(&"749ms") && cells.contains(&"search/index"), "{text}");
+        assert!(rows[0].contains("0.20") && rows[0].contains("83%"), "{text}");
+        assert!(rows[0].contains('▇'), "no heat strip: {text}");
+        let sentence = text.lines().nth(2).unwrap();
+        assert!(sentence.starts_with("shop/checko"), "{text}");
+        assert!(sentence.ends_with(": throttled 83% of the time by its own limit of 0.2 cores"));
+    }
+}
+
+#[test]
+fn the_wide_table_has_every_column_and_the_narrow_one_the_most_important() {
+    let [narrow, wide] = SIZES.map(|size| Screen::new(size).text());
+    for title in ["USED", "LIMIT", "OWN", "ABOVE", "NEIGHBOR", "WORST AGGRESSOR", "LAST MINUTE"] {
+        assert!(narrow.contains(title) && wide.contains(title), "{title}:\n{narrow}\n{wide}");
+    }
+    for title in ["SYSTEM", "SELF", "SMT"] {
+        assert!(!narrow.contains(title) && wide.contains(title), "{title}:\n{narrow}\n{wide}");
+    }
+}
+
+#[test]
+fn a_missing_trace_is_reported_with_the_reason_and_bounds() {
+    for size in SIZES {
+        let mut screen = Screen::empty(size);
+        (0..5).for_each(|second| screen.show(untraced(second)));
+        let text = screen.text();
+        assert!(text.contains("trace off: no permission to load eBPF programs"), "{text}");
+        assert!(text.contains("CONTENTION") && text.contains(">=749ms"), "{text}");
+        assert!(!text.contains("NEIGHBOR"), "{text}");
+        screen.press(KeyCode::Char('a'));
+        assert!(screen.text().contains("without the trace it is unknown"));
+    }
+}
+
+#[test]
+fn the_pod_shows_its_five_minutes_and_the_change() {
+    for size in SIZES {
+        let mut screen = Screen::new(size);
+        screen.press(KeyCode::Enter);
+        let text = screen.text();
+        let line = |label: &str| {
+            let line = text.lines().find(|line| line.starts_with(label));
+            line.unwrap_or_else(|| panic!("no {label} in\n{text}")).to_owned()
+        };
+        assert!(line("use of 0.20 cores").ends_with("0.20   0.20"), "{text}");
+        assert!(line("throttled, own").ends_with("83%    83%"), "{text}");
+        assert!(line("throttled, own").contains('▇'), "{text}");
+        assert!(line("throttled, own").contains('·'), "the first three minutes are absent: {text}");
+        assert!(line("wait: neighbor").ends_with("11ms   11ms"), "{text}");
+        assert!(text.contains("limit 0.20  request 0.20  CPUs 0-1  Burstable"), "{text}");
+        assert!(text.contains("throttled-by-own-quota: resources.limits.cpu: 1200m"), "{text}");
+        assert!(text.contains("container 1 of 2"), "{text}");
+        screen.press(KeyCode::Tab);
+        assert!(screen.text().contains("container 2 of 2"));
+        screen.press(KeyCode::Esc);
+        assert_eq!(screen.rows().len(), 5);
+    }
+}
+
+#[test]
+fn a_pod_lists_its_aggressors_in_seconds() {
+    let mut screen = Screen::new(SIZES[0]);
+    screen.press(KeyCode::Down);
+    screen.press(KeyCode::Enter);
+    let text = screen.text();
+    assert!(text.contains("the pod waited for, in 120 s"), "{text}");
+    let line = text.lines().find(|line| line.contains("search/index  ")).unwrap();
+    assert!(line.contains("84.0s"), "{text}");
+}
+
+#[test]
+fn the_view_turns_round_to_the_aggressors() {
+    for size in SIZES {
+        let mut screen = Screen::new(size);
+        screen.press(KeyCode::Char('a'));
+        let (rows, text) = (screen.rows(), screen.text());
+        assert!(rows[0].starts_with(">  search/index"), "{text}");
+        assert!(rows[0].contains("700ms") && rows[0].contains("84.0s"), "{text}");
+        assert!(rows[0].contains("batch/encode"), "{text}");
+        assert!(text.contains("search/index: 1 pods wait for it, 700ms each second"), "{text}");
+        screen.press(KeyCode::Down);
+        screen.press(KeyCode::Enter);
+        assert!(screen.text().contains("shop/db-0/postgres"), "the aggressor's own pod opens");
+    }
+}
+
+#[test]
+fn the_topology_has_a_cell_per_thread_with_load_and_owner() {
+    for size in SIZES {
+        let mut screen = Screen::new(size);
+        screen.press(KeyCode::Char('t'));
+        let text = screen.text();
+        assert!(text.contains("socket 0  NUMA node 1  L3 cache 0"), "{text}");
+        assert!(text.contains("[  2▂ 25%a  3▃ 38%a]"), "{text}");
+        assert!(text.contains("[  0   0%.  1▁ 12%.]"), "{text}");
+        assert!(text.contains("a shop/db-0  CPUs 2-3"), "{text}");
+    }
+}
+
+#[test]
+fn the_help_explains_every_key_and_column() {
+    let mut screen = Screen::new(SIZES[1]);
+    screen.press(KeyCode::Char('?'));
+    let text = screen.text();
+    for word in
+        ["Enter", "turn the view round", "NEIGHBOR", "WORST AGGRESSOR", "filter by", "first letter"]
+    {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let mut low = Screen::new(SIZES[0]);
+    low.press(KeyCode::Char('?'));
+    let first = low.text();
+    low.press(KeyCode::End);
+    assert_ne!(low.text(), first, "the rest of the help scrolls");
+    assert!(low.text().contains("the configuration does not provide"), "{}", low.text());
+}
+
+#[test]
+fn hostile_names_are_text() {
+    let mut screen = Screen::empty(SIZES[0]);
+    let mut hostile = frame(1);
+    hostile.containers = vec![row("shop/\x1b[2J\x07\u{202e}evil", "\r\n", None, Rates::default())];
+    screen.show(hostile);
+    let text = screen.text();
+    assert!(text.contains("shop/?[2J??evil"), "{text}");
+    screen.press(KeyCode::Enter);
+    assert!(screen.text().chars().all(|char| !char.is_control() || char == '\n'));
+}
+
+#[test]
+fn a_lost_connection_is_reported_until_the_next_frame() {
+    let mut screen = Screen::new(SIZES[0]);
+    screen.app.apply(Update::Status("no agent answers at 127.0.0.1:9753; trying again".into()));
+    assert!(screen.text().contains("no agent answers at 127.0.0.1:9753"));
+    screen.show(frame(200));
+    assert!(!screen.text().contains("no agent answers"));
+}
+
+#[test]
+fn any_size_of_the_terminal_is_drawn() {
+    for width in [1, 2, 10, 21, 40, 79, 81, 300] {
+        for height in [1, 2, 3, 5, 11, 13, 60] {
+            let mut screen = Screen::new((width, height));
+            for key in ['v', 'a', 't', '?', '?', 'a'] {
+                screen.press(KeyCode::Char(key));
+                assert_eq!(screen.lines().len(), usize::from(height));
+            }
+            screen.press(KeyCode::Enter);
+            screen.lines();
+        }
+    }
+}
+
+#[test]
+fn plain_text_has_no_marks_of_a_terminal_and_fits() {
+    let screen = Screen::new(SIZES[0]);
+    for width in [80, 100, 140] {
+        let text = top::table(&screen.app, width);
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        assert!(text.contains("\n L ") && !text.contains('>') && !text.contains('\x1b'), "{text}");
+    }
+}
