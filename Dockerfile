@@ -16,8 +16,8 @@ ENV RUSTFLAGS="-C target-feature=+crt-static" CPUWARDEN_REVISION="$REVISION"
 # The registry and the dependencies stay in the builder's cache: a change of ours compiles only what is ours.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --release --target "$TARGET" --package cpuwarden --no-default-features \
-    && cp "target/$TARGET/release/cpuwarden" /cpuwarden
+    cargo build --locked --profile dist --target "$TARGET" --package cpuwarden --no-default-features \
+    && cp "target/$TARGET/dist/cpuwarden" /cpuwarden
 
 FROM scratch
 ARG REVISION=unknown

@@ -1,9 +1,6 @@
 //! The real stage: the planned pods as real cgroups, each with a process.
 
 use anyhow::{Context, bail};
-use cgroups_rs::CgroupPid;
-use cgroups_rs::fs::Cgroup;
-use cgroups_rs::fs::cpu::CpuController;
 use kernel_text::{CgroupVersion, WeightRule, request_shares};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -27,7 +24,7 @@ impl RealNode {
         // Other load on the machine must not influence throttling here; the whole plan takes less
         // than two cores.
         tree.create("kubepods")?;
-        cpu(&tree.load(""))?.set_shares(highest_weight(tree.hierarchy().version))?;
+        tree.cgroup("").set_weight(highest_weight(tree.hierarchy().version))?;
         let mut processes = Vec::new();
         for pod in plan::pods(last_cpu()?) {
             let process = start(&tree, &pod)
@@ -60,28 +57,22 @@ impl RealNode {
 /// Creates a pod's cgroups with its process, which does not start its work yet.
 fn start(tree: &Tree, pod: &Pod) -> anyhow::Result<Process> {
     let container = tree.create(&format!("kubepods/{}", pod.container_path()))?;
-    let parent = tree.load(&format!("kubepods/{}", pod.pod_path()));
+    let parent = tree.cgroup(&format!("kubepods/{}", pod.pod_path()));
     for cgroup in [&parent, &container] {
-        cpu(cgroup)?.set_shares(weight(pod.request_milli, tree.hierarchy().version))?;
+        cgroup.set_weight(weight(pod.request_milli, tree.hierarchy().version))?;
     }
     match pod.limit {
         Limit::None => {}
-        Limit::Container(milli) => set_quota(&container, milli)?,
-        Limit::Pod(milli) => set_quota(&parent, milli)?,
+        Limit::Container(milli) => container.set_quota(quota_usec(milli), PERIOD_USEC)?,
+        Limit::Pod(milli) => parent.set_quota(quota_usec(milli), PERIOD_USEC)?,
     }
     let process = Process::spawn(pod.workload)?;
-    let pid = CgroupPid::from(u64::from(process.pid()));
-    container.add_task_by_tgid(pid).context("cannot put the workload into its cgroup")?;
+    container.add_process(process.pid()).context("cannot put the workload into its cgroup")?;
     Ok(process)
 }
 
-fn cpu(cgroup: &Cgroup) -> anyhow::Result<&CpuController> {
-    cgroup.controller_of().with_context(|| format!("no cpu controller for {}", cgroup.path()))
-}
-
-fn set_quota(cgroup: &Cgroup, milli: u64) -> anyhow::Result<()> {
-    let quota_usec = i64::try_from(milli * PERIOD_USEC / 1000).context("quota")?;
-    Ok(cpu(cgroup)?.set_cfs_quota_and_period(Some(quota_usec), Some(PERIOD_USEC))?)
+fn quota_usec(limit_milli: u64) -> u64 {
+    limit_milli * PERIOD_USEC / 1000
 }
 
 /// Maximum of `cpu.shares` and `cpu.weight`.

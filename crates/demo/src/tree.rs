@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cgroupfs::{Hierarchy, control, subdirectories};
-use cgroups_rs::fs::{Cgroup, hierarchies};
 use kernel_text::CgroupVersion;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Usual mount point of the hierarchies.
 const MOUNTS: &str = "/sys/fs/cgroup";
+/// Controllers of v2 whose files the agent reads.
+const CONTROLLERS: [&str; 3] = ["cpu", "cpuset", "memory"];
 const TOP_PREFIX: &str = "cpuwarden-demo-";
 /// Maximum time for processes to die and their cgroups to empty; a throttled process dies at its
 /// next period.
@@ -45,7 +46,7 @@ impl Tree {
         let top = format!("{TOP_PREFIX}{}", std::process::id());
         remove_leftovers(&hierarchy);
         let directory = hierarchy.cpu.join(&top);
-        // Not through the crate, which would adopt an existing cgroup as its own.
+        // An existing cgroup is not adopted.
         fs::create_dir(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let handed_down = match hierarchy.version {
@@ -72,50 +73,42 @@ impl Tree {
     /// reads.
     ///
     /// # Errors
-    /// The kernel rejects it, or a controller is not available.
-    pub(super) fn create(&self, path: &str) -> anyhow::Result<Cgroup> {
-        let path = format!("{}/{path}", self.top);
-        let controllers = Some(self.controllers());
-        let cgroup =
-            Cgroup::new_with_specified_controllers(hierarchies::auto(), &path, controllers)
-                .with_context(|| format!("cannot make the cgroup {path}"))?;
-        // The crate finds mounts in its own way, and ignores a controller that it could not enable.
-        let directory = self.hierarchy.cpu.join(&path);
-        if !directory.join("cpu.stat").exists() {
-            bail!("cannot enable the cpu controller in {}", directory.display());
+    /// The kernel rejects it, or the cpu controller is not available.
+    pub(super) fn create(&self, path: &str) -> anyhow::Result<Cgroup<'_>> {
+        for mount in mounts(&self.hierarchy) {
+            let mut directory = mount.to_owned();
+            for name in Path::new(&self.top).join(path).components() {
+                let parent = directory.clone();
+                directory.push(name);
+                self.create_child(&parent, &directory)
+                    .with_context(|| format!("cannot make {}", directory.display()))?;
+            }
+        }
+        let cgroup = self.cgroup(path);
+        // On v2, cpu.stat exists even without the controller.
+        if !cgroup.file(cgroup.weight_file()).exists() {
+            bail!("cannot enable the cpu controller in {}", cgroup.path.display());
         }
         Ok(cgroup)
     }
 
-    /// Opens a cgroup that [`Tree::create`] created, directly or as a parent.
-    pub(super) fn load(&self, path: &str) -> Cgroup {
-        let path = format!("{}/{path}", self.top);
-        Cgroup::load_with_specified_controllers(hierarchies::auto(), path, self.controllers())
-    }
-
-    /// The available controllers whose files the agent reads.
-    fn controllers(&self) -> Vec<String> {
-        let hierarchy = &self.hierarchy;
-        let names: Vec<&str> = match hierarchy.version {
+    /// Creates a directory, if it does not exist, in which processes may run and create cgroups.
+    fn create_child(&self, parent: &Path, child: &Path) -> anyhow::Result<()> {
+        match self.hierarchy.version {
             CgroupVersion::V1 => {
-                let more = [
-                    (&hierarchy.cpuacct, "cpuacct"),
-                    (&hierarchy.cpuset, "cpuset"),
-                    (&hierarchy.memory, "memory"),
-                ];
-                let more =
-                    more.into_iter().filter_map(|(mount, name)| mount.as_ref().map(|_| name));
-                std::iter::once("cpu").chain(more).collect()
+                make_directory(child)?;
+                inherit_cpuset(parent, child)
             }
             CgroupVersion::V2 => {
-                let there = fs::read_to_string(hierarchy.cpu.join("cgroup.controllers"))
-                    .unwrap_or_default();
-                let is_there =
-                    |name: &&str| there.split_whitespace().any(|controller| controller == *name);
-                ["cpu", "cpuset", "memory"].into_iter().filter(is_there).collect()
+                hand_down(parent)?;
+                make_directory(child)
             }
-        };
-        names.into_iter().map(str::to_owned).collect()
+        }
+    }
+
+    /// A cgroup that [`Tree::create`] created, directly or as a parent; `""` for the root cgroup.
+    pub(super) fn cgroup(&self, path: &str) -> Cgroup<'_> {
+        Cgroup { hierarchy: &self.hierarchy, path: Path::new(&self.top).join(path) }
     }
 
     /// Disables the controllers that were enabled at the root.
@@ -146,6 +139,94 @@ impl Drop for Tree {
         }
         self.disable_again();
     }
+}
+
+/// A cgroup of the demo, in every hierarchy.
+#[derive(Debug)]
+pub(super) struct Cgroup<'a> {
+    hierarchy: &'a Hierarchy,
+    /// Relative to each mount.
+    path: PathBuf,
+}
+
+impl Cgroup<'_> {
+    /// Sets the quota, in microseconds of CPU time per period.
+    ///
+    /// # Errors
+    /// The kernel rejects it.
+    pub(super) fn set_quota(&self, quota_usec: u64, period_usec: u64) -> anyhow::Result<()> {
+        match self.hierarchy.version {
+            CgroupVersion::V1 => {
+                control::write(&self.file("cpu.cfs_period_us"), &period_usec.to_string())?;
+                control::write(&self.file("cpu.cfs_quota_us"), &quota_usec.to_string())?;
+            }
+            CgroupVersion::V2 => {
+                control::write(&self.file("cpu.max"), &format!("{quota_usec} {period_usec}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets `cpu.shares`, or `cpu.weight` on v2.
+    ///
+    /// # Errors
+    /// The kernel rejects it.
+    pub(super) fn set_weight(&self, weight: u64) -> anyhow::Result<()> {
+        Ok(control::write(&self.file(self.weight_file()), &weight.to_string())?)
+    }
+
+    /// Moves a process, with all its threads, into the cgroup.
+    ///
+    /// # Errors
+    /// The kernel rejects it, or the process has ended.
+    pub(super) fn add_process(&self, pid: u32) -> anyhow::Result<()> {
+        for mount in mounts(self.hierarchy) {
+            control::write(&mount.join(&self.path).join("cgroup.procs"), &pid.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn weight_file(&self) -> &'static str {
+        match self.hierarchy.version {
+            CgroupVersion::V1 => "cpu.shares",
+            CgroupVersion::V2 => "cpu.weight",
+        }
+    }
+
+    /// Path of a file of the cpu controller.
+    fn file(&self, name: &str) -> PathBuf {
+        self.hierarchy.cpu.join(&self.path).join(name)
+    }
+}
+
+fn make_directory(path: &Path) -> anyhow::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// v1: gives a new cpuset its parent's CPUs and memory nodes; without them no process may enter.
+fn inherit_cpuset(parent: &Path, child: &Path) -> anyhow::Result<()> {
+    for name in ["cpuset.cpus", "cpuset.mems"] {
+        let file = child.join(name);
+        if fs::read_to_string(&file).is_ok_and(|text| text.trim().is_empty()) {
+            control::write(&file, fs::read_to_string(parent.join(name))?.trim())?;
+        }
+    }
+    Ok(())
+}
+
+/// v2: enables the available controllers whose files the agent reads for a cgroup's children.
+fn hand_down(directory: &Path) -> anyhow::Result<()> {
+    let available = fs::read_to_string(directory.join("cgroup.controllers"))?;
+    for name in available.split_whitespace().filter(|name| CONTROLLERS.contains(name)) {
+        match control::write(&directory.join("cgroup.subtree_control"), &format!("+{name}")) {
+            Err(error) if name == "cpu" => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn subtree_control(hierarchy: &Hierarchy) -> PathBuf {
@@ -246,7 +327,7 @@ mod tests {
         let cgroup = tree.create("kubepods/burstable/pod1/c").unwrap();
         let sleeper =
             Sleeper(Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap());
-        cgroup.add_task_by_tgid((&sleeper.0).into()).unwrap();
+        cgroup.add_process(sleeper.0.id()).unwrap();
         sleeper
     }
 

@@ -4,15 +4,11 @@
 use cgroupfs::node::{self, Psi};
 use kernel_text::CgroupVersion;
 use kubelet::chain;
+use rustix::thread::CapabilitySet;
 use sched_trace::SchedTrace;
 
 use super::examination::{Cgroups, Examination};
 use super::finding::Finding;
-
-/// Bits of `CapEff` (`include/uapi/linux/capability.h`).
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
 
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     let mut all = vec![kernel(examination), hierarchy(examination)];
@@ -139,23 +135,20 @@ fn btf(examination: &Examination) -> Finding {
 }
 
 fn capabilities() -> Finding {
-    let effective = procfs::process::Process::myself()
-        .and_then(|process| process.status())
-        .map(|status| status.capeff);
-    match effective {
-        Ok(effective) => judge_capabilities(effective),
+    match rustix::thread::capabilities(None) {
+        Ok(sets) => judge_capabilities(sets.effective),
         Err(error) => {
             Finding::lacking("capabilities", format!("cannot read the capabilities: {error}"))
-                .remedy("mount /proc")
+                .remedy("allow the system call capget in the seccomp profile")
         }
     }
 }
 
 /// Reading needs no capability. The eBPF program needs two, both included in `CAP_SYS_ADMIN`.
-fn judge_capabilities(effective: u64) -> Finding {
-    let has = |capability: u32| effective >> capability & 1 == 1;
-    let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
-    let missing = needed.iter().filter(|(capability, _)| !has(*capability) && !has(CAP_SYS_ADMIN));
+fn judge_capabilities(effective: CapabilitySet) -> Finding {
+    let needed = [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")];
+    let has = |capability| effective.intersects(capability | CapabilitySet::SYS_ADMIN);
+    let missing = needed.iter().filter(|(capability, _)| !has(*capability));
     let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
     if missing.is_empty() {
         return Finding::good(
@@ -233,10 +226,18 @@ mod tests {
             "capabilities",
             "CAP_BPF and CAP_PERFMON, for eBPF; sampling needs no capability",
         );
-        assert_eq!(judge_capabilities(1 << 39 | 1 << 38), good);
-        assert_eq!(judge_capabilities(1 << 21), good);
+        assert_eq!(judge_capabilities(CapabilitySet::BPF | CapabilitySet::PERFMON), good);
+        assert_eq!(judge_capabilities(CapabilitySet::SYS_ADMIN), good);
         let text = |effective| serde_json::to_string(&judge_capabilities(effective)).unwrap();
-        assert!(text(1 << 39).contains("missing CAP_PERFMON:"), "{}", text(1 << 39));
-        assert!(text(0).contains("missing CAP_BPF, CAP_PERFMON:"), "{}", text(0));
+        assert!(
+            text(CapabilitySet::BPF).contains("missing CAP_PERFMON:"),
+            "{}",
+            text(CapabilitySet::BPF)
+        );
+        assert!(
+            text(CapabilitySet::empty()).contains("missing CAP_BPF, CAP_PERFMON:"),
+            "{}",
+            text(CapabilitySet::empty())
+        );
     }
 }

@@ -84,8 +84,8 @@ struct ImageArgs {
     /// Folder of what is made
     #[arg(long, default_value = "target/image/out")]
     output: PathBuf,
-    /// Cargo profile: release, or dev for a try
-    #[arg(long, default_value = "release")]
+    /// Cargo profile: dist, or dev for a try
+    #[arg(long, default_value = "dist")]
     profile: String,
     /// Build twice, from two folders, and fail where the two images differ
     #[arg(long)]

@@ -69,7 +69,7 @@ impl ImageError {
 pub struct Options {
     /// Folder of the archive and the bills of materials.
     pub output: PathBuf,
-    /// Cargo profile: `release`, or `dev` for tests.
+    /// Cargo profile: `dist`, or `dev` for tests.
     pub profile: String,
     /// Whether to build again, from a copy of the source in another folder, and fail if the two
     /// images differ.

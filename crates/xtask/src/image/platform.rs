@@ -61,7 +61,7 @@ pub struct Build<'a> {
     pub source: &'a Source,
     /// Cargo's target directory.
     pub target_dir: &'a Path,
-    /// `release`, or `dev` for tests.
+    /// `dist`, or `dev` for tests.
     pub profile: &'a str,
 }
 
