@@ -1,9 +1,10 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
+use clap::{Arg, ArgGroup, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
 #[cfg(feature = "demo")]
 use demo::Workload;
 
@@ -169,9 +170,17 @@ pub(crate) struct AdviseArgs {
     /// Output format: patch prints one strategic-merge patch per container
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: crate::advise::Output,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+/// Options of every command that queries a running agent.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("https").args(["tls_cert", "insecure_skip_verify"]).multiple(true))]
+pub(crate) struct AgentArgs {
     /// Address of the agent
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
-    pub(crate) address: std::net::SocketAddr,
+    pub(crate) address: SocketAddr,
     /// Use HTTPS: PEM file of the agent's certificate or its CA's [default in the agent's pod: its
     /// own]
     #[arg(long, env = "CPUWARDEN_TLS_CERT", value_name = "FILE")]
@@ -179,9 +188,13 @@ pub(crate) struct AdviseArgs {
     /// Required name in a certificate that a CA signed [default: the address]
     #[arg(long, value_name = "NAME", requires = "tls_cert")]
     pub(crate) server_name: Option<String>,
-    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it
-    /// exists]
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    /// Use HTTPS without verifying the agent's certificate (insecure: an impostor can steal the
+    /// token and forge the answer)
+    #[arg(long)]
+    pub(crate) insecure_skip_verify: bool,
+    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it exists
+    /// and the certificate is verified]
+    #[arg(long, value_name = "FILE", requires = "https")]
     pub(crate) token_file: Option<PathBuf>,
 }
 
@@ -197,7 +210,7 @@ pub(crate) struct DemoArgs {
     pub(crate) once: Option<u64>,
     /// Address and port of /metrics; if the port is in use, the demo selects another one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
-    pub(crate) listen: std::net::SocketAddr,
+    pub(crate) listen: SocketAddr,
 }
 
 /// Parses a duration that is long enough to show something.

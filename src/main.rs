@@ -5,6 +5,7 @@ mod agent;
 mod check;
 mod claims;
 mod cli;
+mod client;
 mod config;
 #[cfg(feature = "demo")]
 mod demo;

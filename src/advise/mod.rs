@@ -1,7 +1,6 @@
 //! `cpuwarden advise`, which queries an agent's advice, and the thread that samples arrivals for
 //! it.
 
-mod client;
 mod render;
 
 use std::io;
@@ -13,6 +12,7 @@ use clap::ValueEnum;
 use watchdog::{Beat, keep_running};
 
 use crate::cli::AdviseArgs;
+use crate::client::{AgentClient, block_on};
 use crate::exit::Failure;
 
 /// The thread that samples arrivals, stopped on drop.
@@ -45,26 +45,27 @@ impl ArrivalSampler {
     }
 }
 
-/// How advice is printed.
+/// Output format of advice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// A line a finding
+    /// One line per finding
     #[default]
     Table,
-    /// As the API has it
+    /// JSON, as served by the API
     Json,
     /// The same as YAML
     Yaml,
-    /// A strategic-merge patch of the workload a container, as YAML documents
+    /// One strategic-merge patch of the workload per container, as YAML documents
     Patch,
 }
 
 /// Prints a running agent's advice.
 ///
 /// # Errors
-/// No agent answers at the address, or what answers is none.
+/// No agent answers at the address, or the answer is not advice.
 pub(crate) fn advise(args: &AdviseArgs) -> Result<(), Failure> {
-    let mut report: Report = client::get(&client::Endpoint::of(args)?, "/api/v1/advice")?;
+    let client = AgentClient::new(&args.agent)?;
+    let mut report: Report = block_on(client.get("/api/v1/advice"))?;
     let is_wanted =
         |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
     report

@@ -149,8 +149,16 @@ fn every_path_but_the_probes_needs_a_token_and_advise_sends_one() {
     fs::create_dir(node.file("other")).unwrap();
     make_certificate(Path::new(&node.file("other")));
     let other = format!("--tls-cert={}", node.file("other/ca.crt"));
-    let (code, text) = advise(&[other, token]);
+    let (code, text) = advise(&[other, token.clone()]);
     assert!(code == Some(69) && text.contains("certificate"), "{code:?}: {text}");
+    let insecure = "--insecure-skip-verify".to_owned();
+    let (code, text) = advise(&[insecure.clone(), token.clone()]);
+    assert!(code == Some(0) && text.contains("\"containers\""), "{code:?}: {text}");
+    let (code, text) = advise(&[insecure]);
+    assert!(code == Some(69) && text.contains("--token-file"), "{code:?}: {text}");
+    // A token never goes over plain HTTP.
+    let (code, text) = advise(&[token]);
+    assert!(code == Some(64) && text.contains("--tls-cert"), "{code:?}: {text}");
 }
 
 #[test]

@@ -20,5 +20,5 @@ pub use config::{
 pub use file_stamp::FileStamp;
 pub use service::{Beat, PodService, Pods, SourceStatus, Task};
 pub use source::connection::ApiServerConnection;
-pub use source::trust::{client_config, copy_certificate};
+pub use source::trust::{client_config, copy_certificate, unverified_client_config};
 pub use source::{SourceName, chain};

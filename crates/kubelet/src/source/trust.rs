@@ -123,11 +123,23 @@ pub fn client_config(
     let authorities = Some(Trust::authorities(roots, provider()).map_err(failed)?);
     let trust =
         Trust::Verified { own: own.into_iter().take(1).collect(), authorities, names: vec![name] };
+    config_with(setting, trust)
+}
+
+/// TLS configuration that accepts any certificate (insecure).
+///
+/// # Errors
+/// The TLS library rejects its own defaults; the error names `setting`.
+pub fn unverified_client_config(setting: &'static str) -> Result<ClientConfig, ConfigError> {
+    config_with(setting, Trust::Any)
+}
+
+fn config_with(setting: &'static str, trust: Trust) -> Result<ClientConfig, ConfigError> {
     let builder =
         ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let verifier = Arc::new(KubeletCertificate { trust, provider: provider() });
     Ok(builder
-        .map_err(failed)?
+        .map_err(|source| ConfigError::Tls { setting, source })?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth())
