@@ -12,12 +12,11 @@ use kernel_text::WeightRule;
 use kubelet::{PodService, Pods, chain};
 use metrics::{AgentMetrics, Build, Exposition};
 use sampler::{DescriptorBudget, Running, Sampler, SamplerConfig};
-use snapshot::{NodeSnapshot, Published};
+use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
-use watchdog::{Checking, Part, Watchdog};
+use watchdog::{Part, Watchdog, Worker, keep_running};
 
-use crate::advise::ArrivalSampler;
 use crate::check::{Checked, check};
 use crate::claims::Claims;
 use crate::config::{Config, WeightRuleName};
@@ -30,7 +29,7 @@ const DRAIN: Duration = Duration::from_millis(700);
 /// The running agent.
 pub(crate) struct Agent {
     sampling: Running,
-    tracing: Option<sched_trace::Running>,
+    tracing: Option<Worker>,
     /// Stops when the agent is dropped; pinned pods stay as they are.
     pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
@@ -43,8 +42,8 @@ pub(crate) struct Agent {
     identity: Option<Arc<Identity>>,
     advising: JoinHandle<()>,
     /// Stops when the agent is dropped.
-    _arrivals: ArrivalSampler,
-    checking: Checking,
+    _arrivals: Worker,
+    checks: Worker,
 }
 
 impl Agent {
@@ -63,94 +62,46 @@ impl Agent {
         let watchdog = Watchdog::new();
         let pods = start_pods(config, &watchdog)?;
         let auth = config.options.metrics_auth.then(|| auth(config, &pods)).transpose()?;
-        let build = Build {
-            version: env!("CARGO_PKG_VERSION"),
-            revision: option_env!("CPUWARDEN_REVISION").unwrap_or("unknown"),
-        };
-        let metrics = Arc::new(AgentMetrics::new(build));
-        say_what_was_found(config, &hierarchy);
-        let pinning = crate::pinning::start(config, &hierarchy, &pods, &metrics, &watchdog)?;
-        let sampler =
-            Sampler::new(sampler_config(config, hierarchy.clone()), Box::new(pods.clone()))
-                .context("cannot set up the sampler")?;
-        let published = sampler.published();
-        let wiring = sched_trace::Wiring {
-            hierarchy: hierarchy.clone(),
-            published: published.clone(),
-            slot: sampler.waits(),
-            watchdog: watchdog.clone(),
-        };
-        let mut claims = Claims::new(Arc::clone(&metrics), sampler.waits());
-        let tracing = trace::start(config, wiring, Arc::clone(&metrics)).await?;
-        let (alive, sampler_ended) = oneshot::channel::<()>();
-        let is_published = Arc::new(Notify::new());
-        let sampling = {
-            let (metrics, is_published) = (Arc::clone(&metrics), Arc::clone(&is_published));
-            let beat = watchdog.watch(Part::Sampler, config.options.sample_interval.0);
-            sampler::spawn(sampler, move |report| {
-                // Dropped with this closure when the thread ends, for any reason.
-                let _ = &alive;
-                metrics.observe_tick(report.lateness, report.duration);
-                is_published.notify_one();
-                beat.beat(report.interval);
-            })
-            .context("cannot start the sampler's thread")?
-        };
-        let advisor = Advisor::new(
-            config.options.proc_root.clone(),
-            Arc::clone(&metrics),
-            config.options.advice_after.0,
-        );
-        let arrivals = {
-            let metrics = Arc::clone(&metrics);
-            let panicked = move || metrics.subsystem_restarted(Part::ArrivalSampler.as_str());
-            let beat = watchdog.watch(Part::ArrivalSampler, advisor::ROUND);
-            ArrivalSampler::start(advisor.clone(), hierarchy, beat, panicked)
-        };
-        let arrivals = arrivals.context("cannot start the thread that samples arrivals")?;
-        let beat = watchdog.watch(Part::Advice, advisor::ROUND);
-        let advising = tokio::spawn(advisor.clone().follow(
-            published.clone(),
-            is_published,
-            move |every| beat.beat(every),
-        ));
-        let checking = Checking::start(watchdog.clone(), move |watched, silent| {
-            claims.update(watched, silent);
-        });
-        let checking = checking.context("cannot start the watchdog's thread")?;
-        let sources = Sources {
-            published: published.clone(),
-            pods: pods.clone(),
-            metrics: Arc::clone(&metrics),
-            advisor,
-            watchdog,
-        };
-        let (max_series, families) = (config.options.max_series, config.selection.clone());
+        let metrics = Arc::new(AgentMetrics::new(build()));
+        log_start(config, &hierarchy);
+        let shared = Shared { config, hierarchy, pods, metrics, watchdog };
+
+        let pinning = crate::pinning::start(
+            config,
+            &shared.hierarchy,
+            &shared.pods,
+            &shared.metrics,
+            &shared.watchdog,
+        )?;
+        let sampler = shared.sampler()?;
+        let (published, waits) = (sampler.published(), sampler.waits());
+        let tracing = shared.start_trace(&published, &waits).await?;
+        let sampling = shared.start_sampling(sampler)?;
+        let advising = shared.start_advising(&published, sampling.is_published)?;
+        let checks = shared.start_checks(waits)?;
+        let sources = shared.sources(&published, advising.advisor);
         let serving = Serving::start(Parts {
             listener,
             identity: identity.clone(),
             auth,
             cadvisor: config.options.cadvisor_metrics,
             sources,
-            new_exposition: Box::new(move || {
-                Exposition::with_selection(max_series, families.clone())
-            }),
+            new_exposition: new_exposition(config),
             interval: config.options.sample_interval.0,
         });
-        let serving = serving.context("cannot start the endpoint's thread")?;
         Ok(Self {
-            sampling,
+            sampling: sampling.running,
             tracing,
             pinning,
-            advising,
-            _arrivals: arrivals,
-            checking,
-            sampler_ended,
+            sampler_ended: sampling.ended,
             published,
-            pods,
+            pods: shared.pods,
             address,
-            serving,
+            serving: serving.context("cannot start the endpoint's thread")?,
             identity,
+            advising: advising.task,
+            _arrivals: advising.arrivals,
+            checks,
         })
     }
 
@@ -193,7 +144,7 @@ impl Agent {
     /// Stops everything within a second.
     pub(crate) async fn drain(self) {
         // Stop the watchdog first: the parts that end from here on are meant to.
-        drop(self.checking);
+        drop(self.checks);
         self.advising.abort();
         if tokio::time::timeout(DRAIN, self.serving.stop()).await.is_err() {
             tracing::warn!("closed connections with open requests");
@@ -202,6 +153,125 @@ impl Agent {
         // The thread ends after the current tick.
         self.sampling.stop();
     }
+}
+
+/// Values that the parts of the agent share while they start.
+struct Shared<'a> {
+    config: &'a Config,
+    hierarchy: Hierarchy,
+    pods: Pods,
+    metrics: Arc<AgentMetrics>,
+    watchdog: Watchdog,
+}
+
+/// The sampler's thread.
+struct Sampling {
+    running: Running,
+    /// Closed when the thread ends, for any reason.
+    ended: oneshot::Receiver<()>,
+    /// Notified after each tick.
+    is_published: Arc<Notify>,
+}
+
+/// The advisor, its task and the thread that samples arrivals.
+struct Advising {
+    advisor: Advisor,
+    task: JoinHandle<()>,
+    arrivals: Worker,
+}
+
+impl Shared<'_> {
+    fn sampler(&self) -> anyhow::Result<Sampler> {
+        let config = sampler_config(self.config, self.hierarchy.clone());
+        Sampler::new(config, Box::new(self.pods.clone())).context("cannot set up the sampler")
+    }
+
+    async fn start_trace(
+        &self,
+        published: &Published<NodeSnapshot>,
+        waits: &Published<NodeWaits>,
+    ) -> Result<Option<Worker>, Failure> {
+        let wiring = sched_trace::Wiring {
+            hierarchy: self.hierarchy.clone(),
+            published: published.clone(),
+            slot: waits.clone(),
+            watchdog: self.watchdog.clone(),
+        };
+        trace::start(self.config, wiring, Arc::clone(&self.metrics)).await
+    }
+
+    fn start_sampling(&self, sampler: Sampler) -> anyhow::Result<Sampling> {
+        let (alive, ended) = oneshot::channel::<()>();
+        let is_published = Arc::new(Notify::new());
+        let (metrics, published) = (Arc::clone(&self.metrics), Arc::clone(&is_published));
+        let beat = self.watchdog.watch(Part::Sampler, self.config.options.sample_interval.0);
+        let running = sampler::spawn(sampler, move |report| {
+            // Dropped with this closure when the thread ends.
+            let _ = &alive;
+            metrics.observe_tick(report.lateness, report.duration);
+            published.notify_one();
+            beat.beat(report.interval);
+        });
+        let running = running.context("cannot start the sampler's thread")?;
+        Ok(Sampling { running, ended, is_published })
+    }
+
+    fn start_advising(
+        &self,
+        published: &Published<NodeSnapshot>,
+        is_published: Arc<Notify>,
+    ) -> anyhow::Result<Advising> {
+        let options = &self.config.options;
+        let metrics = Arc::clone(&self.metrics);
+        let advisor = Advisor::new(options.proc_root.clone(), metrics, options.advice_after.0);
+        let arrivals = self.start_arrivals(advisor.clone());
+        let arrivals = arrivals.context("cannot start the thread that samples arrivals")?;
+        let beat = self.watchdog.watch(Part::Advice, advisor::ROUND);
+        let follow =
+            advisor.clone().follow(published.clone(), is_published, move |every| beat.beat(every));
+        Ok(Advising { advisor, task: tokio::spawn(follow), arrivals })
+    }
+
+    fn start_arrivals(&self, advisor: Advisor) -> std::io::Result<Worker> {
+        let (metrics, hierarchy) = (Arc::clone(&self.metrics), self.hierarchy.clone());
+        let panicked = move || metrics.subsystem_restarted(Part::ArrivalSampler.as_str());
+        let beat = self.watchdog.watch(Part::ArrivalSampler, advisor::ROUND);
+        Worker::spawn("arrivals", move |stopped| {
+            let beat = || beat.beat(advisor::ROUND);
+            let sample = || advisor::sample_arrivals(&advisor, &hierarchy, stopped, beat);
+            keep_running(stopped, panicked, sample);
+        })
+    }
+
+    fn start_checks(&self, waits: Published<NodeWaits>) -> anyhow::Result<Worker> {
+        let mut claims = Claims::new(Arc::clone(&self.metrics), waits);
+        let checks = watchdog::start_checks(self.watchdog.clone(), move |watched, silent| {
+            claims.update(watched, silent);
+        });
+        checks.context("cannot start the watchdog's thread")
+    }
+
+    fn sources(&self, published: &Published<NodeSnapshot>, advisor: Advisor) -> Sources {
+        Sources {
+            published: published.clone(),
+            pods: self.pods.clone(),
+            metrics: Arc::clone(&self.metrics),
+            advisor,
+            watchdog: self.watchdog.clone(),
+        }
+    }
+}
+
+fn build() -> Build<'static> {
+    Build {
+        version: env!("CARGO_PKG_VERSION"),
+        revision: option_env!("CPUWARDEN_REVISION").unwrap_or("unknown"),
+    }
+}
+
+fn new_exposition(config: &Config) -> Box<dyn Fn() -> Exposition + Send> {
+    let (max_series, families) = (config.options.max_series, config.selection.clone());
+    Box::new(move || Exposition::with_selection(max_series, families.clone()))
 }
 
 fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
@@ -266,7 +336,7 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
     }
 }
 
-fn say_what_was_found(config: &Config, hierarchy: &Hierarchy) {
+fn log_start(config: &Config, hierarchy: &Hierarchy) {
     let version = hierarchy.version_name();
     let (root, interval) = (config.options.cgroup_root.display(), config.options.sample_interval.0);
     tracing::info!(cgroup_version = version, cgroup_root = %root, ?interval, "sampling");

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use kubelet::chain;
 use metrics::AgentMetrics;
-use sched_trace::{Options, Running, Wiring, not_in_force};
+use sched_trace::{Options, Wiring, not_in_force};
 use tokio::sync::oneshot;
-use watchdog::Part;
+use watchdog::{Part, Worker};
 
 use crate::config::{Config, SchedTraceMode};
 use crate::exit::Failure;
@@ -22,7 +22,7 @@ pub(crate) async fn start(
     config: &Config,
     wiring: Wiring,
     metrics: Arc<AgentMetrics>,
-) -> Result<Option<Running>, Failure> {
+) -> Result<Option<Worker>, Failure> {
     if config.options.sched_trace == SchedTraceMode::Off {
         wiring.slot.publish(not_in_force("off: --sched-trace=off".to_owned()));
         return Ok(None);

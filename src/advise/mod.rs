@@ -1,49 +1,13 @@
-//! `cpuwarden advise`, which queries an agent's advice, and the thread that samples arrivals for
-//! it.
+//! `cpuwarden advise`: prints the advice of a running agent.
 
 mod render;
 
-use std::io;
-use std::sync::mpsc;
-
-use advisor::{Advisor, Report};
-use cgroupfs::Hierarchy;
+use advisor::Report;
 use clap::ValueEnum;
-use watchdog::{Beat, keep_running};
 
 use crate::cli::AdviseArgs;
 use crate::client::{AgentClient, block_on};
 use crate::exit::Failure;
-
-/// The thread that samples arrivals, stopped on drop.
-pub(crate) struct ArrivalSampler {
-    _stop: mpsc::Sender<()>,
-}
-
-impl ArrivalSampler {
-    /// Starts the thread. `panicked` is called after each panic, before the thread goes on.
-    ///
-    /// # Errors
-    /// The system cannot create a thread.
-    pub(crate) fn start(
-        advisor: Advisor,
-        hierarchy: Hierarchy,
-        beat: Beat,
-        panicked: impl FnMut() + Send + 'static,
-    ) -> io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let run = move || {
-            let sample = || {
-                advisor::sample_arrivals(&advisor, &hierarchy, &stopped, || {
-                    beat.beat(advisor::ROUND);
-                });
-            };
-            keep_running(&stopped, panicked, sample);
-        };
-        std::thread::Builder::new().name("arrivals".to_owned()).spawn(run)?;
-        Ok(Self { _stop: stop })
-    }
-}
 
 /// Output format of advice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -18,7 +18,8 @@ pub use config::{
     SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
 };
 pub use file_stamp::FileStamp;
+pub use kubepods::chain;
 pub use service::{Beat, PodService, Pods, SourceStatus, Task};
+pub use source::SourceName;
 pub use source::connection::ApiServerConnection;
 pub use source::trust::{client_config, copy_certificate, unverified_client_config};
-pub use source::{SourceName, chain};

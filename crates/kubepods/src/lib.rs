@@ -4,6 +4,7 @@
 //! [`PodIndex`]), and the decoder of the pod list ([`read_pod_list`]). This crate opens no file and
 //! no connection, and reads no clock; crate `kubelet` fills the values.
 
+mod chain;
 mod decode;
 mod exclusive;
 mod index;
@@ -12,6 +13,7 @@ mod names;
 pub mod path;
 pub mod quantity;
 
+pub use chain::chain;
 pub use decode::{DecodeError, LabelKeys, from_wire, read_pod_list, read_pods_into, wire};
 pub use exclusive::{ContainerName, ExclusiveCpus, PodName};
 pub use index::{Lookup, PodIndex};

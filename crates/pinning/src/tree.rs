@@ -318,7 +318,7 @@ impl PodTree {
                     continue;
                 }
                 (Err(error), Some(uid)) => {
-                    unreadable.insert(uid.clone(), crate::pinner::chain(&error.into()));
+                    unreadable.insert(uid.clone(), crate::pinner::chain(&Error::from(error)));
                     continue;
                 }
                 (Err(error), None) => return Err(error.into()),

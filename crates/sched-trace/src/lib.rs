@@ -27,6 +27,6 @@ mod waits;
 pub use error::StartError;
 pub use index::CgroupIndex;
 pub use node::{NodeTrace, Program, not_in_force};
-pub use thread::{Running, Wiring, spawn};
+pub use thread::{Wiring, spawn};
 pub use trace::{Options, SchedTrace};
 pub use waits::*;

@@ -1,15 +1,15 @@
 //! The thread of the trace: loads the program, polls it, and does both again after a panic.
 //!
-//! Has its own thread, because a poll takes longer than a tick may be delayed. The results go to the sampler's slot and are published with the next snapshot, so a scrape never waits for
-//! it.
+//! Has its own thread, because a poll takes longer than a tick may be delayed. The results go to
+//! the sampler's slot and are published with the next snapshot, so a scrape never waits for it.
 
 use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
-use watchdog::{Beat, Part, Watchdog, keep_running};
+use watchdog::{Beat, Part, Watchdog, Worker, keep_running};
 
 use crate::{NodeTrace, Options, Program, SchedTrace, StartError, not_in_force};
 
@@ -29,15 +29,9 @@ pub struct Wiring {
     pub watchdog: Watchdog,
 }
 
-/// Handle of the thread, which stops on drop after its current work. The drop does not wait:
-/// loading the program may take longer than a shutdown may, and the kernel removes the program with
-/// the process.
-#[derive(Debug)]
-pub struct Running {
-    _stop: mpsc::Sender<()>,
-}
-
-/// Starts the thread, `sched-trace`. It calls `started` when the program was loaded the first time
+/// Starts the thread, `sched-trace`. The drop of its handle does not wait, because loading the
+/// program may take longer than a shutdown may; the kernel removes the program with the process. The
+/// thread calls `started` when the program was loaded the first time
 /// or could not be, and `panicked` after each panic. An obstacle is published as a feature that is
 /// not in force.
 ///
@@ -48,7 +42,7 @@ pub fn spawn(
     wiring: Wiring,
     started: impl FnOnce(Result<(), StartError>) + Send + 'static,
     panicked: impl FnMut() + Send + 'static,
-) -> io::Result<Running> {
+) -> io::Result<Worker> {
     let is_the_kernels = wiring.hierarchy.is_the_kernels();
     let load = move || {
         if is_the_kernels { SchedTrace::start(&options) } else { Err(StartError::NoKernelCgroups) }
@@ -61,12 +55,11 @@ fn spawn_with<P: Program>(
     load: impl FnMut() -> Result<P, StartError> + Send + 'static,
     started: impl FnOnce(Result<(), StartError>) + Send + 'static,
     panicked: impl FnMut() + Send + 'static,
-) -> io::Result<Running> {
-    let (stop, stopped) = mpsc::channel();
+) -> io::Result<Worker> {
     let beat = wiring.watchdog.watch(Part::SchedTrace, INTERVAL);
-    let run = move || run(load, &wiring, started, panicked, beat, &stopped);
-    std::thread::Builder::new().name("sched-trace".to_owned()).spawn(run)?;
-    Ok(Running { _stop: stop })
+    Worker::spawn("sched-trace", move |stopped| {
+        run(load, &wiring, started, panicked, beat, stopped);
+    })
 }
 
 /// Loads the program and polls it until the other end of `stopped` is gone; does both again after a

@@ -6,14 +6,16 @@
 
 mod checks;
 mod restart;
+mod worker;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use checks::Checking;
+pub use checks::start_checks;
 pub use restart::keep_running;
+pub use worker::Worker;
 
 /// A part is late after this number of its rounds, but not before [`LATE_AT_LEAST`].
 const LATE_AFTER_ROUNDS: u32 = 10;

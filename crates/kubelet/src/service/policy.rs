@@ -4,11 +4,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use kubepods::chain;
 use tokio::time::sleep;
 
 use super::schedule::jittered;
 use super::{Beat, Shared};
-use crate::source::chain;
 use crate::source::http::KubeletHttp;
 
 /// Number of failed attempts after which the last answer is dropped: the kubelet may have been

@@ -2,8 +2,10 @@
 
 use std::time::SystemTime;
 
+use kubepods::chain;
+
 use crate::cause::Cause;
-use crate::source::{SourceError, SourceName, chain};
+use crate::source::{SourceError, SourceName};
 
 /// Status of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]

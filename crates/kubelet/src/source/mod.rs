@@ -236,19 +236,3 @@ impl Updates {
         let _ = self.sender.send(Update { source: self.source, outcome }).await;
     }
 }
-
-/// An error and its causes on one line: `a: b: c`.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // hyper and tonic repeat the text of their source.
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
-}

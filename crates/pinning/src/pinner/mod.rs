@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
+pub(crate) use kubepods::chain;
 use kubepods::{ExclusiveCpus, PodIndex};
 use placement::{Profiles, Reason, Settings, Uid};
 
@@ -352,16 +353,4 @@ impl Pinner {
         }
         self.mode = mode.facing(obstacle, now);
     }
-}
-
-/// Formats an error with its causes in one line.
-pub(crate) fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
