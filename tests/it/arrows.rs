@@ -56,6 +56,7 @@ const CRATES: &[Crate] = &[
     io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "watchdog"]),
     io("events", &["kubelet", "metrics", "pinning", "watchdog"]),
     io("kubelet", &["kubepods"]),
+    io("recording", &["timeline"]),
     io("runtimes", &["cgroupfs", "snapshot"]),
     io("sampler", &["cgroupfs", "kernel-text", "kubepods", "snapshot"]),
     io("sched-trace", &["cgroupfs", "snapshot", "watchdog"]),
@@ -104,6 +105,7 @@ const CLOSURES: &[(&str, usize)] = &[
     ("sampler", 39),
     ("sched-trace", 45),
     ("timeline", 45),
+    ("recording", 50),
 ];
 
 /// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server,

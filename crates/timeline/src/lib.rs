@@ -16,5 +16,6 @@ mod timeline;
 pub use frame::{ContainerFrame, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates, Trace};
 pub use history::{BYTES_PER_CONTAINER, BYTES_PER_PAIR};
 pub use measure::Measure;
+pub use packed::{pack, unpack};
 pub use series::{Aggressor, Points, Series};
 pub use timeline::{KEPT, Timeline, TimelineConfig};

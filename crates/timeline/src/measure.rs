@@ -64,7 +64,7 @@ impl Measure {
     }
 
     /// Writes the measure of a container.
-    pub(crate) fn set(self, row: &mut ContainerFrame, value: Option<f64>) {
+    pub fn set(self, row: &mut ContainerFrame, value: Option<f64>) {
         let rates = &mut row.rates;
         match self {
             Self::UsageCores => rates.usage_cores = value,

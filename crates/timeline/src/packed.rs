@@ -11,7 +11,7 @@ const CODES_PER_NAT: f64 = 2371.0;
 const FIRST: f64 = 2.0;
 
 /// Packs a value; negative ones count as zero, and those above 1e6 as about 1e6.
-pub(crate) fn pack(value: Option<f64>) -> u16 {
+pub fn pack(value: Option<f64>) -> u16 {
     match value {
         None => 0,
         Some(value) if value < LEAST / 2.0 || value.is_nan() => 1,
@@ -24,7 +24,7 @@ pub(crate) fn pack(value: Option<f64>) -> u16 {
 }
 
 /// Unpacks a value; `None` if it is absent.
-pub(crate) fn unpack(code: u16) -> Option<f64> {
+pub fn unpack(code: u16) -> Option<f64> {
     match code {
         0 => None,
         1 => Some(0.0),

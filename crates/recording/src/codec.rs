@@ -1,0 +1,221 @@
+//! A frame as the changes since the previous one.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use timeline::{ContainerFrame, CpuFrame, Frame, Interference, Measure, NodeFrame, Rates};
+
+use crate::table::{Row, Table};
+use crate::wire::{Input, put};
+
+/// Names of the columns of each table, in the order of the file.
+pub(crate) type Columns = BTreeMap<String, Vec<String>>;
+
+/// Names of the tables, in the order of a record.
+const TABLES: [&str; 4] = ["node", "cpus", "containers", "interference"];
+
+/// The columns that this version writes.
+pub(crate) fn columns() -> Columns {
+    fn of<R: Row>() -> Vec<String> {
+        (0..R::WIDTH).map(R::column).collect()
+    }
+    let columns =
+        [of::<NodeFrame>(), of::<CpuFrame>(), of::<ContainerFrame>(), of::<Interference>()];
+    TABLES.into_iter().map(str::to_owned).zip(columns).collect()
+}
+
+/// The tables of the previous frame.
+struct Tables {
+    node: Table<NodeFrame>,
+    cpus: Table<CpuFrame>,
+    containers: Table<ContainerFrame>,
+    interference: Table<Interference>,
+}
+
+/// Writes frames.
+pub(crate) struct Encoder(Tables);
+
+impl Encoder {
+    pub(crate) fn new() -> Self {
+        Self(Tables {
+            node: Table::new(NodeFrame::WIDTH),
+            cpus: Table::new(CpuFrame::WIDTH),
+            containers: Table::new(ContainerFrame::WIDTH),
+            interference: Table::new(Interference::WIDTH),
+        })
+    }
+
+    /// Appends the changes since the previous frame. The time is in the record's head.
+    pub(crate) fn encode(&mut self, frame: &Frame, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        // Negative and infinite lengths become zero and the maximum.
+        put((frame.seconds * 1e6).round() as u64, into);
+        let node = NodeFrame { cpus: Vec::new(), ..frame.node.clone() };
+        self.0.node.encode([&node], into)?;
+        self.0.cpus.encode(&frame.node.cpus, into)?;
+        self.0.containers.encode(&frame.containers, into)?;
+        self.0.interference.encode(&frame.interference, into)
+    }
+}
+
+/// Reads frames.
+pub(crate) struct Decoder {
+    tables: Tables,
+    /// Place of each column of the file, per table.
+    places: [Vec<Option<usize>>; 4],
+}
+
+impl Decoder {
+    pub(crate) fn new(columns: &Columns) -> Self {
+        fn places<R: Row>(names: &[String]) -> Vec<Option<usize>> {
+            names.iter().map(|name| (0..R::WIDTH).find(|at| R::column(*at) == *name)).collect()
+        }
+        let names = TABLES.map(|table| columns.get(table).map_or(&[][..], Vec::as_slice));
+        let [node, cpus, containers, interference] = names;
+        Self {
+            tables: Tables {
+                node: Table::new(node.len()),
+                cpus: Table::new(cpus.len()),
+                containers: Table::new(containers.len()),
+                interference: Table::new(interference.len()),
+            },
+            places: [
+                places::<NodeFrame>(node),
+                places::<CpuFrame>(cpus),
+                places::<ContainerFrame>(containers),
+                places::<Interference>(interference),
+            ],
+        }
+    }
+
+    /// The frame with these changes; `None` if they are none. Later versions may append to them.
+    pub(crate) fn decode(&mut self, at_ms: u64, bytes: &[u8]) -> Option<Frame> {
+        let mut input = Input(bytes);
+        let seconds = input.number()? as f64 / 1e6;
+        let (tables, [node, cpus, containers, interference]) = (&mut self.tables, &self.places);
+        let mut node = tables.node.decode(&mut input, node)?.pop()?;
+        node.cpus = tables.cpus.decode(&mut input, cpus)?;
+        let containers = tables.containers.decode(&mut input, containers)?;
+        let mut interference = tables.interference.decode(&mut input, interference)?;
+        interference.sort_by(|a, b| b.wait.total_cmp(&a.wait));
+        Some(Frame { at_ms, seconds, node, containers, interference })
+    }
+}
+
+impl Row for NodeFrame {
+    const WIDTH: usize = 2;
+
+    fn column(column: usize) -> String {
+        ["pressure", "steal"][column].to_owned()
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        // All fields, so that a new one is not forgotten; the CPUs have their own table.
+        let Self { name, trace, pressure: _, steal: _, cpus: _ } = self;
+        let key = (name, &trace.mode, &trace.reason);
+        key.cmp(&(&other.name, &other.trace.mode, &other.trace.reason))
+    }
+
+    fn value(&self, column: usize) -> Option<f64> {
+        [self.pressure, self.steal][column]
+    }
+
+    fn set(&mut self, column: usize, value: Option<f64>) {
+        *[&mut self.pressure, &mut self.steal][column] = value;
+    }
+}
+
+impl Row for CpuFrame {
+    const WIDTH: usize = 1;
+
+    fn column(_: usize) -> String {
+        "busy".to_owned()
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        let Self { cpu, core, llc, numa_node, socket, busy: _ } = self;
+        let key = (cpu, core, llc, numa_node, socket);
+        key.cmp(&(&other.cpu, &other.core, &other.llc, &other.numa_node, &other.socket))
+    }
+
+    fn value(&self, _: usize) -> Option<f64> {
+        self.busy
+    }
+
+    fn set(&mut self, _: usize, value: Option<f64>) {
+        self.busy = value;
+    }
+}
+
+/// The measures of a container. The limit is in the head, with all its digits.
+fn rate(column: usize) -> Measure {
+    let mut rates = Measure::ALL.into_iter().filter(|measure| *measure != Measure::LimitCores);
+    rates.nth(column).unwrap_or(Measure::UsageCores)
+}
+
+impl Row for ContainerFrame {
+    const WIDTH: usize = Measure::ALL.len() - 1;
+
+    fn column(column: usize) -> String {
+        let name = serde_json::to_value(rate(column)).ok();
+        name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        let Self {
+            namespace,
+            pod,
+            container,
+            uid,
+            qos_class,
+            cpu_qos,
+            limit_cores,
+            request_cores,
+            cpus,
+            rates: _,
+        } = self;
+        let bits = |cores: &Option<f64>| cores.map(f64::to_bits);
+        namespace
+            .cmp(&other.namespace)
+            .then_with(|| pod.cmp(&other.pod))
+            .then_with(|| container.cmp(&other.container))
+            .then_with(|| uid.cmp(&other.uid))
+            .then_with(|| qos_class.cmp(&other.qos_class))
+            .then_with(|| cpu_qos.cmp(&other.cpu_qos))
+            .then_with(|| bits(limit_cores).cmp(&bits(&other.limit_cores)))
+            .then_with(|| bits(request_cores).cmp(&bits(&other.request_cores)))
+            .then_with(|| cpus.cmp(&other.cpus))
+    }
+
+    fn value(&self, column: usize) -> Option<f64> {
+        rate(column).of(&self.rates, None)
+    }
+
+    fn set(&mut self, column: usize, value: Option<f64>) {
+        rate(column).set(self, value);
+    }
+
+    fn head(&self) -> Self {
+        Self { rates: Rates::default(), ..self.clone() }
+    }
+}
+
+impl Row for Interference {
+    const WIDTH: usize = 1;
+
+    fn column(_: usize) -> String {
+        "wait".to_owned()
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        let Self { victim, aggressor, wait: _ } = self;
+        (victim, aggressor).cmp(&(&other.victim, &other.aggressor))
+    }
+
+    fn value(&self, _: usize) -> Option<f64> {
+        Some(self.wait)
+    }
+
+    fn set(&mut self, _: usize, value: Option<f64>) {
+        self.wait = value.unwrap_or_default();
+    }
+}

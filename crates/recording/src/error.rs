@@ -1,0 +1,55 @@
+//! Errors of reading and writing recordings.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A recording cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operation of the file system failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// The operation: a verb.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another process writes to the directory.
+    #[error("{} is in use by another recorder; choose another directory", .0.display())]
+    InUse(PathBuf),
+    /// The file has no header of a recording.
+    #[error("{} is not a recording of cpuwarden", .0.display())]
+    NotARecording(PathBuf),
+    /// The directory has no recording.
+    #[error("{} contains no recording (no files *.{})", .0.display(), crate::ring::EXTENSION)]
+    NoRecording(PathBuf),
+    /// The recording has a header, but no complete frame.
+    #[error("{} contains no complete frame", .0.display())]
+    NoFrame(PathBuf),
+    /// The recording was made by a later version.
+    #[error(
+        "{} has format version {version}, written by cpuwarden {agent}; this one reads versions up to {}: use a later cpuwarden",
+        path.display(),
+        crate::VERSION
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Version of its format.
+        version: u32,
+        /// Version of the agent that wrote it; `of a later version` if the header does not say.
+        agent: String,
+    },
+    /// A frame cannot be written as JSON.
+    #[error("cannot encode a frame: {0}")]
+    Frame(#[from] serde_json::Error),
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}

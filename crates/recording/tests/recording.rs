@@ -1,0 +1,295 @@
+//! Recordings as files: reading back, damage, other versions.
+
+mod node;
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use node::{Node, START_MS, origin};
+use proptest::prelude::*;
+use recording::{Error, Recording, encode};
+use timeline::{ContainerFrame, Frame, Measure, PodName, Rates, pack, unpack};
+
+/// The value as it is read back: with three digits.
+fn kept(value: Option<f64>) -> Option<f64> {
+    unpack(pack(value))
+}
+
+/// The frame as it is read back.
+fn as_recorded(frame: &Frame) -> Frame {
+    let mut frame = frame.clone();
+    frame.node.pressure = kept(frame.node.pressure);
+    frame.node.steal = kept(frame.node.steal);
+    frame.node.cpus.iter_mut().for_each(|cpu| cpu.busy = kept(cpu.busy));
+    for row in &mut frame.containers {
+        for measure in Measure::ALL.into_iter().filter(|of| *of != Measure::LimitCores) {
+            let value = kept(measure.of(&row.rates, None));
+            measure.set(row, value);
+        }
+    }
+    frame.containers.sort_by(|a, b| {
+        (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container))
+    });
+    for pair in &mut frame.interference {
+        pair.wait = kept(Some(pair.wait)).unwrap_or_default();
+    }
+    frame.interference.sort_by(|a, b| {
+        let names = || (&a.victim, &a.aggressor).cmp(&(&b.victim, &b.aggressor));
+        b.wait.total_cmp(&a.wait).then_with(names)
+    });
+    frame
+}
+
+fn frames(busy_every: usize, count: usize) -> Vec<Frame> {
+    let mut node = Node::new(busy_every);
+    (0..count).map(|_| node.frame()).collect()
+}
+
+/// All frames of a file with these bytes.
+fn read(bytes: &[u8]) -> Result<Vec<Frame>, Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("recording");
+    fs::write(&path, bytes).unwrap();
+    read_path(&path)
+}
+
+fn read_path(path: &Path) -> Result<Vec<Frame>, Error> {
+    let mut recording = Recording::open(path)?;
+    let count = recording.times().len();
+    (0..count).filter_map(|number| recording.frame(number).transpose()).collect()
+}
+
+/// A few rows, so that a test can damage each byte.
+fn small(count: usize) -> Vec<Frame> {
+    let mut frames = frames(3, count);
+    for frame in &mut frames {
+        frame.containers.truncate(4);
+        frame.node.cpus.truncate(2);
+        frame.interference.truncate(1);
+    }
+    frames
+}
+
+#[test]
+fn all_frames_are_read_back_with_three_digits() {
+    // More than two segments.
+    let frames = frames(7, 300);
+    let bytes = encode(&frames, &origin()).unwrap();
+    let read = read(&bytes).unwrap();
+    assert_eq!(read.len(), frames.len());
+    for (read, frame) in read.iter().zip(&frames) {
+        assert_eq!(*read, as_recorded(frame));
+    }
+}
+
+#[test]
+fn containers_that_come_and_go_are_read_back() {
+    let mut frames = small(90);
+    for (at, frame) in frames.iter_mut().enumerate() {
+        // Absent for longer than the writer remembers, then present again; a new pod each frame.
+        if (10..70).contains(&at) {
+            frame.containers.remove(2);
+        }
+        frame.containers[0].pod = format!("new-{at}");
+        frame.containers[1].limit_cores = Some(at as f64 / 4.0);
+    }
+    let read = read(&encode(&frames, &origin()).unwrap()).unwrap();
+    assert_eq!(read, frames.iter().map(as_recorded).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_frame_is_found_by_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("recording");
+    fs::write(&path, encode(&small(200), &origin()).unwrap()).unwrap();
+    let mut recording = Recording::open(&path).unwrap();
+    for (at_ms, expected) in
+        [(0, 0), (START_MS + 1000, 0), (START_MS + 150_999, 149), (u64::MAX, 199)]
+    {
+        assert_eq!(recording.position(at_ms), expected, "{at_ms}");
+    }
+    let frame = recording.frame(149).unwrap().unwrap();
+    assert_eq!(frame.at_ms, START_MS + 150_000);
+    assert_eq!(recording.frame(0).unwrap().unwrap().at_ms, START_MS + 1000);
+    assert!(recording.frame(200).unwrap().is_none());
+    assert_eq!(recording.origin(3), Some(&origin()));
+}
+
+#[test]
+fn a_recording_cut_at_any_byte_has_all_complete_frames_before_it() {
+    let frames = small(10);
+    let bytes = encode(&frames, &origin()).unwrap();
+    let expected: Vec<Frame> = frames.iter().map(as_recorded).collect();
+    let mut longest = 0;
+    for end in 0..bytes.len() {
+        match read(&bytes[..end]) {
+            Ok(read) => {
+                assert!(read.len() >= longest && read.len() < frames.len(), "cut at {end}");
+                assert_eq!(read, expected[..read.len()], "cut at {end}");
+                longest = read.len();
+            }
+            Err(Error::NotARecording(_) | Error::NoFrame(_)) => assert_eq!(longest, 0),
+            Err(error) => panic!("cut at {end}: {error}"),
+        }
+    }
+    assert_eq!(longest, frames.len() - 1);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_never_changes_a_frame() {
+    let frames = small(10);
+    let bytes = encode(&frames, &origin()).unwrap();
+    let expected: Vec<Frame> = frames.iter().map(as_recorded).collect();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let Ok(read) = read(&damaged) else { continue };
+        assert!(read.len() < frames.len(), "the damage at {at} was not detected");
+        for frame in read {
+            let original = expected.iter().find(|expected| expected.at_ms == frame.at_ms);
+            assert_eq!(Some(&frame), original, "damage at {at}");
+        }
+    }
+}
+
+#[test]
+fn segments_after_a_damaged_one_are_read_and_the_gap_is_reported() {
+    let frames = small(360);
+    let mut bytes = encode(&frames, &origin()).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 0x10;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("recording");
+    fs::write(&path, &bytes).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let times = recording.times();
+    assert_eq!(times.last(), Some(&(START_MS + 360_000)));
+    assert!(times.len() >= 240 && times.len() < 360, "{}", times.len());
+    let [note] = recording.notes() else { panic!("{:?}", recording.notes()) };
+    assert!(note.at <= at && at < note.at + note.length, "{note:?}");
+}
+
+/// Position of the version in a header.
+const VERSION_AT: usize = 8;
+
+#[test]
+fn a_later_version_is_rejected_with_both_versions() {
+    let bytes = include_bytes!("fixtures/version-99.cpuwarden");
+    assert_eq!(bytes[VERSION_AT], 99);
+    let error = read(bytes).unwrap_err();
+    assert!(matches!(error, Error::Newer { version: 99, .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("format version 99, written by cpuwarden 7.0.0"), "{text}");
+    assert!(text.contains("use a later cpuwarden"), "{text}");
+}
+
+#[test]
+fn a_recording_of_version_1_can_be_read() {
+    let expected: Vec<Frame> = small(3).iter().map(as_recorded).collect();
+    assert_eq!(read(include_bytes!("fixtures/version-1.cpuwarden")).unwrap(), expected);
+}
+
+/// Writes the fixtures. Only for a new version of the format: add a file, and keep the old ones.
+#[test]
+#[ignore = "writes files"]
+fn write_fixtures() {
+    let bytes = encode(&small(3), &origin()).unwrap();
+    fs::write("tests/fixtures/version-1.cpuwarden", bytes).unwrap();
+    let json = br#"{"agent":"7.0.0","node":"node-1"}"#;
+    let (version, length) = (99_u32.to_le_bytes(), (json.len() as u32).to_le_bytes());
+    let mut sum = flate2::Crc::new();
+    [&b"CPUWREC\n"[..], &version, &length, json].iter().for_each(|part| sum.update(part));
+    let header = [&b"CPUWREC\n"[..], &version, &length, &sum.sum().to_le_bytes(), json].concat();
+    fs::write("tests/fixtures/version-99.cpuwarden", header).unwrap();
+}
+
+#[test]
+fn other_files_and_empty_directories_are_errors_that_say_so() {
+    let text = read(b"GIF89a").unwrap_err().to_string();
+    assert!(text.ends_with("is not a recording of cpuwarden"), "{text}");
+    let dir = tempfile::tempdir().unwrap();
+    let text = read_path(dir.path()).unwrap_err().to_string();
+    assert!(text.contains("contains no recording"), "{text}");
+    let text = read_path(&dir.path().join("none")).unwrap_err().to_string();
+    assert!(text.contains("cannot open") && text.contains("No such file"), "{text}");
+    let no_frame = encode([], &origin()).unwrap();
+    let text = read(&no_frame).unwrap_err().to_string();
+    assert!(text.contains("no complete frame"), "{text}");
+}
+
+fn value() -> impl Strategy<Value = Option<f64>> {
+    proptest::option::of(prop_oneof![Just(0.0), 1e-6..1e6])
+}
+
+prop_compose! {
+    fn container()(
+        text in ["[a-c]", "[a-c]", ".{0,3}", "[ab]"],
+        millicores in proptest::option::of(0_u32..64_000),
+        values in proptest::collection::vec(value(), 9),
+    ) -> ContainerFrame {
+        let [namespace, pod, container, uid] = text;
+        let mut row = ContainerFrame {
+            namespace, pod, container, uid, limit_cores: millicores.map(|cores| f64::from(cores) / 1e3), rates: Rates::default(),
+            ..ContainerFrame::default()
+        };
+        let measures = Measure::ALL.into_iter().filter(|of| *of != Measure::LimitCores);
+        measures.zip(values).for_each(|(measure, value)| measure.set(&mut row, value));
+        row
+    }
+}
+
+prop_compose! {
+    fn frame()(
+        at_ms: u64,
+        seconds in 0.0..100.0,
+        name in ".{0,4}",
+        pressure in value(),
+        containers in proptest::collection::vec(container(), 0..6),
+        pairs in proptest::collection::vec(("[ab]", "[ab]", 0.0..9.0), 0..4),
+    ) -> Frame {
+        let mut frame = Frame { at_ms, seconds, containers, ..Frame::default() };
+        frame.node.name = name;
+        frame.node.pressure = pressure;
+        let pod = |pod| PodName { namespace: String::new(), pod };
+        frame.interference = pairs.into_iter().map(|(victim, aggressor, wait)| {
+            timeline::Interference { victim: pod(victim), aggressor: pod(aggressor), wait }
+        }).collect();
+        frame
+    }
+}
+
+/// Rows in an order that does not depend on ties.
+fn sorted(mut frame: Frame) -> String {
+    frame.seconds = (frame.seconds * 1e6).round() / 1e6;
+    let text = |row: &dyn std::fmt::Debug| format!("{row:?}");
+    frame.containers.sort_by_key(|row| text(row));
+    frame.interference.sort_by_key(|row| text(row));
+    format!("{frame:?}")
+}
+
+/// The frames of the fixture.
+static THREE: LazyLock<Vec<Frame>> = LazyLock::new(|| small(3).iter().map(as_recorded).collect());
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_frames_are_read_back(frames in proptest::collection::vec(frame(), 1..8)) {
+        let read = read(&encode(&frames, &origin()).unwrap()).unwrap();
+        let expected = frames.iter().map(|frame| sorted(as_recorded(frame)));
+        prop_assert_eq!(read.into_iter().map(sorted).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, keep in 0_usize..1100) {
+        // After a valid beginning, too.
+        let mut file = include_bytes!("fixtures/version-1.cpuwarden").to_vec();
+        file.truncate(keep);
+        file.extend_from_slice(&bytes);
+        let expected: &[Frame] = &THREE;
+        if let Ok(read) = read(&file) {
+            prop_assert!(read.iter().all(|frame| expected.contains(frame)));
+        }
+    }
+}
