@@ -166,6 +166,24 @@ impl Recording {
         Ok(frames.and_then(|frames| frames.get(number - first)).cloned())
     }
 
+    /// End of the first and of the last frame, by time: milliseconds since the epoch.
+    #[must_use]
+    pub fn span(&self) -> (u64, u64) {
+        let times = || self.times.iter().copied();
+        (times().min().unwrap_or_default(), times().max().unwrap_or_default())
+    }
+
+    /// The frames that end after `after_ms` and not after `until_ms`, in the order of recording.
+    ///
+    /// # Errors
+    /// As [`Recording::frame`].
+    pub fn between(&mut self, after_ms: u64, until_ms: u64) -> Result<Vec<Frame>, Error> {
+        let times = self.times.iter().enumerate();
+        let wanted = times.filter(|(_, at_ms)| **at_ms > after_ms && **at_ms <= until_ms);
+        let numbers: Vec<usize> = wanted.map(|(number, _)| number).collect();
+        numbers.into_iter().filter_map(|number| self.frame(number).transpose()).collect()
+    }
+
     /// Number of the segment with this frame.
     fn segment(&self, frame: usize) -> Option<usize> {
         let at = self.segments.partition_point(|segment| segment.frames.end <= frame);

@@ -48,9 +48,9 @@ fn frames(busy_every: usize, count: usize) -> Vec<Frame> {
 
 /// All frames of a file with these bytes.
 fn read(bytes: &[u8]) -> Result<Vec<Frame>, Error> {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("recording");
-    fs::write(&path, bytes).unwrap();
+    fs::write(&path, bytes).expect("a temporary file");
     read_path(&path)
 }
 
@@ -114,6 +114,11 @@ fn a_frame_is_found_by_its_time() {
     assert_eq!(recording.frame(0).unwrap().unwrap().at_ms, START_MS + 1000);
     assert!(recording.frame(200).unwrap().is_none());
     assert_eq!(recording.origin(3), Some(&origin()));
+    assert_eq!(recording.span(), (START_MS + 1000, START_MS + 200_000));
+    // Across the end of a segment.
+    let between = recording.between(START_MS + 119_000, START_MS + 121_500).unwrap();
+    let times: Vec<u64> = between.iter().map(|frame| frame.at_ms).collect();
+    assert_eq!(times, [START_MS + 120_000, START_MS + 121_000]);
 }
 
 #[test]

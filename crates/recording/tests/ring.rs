@@ -11,12 +11,13 @@ use node::{Node, START_MS, origin};
 use recording::{Error, LEAST_SIZE, Recording, Ring};
 
 fn size(dir: &Path) -> u64 {
-    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+    let entries = fs::read_dir(dir).expect("the directory exists").filter_map(Result::ok);
+    entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
 fn record(ring: &mut Ring, node: &mut Node, frames: usize) {
     for _ in 0..frames {
-        ring.append(&node.frame()).unwrap();
+        ring.append(&node.frame()).expect("the directory can be written");
     }
 }
 
