@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use advisor::Advisor;
 use anyhow::Context;
+use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
 use endpoint::{Auth, Identity, Parts, Serving, Sources};
 use kernel_text::WeightRule;
@@ -19,7 +20,7 @@ use watchdog::{Part, Watchdog, Worker, keep_running};
 
 use crate::check::{Checked, check};
 use crate::claims::Claims;
-use crate::config::{Config, WeightRuleName};
+use crate::config::{Config, PinningMode, WeightRuleName};
 use crate::exit::Failure;
 use crate::trace;
 
@@ -64,10 +65,12 @@ impl Agent {
         let auth = config.options.metrics_auth.then(|| auth(config, &pods)).transpose()?;
         let metrics = Arc::new(AgentMetrics::new(build()));
         log_start(config, &hierarchy);
-        let shared = Shared { config, hierarchy, pods, metrics, watchdog };
+        let tree = tree(config, &hierarchy);
+        let shared = Shared { config, hierarchy, tree, pods, metrics, watchdog };
 
         let pinning = crate::pinning::start(
             config,
+            &shared.tree,
             &shared.hierarchy,
             &shared.pods,
             &shared.metrics,
@@ -159,6 +162,8 @@ impl Agent {
 struct Shared<'a> {
     config: &'a Config,
     hierarchy: Hierarchy,
+    /// Tree of the cpu controller's hierarchy.
+    tree: Arc<KubepodsTree>,
     pods: Pods,
     metrics: Arc<AgentMetrics>,
     watchdog: Watchdog,
@@ -183,7 +188,8 @@ struct Advising {
 impl Shared<'_> {
     fn sampler(&self) -> anyhow::Result<Sampler> {
         let config = sampler_config(self.config, self.hierarchy.clone());
-        Sampler::new(config, Box::new(self.pods.clone())).context("cannot set up the sampler")
+        Sampler::on(&self.tree, config, Box::new(self.pods.clone()))
+            .context("cannot set up the sampler")
     }
 
     async fn start_trace(
@@ -193,6 +199,7 @@ impl Shared<'_> {
     ) -> Result<Option<Worker>, Failure> {
         let wiring = sched_trace::Wiring {
             hierarchy: self.hierarchy.clone(),
+            tree: Some(Arc::clone(&self.tree)),
             published: published.clone(),
             slot: waits.clone(),
             watchdog: self.watchdog.clone(),
@@ -334,6 +341,19 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
             WeightRuleName::Quadratic => WeightRule::Quadratic,
         },
     }
+}
+
+/// The tree of the cpu controller's hierarchy, which the agent's threads share.
+fn tree(config: &Config, hierarchy: &Hierarchy) -> Arc<KubepodsTree> {
+    let options = TreeOptions {
+        named_roots: config.options.kubepods.iter().cloned().collect(),
+        // Pinning refuses to write beside another kubelet with running pods. If cpuset is another
+        // hierarchy, it has a tree of its own.
+        other_roots: config.options.pinning != PinningMode::Off
+            && hierarchy.cpuset.as_ref() == Some(&hierarchy.cpu),
+        reports: true,
+    };
+    KubepodsTree::new(hierarchy.cpu.clone(), hierarchy.version, options)
 }
 
 fn log_start(config: &Config, hierarchy: &Hierarchy) {

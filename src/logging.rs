@@ -25,6 +25,7 @@ const MODULES: &[&str] = &[
     "advisor",
     "analysis",
     "aya",
+    "cgroup_tree",
     "cgroupfs",
     "cpuwarden",
     "demo",

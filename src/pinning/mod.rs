@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use cgroup_tree::KubepodsTree;
 use cgroupfs::Hierarchy;
 use events::Events;
 use kubelet::{Pods, chain};
@@ -49,6 +50,7 @@ fn node_pods(pods: Pods) -> impl FnMut() -> Option<NodePods> {
 /// Nothing to pin on this node.
 pub(crate) fn start(
     config: &Config,
+    tree: &Arc<KubepodsTree>,
     hierarchy: &Hierarchy,
     pods: &Pods,
     metrics: &Arc<AgentMetrics>,
@@ -63,7 +65,7 @@ pub(crate) fn start(
     };
     pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current(), watch)
         .map_err(|error| Failure::config(chain(&error)))?;
-    let pinner = Pinner::new(pinner_config(config, hierarchy))
+    let pinner = Pinner::on(tree, pinner_config(config, hierarchy))
         .map_err(|error| Failure::node(chain(&error)))?;
     let mut events =
         config.options.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
@@ -222,7 +224,9 @@ fn failure(error: &Error) -> Failure {
             "--cgroup-root: {text}; mount the host's cgroups, or set --kubepods"
         )),
         Error::Topology(_) => Failure::node(format!("--sys-root: {text}; mount the host's /sys")),
-        Error::Kernel(_) | Error::NotEffective { .. } | Error::Steps(_) => Failure::node(text),
+        Error::Kernel(_) | Error::NotEffective { .. } | Error::Steps(_) | Error::Watch(_) => {
+            Failure::node(text)
+        }
     }
 }
 

@@ -27,6 +27,8 @@ pub enum TreeEvent {
     Populated(PathBuf),
     /// A `cpu.*` file of this cgroup was written: quota, period, weight or shares.
     Set(PathBuf),
+    /// A `cpuset.*` file of this cgroup was written.
+    CpusWritten(PathBuf),
     /// Somebody moved a process or a thread into this cgroup.
     Attached(PathBuf),
     /// The kernel's queue overflowed: events are lost, walk the tree.
@@ -170,6 +172,7 @@ fn translate(
         return match name.as_encoded_bytes() {
             _ if !mask.contains(EventMask::MODIFY) => None,
             b"cgroup.procs" | b"tasks" => Some(TreeEvent::Attached(directory.clone())),
+            name if name.starts_with(b"cpuset.") => Some(TreeEvent::CpusWritten(directory.clone())),
             name => name.starts_with(b"cpu.").then(|| TreeEvent::Set(directory.clone())),
         };
     }
@@ -231,8 +234,8 @@ mod tests {
     #[test]
     fn a_write_to_a_setting_or_of_a_process_names_the_cgroup_and_other_files_are_silent() {
         let root = tempfile::tempdir().unwrap();
-        let files =
-            ["cpu.max", "cpuset.cpus", "cgroup.procs", "tasks"].map(|name| root.path().join(name));
+        let files = ["cpu.max", "memory.max", "cpuset.cpus", "cgroup.procs", "tasks"]
+            .map(|name| root.path().join(name));
         files.iter().for_each(|file| fs::write(file, "").unwrap());
         let mut watch = TreeWatch::new().unwrap();
         watch.watch_leaf(root.path()).unwrap();
@@ -240,6 +243,9 @@ mod tests {
         let mut events = events(&mut watch);
         events.dedup();
         let path = || root.path().to_owned();
-        assert_eq!(events, [TreeEvent::Set(path()), TreeEvent::Attached(path())]);
+        assert_eq!(
+            events,
+            [TreeEvent::Set(path()), TreeEvent::CpusWritten(path()), TreeEvent::Attached(path())]
+        );
     }
 }

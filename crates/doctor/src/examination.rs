@@ -1,13 +1,13 @@
 //! Inputs of the checks, gathered once.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit, subdirectories};
+use cgroup_tree::{Cgroup, Role};
+use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit};
 use kubelet::{PodService, PodSource, Pods, SourceName, SourceStatus};
-use kubepods::path::{self, CgroupPath, ContainerCgroup};
+use kubepods::path::ContainerCgroup;
 use kubepods::{ExclusiveCpus, Lookup, PodIndex};
 use sampler::{Sampler, SamplerConfig};
 use snapshot::NodeSnapshot;
@@ -18,8 +18,6 @@ use crate::Options;
 const MARGIN: Duration = Duration::from_secs(1);
 /// Maximum time to wait until the kubelet lists the pods of unknown cgroups.
 const LATECOMERS: Duration = Duration::from_secs(2);
-/// Maximum depth of the kubepods root below the mount, as in the sampler.
-const LOCATE_DEPTH: usize = 5;
 
 /// The node as the agent reads it.
 pub(super) struct Examination {
@@ -84,12 +82,13 @@ impl Cgroups {
         let mut sampler =
             Sampler::new(config, Box::new(pods.clone())).context("cannot create a sampler")?;
         sampler.tick(Instant::now());
+        let cgroups = sampler.tree().by_depth();
         let tops = match &options.kubepods {
             Some(named) => vec![named.clone()],
-            None => locate_tops(&hierarchy),
+            None => roots(&cgroups),
         };
         let containers: Vec<_> =
-            tops.iter().flat_map(|top| containers_below(&hierarchy.cpu.join(top), "")).collect();
+            cgroups.iter().filter_map(|cgroup| cgroup.role.container().cloned()).collect();
         let all_known = |pods: &Pods| strangers(&containers, &pods.index()).next().is_none();
         if pods.is_known() && options.pods.source != PodSource::None {
             let _ = tokio::time::timeout(LATECOMERS, pods.until(all_known)).await;
@@ -122,27 +121,7 @@ fn have_answered(pods: &Pods, source: PodSource) -> bool {
         .all(|status| status.up || status.error.is_some())
 }
 
-fn locate_tops(hierarchy: &Hierarchy) -> Vec<String> {
-    let found =
-        cgroupfs::locate(&hierarchy.cpu, LOCATE_DEPTH, |name| path::kubepods_root(name).is_some());
-    let relative =
-        found.iter().flatten().filter_map(|path| path.strip_prefix(&hierarchy.cpu).ok()?.to_str());
-    path::choose_tops(relative.map(str::to_owned)).taken
-}
-
-fn containers_below(top: &Path, relative: &str) -> Vec<ContainerCgroup> {
-    let children = subdirectories(&top.join(relative)).unwrap_or_default();
-    let paths = children.into_iter().map(|child| match relative {
-        "" => child.name,
-        _ => format!("{relative}/{}", child.name),
-    });
-    paths
-        .flat_map(|path| match path::parse(&path) {
-            Some(CgroupPath::Container(container)) => vec![container],
-            Some(
-                CgroupPath::SystemPartition { .. } | CgroupPath::Qos { .. } | CgroupPath::Pod(_),
-            ) => containers_below(top, &path),
-            _ => Vec::new(),
-        })
-        .collect()
+fn roots(cgroups: &[Arc<Cgroup>]) -> Vec<String> {
+    let roots = cgroups.iter().filter(|cgroup| cgroup.role == Role::Root);
+    roots.map(|root| root.path.to_string()).collect()
 }

@@ -142,8 +142,8 @@ fn give_back_here(
     mut checkpoint: Checkpoint,
     scope: Scope,
 ) -> Result<Drained> {
-    let mut tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), 0)?;
-    tree.walk(Instant::now());
+    let mut tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), 0, None)?;
+    tree.reconcile(Instant::now(), Duration::ZERO);
     let entries = checkpoint.touched.len();
     if let Some(first) = checkpoint.touched.keys().next().cloned()
         && checkpoint.relocate(tree.mount()) == 0

@@ -30,6 +30,9 @@ pub enum Error {
     /// Nothing to pin: no hierarchy with cpusets, or no pods below it.
     #[error("{0}")]
     NoCpusets(String),
+    /// Cgroups that cannot be watched.
+    #[error("cannot watch the cgroups; raise the limit of open files")]
+    Watch(#[source] io::Error),
     /// No order of writes exists for the plan.
     #[error("the plan cannot be applied")]
     Steps(#[from] placement::StepError),

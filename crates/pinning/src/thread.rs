@@ -109,7 +109,7 @@ struct Node {
 
 /// Runs passes until stopped, with a new pinner after each panic.
 fn keep_pinning(pinner: Pinner, node: &mut Node, report: &mut impl FnMut(Round)) {
-    let config = pinner.config().clone();
+    let (config, tree) = (pinner.config().clone(), Arc::clone(pinner.tree()));
     let (mut pinner, mut pause) = (Some(pinner), FIRST_PAUSE);
     loop {
         let began = Instant::now();
@@ -128,7 +128,7 @@ fn keep_pinning(pinner: Pinner, node: &mut Node, report: &mut impl FnMut(Round))
             return;
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
-        match Pinner::resume(config.clone()) {
+        match Pinner::resume(config.clone(), Some(&tree)) {
             Ok(resumed) => pinner = Some(resumed),
             Err(error) => {
                 tracing::warn!(error = chain(&error), "failed to restart pinning; will retry");
@@ -164,7 +164,7 @@ fn pass_until_stopped(mut pinner: Pinner, node: &mut Node, report: &mut impl FnM
             }
             None => Round::Waited,
         });
-        if wait(&pinner, stop, began + *interval) {
+        if wait(&mut pinner, stop, began + *interval) {
             return;
         }
     }
@@ -180,11 +180,20 @@ fn log(trace: Trace<'_>) {
 
 /// Waits for the deadline or, after [`REST`], for cgroup changes. Returns whether the thread must
 /// stop.
-fn wait(pinner: &Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
+fn wait(pinner: &mut Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
     let rest = Instant::now() + REST;
-    ready(&[stop.as_fd()], rest.min(deadline)) || {
-        let fds: Vec<_> = std::iter::once(stop.as_fd()).chain(pinner.watch_fd()).collect();
-        ready(&fds, deadline)
+    if ready(&[stop.as_fd()], rest.min(deadline)) {
+        return true;
+    }
+    loop {
+        // Changes that do not concern cpusets wake the thread, too.
+        let now = Instant::now();
+        if now >= deadline || pinner.has_changes(now) {
+            return false;
+        }
+        if ready(&[stop.as_fd(), pinner.watch_fd()], deadline) {
+            return true;
+        }
     }
 }
 

@@ -2,20 +2,20 @@
 //! read-only.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use cgroup_tree::{
+    CgroupId, Change, Interests, KubepodsTree, Role, Slots, Subscription, TreeOptions,
+};
+use cgroupfs::Hierarchy;
 use cgroupfs::cpuset::{Cpuset, CpusetFiles};
-use cgroupfs::{Hierarchy, TreeEvent, TreeWatch, subdirectories};
 use kernel_text::{CgroupVersion, CpuSet};
-use kubepods::path::{self, CgroupPath};
 use placement::{Cgroup, PodCgroups, Uid};
 
 use crate::{Error, Result};
-
-/// Maximum depth of the kubepods root: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
-const LOCATE_DEPTH: usize = 5;
 
 /// The cgroups below the kubepods root in the hierarchy of the cpuset controller, down to the
 /// children of pods. CPUs of deeper cgroups lie within their container's: on v2 the kernel ensures
@@ -24,15 +24,16 @@ const LOCATE_DEPTH: usize = 5;
 pub(crate) struct PodTree {
     mount: PathBuf,
     version: CgroupVersion,
-    /// Roots named by the operator, below the mount; if empty, they are searched for.
-    named_roots: Vec<String>,
+    subscription: Subscription,
+    /// Changes to follow in the next reconciliation.
+    changes: Vec<Change>,
+    /// Roots of this and other kubelets, by path.
     roots: Vec<PathBuf>,
     /// The root that holds this kubelet's pods, once known.
     home: Option<PathBuf>,
-    watch: Option<TreeWatch>,
     /// Parents before children, because paths are ordered by component.
     cgroups: BTreeMap<PathBuf, Known>,
-    overflowed: bool,
+    paths: Slots<PathBuf>,
     buffer: Vec<u8>,
     /// Maximum number of descriptors kept open.
     descriptors: usize,
@@ -40,6 +41,7 @@ pub(crate) struct PodTree {
 
 #[derive(Debug)]
 struct Known {
+    id: CgroupId,
     inode: u64,
     /// The pod; `None` for the root and the QoS levels.
     pod: Option<Uid>,
@@ -47,7 +49,6 @@ struct Known {
     /// (Kata's `kata_<id>`).
     ours: bool,
     files: Option<CpusetFiles>,
-    watched: bool,
     since: Instant,
 }
 
@@ -66,13 +67,26 @@ pub(crate) struct View {
     pub(crate) other_root: Option<PathBuf>,
 }
 
+/// Result of [`PodTree::reconcile`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reconciled {
+    /// Whether the hierarchy was walked.
+    pub(crate) walked: bool,
+    /// Whether there was a change.
+    pub(crate) has_changed: bool,
+}
+
 impl PodTree {
+    /// `shared`: a tree to use if it is that of the cpuset controller's hierarchy, with the roots of
+    /// other kubelets; otherwise the hierarchy gets a tree of its own.
+    ///
     /// # Errors
-    /// This machine has no cpuset controller.
+    /// This machine has no cpuset controller, or no descriptor is left.
     pub(crate) fn new(
         hierarchy: &Hierarchy,
         named_roots: Vec<String>,
         descriptors: usize,
+        shared: Option<&Arc<KubepodsTree>>,
     ) -> Result<Self> {
         let mount = hierarchy.cpuset.clone();
         let mount = mount.ok_or_else(|| {
@@ -82,16 +96,20 @@ impl PodTree {
                     .to_owned(),
             )
         })?;
+        let version = hierarchy.version;
+        let tree = shared.filter(|tree| tree.mount() == mount).cloned().unwrap_or_else(|| {
+            let options = TreeOptions { named_roots, other_roots: true, reports: false };
+            KubepodsTree::new(mount.clone(), version, options)
+        });
         Ok(Self {
             mount,
-            version: hierarchy.version,
-            named_roots,
+            version,
+            subscription: tree.subscribe(Interests::CPUSETS).map_err(Error::Watch)?,
+            changes: Vec::new(),
             roots: Vec::new(),
             home: None,
-            // Without inotify only the walk finds new cgroups; it tries again to create the watch.
-            watch: TreeWatch::new().ok(),
             cgroups: BTreeMap::new(),
-            overflowed: false,
+            paths: Slots::default(),
             buffer: Vec::new(),
             descriptors,
         })
@@ -106,62 +124,74 @@ impl PodTree {
         &self.mount
     }
 
-    /// Descriptor that becomes readable when cgroups come and go.
-    pub(crate) fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.watch.as_ref().map(TreeWatch::as_fd)
+    /// Descriptor that becomes readable when the tree may have changes.
+    pub(crate) fn watch_fd(&self) -> BorrowedFd<'_> {
+        self.subscription.as_fd()
     }
 
-    /// Whether the whole tree must be walked again.
-    pub(crate) fn must_walk(&self) -> bool {
-        let is_blind = self.cgroups.values().any(|known| !known.watched);
-        self.watch.is_none() || self.overflowed || self.cgroups.is_empty() || is_blind
+    /// The tree, shared with its other subscribers.
+    pub(crate) fn shared(&self) -> &Arc<KubepodsTree> {
+        self.subscription.tree()
     }
 
-    /// Applies pending inotify events.
-    pub(crate) fn drain_events(&mut self, now: Instant) {
-        let Some(mut watch) = self.watch.take() else { return };
-        let mut events = Vec::new();
-        let drained = watch.drain(|event| events.push(event));
-        self.watch = drained.is_ok().then_some(watch);
-        for event in events {
-            match event {
-                TreeEvent::Overflow => self.overflowed = true,
-                TreeEvent::Populated(_) | TreeEvent::Set(_) | TreeEvent::Attached(_) => {}
-                TreeEvent::Removed(path) => self.removed(&path),
-                TreeEvent::Appeared(path) => self.appeared(&path, now),
+    /// Follows the changes since the last call, after a walk if one is needed or the last one is at
+    /// least `max_age` old.
+    pub(crate) fn reconcile(&mut self, now: Instant, max_age: Duration) -> Reconciled {
+        let mut changes = std::mem::take(&mut self.changes);
+        let walked = self.subscription.reconcile(now, max_age, &mut changes);
+        let has_changed = !changes.is_empty();
+        self.follow(changes);
+        Reconciled { walked, has_changed }
+    }
+
+    fn follow(&mut self, mut changes: Vec<Change>) {
+        for change in changes.drain(..) {
+            match change {
+                Change::Added(cgroup) => self.add(&cgroup),
+                Change::Removed(id) => self.remove(id),
+                // The files are read in every pass.
+                _ => {}
             }
         }
+        self.changes = changes;
     }
 
-    /// Lists the whole tree, and retries watches that are missing.
-    pub(crate) fn walk(&mut self, now: Instant) {
-        self.overflowed = false;
-        if self.watch.is_none() {
-            self.watch = TreeWatch::new().ok();
-            self.cgroups.values_mut().for_each(|known| known.watched = false);
+    fn add(&mut self, cgroup: &cgroup_tree::Cgroup) {
+        if cgroup.role == Role::Above {
+            return;
         }
-        let gone: Vec<PathBuf> =
-            self.cgroups.keys().filter(|path| !self.is_same(path)).cloned().collect();
-        gone.iter().for_each(|path| self.forget(path));
-        self.roots = self.find_roots();
-        for root in self.roots.clone() {
-            self.meet(&root, now);
+        let path = self.mount.join(&*cgroup.path);
+        if cgroup.role == Role::Root {
+            let at = self.roots.partition_point(|root| *root < path);
+            self.roots.insert(at, path.clone());
         }
-    }
-
-    /// Roots of this and other kubelets: those named by the operator, or cgroups with exactly the
-    /// names a kubelet gives.
-    fn find_roots(&self) -> Vec<PathBuf> {
-        if !self.named_roots.is_empty() {
-            return self.named_roots.iter().map(|root| self.mount.join(root)).collect();
-        }
-        let hits =
-            cgroupfs::locate(&self.mount, LOCATE_DEPTH, |name| path::kubepods_root(name).is_some());
-        let is_root = |hit: &PathBuf| {
-            let relative = hit.strip_prefix(&self.mount).ok().and_then(Path::to_str);
-            relative.and_then(path::split).is_some_and(|split| split.relative.is_empty())
+        let known = Known {
+            id: cgroup.id,
+            inode: cgroup.inode,
+            pod: cgroup.role.pod_uid().map(Uid::from),
+            ours: !matches!(cgroup.role, Role::Foreign { .. }),
+            files: None,
+            since: cgroup.found,
         };
-        hits.unwrap_or_default().into_iter().filter(is_root).collect()
+        self.paths.insert(cgroup.id, path.clone());
+        self.cgroups.insert(path, known);
+    }
+
+    fn remove(&mut self, id: CgroupId) {
+        let Some(path) = self.paths.remove(id) else { return };
+        self.cgroups.remove(&path);
+        self.roots.retain(|root| *root != path);
+    }
+
+    /// Handles a read that has reported a missing file. A cgroup that still exists is kept: a
+    /// controller was disabled, or is about to be enabled again.
+    fn on_vanished(&mut self, path: &Path) {
+        if let Some(known) = self.cgroups.get_mut(path) {
+            known.files = None;
+            // The next reconciliation follows, so that a change in the middle of a pass starts
+            // another one.
+            self.subscription.report_vanished(known.id, &mut self.changes);
+        }
     }
 
     /// Finds the root with the most pods known to the kubelet. If no root has any, keeps the
@@ -199,99 +229,6 @@ impl PodTree {
 
     fn running_below(&self, root: &Path) -> usize {
         self.pods_below(root).values().filter(|pod| cgroupfs::is_populated(pod)).count()
-    }
-
-    fn is_same(&self, path: &Path) -> bool {
-        self.cgroups
-            .get(path)
-            .is_some_and(|known| cgroupfs::inode(path).is_ok_and(|inode| inode == known.inode))
-    }
-
-    fn removed(&mut self, path: &Path) {
-        // The name may already be in use again: then the event is about the previous cgroup.
-        if !self.is_same(path) {
-            self.forget(path);
-        }
-    }
-
-    fn appeared(&mut self, path: &Path, now: Instant) {
-        if path.parent().is_some_and(|parent| self.cgroups.contains_key(parent)) {
-            self.meet(path, now);
-        }
-    }
-
-    fn forget(&mut self, path: &Path) {
-        let below: Vec<PathBuf> = self
-            .cgroups
-            .range(path.to_owned()..)
-            .map(|(at, _)| at.clone())
-            .take_while(|at| at.starts_with(path))
-            .collect();
-        for path in below {
-            self.cgroups.remove(&path);
-            if let Some(watch) = &mut self.watch {
-                watch.forget(&path);
-            }
-        }
-    }
-
-    /// Adds a cgroup and those below it, down to the containers; skips cgroups that are not of
-    /// Kubernetes.
-    fn meet(&mut self, path: &Path, now: Instant) {
-        let mut found = vec![path.to_owned()];
-        while let Some(path) = found.pop() {
-            if self.meet_one(&path, now) {
-                found.extend(
-                    subdirectories(&path)
-                        .unwrap_or_default()
-                        .into_iter()
-                        .map(|child| path.join(child.name)),
-                );
-            }
-        }
-    }
-
-    /// Adds a cgroup; returns whether its children must be added too.
-    fn meet_one(&mut self, path: &Path, now: Instant) -> bool {
-        let Ok(inode) = cgroupfs::inode(path) else { return false };
-        if self.cgroups.get(path).is_some_and(|known| known.inode != inode) {
-            self.forget(path);
-        }
-        if !self.cgroups.contains_key(path) {
-            let Some((pod, ours)) = self.place(path) else { return false };
-            let known = Known { inode, pod, ours, files: None, watched: false, since: now };
-            self.cgroups.insert(path.to_owned(), known);
-        }
-        let Some(known) = self.cgroups.get(path) else { return false };
-        let (is_listed, watched) = (self.pod_of(path.parent()).is_none(), known.watched);
-        if !watched && let Some(watch) = &mut self.watch {
-            // Cgroups below a container are not watched: its application creates and removes them.
-            let done = if is_listed { watch.watch(path) } else { watch.watch_leaf(path) };
-            if let Some(known) = self.cgroups.get_mut(path) {
-                known.watched = done.is_ok();
-            }
-        }
-        is_listed
-    }
-
-    fn pod_of(&self, path: Option<&Path>) -> Option<&Uid> {
-        self.cgroups.get(path?)?.pod.as_ref()
-    }
-
-    /// The pod of a cgroup, and whether the kubelet or a known runtime made the cgroup.
-    fn place(&self, path: &Path) -> Option<(Option<Uid>, bool)> {
-        let root = self.roots.iter().find(|root| path.starts_with(root))?;
-        if path == root {
-            return Some((None, true));
-        }
-        let parent = self.pod_of(path.parent()).cloned();
-        match path.strip_prefix(root).ok()?.to_str().and_then(path::parse) {
-            Some(CgroupPath::Nested { .. }) => None,
-            Some(parsed) => Some((parsed.pod().map(|pod| Uid::from(&*pod.uid)), true)),
-            // A child of a pod that is not a known container: only root on the host creates cgroups
-            // there.
-            None => parent.map(|uid| (Some(uid), false)),
-        }
     }
 
     /// Reads every cpuset of the root. Skips cgroups removed meanwhile; an unreadable cpuset is
@@ -345,7 +282,7 @@ impl PodTree {
                 }
             }
         }
-        gone.iter().for_each(|path| self.forget(path));
+        gone.iter().for_each(|path| self.on_vanished(path));
         let other_root = self
             .roots
             .iter()

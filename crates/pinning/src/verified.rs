@@ -1,7 +1,7 @@
 //! Compares the kernel's cpusets with the checkpoint.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use placement::{Class, Holding, PodCgroups, Uid};
 
@@ -15,8 +15,8 @@ use crate::{Machine, NodeConfig, Result};
 /// # Errors
 /// No cpusets here.
 pub fn verified(node: &NodeConfig, checkpoint: &Checkpoint) -> Result<BTreeSet<String>> {
-    let mut tree = PodTree::new(&node.hierarchy, node.kubepods.clone(), 0)?;
-    tree.walk(Instant::now());
+    let mut tree = PodTree::new(&node.hierarchy, node.kubepods.clone(), 0, None)?;
+    tree.reconcile(Instant::now(), Duration::ZERO);
     let view = tree.view(&Machine::read(&node.sys_root)?.possible)?;
     let held = checkpoint.committed.to_current().held;
     Ok(held

@@ -5,7 +5,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use cgroup_tree::{Change, Interests, KubepodsTree, TreeOptions};
 use cgroupfs::Hierarchy;
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
@@ -421,6 +423,41 @@ fn a_second_root_with_running_pods_is_an_obstacle() {
 }
 
 #[test]
+fn a_new_kubepods_root_is_seen_by_the_next_pass() {
+    let files = Files::new();
+    let mut pinner = files.pinner(none());
+    let pods = [files.pod("web", "LSE", 2000)];
+    fs::remove_dir_all(container(&files, &pods[0]).parent().unwrap()).unwrap();
+    assert_eq!(pins(&pass(&mut pinner, &pods)), [""; 0]);
+    // The kubelet's cgroup driver has changed.
+    let pod = pods[0].uid.replace('-', "_");
+    let pod = format!("kubepods-burstable.slice/kubepods-burstable-pod{pod}.slice");
+    let scope = format!("{pod}/cri-containerd-{:064x}.scope", 1);
+    for path in ["", "kubepods-burstable.slice", &pod, &scope] {
+        files.file(&format!("cgroup/kubepods.slice/{path}/cpuset.cpus"), "\n");
+        files.file(&format!("cgroup/kubepods.slice/{path}/cpuset.cpus.effective"), "0-7\n");
+    }
+    assert_eq!(pins(&pass(&mut pinner, &pods)), ["web LSE 0-1"]);
+}
+
+#[test]
+fn pods_are_seen_while_another_user_of_the_tree_hangs() {
+    let files = Files::new();
+    let options = TreeOptions { other_roots: true, ..TreeOptions::default() };
+    let tree = KubepodsTree::new(files.path("cgroup"), CgroupVersion::V2, options);
+    let mut hanging = tree.subscribe(Interests::COUNTERS).unwrap();
+    let mut pinner = Pinner::on(&tree, files.config(none())).unwrap();
+    pass(&mut pinner, &[]);
+    let pods = [files.pod("web", "LSE", 2000)];
+    assert_eq!(pins(&pass(&mut pinner, &pods)), ["web LSE 0-1"]);
+    let mut changes = Vec::new();
+    hanging.poll(Instant::now(), &mut changes);
+    let added = changes.iter().filter(|change| matches!(change, Change::Added(_)));
+    // The mount's root, kubepods, two QoS levels, the pod and its container.
+    assert_eq!(added.count(), 6);
+}
+
+#[test]
 fn an_unreadable_cpuset_affects_only_its_pod() {
     let files = Files::new();
     let pods = [files.pod("bad", "LSE", 2000), files.pod("web", "LSE", 2000)];
@@ -446,7 +483,7 @@ fn nested_cgroups_of_applications_are_not_listed() {
     let depth = (4000 - deep.as_os_str().len()) / 2;
     fs::create_dir_all(deep.join("x/".repeat(depth))).unwrap();
     let mut restarted = files.pinner(none());
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let reports = [pass(&mut pinner, &pods), pass(&mut restarted, &pods)];
     println!("two passes with 9000 nested cgroups and a depth of {depth}: {:?}", began.elapsed());
     assert!(reports.iter().all(|report| pins(report) == ["deep LSE 0-1"]));

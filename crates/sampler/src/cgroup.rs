@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub(crate) use cgroup_tree::CgroupId;
+use cgroup_tree::Role;
 use kernel_text::{Bandwidth, CpuPressure};
 use kubepods::path::{CgroupPath, Driver, QosClass};
 use snapshot::CpuWeight;
@@ -17,9 +19,6 @@ use crate::plan::Activity;
 use crate::reading::{LastUsage, TickReading, Value};
 use crate::series::SeriesId;
 use crate::timing::TIMING;
-
-/// Handle of a cgroup in the sampler's table.
-pub(crate) type CgroupId = usize;
 
 /// Role of a cgroup in the kubelet's hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,20 +50,25 @@ pub(crate) struct ContainerKey {
 }
 
 impl Kind {
-    /// Parses a path below the kubelet's top cgroup; `None` for cgroups that the sampler does not
-    /// watch.
-    pub(crate) fn of(path: CgroupPath) -> Option<Self> {
+    /// Kind of a cgroup of the tree; `None` if the sampler does not read such a cgroup.
+    pub(crate) fn of(role: &Role) -> Option<Self> {
+        let path = match role {
+            Role::Above => return Some(Self::Above),
+            Role::Root => return Some(Self::Root),
+            Role::Foreign { .. } => return None,
+            Role::Known(path) => path,
+        };
         match path {
             CgroupPath::SystemPartition { .. } => Some(Self::Partition),
             CgroupPath::Qos { .. } => Some(Self::Qos),
-            CgroupPath::Pod(pod) => Some(Self::Pod { uid: pod.uid }),
+            CgroupPath::Pod(pod) => Some(Self::Pod { uid: pod.uid.clone() }),
             CgroupPath::Conmon(_) => Some(Self::Conmon),
             CgroupPath::Nested { .. } => None,
             CgroupPath::Container(container) => Some(Self::Container(ContainerKey {
                 qos: container.pod.qos,
                 driver: container.pod.root.driver,
-                uid: container.pod.uid,
-                id: container.id,
+                uid: container.pod.uid.clone(),
+                id: container.id.clone(),
             })),
         }
     }
@@ -81,11 +85,6 @@ impl Kind {
             Self::Pod { .. } => 3,
             Self::Container(_) | Self::Conmon => Self::LAST_RANK,
         }
-    }
-
-    /// Whether its subdirectories are watched as separate cgroups.
-    pub(crate) fn has_children(&self) -> bool {
-        self.rank() < Self::LAST_RANK
     }
 
     pub(crate) fn file_set(&self) -> FileSet {
@@ -122,8 +121,6 @@ pub(crate) struct Cgroup {
     pub(crate) inode: u64,
     pub(crate) kind: Kind,
     pub(crate) parent: Option<CgroupId>,
-    /// Number of the last walk that found it.
-    pub(crate) seen: u64,
     /// Time of discovery.
     pub(crate) found: Instant,
     pub(crate) naming: Naming,
@@ -145,8 +142,6 @@ pub(crate) struct Cgroup {
     pub(crate) exit: Option<OwnedFd>,
     /// Whether a read has reported that it is gone.
     pub(crate) vanished: bool,
-    /// Whether an inotify watch is set on it.
-    pub(crate) is_watched: bool,
 }
 
 /// Quotas of a cgroup and all its ancestors.
@@ -185,25 +180,18 @@ impl Limit {
 }
 
 impl Cgroup {
-    pub(crate) fn new(
-        relative: Arc<str>,
-        inode: u64,
-        kind: Kind,
-        parent: Option<CgroupId>,
-        found: Instant,
-    ) -> Self {
+    pub(crate) fn new(cgroup: &cgroup_tree::Cgroup, kind: Kind) -> Self {
         let naming = if kind == Kind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),
-            absolute: format!("/{relative}").into(),
-            relative,
-            inode,
+            absolute: format!("/{}", cgroup.path).into(),
+            relative: Arc::clone(&cgroup.path),
+            inode: cgroup.inode,
             kind,
-            parent,
-            seen: 0,
-            found,
+            parent: cgroup.parent,
+            found: cgroup.found,
             naming,
-            look: Look::new(found),
+            look: Look::new(cgroup.found),
             series: None,
             marks: Marks::default(),
             bandwidth: None,
@@ -213,7 +201,6 @@ impl Cgroup {
             path: PathQuota::default(),
             exit: None,
             vanished: false,
-            is_watched: false,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// State of every feature that can be determined by now. Features visible only in a container's
 /// files are left out before the first container.
 pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
-    let mut states = vec![state("inotify", tree.watches.error().unwrap_or_default().to_owned())];
+    let mut states = vec![state("inotify", tree.watch_error().unwrap_or_default())];
     let mut containers =
         tree.cgroups.iter().filter(|(_, cgroup)| matches!(cgroup.kind, Kind::Container(_)));
     let Some((_, sample)) =

@@ -25,7 +25,6 @@ mod thread;
 mod timing;
 mod tree;
 mod wake;
-mod watches;
 
 pub use budget::DescriptorBudget;
 pub use sampler::{Sampler, SamplerConfig};

@@ -8,11 +8,12 @@ mod turns;
 
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::Hierarchy;
 use cgroupfs::node::own_thread_cpu_ns;
 use kernel_text::WeightRule;
@@ -45,7 +46,8 @@ const NAMES_EVERY: Duration = Duration::from_secs(1);
 pub struct SamplerConfig {
     /// The cgroup hierarchies.
     pub hierarchy: Hierarchy,
-    /// The kubelet's top cgroups as paths below the cpu mount; if empty, they are searched for.
+    /// The kubelet's top cgroups as paths below the cpu mount; if empty, they are searched for. Not
+    /// used with a shared tree, which has its own.
     pub kubepods: Vec<String>,
     /// `/proc` of the node.
     pub proc_root: PathBuf,
@@ -118,29 +120,39 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler that has read nothing yet.
+    /// Creates a sampler that has read nothing yet, with a tree of its own.
     ///
     /// # Errors
-    /// Fails if no epoll instance can be created.
+    /// No descriptor is left.
     pub fn new(config: SamplerConfig, names: Box<dyn PodNames>) -> io::Result<Self> {
-        let SamplerConfig {
-            hierarchy,
-            kubepods,
-            proc_root,
-            sys_root,
-            descriptors,
-            weight_rule,
-            ..
-        } = config;
+        let options = TreeOptions {
+            named_roots: config.kubepods.clone(),
+            reports: true,
+            ..TreeOptions::default()
+        };
+        let hierarchy = &config.hierarchy;
+        let tree = KubepodsTree::new(hierarchy.cpu.clone(), hierarchy.version, options);
+        Self::on(&tree, config, names)
+    }
+
+    /// Creates a sampler that has read nothing yet, on a shared tree of the cpu controller's
+    /// hierarchy.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn on(
+        tree: &Arc<KubepodsTree>,
+        config: SamplerConfig,
+        names: Box<dyn PodNames>,
+    ) -> io::Result<Self> {
+        let SamplerConfig { hierarchy, proc_root, sys_root, descriptors, weight_rule, .. } = config;
         // Required resources first.
         let wake = Wake::new()?;
-        let mut probe = NodeProbe::new(&proc_root, &sys_root, &hierarchy);
+        let tree = Tree::new(hierarchy, tree, descriptors)?;
+        wake.on_tree(tree.as_fd())?;
+        let mut probe = NodeProbe::new(&proc_root, &sys_root, &tree.hierarchy);
         probe.kernel.weight_rule = weight_rule;
-        let clock = Clock::new(Instant::now(), hierarchy.version);
-        let tree = Tree::new(hierarchy, kubepods, descriptors);
-        if let Some(inotify) = tree.watches.as_fd() {
-            wake.on_tree(inotify)?;
-        }
+        let clock = Clock::new(Instant::now(), tree.hierarchy.version);
         Ok(Self {
             names,
             governor: Governor::new(config.interval, config.cpu_budget_cores),
@@ -179,6 +191,12 @@ impl Sampler {
             waits: Published::default(),
             is_weight_rule_shown: false,
         })
+    }
+
+    /// The tree that the sampler reads.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<KubepodsTree> {
+        self.tree.shared()
     }
 
     /// Handle through which consumers read the snapshots.
@@ -230,7 +248,10 @@ impl Sampler {
             self.tree.now = Instant::now();
             for cause in causes.drain(..) {
                 match cause {
-                    Cause::Tree => self.attend(),
+                    Cause::Tree => {
+                        self.tree.poll(&mut self.errors);
+                        self.attend();
+                    }
                     Cause::Exit(id) => self.read_last(id),
                     Cause::Stop => {}
                 }
@@ -242,10 +263,9 @@ impl Sampler {
         }
     }
 
-    /// Handles inotify events: opens new cgroups at once and reads the last counters of those that
+    /// Handles the changes of the tree: shows new cgroups, and reads the last counters of those that
     /// have just emptied.
     fn attend(&mut self) {
-        self.tree.drain_events(&mut self.errors);
         self.settle();
         for id in std::mem::take(&mut self.tree.populated) {
             if self.tree.cgroups.contains(id) {
@@ -263,17 +283,18 @@ impl Sampler {
         self.tree.tick += 1;
         self.tree.now = now;
         self.clock.advance(now);
+        // Before a walk: the counters of a cgroup that has emptied may be about to disappear.
+        self.tree.poll(&mut self.errors);
         self.attend();
         let due =
             self.reconciled.is_none_or(|last| now.duration_since(last) >= self.reconcile_interval);
         if due {
             self.try_again(now);
         }
-        if due || self.tree.must_walk() {
-            self.tree.walk(&mut self.errors);
+        if self.tree.reconcile(due, &mut self.errors) {
             self.walked = Some(now);
             self.probe.read_slow();
-            self.settle();
+            self.attend();
         }
         self.rename(now);
         self.watch_exits(self.walked == Some(now));
@@ -294,19 +315,10 @@ impl Sampler {
         self.publish();
     }
 
-    /// Retries what failed because descriptors or inotify were unavailable. The walk that follows
-    /// opens files.
+    /// Retries what failed because descriptors were unavailable. The walk that follows opens files.
     fn try_again(&mut self, now: Instant) {
         self.reconciled = Some(now);
         self.probe.open_missing();
-        if !self.tree.restore_watches() {
-            return;
-        }
-        if let Some(Err(error)) =
-            self.tree.watches.as_fd().map(|inotify| self.wake.on_tree(inotify))
-        {
-            self.tree.watches.give_up(format!("cannot wait for inotify events: {error}"));
-        }
     }
 
     fn close_windows(&mut self, now: Instant) {

@@ -14,7 +14,7 @@ use crate::cgroup::CgroupId;
 /// Reason for a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// inotify has events.
+    /// The tree has changes.
     Tree,
     /// The first process of this cgroup has ended.
     Exit(CgroupId),
@@ -38,9 +38,9 @@ impl Wake {
         Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
-    /// Wakes with [`Cause::Tree`] when inotify is readable.
-    pub(crate) fn on_tree(&self, inotify: BorrowedFd<'_>) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, inotify, EventData::new_u64(TREE), EventFlags::IN)?)
+    /// Wakes with [`Cause::Tree`] when this is readable.
+    pub(crate) fn on_tree(&self, tree: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, tree, EventData::new_u64(TREE), EventFlags::IN)?)
     }
 
     /// Wakes with [`Cause::Stop`] when this is readable.
@@ -57,7 +57,7 @@ impl Wake {
         let none = || io::Error::from(io::ErrorKind::NotFound);
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(none)?;
         let process = pidfd_open(pid, PidfdFlags::empty())?;
-        epoll::add(&self.epoll, process.as_fd(), EventData::new_u64(id as u64), EventFlags::IN)?;
+        epoll::add(&self.epoll, process.as_fd(), EventData::new_u64(id.to_u64()), EventFlags::IN)?;
         Ok(process)
     }
 
@@ -74,7 +74,7 @@ impl Wake {
             visit(match event.data.u64() {
                 TREE => Cause::Tree,
                 STOP => Cause::Stop,
-                id => Cause::Exit(usize::try_from(id).unwrap_or(usize::MAX)),
+                id => Cause::Exit(CgroupId::from_u64(id)),
             });
         }
     }

@@ -63,3 +63,26 @@ fn rows_do_not_depend_on_the_number_of_open_files() {
         assert!(reason.unwrap().contains("--max-open-files"));
     }
 }
+
+#[test]
+fn a_container_stays_when_a_controller_is_disabled() {
+    let descriptors = DescriptorBudget::from_limit(4096).at_most(0);
+    let mut node = Node::with(1, descriptors, Duration::from_secs(1));
+    let usage_ns = |node: &mut Node| {
+        node.run(0);
+        node.tick();
+        let latest = node.latest();
+        latest.containers.iter().map(|row| row.usage_ns).collect::<Vec<_>>()
+    };
+    let before = usage_ns(&mut node);
+    let container = node.container(0);
+    for cgroup in [container.parent().unwrap(), &container] {
+        let file = cgroup.join("cpu.max");
+        fs::write(&file, "max 100000\n").unwrap();
+        fs::remove_file(&file).unwrap();
+    }
+    // A tick in which a file has vanished counts nothing.
+    usage_ns(&mut node);
+    let after = usage_ns(&mut node);
+    assert!(before.len() == 2 && before[0] < after[0], "{before:?} {after:?}");
+}

@@ -123,8 +123,9 @@ fn failed_watches_are_added_at_the_next_reconcile() {
 fn a_missing_inotify_instance_is_created_at_the_next_reconcile() {
     let _turn = LIMIT.lock();
     let root = Node::make_root(1);
-    // The sampler's epoll instance takes the only descriptor.
-    let shortage = Shortage::of(1);
+    // The sampler's epoll instance, and the eventfd and epoll instance of its subscription to the
+    // tree take the only descriptors.
+    let shortage = Shortage::of(3);
     let mut node = Node::on(root);
     drop(shortage);
     let inotify = || {

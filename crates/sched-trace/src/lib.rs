@@ -12,7 +12,6 @@ mod cpus;
 mod error;
 mod governor;
 mod heap;
-mod index;
 mod interference;
 mod layout;
 mod mapped;
@@ -25,7 +24,6 @@ mod trace;
 mod waits;
 
 pub use error::StartError;
-pub use index::CgroupIndex;
 pub use node::{NodeTrace, Program, not_in_force};
 pub use thread::{Wiring, spawn};
 pub use trace::{Options, SchedTrace};

@@ -4,9 +4,11 @@
 //! the sampler's slot and are published with the next snapshot, so a scrape never waits for it.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use cgroup_tree::{KubepodsTree, PathIndex};
 use cgroupfs::Hierarchy;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use watchdog::{Beat, Part, Watchdog, Worker, keep_running};
@@ -21,6 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub struct Wiring {
     /// The node's hierarchy.
     pub hierarchy: Hierarchy,
+    /// Tree of the cpu controller's hierarchy, if there is one; otherwise paths are found by walks.
+    pub tree: Option<Arc<KubepodsTree>>,
     /// Source of the node's cgroups.
     pub published: Published<NodeSnapshot>,
     /// Destination of the waits.
@@ -100,7 +104,8 @@ fn run<P: Program>(
 
 /// Polls until the other end of `stopped` is gone.
 fn poll_until_stopped<P: Program>(trace: P, wiring: &Wiring, beat: &Beat, stopped: &Receiver<()>) {
-    let mut trace = NodeTrace::new(trace, wiring.hierarchy.cpu.clone());
+    let index = PathIndex::new(&wiring.hierarchy.cpu, wiring.tree.clone());
+    let mut trace = NodeTrace::new(trace, index);
     let mut deadline = Instant::now();
     loop {
         let now = Instant::now();

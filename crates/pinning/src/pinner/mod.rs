@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 pub(crate) use kubepods::chain;
@@ -30,7 +31,8 @@ use decide::{Inputs, Planned, Work, pass};
 use mode::{Mode, Why};
 use record::{Found, Record};
 
-/// Interval between walks of the whole tree, which find cgroups missed by inotify.
+/// Maximum age of the last walk of the tree by any of its users; a walk finds cgroups missed by
+/// inotify. Also the interval between looks for processes outside their cpusets.
 const WALK_EVERY: Duration = Duration::from_secs(30);
 /// Interval between searches for other agents among the processes.
 const OWNERS_EVERY: Duration = Duration::from_secs(30);
@@ -89,7 +91,8 @@ pub struct Pinner {
     owners: Option<(Instant, Vec<String>)>,
     last: Option<Planned>,
     refused: BTreeMap<Uid, Reason>,
-    walked: Option<Instant>,
+    /// Last time that [`Pinner::stray_looks`] was set by a walk or because it was due.
+    strays_due: Option<Instant>,
     passed: Option<Instant>,
     /// Number of passes left that look for processes outside their cpusets: after hotplug the
     /// kernel moves them with a delay.
@@ -102,7 +105,20 @@ impl Pinner {
     /// # Errors
     /// No topology or no cpuset hierarchy.
     pub fn new(config: PinnerConfig) -> Result<Self> {
-        let pinner = Self::resume(config)?;
+        Self::start(config, None)
+    }
+
+    /// Like [`Pinner::new`], on a shared tree. It is used if it is that of the cpuset controller's
+    /// hierarchy, and must then include the roots of other kubelets.
+    ///
+    /// # Errors
+    /// As [`Pinner::new`].
+    pub fn on(tree: &Arc<KubepodsTree>, config: PinnerConfig) -> Result<Self> {
+        Self::start(config, Some(tree))
+    }
+
+    fn start(config: PinnerConfig, shared: Option<&Arc<KubepodsTree>>) -> Result<Self> {
+        let pinner = Self::resume(config, shared)?;
         if pinner.config.enforce {
             // Starting an agent means that it should pin, whatever was drained before.
             DrainWish::of(&pinner.config.node.state_dir).take_back();
@@ -112,10 +128,14 @@ impl Pinner {
 
     /// Creates a pinner after a panic of the previous one; unlike [`Pinner::new`], it keeps a drain
     /// request.
-    pub(crate) fn resume(config: PinnerConfig) -> Result<Self> {
+    pub(crate) fn resume(config: PinnerConfig, shared: Option<&Arc<KubepodsTree>>) -> Result<Self> {
         let machine = Machine::read(&config.node.sys_root)?;
-        let tree =
-            PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), config.descriptors)?;
+        let tree = PodTree::new(
+            &config.node.hierarchy,
+            config.node.kubepods.clone(),
+            config.descriptors,
+            shared,
+        )?;
         let record = Record::read(&config, tree.mount());
         Ok(Self {
             machine,
@@ -127,7 +147,7 @@ impl Pinner {
             owners: None,
             last: None,
             refused: BTreeMap::new(),
-            walked: None,
+            strays_due: None,
             passed: None,
             stray_looks: 0,
             config,
@@ -155,10 +175,21 @@ impl Pinner {
         self.policy = policy;
     }
 
-    /// Descriptor that becomes readable when cgroups come and go.
+    /// The tree, shared with its other users.
+    pub(crate) fn tree(&self) -> &Arc<KubepodsTree> {
+        self.tree.shared()
+    }
+
+    /// Descriptor that becomes readable when the tree may have changes.
     #[must_use]
-    pub fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
+    pub fn watch_fd(&self) -> BorrowedFd<'_> {
         self.tree.watch_fd()
+    }
+
+    /// Whether a cgroup came or went, a cpuset was written or a process was moved since the last
+    /// pass or call.
+    pub(crate) fn has_changes(&mut self, now: Instant) -> bool {
+        self.tree.reconcile(now, Duration::MAX).has_changed
     }
 
     /// Runs one pass. `pods` must be known, not just empty; `given` are the CPUs that the kubelet
@@ -296,12 +327,10 @@ impl Pinner {
             self.stray_looks = STRAY_LOOKS;
             tracing::info!(online = %self.machine.topology.online(), "online CPUs changed");
         }
-        self.tree.drain_events(now);
-        if self.tree.must_walk()
-            || self.walked.is_none_or(|at| now.duration_since(at) >= WALK_EVERY)
-        {
-            self.tree.walk(now);
-            self.walked = Some(now);
+        let is_due =
+            self.strays_due.is_none_or(|at| now.saturating_duration_since(at) >= WALK_EVERY);
+        if self.tree.reconcile(now, WALK_EVERY).walked || is_due {
+            self.strays_due = Some(now);
             self.stray_looks = self.stray_looks.max(1);
         }
         Ok(())

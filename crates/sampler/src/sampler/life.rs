@@ -16,8 +16,9 @@ impl Sampler {
         if self.tree.hierarchy.version == CgroupVersion::V2 {
             return;
         }
-        for id in 0..self.tree.cgroups.capacity() {
-            if self.tree.cgroups.get(id).is_some_and(|cgroup| walked || !cgroup.is_complete()) {
+        for slot in 0..self.tree.cgroups.capacity() {
+            let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
+            if walked || !self.tree.cgroups[id].is_complete() {
                 self.watch_exit(id);
             }
         }

@@ -109,8 +109,9 @@ impl Sampler {
         let may_answer = self.names.may_answer();
         let mut has_shown = self.name_exited(now, may_answer);
         (self.awaits_news, self.awaits_names, self.next_look) = (false, false, None);
-        for id in 0..self.tree.cgroups.capacity() {
-            let Some(cgroup) = self.tree.cgroups.get(id) else { continue };
+        for slot in 0..self.tree.cgroups.capacity() {
+            let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
+            let cgroup = &self.tree.cgroups[id];
             let is_open = changed || cgroup.is_to_be_named(now, may_answer);
             match (&cgroup.kind, cgroup.naming) {
                 (Kind::Container(_), Naming::Pending | Naming::Unmapped) if is_open => {

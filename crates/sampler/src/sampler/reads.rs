@@ -60,10 +60,7 @@ impl Sampler {
             self.awaits_news |= self.tree.cgroups[id].awaits_usage();
         }
         for id in std::mem::take(&mut self.vanished) {
-            // The id may be in use again already.
-            if self.tree.cgroups.get(id).is_some_and(|cgroup| cgroup.vanished) {
-                self.tree.remove(id);
-            }
+            self.tree.on_vanished(id, &mut self.errors);
         }
         self.settle();
     }
@@ -96,7 +93,7 @@ impl Sampler {
         let parent = cgroup.parent.map(|parent| &self.tree.cgroups[parent]);
         let watched = Watched {
             files: cgroup.kind.file_set(),
-            phase: timing::phase(id),
+            phase: timing::phase(id.slot()),
             found: cgroup.found,
             activity: &cgroup.activity,
             above: parent.map_or_else(PathQuota::default, |parent| parent.path),

@@ -65,7 +65,7 @@ fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> Cgrou
 fn describe(tree: &Tree, errors: &ReadErrors, row: &mut SamplerRow) {
     let (mut container, mut sandbox, mut pod, mut qos, mut unmapped, mut unkept) =
         (0, 0, 0, 0, 0, 0);
-    for (_, cgroup) in &tree.cgroups {
+    for (_, cgroup) in tree.cgroups.iter() {
         unkept += u64::from(cgroup.files.any_unkept());
         match (&cgroup.kind, cgroup.naming) {
             (Kind::Above | Kind::Root | Kind::Partition, _) => {}

@@ -32,7 +32,7 @@ impl Sampler {
     /// container.
     pub(super) fn scan_tasks(&mut self) {
         let turn = Turn::new(self.interval());
-        let first = self.threads_due.partition_point(|&id| id < self.next_scan);
+        let first = self.threads_due.partition_point(|&id| id.slot() < self.next_scan);
         self.threads_due.rotate_left(first);
         for at in 0..self.threads_due.len() {
             let id = self.threads_due[at];
@@ -47,7 +47,7 @@ impl Sampler {
             if let Err(error) = self.tasks.scan(id, &self.path, throttled, row) {
                 self.errors.count(&error);
             }
-            self.next_scan = id + 1;
+            self.next_scan = id.slot() + 1;
             if turn.is_over() {
                 return;
             }

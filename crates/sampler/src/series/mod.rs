@@ -14,7 +14,7 @@ pub(crate) use totals::add;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::Gains;
+    use crate::cgroup::{CgroupId, Gains};
     use snapshot::ContainerIdentity;
 
     fn identity(container: &str) -> ContainerIdentity {
@@ -23,6 +23,10 @@ mod tests {
             container: container.into(),
             ..ContainerIdentity::default()
         }
+    }
+
+    fn pod(number: u64) -> CgroupId {
+        CgroupId::from_u64(number)
     }
 
     fn gains(user_ns: u64, periods: u64, throttled_periods: u64) -> Gains {
@@ -43,11 +47,11 @@ mod tests {
     #[test]
     fn a_restart_goes_on_in_the_same_series() {
         let mut table = Table::<ContainerSeries>::default();
-        let first = table.attach(identity("app"), 1, true);
+        let first = table.attach(identity("app"), pod(1), true);
         table.get_mut(first).gain(&gains(5, 0, 0), false);
         table.detach(first);
         assert!(!table.get_mut(first).row.live);
-        let second = table.attach(identity("app"), 1, true);
+        let second = table.attach(identity("app"), pod(1), true);
         table.get_mut(second).gain(&gains(7, 0, 0), false);
         assert_eq!(rows(&mut table), [("app".to_owned(), 12)]);
     }
@@ -55,12 +59,12 @@ mod tests {
     #[test]
     fn a_name_that_comes_late_takes_the_totals_along() {
         let mut table = Table::<ContainerSeries>::default();
-        let named = table.attach(identity("app"), 1, true);
+        let named = table.attach(identity("app"), pod(1), true);
         table.get_mut(named).gain(&gains(5, 0, 0), false);
-        let unknown = table.attach(identity("0123"), 1, false);
+        let unknown = table.attach(identity("0123"), pod(1), false);
         table.get_mut(unknown).gain(&gains(7, 3, 3), true);
         assert_eq!(rows(&mut table), [("app".to_owned(), 5)]);
-        let id = table.rename(unknown, identity("app"), 1, true);
+        let id = table.rename(unknown, identity("app"), pod(1), true);
         assert_eq!((id, rows(&mut table)), (named, vec![("app".to_owned(), 12)]));
         assert_eq!(table.get_mut(id).row.cfs.unwrap().throttled_periods, 3);
     }
@@ -68,19 +72,19 @@ mod tests {
     #[test]
     fn a_series_goes_with_its_last_pod() {
         let mut table = Table::<ContainerSeries>::default();
-        let old = table.attach(identity("app"), 1, true);
+        let old = table.attach(identity("app"), pod(1), true);
         table.get_mut(old).gain(&gains(5, 0, 0), false);
-        table.attach(identity("app"), 2, true);
-        table.drop_pod(1);
+        table.attach(identity("app"), pod(2), true);
+        table.drop_pod(pod(1));
         assert_eq!(rows(&mut table).len(), 1);
-        table.drop_pod(2);
+        table.drop_pod(pod(2));
         assert_eq!(rows(&mut table).len(), 0);
     }
 
     #[test]
     fn windows_count_only_where_there_were_periods_and_never_history() {
         let mut table = Table::<ContainerSeries>::default();
-        let id = table.attach(identity("app"), 1, true);
+        let id = table.attach(identity("app"), pod(1), true);
         let series = table.get_mut(id);
         series.gain(&Gains { first: true, ..gains(0, 100, 100) }, true);
         series.close_window();

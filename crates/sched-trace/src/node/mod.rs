@@ -4,9 +4,9 @@ mod owners;
 mod report;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Instant;
 
+use cgroup_tree::PathIndex;
 use snapshot::{FeatureState, NodeSnapshot, NodeWaits};
 
 use crate::trace::SchedTrace;
@@ -37,9 +37,9 @@ pub struct NodeTrace<P> {
 }
 
 impl<P: Program> NodeTrace<P> {
-    /// `mount`: mount point of the hierarchy with the cpu controller.
-    pub fn new(program: P, mount: PathBuf) -> Self {
-        Self { program, owners: NodeOwners::new(mount), delays: Delays::default() }
+    /// `index`: paths of the hierarchy with the cpu controller.
+    pub fn new(program: P, index: PathIndex) -> Self {
+        Self { program, owners: NodeOwners::new(index), delays: Delays::default() }
     }
 
     /// Polls the program and joins its counts with the cgroups of the latest snapshot.
@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn only_a_delay_that_was_read_twice_is_reported() {
-        let (mut owners, mut delays) = (NodeOwners::new("/nowhere".into()), Delays::default());
+        let (mut owners, mut delays) =
+            (NodeOwners::new(PathIndex::new("/nowhere", None)), Delays::default());
         let mut gained = |delay| {
             let snapshot = snapshot(delay);
             owners.refresh(&snapshot, Instant::now());

@@ -2,13 +2,12 @@
 //! path for all others.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use cgroup_tree::PathIndex;
 use snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity, labels};
 
-use crate::index::CgroupIndex;
 use crate::waits::{ContainerId, Owner, Owners, PodId};
 
 /// Number of polls for which a removed cgroup keeps its owner: the program's counts are read two
@@ -18,7 +17,7 @@ const KEPT_POLLS: u64 = 5;
 /// The owners of a node's cgroups, and their ids for the trace.
 #[derive(Debug)]
 pub(crate) struct NodeOwners {
-    index: CgroupIndex,
+    index: PathIndex,
     now: Instant,
     poll: u64,
     next_id: u64,
@@ -39,10 +38,10 @@ struct Seen<T> {
 }
 
 impl NodeOwners {
-    /// `mount`: mount point of the hierarchy with the cpu controller.
-    pub(crate) fn new(mount: PathBuf) -> Self {
+    /// `index`: paths of the hierarchy with the cpu controller.
+    pub(crate) fn new(index: PathIndex) -> Self {
         Self {
-            index: CgroupIndex::new(mount),
+            index,
             now: Instant::now(),
             poll: 0,
             next_id: 0,
@@ -222,7 +221,7 @@ mod tests {
 
     #[test]
     fn containers_identify_the_cgroups_of_a_pod() {
-        let mut owners = NodeOwners::new("/nowhere".into());
+        let mut owners = NodeOwners::new(PathIndex::new("/nowhere", None));
         owners.refresh(&snapshot(), Instant::now());
         let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };
         assert_eq!([10, 12].map(|inode| owners.owner(inode)), [Owner::Pod(pod); 2]);
@@ -246,7 +245,7 @@ mod tests {
             make("kubepods/pod1/a/init.scope"),
             make("kubepods/pod9/x"),
         );
-        let mut owners = NodeOwners::new(mount.path().into());
+        let mut owners = NodeOwners::new(PathIndex::new(mount.path(), None));
         owners.refresh(&snapshot(), Instant::now());
         assert_eq!(owners.owner(service), Owner::System);
         assert_eq!(owners.owner(nested), owners.owner(11));
@@ -255,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_outlives_its_directory_and_a_number_is_never_used_again() {
-        let mut owners = NodeOwners::new("/nowhere".into());
+        let mut owners = NodeOwners::new(PathIndex::new("/nowhere", None));
         owners.refresh(&snapshot(), Instant::now());
         let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };
         // The container's cgroup is gone; its series stays with its pod.

@@ -72,6 +72,7 @@ fn feature(mode: TraceMode) -> FeatureState {
 mod tests {
     use std::time::Instant;
 
+    use cgroup_tree::PathIndex;
     use snapshot::{ContainerIdentity, ContainerRow, NodeSnapshot};
 
     use super::*;
@@ -90,7 +91,7 @@ mod tests {
             ContainerRow { identity, ..ContainerRow::default() }
         };
         let containers = vec![row("shop", "cart"), row("batch", "encode")];
-        let mut owners = NodeOwners::new("/nowhere".into());
+        let mut owners = NodeOwners::new(PathIndex::new("/nowhere", None));
         owners.refresh(&NodeSnapshot { containers, ..NodeSnapshot::default() }, Instant::now());
         owners
     }

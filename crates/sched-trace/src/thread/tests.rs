@@ -1,6 +1,5 @@
 //! The trace's thread, with a program that no kernel has to load.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
@@ -34,6 +33,7 @@ fn wiring() -> Wiring {
     };
     Wiring {
         hierarchy,
+        tree: None,
         published: Published::default(),
         slot: Published::default(),
         watchdog: Watchdog::new(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use cgroupfs::{TreeEvent, TreeWatch};
 use kernel_text::CgroupVersion;
 
-use crate::cgroup::Kind;
+use crate::Role;
 
 /// An inotify instance, if there is one, and its error. While there is an error, only walks find
 /// new cgroups.
@@ -17,10 +17,16 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
+    /// No instance yet.
     pub(crate) fn new() -> Self {
-        let mut watches = Self { inotify: None, error: None };
-        watches.open();
-        watches
+        Self { inotify: None, error: None }
+    }
+
+    /// Creates the first instance.
+    pub(crate) fn open_first(&mut self) {
+        if self.inotify.is_none() && self.error.is_none() {
+            self.open();
+        }
     }
 
     fn open(&mut self) {
@@ -69,9 +75,9 @@ impl Watches {
     }
 
     /// Watches a cgroup. Returns true on success, or if the cgroup is gone.
-    pub(crate) fn watch(&mut self, path: &Path, kind: &Kind, version: CgroupVersion) -> bool {
+    pub(crate) fn watch(&mut self, path: &Path, role: &Role, version: CgroupVersion) -> bool {
         let Some(inotify) = &mut self.inotify else { return false };
-        let result = match (kind.has_children(), version) {
+        let result = match (role.has_children(), version) {
             (true, _) => inotify.watch(path),
             (false, CgroupVersion::V1) => inotify.watch_leaf(path),
             (false, CgroupVersion::V2) => {
@@ -79,7 +85,7 @@ impl Watches {
             }
         };
         // Parent directory of a kubepods root: the root disappears from it and reappears in it.
-        let beside = path.parent().filter(|_| *kind == Kind::Root);
+        let beside = path.parent().filter(|_| *role == Role::Root);
         let result = result.and_then(|()| beside.map_or(Ok(()), |parent| inotify.watch(parent)));
         match result {
             Err(error) if !error.is_vanished() => {

@@ -1,9 +1,13 @@
-//! Maps a cgroup's inode to its path, for cgroups that the caller's own tree does not know: host
-//! services, and cgroups that a container creates below itself.
+//! Maps a cgroup's inode to its path, also for cgroups outside the tree: host services, and cgroups
+//! that a container creates below itself. They are too many, and change too often, to be watched;
+//! they are listed when one is asked for.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::KubepodsTree;
 
 /// Minimum time between two walks: a walk of a thousand cgroups takes about 30 ms.
 const REST: Duration = Duration::from_secs(5);
@@ -13,10 +17,12 @@ const KEPT_WALKS: u64 = 2;
 /// Maximum number of stored directories.
 const MAX_PATHS: usize = 100_000;
 
-/// All directories of the hierarchy with the cpu controller.
+/// Paths of all cgroups of a hierarchy.
 #[derive(Debug)]
-pub struct CgroupIndex {
+pub struct PathIndex {
     mount: PathBuf,
+    /// Tree of the hierarchy; its cgroups need no walk.
+    tree: Option<Arc<KubepodsTree>>,
     paths: HashMap<u64, Entry>,
     walks: u64,
     walked: Option<Instant>,
@@ -28,18 +34,23 @@ struct Entry {
     seen: u64,
 }
 
-impl CgroupIndex {
-    /// `mount`: mount point of the hierarchy with the cpu controller, `/sys/fs/cgroup` or
-    /// `/sys/fs/cgroup/cpu`.
+impl PathIndex {
+    /// `mount`: mount point of the hierarchy, `/sys/fs/cgroup` or `/sys/fs/cgroup/cpu`; `tree`: the
+    /// tree of the same hierarchy, if there is one.
     #[must_use]
-    pub fn new(mount: impl Into<PathBuf>) -> Self {
-        Self { mount: mount.into(), paths: HashMap::new(), walks: 0, walked: None }
+    pub fn new(mount: impl Into<PathBuf>, tree: Option<Arc<KubepodsTree>>) -> Self {
+        Self { mount: mount.into(), tree, paths: HashMap::new(), walks: 0, walked: None }
     }
 
     /// Path relative to the mount, such as `system.slice/kubelet.service`; empty for the root. For
     /// an unknown inode, walks the hierarchy unless the last walk is recent. `None` if the cgroup
     /// does not exist or was not found yet.
     pub fn path(&mut self, cgroup: u64, now: Instant) -> Option<&str> {
+        if !self.paths.contains_key(&cgroup)
+            && let Some(known) = self.tree.as_ref().and_then(|tree| tree.by_inode(cgroup))
+        {
+            self.see(cgroup, (&*known.path).into());
+        }
         let is_due = self.walked.is_none_or(|walked| now.saturating_duration_since(walked) >= REST);
         if is_due && !self.paths.contains_key(&cgroup) {
             self.walk();
@@ -79,7 +90,26 @@ impl CgroupIndex {
 
 #[cfg(test)]
 mod tests {
+    use kernel_text::CgroupVersion;
+
     use super::*;
+    use crate::{Interests, TreeOptions};
+
+    #[test]
+    fn cgroups_of_the_tree_are_found_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let mount = || root.path().to_owned();
+        let tree = KubepodsTree::new(mount(), CgroupVersion::V2, TreeOptions::default());
+        let mut index = PathIndex::new(mount(), Some(Arc::clone(&tree)));
+        let start = Instant::now();
+        // Walks, and does not find it.
+        assert_eq!(index.path(u64::MAX, start), None);
+        std::fs::create_dir_all(root.path().join("kubepods/burstable")).unwrap();
+        let mut subscription = tree.subscribe(Interests::ALL).unwrap();
+        subscription.reconcile(start, Duration::ZERO, &mut Vec::new());
+        let inode = cgroupfs::inode(&root.path().join("kubepods/burstable")).unwrap();
+        assert_eq!(index.path(inode, start), Some("kubepods/burstable"));
+    }
 
     #[test]
     fn paths_are_found_by_inode_and_outlive_their_directories_for_a_while() {
@@ -88,7 +118,7 @@ mod tests {
         std::fs::create_dir_all(&service).unwrap();
         let inode = |path: &std::path::Path| cgroupfs::inode(path).unwrap();
         let (top, id) = (inode(root.path()), inode(&service));
-        let mut index = CgroupIndex::new(root.path());
+        let mut index = PathIndex::new(root.path(), None);
         let start = Instant::now();
         assert_eq!(index.path(id, start), Some("system.slice/a.service"));
         assert_eq!(index.path(top, start), Some(""));

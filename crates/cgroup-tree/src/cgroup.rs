@@ -1,0 +1,89 @@
+//! One cgroup of the tree.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kubepods::path::{CgroupPath, ContainerCgroup};
+
+use crate::CgroupId;
+
+/// A cgroup, as it was found. It never changes: a directory that is removed and created again is
+/// another cgroup with another id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cgroup {
+    /// Id of the cgroup; the same for all subscribers.
+    pub id: CgroupId,
+    /// The cgroup above it; `None` for the mount's root, and for a root of another kubelet.
+    pub parent: Option<CgroupId>,
+    /// Path below the mount, such as `kubepods/burstable/pod…/…`; empty for the mount's root.
+    pub path: Arc<str>,
+    /// Inode; the kernel's id of the cgroup.
+    pub inode: u64,
+    /// Role of the cgroup.
+    pub role: Role,
+    /// Whether it is below, above or the root of this kubelet; otherwise another kubelet made it,
+    /// or the kubelet cannot be determined.
+    pub is_this_kubelets: bool,
+    /// Time of discovery.
+    pub found: Instant,
+}
+
+/// Role of a cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// An ancestor of the kubepods root, up to the mount's root.
+    Above,
+    /// A kubepods root.
+    Root,
+    /// A cgroup that a kubelet or a known runtime created. Never [`CgroupPath::Nested`]: these come
+    /// and go with the container's application and are not part of the tree.
+    Known(CgroupPath),
+    /// A child of a pod that is no known runtime's container, such as Kata's.
+    Foreign {
+        /// UID of the pod.
+        pod: Box<str>,
+    },
+}
+
+impl Role {
+    /// The highest rank.
+    pub const LAST_RANK: u8 = 4;
+
+    /// Depth in the kubelet's hierarchy: a cgroup's rank is above its parent's, except that
+    /// [`Role::Above`] shares that of the root.
+    #[must_use]
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Above | Self::Root => 0,
+            Self::Known(CgroupPath::SystemPartition { .. }) => 1,
+            Self::Known(CgroupPath::Qos { .. }) => 2,
+            Self::Known(CgroupPath::Pod(_)) => 3,
+            Self::Known(_) | Self::Foreign { .. } => Self::LAST_RANK,
+        }
+    }
+
+    /// Whether its sub-directories are cgroups of the tree.
+    #[must_use]
+    pub fn has_children(&self) -> bool {
+        self.rank() < Self::LAST_RANK
+    }
+
+    /// UID of the pod of a pod's cgroup and of those below it.
+    #[must_use]
+    pub fn pod_uid(&self) -> Option<&str> {
+        match self {
+            Self::Above | Self::Root => None,
+            Self::Known(path) => path.pod().map(|pod| &*pod.uid),
+            Self::Foreign { pod } => Some(pod),
+        }
+    }
+
+    /// The container or sandbox.
+    #[must_use]
+    pub fn container(&self) -> Option<&ContainerCgroup> {
+        match self {
+            Self::Known(CgroupPath::Container(container)) => Some(container),
+            _ => None,
+        }
+    }
+}
