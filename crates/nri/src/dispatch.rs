@@ -1,0 +1,345 @@
+//! Calls of the plugin service: decoded, passed to the handler, its answer encoded.
+
+use std::fmt;
+use std::mem;
+use std::time::Duration;
+
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::{DecodeError, Message};
+
+use crate::api::{
+    Container, CreateContainerRequest, CreateContainerResponse, Event, PodSandbox,
+    PostCreateContainerRequest, StateChangeEvent, StopContainerRequest, StopContainerResponse,
+    SynchronizeRequest, SynchronizeResponse, UpdateContainerRequest, UpdateContainerResponse,
+    UpdatePodSandboxRequest, ValidateContainerAdjustmentRequest,
+};
+use crate::events::{Events, Runtime};
+use crate::handler::Handler;
+
+/// Maximum length of all chunks of one synchronization, bytes.
+const SYNCHRONIZE_LIMIT: usize = 32 << 20;
+
+/// Maximum number of pods and containers of one synchronization. An empty one takes two bytes of a
+/// message and up to 700 in memory.
+const SYNCHRONIZE_OBJECTS: usize = 16 << 10;
+
+/// A method of the plugin service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Configure,
+    Synchronize,
+    Shutdown,
+    /// Any event without an answer, from runtimes before 0.12.
+    StateChange,
+    /// The event's own method.
+    Event(Event),
+}
+
+const METHODS: [(&str, Method); 18] = [
+    ("Configure", Method::Configure),
+    ("Synchronize", Method::Synchronize),
+    ("Shutdown", Method::Shutdown),
+    ("StateChange", Method::StateChange),
+    ("RunPodSandbox", Method::Event(Event::RunPodSandbox)),
+    ("UpdatePodSandbox", Method::Event(Event::UpdatePodSandbox)),
+    ("PostUpdatePodSandbox", Method::Event(Event::PostUpdatePodSandbox)),
+    ("StopPodSandbox", Method::Event(Event::StopPodSandbox)),
+    ("RemovePodSandbox", Method::Event(Event::RemovePodSandbox)),
+    ("CreateContainer", Method::Event(Event::CreateContainer)),
+    ("PostCreateContainer", Method::Event(Event::PostCreateContainer)),
+    ("StartContainer", Method::Event(Event::StartContainer)),
+    ("PostStartContainer", Method::Event(Event::PostStartContainer)),
+    ("UpdateContainer", Method::Event(Event::UpdateContainer)),
+    ("PostUpdateContainer", Method::Event(Event::PostUpdateContainer)),
+    ("StopContainer", Method::Event(Event::StopContainer)),
+    ("RemoveContainer", Method::Event(Event::RemoveContainer)),
+    ("ValidateContainerAdjustment", Method::Event(Event::ValidateContainerAdjustment)),
+];
+
+impl Method {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        METHODS.iter().find(|(other, _)| *other == name).map(|&(_, method)| method)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        METHODS.iter().find(|(_, method)| *method == self).map_or("", |&(name, _)| name)
+    }
+}
+
+/// Cause of an empty answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The handler panicked, with this message.
+    Panicked(String),
+    /// The handler did not answer in this time.
+    Late(Duration),
+    /// The request could not be decoded.
+    Undecodable(DecodeError),
+    /// The answer is longer than a message can be; its length in bytes.
+    LongAnswer(usize),
+    /// The chunks of a synchronization are longer than is kept; their length in bytes so far.
+    LongSynchronization(usize),
+    /// A synchronization has more pods and containers than are kept.
+    ManyObjects(usize),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panicked(message) => write!(out, "the handler panicked: {message}"),
+            Self::Late(within) => write!(out, "the handler did not answer within {within:?}"),
+            Self::Undecodable(error) => write!(out, "the request cannot be decoded: {error}"),
+            Self::LongAnswer(length) => write!(out, "the answer is too long: {length} bytes"),
+            Self::LongSynchronization(length) => {
+                write!(out, "pods and containers are too long: over {length} bytes")
+            }
+            Self::ManyObjects(count) => write!(out, "too many pods and containers: {count}"),
+        }
+    }
+}
+
+impl From<DecodeError> for Fault {
+    fn from(error: DecodeError) -> Self {
+        Self::Undecodable(error)
+    }
+}
+
+/// A call to the handler.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Configured(Runtime),
+    Request { method: Method, payload: Vec<u8> },
+    Disconnected,
+}
+
+/// Encoded answer to a job.
+pub(crate) type Answer = Result<Vec<u8>, Fault>;
+
+/// The handler, and the synchronization that is being received.
+#[derive(Debug)]
+pub(crate) struct Dispatcher<H> {
+    handler: H,
+    wanted: Events,
+    chunks: Chunks,
+}
+
+#[derive(Debug, Default)]
+struct Chunks {
+    pods: Vec<PodSandbox>,
+    containers: Vec<Container>,
+    /// Length of the encoded chunks.
+    bytes: usize,
+}
+
+impl<H: Handler> Dispatcher<H> {
+    pub(crate) fn new(handler: H, wanted: Events) -> Self {
+        Self { handler, wanted, chunks: Chunks::default() }
+    }
+
+    pub(crate) fn run(&mut self, job: Job) -> Answer {
+        match job {
+            Job::Configured(runtime) => {
+                self.chunks = Chunks::default();
+                self.handler.configured(&runtime);
+                Ok(Vec::new())
+            }
+            Job::Disconnected => {
+                self.chunks = Chunks::default();
+                self.handler.disconnected();
+                Ok(Vec::new())
+            }
+            Job::Request { method, payload } => self.answer(method, &payload),
+        }
+    }
+
+    fn answer(&mut self, method: Method, payload: &[u8]) -> Answer {
+        match method {
+            // Answered without the handler.
+            Method::Configure | Method::Shutdown => Ok(Vec::new()),
+            Method::Synchronize => self.synchronize(payload),
+            Method::StateChange => {
+                let change = StateChangeEvent::decode(payload)?;
+                self.notify(change.event(), change.pod, change.container);
+                Ok(Vec::new())
+            }
+            Method::Event(event) if !self.wanted.contains(event) => Ok(Vec::new()),
+            Method::Event(event) => self.event(event, payload),
+        }
+    }
+
+    fn event(&mut self, event: Event, payload: &[u8]) -> Answer {
+        match event {
+            Event::CreateContainer => self.create(CreateContainerRequest::decode(payload)?),
+            Event::UpdateContainer => self.update(UpdateContainerRequest::decode(payload)?),
+            Event::StopContainer => self.stop(StopContainerRequest::decode(payload)?),
+            Event::UpdatePodSandbox => {
+                let request = UpdatePodSandboxRequest::decode(payload)?;
+                self.handler.update_pod(
+                    request.pod.unwrap_or_default(),
+                    request.overhead_linux_resources.unwrap_or_default(),
+                    request.linux_resources.unwrap_or_default(),
+                );
+                Ok(Vec::new())
+            }
+            Event::ValidateContainerAdjustment => {
+                self.handler.validate(ValidateContainerAdjustmentRequest::decode(payload)?);
+                Ok(Vec::new())
+            }
+            event => {
+                // The requests of all other events have the same fields; those of pods lack the
+                // container. Their answers are empty.
+                let request = PostCreateContainerRequest::decode(payload)?;
+                self.notify(event, request.pod, request.container);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn synchronize(&mut self, payload: &[u8]) -> Answer {
+        let mut chunks = mem::take(&mut self.chunks);
+        chunks.bytes += payload.len();
+        if chunks.bytes > SYNCHRONIZE_LIMIT {
+            return Err(Fault::LongSynchronization(chunks.bytes));
+        }
+        let objects = chunks.pods.len() + chunks.containers.len() + fields(payload)?;
+        if objects > SYNCHRONIZE_OBJECTS {
+            return Err(Fault::ManyObjects(objects));
+        }
+        let request = SynchronizeRequest::decode(payload)?;
+        chunks.pods.extend(request.pods);
+        chunks.containers.extend(request.containers);
+        let more = request.more;
+        let update = if more {
+            self.chunks = chunks;
+            Vec::new()
+        } else {
+            self.handler.synchronize(chunks.pods, chunks.containers)
+        };
+        Ok(SynchronizeResponse { update, more }.encode_to_vec())
+    }
+
+    fn create(&mut self, request: CreateContainerRequest) -> Answer {
+        let pod = request.pod.unwrap_or_default();
+        let creation = self.handler.create_container(pod, request.container.unwrap_or_default());
+        let response = CreateContainerResponse {
+            adjust: creation.adjustment,
+            update: creation.updates,
+            evict: Vec::new(),
+        };
+        Ok(response.encode_to_vec())
+    }
+
+    fn update(&mut self, request: UpdateContainerRequest) -> Answer {
+        let update = self.handler.update_container(
+            request.pod.unwrap_or_default(),
+            request.container.unwrap_or_default(),
+            request.linux_resources.unwrap_or_default(),
+        );
+        Ok(UpdateContainerResponse { update, evict: Vec::new() }.encode_to_vec())
+    }
+
+    fn stop(&mut self, request: StopContainerRequest) -> Answer {
+        let pod = request.pod.unwrap_or_default();
+        let update = self.handler.stop_container(pod, request.container.unwrap_or_default());
+        Ok(StopContainerResponse { update }.encode_to_vec())
+    }
+
+    fn notify(&mut self, event: Event, pod: Option<PodSandbox>, container: Option<Container>) {
+        if self.wanted.contains(event) {
+            self.handler.notify(event, pod.unwrap_or_default(), container);
+        }
+    }
+}
+
+/// Number of fields of a message, those of nested messages not included.
+fn fields(mut message: &[u8]) -> Result<usize, DecodeError> {
+    let mut count = 0;
+    while !message.is_empty() {
+        let (tag, wire_type) = decode_key(&mut message)?;
+        skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Subscribes to all events and adjusts nothing.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Handler for Silent {
+        fn events(&self) -> Events {
+            Events::LIFECYCLE
+        }
+    }
+
+    fn dispatcher() -> Dispatcher<Silent> {
+        let all = Events::LIFECYCLE.with(Event::ValidateContainerAdjustment);
+        Dispatcher::new(Silent, all)
+    }
+
+    #[test]
+    fn methods_have_the_names_of_the_api() {
+        for (name, method) in METHODS {
+            assert_eq!(Method::parse(name), Some(method));
+            assert_eq!(method.name(), name);
+        }
+        assert_eq!(Method::parse("createcontainer"), None);
+        let proto = include_str!("../proto/api.proto");
+        let service = proto.split("service Plugin {").nth(1).unwrap().split("\n}").next().unwrap();
+        let names = service.lines().filter_map(|line| line.trim().strip_prefix("rpc "));
+        let names: Vec<_> = names.map(|line| line.split('(').next().unwrap()).collect();
+        assert_eq!(names.len(), METHODS.len());
+        assert!(names.iter().all(|name| Method::parse(name).is_some()), "{names:?}");
+    }
+
+    #[test]
+    fn any_payload_of_any_method_is_answered_or_undecodable() {
+        corpus::run(env!("CARGO_MANIFEST_DIR"), "payload", &[b"\x0a\x00", b"\x12\x00"], |bytes| {
+            for (_, method) in METHODS {
+                // An empty message takes two bytes of input, and a few hundred of memory.
+                let limit = (64 << 10) + 4096 * bytes.len();
+                let answer = corpus::within(limit, || dispatcher().answer(method, bytes));
+                assert!(matches!(answer, Ok(_) | Err(Fault::Undecodable(_))), "{answer:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_synchronization_over_the_limit_is_dropped_as_a_whole() {
+        let container = Container { name: "x".repeat(1 << 20), ..Container::default() };
+        let chunk =
+            SynchronizeRequest { pods: Vec::new(), containers: vec![container], more: true };
+        let payload = chunk.encode_to_vec();
+        let mut dispatcher = dispatcher();
+        for _ in 0..SYNCHRONIZE_LIMIT / payload.len() {
+            let answer = dispatcher.answer(Method::Synchronize, &payload).unwrap();
+            assert!(SynchronizeResponse::decode(&answer[..]).unwrap().more);
+        }
+        let fault = dispatcher.answer(Method::Synchronize, &payload).unwrap_err();
+        assert!(matches!(fault, Fault::LongSynchronization(_)), "{fault}");
+        assert_eq!(dispatcher.chunks.bytes, 0);
+        assert!(dispatcher.chunks.containers.is_empty());
+    }
+
+    #[test]
+    fn a_synchronization_of_empty_containers_is_dropped_before_it_takes_memory() {
+        // Field 2 with length 0: over two million containers in 4 MiB.
+        let payload = b"\x12\x00".repeat(2 << 20);
+        let mut dispatcher = dispatcher();
+        let answer = corpus::within(64 << 10, || dispatcher.answer(Method::Synchronize, &payload));
+        assert_eq!(answer, Err(Fault::ManyObjects(2 << 20)));
+        let few = b"\x12\x00".repeat(1000);
+        let mut chunk = few.clone();
+        chunk.extend_from_slice(b"\x18\x01");
+        for _ in 0..16 {
+            dispatcher.answer(Method::Synchronize, &chunk).unwrap();
+        }
+        let fault = dispatcher.answer(Method::Synchronize, &few).unwrap_err();
+        assert_eq!(fault, Fault::ManyObjects(17_000));
+    }
+}

@@ -1,0 +1,209 @@
+//! Events that a plugin can subscribe to, and the runtimes that know them.
+
+use std::fmt;
+
+use crate::api::{ConfigureRequest, Event};
+
+/// Set of events.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Events(i32);
+
+impl Events {
+    /// No event.
+    pub const NONE: Self = Self(0);
+
+    /// All events of pods and containers, which is all but `ValidateContainerAdjustment`: a runtime
+    /// fails the container when the plugin is lost during a validation.
+    pub const LIFECYCLE: Self =
+        Self(Self::SINCE_0_10.0 & !(1 << (Event::ValidateContainerAdjustment as i32 - 1)));
+
+    /// All events of the API's version 0.10 and later.
+    const SINCE_0_10: Self = Self((1 << (Event::Last as i32 - 1)) - 1);
+
+    /// Events that every runtime knows. A runtime rejects a subscription with an unknown event.
+    const BEFORE_0_10: Self = Self((1 << Event::RemoveContainer as i32) - 1);
+
+    /// A set of the given events.
+    pub fn of(events: &[Event]) -> Self {
+        events.iter().fold(Self::NONE, |set, &event| set.with(event))
+    }
+
+    /// The set with another event.
+    #[must_use]
+    pub fn with(self, event: Event) -> Self {
+        Self(self.0 | bit(event))
+    }
+
+    /// Whether the event is in the set.
+    pub fn contains(self, event: Event) -> bool {
+        self.0 & bit(event) != 0
+    }
+
+    /// Subscription to these events at a runtime, as in the answer to `Configure`.
+    ///
+    /// An empty subscription means all events. Where the runtime knows none of the set, the
+    /// subscription is the event that costs least; it is not passed to the handler.
+    pub(crate) fn subscription(self, runtime: &Runtime) -> i32 {
+        let known = if runtime.knows_pod_updates() { Self::SINCE_0_10 } else { Self::BEFORE_0_10 };
+        match self.0 & known.0 {
+            0 => bit(Event::RemovePodSandbox),
+            events => events,
+        }
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let events = (0..Event::Last as i32).filter_map(|number| Event::try_from(number).ok());
+        out.debug_set().entries(events.filter(|&event| self.contains(event))).finish()
+    }
+}
+
+/// The event's bit; 0 for the two values that are no event.
+fn bit(event: Event) -> i32 {
+    match event {
+        Event::Unknown | Event::Last => 0,
+        event => 1 << (event as i32 - 1),
+    }
+}
+
+/// Runtime at the other end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runtime {
+    /// Name, such as `containerd`.
+    pub name: String,
+    /// Version of the runtime.
+    pub version: String,
+    /// Version of the API that the runtime reports. Empty before 0.12.
+    pub nri_version: String,
+    /// Configuration of this plugin in the runtime's drop-in directory. Empty for a plugin that the
+    /// runtime did not start.
+    pub config: String,
+}
+
+impl Runtime {
+    pub(crate) fn new(request: ConfigureRequest) -> Self {
+        Self {
+            name: request.runtime_name,
+            version: request.runtime_version,
+            nri_version: request.nri_version,
+            config: request.config,
+        }
+    }
+
+    /// Whether the runtime has version 0.10 or later of the API, which added the update of pods and
+    /// the validation of adjustments. Before 0.12 the API does not report its version: there the
+    /// runtime's version decides.
+    fn knows_pod_updates(&self) -> bool {
+        // Builds without version information report "(devel)" or "0.0.0-unknown".
+        let reported =
+            Version::parse(&self.nri_version).filter(|version| version.number() > [0; 3]);
+        if let Some(version) = reported {
+            return version >= Version::release([0, 10, 0]);
+        }
+        let first = match self.name.to_ascii_lowercase().as_str() {
+            "containerd" => [2, 2, 0],
+            "cri-o" => [1, 34, 0],
+            _ => return false,
+        };
+        Version::parse(&self.version).is_some_and(|version| version >= Version::release(first))
+    }
+}
+
+/// A semantic version, as far as its order matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    number: [u32; 3],
+    /// False for pre-releases, which come before the release.
+    released: bool,
+}
+
+impl Version {
+    const fn release(number: [u32; 3]) -> Self {
+        Self { number, released: true }
+    }
+
+    fn number(self) -> [u32; 3] {
+        self.number
+    }
+
+    /// Reads `v1.2.3`, `1.2.3` or `v1.2.3-suffix`.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, suffix) = text.split_at(end);
+        let mut parts = number.split('.').map(|part| part.parse().ok());
+        let mut part = || parts.next().flatten();
+        let number = [part()?, part()?, part()?];
+        Some(Self { number, released: !suffix.starts_with(['-', '~']) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime(name: &str, version: &str, nri_version: &str) -> Runtime {
+        Runtime {
+            name: name.into(),
+            version: version.into(),
+            nri_version: nri_version.into(),
+            config: String::new(),
+        }
+    }
+
+    #[test]
+    fn events_have_the_bits_of_the_api() {
+        assert_eq!(Events::of(&[Event::RunPodSandbox]).0, 1);
+        assert_eq!(Events::of(&[Event::CreateContainer, Event::UpdateContainer]).0, 0x88);
+        assert_eq!(Events::of(&[Event::ValidateContainerAdjustment]).0, 1 << 13);
+        assert_eq!(Events::of(&[Event::Unknown, Event::Last]), Events::NONE);
+        assert_eq!(Events::SINCE_0_10.0, 0x3fff);
+        assert_eq!(Events::LIFECYCLE.0, 0x1fff);
+        let all = Events::LIFECYCLE.with(Event::ValidateContainerAdjustment);
+        assert_eq!(all, Events::SINCE_0_10);
+        assert_eq!(Events::BEFORE_0_10.0, 0x7ff);
+        let events = Events::of(&[Event::StopContainer, Event::CreateContainer]);
+        assert_eq!(format!("{events:?}"), "{CreateContainer, StopContainer}");
+    }
+
+    #[test]
+    fn runtimes_are_asked_only_for_events_that_they_know() {
+        let subscription = |name, version, nri_version| {
+            Events::SINCE_0_10.subscription(&runtime(name, version, nri_version))
+        };
+        let new = [
+            ("containerd", "v2.2.0", ""),
+            ("containerd", "v2.4.2", "v0.12.3"),
+            ("containerd", "2.3.1+ds1", "(devel)"),
+            ("cri-o", "1.34.0", ""),
+            ("another", "v1.0.0", "v0.10.0"),
+            ("another", "v1.0.0", "v0.10.1-0.20251001000000-000000000000"),
+            ("containerd", "v2.3.0", "0.0.0-unknown"),
+        ];
+        for (name, version, nri_version) in new {
+            assert_eq!(subscription(name, version, nri_version), 0x3fff, "{name} {version}");
+        }
+        let old = [
+            ("containerd", "v1.7.27", ""),
+            ("containerd", "v2.1.5", ""),
+            ("containerd", "v2.2.0-rc.1", ""),
+            ("containerd", "unknown", ""),
+            ("cri-o", "1.33.9", ""),
+            ("another", "v9.0.0", ""),
+            ("another", "v9.0.0", "v0.9.1-0.20250219030224-e597e7849f24"),
+            ("containerd", "v2.4.2", "v0.10.0-rc.1"),
+            ("", "", ""),
+        ];
+        for (name, version, nri_version) in old {
+            assert_eq!(subscription(name, version, nri_version), 0x7ff, "{name} {version}");
+        }
+    }
+
+    #[test]
+    fn a_subscription_is_never_empty_because_that_means_all_events() {
+        let old = runtime("containerd", "v1.7.27", "");
+        assert_eq!(Events::of(&[Event::UpdatePodSandbox]).subscription(&old), 1 << 2);
+        assert_eq!(Events::NONE.subscription(&old), 1 << 2);
+    }
+}

@@ -1,0 +1,124 @@
+//! Ends of connections, and what comes after them.
+
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use nri::{Error, Events, Plugin, Stop};
+use prost::Message;
+
+use crate::node::{Node, recorder};
+use crate::runtime::{RESPONSE, RUNTIME, Response, Runtime, Status, message};
+
+#[test]
+fn a_runtime_that_starts_again_is_synchronized_with_what_now_runs() {
+    let mut node = Node::new();
+    let mut runtime = Runtime::start(&node.listener, &["a"]);
+    runtime.create("b");
+    node.calls::<3>();
+    drop(runtime);
+    node.listen_again();
+    let mut runtime = Runtime::start(&node.listener, &["b", "c"]);
+    assert_eq!(node.calls(), ["disconnected", "configured containerd v2.4.2", "synchronize 1 b,c"]);
+    assert!(runtime.create("d").adjust.is_some());
+    assert_eq!(node.report(), "synchronized with containerd v2.4.2");
+    assert_eq!(node.report(), "the runtime closed the connection; retry in 100ms");
+}
+
+#[test]
+fn chunks_of_a_broken_connection_are_forgotten() {
+    let node = Node::new();
+    let mut runtime = Runtime::accept(&node.listener);
+    runtime.register();
+    runtime.configure("v2.4.2", "v0.12.3");
+    assert!(runtime.synchronize(&["a", "b"], true).more);
+    drop(runtime);
+    Runtime::start(&node.listener, &["c"]);
+    let calls: [String; 4] = node.calls();
+    assert_eq!(calls[3], "synchronize 1 c");
+}
+
+#[test]
+fn an_absent_socket_is_reported_with_its_path_and_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("nri.sock");
+    let (recorder, _calls, _release) = recorder(Events::LIFECYCLE);
+    let plugin = Plugin::new("recorder", 90, &socket, recorder).unwrap();
+    let (stop, mut reports) = (Stop::new(), Vec::new());
+    let ended = plugin.run(&stop, |report| {
+        reports.push(report.to_string());
+        if reports.len() == 2 {
+            stop.stop();
+        }
+    });
+    ended.unwrap();
+    let error = format!("failed to connect to {}: No such file or directory", socket.display());
+    let expected = ["100ms", "200ms"].map(|time| format!("{error} (os error 2); retry in {time}"));
+    assert_eq!(reports, expected);
+}
+
+#[test]
+fn a_rejected_registration_is_reported_with_the_runtimes_message() {
+    let node = Node::new();
+    let mut runtime = Runtime::accept(&node.listener);
+    let (stream, _, _) = runtime.receive(RUNTIME);
+    let status = Some(Status { code: 2, message: "invalid plugin name".into() });
+    let response = Response { status, payload: Vec::new() }.encode_to_vec();
+    runtime.send(RUNTIME, &message(stream, RESPONSE, &response));
+    let expected = "the runtime rejected the registration: invalid plugin name (code 2); retry in";
+    let report = node.report();
+    assert!(report.starts_with(expected), "{report}");
+    Runtime::start(&node.listener, &[]);
+}
+
+#[test]
+fn a_runtime_that_does_not_synchronize_is_left_after_the_time_limit() {
+    let within = Duration::from_millis(500);
+    let node = Node::with(Events::LIFECYCLE, |plugin| plugin.register_within(within));
+    let mut runtime = Runtime::accept(&node.listener);
+    runtime.register();
+    runtime.wait_closed();
+    assert_eq!(
+        node.report(),
+        "the runtime did not synchronize the plugin within 500ms; retry in 100ms"
+    );
+}
+
+#[test]
+fn a_stop_ends_a_connected_plugin() {
+    let mut node = Node::new();
+    let mut runtime = Runtime::start(&node.listener, &[]);
+    node.stop.stop();
+    node.join();
+    runtime.wait_closed();
+    let calls: [String; 3] = node.calls();
+    assert_eq!(calls[2], "disconnected");
+}
+
+#[test]
+fn a_stop_ends_a_plugin_whose_handler_hangs() {
+    let within = Duration::from_secs(2);
+    let mut node = Node::with(Events::LIFECYCLE, |plugin| plugin.answer_within(within));
+    let mut runtime = Runtime::start(&node.listener, &[]);
+    runtime.create("hangs");
+    runtime.wait_closed();
+    node.stop.stop();
+    node.join();
+}
+
+#[test]
+fn a_plugin_serves_a_connection_that_it_was_given() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (recorder, calls, _release) = recorder(Events::LIFECYCLE);
+    let plugin = Plugin::new("recorder", 90, nri::DEFAULT_SOCKET.as_ref(), recorder).unwrap();
+    let served = thread::spawn(move || plugin.serve(&ours, &Stop::new(), |_| ()));
+    let mut runtime = Runtime::on(theirs);
+    runtime.register();
+    runtime.configure("v2.4.2", "v0.12.3");
+    runtime.synchronize(&["a"], false);
+    drop(runtime);
+    assert!(matches!(served.join().unwrap(), Error::Closed));
+    let calls: Vec<_> = calls.iter().collect();
+    let expected = ["configured containerd v2.4.2", "synchronize 1 a", "disconnected"];
+    assert_eq!(calls, expected);
+}
