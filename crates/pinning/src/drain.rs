@@ -237,9 +237,10 @@ fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet
     }
 }
 
-/// Restores the original CPUs; returns whether a write was needed. Some kernels refuse to empty the
-/// cpuset of a cgroup with processes (ENOSPC, `validate_change` in kernel/cgroup/cpuset.c). The
-/// cgroup then keeps all CPUs, which has the same effect as an empty set.
+/// Restores the original CPUs; returns whether a write was needed. The kernel refuses to empty the
+/// cpuset of a cgroup with processes (ENOSPC), and on v1 of one with a child that has CPUs (EBUSY,
+/// both from `validate_change` in kernel/cgroup/cpuset.c): the agent found the cgroup before its
+/// runtime filled it. The cgroup then keeps all CPUs, which has the same effect as an empty set.
 fn restore(
     path: &Path,
     before: &str,
@@ -256,13 +257,16 @@ fn restore(
         return write_v1(path, &cpus, narrowed).map(|()| true);
     }
     match control::write(&path.join(cpuset::CPUS), if before.is_empty() { "\n" } else { before }) {
-        Err(error)
-            if before.is_empty() && error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) =>
-        {
-            Ok(false)
-        }
+        Err(error) if before.is_empty() && is_needed_by_others(&error) => Ok(false),
         written => Ok(written.map(|()| true)?),
     }
+}
+
+/// Whether the kernel refused to empty a cpuset because of its processes or children.
+fn is_needed_by_others(error: &cgroupfs::Error) -> bool {
+    [Errno::NOSPC, Errno::BUSY]
+        .map(|errno| Some(errno.raw_os_error()))
+        .contains(&error.raw_os_error())
 }
 
 impl Drained {

@@ -163,6 +163,23 @@ fn a_checkpoint_of_an_earlier_boot_is_no_error() {
     assert_eq!(scene.bytes(), before);
 }
 
+/// Runtimes on v1 create a pod's cpuset empty and then fill it; the agent may write in between.
+#[test]
+fn a_pod_whose_original_cpuset_was_empty_is_widened() {
+    let scene = Scene::new(&all_classes());
+    let before = scene.all_effective();
+    scene.pass(&mut scene.pinner(true));
+    assert_ne!(scene.all_effective(), before);
+    rekey(&scene, |path, was| {
+        if path.rsplit('/').next().unwrap().starts_with("pod") {
+            was["before"] = "".into();
+        }
+        path.to_owned()
+    });
+    said(&drain(&scene, &[]));
+    assert_eq!(scene.all_effective(), before);
+}
+
 /// The agent can no longer read the node, but its writes must be reverted all the same.
 #[test]
 fn a_drain_works_while_the_passes_of_the_agent_fail() {
