@@ -34,7 +34,6 @@ pub(crate) struct Agent {
     /// Stops when the agent is dropped; pinned pods stay as they are.
     pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
-    #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     published: Published<NodeSnapshot>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     pods: Pods,
@@ -114,7 +113,6 @@ impl Agent {
     }
 
     /// Snapshots published by the sampler.
-    #[cfg(feature = "demo")]
     pub(crate) fn published(&self) -> Published<NodeSnapshot> {
         self.published.clone()
     }

@@ -10,7 +10,7 @@ use demo::Workload;
 
 #[cfg(feature = "demo")]
 use crate::config::Span;
-use crate::config::{self, Config, Said};
+use crate::config::{self, ByteSize, Config, Said};
 use crate::exit::Failure;
 use crate::reference::Subject;
 
@@ -33,6 +33,9 @@ const DOCTOR_EXIT_CODES: &str = "\
 Accepts the options of run. Exit codes: 0 all checks passed, 1 an optional feature is unavailable, 2 a problem must be
 fixed (no counters or no pod names), 64 invalid flags or configuration.";
 
+const RECORD_OPTIONS: &str = "\
+Accepts the options of run, of which --listen and --pinning are ignored: it runs beside an agent. Ends at Ctrl-C.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the agent
@@ -42,6 +45,12 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Show advice of a running agent to workload owners: limits, requests, parallelism, memory
     Advise(AdviseArgs),
+    /// Record this node in a directory of bounded size, without a running agent
+    #[command(after_help = RECORD_OPTIONS)]
+    Record(Box<RecordArgs>),
+    #[cfg(feature = "top")]
+    /// Show a recording: who was delayed, by what and by whom
+    Replay(ReplayArgs),
     /// Check the configuration and print the effective one, as YAML
     CheckConfig(Box<RunArgs>),
     /// Check what the agent needs on this node, and show a remedy for each problem
@@ -196,6 +205,36 @@ pub(crate) struct AgentArgs {
     /// and the certificate is verified]
     #[arg(long, value_name = "FILE", requires = "https")]
     pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// Directory of the recording; created if it does not exist
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Maximum size of the recording: the oldest part is removed to stay below it
+    #[arg(long, value_name = "SIZE", default_value = "100MB")]
+    pub(crate) size: ByteSize,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[cfg(feature = "top")]
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// File, or directory in which an agent records
+    #[arg(value_name = "FILE|DIR")]
+    pub(crate) path: PathBuf,
+    /// Time at which to begin, UTC: 2026-11-22T03:04:05Z, 03:04, or -10m (before the end) [default:
+    /// the first second; the last one for a table]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) at: Option<crate::replay::At>,
+    /// Print one second, and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: crate::replay::ReplayOutput,
 }
 
 #[cfg(feature = "demo")]

@@ -14,7 +14,10 @@ mod exit;
 mod logging;
 mod output;
 mod pinning;
+mod record;
 mod reference;
+#[cfg(feature = "top")]
+mod replay;
 mod run;
 mod stderr;
 mod table;
@@ -57,6 +60,9 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::demo(&args)?,
         Command::Advise(args) => advise::advise(&args)?,
+        Command::Record(args) => record::record(*args)?,
+        #[cfg(feature = "top")]
+        Command::Replay(args) => replay::replay(&args)?,
         Command::Doctor(args) => return doctor::doctor(*args),
         Command::Topology(args) => pinning::topology(*args)?,
         Command::Pins(args) => pinning::pins(*args)?,

@@ -6,6 +6,7 @@ mod options;
 mod pinning;
 mod resolved;
 mod said;
+mod size;
 mod span;
 mod values;
 
@@ -20,6 +21,7 @@ pub(crate) use options::{
 };
 pub(crate) use resolved::Config;
 pub(crate) use said::{Said, camel_case};
+pub(crate) use size::ByteSize;
 pub(crate) use span::Span;
 
 use crate::exit::Failure;

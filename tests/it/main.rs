@@ -18,6 +18,7 @@ mod fixtures;
 mod floods;
 mod kernel;
 mod node;
+mod recording;
 mod recordings;
 mod runtimes;
 mod supply_chain;

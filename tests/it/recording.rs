@@ -1,0 +1,95 @@
+//! `cpuwarden record` and `cpuwarden replay`: real cgroups, recorded, killed and replayed.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use recording::Recording;
+use serde_json::Value;
+
+use crate::support::{Qos, RealTree, Workload, binary, eventually};
+
+const UID: &str = "0f59d45b-7d5e-4b3a-9c0e-2f1c3a5b7d9e";
+const CONTAINER: &str = "1d9e4cf8b1c34be0a2d4a5f60718293a4b5c6d7e8f90a1b2c3d4e5f6a7b8c9d0";
+
+/// A running `cpuwarden record`, killed on drop.
+struct Recorder(Child);
+
+impl Recorder {
+    fn start(tree: &RealTree, dir: &Path) -> Self {
+        let kubepods = tree.kubepods().path().to_str().unwrap();
+        let mut command = Command::new(binary());
+        command.arg("record").arg(dir).args(["--size=1MiB", "--pod-source=none"]);
+        command.args(["--sched-trace=off", "--cpu-budget=1000", "--kubepods", kubepods]);
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Times of the frames recorded so far.
+fn times(dir: &Path) -> Vec<u64> {
+    Recording::open(dir).map_or_else(|_| Vec::new(), |recording| recording.times().to_vec())
+}
+
+/// Standard output of a replay, which must succeed.
+fn replay(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new(binary()).arg("replay").arg(dir).args(args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_killed_recorder_leaves_every_second_but_the_one_it_was_in() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
+    container.set_quota_usec(20_000, 100_000);
+    let _load = container.spawn(&Workload::Spin { threads: 1 });
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(&tree, dir.path());
+    eventually("seconds on the disk while it records", || times(dir.path()).len() >= 5);
+    let before = times(dir.path());
+    drop(recorder);
+    let after = times(dir.path());
+    assert!(after.starts_with(&before), "{before:?} became {after:?}");
+
+    // What was recorded is what the kernel did: the quota is 0.2 CPUs.
+    let text = replay(dir.path(), &["--output=json"]);
+    let frames: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(frames.len(), after.len());
+    let last = &frames[frames.len() - 1]["containers"][0];
+    assert_eq!((&last["uid"], &last["limitCores"]), (&UID.into(), &0.2.into()), "{last}");
+    assert!(last["throttledOwn"].as_f64().unwrap() > 0.1, "{last}");
+    let table = replay(dir.path(), &["--once"]);
+    assert!(table.contains(&UID[..8]), "{table}");
+
+    // The next recorder continues in the same directory.
+    let _recorder = Recorder::start(&tree, dir.path());
+    eventually("more seconds on the disk", || times(dir.path()).len() > after.len());
+    assert!(times(dir.path()).starts_with(&after));
+}
+
+#[test]
+fn a_recording_that_cannot_be_made_or_shown_is_an_error_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let newer = dir.path().join("newer.cpuwarden");
+    let bytes = include_bytes!("../../crates/recording/tests/fixtures/version-99.cpuwarden");
+    std::fs::write(&newer, bytes).unwrap();
+    let newer = newer.to_str().unwrap();
+    let cases: [(&[&str], &str); 4] = [
+        (&["replay", newer], "format version 99, written by cpuwarden 7.0.0"),
+        (&["replay", "/nowhere"], "cannot open /nowhere"),
+        (&["record", "/proc/none", "--pod-source=none"], "cannot create /proc/none"),
+        (&["record", "/nowhere", "--size=1kB"], "--size: 1kB is too small; use at least 1MiB"),
+    ];
+    for (args, reason) in cases {
+        let output = Command::new(binary()).args(args).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{args:?}: {errors}");
+        assert!(errors.contains(reason), "{args:?}: {errors}");
+    }
+}
