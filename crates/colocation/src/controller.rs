@@ -85,7 +85,8 @@ impl Default for Settings {
             harm_below: 0.01,
             tighten_after: Duration::from_secs(3),
             loosen_after: Duration::from_secs(30),
-            signal_timeout: Duration::from_secs(10),
+            // Longer than the rarest cycle of a trace in bursts, one minute.
+            signal_timeout: Duration::from_secs(180),
             floor_cpus: 2,
             floor_cores: 0.1,
             can_idle: true,
@@ -232,12 +233,13 @@ impl Controller {
                 (self.harmed_since, self.calm_since) = (None, None);
                 self.follow_budget(budget, node_cpus)
             }
+            // One tick without a new measurement says nothing: harm and calm go on.
             Signal::Missing => {
-                (self.harmed_since, self.calm_since) = (None, None);
                 let silent = now.saturating_sub(*self.signal_at.get_or_insert(now));
                 if silent < self.settings.signal_timeout {
                     return None;
                 }
+                (self.harmed_since, self.calm_since) = (None, None);
                 self.change(Target::default(), Reason::SignalLost(silent))
             }
         }

@@ -18,7 +18,11 @@ pub struct Harm {
 /// Waits below this share of one CPU are noise: kernel threads and timers cause them too.
 const LEAST_WAIT: f64 = 0.01;
 
-/// Turns counters into harm per tick.
+/// Minimum length of a reading. The trace publishes at its own pace, once a second: over shorter
+/// intervals the waits of one second would alternate with none.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// Turns counters into harm per reading.
 #[derive(Debug, Default)]
 pub struct HarmMeter {
     waits: HashMap<(Key, Key), u64>,
@@ -69,8 +73,10 @@ impl HarmMeter {
         let cycle = match mode {
             TraceMode::Bursts { one_of } => Duration::from_secs(one_of.into()),
             TraceMode::Continuous | TraceMode::Detached => Duration::ZERO,
-        };
-        (elapsed >= cycle).then_some(elapsed)
+        }
+        .max(SHORTEST);
+        // Half a tick of tolerance: a snapshot that comes slightly early counts as in time.
+        (elapsed + snapshot.interval / 2 >= cycle).then_some(elapsed)
     }
 
     fn add_waits(

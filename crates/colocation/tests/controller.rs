@@ -120,14 +120,27 @@ fn the_fallback_follows_the_budget_with_limited_growth() {
 
 #[test]
 fn everything_is_given_back_when_nothing_is_measured() {
-    let mut controller = Controller::new(Settings::default());
+    let settings = Settings { signal_timeout: at(60), ..Settings::default() };
+    let mut controller = Controller::new(settings);
     run(&mut controller, 0..10, 0.2);
-    for second in 10..19 {
+    for second in 10..69 {
         assert_eq!(controller.tick(at(second), Signal::Missing, NODE_CPUS), None);
     }
-    let transition = controller.tick(at(19), Signal::Missing, NODE_CPUS).unwrap();
+    let transition = controller.tick(at(69), Signal::Missing, NODE_CPUS).unwrap();
     assert_eq!(transition.to, Target::default());
-    assert_eq!(transition.reason, Reason::SignalLost(at(10)));
+    assert_eq!(transition.reason, Reason::SignalLost(at(60)));
+}
+
+#[test]
+fn harm_lasts_over_ticks_without_a_new_measurement() {
+    let mut controller = Controller::new(Settings::default());
+    let steps: Vec<u64> = (0..9)
+        .filter(|&second| {
+            let signal = if second % 2 == 0 { waits(0.2) } else { Signal::Missing };
+            controller.tick(at(second), signal, NODE_CPUS).is_some()
+        })
+        .collect();
+    assert_eq!(steps, [4, 8]);
 }
 
 #[test]
