@@ -68,6 +68,7 @@ const CRATES: &[Crate] = &[
     io("timeline", &["snapshot"]),
     io("top", &["kernel-text", "timeline"]),
     io("watchdog", &[]),
+    io("yielding", &["cgroupfs", "colocation", "kernel-text", "kubepods", "placement", "snapshot"]),
     io("corpus", &[]),
     io("kubelet-stub", &[]),
     io("xtask", &[]),
@@ -114,6 +115,7 @@ const CLOSURES: &[(&str, usize)] = &[
     ("sched-trace", 48),
     ("timeline", 45),
     ("recording", 50),
+    ("yielding", 39),
 ];
 
 /// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server,

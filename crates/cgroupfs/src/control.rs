@@ -1,10 +1,23 @@
-//! Writes to existing control files, in a single write, with an optional check by reading back.
+//! Access to single control files: reads, and writes to existing files in a single write, with an
+//! optional check by reading back.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::{Error, Result};
+
+/// Reads a control file, without the white space around its text; `None` if there is no such file.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", path)(error)),
+    }
+}
 
 /// Writes `value` to an existing control file.
 ///
@@ -43,7 +56,9 @@ mod tests {
         let path = dir.path().join("cpu.max");
         assert!(write(&path, "max").is_err());
         assert!(!path.exists());
+        assert_eq!(read(&path).unwrap(), None);
         fs::write(&path, "").unwrap();
         write_verified(&path, "max").unwrap();
+        assert_eq!(read(&path).unwrap().as_deref(), Some("max"));
     }
 }

@@ -1,4 +1,4 @@
-//! Applies a placement to the node's cpusets. The only crate that writes them, and only if
+//! Applies a placement to the node's cpusets. Writes them only if
 //! configured to enforce.
 //!
 //! [`placement`] computes the placement and the order of writes. This crate does the rest: it reads

@@ -1,0 +1,60 @@
+//! The best-effort pods of the node and their cgroups.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+
+use kubepods::PodIndex;
+use kubepods::model::Pod;
+use kubepods::path::{self, CgroupPath, QosClass};
+use snapshot::NodeSnapshot;
+
+/// Koordinator's priorities of batch pods.
+const BATCH: std::ops::RangeInclusive<i32> = 5000..=5999;
+
+/// Whether a pod is best effort: by its QoS class, or a batch pod by its priority. A Guaranteed pod
+/// never is: it may have exclusive CPUs.
+#[must_use]
+pub fn is_best_effort(pod: &Pod) -> bool {
+    match pod.qos_class {
+        Some(QosClass::BestEffort) => true,
+        Some(QosClass::Burstable) => pod.priority.is_some_and(|value| BATCH.contains(&value)),
+        Some(QosClass::Guaranteed) | None => false,
+    }
+}
+
+/// The best-effort pods at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct BestEffort {
+    names: HashSet<(Box<str>, Box<str>)>,
+    /// Paths of the pods' cgroups, each with its containers' and sandboxes' cgroups.
+    pub(crate) cgroups: BTreeMap<PathBuf, Vec<PathBuf>>,
+}
+
+impl BestEffort {
+    pub(crate) fn new(snapshot: &NodeSnapshot, pods: &PodIndex) -> Self {
+        let best_effort = pods.pods().iter().filter(|pod| is_best_effort(pod));
+        let names = best_effort.map(|pod| (pod.namespace.clone(), pod.name.clone())).collect();
+        let mut cgroups = BTreeMap::<PathBuf, Vec<PathBuf>>::new();
+        for row in &snapshot.cgroups {
+            let row_path = row.path.trim_start_matches('/');
+            let Some(split) = path::split(row_path) else { continue };
+            let is_pods = |uid: &str| pods.pod(uid).is_some_and(|pod| is_best_effort(pod));
+            match path::parse(split.relative) {
+                Some(CgroupPath::Pod(pod)) if is_pods(&pod.uid) => {
+                    cgroups.entry(row_path.into()).or_default();
+                }
+                Some(CgroupPath::Container(container)) if is_pods(&container.pod.uid) => {
+                    let Some((parent, _)) = row_path.rsplit_once('/') else { continue };
+                    cgroups.entry(parent.into()).or_default().push(row_path.into());
+                }
+                _ => {}
+            }
+        }
+        Self { names, cgroups }
+    }
+
+    /// Whether the pod with this namespace and name is best effort.
+    pub(crate) fn contains(&self, namespace: &str, name: &str) -> bool {
+        self.names.contains(&(namespace.into(), name.into()))
+    }
+}

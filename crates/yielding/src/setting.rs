@@ -1,0 +1,153 @@
+//! The three settings of a cgroup that make it yield, and how each is written and restored.
+
+use std::path::Path;
+
+use cgroupfs::control;
+use kernel_text::CgroupVersion;
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+
+/// A setting of a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// `cpu.idle` of a pod.
+    Idle,
+    /// `cpuset.cpus` of a container.
+    Cpus,
+    /// Quota of a pod.
+    Quota,
+}
+
+impl Kind {
+    /// All settings.
+    pub const ALL: [Self; 3] = [Self::Idle, Self::Cpus, Self::Quota];
+
+    /// Label value in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Cpus => "cpus",
+            Self::Quota => "quota",
+        }
+    }
+
+    pub(crate) const fn file(self, version: CgroupVersion) -> &'static str {
+        match (self, version) {
+            (Self::Idle, _) => "cpu.idle",
+            (Self::Cpus, _) => cgroupfs::cpuset::CPUS,
+            (Self::Quota, CgroupVersion::V1) => "cpu.cfs_quota_us",
+            (Self::Quota, CgroupVersion::V2) => "cpu.max",
+        }
+    }
+}
+
+/// File of a cgroup's weight.
+const fn weight_file(version: CgroupVersion) -> &'static str {
+    match version {
+        CgroupVersion::V1 => "cpu.shares",
+        CgroupVersion::V2 => "cpu.weight",
+    }
+}
+
+/// A value before the first write.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Original {
+    /// The setting's own value.
+    pub(crate) value: String,
+    /// The weight, for [`Kind::Idle`]: the kernel replaces it when `cpu.idle` changes in either
+    /// direction (`sched_group_set_idle` in kernel/sched/fair.c).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) weight: Option<String>,
+}
+
+/// Reads the current value of a setting; `None` if the kernel does not have it.
+pub(crate) fn read(
+    directory: &Path,
+    kind: Kind,
+    version: CgroupVersion,
+) -> Result<Option<Original>> {
+    let Some(value) = control::read(&directory.join(kind.file(version)))? else { return Ok(None) };
+    let weight = match kind {
+        Kind::Idle => control::read(&directory.join(weight_file(version)))?,
+        Kind::Cpus | Kind::Quota => None,
+    };
+    Ok(Some(Original { value, weight }))
+}
+
+/// Writes a setting.
+pub(crate) fn write(
+    directory: &Path,
+    kind: Kind,
+    version: CgroupVersion,
+    value: &str,
+) -> Result<()> {
+    Ok(control::write(&directory.join(kind.file(version)), value)?)
+}
+
+/// Restores a setting unless somebody else has written it since. `wrote` is the value that this
+/// crate wrote; `all_cpus` replaces an empty cpuset where the kernel refuses to empty it.
+pub(crate) fn restore(
+    directory: &Path,
+    kind: Kind,
+    version: CgroupVersion,
+    original: &Original,
+    wrote: &str,
+    all_cpus: &str,
+) -> Result<()> {
+    let Some(now) = read(directory, kind, version)? else { return Ok(()) };
+    if kind == Kind::Idle {
+        return restore_idle(directory, version, original, &now);
+    }
+    if now.value != wrote {
+        return Ok(());
+    }
+    if kind == Kind::Cpus && original.value.is_empty() {
+        // ENOSPC on most kernels while the cgroup has processes.
+        return match write(directory, kind, version, "\n") {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_vanished() => Err(error),
+            Err(_) => write(directory, kind, version, all_cpus),
+        };
+    }
+    write(directory, kind, version, &original.value)
+}
+
+/// The original value after somebody else has written the setting: theirs. The weight that the
+/// kernel itself sets with `cpu.idle` is nobody's choice, so the older one stays.
+pub(crate) fn rebase(original: &Original, found: Original, version: CgroupVersion) -> Original {
+    let is_default = found.weight.as_deref() == Some(default_weight(version));
+    let weight = if is_default { original.weight.clone() } else { found.weight };
+    Original { value: found.value, weight }
+}
+
+/// The weight that the kernel sets when `cpu.idle` is cleared.
+const fn default_weight(version: CgroupVersion) -> &'static str {
+    match version {
+        CgroupVersion::V1 => "1024",
+        CgroupVersion::V2 => "100",
+    }
+}
+
+/// Clears `cpu.idle`, then restores the weight. A crash in between leaves the kernel's default
+/// weight, which the next restore replaces; any other weight was written by somebody else.
+fn restore_idle(
+    directory: &Path,
+    version: CgroupVersion,
+    original: &Original,
+    now: &Original,
+) -> Result<()> {
+    let was_idle = now.value == "1";
+    if was_idle && original.value != "1" {
+        write(directory, Kind::Idle, version, "0")?;
+    }
+    match &original.weight {
+        Some(weight) if was_idle || now.weight.as_deref() == Some(default_weight(version)) => {
+            Ok(control::write(&directory.join(weight_file(version)), weight)?)
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,126 @@
+//! The actor's thread. It runs a pass per interval and restores everything when it stops. After a
+//! panic it continues with a new actor, as after a crash of the process.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use kernel_text::CpuSet;
+use kubepods::PodIndex;
+use snapshot::NodeSnapshot;
+
+use crate::actor::{Actor, ActorConfig, Report, all_cpus, chain};
+use crate::checkpoint::{Checkpoint, Lock};
+use crate::{Error, Result};
+
+/// Pause before the next pass after a panic.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// What the thread reads before each pass.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// The latest snapshot.
+    pub snapshot: Arc<NodeSnapshot>,
+    /// The pods.
+    pub pods: Arc<PodIndex>,
+    /// CPUs that containers have exclusively.
+    pub exclusive: CpuSet,
+    /// Whether a drain is requested.
+    pub draining: bool,
+}
+
+/// Result of one round of the thread.
+#[derive(Debug)]
+pub enum Round {
+    /// No pass: the pods are not known yet.
+    Waited,
+    /// One pass, with its report.
+    Passed(Box<Report>),
+    /// The actor panicked; a later round uses a new one.
+    Panicked,
+}
+
+/// The running thread; dropping this restores everything and stops it.
+#[derive(Debug)]
+pub struct Running {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the actor on its own thread, `yielding`. It calls `inputs` before each pass, and `report`
+/// after every round.
+///
+/// # Errors
+/// A thread that cannot be created.
+pub fn spawn(
+    config: ActorConfig,
+    mut inputs: impl FnMut() -> Option<Inputs> + Send + 'static,
+    interval: Duration,
+    mut report: impl FnMut(Round) + Send + 'static,
+) -> io::Result<Running> {
+    let (stop, stopped) = mpsc::channel::<()>();
+    let thread = std::thread::Builder::new().name("yielding".to_owned()).spawn(move || {
+        let mut actor = Actor::new(config.clone(), Instant::now());
+        loop {
+            let began = Instant::now();
+            let mut round = || match inputs() {
+                Some(Inputs { snapshot, pods, exclusive, draining }) => Round::Passed(Box::new(
+                    actor.pass(began, &snapshot, &pods, &exclusive, draining),
+                )),
+                None => Round::Waited,
+            };
+            let passed = catch_unwind(AssertUnwindSafe(&mut round));
+            let pause = if passed.is_ok() { interval } else { PAUSE };
+            report(passed.unwrap_or_else(|_| {
+                // The new actor reads the checkpoint, as after a crash.
+                actor = Actor::new(config.clone(), Instant::now());
+                Round::Panicked
+            }));
+            let left = pause.saturating_sub(began.elapsed());
+            if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+                break;
+            }
+        }
+        let (restored, errors) = actor.give_back();
+        for error in &errors {
+            tracing::error!(error = chain(error), "failed to restore a best-effort pod");
+        }
+        if restored > 0 {
+            tracing::info!(restored, "restored the best-effort pods");
+        }
+    })?;
+    Ok(Running { stop: Some(stop), thread: Some(thread) })
+}
+
+/// Restores what an earlier process left; waits up to `patience` for a running agent to end or to
+/// drain. Returns the number of restored settings.
+///
+/// # Errors
+/// A lock or checkpoint that cannot be used, or the first setting that could not be restored.
+pub fn restore(config: &ActorConfig, patience: Duration) -> Result<usize> {
+    let deadline = Instant::now() + patience;
+    let _lock = loop {
+        match Lock::take(&config.state_dir) {
+            Err(Error::Locked(_)) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            taken => break taken?,
+        }
+    };
+    let mut checkpoint = Checkpoint::read(&config.state_dir, &config.proc_root)?;
+    let (restored, errors) = checkpoint.restore(&config.hierarchy, &all_cpus(config), |_| true);
+    checkpoint.write(&config.state_dir, &config.proc_root)?;
+    errors.into_iter().next().map_or(Ok(restored), Err)
+}
