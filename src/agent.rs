@@ -22,7 +22,7 @@ use crate::check::{Checked, check};
 use crate::claims::Claims;
 use crate::config::{Config, PinningMode, WeightRuleName};
 use crate::exit::Failure;
-use crate::trace;
+use crate::{injection, trace};
 
 /// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -31,6 +31,8 @@ const DRAIN: Duration = Duration::from_millis(700);
 pub(crate) struct Agent {
     sampling: Running,
     tracing: Option<Worker>,
+    /// Stops when the agent is dropped; containers keep their variables.
+    _injecting: Option<injection::Running>,
     /// Stops when the agent is dropped; pinned pods stay as they are.
     pinning: Option<pinning::Running>,
     sampler_ended: oneshot::Receiver<()>,
@@ -80,6 +82,7 @@ impl Agent {
         let tracing = shared.start_trace(&published, &waits).await?;
         let sampling = shared.start_sampling(sampler)?;
         let advising = shared.start_advising(&published, sampling.is_published)?;
+        let injecting = injection::start(config, &shared.pods, &advising.advisor, &shared.metrics)?;
         let checks = shared.start_checks(waits)?;
         let sources = shared.sources(&published, advising.advisor);
         let serving = Serving::start(Parts {
@@ -94,6 +97,7 @@ impl Agent {
         Ok(Self {
             sampling: sampling.running,
             tracing,
+            _injecting: injecting,
             pinning,
             sampler_ended: sampling.ended,
             published,

@@ -10,7 +10,7 @@ use crate::agent::sampler_config;
 use crate::cli::DoctorArgs;
 use crate::config::{Config, PinningMode, SchedTraceMode};
 use crate::exit::Failure;
-use crate::{output, run};
+use crate::{injection, output, run};
 
 /// Examines the node and prints the findings.
 ///
@@ -19,8 +19,11 @@ use crate::{output, run};
 pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let json = args.json;
     let config = args.run.resolve()?;
-    let examination =
-        doctor::examine(options(&config), |hierarchy| sampler_config(&config, hierarchy));
+    let examination = doctor::examine(
+        options(&config),
+        |hierarchy| sampler_config(&config, hierarchy),
+        |pod| injection::of_pod(&config, pod),
+    );
     let report = run::runtime()?.block_on(examination).map_err(|error| {
         match error.downcast::<ConfigError>() {
             Ok(error) => Failure::config(chain(&error)),
@@ -49,5 +52,6 @@ fn options(config: &Config) -> doctor::Options {
         cpu_manager_state: config.options.cpu_manager_state.clone(),
         state_dir: config.options.state_dir.clone(),
         owner_namespaces: config.pinning.owner_namespaces.clone(),
+        nri_socket: config.injection.is_some().then(|| config.options.nri_socket.clone()),
     }
 }

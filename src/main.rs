@@ -11,6 +11,7 @@ mod config;
 mod demo;
 mod doctor;
 mod exit;
+mod injection;
 mod logging;
 mod output;
 mod pinning;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use advisor::{ContainerReport, Report};
+use analysis::injection::{Injected, Status};
 use analysis::{Finding, Severity};
 use anyhow::Context as _;
 
@@ -26,6 +27,9 @@ fn table(report: &Report) -> String {
         let _ = writeln!(text, "{}", headline(row));
         for finding in &row.findings {
             let _ = writeln!(text, "  {}", line(finding));
+        }
+        for injected in &row.injected {
+            let _ = writeln!(text, "  + {}", variable(injected));
         }
         if let Some(missing) = &row.not_enough_history {
             let _ = writeln!(text, "  · {missing}");
@@ -65,6 +69,17 @@ fn line(finding: &Finding) -> String {
         let _ = write!(text, "  {name}={figure}");
     }
     text
+}
+
+/// `GOMAXPROCS=2 (stale: now 1)`.
+fn variable(injected: &Injected) -> String {
+    let Injected { name, value, status, current } = injected;
+    let now = match (status, current) {
+        (Status::Stale, Some(current)) => format!(": now {current}"),
+        (Status::Stale, None) => ": now unset".to_owned(),
+        _ => String::new(),
+    };
+    format!("{name}={value} ({}{now})", status.as_str())
 }
 
 /// One document a pod that has something to patch, under a comment that says which: of a file with
@@ -111,6 +126,7 @@ mod tests {
             cpu: CpuAdvice::default(),
             not_enough_history: CpuAdvice::default().not_enough_history(300),
             memory: None,
+            injected: Vec::new(),
             findings: vec![finding],
         }
     }
@@ -123,6 +139,28 @@ mod tests {
             last,
             "  · not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h"
         );
+    }
+
+    #[test]
+    fn the_table_shows_injected_variables_with_their_status() {
+        let injected = |status, current: Option<&str>| Injected {
+            name: "GOMAXPROCS".to_owned(),
+            value: "2".to_owned(),
+            status,
+            current: current.map(str::to_owned),
+        };
+        let cases = [
+            (injected(Status::Observed, None), "  + GOMAXPROCS=2 (observed)"),
+            (injected(Status::Injected, None), "  + GOMAXPROCS=2 (injected)"),
+            (injected(Status::Stale, Some("1")), "  + GOMAXPROCS=2 (stale: now 1)"),
+            (injected(Status::Stale, None), "  + GOMAXPROCS=2 (stale: now unset)"),
+        ];
+        let all = cases.iter().map(|(injected, _)| injected.clone()).collect();
+        let row = ContainerReport { injected: all, ..row("shop", "cart", "app") };
+        let text = table(&Report { objective: 0.01, containers: vec![row] });
+        for (_, line) in cases {
+            assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
+        }
     }
 
     #[test]

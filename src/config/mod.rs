@@ -2,6 +2,7 @@
 //! from them.
 
 mod families;
+mod injection;
 mod options;
 mod pinning;
 mod resolved;
@@ -15,6 +16,7 @@ use std::path::Path;
 
 use serde::de::IgnoredAny;
 
+pub(crate) use injection::Injection;
 pub(crate) use options::{
     LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName,
     augment,

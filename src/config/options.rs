@@ -9,6 +9,7 @@ use clap::builder::{OsStr, Resettable};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches as _, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::injection::InjectProfile;
 use super::said::variable;
 use super::span::Span;
 use placement::{Authorization, Profile};
@@ -233,6 +234,22 @@ pub(crate) struct Options {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) authorization: Authorization,
 
+    /// Connect to the container runtime through the Node Resource Interface (containerd 1.7 and
+    /// later, CRI-O 1.26 and later), for --inject-env
+    #[arg(long, help_heading = "Environment", value_name = "MODE", default_value = "off")]
+    pub(crate) nri: NriMode,
+    /// The runtime's NRI socket
+    #[arg(long, help_heading = "Environment", value_name = "PATH", default_value = nri::DEFAULT_SOCKET)]
+    pub(crate) nri_socket: PathBuf,
+    /// Environment variables for new containers, such as GOMAXPROCS and GOMEMLIMIT, from their
+    /// limits; needs --nri=on
+    #[arg(long, help_heading = "Environment", value_name = "MODE", default_value = "off")]
+    pub(crate) inject_env: InjectEnvMode,
+    /// Pods whose containers get variables without an annotation; in the file only.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) inject_profiles: Vec<InjectProfile>,
+
     /// Log level: off, error, warn, info, debug or trace, optionally per module, e.g.
     /// sampler=debug,warn
     #[arg(long, help_heading = "Logging", value_name = "FILTER", default_value = "info")]
@@ -354,6 +371,30 @@ pub(crate) enum PinningMode {
     Observe,
     /// Write cpusets
     Enforce,
+}
+
+/// `--nri`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum NriMode {
+    /// Not connected
+    Off,
+    /// Connected whenever the socket is there
+    On,
+}
+
+/// `--inject-env`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum InjectEnvMode {
+    /// No variables
+    Off,
+    /// Only report what annotated and injectProfiles would inject
+    Observe,
+    /// Pods with the annotation cpuwarden.io/inject-env
+    Annotated,
+    /// Pods with the annotation, and pods that injectProfiles selects
+    Profiles,
 }
 
 /// `--numa-strategy`.

@@ -9,6 +9,7 @@ use kubelet::{
 use metrics::catalogue::Selection;
 
 use super::families::selection;
+use super::injection::Injection;
 use super::pinning::PinningConfig;
 use super::values::{check_texts, check_values};
 use super::{Options, PodSourceName, Span};
@@ -28,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) pods: PodConfig,
     pub(crate) pinning: PinningConfig,
+    /// `None` if no variables are injected or observed.
+    pub(crate) injection: Option<Injection>,
     pub(crate) log: LogFilter,
 }
 
@@ -43,6 +46,7 @@ impl Config {
         check_values(&options)?;
         let pods = pod_config(&options)?;
         let pinning = PinningConfig::resolve(&options)?;
+        let injection = Injection::resolve(&options)?;
         let selection = selection(&options)?;
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
         let log = LogFilter::parse(&options.log)
@@ -56,7 +60,7 @@ impl Config {
         options.pods_api_socket = Some(pods.pods_api_socket.clone());
         options.reserved_cpus = Some(pinning.reserved.to_string());
         options.cpuset_owner_namespaces = pinning.owner_namespaces.join(",");
-        Ok(Self { options, reconcile_interval, selection, tls, pods, pinning, log })
+        Ok(Self { options, reconcile_interval, selection, tls, pods, pinning, injection, log })
     }
 }
 
@@ -80,6 +84,10 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
         .iter()
         .flat_map(|profile| profile.selector.match_labels.keys().map(String::as_str));
     let permissions = options.authorization.label_keys();
+    let injected = options
+        .inject_profiles
+        .iter()
+        .flat_map(|profile| profile.selector.match_labels.keys().map(String::as_str));
     Ok(PodConfig {
         source: source(options.pod_source),
         node_name: options.node_name.clone().or_else(host_name),
@@ -97,7 +105,7 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
             .pods_api_other_socket
             .filter(|_| options.pods_api_socket.is_none()),
         pods_api_socket: options.pods_api_socket.clone().unwrap_or(defaults.pods_api_socket),
-        label_keys: profiles.chain(permissions).map(str::to_owned).collect(),
+        label_keys: profiles.chain(permissions).chain(injected).map(str::to_owned).collect(),
         pod_list_limit: defaults.pod_list_limit,
         pod_resources_socket: options
             .pod_resources_socket

@@ -16,6 +16,7 @@ mod endpoint;
 mod faults;
 mod fixtures;
 mod floods;
+mod injection;
 mod kernel;
 mod node;
 mod recording;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use analysis::injection::{Injections, KnownWorkloads};
 use analysis::{Facts, OBJECTIVE, UsageTrace, findings};
 use metrics::AgentMetrics;
 use runtimes::Detector;
@@ -41,6 +42,8 @@ struct Node {
     windows: u64,
     /// Observation time before a limit is advised, seconds.
     after_seconds: u64,
+    known: Published<KnownWorkloads>,
+    injections: Published<Injections>,
 }
 
 impl Advisor {
@@ -57,7 +60,22 @@ impl Advisor {
             window_began: None,
             windows: 0,
             after_seconds: after.as_secs(),
+            known: Published::default(),
+            injections: Published::default(),
         })))
+    }
+
+    /// Knowledge of the workloads, for the environment of their next containers. Published once
+    /// every ten windows.
+    #[must_use]
+    pub fn known(&self) -> Published<KnownWorkloads> {
+        self.lock().known.clone()
+    }
+
+    /// Injected variables, which their owner publishes and the advice contains.
+    #[must_use]
+    pub fn injections(&self) -> Published<Injections> {
+        self.lock().injections.clone()
     }
 
     /// Processes the latest snapshot whenever one is published, until the task is aborted. Calls
@@ -191,6 +209,18 @@ impl Node {
         let rows = self.live().filter(|(row, _)| !row.identity.namespace.is_empty());
         let rows = rows.map(|(row, history)| history.advised(row, &self.objective)).collect();
         self.metrics.advice().set(rows);
+        let mut known = KnownWorkloads::new();
+        for (row, history) in self.live() {
+            let Some(found) = history.known() else { continue };
+            let identity = &row.identity;
+            let key = [&identity.namespace, &identity.container, &identity.image];
+            let [namespace, container, image] = key.map(Clone::clone);
+            // Of several replicas, the one with the largest live set.
+            let merged = known.entry((namespace, container, image)).or_default();
+            merged.live_set_bytes = merged.live_set_bytes.max(found.live_set_bytes);
+            merged.go_follows_limit |= found.go_follows_limit;
+        }
+        self.known.publish(known);
     }
 
     fn report(
@@ -200,7 +230,12 @@ impl Node {
         quotas: &Quotas<'_>,
     ) -> ContainerReport {
         let pod = quotas.get(&(&*row.identity.namespace, &*row.identity.pod)).copied();
-        let facts = Facts { pod, ..history.facts(row, &self.latest.node.kernel.release) };
+        let injected = self.injections.latest().get(&row.identity.container_id).cloned();
+        let facts = Facts {
+            pod,
+            injected: injected.unwrap_or_default(),
+            ..history.facts(row, &self.latest.node.kernel.release)
+        };
         ContainerReport {
             namespace: row.identity.namespace.clone(),
             pod: row.identity.pod.clone(),
@@ -212,6 +247,7 @@ impl Node {
             runtime: facts.runtime,
             cpu: facts.cpu,
             memory: facts.memory,
+            injected: facts.injected,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use analysis::injection::Known;
 use analysis::{
     CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady,
     THROTTLED_SHARE, UsageTrace, Window, memory_advice,
@@ -10,7 +11,7 @@ use analysis::{
 use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
 use runtimes::Detector;
-use snapshot::{ContainerIdentity, ContainerRow, SpecRow};
+use snapshot::{ContainerIdentity, ContainerRow, Language, SpecRow};
 
 use crate::program::{Program, own_limit_cores};
 
@@ -256,7 +257,21 @@ impl ContainerHistory {
             },
             memory,
             runtime: self.program.runtime().cloned(),
+            injected: Vec::new(),
         }
+    }
+
+    /// Knowledge for the next containers of the workload; `None` while its runtime and memory are
+    /// unknown.
+    pub(crate) fn known(&self) -> Option<Known> {
+        let runtime = self.program.runtime();
+        let source = runtime.and_then(|found| found.parallelism_source.as_deref());
+        let is_go = runtime.is_some_and(|found| found.language == Language::Go);
+        let live_set_bytes = self.live_set.map(|bytes| bytes as u64);
+        (runtime.is_some() || live_set_bytes.is_some()).then_some(Known {
+            live_set_bytes,
+            go_follows_limit: is_go && source == Some(runtimes::LIMIT_ROUNDED_UP),
+        })
     }
 
     /// The container as a member of its pod.

@@ -1,5 +1,6 @@
 //! Response of `/api/v1/advice`.
 
+use analysis::injection::Injected;
 use analysis::{CpuAdvice, Finding, MemoryAdvice};
 use serde::{Deserialize, Serialize};
 use snapshot::Runtime;
@@ -40,6 +41,10 @@ pub struct ContainerReport {
     /// Advice on memory for the heap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryAdvice>,
+    /// Environment variables that the agent injected at the start of the container, or would inject
+    /// at the next one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injected: Vec<Injected>,
     /// Findings with their figures and changes.
     pub findings: Vec<Finding>,
 }

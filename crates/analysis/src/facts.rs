@@ -3,6 +3,7 @@
 use snapshot::Runtime;
 
 use crate::cpu::CpuAdvice;
+use crate::injection::Injected;
 use crate::memory::MemoryAdvice;
 use crate::pod::PodQuota;
 
@@ -71,4 +72,6 @@ pub struct Facts {
     pub memory: Option<MemoryAdvice>,
     /// Runtime of the container's first process.
     pub runtime: Option<Runtime>,
+    /// Environment variables that the agent injected, or would inject.
+    pub injected: Vec<Injected>,
 }

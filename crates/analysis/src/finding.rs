@@ -35,6 +35,8 @@ pub enum Kind {
     HeapLimitUnset,
     /// Go before 1.25 without automaxprocs: GOMAXPROCS is the number of the node's CPUs.
     GoIgnoresLimit,
+    /// A resize has outdated environment variables that the agent injected at the start.
+    InjectedEnvStale,
     /// Other pods use the CPUs that the container waits for.
     NoisyNeighbor,
     /// A kernel before 5.4, which expires slices and throttles below the quota.
@@ -80,13 +82,14 @@ impl Kind {
             Self::NoMemoryLimit => ("no-memory-limit", Warning),
             Self::HeapLimitUnset => ("heap-limit-unset", Info),
             Self::GoIgnoresLimit => ("go-ignores-limit", Warning),
+            Self::InjectedEnvStale => ("injected-env-stale", Info),
             Self::NoisyNeighbor => ("noisy-neighbor", Info),
             Self::KernelSliceExpiry => ("kernel-slice-expiry", Info),
         }
     }
 
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NoCpuRequest,
         Self::FractionalLimit,
         Self::ParallelismAboveLimit,
@@ -100,6 +103,7 @@ impl Kind {
         Self::NoMemoryLimit,
         Self::HeapLimitUnset,
         Self::GoIgnoresLimit,
+        Self::InjectedEnvStale,
         Self::NoisyNeighbor,
         Self::KernelSliceExpiry,
     ];

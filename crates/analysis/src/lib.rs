@@ -10,6 +10,7 @@ mod finding;
 mod grid;
 mod history;
 mod hysteresis;
+pub mod injection;
 mod memory;
 mod patch;
 mod pod;

@@ -45,11 +45,16 @@ pub fn memory_advice(
     is_cpu_short: bool,
 ) -> MemoryAdvice {
     let headroom_bytes = limit.saturating_sub(working_set);
-    let wanted = (limit as f64 * HEAP_SHARE).max(live_set as f64 * LIVE_SET_FACTOR) as u64;
     let is_roomy = headroom_bytes as f64 >= limit as f64 * HEADROOM_SHARE;
     MemoryAdvice {
         headroom_bytes,
-        soft_limit_bytes: (wanted as f64 <= limit as f64 * MOST_HEAP_SHARE).then_some(wanted),
+        soft_limit_bytes: soft_limit(limit, live_set),
         gogc: if is_roomy && is_cpu_short { Gogc::Raise } else { Gogc::Keep },
     }
+}
+
+/// Soft limit for the heap under a memory limit; `None` if the live set needs more than is safe.
+pub(crate) fn soft_limit(limit: u64, live_set: u64) -> Option<u64> {
+    let wanted = (limit as f64 * HEAP_SHARE).max(live_set as f64 * LIVE_SET_FACTOR) as u64;
+    (wanted as f64 <= limit as f64 * MOST_HEAP_SHARE).then_some(wanted)
 }

@@ -8,6 +8,7 @@ use snapshot::{Language, Runtime};
 
 use crate::facts::{Facts, Place};
 use crate::finding::{Finding, Kind};
+use crate::injection::{Injected, Status};
 use crate::patch;
 use crate::request;
 
@@ -49,7 +50,7 @@ impl Change {
 }
 
 /// The rules, in the order of the findings.
-const RULES: [(Kind, Rule); 15] = [
+const RULES: [(Kind, Rule); 16] = [
     (Kind::ThrottledByOwnQuota, throttled_by_own_quota),
     (Kind::LimitTooTightForBursts, limit_too_tight_for_bursts),
     (Kind::ThrottledByAncestor, throttled_by_ancestor),
@@ -63,6 +64,7 @@ const RULES: [(Kind, Rule); 15] = [
     (Kind::RequestBelowUse, request::below_use),
     (Kind::MemoryLimitNotRequest, memory_limit_not_request),
     (Kind::HeapLimitUnset, heap_limit_unset),
+    (Kind::InjectedEnvStale, injected_env_stale),
     (Kind::NoisyNeighbor, noisy_neighbor),
     (Kind::KernelSliceExpiry, kernel_slice_expiry),
 ];
@@ -280,6 +282,21 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
         ),
     };
     Some((figures, change))
+}
+
+/// A running process keeps its environment; only a new container gets the values of the current
+/// limits.
+fn injected_env_stale(facts: &Facts) -> Answer {
+    let stale: Vec<_> = facts.injected.iter().filter(|one| one.status == Status::Stale).collect();
+    let now = |one: &Injected| match &one.current {
+        Some(value) => format!("{}={} was injected, now {value}", one.name, one.value),
+        None => format!("{}={} was injected, now unset", one.name, one.value),
+    };
+    let text = stale.iter().map(|one| now(one)).collect::<Vec<_>>().join(", ");
+    (!stale.is_empty()).then(|| {
+        let reason = format!("the limits have changed ({text}); restart the pod to apply them");
+        (vec![("staleVariables", stale.len() as f64)], Change::none(reason))
+    })
 }
 
 /// An empty value and `off` both mean unset (runtime/mgcpacer.go, `readGOMEMLIMIT`).

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use analysis::injection::{Injected, Status};
 use analysis::{
     CpuAdvice, Facts, Gogc, Kind, LimitAdvice, Place, PodQuota, Spec, Steady, findings,
     memory_advice, merged,
@@ -52,6 +53,11 @@ fn set_limit(facts: &mut Facts, cores: f64) {
     (facts.limit_cores, facts.own_limit_cores) = (Some(cores), Some(cores));
 }
 
+fn injected(name: &str, status: Status) -> Injected {
+    let current = (status == Status::Stale).then(|| "1".to_owned());
+    Injected { name: name.to_owned(), value: "2".to_owned(), status, current }
+}
+
 type Change = fn(&mut Facts);
 
 /// Changes to the sound container, one per kind, that produce the finding.
@@ -74,6 +80,12 @@ fn cases() -> Vec<(Kind, Change)> {
         (Kind::HeapLimitUnset, |facts| facts.runtime = Some(go("go1.25.1", Some(2), &[]))),
         (Kind::GoIgnoresLimit, |facts| {
             facts.runtime = Some(go("go1.24.9", None, &[("GOMEMLIMIT", "700MiB")]));
+        }),
+        (Kind::InjectedEnvStale, |facts| {
+            facts.injected = vec![
+                injected("GOMAXPROCS", Status::Stale),
+                injected("GOMEMLIMIT", Status::Injected),
+            ];
         }),
         (Kind::NoisyNeighbor, |facts| facts.contention_share = Some(0.11)),
         (Kind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
@@ -283,6 +295,19 @@ fn one_patch_of_several_containers_has_each_once() {
     let spec =
         serde_json::json!({ "containers": [both("a"), b], "initContainers": [both("proxy")] });
     assert_eq!(patch["spec"]["template"]["spec"], spec);
+}
+
+#[test]
+fn a_stale_variable_is_named_with_its_value_then_and_now() {
+    let mut facts = sound();
+    facts.injected = vec![injected("GOMAXPROCS", Status::Injected)];
+    assert_eq!(kinds(&facts), []);
+    facts.injected = vec![injected("GOMAXPROCS", Status::Stale)];
+    let [finding] = &findings(&facts)[..] else { panic!("one finding") };
+    let reason =
+        "the limits have changed (GOMAXPROCS=2 was injected, now 1); restart the pod to apply them";
+    assert_eq!(finding.no_patch.as_deref(), Some(reason));
+    assert_eq!(finding.evidence["staleVariables"], 1.0);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod examination;
 mod finding;
+mod injection;
 mod node;
 mod owners;
 mod pinning;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 
 use cgroupfs::Hierarchy;
 use kubelet::PodConfig;
+use kubepods::model::Pod;
 use sampler::SamplerConfig;
 
 use examination::Examination;
@@ -44,10 +46,13 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Namespaces whose pods may be agents that place containers.
     pub owner_namespaces: Vec<String>,
+    /// The runtime's NRI socket, if the agent is to connect to it.
+    pub nri_socket: Option<PathBuf>,
 }
 
-/// Examines the node, with the sampler that `sampler` configures for its hierarchy. Must be called
-/// inside a tokio runtime.
+/// Examines the node, with the sampler that `sampler` configures for its hierarchy, and the
+/// variables that `would_inject` gives for the containers of a pod. Must be called inside a tokio
+/// runtime.
 ///
 /// # Errors
 /// Invalid options of the pod sources, or no sampler. Problems of the node are findings, not
@@ -55,9 +60,16 @@ pub struct Options {
 pub async fn examine(
     options: Options,
     sampler: impl FnOnce(Hierarchy) -> SamplerConfig,
+    would_inject: impl Fn(&Pod) -> Vec<String>,
 ) -> anyhow::Result<Report> {
     let examination = Examination::make(options, sampler).await?;
     let checks: [fn(&Examination) -> Vec<Finding>; 4] =
         [node::findings, pods::findings, owners::findings, pinning::findings];
-    Ok(Report::new(checks.iter().flat_map(|check| check(&examination)).collect()))
+    let mut findings: Vec<_> = checks.iter().flat_map(|check| check(&examination)).collect();
+    if let Some(socket) = &examination.options.nri_socket {
+        findings.push(injection::socket(socket));
+        let pods = examination.index.pods().iter();
+        findings.push(injection::variables(pods.flat_map(|pod| would_inject(pod)).collect()));
+    }
+    Ok(Report::new(findings))
 }

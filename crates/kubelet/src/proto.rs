@@ -45,6 +45,8 @@ fn metadata(meta: core_v1::ObjectMeta) -> Metadata {
             config_mirror: annotation("kubernetes.io/config.mirror"),
             resource_spec: annotation("scheduling.koordinator.sh/resource-spec"),
             resource_status: annotation("scheduling.koordinator.sh/resource-status"),
+            inject_env: annotation("cpuwarden.io/inject-env"),
+            inject_env_containers: annotation("cpuwarden.io/inject-env-containers"),
         },
         labels: meta.labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
         owner_references: meta.owner_references.into_iter().map(owner).collect(),

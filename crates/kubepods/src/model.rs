@@ -28,6 +28,8 @@ pub struct Pod {
     pub priority_class: Option<Box<str>>,
     /// Request for Koordinator-style pinning.
     pub pinning: PinningRequest,
+    /// Request for environment variables at the start of its containers.
+    pub injection: InjectionRequest,
     /// `metadata.labels`, sorted by key.
     pub labels: Vec<(Box<str>, Box<str>)>,
     /// The workload that the pod belongs to.
@@ -59,6 +61,15 @@ pub struct PinningRequest {
     pub resource_spec: Option<Box<str>>,
     /// Annotation `scheduling.koordinator.sh/resource-status`, JSON.
     pub resource_status: Option<Box<str>>,
+}
+
+/// The pod author's request for environment variables, unparsed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InjectionRequest {
+    /// Annotation `cpuwarden.io/inject-env`.
+    pub variables: Option<Box<str>>,
+    /// Annotation `cpuwarden.io/inject-env-containers`.
+    pub containers: Option<Box<str>>,
 }
 
 /// The controller of a pod.

@@ -10,7 +10,7 @@ use prometheus::{
 
 use crate::catalogue::{Descriptor, agent};
 use crate::live::{Live, opts, registered};
-use crate::{AdviceMetrics, PinningMetrics};
+use crate::{AdviceMetrics, InjectionMetrics, PinningMetrics};
 
 /// Bucket bounds, seconds; a tick over 10,000 cgroups stays below 0.2.
 const DURATION_BUCKETS: [f64; 10] =
@@ -46,6 +46,7 @@ pub struct AgentMetrics {
     http_connections_cut: IntCounterVec,
     pod_lists_cut: IntCounter,
     pinning: PinningMetrics,
+    injection: InjectionMetrics,
     advice: AdviceMetrics,
 }
 
@@ -93,6 +94,7 @@ impl AgentMetrics {
                 IntCounter::with_opts(opts(&agent::POD_LISTS_CUT_TOTAL)),
             ),
             pinning: PinningMetrics::new(&registry),
+            injection: InjectionMetrics::new(&registry),
             advice: AdviceMetrics::default(),
             registry,
         }
@@ -154,6 +156,11 @@ impl AgentMetrics {
     /// Sets the number of pod lists that exceeded the limit since the start.
     pub fn set_pod_lists_cut(&self, total: u64) {
         self.pod_lists_cut.inc_by(total.saturating_sub(self.pod_lists_cut.get()));
+    }
+
+    /// Metrics of the injected environment.
+    pub fn injection(&self) -> &InjectionMetrics {
+        &self.injection
     }
 
     /// Metrics of pinning.

@@ -9,10 +9,12 @@ mod advice;
 mod agent;
 pub mod catalogue;
 pub mod exposition;
+mod injection;
 mod live;
 mod pinning;
 
 pub use advice::{AdviceMetrics, AdviceRow};
 pub use agent::{AgentMetrics, Build};
 pub use exposition::{Exposition, Format};
+pub use injection::InjectionMetrics;
 pub use pinning::PinningMetrics;

@@ -87,6 +87,9 @@ fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
 
 const CPUS: &str = "the CPUs it may use";
 
+/// Source of a parallelism that is the limit, rounded up.
+pub const LIMIT_ROUNDED_UP: &str = "the limit, rounded up";
+
 /// The limit, rounded down, at least 1: for automaxprocs and Rust's `available_parallelism`, which
 /// Tokio uses.
 fn by_whole_limit(machine: Machine) -> Sourced {
@@ -97,7 +100,7 @@ fn by_whole_limit(machine: Machine) -> Sourced {
 /// The limit, rounded up, at least `at_least`.
 fn by_limit(machine: Machine, at_least: u32) -> Sourced {
     let limited = machine.limit_cores.map(|limit| (limit.ceil() as u32).max(at_least));
-    lower(limited, machine.cpus, "the limit, rounded up")
+    lower(limited, machine.cpus, LIMIT_ROUNDED_UP)
 }
 
 /// The limit if it is below the number of CPUs, otherwise that number.

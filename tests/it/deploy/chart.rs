@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use xtask::{generated, tools};
 
 use super::{deploy, output_of, read};
@@ -218,6 +218,38 @@ fn runtimes_add_root_and_sys_ptrace_only_on_request() {
             (security["runAsUser"].as_u64(), security["runAsNonRoot"].as_bool()),
             (Some(0), None)
         );
+    }
+}
+
+#[test]
+fn nri_adds_root_and_the_sockets_directory_only_on_request() {
+    let before = render(&[]);
+    assert!(!before.contains("CPUWARDEN_NRI") && !before.contains("nri.sock"), "{before}");
+    let text =
+        render(&["--set=nri.enabled=true,nri.injectEnv=annotated,nri.socket=/run/nri/nri.sock"]);
+    let agent = container(&text);
+    assert_eq!(agent["securityContext"]["runAsUser"], 0);
+    assert!(agent["securityContext"]["capabilities"]["add"].is_null());
+    let named = |list: &Value| {
+        let list = list.as_array().unwrap();
+        list.iter().find(|one| one["name"] == "nri").cloned().unwrap()
+    };
+    let mount = named(&agent["volumeMounts"]);
+    assert_eq!(mount["mountPath"], "/run/nri");
+    assert_eq!(mount["readOnly"], true);
+    let path = &named(&pod(&text)["volumes"])["hostPath"];
+    assert_eq!((&path["path"], &path["type"]), (&json!("/run/nri"), &json!("DirectoryOrCreate")));
+    for (name, value) in [
+        ("CPUWARDEN_NRI", "on"),
+        ("CPUWARDEN_NRI_SOCKET", "/run/nri/nri.sock"),
+        ("CPUWARDEN_INJECT_ENV", "annotated"),
+    ] {
+        assert_eq!(variable(&agent, name).as_deref(), Some(value), "{name}");
+    }
+    for wrong in ["nri.socket=relative.sock", "nri.injectEnv=all", "config.nri=x", "nri.other=1"] {
+        let arguments = [format!("--set={wrong}")];
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert!(generated::render(&arguments).is_err(), "{wrong}");
     }
 }
 

@@ -7,7 +7,8 @@ use super::wire::{
     Terminated, WireAmounts, WirePod, WireResources,
 };
 use crate::model::{
-    Container, ContainerKind, ContainerState, Owner, Phase, PinningRequest, Pod, Resize, Resources,
+    Container, ContainerKind, ContainerState, InjectionRequest, Owner, Phase, PinningRequest, Pod,
+    Resize, Resources,
 };
 use crate::path::QosClass;
 use crate::quantity::{millicores, whole};
@@ -30,6 +31,10 @@ pub fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
         resource_spec: annotation(metadata.annotations.resource_spec),
         resource_status: annotation(metadata.annotations.resource_status),
     };
+    let injection = InjectionRequest {
+        variables: annotation(metadata.annotations.inject_env),
+        containers: annotation(metadata.annotations.inject_env_containers),
+    };
     Pod {
         namespace: name(metadata.namespace),
         name: name(metadata.name),
@@ -40,6 +45,7 @@ pub fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
         priority: spec.priority,
         priority_class: spec.priority_class_name.map(name),
         pinning,
+        injection,
         labels: keep.kept(metadata.labels),
         owner,
         phase,

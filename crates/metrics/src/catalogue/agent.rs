@@ -1,7 +1,7 @@
 //! Metrics that the agent counts about itself between ticks; the values are in
 //! [`AgentMetrics`](crate::AgentMetrics).
 
-use super::{Descriptor, counter, gauge, histogram, pinning};
+use super::{Descriptor, counter, gauge, histogram, injection, pinning};
 
 pub(crate) static AGENT: &[&Descriptor] = &[
     &BUILD_INFO,
@@ -24,6 +24,9 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &pinning::PINNING_ENFORCING,
     &pinning::PINNING_STEPPED_BACK,
     &pinning::PIN_EVENTS_TOTAL,
+    &injection::NRI_CONNECTED,
+    &injection::NRI_EMPTY_ANSWERS_TOTAL,
+    &injection::CONTAINER_INJECTED_ENV_INFO,
 ];
 
 pub(crate) static BUILD_INFO: Descriptor = gauge(

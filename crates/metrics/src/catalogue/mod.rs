@@ -9,6 +9,7 @@ mod advice;
 pub(crate) mod agent;
 pub(crate) mod cadvisor;
 mod container;
+pub(crate) mod injection;
 mod interference;
 mod node;
 pub(crate) mod pinning;

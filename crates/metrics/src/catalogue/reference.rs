@@ -28,6 +28,10 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
     ),
     ("cpuwarden_container_cpuset_cpus", "number of CPUs that a container may use"),
     (
+        "cpuwarden_container_injected_env_info",
+        "containers with injected variables, and those whose values a resize has outdated",
+    ),
+    (
         "cpuwarden_container_memory_request_bytes",
         "comparison of the memory request with the working set",
     ),
@@ -39,6 +43,8 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "cpuwarden_container_recommended_cpu_burst_seconds",
         "value for cpu.max.burst, if the container runtime can set it",
     ),
+    ("cpuwarden_nri_connected", "nodes on which containers start without injected variables"),
+    ("cpuwarden_nri_empty_answers_total", "containers that a fault left without variables"),
     ("cpuwarden_pod_cfs_burst_periods_total", "the same as for containers"),
     (
         "cpuwarden_pod_cfs_periods_total",

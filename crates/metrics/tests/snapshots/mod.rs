@@ -40,6 +40,11 @@ pub(crate) fn agent() -> AgentMetrics {
     pinning.set_enforcing(Some("--pinning=observe"));
     pinning.set_stepped_back([(["pod", "rewritten"], 2)].into_iter());
     pinning.add_event("sent");
+    let injection = agent.injection();
+    injection.set_connected(["containerd", "v2.4.3"], true);
+    injection.add_empty_answer("CreateContainer");
+    let variable = ["shop", "cart-1", "main", "GOMAXPROCS", "1", "injected"];
+    injection.set_variables([variable].into_iter());
     agent.advice().set(vec![advised("cart-1")]);
     agent
 }

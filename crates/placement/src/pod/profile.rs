@@ -106,11 +106,19 @@ impl Profile {
 
 impl Selector {
     pub(super) fn selects(&self, pod: &Pod) -> bool {
-        (self.namespaces.is_empty() || self.namespaces.contains(&pod.namespace))
-            && self.match_labels.iter().all(|(key, value)| pod.labels.get(key) == Some(value))
+        self.matches(&pod.namespace, &pod.labels)
     }
 
-    pub(super) fn selects_nothing(&self) -> bool {
+    /// Whether a pod with this namespace and these labels is selected.
+    #[must_use]
+    pub fn matches(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        (self.namespaces.is_empty() || self.namespaces.iter().any(|one| one == namespace))
+            && self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// Whether a namespace or label key is empty, which no pod has.
+    #[must_use]
+    pub fn selects_nothing(&self) -> bool {
         self.namespaces.iter().chain(self.match_labels.keys()).any(String::is_empty)
     }
 }

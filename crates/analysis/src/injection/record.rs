@@ -1,0 +1,165 @@
+//! Variables of running containers: those that were injected, with the limits at that time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Known, Limits, Variable, value};
+
+/// Status of a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Would be injected at the next start of the container.
+    Observed,
+    /// Injected at the start of the container.
+    Injected,
+    /// Injected, but the limits have changed since, and give another value now.
+    Stale,
+}
+
+impl Status {
+    /// Value of the label `status`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Observed => "observed",
+            Self::Injected => "injected",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+/// A variable of a running container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Injected {
+    /// Name of the variable.
+    pub name: String,
+    /// Its value in the container, or the one that it would have.
+    pub value: String,
+    /// Status of the value.
+    pub status: Status,
+    /// For a stale value: the value under the current limits; absent if they give none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
+}
+
+/// Variables by the runtime's container id.
+pub type Injections = BTreeMap<String, Vec<Injected>>;
+
+/// Variables of a container and the limits that they were derived from. Its text is
+/// `GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Variables with their values.
+    pub values: Vec<(Variable, String)>,
+    /// Limits at the creation of the container.
+    pub limits: Limits,
+}
+
+impl Record {
+    /// Reads the text of a record. Skips what it does not know.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut record = Self::default();
+        for (key, value) in text.split(' ').filter_map(|pair| pair.split_once('=')) {
+            let number = value.parse().ok();
+            match (key, Variable::by_name(key)) {
+                ("cpuMillis", _) => record.limits.cpu_millis = number,
+                ("podCpuMillis", _) => record.limits.pod_cpu_millis = number,
+                ("memoryBytes", _) => record.limits.memory_bytes = number,
+                (_, Some(variable)) => record.values.push((variable, value.to_owned())),
+                _ => {}
+            }
+        }
+        record
+    }
+
+    /// Status of the variables under the limits in force.
+    #[must_use]
+    pub fn statuses(&self, now: &Limits) -> Vec<Injected> {
+        let of = |(variable, text): &(Variable, String)| {
+            // What was known of the workload at the start does not matter here.
+            let by = |limits| value(*variable, limits, &Known::default());
+            let is_stale = by(now) != by(&self.limits);
+            let status = if is_stale { Status::Stale } else { Status::Injected };
+            let current = by(now).filter(|_| is_stale);
+            Injected { name: variable.name().to_owned(), value: text.clone(), status, current }
+        };
+        self.values.iter().map(of).collect()
+    }
+
+    /// The variables as those of a container that does not have them yet.
+    #[must_use]
+    pub fn observed(&self) -> Vec<Injected> {
+        let of = |(variable, value): &(Variable, String)| Injected {
+            name: variable.name().to_owned(),
+            value: value.clone(),
+            status: Status::Observed,
+            current: None,
+        };
+        self.values.iter().map(of).collect()
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut pairs: Vec<String> =
+            self.values.iter().map(|(name, value)| format!("{}={value}", name.name())).collect();
+        let Limits { cpu_millis, pod_cpu_millis, memory_bytes } = self.limits;
+        for (key, limit) in [
+            ("cpuMillis", cpu_millis),
+            ("podCpuMillis", pod_cpu_millis),
+            ("memoryBytes", memory_bytes),
+        ] {
+            pairs.extend(limit.map(|limit| format!("{key}={limit}")));
+        }
+        out.write_str(&pairs.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_record_reads_back_and_skips_what_it_does_not_know() {
+        let limits =
+            Limits { cpu_millis: Some(1500), pod_cpu_millis: None, memory_bytes: Some(512 * MIB) };
+        let values =
+            vec![(Variable::Gomaxprocs, "1".to_owned()), (Variable::Gomemlimit, "358MiB".into())];
+        let record = Record { values, limits };
+        let text = "GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912";
+        assert_eq!(record.to_string(), text);
+        assert_eq!(Record::parse(text), record);
+        assert_eq!(Record::parse(&format!("{text} PATH=/bin later=1 word")), record);
+        assert_eq!(Record::parse("cpuMillis=many"), Record::default());
+    }
+
+    #[test]
+    fn a_value_is_stale_when_the_limits_give_another_one() {
+        let then =
+            Limits { memory_bytes: Some(512 * MIB), cpu_millis: Some(2000), ..Limits::default() };
+        let values =
+            vec![(Variable::Gomaxprocs, "2".to_owned()), (Variable::Gomemlimit, "400MiB".into())];
+        let record = Record { values, limits: then };
+        let statuses = |now: Limits| {
+            let all = record.statuses(&now).into_iter();
+            all.map(|injected| (injected.status, injected.current)).collect::<Vec<_>>()
+        };
+        let fresh = || (Status::Injected, None);
+        let stale = |current: &str| (Status::Stale, Some(current.to_owned()));
+        // 400 MiB by the live set, which a change of the limits does not concern.
+        assert_eq!(statuses(then), [fresh(), fresh()]);
+        assert_eq!(statuses(Limits { cpu_millis: Some(2900), ..then }), [fresh(), fresh()]);
+        assert_eq!(statuses(Limits { cpu_millis: Some(1000), ..then }), [stale("1"), fresh()]);
+        let more = Limits { memory_bytes: Some(1024 * MIB), ..then };
+        assert_eq!(statuses(more), [fresh(), stale("716MiB")]);
+        let none = statuses(Limits::default());
+        assert_eq!(none, [(Status::Stale, None), (Status::Stale, None)]);
+    }
+}

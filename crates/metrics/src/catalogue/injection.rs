@@ -1,0 +1,25 @@
+//! Metrics of the environment that is injected through the Node Resource Interface; the values are
+//! in [`AgentMetrics`](crate::AgentMetrics).
+
+use super::{Descriptor, counter, gauge};
+
+pub(crate) static NRI_CONNECTED: Descriptor = gauge(
+    "cpuwarden_nri_connected",
+    &["runtime", "version"],
+    "1 while the container runtime calls the agent for each new container, else 0, with its name and version; absent \
+     without --nri=on. While it is 0, containers start without injected variables.",
+);
+
+pub(crate) static NRI_EMPTY_ANSWERS_TOTAL: Descriptor = counter(
+    "cpuwarden_nri_empty_answers_total",
+    &["method"],
+    "Calls of the container runtime that the agent answered without an adjustment after a fault of its own (a late \
+     answer, a panic, a message that cannot be decoded); the log contains the reason.",
+);
+
+pub(crate) static CONTAINER_INJECTED_ENV_INFO: Descriptor = gauge(
+    "cpuwarden_container_injected_env_info",
+    &["namespace", "pod", "container", "variable", "value", "status"],
+    "Always 1: environment variable of a running container by status: injected (at its start), stale (injected, but \
+     a later resize calls for another value; restart the pod), observed (would be injected at its next start).",
+);
