@@ -6,9 +6,13 @@ use advisor::{ContainerReport, Report};
 use analysis::injection::{Injected, Status};
 use analysis::{Finding, Severity};
 use anyhow::Context as _;
+use serde_json::Value;
 
 use super::Output;
 use crate::exit::Failure;
+
+/// Kinds of workloads whose template can be changed.
+const PATCHED: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
 
 pub(super) fn render(report: &Report, output: Output) -> Result<String, Failure> {
     Ok(match output {
@@ -23,23 +27,61 @@ pub(super) fn render(report: &Report, output: Output) -> Result<String, Failure>
 
 fn table(report: &Report) -> String {
     let mut text = String::new();
-    for row in &report.containers {
-        let _ = writeln!(text, "{}", headline(row));
-        for finding in &row.findings {
-            let _ = writeln!(text, "  {}", line(finding));
+    for pod in report.containers.chunk_by(of_one_pod) {
+        for row in pod {
+            let _ = writeln!(text, "{}", headline(row));
+            for finding in &row.findings {
+                let _ = writeln!(text, "  {}", line(finding));
+            }
+            if row.findings.is_empty() {
+                let so_far = if row.not_enough_history.is_some() { " so far" } else { "" };
+                let _ = writeln!(text, "  · nothing to change{so_far}");
+            }
+            for injected in &row.injected {
+                let _ = writeln!(text, "  + {}", variable(injected));
+            }
+            if let Some(missing) = &row.not_enough_history {
+                let _ = writeln!(text, "  · {missing}");
+            }
         }
-        for injected in &row.injected {
-            let _ = writeln!(text, "  + {}", variable(injected));
-        }
-        if let Some(missing) = &row.not_enough_history {
-            let _ = writeln!(text, "  · {missing}");
+        if let Some(command) = patch_of(pod).and_then(|patch| command(&pod[0], &patch)) {
+            let _ = writeln!(text, "  {command}");
         }
     }
     if text.is_empty() { "no containers\n".to_owned() } else { text }
 }
 
+fn of_one_pod(a: &ContainerReport, b: &ContainerReport) -> bool {
+    (&a.namespace, &a.pod) == (&b.namespace, &b.pod)
+}
+
+/// All changes of a pod as one patch.
+fn patch_of(pod: &[ContainerReport]) -> Option<Value> {
+    let findings = pod.iter().flat_map(|row| &row.findings);
+    analysis::merged(findings.filter_map(|finding| finding.patch.as_ref()))
+}
+
+/// The command that applies a patch; `None` if the pod's workload is unknown, or its template
+/// cannot be changed.
+fn command(row: &ContainerReport, patch: &Value) -> Option<String> {
+    let workload = row.workload.as_ref()?;
+    let kind = workload.kind.to_lowercase();
+    // In single quotes, as a shell reads it.
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    PATCHED.contains(&workload.kind.as_str()).then(|| {
+        let patch = quoted(&patch.to_string());
+        format!(
+            "kubectl --namespace {} patch {kind} {} --patch {patch}",
+            row.namespace, workload.name
+        )
+    })
+}
+
 fn headline(row: &ContainerReport) -> String {
     let mut text = format!("{}/{}/{}", row.namespace, row.pod, row.container);
+    if let Some(workload) = &row.workload {
+        let _ = write!(text, "  of {} {}", workload.kind, workload.name);
+    }
     if let Some(runtime) = &row.runtime {
         let _ =
             write!(text, "  {}", runtime.version.as_deref().unwrap_or(runtime.language.as_str()));
@@ -86,10 +128,8 @@ fn variable(injected: &Injected) -> String {
 /// several documents kubectl takes the first.
 fn patches(report: &Report) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = String::new();
-    for pod in report.containers.chunk_by(|a, b| (&a.namespace, &a.pod) == (&b.namespace, &b.pod)) {
-        let patches =
-            pod.iter().flat_map(|row| &row.findings).filter_map(|finding| finding.patch.as_ref());
-        let Some(patch) = analysis::merged(patches) else { continue };
+    for pod in report.containers.chunk_by(of_one_pod) {
+        let Some(patch) = patch_of(pod) else { continue };
         let (namespace, name) = (&pod[0].namespace, &pod[0].pod);
         let _ = write!(text, "---\n# {namespace}/{name}\n{}", serde_saphyr::to_string(&patch)?);
     }
@@ -101,7 +141,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use analysis::{CpuAdvice, Kind};
-    use serde_json::{Value, json};
+    use serde_json::json;
+    use snapshot::Workload;
 
     use super::*;
 
@@ -120,6 +161,7 @@ mod tests {
             namespace: namespace.to_owned(),
             pod: pod.to_owned(),
             container: container.to_owned(),
+            workload: Some(Workload { kind: "Deployment".into(), name: "cart".into() }),
             limit_cores: None,
             request_cores: None,
             runtime: None,
@@ -134,11 +176,36 @@ mod tests {
     #[test]
     fn the_table_shows_missing_advice() {
         let text = table(&Report { objective: 0.01, containers: vec![row("shop", "cart", "app")] });
-        let last = text.lines().last().unwrap();
-        assert_eq!(
-            last,
-            "  · not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h"
-        );
+        let missing =
+            "  · not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h";
+        assert!(text.lines().any(|line| line == missing), "{text}");
+    }
+
+    #[test]
+    fn the_table_names_the_workload_and_the_command_that_changes_it() {
+        let mut rows = vec![row("shop", "cart-1", "app"), row("shop", "cart-1", "it's")];
+        let text = table(&Report { objective: 0.01, containers: rows.clone() });
+        assert!(text.starts_with("shop/cart-1/app  of Deployment cart"), "{text}");
+        let commands: Vec<&str> = text.lines().filter(|line| line.contains("kubectl")).collect();
+        let [command] = commands[..] else { panic!("{text}") };
+        let (head, patch) = command.split_once(" --patch ").unwrap();
+        assert_eq!(head, "  kubectl --namespace shop patch deployment cart");
+        let patch = patch.trim_matches('\'').replace(r"'\''", "'");
+        let patch: Value = serde_json::from_str(&patch).unwrap();
+        assert_eq!(patch["spec"]["template"]["spec"]["containers"][1]["name"], "it's");
+        for row in &mut rows {
+            row.workload = Some(Workload { kind: "Job".into(), name: "once".into() });
+        }
+        let text = table(&Report { objective: 0.01, containers: rows });
+        assert!(!text.contains("kubectl"), "a Job's template cannot be changed: {text}");
+    }
+
+    #[test]
+    fn a_container_without_findings_is_reported_as_such() {
+        let mut quiet = row("shop", "cart", "app");
+        quiet.findings.clear();
+        let text = table(&Report { objective: 0.01, containers: vec![quiet] });
+        assert!(text.contains("· nothing to change so far"), "{text}");
     }
 
     #[test]

@@ -240,6 +240,7 @@ impl Node {
             namespace: row.identity.namespace.clone(),
             pod: row.identity.pod.clone(),
             container: row.identity.container.clone(),
+            workload: row.identity.workload.clone(),
             limit_cores: facts.limit_cores,
             request_cores: facts.request_cores,
             not_enough_history: facts.cpu.not_enough_history(self.after_seconds),

@@ -3,7 +3,7 @@
 use analysis::injection::Injected;
 use analysis::{CpuAdvice, Finding, MemoryAdvice};
 use serde::{Deserialize, Serialize};
-use snapshot::Runtime;
+use snapshot::{Runtime, Workload};
 
 /// All containers of the node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,9 @@ pub struct ContainerReport {
     pub pod: String,
     /// Name of the container.
     pub container: String,
+    /// The workload that the pod belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Workload>,
     /// Lowest CPU limit over the container and its ancestors, cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_cores: Option<f64>,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kubepods::model::{Container, Pod};
 use kubepods::{Lookup, PodIndex};
-use snapshot::{ContainerIdentity, PodIdentity, SpecRow, labels};
+use snapshot::{ContainerIdentity, PodIdentity, SpecRow, Workload, labels};
 
 use crate::cgroup::{ContainerKey, Naming};
 
@@ -217,6 +217,7 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
         qos_class: pod.qos_class.unwrap_or(key.qos).as_str().to_owned(),
         cpu_qos: pod.pinning.qos_class.as_deref().unwrap_or_default().to_owned(),
         cgroup_driver: key.driver.as_str(),
+        workload: workload(pod),
     };
     let resources = container.resources;
     KnownContainer {
@@ -229,6 +230,12 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
             pod_limits_memory: pod.resources.memory_limit_bytes.is_some(),
         },
     }
+}
+
+/// The workload of a pod. A static pod belongs to its node, which is none.
+fn workload(pod: &Pod) -> Option<Workload> {
+    let owner = pod.owner.as_ref().filter(|owner| &*owner.kind != "Node")?;
+    Some(Workload { kind: owner.kind.to_string(), name: owner.name.to_string() })
 }
 
 /// Identity of an unnamed cgroup: the container's id, under its pod or, if the pod is unknown,

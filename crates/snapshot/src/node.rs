@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kernel_text::{CpuPlace, WeightRule, request_shares};
 use kubepods::model::ContainerKind;
+use serde::{Deserialize, Serialize};
 
 use crate::waits::{ContainerWaits, NodeWaits};
 
@@ -73,6 +74,18 @@ pub struct ContainerIdentity {
     pub cpu_qos: String,
     /// `cgroupfs` or `systemd`, from the path.
     pub cgroup_driver: &'static str,
+    /// The workload that the pod belongs to; `None` if the pod has none, or its source does not
+    /// report it.
+    pub workload: Option<Workload>,
+}
+
+/// A workload: the controller of pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workload {
+    /// `Deployment`, `StatefulSet`, `DaemonSet`, `Job`, …
+    pub kind: String,
+    /// Name of the workload, in the pod's namespace.
+    pub name: String,
 }
 
 /// Names and labels of a pod's series.

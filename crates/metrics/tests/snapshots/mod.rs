@@ -143,6 +143,7 @@ pub(crate) fn identity(namespace: &str, pod: &str, container: &str) -> Arc<Conta
         qos_class: "Burstable".to_owned(),
         cpu_qos: String::new(),
         cgroup_driver: "systemd",
+        workload: None,
     })
 }
 
