@@ -1,4 +1,4 @@
-# One static binary, in an image with nothing else: no base image, and no `demo` in it.
+# One static binary, in an image with nothing else: no base image, and no `demo`, `top`, `completions` or `man` in it.
 #
 #   docker build --build-arg REVISION="$(git rev-parse HEAD)" -t cpuwarden .
 #

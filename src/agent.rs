@@ -1,6 +1,6 @@
 //! The whole agent: pods, sampler, endpoint. Both `run` and `demo` start it.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,8 +39,11 @@ pub(crate) struct Agent {
     published: Published<NodeSnapshot>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     pods: Pods,
+    #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "for the view"))]
+    advisor: Advisor,
+    /// Of the endpoint; the configured one if there is none.
     address: SocketAddr,
-    serving: Serving,
+    serving: Option<Serving>,
     identity: Option<Arc<Identity>>,
     advising: JoinHandle<()>,
     /// Stops when the agent is dropped.
@@ -56,11 +59,24 @@ impl Agent {
     /// The port is in use, there is no cgroup hierarchy, or the configuration of the pod sources is
     /// invalid.
     pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
+        Self::start_with(config, true).await
+    }
+
+    /// Starts everything but the endpoint: nothing listens.
+    ///
+    /// # Errors
+    /// See [`Agent::start`].
+    #[cfg(feature = "top")]
+    pub(crate) async fn start_without_endpoint(config: &Config) -> Result<Self, Failure> {
+        Self::start_with(config, false).await
+    }
+
+    async fn start_with(config: &Config, has_endpoint: bool) -> Result<Self, Failure> {
         let Checked { hierarchy, identity } = check(config)?;
         let identity = identity.map(Arc::new);
-        let listener = bind(config.options.listen)?;
-        let address =
-            listener.local_addr().context("cannot read the port of the listening socket")?;
+        let listener = has_endpoint.then(|| bind(config.options.listen)).transpose()?;
+        let address = listener.as_ref().map(TcpListener::local_addr).transpose();
+        let address = address.context("cannot read the port of the listening socket")?;
         let watchdog = Watchdog::new();
         let pods = start_pods(config, &watchdog)?;
         let auth = config.options.metrics_auth.then(|| auth(config, &pods)).transpose()?;
@@ -84,8 +100,8 @@ impl Agent {
         let advising = shared.start_advising(&published, sampling.is_published)?;
         let injecting = injection::start(config, &shared.pods, &advising.advisor, &shared.metrics)?;
         let checks = shared.start_checks(waits)?;
-        let sources = shared.sources(&published, advising.advisor);
-        let serving = Serving::start(Parts {
+        let sources = shared.sources(&published, advising.advisor.clone());
+        let parts = |listener| Parts {
             listener,
             identity: identity.clone(),
             auth,
@@ -93,7 +109,8 @@ impl Agent {
             sources,
             new_exposition: new_exposition(config),
             interval: config.options.sample_interval.0,
-        });
+        };
+        let serving = listener.map(|listener| Serving::start(parts(listener))).transpose();
         Ok(Self {
             sampling: sampling.running,
             tracing,
@@ -102,7 +119,8 @@ impl Agent {
             sampler_ended: sampling.ended,
             published,
             pods: shared.pods,
-            address,
+            advisor: advising.advisor,
+            address: address.unwrap_or(config.options.listen),
             serving: serving.context("cannot start the endpoint's thread")?,
             identity,
             advising: advising.task,
@@ -114,6 +132,12 @@ impl Agent {
     /// Address of the endpoint.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The advice on the containers.
+    #[cfg(feature = "top")]
+    pub(crate) fn advisor(&self) -> &Advisor {
+        &self.advisor
     }
 
     /// Snapshots published by the sampler.
@@ -151,7 +175,9 @@ impl Agent {
         // Stop the watchdog first: the parts that end from here on are meant to.
         drop(self.checks);
         self.advising.abort();
-        if tokio::time::timeout(DRAIN, self.serving.stop()).await.is_err() {
+        if let Some(serving) = self.serving
+            && tokio::time::timeout(DRAIN, serving.stop()).await.is_err()
+        {
             tracing::warn!("closed connections with open requests");
         }
         drop(self.tracing);
@@ -271,11 +297,14 @@ impl Shared<'_> {
     }
 }
 
+/// Git revision of this build.
+pub(crate) const REVISION: &str = match option_env!("CPUWARDEN_REVISION") {
+    Some(revision) => revision,
+    None => "unknown",
+};
+
 fn build() -> Build<'static> {
-    Build {
-        version: env!("CARGO_PKG_VERSION"),
-        revision: option_env!("CPUWARDEN_REVISION").unwrap_or("unknown"),
-    }
+    Build { version: env!("CARGO_PKG_VERSION"), revision: REVISION }
 }
 
 fn new_exposition(config: &Config) -> Box<dyn Fn() -> Exposition + Send> {
@@ -305,7 +334,7 @@ fn auth(config: &Config, pods: &Pods) -> Result<Auth, Failure> {
     Auth::new(&connection).map_err(|error| failed(&error))
 }
 
-fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
+fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     endpoint::listen(address).map_err(|error| {
         Failure::unavailable(format!(
             "--listen: cannot listen on {address}: {error}; free the port or choose another"

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgGroup, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
+use clap::{
+    Arg, ArgGroup, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum, value_parser,
+};
 #[cfg(feature = "demo")]
 use demo::Workload;
 
@@ -16,7 +18,7 @@ use crate::reference::Subject;
 
 /// Per-node Kubernetes agent: CPU throttling, contention and placement, every second.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 110, after_help = EXIT_CODES)]
+#[command(version = version(), about, max_term_width = 110, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -29,12 +31,23 @@ Every flag is also an environment variable (--sample-interval, CPUWARDEN_SAMPLE_
 Exit codes: 0 success, 64 invalid flags or configuration, 69 a port or an agent is not available, 70 internal error,
 72 no cgroup hierarchy.";
 
+/// Address of the agent on its own node.
+#[cfg(feature = "top")]
+pub(crate) const DEFAULT_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9753);
+
 const DOCTOR_EXIT_CODES: &str = "\
 Accepts the options of run. Exit codes: 0 all checks passed, 1 an optional feature is unavailable, 2 a problem must be
 fixed (no counters or no pod names), 64 invalid flags or configuration.";
 
 const RECORD_OPTIONS: &str = "\
 Accepts the options of run, of which --listen and --pinning are ignored: it runs beside an agent. Ends at Ctrl-C.";
+
+#[cfg(feature = "top")]
+const TOP_MODES: &str = "\
+With --address, or if an agent answers at 127.0.0.1:9753, top shows that agent. Otherwise it measures this machine
+itself, as root, with the options of run, and serves nothing. --tls-cert is the certificate of that agent, or its CA's.
+NO_COLOR turns colors off.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -43,6 +56,10 @@ pub(crate) enum Command {
     #[cfg(feature = "demo")]
     /// Show the agent on this machine: a kubepods tree with real workloads and a live table
     Demo(DemoArgs),
+    #[cfg(feature = "top")]
+    /// Show live who is delayed on a node, by what and by whom
+    #[command(after_help = TOP_MODES)]
+    Top(Box<TopArgs>),
     /// Show advice of a running agent to workload owners: limits, requests, parallelism, memory
     Advise(AdviseArgs),
     /// Record this node in a directory of bounded size, without a running agent
@@ -65,6 +82,12 @@ pub(crate) enum Command {
     /// Copy the kubelet's certificate, without its key, for the agent: the chart's init container
     #[command(hide = true)]
     CopyCertificate { from: PathBuf, to: PathBuf },
+    #[cfg(feature = "shell")]
+    /// Print the completions of a shell, e.g. for /etc/bash_completion.d/cpuwarden
+    Completions { shell: clap_complete::Shell },
+    #[cfg(feature = "shell")]
+    /// Print the man page, or that of a subcommand, e.g. for man -l
+    Man { subcommand: Option<String> },
     /// Print the reference of metrics or of configuration, for deploy/docs
     #[command(hide = true)]
     Reference { subject: Subject },
@@ -75,6 +98,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         workload: Workload,
     },
+}
+
+/// Version, revision and kind of this build.
+fn version() -> String {
+    let kind = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let (version, revision) = (env!("CARGO_PKG_VERSION"), crate::agent::REVISION);
+    format!("{version} (revision {revision}, {kind} build for {})", std::env::consts::ARCH)
 }
 
 /// The options that were given on the command line or in the environment, and the configuration
@@ -128,6 +158,12 @@ impl RunArgs {
     ) -> Result<T, Failure> {
         let (config, said) = self.read()?;
         action(&config?).map_err(|failure| said.locate(failure))
+    }
+
+    /// The value of `--tls-cert`.
+    #[cfg(feature = "top")]
+    pub(crate) fn tls_cert(&self) -> Option<PathBuf> {
+        self.given.get_one("tls_cert").cloned()
     }
 
     fn read(self) -> Result<(Result<Config, Failure>, Said), Failure> {
@@ -237,6 +273,44 @@ pub(crate) struct ReplayArgs {
     pub(crate) output: crate::replay::ReplayOutput,
 }
 
+#[cfg(feature = "top")]
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Print one table as plain text and exit [default if standard output is not a terminal]
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Address of a running agent [default: 127.0.0.1:9753, and this machine if none answers there]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) address: Option<SocketAddr>,
+    /// Required name in the agent's certificate if a CA signed it [default: the address]
+    #[arg(long, value_name = "NAME", requires = "tls_cert")]
+    pub(crate) server_name: Option<String>,
+    /// Use HTTPS without verifying the agent's certificate (insecure: an impostor can steal the
+    /// token and forge the answer)
+    #[arg(long)]
+    pub(crate) insecure_skip_verify: bool,
+    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it exists
+    /// and the certificate is verified]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[cfg(feature = "top")]
+impl TopArgs {
+    /// The options of the connection to an agent.
+    pub(crate) fn agent(&self) -> AgentArgs {
+        AgentArgs {
+            address: self.address.unwrap_or(DEFAULT_ADDRESS),
+            tls_cert: self.run.tls_cert(),
+            server_name: self.server_name.clone(),
+            insecure_skip_verify: self.insecure_skip_verify,
+            token_file: self.token_file.clone(),
+        }
+    }
+}
+
 #[cfg(feature = "demo")]
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -245,11 +319,45 @@ pub(crate) struct DemoArgs {
     pub(crate) duration: Option<Span>,
     /// Print one table as plain text after this number of seconds, and exit [default: 10]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10", conflicts_with = "duration",
-          value_parser = clap::value_parser!(u64).range(3..))]
-    pub(crate) once: Option<u64>,
+          value_parser = at_least_three_seconds)]
+    pub(crate) once: Option<Span>,
+    /// Output format of the single table
+    #[arg(short, long, value_enum, default_value_t, requires = "once")]
+    pub(crate) output: DemoOutput,
     /// Address and port of /metrics; if the port is in use, the demo selects another one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
     pub(crate) listen: SocketAddr,
+}
+
+/// Output format of the demo's single table.
+#[cfg(feature = "demo")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DemoOutput {
+    /// Plain text
+    #[default]
+    Table,
+    /// One JSON object
+    Json,
+}
+
+#[cfg(feature = "demo")]
+impl DemoArgs {
+    /// Duration of the demo; `None` if none is given.
+    pub(crate) fn time(&self) -> Option<std::time::Duration> {
+        self.once.or(self.duration).map(|span| span.0)
+    }
+}
+
+/// Parses a time after which every row has values: `3` and `3s` mean the same.
+#[cfg(feature = "demo")]
+fn at_least_three_seconds(text: &str) -> Result<Span, String> {
+    let seconds = text.parse::<u64>().map(|seconds| Span(std::time::Duration::from_secs(seconds)));
+    let span = seconds.or_else(|_| text.parse::<Span>())?;
+    if span.0 < std::time::Duration::from_secs(3) {
+        Err("too short; use at least 3s".to_owned())
+    } else {
+        Ok(span)
+    }
 }
 
 /// Parses a duration that is long enough to show something.

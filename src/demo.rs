@@ -1,29 +1,32 @@
 //! `cpuwarden demo`: shows the agent's main function on any machine, and cleans up afterwards.
 //!
-//! Runs the agent, as started by `run`, on the stage of the crate `demo`, and shows a table of its
-//! samples.
+//! Runs the agent, as started by `run`, on the stage of the crate `demo`. On a terminal it opens the
+//! view of `top`; elsewhere it prints a table of the time since the start.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::net::{SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use demo::{Kubelet, LEGEND, Paths, Screen, Stage, Table};
+use anyhow::{Context as _, anyhow};
+use demo::{Kubelet, LEGEND, Paths, Stage, Table};
 use kubelet::Pods;
-use snapshot::{NodeSnapshot, Published};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use serde_json::json;
+use top::{App, Live, Look, Update};
 
 use crate::agent::Agent;
-use crate::cli::DemoArgs;
+use crate::cli::{DEFAULT_ADDRESS, DemoArgs, DemoOutput};
 use crate::config::{Config, LogFormat, MetricsPreset, Options, PodSourceName, SchedTraceMode};
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter};
-use crate::{run, table};
+use crate::signals::Signals;
+use crate::top::{advice, columns, feed, new_timeline, show};
+use crate::{output, run, table};
 
-/// Polling interval for a new sample; samples come once per second.
-const LOOK: Duration = Duration::from_millis(50);
 /// Time of the single table, if standard output is not a terminal and no duration is given.
 const ONE_TABLE_AFTER: Duration = Duration::from_secs(10);
+/// Maximum width of the single table.
+const WIDEST: usize = 100;
 
 /// Runs the demo until its duration is over or a signal comes.
 ///
@@ -38,13 +41,68 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<(), Failure> {
 async fn play(args: &DemoArgs) -> Result<(), Failure> {
     // Before anything is created that must be removed.
     let mut signals = Signals::new()?;
-    let mut stage = Stage::set()?;
+    let stage = Arc::new(Stage::set()?);
     let kubelet = Kubelet::start(stage.node_name(), stage.pod_list()).await?;
+    let config = config(args, &stage, &kubelet)?;
+    let mut agent = Agent::start(&config).await?;
+    let (timeline, table) = (new_timeline(&config), Arc::new(Mutex::new(Table::default())));
+    let feeding = {
+        let (stage, table) = (Arc::clone(&stage), Arc::clone(&table));
+        tokio::spawn(feed(agent.published(), timeline.clone(), move |snapshot| {
+            stage.step(snapshot.sequence);
+            table.lock().unwrap_or_else(PoisonError::into_inner).observe(snapshot);
+        }))
+    };
+    let is_live = args.once.is_none() && io::stdout().is_terminal();
+    let time = match args.time() {
+        None if !is_live => Some(ONE_TABLE_AFTER),
+        time => time,
+    };
+    let view = View { head: Head::new(args, &stage, agent.address()), pods: agent.pods().clone() };
+    let advisor = agent.advisor().clone();
+    let end = async {
+        tokio::select! {
+            () = sleep(time) => Ok(true),
+            () = signals.any() => Ok(false),
+            () = agent.failed() => {
+                Err(anyhow!("the sampler's thread ended; its panic is in the log").into())
+            }
+        }
+    };
+    let outcome = if is_live {
+        let updates = view.updates(advisor);
+        show(App::new(Look::from_env()), Live::new(timeline, updates), async {
+            end.await.map(drop)
+        })
+        .await
+    } else {
+        let is_complete = end.await;
+        is_complete.and_then(|is_complete| {
+            let table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            if is_complete { view.print(&table, args.output) } else { Ok(()) }
+        })
+    };
+    feeding.abort();
+    // The stage is removed when its last user is gone: here, before the process ends.
+    let _ = feeding.await;
+    agent.drain().await;
+    outcome
+}
+
+async fn sleep(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn config(args: &DemoArgs, stage: &Stage, kubelet: &Kubelet) -> Result<Config, Failure> {
     let Paths { cgroup_root, proc_root, sys_root, kubepods } = stage.paths();
     let options = Options::default();
     let mut config = Config::resolve(Options {
         listen: free(args.listen),
-        sched_trace: SchedTraceMode::Off,
+        // A recording has no scheduler.
+        sched_trace: if stage.is_real() { SchedTraceMode::Auto } else { SchedTraceMode::Off },
         metrics: MetricsPreset::Full,
         cgroup_root: cgroup_root.unwrap_or(options.cgroup_root),
         proc_root: proc_root.unwrap_or(options.proc_root),
@@ -59,18 +117,7 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
     })?;
     // The machine's own kubelet must not interfere.
     config.pods.pod_resources_socket = None;
-    let mut agent = Agent::start(&config).await?;
-    let screen = Screen::new(args.once.is_none());
-    let head = head(&stage, args.listen, agent.address());
-    let show = Show { head, pods: agent.pods().clone(), time: time(args, &screen), screen };
-    let published = agent.published();
-    let outcome = tokio::select! {
-        outcome = show.run(&published, &mut stage) => outcome,
-        () = signals.any() => Ok(()),
-        () = agent.failed() => Err(anyhow!("the sampler's thread ended; its panic is in the log")),
-    };
-    agent.drain().await;
-    Ok(outcome?)
+    Ok(config)
 }
 
 /// The requested address, with any free port if its port is in use.
@@ -82,81 +129,77 @@ fn free(wanted: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Duration of the demo; `None` means until a signal.
-fn time(args: &DemoArgs, screen: &Screen) -> Option<Duration> {
-    let said = args.once.map(Duration::from_secs).or(args.duration.map(|span| span.0));
-    if screen.is_live() { said } else { said.or(Some(ONE_TABLE_AFTER)) }
+/// The stage and the address, above the table.
+struct Head {
+    stage: String,
+    metrics: String,
+    /// Command that shows the advice.
+    advise: String,
 }
 
-fn head(stage: &Stage, wanted: SocketAddr, actual: SocketAddr) -> String {
-    let mut head = format!("{}\nmetrics: http://{actual}/metrics", stage.headline());
-    if wanted.port() != 0 && wanted != actual {
-        head += &format!("  ({wanted} is in use)");
+impl Head {
+    fn new(args: &DemoArgs, stage: &Stage, actual: SocketAddr) -> Self {
+        let mut metrics = format!("metrics: http://{actual}/metrics");
+        if args.listen.port() != 0 && args.listen != actual {
+            metrics += &format!("  ({} is in use)", args.listen);
+        }
+        let mut advise = "cpuwarden advise".to_owned();
+        if actual != DEFAULT_ADDRESS {
+            advise += &format!(" --address {actual}");
+        }
+        Self { stage: stage.headline(), metrics, advise }
     }
-    head
 }
 
-/// Display of the demo, and its duration.
-struct Show {
-    head: String,
+/// Output of the demo.
+struct View {
+    head: Head,
     pods: Pods,
-    screen: Screen,
-    time: Option<Duration>,
 }
 
-impl Show {
-    /// Follows the samples; draws each on a terminal, else only the last one.
-    async fn run(
-        mut self,
-        published: &Published<NodeSnapshot>,
-        stage: &mut Stage,
-    ) -> anyhow::Result<()> {
-        let began = Instant::now();
-        let mut table = Table::default();
-        let mut seen = 0;
-        while self.time.is_none_or(|time| began.elapsed() < time) {
-            let snapshot = published.latest();
-            if snapshot.sequence > seen {
-                seen = snapshot.sequence;
-                stage.step(seen);
-                table.observe(&snapshot);
-                if self.screen.is_live() {
-                    self.draw(&table)?;
-                }
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        if self.screen.is_live() { Ok(()) } else { self.draw(&table) }
-    }
-
-    fn draw(&mut self, table: &Table) -> anyhow::Result<()> {
+impl View {
+    /// Problems with the names of the pods.
+    fn errors(&self) -> Vec<String> {
         let errors = self.pods.status().into_iter().filter_map(|source| source.error);
-        let errors: String = errors.map(|error| format!("\npods: {error}")).collect();
-        let table = table::render_with(&table.cells(), Table::NUMBERS);
-        let page = format!("{}{errors}\n\n{table}\n{LEGEND}", self.head);
-        self.screen.draw(&page).context("cannot write to standard output")
-    }
-}
-
-/// Signals that end the demo early.
-struct Signals([Signal; 3]);
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let on = |kind| signal(kind).context("cannot handle signals");
-        Ok(Self([
-            on(SignalKind::interrupt())?,
-            on(SignalKind::terminate())?,
-            on(SignalKind::hangup())?,
-        ]))
+        errors.map(|error| format!("pods: {error}")).collect()
     }
 
-    async fn any(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+    /// Updates of the terminal view beside its frames.
+    fn updates(self, advisor: advisor::Advisor) -> impl FnMut() -> Vec<Update> + Send + 'static {
+        move || {
+            let Head { stage, metrics, advise } = &self.head;
+            let mut notes = vec![
+                stage.clone(),
+                format!("{metrics}; try next, in another terminal: {advise}"),
+                "Ctrl-C or q ends the demo and removes its cgroups and processes".to_owned(),
+            ];
+            notes.extend(self.errors());
+            vec![Update::Notes(notes), Update::Advice(advice(advisor.advice()))]
         }
+    }
+
+    /// Prints the changes since the start.
+    fn print(&self, table: &Table, output: DemoOutput) -> Result<(), Failure> {
+        let Head { stage, metrics, advise } = &self.head;
+        let text = match output {
+            DemoOutput::Json => {
+                let errors = self.errors();
+                let page = json!({ "stage": stage, "errors": errors, "rows": table.rows() });
+                serde_json::to_string_pretty(&page).context("cannot print the table")? + "\n"
+            }
+            DemoOutput::Table => {
+                let width = columns().min(WIDEST);
+                let next = format!("next, while the demo runs in a terminal: {advise}");
+                let mut head = vec![stage.clone(), metrics.clone(), next];
+                head.extend(self.errors());
+                let head = head.iter().map(|line| table::wrap(line, width));
+                let legend = LEGEND.lines().map(|line| table::wrap(line, width));
+                let (head, legend): (String, String) = (head.collect(), legend.collect());
+                let table = table::render_within(&table.cells(), Table::NUMBERS, width);
+                format!("{head}\n{table}\n{legend}\n")
+            }
+        };
+        output::show(&text);
+        Ok(())
     }
 }

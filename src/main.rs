@@ -20,8 +20,14 @@ mod reference;
 #[cfg(feature = "top")]
 mod replay;
 mod run;
+#[cfg(feature = "shell")]
+mod shell;
+#[cfg(feature = "top")]
+mod signals;
 mod stderr;
 mod table;
+#[cfg(feature = "top")]
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -60,6 +66,8 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::CheckConfig(args) => args.within(run::check_config)?,
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::demo(&args)?,
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::top(*args)?,
         Command::Advise(args) => advise::advise(&args)?,
         Command::Record(args) => record::record(*args)?,
         #[cfg(feature = "top")]
@@ -69,6 +77,10 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Pins(args) => pinning::pins(*args)?,
         Command::Drain(args) => pinning::drain(*args)?,
         Command::CopyCertificate { from, to } => check::copy_certificate(&from, &to)?,
+        #[cfg(feature = "shell")]
+        Command::Completions { shell } => shell::completions(shell),
+        #[cfg(feature = "shell")]
+        Command::Man { subcommand } => shell::man(subcommand.as_deref())?,
         Command::Reference { subject } => output::show(&reference::reference(subject)),
         #[cfg(feature = "demo")]
         Command::DemoWorkload { workload } => ::demo::run_workload(workload)?,

@@ -25,6 +25,8 @@ static QUEUE: OnceLock<Option<Queue>> = OnceLock::new();
 
 enum Item {
     Line(Vec<u8>),
+    /// Keeps the following lines in memory, or writes them and all later ones.
+    Hold(bool),
     /// Answered once everything queued before is written.
     Flush(SyncSender<()>),
 }
@@ -123,6 +125,34 @@ pub(crate) fn report_panic(panic: &PanicHookInfo<'_>) {
     }
 }
 
+/// Keeps all lines in memory until the returned value is dropped: a view draws on the terminal.
+#[cfg(feature = "top")]
+pub(crate) fn hold() -> Held {
+    Held::set(true);
+    Held
+}
+
+/// Lines are kept while this value lives.
+#[cfg(feature = "top")]
+pub(crate) struct Held;
+
+#[cfg(feature = "top")]
+impl Held {
+    fn set(is_held: bool) {
+        if let Some(queue) = queue() {
+            // Fails only if the writing thread is gone.
+            let _ = queue.items.send(Item::Hold(is_held));
+        }
+    }
+}
+
+#[cfg(feature = "top")]
+impl Drop for Held {
+    fn drop(&mut self) {
+        Self::set(false);
+    }
+}
+
 fn queue() -> Option<&'static Queue> {
     let start = || {
         let (queue, items) = Queue::new();
@@ -134,17 +164,25 @@ fn queue() -> Option<&'static Queue> {
 }
 
 fn write_all(items: &Receiver<Item>, state: &State, out: &mut impl Write) {
+    let mut held: Option<Vec<Vec<u8>>> = None;
+    let mut write = |line: &[u8]| {
+        state.writing.store(true, Ordering::Relaxed);
+        // A line that standard error rejects is lost.
+        drop(out.write_all(line));
+        state.writing.store(false, Ordering::Relaxed);
+    };
     while let Ok(item) = items.recv() {
         match item {
-            Item::Line(line) => {
-                state.writing.store(true, Ordering::Relaxed);
-                // A line that standard error rejects is lost.
-                drop(out.write_all(&line));
-                state.writing.store(false, Ordering::Relaxed);
-            }
+            Item::Line(line) => match &mut held {
+                None => write(&line),
+                Some(held) if held.len() < CAPACITY => held.push(line),
+                Some(_) => drop(state.lost.fetch_add(1, Ordering::Relaxed)),
+            },
+            Item::Hold(true) => drop(held.get_or_insert_default()),
+            Item::Hold(false) => held.take().iter().flatten().for_each(|line| write(line)),
             Item::Flush(written) => drop(written.try_send(())),
         }
-        let lost = state.lost.swap(0, Ordering::Relaxed);
+        let lost = if held.is_some() { 0 } else { state.lost.swap(0, Ordering::Relaxed) };
         if lost > 0 {
             tracing::warn!(lost, "dropped log lines: the reader of standard error is too slow");
         }
@@ -169,6 +207,41 @@ mod tests {
         assert_eq!(text.lines().count(), CAPACITY);
         assert_eq!(text.lines().next().unwrap().chars().count(), LONGEST + 1);
         assert_eq!(state.lost.load(Ordering::Relaxed), 0, "it was said");
+    }
+
+    #[test]
+    fn held_lines_are_written_after_the_hold_and_in_order() {
+        let (queue, items) = Queue::new();
+        queue.put(b"before\n");
+        queue.items.send(Item::Hold(true)).unwrap();
+        queue.put(b"during\n");
+        let state = Arc::clone(&queue.state);
+        let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let writer = {
+            let mut out = Shared(Arc::clone(&written));
+            std::thread::spawn(move || write_all(&items, &state, &mut out))
+        };
+        queue.flush();
+        assert_eq!(written.lock().unwrap().as_slice(), b"before\n");
+        queue.items.send(Item::Hold(false)).unwrap();
+        queue.put(b"after\n");
+        drop(queue);
+        writer.join().unwrap();
+        assert_eq!(written.lock().unwrap().as_slice(), b"before\nduring\nafter\n");
+    }
+
+    /// A writer whose output can be read meanwhile.
+    struct Shared(Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     #[test]

@@ -167,3 +167,24 @@ fn a_reader_that_has_left_is_no_error() {
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn completions_and_man_pages_come_from_the_command_line() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = cpuwarden(&["completions", shell], &[]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && script.contains("sched-trace"), "{shell}: {script}");
+    }
+    let page = String::from_utf8(cpuwarden(&["man"], &[]).stdout).unwrap();
+    assert!(page.contains(".TH cpuwarden") && page.contains("doctor"), "{page}");
+    let run = String::from_utf8(cpuwarden(&["man", "run"], &[]).stdout).unwrap();
+    assert!(run.contains(r"\-\-sample\-interval"), "{run}");
+    assert_refused(&["man", "nothing"], 64, &["nothing", "--help"]);
+}
+
+#[test]
+fn the_version_names_revision_and_build() {
+    let text = String::from_utf8(cpuwarden(&["--version"], &[]).stdout).unwrap();
+    assert!(text.starts_with("cpuwarden 0.") && text.contains("(revision "), "{text}");
+    assert!(text.contains(" build for "), "{text}");
+}

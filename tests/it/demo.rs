@@ -1,4 +1,4 @@
-//! `cpuwarden demo` without root, on a terminal, and with its port in use. On real cgroups:
+//! `cpuwarden demo` without root, as JSON, and with its port in use. On real cgroups:
 //! `kernel::demo`.
 
 use std::fs;
@@ -20,14 +20,16 @@ fn without_root_the_demo_replays_a_recorded_node() {
     let program = place.path().join("cpuwarden");
     fs::copy(binary(), &program).unwrap();
     let mut command = Command::new(&program);
-    command.args(["demo", "--once", "4", "--listen", "127.0.0.1:0"]);
+    // The names come within a second or two, later on a busy machine.
+    command.args(["demo", "--once", "8", "--listen", "127.0.0.1:0"]);
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
     let page = page(&command.output().unwrap());
-    let first = page.lines().next().unwrap();
-    assert!(first.contains("replay of a recorded node, Linux 6.1.0-56-cloud-amd64"), "{page}");
-    assert!(first.ends_with("(no real cgroups: not root)"), "{page}");
+    let head = page.lines().take(2).collect::<Vec<_>>().join(" ");
+    assert!(head.contains("replay of a recorded node, Linux 6.1.0-56-cloud-amd64"), "{page}");
+    assert!(head.contains("(no real cgroups: not root)"), "{page}");
+    assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
     // Pods of the recording, see tests/fixtures/README.md.
     for (pod, container) in
         [("default/throttled-rig-guest", "hot"), ("default/guaranteed-rig-guest", "a")]
@@ -65,21 +67,27 @@ fn a_demo_with_its_port_in_use_selects_another_one() {
 }
 
 #[test]
-fn on_a_terminal_the_table_is_redrawn_in_place() {
+fn the_table_as_json_has_the_same_rows() {
     let _turn = turn();
-    // script(1) provides the terminal.
-    let command = format!("{} demo --duration 3s --listen 127.0.0.1:0", binary().display());
-    let output = Command::new("script")
-        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
-        .output();
-    let page =
-        page(&output.unwrap_or_else(|error| panic!("script (Debian package bsdutils): {error}")));
-    let draws = page.matches("\x1b[Hcpuwarden demo: ").count();
-    assert!(draws > 1, "{page:?}");
-    assert!(
-        page.contains("\x1b[?25l") && page.trim_end().ends_with("\x1b[?25h"),
-        "the cursor is not back: {page:?}"
-    );
+    let output = Command::new(binary())
+        .args(["demo", "--once", "4s", "-o", "json", "--listen", "127.0.0.1:0"])
+        .output()
+        .unwrap();
+    let page: serde_json::Value = serde_json::from_str(&page(&output)).unwrap();
+    let rows = page["rows"].as_array().unwrap();
+    assert!(rows.len() > 3, "{page}");
+    assert!(rows.iter().any(|row| row["throttledShare"].as_f64() > Some(0.1)), "{page}");
+    assert!(page["stage"].as_str().unwrap().starts_with("cpuwarden demo: "), "{page}");
+}
+
+#[test]
+fn a_time_too_short_for_a_table_is_rejected_in_both_forms() {
+    for time in ["2", "2s", "soon"] {
+        let output = Command::new(binary()).args(["demo", "--once", time]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{time}: {errors}");
+        assert!(errors.contains("--once"), "{errors}");
+    }
 }
 
 #[test]

@@ -24,3 +24,4 @@ mod recordings;
 mod runtimes;
 mod supply_chain;
 mod support;
+mod terminal;

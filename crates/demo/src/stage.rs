@@ -66,6 +66,11 @@ impl Stage {
         }
     }
 
+    /// Whether the cgroups are real.
+    pub fn is_real(&self) -> bool {
+        matches!(self.0, Kind::Real(_))
+    }
+
     /// Directories of the node.
     pub fn paths(&self) -> Paths {
         match &self.0 {
@@ -76,7 +81,7 @@ impl Stage {
 
     /// Advances a recording after the sampler's sample number `tick`. Real cgroups advance on their
     /// own.
-    pub fn step(&mut self, tick: u64) {
+    pub fn step(&self, tick: u64) {
         if let Kind::Replay(node, _) = &self.0 {
             node.advance(tick);
         }

@@ -7,13 +7,16 @@ use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::time::SystemTime;
 
+use serde_json::{Value, json};
 use snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
 
 /// Explanation of the columns.
 pub const LEGEND: &str = "\
-THROTTLED: share of the time since the start in which its own limit throttled it. PEAK: the same in the worst second.
-PERIODS: share of its active CFS periods that were throttled. Idle containers have few, so a high share can be harmless.
-SECONDS: throttled seconds per second, summed over CPUs. BY: whose limit, the container's own or an ancestor's.
+THROTTLED: share of the time since the start in which its own limit throttled it.
+PEAK: the same in the worst second. PERIODS: share of its active CFS periods that were throttled.
+Idle containers have few periods, so a high share can be harmless.
+SECONDS: throttled seconds per second, summed over CPUs.
+BY: whose limit, the container's own or an ancestor's.
 ";
 
 /// Text in the container column of a pod's row.
@@ -76,6 +79,29 @@ impl Table {
             ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
         let rows = self.rows.iter().map(|(key, row)| row.cells(key));
         std::iter::once(head.map(str::to_owned)).chain(rows).map(Vec::from).collect()
+    }
+
+    /// All rows as JSON; unknown values are null.
+    pub fn rows(&self) -> Value {
+        let row = |(key, row): (&Key, &Row)| {
+            let (namespace, pod, container) = key;
+            let found = row.rates();
+            let rates = found.unwrap_or_default();
+            json!({
+                "namespace": namespace,
+                "pod": pod,
+                "container": container,
+                "seconds": row.seconds,
+                "usageCores": rates.cores,
+                "limitCores": row.limit_cores,
+                "throttledShare": rates.throttled,
+                "peakThrottledShare": row.peak,
+                "throttledPeriodsShare": rates.periods,
+                "throttledOwn": found.map(|rates| rates.own),
+                "throttledAncestor": found.map(|rates| rates.ancestor),
+            })
+        };
+        self.rows.iter().map(row).collect()
     }
 
     /// Adds the next snapshot. The first one only sets the baseline of the counters.

@@ -133,6 +133,7 @@ impl App {
                 self.advice = advice.into_iter().map(|one| (key(&one), one)).collect();
             }
             Update::Status(status) => self.status = status,
+            Update::Notes(notes) => self.notes = notes,
             Update::Position(position) => {
                 self.is_paused = position.is_paused;
                 self.position = Some(position);

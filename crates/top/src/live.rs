@@ -5,28 +5,28 @@ use std::time::{Duration, Instant};
 use timeline::Timeline;
 
 use crate::history::KEPT;
-use crate::source::{Advice, Source, Update};
+use crate::source::{Source, Update};
 
-/// Time between two readings of the advice, which changes slowly.
-const ADVICE_EVERY: Duration = Duration::from_secs(5);
+/// Time between two calls for further updates, which change slowly.
+const FURTHER_EVERY: Duration = Duration::from_secs(5);
 
-/// Shows the timeline of this process, and the advice that `advice` returns.
-pub struct Live<A> {
+/// Shows the timeline of this process, and the updates that `further` returns, such as the advice.
+pub struct Live<F> {
     timeline: Timeline,
-    advice: A,
+    further: F,
     /// Number of the frame shown last; `None` before the first call.
     seen: Option<u64>,
-    advised: Option<Instant>,
+    asked: Option<Instant>,
 }
 
-impl<A: FnMut() -> Vec<Advice>> Live<A> {
+impl<F: FnMut() -> Vec<Update>> Live<F> {
     /// A source that has shown nothing yet.
-    pub fn new(timeline: Timeline, advice: A) -> Self {
-        Self { timeline, advice, seen: None, advised: None }
+    pub fn new(timeline: Timeline, further: F) -> Self {
+        Self { timeline, further, seen: None, asked: None }
     }
 }
 
-impl<A: FnMut() -> Vec<Advice>> Source for Live<A> {
+impl<F: FnMut() -> Vec<Update>> Source for Live<F> {
     fn updates(&mut self) -> Vec<Update> {
         let mut updates = Vec::new();
         let number = *self.timeline.subscribe().borrow();
@@ -38,9 +38,9 @@ impl<A: FnMut() -> Vec<Advice>> Source for Live<A> {
             updates.push(Update::Frame(Box::new(frame)));
         }
         self.seen = Some(number);
-        if self.advised.is_none_or(|at| at.elapsed() >= ADVICE_EVERY) {
-            self.advised = Some(Instant::now());
-            updates.push(Update::Advice((self.advice)()));
+        if self.asked.is_none_or(|at| at.elapsed() >= FURTHER_EVERY) {
+            self.asked = Some(Instant::now());
+            updates.extend((self.further)());
         }
         updates
     }

@@ -1,6 +1,6 @@
 //! Connects the view to a terminal, and restores it.
 
-use std::io;
+use std::io::{self, BufWriter};
 use std::panic;
 use std::sync::{Arc, Once};
 use std::thread::{self, ThreadId};
@@ -21,6 +21,9 @@ use crate::source::Source;
 /// Time between two looks at the source while no key is pressed.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Size of the largest frame that is written at once, bytes.
+const BUFFER: usize = 256 << 10;
+
 /// Shows the view on standard output until the user leaves or `stop` returns true. The thread that
 /// calls it must be the only one that reads standard input.
 ///
@@ -28,7 +31,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Standard output is not a terminal, or it is gone.
 pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> io::Result<()> {
     let _raw = RawTerminal::enter()?;
-    let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    // A frame is one write: on a busy machine a part of it would stay visible.
+    let out = BufWriter::with_capacity(BUFFER, io::stdout());
+    let mut terminal = Terminal::new(CrosstermBackend::new(out))?;
     let mut is_changed = true;
     while !app.is_done() && !stop() {
         for update in source.updates() {

@@ -112,6 +112,12 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         task: Task::Test,
     },
     Prerequisite {
+        probe: &["tmux", "-V"],
+        provider: Package("tmux"),
+        purpose: "is the terminal of the terminal view",
+        task: Task::Test,
+    },
+    Prerequisite {
         probe: &["java", "-version"],
         provider: Package("openjdk-17-jre-headless"),
         purpose: "is a runtime to be told",

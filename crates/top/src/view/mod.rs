@@ -116,11 +116,12 @@ impl App {
             )],
             mode => {
                 let mode = if mode == "detached" { "paused (over its budget)" } else { "off" };
-                let reason = if trace.reason.is_empty() { "" } else { ": " };
+                let why = trace.reason.trim_start_matches("off: ");
+                let why = if why.is_empty() { "it has not started yet" } else { why };
                 let text = format!(
-                    "trace {mode}{reason}{}. Who makes whom wait is unknown; CONTENTION is the least time \
+                    "trace {mode}: {}. Who makes whom wait is unknown; CONTENTION is the least time \
                      that threads waited for others.",
-                    text::clean(&trace.reason)
+                    text::clean(why)
                 );
                 let mut lines = wrapped(&text, width, TRACE_LINES);
                 if let Some(last) = lines.last_mut().filter(|_| !order.is_empty()) {

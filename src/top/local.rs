@@ -1,0 +1,130 @@
+//! The view of this machine, measured by this process.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use snapshot::{NodeSnapshot, Published};
+use timeline::{Timeline, TimelineConfig};
+use top::{App, Live, Look, Source, Update};
+
+use super::{advice, view};
+use crate::agent::Agent;
+use crate::cli::TopArgs;
+use crate::config::{Config, PinningMode};
+use crate::exit::Failure;
+use crate::logging::{self, LogFilter};
+use crate::output;
+use crate::run;
+use crate::signals::Signals;
+
+/// Polling interval for a new snapshot; snapshots come once per second.
+const LOOK: Duration = Duration::from_millis(50);
+/// Number of the frame that `--once` prints: the first ones are before the trace runs.
+const ONCE_FRAME: u64 = 4;
+/// Maximum number of containers, and of pairs of victim and aggressor, with a history.
+const CONTAINERS: usize = 1024;
+const PAIRS: usize = 1024;
+
+/// Measures in this process.
+///
+/// # Errors
+/// This process lacks root, or the agent cannot start.
+pub(super) fn top(args: TopArgs, is_once: bool) -> Result<(), Failure> {
+    let default = crate::cli::DEFAULT_ADDRESS;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::unavailable(format!(
+            "no agent answers at {default}, and measuring without one needs root: start an agent, \
+             set --address, or run as root"
+        )));
+    }
+    args.run.within(|config| {
+        logging::install(&LogFilter::errors(), config.options.log_format);
+        run::runtime()?.block_on(measure(config, is_once))
+    })
+}
+
+async fn measure(config: &Config, is_once: bool) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let mut config = config.clone();
+    // A view must change nothing.
+    config.options.pinning = PinningMode::Off;
+    config.options.events = false;
+    config.options.metrics_auth = false;
+    let mut agent = Agent::start_without_endpoint(&config).await?;
+    let timeline = new_timeline(&config);
+    let feeding = tokio::spawn(feed(agent.published(), timeline.clone(), |_| {}));
+    let source = agent_source(&agent, &timeline);
+    let mut app = App::new(Look::from_env())
+        .with_notes(vec!["no agent runs here: measured by this process, until you leave".into()]);
+    let outcome = if is_once {
+        tokio::select! {
+            () = until(&timeline, ONCE_FRAME) => {
+                fill(&mut app, source);
+                output::show(&top::table(&app, view::columns()));
+                Ok(())
+            }
+            () = signals.any() => Ok(()),
+            () = agent.failed() => Err(sampler_ended()),
+        }
+    } else {
+        let end = async {
+            tokio::select! {
+                () = signals.any() => Ok(()),
+                () = agent.failed() => Err(sampler_ended()),
+            }
+        };
+        view::show(app, source, end).await
+    };
+    feeding.abort();
+    agent.drain().await;
+    outcome
+}
+
+fn sampler_ended() -> Failure {
+    anyhow!("the sampler's thread ended; its panic is in the log").into()
+}
+
+/// The history of this process.
+pub(crate) fn new_timeline(config: &Config) -> Timeline {
+    Timeline::new(TimelineConfig {
+        node: config.pods.node_name.clone().unwrap_or_default(),
+        proc_root: config.options.proc_root.clone(),
+        containers: CONTAINERS,
+        pairs: PAIRS,
+    })
+}
+
+/// Adds each snapshot to the timeline and passes it on, until the task is aborted.
+pub(crate) async fn feed(
+    published: Published<NodeSnapshot>,
+    timeline: Timeline,
+    mut each: impl FnMut(&NodeSnapshot) + Send,
+) {
+    let mut seen = 0;
+    loop {
+        let snapshot = published.latest();
+        if snapshot.sequence > seen {
+            seen = snapshot.sequence;
+            timeline.observe(&snapshot);
+            each(&snapshot);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Source of the view: the timeline of this process with the agent's advice.
+fn agent_source(agent: &Agent, timeline: &Timeline) -> impl Source + Send + 'static {
+    let advisor = agent.advisor().clone();
+    Live::new(timeline.clone(), move || vec![Update::Advice(advice(advisor.advice()))])
+}
+
+fn fill(app: &mut App, mut source: impl Source) {
+    source.updates().into_iter().for_each(|update| app.apply(update));
+}
+
+/// Waits for this frame.
+async fn until(timeline: &Timeline, frame: u64) {
+    let mut frames = timeline.subscribe();
+    // Fails if the timeline is gone, which this function prevents.
+    let _ = frames.wait_for(|number| *number >= frame).await;
+}

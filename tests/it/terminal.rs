@@ -1,0 +1,205 @@
+//! The terminal view of the real binary on a real terminal, tmux, under the demo's load.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::{binary, eventually, turn};
+
+/// A terminal with a shell, closed on drop.
+struct Tmux {
+    directory: TempDir,
+    width: usize,
+}
+
+impl Tmux {
+    fn start(width: usize, height: usize) -> Self {
+        let tmux = Self { directory: tempfile::tempdir().unwrap(), width };
+        let (x, y) = (width.to_string(), height.to_string());
+        tmux.run(&["new-session", "-d", "-x", &x, "-y", &y, "env", "PS1=ready> ", "sh"]);
+        tmux.wait_for("ready>");
+        tmux
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        let output = Command::new("tmux")
+            .args(["-u", "-f", "/dev/null", "-S"])
+            .arg(self.directory.path().join("tmux"))
+            .args(args)
+            .env_remove("TMUX")
+            .output()
+            .unwrap_or_else(|error| panic!("tmux (Debian package tmux): {error}"));
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.run(&[&["send-keys"], keys].concat());
+    }
+
+    fn screen(&self) -> String {
+        self.run(&["capture-pane", "-p"])
+    }
+
+    /// Checks that no line of the view has wrapped: joined, it would be longer than the terminal
+    /// is wide.
+    fn assert_no_wraps(&self) {
+        let screen = self.run(&["capture-pane", "-p", "-J"]);
+        let wrapped = screen.lines().find(|line| line.trim_end().chars().count() > self.width);
+        assert_eq!(wrapped, None, "a line has wrapped:\n{screen}");
+    }
+
+    fn wait_for(&self, text: &str) -> String {
+        let what = format!("{text:?} on the terminal");
+        eventually(&what, || self.screen().contains(text));
+        self.screen()
+    }
+
+    /// Waits until the first row of the table starts so, and returns the screen.
+    fn wait_for_first_row(&self, start: &str) -> String {
+        let row = |screen: &str| {
+            let mut lines = screen.lines().skip_while(|line| !line.contains("LAST MINUTE"));
+            lines.nth(1).is_some_and(|line| line.starts_with(start))
+        };
+        eventually(start, || row(&self.screen()));
+        self.assert_no_wraps();
+        self.screen()
+    }
+
+    /// Starts the demo; returns when it shows its view. It ends on its own, should this test be
+    /// killed.
+    fn demo(&self) {
+        let program = binary();
+        let command = format!("{} demo --duration 3m --listen 127.0.0.1:0", program.display());
+        self.keys(&[&command, "Enter"]);
+        self.wait_for("q quit");
+    }
+
+    /// Checks that the shell has its screen, cursor and line editing back.
+    fn assert_restored(&self) {
+        let is_back = || {
+            let state = self.run(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]);
+            state.trim() == "0 1"
+        };
+        eventually("the shell's screen and cursor", is_back);
+        self.keys(&["clear; stty -a; echo done-$((1+1))", "Enter"]);
+        let screen = self.wait_for("done-2");
+        let has = |flag: &str| screen.split([' ', '\n', ';']).any(|word| word == flag);
+        assert!(has("icanon") && has("echo"), "{screen}");
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let socket = self.directory.path().join("tmux");
+        let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").output();
+    }
+}
+
+/// Root cgroups of demos.
+fn cgroups_of_demos() -> usize {
+    let names = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let demo = |name: &str| name.starts_with("cpuwarden-demo-");
+        entries.filter(|entry| demo(&entry.file_name().to_string_lossy())).count()
+    };
+    names(Path::new("/sys/fs/cgroup")) + names(Path::new("/sys/fs/cgroup/cpu"))
+}
+
+#[test]
+fn the_demo_shows_the_spinner_on_top_and_its_own_limit_as_the_cause() {
+    let _turn = turn();
+    for (width, height) in [(80, 24), (200, 50)] {
+        let before = cgroups_of_demos();
+        let tmux = Tmux::start(width, height);
+        tmux.demo();
+        let screen = tmux.wait_for_first_row(">L shop/checkout");
+        assert!(screen.contains("Ctrl-C or q ends the demo"), "{screen}");
+        assert!(screen.contains("cpuwarden advise --address 127.0.0.1:"), "{screen}");
+        assert!(cgroups_of_demos() > before, "no cgroups, so nothing is measured");
+        tmux.keys(&["Enter"]);
+        let screen = tmux.wait_for("use of 0.20 cores");
+        tmux.assert_no_wraps();
+        let own = screen.lines().find(|line| line.starts_with("throttled, own")).unwrap();
+        let share = own.split_whitespace().last().unwrap().trim_end_matches('%');
+        assert!(share.parse::<u32>().unwrap() > 50, "{screen}");
+        tmux.keys(&["Escape"]);
+        tmux.wait_for_first_row(">L shop/checkout");
+        tmux.keys(&["q"]);
+        tmux.assert_restored();
+        eventually("the demo's cgroups are removed", || cgroups_of_demos() == before);
+    }
+}
+
+#[test]
+fn the_demo_names_the_neighbor_that_makes_another_pod_wait() {
+    let _turn = turn();
+    let tmux = Tmux::start(200, 50);
+    tmux.demo();
+    tmux.keys(&["/", "encode", "Enter"]);
+    let screen = tmux.wait_for_first_row(">N batch/encode");
+    assert!(screen.contains("batch/encode: waits"), "{screen}");
+    tmux.keys(&["Escape", "a"]);
+    let screen = tmux.wait_for_first_row(">  search/index");
+    assert!(screen.contains("search/index: ") && screen.contains("batch/encode"), "{screen}");
+    tmux.keys(&["t"]);
+    tmux.wait_for("no pod has CPUs of its own");
+    tmux.keys(&["?"]);
+    tmux.wait_for("turn the view round");
+    tmux.keys(&["q"]);
+    tmux.assert_restored();
+}
+
+#[test]
+fn a_signal_ends_the_view_and_restores_the_terminal() {
+    let _turn = turn();
+    let tmux = Tmux::start(80, 24);
+    let command = format!(
+        "{} demo --duration 3m --listen 127.0.0.1:0 & echo $! > {}/pid; fg",
+        binary().display(),
+        tmux.directory.path().display()
+    );
+    tmux.keys(&["set -m", "Enter"]);
+    tmux.keys(&[&command, "Enter"]);
+    tmux.wait_for("q quit");
+    let pid = std::fs::read_to_string(tmux.directory.path().join("pid")).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    tmux.assert_restored();
+}
+
+#[test]
+fn without_an_agent_top_measures_this_machine_and_prints_a_plain_table_to_a_pipe() {
+    let _turn = turn();
+    let tree = crate::support::RealTree::new();
+    let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0019";
+    let id = "c".repeat(64);
+    let container = tree.pod(crate::support::Qos::Burstable, uid).child(&id);
+    container.set_quota_usec(20_000, 100_000);
+    let _running = container.spawn(&crate::support::Workload::Spin { threads: 1 });
+    let kubepods = format!("--kubepods={}", tree.kubepods().path().display());
+    let output = Command::new(binary())
+        .args(["top", "--once", "--pod-source=none", &kubepods])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let row = text.lines().find(|line| line.contains("0.20") && line.contains('%')).unwrap();
+    assert!(row.starts_with(" L "), "{text}");
+    assert!(
+        !text.contains('\x1b') && text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_address_without_an_agent_is_reported_with_the_remedy() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let output = Command::new(binary()).args(["top", "--address", &address]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{errors}");
+    assert!(errors.contains(&format!("no agent answers at {address}")), "{errors}");
+}
