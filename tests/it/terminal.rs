@@ -170,6 +170,17 @@ fn a_signal_ends_the_view_and_restores_the_terminal() {
 }
 
 #[test]
+fn the_demo_ends_and_cleans_up_when_its_terminal_is_closed() {
+    let _turn = turn();
+    let before = cgroups_of_demos();
+    let tmux = Tmux::start(80, 24);
+    tmux.demo();
+    assert!(cgroups_of_demos() > before, "no cgroups, so nothing is measured");
+    tmux.run(&["kill-server"]);
+    eventually("the demo's cgroups are removed", || cgroups_of_demos() == before);
+}
+
+#[test]
 fn without_an_agent_top_measures_this_machine_and_prints_a_plain_table_to_a_pipe() {
     let _turn = turn();
     let tree = crate::support::RealTree::new();

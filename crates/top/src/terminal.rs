@@ -1,6 +1,8 @@
 //! Connects the view to a terminal, and restores it.
 
-use std::io::{self, BufWriter};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic;
 use std::sync::{Arc, Once};
 use std::thread::{self, ThreadId};
@@ -14,6 +16,9 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::app::App;
 use crate::source::Source;
@@ -30,6 +35,7 @@ const BUFFER: usize = 256 << 10;
 /// # Errors
 /// Standard output is not a terminal, or it is gone.
 pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> io::Result<()> {
+    let input = input()?;
     let _raw = RawTerminal::enter()?;
     // A frame is one write: on a busy machine a part of it would stay visible.
     let out = BufWriter::with_capacity(BUFFER, io::stdout());
@@ -47,7 +53,8 @@ pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> 
             })?;
             is_changed = false;
         }
-        if !event::poll(LOOK)? {
+        wait(&input, LOOK)?;
+        if !event::poll(Duration::ZERO)? {
             continue;
         }
         is_changed = true;
@@ -59,6 +66,35 @@ pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> 
                 source.control(control);
             }
         }
+    }
+    Ok(())
+}
+
+/// The terminal that crossterm reads: standard input, or else the controlling terminal.
+fn input() -> io::Result<OwnedFd> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        stdin.as_fd().try_clone_to_owned()
+    } else {
+        Ok(File::open("/dev/tty")?.into())
+    }
+}
+
+/// Waits for a key, at most this long. crossterm must not wait: on a terminal that was closed it
+/// never returns.
+///
+/// # Errors
+/// The terminal is gone.
+fn wait(input: &OwnedFd, time: Duration) -> io::Result<()> {
+    let mut fds = [PollFd::new(input, PollFlags::IN)];
+    let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
+    match poll(&mut fds, Some(&timeout)) {
+        // A signal, such as the one for a new size.
+        Err(Errno::INTR) => return Ok(()),
+        other => other?,
+    };
+    if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+        return Err(io::Error::new(io::ErrorKind::NotConnected, "the terminal is gone"));
     }
     Ok(())
 }
