@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{
-    Arg, ArgGroup, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum, value_parser,
-};
+use clap::{Arg, ArgGroup, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
 #[cfg(feature = "demo")]
 use demo::Workload;
 
@@ -331,7 +329,7 @@ pub(crate) struct DemoArgs {
 
 /// Output format of the demo's single table.
 #[cfg(feature = "demo")]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum DemoOutput {
     /// Plain text
     #[default]

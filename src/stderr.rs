@@ -26,6 +26,10 @@ static QUEUE: OnceLock<Option<Queue>> = OnceLock::new();
 enum Item {
     Line(Vec<u8>),
     /// Keeps the following lines in memory, or writes them and all later ones.
+    #[cfg_attr(
+        not(feature = "top"),
+        allow(dead_code, reason = "only the terminal view holds lines")
+    )]
     Hold(bool),
     /// Answered once everything queued before is written.
     Flush(SyncSender<()>),

@@ -1,13 +1,9 @@
 //! `cpuwarden advise`: prints the advice of a running agent.
 
-mod change;
 mod render;
 
 use advisor::Report;
 use clap::ValueEnum;
-
-#[cfg(feature = "top")]
-pub(crate) use change::changed_fields;
 
 use crate::cli::AdviseArgs;
 use crate::client::{AgentClient, block_on};

@@ -1,5 +1,6 @@
 //! `cpuwarden top`: the terminal view of a running agent, or of this machine where none runs.
 
+mod change;
 mod local;
 mod remote;
 mod view;
@@ -12,10 +13,10 @@ use advisor::Report;
 use analysis::Severity;
 use top::{Advice, Change};
 
+use change::changed_fields;
 pub(crate) use local::{feed, new_timeline};
 pub(crate) use view::{columns, show};
 
-use crate::advise::changed_fields;
 use crate::cli::{DEFAULT_ADDRESS, TopArgs};
 use crate::client::AgentClient;
 use crate::exit::Failure;

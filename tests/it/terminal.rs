@@ -118,6 +118,9 @@ fn the_demo_shows_the_spinner_on_top_and_its_own_limit_as_the_cause() {
         assert!(screen.contains("Ctrl-C or q ends the demo"), "{screen}");
         assert!(screen.contains("cpuwarden advise --address 127.0.0.1:"), "{screen}");
         assert!(cgroups_of_demos() > before, "no cgroups, so nothing is measured");
+        // The encoder's waits are about as long: without the filter the order may have changed.
+        tmux.keys(&["/", "checkout", "Enter"]);
+        tmux.wait_for("filter: checkout");
         tmux.keys(&["Enter"]);
         let screen = tmux.wait_for("use of 0.20 cores");
         tmux.assert_no_wraps();
@@ -140,7 +143,11 @@ fn the_demo_names_the_neighbor_that_makes_another_pod_wait() {
     tmux.keys(&["/", "encode", "Enter"]);
     let screen = tmux.wait_for_first_row(">N batch/encode");
     assert!(screen.contains("batch/encode: waits"), "{screen}");
-    tmux.keys(&["Escape", "a"]);
+    // Alone: with a key right behind it, a terminal sends Alt and that key.
+    tmux.keys(&["Escape"]);
+    eventually("no filter", || !tmux.screen().contains("filter:"));
+    // On a busy machine the host may make others wait longer.
+    tmux.keys(&["a", "/", "search", "Enter"]);
     let screen = tmux.wait_for_first_row(">  search/index");
     assert!(screen.contains("search/index: ") && screen.contains("batch/encode"), "{screen}");
     tmux.keys(&["t"]);

@@ -16,7 +16,7 @@ THROTTLED: share of the time since the start in which its own limit throttled it
 PEAK: the same in the worst second. PERIODS: share of its active CFS periods that were throttled.
 Idle containers have few periods, so a high share can be harmless.
 SECONDS: throttled seconds per second, summed over CPUs.
-BY: whose limit, the container's own or an ancestor's.
+BY: whose limit: the container's own, an ancestor's, or both.
 ";
 
 /// Text in the container column of a pod's row.
@@ -211,7 +211,7 @@ impl Rates {
     /// Origin of the throttling: its own limit or an ancestor's.
     fn origin(&self) -> &'static str {
         match (self.own > 0.0, self.ancestor > 0.0) {
-            (true, true) => "own+ancestor",
+            (true, true) => "both",
             (true, false) => "own",
             (false, true) => "ancestor",
             (false, false) => "-",

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The fields that a patch of a workload sets, such as `app: resources.limits.cpu=640m`; without a
 /// patch, the reason.
-pub(crate) fn changed_fields(finding: &Finding) -> String {
+pub(super) fn changed_fields(finding: &Finding) -> String {
     let Some(patch) = &finding.patch else {
         return finding.no_patch.clone().unwrap_or_else(|| format!("see {}", finding.docs));
     };
