@@ -189,7 +189,6 @@ fn the_demo_ends_and_cleans_up_when_its_terminal_is_closed() {
 
 #[test]
 fn without_an_agent_top_measures_this_machine_and_prints_a_plain_table_to_a_pipe() {
-    let _turn = turn();
     let tree = crate::support::RealTree::new();
     let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0019";
     let id = "c".repeat(64);
