@@ -33,13 +33,8 @@ use crate::slow::Slow;
 use crate::tasks::TaskScan;
 use crate::tree::Tree;
 use crate::wake::{Cause, Wake};
-use names::ExitedUnnamed;
-
-/// Polling interval while a new cgroup has no name or no usage yet.
-const NEWS_EVERY: Duration = Duration::from_millis(100);
-
-/// Polling interval while a cgroup is shown without a name.
-const NAMES_EVERY: Duration = Duration::from_secs(1);
+use names::{ExitedUnnamed, Lookups};
+use turns::DueReads;
 
 /// Configuration of the sampler.
 #[derive(Debug, Clone)]
@@ -86,27 +81,14 @@ pub struct Sampler {
     slow: Slow,
     errors: ReadErrors,
     index: Arc<PodIndex>,
-    /// Whether a new cgroup has no name or no usage yet.
-    awaits_news: bool,
-    /// Whether some cgroup is shown unnamed and may still get a name.
-    awaits_names: bool,
-    /// Time of the next name lookup.
-    next_look: Option<Instant>,
+    lookups: Lookups,
     /// Containers that exited before they were named.
     exited: Vec<ExitedUnnamed>,
-    walked: Option<Instant>,
     /// Time of the last retry of failed operations.
     reconciled: Option<Instant>,
-    /// Containers whose slow files are due in this tick.
-    slow_due: Vec<CgroupId>,
-    /// Containers whose threads are due in this tick, in the order of their ids.
-    threads_due: Vec<CgroupId>,
+    due: DueReads,
     /// Cgroups of which a read has reported that they are gone.
     vanished: Vec<CgroupId>,
-    /// Slot at which the scan of threads continues.
-    next_scan: usize,
-    /// Cgroups to read once more, with the time to do so.
-    again: Vec<(Instant, CgroupId)>,
     path: PathBuf,
     window_began: Option<Instant>,
     /// Time at which the last tick read the counters.
@@ -172,17 +154,11 @@ impl Sampler {
             slow: Slow::default(),
             errors: ReadErrors::default(),
             index: Arc::default(),
-            awaits_news: false,
-            awaits_names: false,
-            next_look: None,
+            lookups: Lookups::default(),
             exited: Vec::new(),
-            walked: None,
             reconciled: None,
-            slow_due: Vec::new(),
-            threads_due: Vec::new(),
+            due: DueReads::default(),
             vanished: Vec::new(),
-            next_scan: 0,
-            again: Vec::new(),
             path: PathBuf::new(),
             window_began: None,
             read_at: None,
@@ -234,11 +210,7 @@ impl Sampler {
             }
             self.tree.now = now;
             self.welcome(now);
-            let news = match (self.awaits_news, self.awaits_names) {
-                (true, _) => Some(now + NEWS_EVERY),
-                (false, true) => Some(now + NAMES_EVERY),
-                (false, false) => None,
-            };
+            let news = self.lookups.awaited.polling_interval().map(|interval| now + interval);
             let until =
                 [self.read_again(now), news].into_iter().flatten().fold(deadline, Instant::min);
             let left = until.saturating_duration_since(now);
@@ -291,13 +263,13 @@ impl Sampler {
         if due {
             self.try_again(now);
         }
-        if self.tree.reconcile(due, &mut self.errors) {
-            self.walked = Some(now);
+        let walked = self.tree.reconcile(due, &mut self.errors);
+        if walked {
             self.probe.read_slow();
             self.attend();
         }
         self.rename(now);
-        self.watch_exits(self.walked == Some(now));
+        self.watch_exits(walked);
         self.read_at = Some(now + began.elapsed());
         self.read_all();
         self.read_slow_round();
@@ -305,11 +277,11 @@ impl Sampler {
         self.close_windows(now);
         self.govern(now);
         let missing = self.names.missing();
-        if self.walked == Some(now) || self.features.len() <= 1 || missing != self.names_missing {
+        if walked || self.features.len() <= 1 || missing != self.names_missing {
             self.names_missing = missing;
             self.tell_features();
         }
-        if self.walked == Some(now) || !self.is_weight_rule_shown {
+        if walked || !self.is_weight_rule_shown {
             self.follow_weight_rule();
         }
         self.publish();

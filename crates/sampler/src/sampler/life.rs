@@ -5,7 +5,7 @@ use std::time::Instant;
 use kernel_text::CgroupVersion;
 
 use super::Sampler;
-use super::names::ExitedUnnamed;
+use super::names::{Awaited, ExitedUnnamed};
 use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
 use crate::timing::TIMING;
 
@@ -93,7 +93,7 @@ impl Sampler {
         }
         self.name(id, self.tree.now);
         self.watch_exit(id);
-        self.awaits_news = true;
-        self.next_look = Some(self.tree.now);
+        self.lookups.wait_for(Awaited::News);
+        self.lookups.next = Some(self.tree.now);
     }
 }

@@ -11,12 +11,61 @@ use crate::naming::{self, Circumstances, KnownContainer, Limits, Name, Surroundi
 use crate::series::{SeriesId, Track};
 use crate::tree::Tree;
 
+/// Polling interval while a new cgroup has no name or no usage yet.
+const NEWS_EVERY: Duration = Duration::from_millis(100);
+
+/// Polling interval while a cgroup is shown without a name.
+const NAMES_EVERY: Duration = Duration::from_secs(1);
+
 /// Time for which the name of an exited container is requested.
 const ASKED_FOR: Duration = Duration::from_secs(120);
 
 /// Maximum number of unnamed exited containers per pod with a series of their own; older ones are
 /// merged into one series of the pod.
 const MOST_EXITED: usize = 8;
+
+/// What the sampler looks for between ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Awaited {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The names of cgroups that are shown without one.
+    Names,
+    /// The first name or usage of a new cgroup.
+    News,
+}
+
+impl Awaited {
+    /// Polling interval; `None` if there is nothing to look for.
+    pub(super) fn polling_interval(self) -> Option<Duration> {
+        match self {
+            Self::Nothing => None,
+            Self::Names => Some(NAMES_EVERY),
+            Self::News => Some(NEWS_EVERY),
+        }
+    }
+}
+
+/// Lookups of names that are still to come.
+#[derive(Debug, Default)]
+pub(super) struct Lookups {
+    pub(super) awaited: Awaited,
+    /// Time of the next lookup.
+    pub(super) next: Option<Instant>,
+}
+
+impl Lookups {
+    /// Records what a cgroup waits for.
+    pub(super) fn wait_for(&mut self, awaited: Awaited) {
+        self.awaited = self.awaited.max(awaited);
+    }
+
+    /// Records a lookup that is due then.
+    fn plan(&mut self, due: Instant) {
+        self.next = Some(self.next.map_or(due, |next| next.min(due)));
+    }
+}
 
 /// A container that exited before it was named. Its counts are kept until it gets a name.
 #[derive(Debug)]
@@ -78,12 +127,12 @@ impl Sampler {
     /// Shows cgroups that were named, or got their usage, since the last tick, without waiting for
     /// the next one.
     pub(super) fn welcome(&mut self, now: Instant) {
-        if !self.awaits_news && !self.awaits_names {
+        if self.lookups.awaited == Awaited::Nothing {
             return;
         }
         let has_names = self.names.index().generation() != self.index.generation();
-        let is_due = self.next_look.is_some_and(|due| due <= now);
-        let awaits_usage = self.awaits_news && self.awaits_usage();
+        let is_due = self.lookups.next.is_some_and(|due| due <= now);
+        let awaits_usage = self.lookups.awaited == Awaited::News && self.awaits_usage();
         if !has_names && !is_due && !awaits_usage {
             return;
         }
@@ -92,7 +141,9 @@ impl Sampler {
             self.read_new();
             self.publish();
         }
-        self.awaits_news |= self.awaits_usage();
+        if self.awaits_usage() {
+            self.lookups.wait_for(Awaited::News);
+        }
     }
 
     /// Whether some new container's usage may still appear.
@@ -108,7 +159,7 @@ impl Sampler {
         self.index = index;
         let may_answer = self.names.may_answer();
         let mut has_shown = self.name_exited(now, may_answer);
-        (self.awaits_news, self.awaits_names, self.next_look) = (false, false, None);
+        self.lookups = Lookups::default();
         for slot in 0..self.tree.cgroups.capacity() {
             let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
             let cgroup = &self.tree.cgroups[id];
@@ -143,12 +194,14 @@ impl Sampler {
             return;
         }
         match cgroup.naming {
-            Naming::Pending if !cgroup.look.is_in_vain() => self.awaits_news = true,
-            Naming::Pending | Naming::Unmapped => self.awaits_names |= may_answer,
+            Naming::Pending if !cgroup.look.is_in_vain() => self.lookups.wait_for(Awaited::News),
+            Naming::Pending | Naming::Unmapped if may_answer => {
+                self.lookups.wait_for(Awaited::Names);
+            }
+            Naming::Pending | Naming::Unmapped => {}
             Naming::Named | Naming::Sandbox => return,
         }
-        let due = cgroup.look.due();
-        self.next_look = Some(self.next_look.map_or(due, |next| next.min(due)));
+        self.lookups.plan(cgroup.look.due());
     }
 
     /// Names containers that exited before the kubelet listed them: their counts still belong to

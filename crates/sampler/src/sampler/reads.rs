@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Sampler;
+use super::names::Awaited;
 use crate::cgroup::{CgroupId, Gains, Kind, PathQuota};
 use crate::files::Place;
 use crate::plan::{ReadPlan, Watched, read_plan};
@@ -28,36 +29,38 @@ impl Sampler {
         self.tree.cgroups[id].activity.throttle_due = true;
         self.read(id);
         self.tree.cgroups[id].activity.throttle_due = true;
-        self.again.push((Instant::now() + LAST_MICROSECONDS, id));
+        self.due.again.push((Instant::now() + LAST_MICROSECONDS, id));
     }
 
     /// Reads the cgroups whose second read is due by `now`; returns the time of the next one.
     pub(super) fn read_again(&mut self, now: Instant) -> Option<Instant> {
-        for (due, id) in std::mem::take(&mut self.again) {
+        for (due, id) in std::mem::take(&mut self.due.again) {
             if due > now {
-                self.again.push((due, id));
+                self.due.again.push((due, id));
             } else if self.tree.cgroups.contains(id) {
                 self.read(id);
             }
         }
-        self.again.iter().map(|(due, _)| *due).min()
+        self.due.again.iter().map(|(due, _)| *due).min()
     }
 
     /// Reads every cgroup that may have changed, and collects the containers whose slow files or
     /// threads are due.
     pub(super) fn read_all(&mut self) {
-        self.slow_due.clear();
-        self.threads_due.clear();
+        self.due.slow.clear();
+        self.due.threads.clear();
         for place in 0..self.tree.sort_by_depth() {
             let id = self.tree.at_depth(place);
             let plan = self.visit(id);
             if plan.slow {
-                self.slow_due.push(id);
+                self.due.slow.push(id);
             }
             if plan.threads {
-                self.threads_due.push(id);
+                self.due.threads.push(id);
             }
-            self.awaits_news |= self.tree.cgroups[id].awaits_usage();
+            if self.tree.cgroups[id].awaits_usage() {
+                self.lookups.wait_for(Awaited::News);
+            }
         }
         for id in std::mem::take(&mut self.vanished) {
             self.tree.on_vanished(id, &mut self.errors);

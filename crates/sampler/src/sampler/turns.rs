@@ -1,5 +1,7 @@
 //! Reads spread over ticks, some containers per tick: slow files and threads.
 
+use std::time::Instant;
+
 use super::Sampler;
 use crate::cgroup::{CgroupId, Kind};
 use crate::files::Place;
@@ -7,11 +9,24 @@ use crate::reading::Reader;
 use crate::series::{SeriesId, Track};
 use crate::tasks::Turn;
 
+/// Reads that are due for some cgroups only.
+#[derive(Debug, Default)]
+pub(super) struct DueReads {
+    /// Containers whose slow files are due in this tick.
+    pub(super) slow: Vec<CgroupId>,
+    /// Containers whose threads are due in this tick, in the order of their ids.
+    pub(super) threads: Vec<CgroupId>,
+    /// Slot at which the scan of threads continues.
+    next_scan: usize,
+    /// Cgroups to read once more, with the time to do so.
+    pub(super) again: Vec<(Instant, CgroupId)>,
+}
+
 impl Sampler {
     /// Reads the slow files of this tick's share of the containers, and of those never read before.
     pub(super) fn read_slow_round(&mut self) {
-        for at in 0..self.slow_due.len() {
-            let id = self.slow_due[at];
+        for at in 0..self.due.slow.len() {
+            let id = self.due.slow[at];
             let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.slow_read = Some(self.tree.now);
@@ -32,10 +47,10 @@ impl Sampler {
     /// container.
     pub(super) fn scan_tasks(&mut self) {
         let turn = Turn::new(self.interval());
-        let first = self.threads_due.partition_point(|&id| id.slot() < self.next_scan);
-        self.threads_due.rotate_left(first);
-        for at in 0..self.threads_due.len() {
-            let id = self.threads_due[at];
+        let first = self.due.threads.partition_point(|&id| id.slot() < self.due.next_scan);
+        self.due.threads.rotate_left(first);
+        for at in 0..self.due.threads.len() {
+            let id = self.due.threads[at];
             let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.threads_read = Some(self.tree.now);
@@ -47,7 +62,7 @@ impl Sampler {
             if let Err(error) = self.tasks.scan(id, &self.path, throttled, row) {
                 self.errors.count(&error);
             }
-            self.next_scan = id.slot() + 1;
+            self.due.next_scan = id.slot() + 1;
             if turn.is_over() {
                 return;
             }
