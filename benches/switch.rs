@@ -170,14 +170,14 @@ struct Ring {
 
 impl Ring {
     fn new(cgroups: &Cgroups) -> Self {
-        let (mut reader, first) = std::io::pipe().expect("a pipe is to be had");
+        let (mut reader, first) = std::io::pipe().expect("a pipe can be created");
         let mut members = Vec::new();
         for number in 0..MEMBERS {
-            let (next, writer) = std::io::pipe().expect("a pipe is to be had");
+            let (next, writer) = std::io::pipe().expect("a pipe can be created");
             let mut member = Command::new(std::env::current_exe().expect("this binary has a path"));
             let member =
                 member.arg(MEMBER).stdin(Stdio::from(reader)).stdout(Stdio::from(writer)).spawn();
-            let member = member.expect("a process is to be had");
+            let member = member.expect("a process can be created");
             write(
                 &cgroups.child(&format!("member-{number}")).join("cgroup.procs"),
                 &member.id().to_string(),

@@ -9,10 +9,10 @@ use clap::{Arg, ArgGroup, ArgMatches, Args, FromArgMatches, Parser, Subcommand, 
 use demo::Workload;
 
 #[cfg(feature = "demo")]
-use crate::config::Span;
-use crate::config::{self, ByteSize, Config, Said};
+use crate::config::HumanDuration;
+use crate::config::{self, ByteSize, Config, OptionSources};
 use crate::exit::Failure;
-use crate::reference::Subject;
+use crate::reference;
 
 /// Per-node Kubernetes agent: CPU throttling, contention and placement, every second.
 #[derive(Debug, Parser)]
@@ -88,7 +88,7 @@ pub(crate) enum Command {
     Man { subcommand: Option<String> },
     /// Print the reference of metrics or of configuration, for deploy/docs
     #[command(hide = true)]
-    Reference { subject: Subject },
+    Reference { page: reference::Page },
     #[cfg(feature = "demo")]
     /// Run a workload of the demo in a container
     #[command(hide = true)]
@@ -154,8 +154,8 @@ impl RunArgs {
         self,
         action: impl FnOnce(&Config) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let (config, said) = self.read()?;
-        action(&config?).map_err(|failure| said.locate(failure))
+        let (config, sources) = self.read()?;
+        action(&config?).map_err(|failure| sources.locate(failure))
     }
 
     /// The value of `--tls-cert`.
@@ -164,14 +164,14 @@ impl RunArgs {
         self.given.get_one("tls_cert").cloned()
     }
 
-    fn read(self) -> Result<(Result<Config, Failure>, Said), Failure> {
+    fn read(self) -> Result<(Result<Config, Failure>, OptionSources), Failure> {
         let (mut options, text) = config::read_file(self.config.as_deref())?;
-        let said = Said::here(self.config.as_deref().map(|path| (path, text.as_str())));
+        let sources = OptionSources::here(self.config.as_deref().map(|path| (path, text.as_str())));
         options
             .update_from_arg_matches(&self.given)
-            .map_err(|error| Failure::usage(&error, &said))?;
-        let config = Config::resolve(options).map_err(|failure| said.locate(failure));
-        Ok((config, said))
+            .map_err(|error| Failure::usage(&error, &sources))?;
+        let config = Config::resolve(options).map_err(|failure| sources.locate(failure));
+        Ok((config, sources))
     }
 }
 
@@ -314,11 +314,11 @@ impl TopArgs {
 pub(crate) struct DemoArgs {
     /// Exit after this time [default: at Ctrl-C; after 10s if standard output is not a terminal]
     #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
-    pub(crate) duration: Option<Span>,
+    pub(crate) duration: Option<HumanDuration>,
     /// Print one table as plain text after this number of seconds, and exit [default: 10]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10", conflicts_with = "duration",
           value_parser = at_least_three_seconds)]
-    pub(crate) once: Option<Span>,
+    pub(crate) once: Option<HumanDuration>,
     /// Output format of the single table
     #[arg(short, long, value_enum, default_value_t, requires = "once")]
     pub(crate) output: DemoOutput,
@@ -348,9 +348,10 @@ impl DemoArgs {
 
 /// Parses a time after which every row has values: `3` and `3s` mean the same.
 #[cfg(feature = "demo")]
-fn at_least_three_seconds(text: &str) -> Result<Span, String> {
-    let seconds = text.parse::<u64>().map(|seconds| Span(std::time::Duration::from_secs(seconds)));
-    let span = seconds.or_else(|_| text.parse::<Span>())?;
+fn at_least_three_seconds(text: &str) -> Result<HumanDuration, String> {
+    let seconds =
+        text.parse::<u64>().map(|seconds| HumanDuration(std::time::Duration::from_secs(seconds)));
+    let span = seconds.or_else(|_| text.parse::<HumanDuration>())?;
     if span.0 < std::time::Duration::from_secs(3) {
         Err("too short; use at least 3s".to_owned())
     } else {
@@ -360,8 +361,8 @@ fn at_least_three_seconds(text: &str) -> Result<Span, String> {
 
 /// Parses a duration that is long enough to show something.
 #[cfg(feature = "demo")]
-fn at_least_a_second(text: &str) -> Result<Span, String> {
-    let span: Span = text.parse()?;
+fn at_least_a_second(text: &str) -> Result<HumanDuration, String> {
+    let span: HumanDuration = text.parse()?;
     if span.0 < std::time::Duration::from_secs(1) {
         Err("too short; use at least 1s".to_owned())
     } else {

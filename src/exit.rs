@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue};
 
 use crate::cli::Cli;
-use crate::config::Said;
+use crate::config::OptionSources;
 
 /// Reason of an early exit.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ enum Kind {
 impl Failure {
     /// A wrong command line or environment variable: clap's message without its usage text, with a
     /// pointer to the help.
-    pub(crate) fn usage(error: &clap::Error, said: &Said) -> Self {
+    pub(crate) fn usage(error: &clap::Error, sources: &OptionSources) -> Self {
         let text = error.to_string();
         let message =
             text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").trim_end();
@@ -42,7 +42,7 @@ impl Failure {
         };
         // clap names the flag even if the value came from the environment.
         let flag = option.split([' ', '[', '=']).next().unwrap_or_default();
-        let message = match said.variable_of(flag) {
+        let message = match sources.variable_of(flag) {
             Some(variable) => message.replace(&format!("'{option}'"), &variable),
             None => message.to_owned(),
         };

@@ -35,7 +35,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Cli, Command};
-use config::Said;
+use config::OptionSources;
 use exit::Failure;
 
 fn main() -> ExitCode {
@@ -56,7 +56,7 @@ fn run_command() -> Result<ExitCode, Failure> {
             let _ = error.print();
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => Err(Failure::usage(&error, &Said::here(None))),
+        Err(error) => Err(Failure::usage(&error, &OptionSources::here(None))),
     }
 }
 
@@ -81,7 +81,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Completions { shell } => shell::completions(shell),
         #[cfg(feature = "shell")]
         Command::Man { subcommand } => shell::man(subcommand.as_deref())?,
-        Command::Reference { subject } => output::show(&reference::reference(subject)),
+        Command::Reference { page } => output::show(&reference::reference(page)),
         #[cfg(feature = "demo")]
         Command::DemoWorkload { workload } => ::demo::run_workload(workload)?,
     }

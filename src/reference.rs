@@ -8,9 +8,9 @@ use clap::{Arg, Args as _, ValueEnum};
 use crate::cli::RunArgs;
 use crate::config::camel_case;
 
-/// What to describe.
+/// Page of the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Subject {
+pub(crate) enum Page {
     /// Every metric
     Metrics,
     /// Every option of run
@@ -18,10 +18,10 @@ pub(crate) enum Subject {
 }
 
 /// Renders the reference as Markdown.
-pub(crate) fn reference(subject: Subject) -> String {
-    match subject {
-        Subject::Metrics => metrics::catalogue::reference(),
-        Subject::Configuration => configuration(),
+pub(crate) fn reference(page: Page) -> String {
+    match page {
+        Page::Metrics => metrics::catalogue::reference(),
+        Page::Configuration => configuration(),
     }
 }
 

@@ -10,7 +10,7 @@ use timeline::Frame;
 use top::{App, Look, Playback, Source as _};
 
 use crate::cli::ReplayArgs;
-use crate::config::Span;
+use crate::config::HumanDuration;
 use crate::exit::Failure;
 use crate::{output, stderr};
 
@@ -43,7 +43,8 @@ impl FromStr for At {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(Span(span)) = text.strip_prefix('-').and_then(|span| span.parse().ok()) {
+        if let Some(HumanDuration(span)) = text.strip_prefix('-').and_then(|span| span.parse().ok())
+        {
             return Ok(Self::BeforeEnd(span));
         }
         let of_day = format!("1970-01-01T{text}{}Z", if text.len() == 5 { ":00" } else { "" });

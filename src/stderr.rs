@@ -210,7 +210,7 @@ mod tests {
         let text = String::from_utf8(written).unwrap();
         assert_eq!(text.lines().count(), CAPACITY);
         assert_eq!(text.lines().next().unwrap().chars().count(), LONGEST + 1);
-        assert_eq!(state.lost.load(Ordering::Relaxed), 0, "it was said");
+        assert_eq!(state.lost.load(Ordering::Relaxed), 0, "the loss was reported");
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
         write_all(&items, &State::default(), &mut &mut [][..]);
     }
     #[test]
-    fn a_thread_that_gets_its_first_cpu_late_still_writes_the_last_line() {
+    fn a_late_writer_thread_still_writes_the_last_line() {
         let (queue, items) = Queue::new();
         queue.put(b"the reason\n");
         let state = Arc::clone(&queue.state);

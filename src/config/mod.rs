@@ -2,13 +2,13 @@
 //! from them.
 
 mod families;
+mod human_duration;
 mod injection;
 mod options;
 mod pinning;
 mod resolved;
-mod said;
 mod size;
-mod span;
+mod sources;
 mod values;
 
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ use std::path::Path;
 
 use serde::de::IgnoredAny;
 
+pub(crate) use human_duration::HumanDuration;
 pub(crate) use injection::Injection;
 pub(crate) use options::{
     LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, WeightRuleName,
     augment,
 };
 pub(crate) use resolved::Config;
-pub(crate) use said::{Said, camel_case};
 pub(crate) use size::ByteSize;
-pub(crate) use span::Span;
+pub(crate) use sources::{OptionSources, camel_case};
 
 use crate::exit::Failure;
 
@@ -52,7 +52,7 @@ pub(crate) fn read_file(path: Option<&Path>) -> Result<(Options, String), Failur
 fn without_nulls(text: &str) -> String {
     let values: BTreeMap<String, Option<IgnoredAny>> =
         serde_saphyr::from_str(text).unwrap_or_default();
-    let keys = said::keys(text);
+    let keys = sources::keys(text);
     let nulls: Vec<usize> =
         keys.iter().filter(|(key, _)| values.get(*key) == Some(&None)).map(|(_, at)| *at).collect();
     let lines = text
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_a_value_leaves_the_default_and_all_lines_where_they_are() {
+    fn a_key_without_a_value_leaves_the_default() {
         assert_eq!(file("listen:\nlog: null\nevents: ~\nkubepods:\n").unwrap(), Options::default());
         let error = file("listen:\nsampleInterval: fast\n").unwrap_err().to_string();
         assert!(error.contains("cpuwarden.yaml:2: "), "{error}");

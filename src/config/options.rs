@@ -9,9 +9,9 @@ use clap::builder::{OsStr, Resettable};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches as _, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::human_duration::HumanDuration;
 use super::injection::InjectProfile;
-use super::said::variable;
-use super::span::Span;
+use super::sources::variable;
 use placement::{Authorization, Profile};
 
 /// Every option of `run` and `check-config`. The name of a field is that of the option:
@@ -76,12 +76,12 @@ pub(crate) struct Options {
 
     /// Time between samples, 100ms to 60s
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "1s")]
-    pub(crate) sample_interval: Span,
+    pub(crate) sample_interval: HumanDuration,
     /// Time between walks of the whole cgroup tree, which find changes that inotify missed
     /// [default: 30s, or the sample interval if that is longer]
     #[arg(long, help_heading = "Sampling", value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reconcile_interval: Option<Span>,
+    pub(crate) reconcile_interval: Option<HumanDuration>,
     /// CPU that sampling may use, cores; above it the agent doubles the sample interval
     #[arg(long, help_heading = "Sampling", value_name = "CORES", default_value = "0.02")]
     pub(crate) cpu_budget: f64,
@@ -91,7 +91,7 @@ pub(crate) struct Options {
     pub(crate) max_open_files: u64,
     /// Minimum history of a container before a CPU limit is recommended, at least 10s
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "5m")]
-    pub(crate) advice_after: Span,
+    pub(crate) advice_after: HumanDuration,
     /// On cgroup v1: rule that converts a container's cpu.shares to the weight that its runtime
     /// would have written on v2. Nodes on v1 usually have older runtimes, so the default is linear.
     /// On v2 the agent derives the rule from containers with a known CPU request and uses this
@@ -164,7 +164,7 @@ pub(crate) struct Options {
     pub(crate) pods_api_socket: Option<PathBuf>,
     /// Time between polls of the kubelet while all cgroups have names
     #[arg(long, help_heading = "Pods", value_name = "TIME", default_value = "30s")]
-    pub(crate) pod_poll_interval: Span,
+    pub(crate) pod_poll_interval: HumanDuration,
     /// Watch this node's pods at the API server if every local source fails
     #[arg(long, help_heading = "Pods")]
     pub(crate) apiserver_fallback: bool,

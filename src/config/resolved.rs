@@ -12,7 +12,7 @@ use super::families::selection;
 use super::injection::Injection;
 use super::pinning::PinningConfig;
 use super::values::{check_texts, check_values};
-use super::{Options, PodSourceName, Span};
+use super::{HumanDuration, Options, PodSourceName};
 use crate::exit::Failure;
 use crate::logging::LogFilter;
 
@@ -51,9 +51,9 @@ impl Config {
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
         let log = LogFilter::parse(&options.log)
             .map_err(|error| Failure::config(format!("--log: {error}")))?;
-        let Span(reconcile_interval) = *options
+        let HumanDuration(reconcile_interval) = *options
             .reconcile_interval
-            .get_or_insert(Span(RECONCILE_INTERVAL.max(options.sample_interval.0)));
+            .get_or_insert(HumanDuration(RECONCILE_INTERVAL.max(options.sample_interval.0)));
         options.kubepods = options.kubepods.map(|path| path.trim_matches('/').to_owned());
         options.node_name.clone_from(&pods.node_name);
         options.pod_resources_socket.clone_from(&pods.pod_resources_socket);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_and_profiles_are_printed_as_they_were_given_and_only_then() {
+    fn permissions_and_profiles_are_printed_as_given() {
         let print =
             |options| serde_saphyr::to_string(&Config::resolve(options).unwrap().options).unwrap();
         assert!(!print(none()).contains("authorization") && !print(none()).contains("profiles"));
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn an_interval_out_of_bounds_is_refused() {
         for millis in [0, 99, 60_001] {
-            let said = Span(Duration::from_millis(millis));
-            let error = refused(Options { sample_interval: said, ..none() });
+            let interval = HumanDuration(Duration::from_millis(millis));
+            let error = refused(Options { sample_interval: interval, ..none() });
             assert!(error.contains("--sample-interval"), "{error}");
         }
     }
@@ -206,14 +206,18 @@ mod tests {
         for millis in [100, 60_000] {
             let interval = Duration::from_millis(millis);
             let config =
-                Config::resolve(Options { sample_interval: Span(interval), ..none() }).unwrap();
+                Config::resolve(Options { sample_interval: HumanDuration(interval), ..none() })
+                    .unwrap();
             assert_eq!(config.options.sample_interval.0, interval);
         }
     }
 
     #[test]
     fn too_short_a_watch_for_advice_is_refused() {
-        let error = refused(Options { advice_after: Span(Duration::from_millis(9_999)), ..none() });
+        let error = refused(Options {
+            advice_after: HumanDuration(Duration::from_millis(9_999)),
+            ..none()
+        });
         assert!(error.contains("--advice-after"), "{error}");
     }
 

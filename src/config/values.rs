@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use super::said::{flag, keys};
-use super::{Options, Span};
+use super::sources::{flag, keys};
+use super::{HumanDuration, Options};
 use crate::exit::Failure;
 
 /// Options that accept an empty text, which means none.
@@ -21,10 +21,10 @@ const fn seconds(from: u64, to: u64) -> RangeInclusive<Duration> {
 
 /// Rejects texts that are invalid for any option.
 pub(super) fn check_texts(options: &Options) -> Result<(), Failure> {
-    let said = serde_json::to_value(options).map_err(|error| {
+    let given = serde_json::to_value(options).map_err(|error| {
         Failure::config(format!("an option is not UTF-8: {error}; rename the file or directory"))
     })?;
-    let texts = said.as_object().into_iter().flatten();
+    let texts = given.as_object().into_iter().flatten();
     for (key, text) in texts.filter_map(|(key, value)| Some((key, value.as_str()?))) {
         check_text(key, text).map_err(|why| Failure::config(format!("{}: {why}", flag(key))))?;
     }
@@ -57,9 +57,9 @@ fn check_times(options: &Options) -> Result<(), String> {
     let interval = options.sample_interval.0;
     let sample = Duration::from_millis(100)..=Duration::from_secs(60);
     within("--sample-interval", interval, &sample)?;
-    if let Some(Span(walk)) = options.reconcile_interval {
+    if let Some(HumanDuration(walk)) = options.reconcile_interval {
         if walk < interval {
-            let (walk, tick) = (Span(walk), Span(interval));
+            let (walk, tick) = (HumanDuration(walk), HumanDuration(interval));
             return Err(format!(
                 "--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it"
             ));
@@ -74,12 +74,15 @@ fn check_times(options: &Options) -> Result<(), String> {
     within("--pod-poll-interval", options.pod_poll_interval.0, &seconds(1, 3600))
 }
 
-fn within(flag: &str, said: Duration, range: &RangeInclusive<Duration>) -> Result<(), String> {
-    if range.contains(&said) {
+fn within(flag: &str, time: Duration, range: &RangeInclusive<Duration>) -> Result<(), String> {
+    if range.contains(&time) {
         return Ok(());
     }
-    let (from, to) = (Span(*range.start()), Span(*range.end()));
-    Err(format!("{flag}: {} is out of range: expected a time from {from} to {to}", Span(said)))
+    let (from, to) = (HumanDuration(*range.start()), HumanDuration(*range.end()));
+    Err(format!(
+        "{flag}: {} is out of range: expected a time from {from} to {to}",
+        HumanDuration(time)
+    ))
 }
 
 fn check_numbers(options: &Options) -> Result<(), String> {
@@ -129,8 +132,8 @@ fn check_names(options: &Options) -> Result<(), String> {
 
 /// An error in the file, with its position in the format of a compiler message.
 pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -> Failure {
-    let said = error.without_snippet().to_string();
-    let message = said.split(" at line ").next().unwrap_or(&said);
+    let printed = error.without_snippet().to_string();
+    let message = printed.split(" at line ").next().unwrap_or(&printed);
     let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
     let Some(line) = error.location().and_then(|place| usize::try_from(place.line()).ok()) else {
         return Failure::config(format!("{}: {message}; correct the file", path.display()));

@@ -31,7 +31,7 @@ pub(crate) use topology::topology;
 /// Maximum number of descriptors: two per cgroup of 250 pods with two containers and a sandbox.
 const MOST_DESCRIPTORS: u64 = 2000;
 /// Maximum time for a running agent to release the lock.
-const PATIENCE: Duration = Duration::from_secs(90);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Access of the pinning thread to the pods; `None` until they are known.
 fn node_pods(pods: Pods) -> impl FnMut() -> Option<NodePods> {
@@ -77,7 +77,7 @@ pub(crate) fn start(
         match round {
             Round::Waited => {}
             Round::Passed(report) => {
-                say_if_new(&mut standing, &report);
+                log_if_changed(&mut standing, &report);
                 export(metrics.pinning(), &report);
                 if let Some(events) = &mut events {
                     events.tell(&report);
@@ -144,7 +144,7 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
 
 /// Logs one line when the status changes. If enforcement is configured but not in effect, the line
 /// is a warning.
-fn say_if_new(last: &mut Option<Standing>, report: &Report) {
+fn log_if_changed(last: &mut Option<Standing>, report: &Report) {
     let now = &report.standing;
     if last.as_ref() == Some(now) {
         return;
@@ -199,8 +199,8 @@ pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
         check_machine(config)?;
         let drain =
             DrainConfig { node: node_config(config, crate::check::hierarchy(config)?), scope };
-        let outcome = pinning::drain(&drain, PATIENCE).map_err(|error| failure(&error))?;
-        output::show(&told(outcome, &drain.node.state_dir)?);
+        let outcome = pinning::drain(&drain, DRAIN_TIMEOUT).map_err(|error| failure(&error))?;
+        output::show(&outcome_text(outcome, &drain.node.state_dir)?);
         Ok(())
     })
 }
@@ -230,7 +230,7 @@ fn failure(error: &Error) -> Failure {
     }
 }
 
-fn told(outcome: Outcome, state_dir: &Path) -> Result<String, Failure> {
+fn outcome_text(outcome: Outcome, state_dir: &Path) -> Result<String, Failure> {
     let (drained, by) = match outcome {
         Outcome::Here(drained) => (drained, ""),
         Outcome::ByAgent(Some(drained)) => (drained, " by the running agent"),

@@ -104,7 +104,7 @@ fn name(namespace: &str, pod: &str) -> String {
 }
 
 #[test]
-fn rejections_stand_below_the_pins_and_alone_where_there_are_none() {
+fn rejections_are_printed_below_the_pins() {
     let rejected = || {
         Row::Rejected(Rejection {
             namespace: "shop".into(),

@@ -166,7 +166,7 @@ const BANNED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn crates_use_each_other_as_written_down_and_not_otherwise() {
+fn crates_depend_on_each_other_as_listed() {
     let actual = manifests();
     let names: BTreeSet<&str> = actual.keys().map(String::as_str).collect();
     assert_eq!(names, CRATES.iter().map(|krate| krate.name).collect(), "crates of the workspace");

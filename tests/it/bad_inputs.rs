@@ -267,16 +267,16 @@ fn pin_commands_report_the_place_of_invalid_input() {
             .iter()
             .filter(|(flag, ..)| (subcommand, *flag) != ("topology", "cgroup-root"));
         for (flag, value, code, word) in cases {
-            let said =
+            let assert_error =
                 |place: &str, command: &mut Command| assert_refused(command, *code, &[place, word]);
             let bare = || command(subcommand, flag);
-            said(&format!("--{flag}: "), bare().arg(format!("--{flag}={value}")));
+            assert_error(&format!("--{flag}: "), bare().arg(format!("--{flag}={value}")));
             let variable = format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase());
-            said(&format!("{variable}: "), bare().env(&variable, value));
+            assert_error(&format!("{variable}: "), bare().env(&variable, value));
             fs::write(&file, format!("# one line before\n{}: {value:?}\n", camel_case(flag)))
                 .unwrap();
             let place = format!("{}:2: {}: ", file.display(), camel_case(flag));
-            said(&place, bare().arg(format!("--config={}", file.display())));
+            assert_error(&place, bare().arg(format!("--config={}", file.display())));
         }
     }
 }

@@ -135,7 +135,7 @@ fn help_groups_flags_and_lists_exit_codes() {
 }
 
 #[test]
-fn a_certificate_is_copied_where_there_is_one_and_a_key_is_refused() {
+fn certificates_are_copied_and_keys_rejected() {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     let absent = cpuwarden(&["copy-certificate", &path("kubelet.crt"), &path("copy")], &[]);

@@ -38,7 +38,7 @@ fn with_a_certificate_only_https_is_served() {
 }
 
 #[test]
-fn a_certificate_that_changes_is_used_and_one_that_is_broken_is_not() {
+fn changed_certificates_are_used_unless_broken() {
     let node = Node::new();
     let agent = node.agent(&[]);
     fs::write(node.file("tls.crt"), "no certificate").unwrap();
@@ -47,7 +47,7 @@ fn a_certificate_that_changes_is_used_and_one_that_is_broken_is_not() {
         200,
         "the last good one stays in force"
     );
-    eventually("the log tells of the broken certificate", || {
+    eventually("the broken certificate to be logged", || {
         agent.log().contains("cannot use the endpoint's new certificate")
     });
     let before = fs::read(node.file("ca.crt")).unwrap();

@@ -48,8 +48,8 @@ fn container(pod: &Cgroup, last: u32, quota_usec: u64) -> Cgroup {
 }
 
 /// The word after a mark.
-fn word<'a>(said: &'a str, mark: &str) -> &'a str {
-    let rest = said.split_once(mark).unwrap_or_else(|| panic!("no {mark:?} in {said}")).1;
+fn word<'a>(log: &'a str, mark: &str) -> &'a str {
+    let rest = log.split_once(mark).unwrap_or_else(|| panic!("no {mark:?} in {log}")).1;
     rest.split_whitespace().next().unwrap()
 }
 
@@ -75,15 +75,12 @@ fn also(mut command: Command, name: &str, value: &str) -> Command {
 }
 
 /// Asserts that version and threads match the JVM's log.
-fn assert_as_logged(found: &Value, said: &str) {
+fn assert_as_logged(found: &Value, log: &str) {
     let version = found["version"].as_str().unwrap();
-    assert!(
-        word(said, "Version: ").starts_with(version) && version.contains('.'),
-        "{found}\n{said}"
-    );
-    let (_, cpus) = said.split_once("CPUs: ").unwrap();
+    assert!(word(log, "Version: ").starts_with(version) && version.contains('.'), "{found}\n{log}");
+    let (_, cpus) = log.split_once("CPUs: ").unwrap();
     let available: u64 = word(cpus, "total, ").parse().unwrap();
-    assert_eq!(found["parallelism"], available, "{found}\n{said}");
+    assert_eq!(found["parallelism"], available, "{found}\n{log}");
 }
 
 #[test]
@@ -109,8 +106,8 @@ fn a_jvm_is_detected_with_version_flags_and_processors() {
         own_name,
     ];
     let found: Vec<_> = (1..=4).map(|last| known(&agent, last, "jvm")).collect();
-    for (found, (_, said)) in found.iter().zip(&running) {
-        assert_as_logged(found, said);
+    for (found, (_, log)) in found.iter().zip(&running) {
+        assert_as_logged(found, log);
     }
     let sources = [0, 1, 2]
         .map(|at| (&found[at]["parallelism"], found[at]["parallelismSource"].as_str().unwrap()));
@@ -155,16 +152,16 @@ fn nodejs_is_detected_with_version_event_loop_and_pool() {
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
     let mut command = container(&pod, 1, 100_000).command("node");
     command.args(["-e", NODE_PROGRAM]);
-    let (_running, said) =
+    let (_running, log) =
         Running::start(also(command, "UV_THREADPOOL_SIZE", "7"), |line| line.contains("pool: "));
     let found = known(&agent, 1, "nodejs");
-    assert_eq!(found["version"], word(&said, "Version: "), "{found}");
+    assert_eq!(found["version"], word(&log, "Version: "), "{found}");
     assert_eq!(
         (&found["parallelism"], &found["parallelismSource"]),
         (&1.into(), &"one event loop".into())
     );
     assert_eq!(
-        (found["settings"]["UV_THREADPOOL_SIZE"].as_str(), word(&said, "pool: ")),
+        (found["settings"]["UV_THREADPOOL_SIZE"].as_str(), word(&log, "pool: ")),
         (Some("7"), "7")
     );
 }
@@ -177,12 +174,12 @@ fn python_is_detected_with_version_and_library_threads() {
     let mut command = container(&pod, 1, 100_000).command("python3");
     let program = "import sys; print('Version:', '%d.%d' % sys.version_info[:2], flush=True); sys.stdin.read()";
     command.args(["-c", program]);
-    let (_running, said) =
+    let (_running, log) =
         Running::start(also(command, "OMP_NUM_THREADS", "3"), |line| line.contains("Version: "));
     let found = known(&agent, 1, "python");
     assert_eq!(
         (&found["version"], &found["parallelism"]),
-        (&word(&said, "Version: ").into(), &3.into()),
+        (&word(&log, "Version: ").into(), &3.into()),
         "{found}"
     );
     assert_eq!(found["parallelismSource"], "OMP_NUM_THREADS");
@@ -220,7 +217,7 @@ sys.stdin.read()
 ";
 
 #[test]
-fn a_process_with_a_gigabyte_of_environment_costs_the_agent_no_memory() {
+fn a_gigabyte_of_environment_costs_no_memory() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "200ms"]);

@@ -104,8 +104,8 @@ fn every_kind_is_brought_about_by_its_own_fact_alone() {
         change(&mut facts);
         assert_eq!(kinds(&facts), [kind]);
     }
-    let told: BTreeSet<_> = cases().iter().map(|(kind, _)| *kind).collect();
-    assert_eq!(told, Kind::ALL.into_iter().collect());
+    let found: BTreeSet<_> = cases().iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(found, Kind::ALL.into_iter().collect());
 }
 
 #[test]
@@ -176,10 +176,10 @@ fn an_old_go_on_no_more_cpus_than_its_limit_ignores_nothing() {
 fn no_more_threads_are_advised_than_there_are_cpus() {
     let bounded = Facts { cpus: Some(2), ..threads(8.0, Some(2), "go1.25.1") };
     assert_eq!(kinds(&bounded), []);
-    let told = findings(&Facts { cpus: Some(4), ..bounded });
+    let found = findings(&Facts { cpus: Some(4), ..bounded });
     let variable =
-        &told[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
-    assert_eq!((told[0].kind, &variable["value"]), (Kind::ParallelismBelowLimit, &"4".into()));
+        &found[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
+    assert_eq!((found[0].kind, &variable["value"]), (Kind::ParallelismBelowLimit, &"4".into()));
 }
 
 #[test]
@@ -261,9 +261,9 @@ fn a_heap_limit_from_any_source_counts_as_set() {
 
 #[test]
 fn a_variable_from_elsewhere_makes_room_for_the_advised_value() {
-    let told = findings(&threads(2.0, Some(3), "go1.25.1"));
+    let found = findings(&threads(2.0, Some(3), "go1.25.1"));
     let variable =
-        &told[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
+        &found[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
     assert_eq!(
         *variable,
         serde_json::json!({ "name": "GOMAXPROCS", "value": "2", "valueFrom": null })
@@ -283,12 +283,13 @@ fn one_patch_of_several_containers_has_each_once() {
         })
     };
     use Place::{Containers, InitContainers};
-    let told = [
+    let found = [
         of("a", Containers, None),
         of("b", Containers, Some(1.0)),
         of("proxy", InitContainers, None),
     ];
-    let patch = merged(told.iter().flatten().filter_map(|finding| finding.patch.as_ref())).unwrap();
+    let patch =
+        merged(found.iter().flatten().filter_map(|finding| finding.patch.as_ref())).unwrap();
     let memory = GIB.to_string();
     let both = |name: &str| serde_json::json!({ "name": name, "resources": { "requests": { "cpu": "900m", "memory": memory } } });
     let b = serde_json::json!({ "name": "b", "resources": { "requests": { "memory": memory } } });
@@ -344,7 +345,7 @@ fn every_finding_has_a_patch_or_a_reason() {
 }
 
 #[test]
-fn one_patch_of_several_keeps_the_first_of_two_changes_of_a_field() {
+fn merged_patches_keep_the_first_change_of_a_field() {
     let container = |limit: &str, more: serde_json::Value| {
         let mut container =
             serde_json::json!({ "name": "app", "resources": { "limits": { "cpu": limit } } });

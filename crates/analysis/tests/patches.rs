@@ -161,12 +161,12 @@ fn idle(watched_seconds: u64) -> Facts {
 }
 
 #[test]
-fn an_idle_container_keeps_its_request_for_a_day_and_a_tenth_of_it_then() {
+fn idle_requests_are_lowered_to_a_tenth_after_a_day() {
     for (seconds, so_far) in
         [(40, "40 s"), (300, "5 min"), (13 * 3600, "13 h"), (24 * 3600 - 1, "23 h")]
     {
-        let told = findings(&idle(seconds));
-        assert_eq!(told[0].no_patch, Some(format!("not enough history: {so_far} of 24 h")));
+        let found = findings(&idle(seconds));
+        assert_eq!(found[0].no_patch, Some(format!("not enough history: {so_far} of 24 h")));
     }
     assert_eq!(patched(&idle(24 * 3600)).1, Some(0.1));
 }
@@ -191,13 +191,13 @@ fn a_limit_of_a_guaranteed_pods_own_is_raised_with_its_request() {
 }
 
 #[test]
-fn missing_advice_is_reported_with_the_time_it_becomes_available() {
-    let said = |watched_seconds| {
+fn missing_advice_names_the_time_until_it_is_available() {
+    let reported = |watched_seconds| {
         CpuAdvice { watched_seconds, ..CpuAdvice::default() }.not_enough_history(300)
     };
     let expected = |so_far, rest| Some(format!("not enough history: {so_far} of 24 h; {rest}"));
-    assert_eq!(said(0), expected("0 s", "limits from 5 min, lower requests from 24 h"));
-    assert_eq!(said(299), expected("4 min", "limits from 5 min, lower requests from 24 h"));
-    assert_eq!(said(300), expected("5 min", "lower requests from 24 h"));
-    assert_eq!(said(24 * 3600), None);
+    assert_eq!(reported(0), expected("0 s", "limits from 5 min, lower requests from 24 h"));
+    assert_eq!(reported(299), expected("4 min", "limits from 5 min, lower requests from 24 h"));
+    assert_eq!(reported(300), expected("5 min", "lower requests from 24 h"));
+    assert_eq!(reported(24 * 3600), None);
 }

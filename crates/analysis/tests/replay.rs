@@ -49,7 +49,7 @@ fn an_idle_container_has_no_periods() {
 }
 
 #[test]
-fn a_spinner_is_throttled_in_every_period_below_its_thread_and_in_none_above() {
+fn a_spinner_is_throttled_only_under_a_limit_below_one_core() {
     assert_eq!(share(window(1000, 10), 0.2, 0.0), 1.0);
     assert_eq!(share(window(1000, 10), 1.0, 0.0), 0.0);
     assert_eq!(share(window(2000, 10), 1.75, 0.0), 1.0);
@@ -59,7 +59,7 @@ fn a_spinner_is_throttled_in_every_period_below_its_thread_and_in_none_above() {
 /// Measured on 6.18: a 30 ms burst each second at 20 ms gave 63 periods in 20 s, 21 of them
 /// throttled.
 #[test]
-fn a_short_burst_is_throttled_in_a_third_of_its_periods_unless_a_refill_falls_into_it() {
+fn short_bursts_are_throttled_unless_a_refill_interrupts_them() {
     let count = replayed(window(30, 2), 0.2, 0.0);
     let share = count.share().unwrap();
     assert!((0.24..=0.34).contains(&share), "{share}");
@@ -84,7 +84,7 @@ fn accumulated_burst_time_covers_a_burst() {
 }
 
 #[test]
-fn the_smallest_limit_and_burst_within_the_objective_are_reported() {
+fn the_smallest_limit_within_the_objective_is_reported() {
     let mut history = History::default();
     let throttled = Window { throttled_ns: 80 * MS, throttled_periods: Some(1), ..window(30, 3) };
     (0..900).for_each(|_| history.push(&throttled, Some(0.2)));
@@ -96,7 +96,7 @@ fn the_smallest_limit_and_burst_within_the_objective_are_reported() {
 }
 
 #[test]
-fn unhindered_demand_gives_a_limit_that_is_no_bound_and_needs_no_burst() {
+fn unthrottled_demand_gives_an_exact_limit_without_burst() {
     let mut history = History::default();
     history.learn(steady_trace(700));
     (0..900).for_each(|_| history.push(&window(700, 10), Some(4.0)));

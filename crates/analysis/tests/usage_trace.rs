@@ -64,7 +64,7 @@ fn bursts_that_leave_no_period_idle_show_in_a_usage_trace_alone() {
 }
 
 #[test]
-fn a_window_with_a_little_more_work_than_its_trace_has_larger_bursts() {
+fn more_work_than_in_the_trace_means_larger_bursts() {
     let seen = trace(bursts(40, 210));
     let shares = [160, 190, 240].map(|used_ms| share(window(used_ms, Some(10)), Some(&seen), 0.4));
     assert!(shares[0] == 0.0 && shares[1] < 0.05 && shares[2] > 0.1, "{shares:?}");
@@ -88,7 +88,7 @@ fn a_throttled_window_is_taken_by_its_own_counters() {
 }
 
 #[test]
-fn without_a_quota_a_limit_is_no_lower_bound_once_there_is_a_trace() {
+fn without_a_quota_a_trace_makes_the_limit_exact() {
     let advised = |seen: Option<UsageTrace>| {
         let mut history = History::default();
         seen.into_iter().for_each(|seen| history.learn(seen));
@@ -136,8 +136,8 @@ fn advised_for_rare_bursts(traces: &[UsageTrace]) -> LimitAdvice {
 
 #[test]
 fn bursts_rarer_than_a_trace_make_the_limit_a_lower_bound() {
-    let calm = trace(|at_ns| rare_bursts(at_ns + 4000 * MS));
-    let advised = advised_for_rare_bursts(&[calm]);
+    let without_bursts = trace(|at_ns| rare_bursts(at_ns + 4000 * MS));
+    let advised = advised_for_rare_bursts(&[without_bursts]);
     assert!(advised.is_lower_bound && advised.bound() == "lower", "{advised:?}");
     // The kernel throttles nine of a hundred periods at 0.75 cores.
     assert!((0.01..=0.1).contains(&advised.throttled_share_at_most), "{advised:?}");
@@ -145,10 +145,10 @@ fn bursts_rarer_than_a_trace_make_the_limit_a_lower_bound() {
 
 #[test]
 fn a_rare_burst_is_kept_once_a_trace_has_met_it() {
-    let calm = trace(|at_ns| rare_bursts(at_ns + 4000 * MS));
+    let without_bursts = trace(|at_ns| rare_bursts(at_ns + 4000 * MS));
     let burst = trace(|at_ns| rare_bursts(at_ns + 9500 * MS));
     let mut traces = vec![burst];
-    traces.extend(std::iter::repeat_n(calm, 100));
+    traces.extend(std::iter::repeat_n(without_bursts, 100));
     let advised = advised_for_rare_bursts(&traces);
     assert!(advised.cores >= 2.5 && !advised.is_lower_bound, "{advised:?}");
 }
@@ -169,7 +169,7 @@ fn a_limit_in_force_that_never_throttled_is_no_lower_bound() {
 /// A thread runs for 40 ms every 210 ms: at half a core with periods of 10 ms, each of its periods
 /// is throttled.
 #[test]
-fn a_shorter_period_throttles_bursts_that_a_longer_one_lets_pass() {
+fn shorter_periods_throttle_more_bursts() {
     let seen = trace(bursts(40, 210));
     let at = |period_ns: u64| {
         let window = Window { period_ns, ..window(190, None) };
@@ -182,7 +182,7 @@ fn a_shorter_period_throttles_bursts_that_a_longer_one_lets_pass() {
 }
 
 #[test]
-fn a_period_below_what_a_trace_shows_makes_the_limit_a_lower_bound() {
+fn a_period_below_the_traces_resolution_gives_a_lower_bound() {
     let advised = |period_ns| {
         let mut history = History::default();
         history.learn(trace(bursts(30, 1030)));

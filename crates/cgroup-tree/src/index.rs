@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_found_by_inode_and_outlive_their_directories_for_a_while() {
+    fn paths_are_found_by_inode_for_a_while_after_removal() {
         let root = tempfile::tempdir().unwrap();
         let service = root.path().join("system.slice/a.service");
         std::fs::create_dir_all(&service).unwrap();

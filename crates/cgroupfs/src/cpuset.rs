@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_are_read_and_a_cgroup_without_the_controller_has_none() {
+    fn cpusets_are_read_on_v1_and_v2_and_may_be_absent() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path(), CgroupVersion::V2).unwrap(), None);
         for (name, text) in

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_topology_is_read_from_sysfs_and_absent_values_stay_absent() {
+    fn cpu_topology_is_read_from_sysfs() {
         let root = tempfile::tempdir().unwrap();
         let cpu = "devices/system/cpu/cpu5";
         file(root.path(), &format!("{cpu}/topology/thread_siblings_list"), "4-5\n");

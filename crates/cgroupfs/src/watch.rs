@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_to_a_setting_or_of_a_process_names_the_cgroup_and_other_files_are_silent() {
+    fn writes_to_settings_and_processes_are_reported_and_others_not() {
         let root = tempfile::tempdir().unwrap();
         let files = ["cpu.max", "memory.max", "cpuset.cpus", "cgroup.procs", "tasks"]
             .map(|name| root.path().join(name));

@@ -26,7 +26,7 @@ const SHOWN: usize = 256;
 /// it does not hold; `tokens` are texts that mean something to the parser, and are put into inputs.
 ///
 /// # Panics
-/// Where the property does not hold, and when there is no corpus.
+/// If the property does not hold, or there is no corpus.
 pub fn run(manifest_dir: &str, parser: &str, tokens: &[&[u8]], property: impl Fn(&[u8])) {
     let directory = Path::new(manifest_dir).join("tests/corpus").join(parser);
     let files = read(&directory);
@@ -58,7 +58,7 @@ pub fn run(manifest_dir: &str, parser: &str, tokens: &[&[u8]], property: impl Fn
 /// The result of `parse`, which may have at most `limit` bytes allocated at any moment.
 ///
 /// # Panics
-/// When it has more.
+/// If it has more.
 pub fn within<T>(limit: usize, parse: impl FnOnce() -> T) -> T {
     let mut result = None;
     let allocated = allocation_counter::measure(|| result = Some(parse())).bytes_max;

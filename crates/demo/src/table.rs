@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_lowers_the_throttled_share_of_the_time_and_not_that_of_the_periods() {
+    fn idle_time_lowers_only_the_throttled_share_of_time() {
         let mut table = Table::default();
         // Three active periods in each of ten seconds, one of them throttled, and two in the last
         // second.

@@ -338,7 +338,7 @@ mod tests {
     /// A single test: the root cgroup is named after the process, so two tests at once would
     /// collide.
     #[test]
-    fn a_panic_leaves_neither_cgroups_nor_processes_and_a_killed_demo_leaves_them_to_the_next() {
+    fn cgroups_are_removed_after_a_panic_and_after_a_kill() {
         let mut left = Vec::new();
         let mut sleepers = Vec::new();
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -1,4 +1,4 @@
-//! A container's process: this binary again, doing what it is told until its parent is gone.
+//! A container's process: this binary again, running a workload until its parent exits.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -20,12 +20,12 @@ pub enum Workload {
         #[arg(long)]
         cpu: Option<usize>,
     },
-    /// One thread runs for so much CPU time at the start of each interval
+    /// One thread uses this CPU time at the start of each interval
     Burst {
-        /// CPU time a burst
+        /// CPU time of a burst
         #[arg(long, value_parser = humantime::parse_duration)]
         busy: Duration,
-        /// Time from one burst's start to the next one's
+        /// Interval between the starts of bursts
         #[arg(long, value_parser = humantime::parse_duration)]
         every: Duration,
     },
@@ -83,7 +83,7 @@ impl Process {
     /// Lets it begin.
     ///
     /// # Errors
-    /// It has ended already.
+    /// The process has already ended.
     pub(super) fn go(&mut self) -> io::Result<()> {
         self.child.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"\n"))
     }

@@ -105,9 +105,10 @@ impl fmt::Display for Report {
             "optional feature is unavailable",
             "optional features are unavailable",
         );
-        let said: Vec<String> = broken.into_iter().chain(lacking).collect();
-        let said = if said.is_empty() { "all checks passed".to_owned() } else { said.join("; ") };
-        writeln!(out, "\n{said}")
+        let summary: Vec<String> = broken.into_iter().chain(lacking).collect();
+        let summary =
+            if summary.is_empty() { "all checks passed".to_owned() } else { summary.join("; ") };
+        writeln!(out, "\n{summary}")
     }
 }
 

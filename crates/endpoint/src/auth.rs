@@ -41,7 +41,7 @@ const LONGEST_TOKEN: usize = 8 << 10;
 
 /// Answer of the API server for a token and a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum Access {
     Allowed,
     /// The token is invalid.
     Unknown,
@@ -65,7 +65,7 @@ struct Memory {
 }
 
 /// Reason why there is no answer.
-enum NoVerdict {
+enum ReviewError {
     /// Too many tokens from this peer.
     TooMany,
     Unavailable(kube::Error),
@@ -83,32 +83,32 @@ impl Auth {
         Ok(Self { renewals, strangers, memory: Mutex::default() })
     }
 
-    async fn verdict(self: &Arc<Self>, key: Key, peer: IpAddr) -> Result<Verdict, NoVerdict> {
+    async fn access(self: &Arc<Self>, key: Key, peer: IpAddr) -> Result<Access, ReviewError> {
         let now = Instant::now();
         let answer = self.memory().kept.recall(&key, now);
         match answer {
-            Answer::Fresh(verdict) => Ok(verdict),
+            Answer::Fresh(access) => Ok(access),
             Answer::Renew => {
                 tokio::spawn(Arc::clone(self).renew(key));
-                Ok(Verdict::Allowed)
+                Ok(Access::Allowed)
             }
             Answer::Expired => self.ask(&self.renewals, key, peer).await,
             Answer::None if self.memory().budget.take(peer, now) => {
                 self.ask(&self.strangers, key, peer).await
             }
-            Answer::None => Err(NoVerdict::TooMany),
+            Answer::None => Err(ReviewError::TooMany),
         }
     }
 
-    async fn ask(&self, client: &Client, key: Key, peer: IpAddr) -> Result<Verdict, NoVerdict> {
-        let verdict =
-            review(client, &key.token, &key.path).await.map_err(NoVerdict::Unavailable)?;
+    async fn ask(&self, client: &Client, key: Key, peer: IpAddr) -> Result<Access, ReviewError> {
+        let access =
+            review(client, &key.token, &key.path).await.map_err(ReviewError::Unavailable)?;
         let mut memory = self.memory();
-        if verdict == Verdict::Allowed {
+        if access == Access::Allowed {
             memory.budget.trust(peer, Instant::now());
         }
-        memory.kept.keep(key, verdict, Instant::now());
-        Ok(verdict)
+        memory.kept.keep(key, access, Instant::now());
+        Ok(access)
     }
 
     /// Reviews a valid token again; until the answer, the cached one applies until it expires.
@@ -118,7 +118,7 @@ impl Auth {
                 .await;
         let mut memory = self.memory();
         match reviewed {
-            Ok(Ok(verdict)) => memory.kept.keep(key, verdict, Instant::now()),
+            Ok(Ok(access)) => memory.kept.keep(key, access, Instant::now()),
             Ok(Err(_)) | Err(_) => memory.kept.not_renewed(&key),
         }
     }
@@ -128,18 +128,18 @@ impl Auth {
     }
 }
 
-async fn review(client: &Client, token: &str, path: &str) -> kube::Result<Verdict> {
+async fn review(client: &Client, token: &str, path: &str) -> kube::Result<Access> {
     let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
     let review = TokenReview { spec, ..TokenReview::default() };
     let review = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
     let status = review.status.unwrap_or_default();
     let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
-        return Ok(Verdict::Unknown);
+        return Ok(Access::Unknown);
     };
     let review = SubjectAccessReview { spec: access(user, path), ..SubjectAccessReview::default() };
     let review = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
     let is_allowed = review.status.is_some_and(|status| status.allowed);
-    Ok(if is_allowed { Verdict::Allowed } else { Verdict::Denied })
+    Ok(if is_allowed { Access::Allowed } else { Access::Denied })
 }
 
 fn access(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
@@ -165,15 +165,15 @@ pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next:
         return unauthorized();
     };
     let key = Key { token: token.into(), path: request.uri().path().into() };
-    match tokio::time::timeout(REVIEW_TIMEOUT, auth.verdict(key, peer)).await {
-        Ok(Ok(Verdict::Allowed)) => next.run(request).await,
-        Ok(Ok(Verdict::Unknown)) => unauthorized(),
-        Ok(Ok(Verdict::Denied)) => (StatusCode::FORBIDDEN, "forbidden\n").into_response(),
-        Ok(Err(NoVerdict::TooMany)) => {
+    match tokio::time::timeout(REVIEW_TIMEOUT, auth.access(key, peer)).await {
+        Ok(Ok(Access::Allowed)) => next.run(request).await,
+        Ok(Ok(Access::Unknown)) => unauthorized(),
+        Ok(Ok(Access::Denied)) => (StatusCode::FORBIDDEN, "forbidden\n").into_response(),
+        Ok(Err(ReviewError::TooMany)) => {
             let headers = [(header::RETRY_AFTER, "30"), (header::CONNECTION, "close")];
             (StatusCode::TOO_MANY_REQUESTS, headers, "too many unknown tokens\n").into_response()
         }
-        Ok(Err(NoVerdict::Unavailable(error))) => unavailable(&error),
+        Ok(Err(ReviewError::Unavailable(error))) => unavailable(&error),
         Err(elapsed) => unavailable(&elapsed),
     }
 }
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bearer_is_taken_out_of_the_header_whatever_the_case_of_the_scheme() {
+    fn the_bearer_scheme_is_case_insensitive() {
         let bearer_of = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().unwrap());

@@ -87,12 +87,12 @@ async fn publish(
         let Ok((message, times)) = timeout(ROUND, queue.pop()).await else { continue };
         let sent = publisher.publish(message, times).await;
         metrics.pinning().add_event(if sent.is_ok() { "sent" } else { "failed" });
-        say_if_new(&mut failing, sent.as_ref().err());
+        log_if_new(&mut failing, sent.as_ref().err());
     }
 }
 
 /// Logs one line when events start to get lost.
-fn say_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
+fn log_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
     if let Some(lost) = lost.filter(|_| !*failing) {
         tracing::warn!(error = format!("{lost:#}"), "failed to send Kubernetes Events");
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn repeated_messages_are_a_series_and_expired_events_are_recreated() {
+    async fn repeated_messages_share_an_event_until_it_expires() {
         let (cluster, events) = Cluster::new().await;
         let shown = |cluster: &Cluster| {
             let of = |event: &serde_json::Value| {
@@ -216,15 +216,15 @@ mod tests {
         }
         // The two changes to enforcing make one message, because nothing was sent in between.
         cluster.until("two events", |cluster| cluster.count("sent") == 2).await;
-        let told = cluster.server.events();
+        let sent = cluster.server.events();
         let of = |event: &serde_json::Value| {
             format!("{} {} {}", event["reason"], event["regarding"]["kind"], event["note"])
         };
-        let told: Vec<String> = told.iter().map(of).collect();
-        assert!(told[0].contains("PinningResumed\" \"Node"), "{told:?}");
+        let sent: Vec<String> = sent.iter().map(of).collect();
+        assert!(sent[0].contains("PinningResumed\" \"Node"), "{sent:?}");
         assert!(
-            told[1].contains("PinningSteppedBack\" \"Node") && told[1].contains("keeps changing"),
-            "{told:?}"
+            sent[1].contains("PinningSteppedBack\" \"Node") && sent[1].contains("keeps changing"),
+            "{sent:?}"
         );
     }
 

@@ -19,7 +19,7 @@ const NAME: usize = 230;
 /// controllers.
 const SERIES: Duration = Duration::from_secs(360);
 /// Timeout of one request, including the wait for the rate limit and retries.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Publishes events; remembers those sent recently.
 pub(super) struct Publisher {
@@ -47,7 +47,8 @@ impl Publisher {
     /// # Errors
     /// The event could not be sent.
     pub(super) async fn publish(&mut self, message: Message, times: i32) -> anyhow::Result<()> {
-        let published = tokio::time::timeout(PATIENCE, self.try_publish(message, times)).await;
+        let published =
+            tokio::time::timeout(PUBLISH_TIMEOUT, self.try_publish(message, times)).await;
         published.context("the API server does not answer")?.context("cannot create the Event")
     }
 

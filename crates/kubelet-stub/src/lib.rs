@@ -139,7 +139,7 @@ impl KubeletStub {
         self.directory.join("ca.crt")
     }
 
-    /// Where [`KubeletStub::write_host_certificate`] writes.
+    /// Path of the file that [`KubeletStub::write_host_certificate`] writes.
     pub fn host_certificate(&self) -> PathBuf {
         self.directory.join("kubelet.crt")
     }
@@ -233,7 +233,7 @@ impl KubeletStub {
     /// `kubelet.crt` where it signs its own certificate.
     ///
     /// # Errors
-    /// When the directory cannot be written.
+    /// If the directory cannot be written.
     pub fn write_host_certificate(&self) -> Result<(), StubError> {
         replace(&self.host_certificate(), self.state.certificate.load().as_bytes())
     }

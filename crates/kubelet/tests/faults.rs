@@ -8,7 +8,7 @@ use std::time::Duration;
 use kubelet::{Pods, SourceName};
 use kubelet_stub::{CertificateKind, Fault, Grant};
 use kubepods::Lookup;
-use support::{Node, PATIENCE, RECORDED, down, node, one_pod, status, up, within};
+use support::{Node, RECORDED, TIMEOUT, down, node, one_pod, status, up, within};
 
 const UID: &str = "ce091e71-5646-4d84-b82c-13ac3f52f67c";
 const ID: &str = "383030601a2c92853083775b11ef2ca736bc5234c5a3f1c0a2382f3a4c8f2d23";
@@ -90,7 +90,7 @@ async fn a_kubelet_that_hangs() {
 #[tokio::test]
 async fn while_a_request_hangs_readers_are_served() {
     let mut node = node().await;
-    node.config.request_timeout = PATIENCE * 10;
+    node.config.request_timeout = TIMEOUT * 10;
     let pods = node.start_known().await;
     node.stub.set_fault(Some(Fault::Hang));
     let seen = node.stub.requests().len();
@@ -132,7 +132,7 @@ async fn a_body_that_ends_in_the_middle() {
 
 #[tokio::test]
 async fn a_body_that_comes_too_slowly() {
-    survives(Fault::Slow { pieces: 4, pause: PATIENCE }, &["no complete answer"]).await;
+    survives(Fault::Slow { pieces: 4, pause: TIMEOUT }, &["no complete answer"]).await;
 }
 
 #[tokio::test]
@@ -345,7 +345,7 @@ async fn a_certificate_of_another_node() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_rotated_within_its_authority_is_no_fault() {
+async fn certificate_rotation_within_a_ca_is_no_fault() {
     let node = node().await;
     let pods = node.start_known().await;
     node.stub.rotate_certificate(CertificateKind::Valid).unwrap();

@@ -116,7 +116,7 @@ async fn a_pod_that_has_left_keeps_its_names_for_a_while() {
 #[tokio::test]
 async fn an_id_that_lags_behind_its_cgroup_is_asked_for_again() {
     let mut node = node().await;
-    node.config.poll_interval = support::PATIENCE * 100;
+    node.config.poll_interval = support::TIMEOUT * 100;
     let pods = node.start_known().await;
     let id = "ab".repeat(32);
     let waiting = r#"{"items":[{"metadata":{"uid":"u"},"spec":{"containers":[{"name":"c"}]}}]}"#;
@@ -135,7 +135,7 @@ async fn an_id_that_lags_behind_its_cgroup_is_asked_for_again() {
 #[tokio::test]
 async fn asks_are_debounced_and_spaced() {
     let mut node = node().await;
-    node.config.poll_interval = support::PATIENCE * 100;
+    node.config.poll_interval = support::TIMEOUT * 100;
     let pods = node.start_known().await;
     let seen = node.stub.requests().len();
     for number in 0..100 {
@@ -152,7 +152,7 @@ async fn asks_are_debounced_and_spaced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thread_without_a_runtime_may_read_and_ask() {
     let mut node = node().await;
-    node.config.poll_interval = support::PATIENCE * 100;
+    node.config.poll_interval = support::TIMEOUT * 100;
     let pods = node.start_known().await;
     let id = "ab".repeat(32);
     node.stub.set_pods(one_pod("u", "late", &id));

@@ -104,7 +104,7 @@ async fn cpus_of_a_pod_as_a_whole_are_exclusive_too() {
 #[tokio::test]
 async fn a_change_of_the_pods_asks_again() {
     let (mut node, stub) = node_with_socket().await;
-    node.config.poll_interval = support::PATIENCE * 100;
+    node.config.poll_interval = support::TIMEOUT * 100;
     let pods = node.start_known().await;
     until_exclusive(&pods, ("lsr", "main"), &[6, 7]).await;
     stub.set(&[1], vec![pod("new", &[("c", &[1])])]);

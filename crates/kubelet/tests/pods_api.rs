@@ -103,7 +103,7 @@ async fn a_watch_that_the_kubelet_ends_is_begun_again() {
 }
 
 #[tokio::test]
-async fn polls_take_over_while_the_watch_is_down_and_end_when_it_is_back() {
+async fn polling_replaces_a_broken_watch_until_it_is_back() {
     let (node, stub) = node_with_socket(PodSource::Auto).await;
     let pods = node.start_known().await;
     stub.set_failure(Some(Code::FailedPrecondition));
@@ -167,7 +167,7 @@ async fn a_recreated_socket_is_found() {
 }
 
 #[tokio::test]
-async fn a_missing_socket_is_a_failure_only_where_it_is_the_only_source() {
+async fn a_missing_socket_fails_only_as_the_only_source() {
     let (node, stub) = node_with_socket(PodSource::PodsApi).await;
     stub.stop().await.unwrap();
     assert!(down(&node.start(), SOURCE).await.contains("no socket"));

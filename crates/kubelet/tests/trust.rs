@@ -23,7 +23,7 @@ async fn self_signed() -> Node {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_is_accepted_where_the_nodes_file_holds_it() {
+async fn the_self_signed_certificate_in_the_nodes_file_is_accepted() {
     let node = self_signed().await;
     node.stub.write_host_certificate().unwrap();
     assert_eq!(node.start_known().await.index().pods().len(), 7);

@@ -187,7 +187,7 @@ fn resources_in_force_are_kept_beside_the_desired_ones() {
 }
 
 #[test]
-fn pod_level_resources_in_force_are_kept_beside_the_desired_ones() {
+fn actual_and_desired_pod_level_resources_are_both_kept() {
     let pod = one(r#"{"spec":{"resources":{"limits":{"cpu":"2"}},"containers":[{"name":"a"}]},
             "status":{"resources":{"limits":{"cpu":"1"},"requests":{"cpu":"500m"}},
                       "conditions":[{"type":"PodResizeInProgress","status":"True"}]}}"#);

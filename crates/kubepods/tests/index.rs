@@ -46,7 +46,7 @@ fn a_static_pod_is_named_by_its_hash_from_either_source() {
 
 /// The ids of the sandboxes are from the runtime's own list on the recorded node.
 #[test]
-fn a_pod_leaves_only_its_sandbox_once_every_container_is_accounted_for_and_lives() {
+fn the_sandbox_is_the_cgroup_left_once_all_containers_run() {
     let index = index(KUBELET);
     let (uid, sandbox) = (
         "e930cbf3-15e7-45ac-a6e6-989bf1d8d675",

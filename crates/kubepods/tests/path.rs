@@ -40,7 +40,7 @@ fn cgroupfs_driver_with_containerd_names_bare_ids() {
 /// Hand-written from the kubelet's `CgroupName.ToSystemd` and each runtime's scope names; not
 /// recorded.
 #[test]
-fn systemd_driver_names_the_runtime_and_writes_uids_with_underscores() {
+fn systemd_paths_have_a_runtime_and_underscores_in_uids() {
     let slice = format!("kubepods-burstable.slice/kubepods-burstable-pod{SLICE_UID}.slice");
     for (scope, runtime) in [
         ("cri-containerd", Runtime::Containerd),

@@ -115,7 +115,7 @@ fn every_recorded_container_is_named_and_no_sandbox_is() {
 }
 
 #[test]
-fn every_recorded_cgroup_is_of_the_grammar_and_comes_back_letter_by_letter() {
+fn every_recorded_path_parses_and_prints_unchanged() {
     for node in NODES {
         let recording = recording(node);
         let mut seen = 0;

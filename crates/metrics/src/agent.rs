@@ -9,7 +9,7 @@ use prometheus::{
 };
 
 use crate::catalogue::{Descriptor, agent};
-use crate::live::{Live, opts, registered};
+use crate::gauge_set::{GaugeSet, opts, registered};
 use crate::{AdviceMetrics, InjectionMetrics, PinningMetrics};
 
 /// Bucket bounds, seconds; a tick over 10,000 cgroups stays below 0.2.
@@ -40,7 +40,7 @@ pub struct AgentMetrics {
     pod_source_up: IntGaugeVec,
     pod_source_last_success: GaugeVec,
     apiserver_requests: IntCounter,
-    subsystem_up: Live<IntGaugeVec>,
+    subsystem_up: GaugeSet<IntGaugeVec>,
     subsystem_restarts: IntCounterVec,
     page_renders: IntCounterVec,
     http_connections_cut: IntCounterVec,
@@ -85,7 +85,7 @@ impl AgentMetrics {
                 &registry,
                 IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL)),
             ),
-            subsystem_up: Live::new(registered(&registry, subsystem_up)),
+            subsystem_up: GaugeSet::new(registered(&registry, subsystem_up)),
             subsystem_restarts: counters(&agent::SUBSYSTEM_RESTARTS_TOTAL),
             page_renders: counters(&agent::PAGE_RENDERS_TOTAL),
             http_connections_cut: counters(&agent::HTTP_CONNECTIONS_CUT_TOTAL),

@@ -3,21 +3,21 @@
 use prometheus::{IntCounterVec, IntGaugeVec, Registry};
 
 use crate::catalogue::{Descriptor, injection as catalogue};
-use crate::live::{Live, opts, registered};
+use crate::gauge_set::{GaugeSet, opts, registered};
 
 /// Metrics of the injected environment. Each is absent until its first value.
 #[derive(Debug)]
 pub struct InjectionMetrics {
-    connected: Live<IntGaugeVec>,
+    connected: GaugeSet<IntGaugeVec>,
     empty_answers: IntCounterVec,
-    variables: Live<IntGaugeVec>,
+    variables: GaugeSet<IntGaugeVec>,
 }
 
 impl InjectionMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
         let gauge = |descriptor: &Descriptor| {
             let vector = IntGaugeVec::new(opts(descriptor), descriptor.labels);
-            Live::new(registered(registry, vector))
+            GaugeSet::new(registered(registry, vector))
         };
         let answers = &catalogue::NRI_EMPTY_ANSWERS_TOTAL;
         Self {

@@ -9,8 +9,8 @@ mod advice;
 mod agent;
 pub mod catalogue;
 pub mod exposition;
+mod gauge_set;
 mod injection;
-mod live;
 mod pinning;
 
 pub use advice::{AdviceMetrics, AdviceRow};

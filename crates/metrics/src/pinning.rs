@@ -5,18 +5,18 @@ use std::time::Duration;
 use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Registry};
 
 use crate::catalogue::{Descriptor, pinning as catalogue};
-use crate::live::{Live, opts, registered};
+use crate::gauge_set::{GaugeSet, opts, registered};
 
 /// Metrics of pinning. Each is absent until its first value.
 #[derive(Debug)]
 pub struct PinningMetrics {
-    pinned: Live<IntGaugeVec>,
+    pinned: GaugeSet<IntGaugeVec>,
     pools: IntGaugeVec,
-    overlap: Live<CounterVec>,
+    overlap: GaugeSet<CounterVec>,
     operations: IntCounterVec,
     rejections: IntCounterVec,
-    enforcing: Live<IntGaugeVec>,
-    stepped_back: Live<IntGaugeVec>,
+    enforcing: GaugeSet<IntGaugeVec>,
+    stepped_back: GaugeSet<IntGaugeVec>,
     events: IntCounterVec,
 }
 
@@ -30,16 +30,16 @@ impl PinningMetrics {
         };
         let overlap = &catalogue::EXCLUSIVE_OVERLAP_SECONDS_TOTAL;
         Self {
-            pinned: Live::new(gauge(&catalogue::PINNED_CPUS)),
+            pinned: GaugeSet::new(gauge(&catalogue::PINNED_CPUS)),
             pools: gauge(&catalogue::POOL_CPUS),
-            overlap: Live::new(registered(
+            overlap: GaugeSet::new(registered(
                 registry,
                 CounterVec::new(opts(overlap), overlap.labels),
             )),
             operations: count(&catalogue::PIN_OPERATIONS_TOTAL),
             rejections: count(&catalogue::PIN_REJECTIONS_TOTAL),
-            enforcing: Live::new(gauge(&catalogue::PINNING_ENFORCING)),
-            stepped_back: Live::new(gauge(&catalogue::PINNING_STEPPED_BACK)),
+            enforcing: GaugeSet::new(gauge(&catalogue::PINNING_ENFORCING)),
+            stepped_back: GaugeSet::new(gauge(&catalogue::PINNING_STEPPED_BACK)),
             events: count(&catalogue::PIN_EVENTS_TOTAL),
         }
     }

@@ -34,7 +34,7 @@ fn rows_cost_no_allocation() {
 }
 
 #[test]
-fn a_preset_costs_no_allocation_for_its_rows_and_lean_renders_less() {
+fn presets_allocate_nothing_and_lean_renders_less() {
     let agent = snapshots::agent();
     let snapshots = [snapshots::node(0), snapshots::node(500)];
     agent.advice().set(Vec::new());

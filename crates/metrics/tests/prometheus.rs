@@ -15,7 +15,7 @@ use serde_json::Value;
 use snapshot::NodeSnapshot;
 
 /// Timeout far beyond any start or scrape; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Prometheus 2.42 cannot be configured to request a format, so the text format has a separate
 /// path.
@@ -91,7 +91,7 @@ fn snapshot() -> NodeSnapshot {
 fn wait_for_scrapes(scrapes: &Receiver<&'static str>) {
     let mut seen = JOBS.map(|(job, ..)| (job, 0));
     while seen.iter().any(|(_, count)| *count < 2) {
-        let job = scrapes.recv_timeout(PATIENCE).expect("Prometheus scrapes four times a second");
+        let job = scrapes.recv_timeout(TIMEOUT).expect("Prometheus scrapes four times a second");
         seen.iter_mut().filter(|(of, _)| *of == job).for_each(|(_, count)| *count += 1);
     }
 }
@@ -194,7 +194,7 @@ impl Prometheus {
     /// full pipe.
     fn listening(&mut self) -> String {
         let log = BufReader::new(self.child.stderr.take().expect("stderr is a pipe"));
-        let (lines, said) = mpsc::channel();
+        let (lines, printed) = mpsc::channel();
         thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 // The receiver is dropped once the address is known.
@@ -203,8 +203,8 @@ impl Prometheus {
         });
         let mut log = String::new();
         loop {
-            let line = said
-                .recv_timeout(PATIENCE)
+            let line = printed
+                .recv_timeout(TIMEOUT)
                 .unwrap_or_else(|_| panic!("prometheus does not listen:\n{log}"));
             if line.contains("\"Listening on\"")
                 && let Some((_, address)) = line.split_once("address=")
@@ -242,7 +242,7 @@ impl Prometheus {
     /// Field `data` of an answer of the HTTP API.
     fn get(&self, path: &str) -> Value {
         let mut stream = TcpStream::connect(&self.address).expect("prometheus listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket takes a timeout");
         // HTTP/1.0: the body ends with the connection and is never chunked.
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("prometheus takes a request");
         let mut answer = String::new();

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_is_a_checkpoint_or_an_error_and_reads_back_as_written() {
+    fn any_text_decodes_to_a_checkpoint_or_an_error() {
         corpus::run(
             env!("CARGO_MANIFEST_DIR"),
             "checkpoint",

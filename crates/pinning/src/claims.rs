@@ -1,6 +1,6 @@
 //! Converts the kubelet's view of a pod to the planner's.
 
-use kubepods::model::{Container, ContainerKind, Phase, Pod, Resize, Resources};
+use kubepods::model::{Container, ContainerKind, Pod, Resize, Resources};
 use kubepods::path::QosClass;
 
 /// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the
@@ -38,7 +38,7 @@ fn is_best_effort(pod: &Pod) -> bool {
 /// Whether all containers have ended or were never admitted; such a pod needs no CPUs any more.
 #[must_use]
 pub fn has_ended(pod: &Pod) -> bool {
-    matches!(pod.phase, Phase::Succeeded | Phase::Failed)
+    pod.phase.is_final()
 }
 
 /// Pod-level resources if there are any. Otherwise Kubernetes' effective request: the maximum of
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_container_without_a_request_leaves_the_pods_request_unknown() {
+    fn a_container_without_a_request_makes_the_pods_unknown() {
         assert_eq!(
             request(vec![
                 container(ContainerKind::App, Some(1000)),

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn on_v2_what_the_kubelet_has_given_away_since_is_not_given_back() {
+    fn on_v2_cpus_of_the_kubelet_are_not_given_back() {
         let rest: CpuSet = "0-2".parse().unwrap();
         let hierarchy =
             placement::Hierarchy { version: CgroupVersion::V2, full: rest.clone(), ceiling: rest };

@@ -121,17 +121,17 @@ mod tests {
         sys
     }
 
-    fn told<K: std::fmt::Display>(groups: &std::collections::BTreeMap<K, CpuSet>) -> Vec<String> {
+    fn texts<K: std::fmt::Display>(groups: &std::collections::BTreeMap<K, CpuSet>) -> Vec<String> {
         groups.iter().map(|(id, cpus)| format!("{id}:{cpus}")).collect()
     }
 
     #[test]
-    fn siblings_nodes_sockets_and_distances_are_relations_whatever_the_numbering() {
+    fn topology_relations_do_not_depend_on_cpu_numbers() {
         let machine = eight().read();
         let topology = &machine.topology;
-        assert_eq!(told(topology.cores()), ["0:0,4", "1:1,5", "2:2,6", "3:3"]);
-        assert_eq!(told(topology.nodes()), ["0:0-1,4-5", "1:2-3,6"]);
-        assert_eq!(told(topology.sockets()), ["0:0-1,4-5", "1:2-3,6"]);
+        assert_eq!(texts(topology.cores()), ["0:0,4", "1:1,5", "2:2,6", "3:3"]);
+        assert_eq!(texts(topology.nodes()), ["0:0-1,4-5", "1:2-3,6"]);
+        assert_eq!(texts(topology.sockets()), ["0:0-1,4-5", "1:2-3,6"]);
         assert_eq!((topology.distance(0, 1), topology.distance(1, 1)), (Some(21), Some(10)));
         assert_eq!(machine.offline().to_string(), "7");
         assert_eq!(topology.cpu(6).unwrap().l3, Some(2));
@@ -147,7 +147,7 @@ mod tests {
         sys.file("system/node/node1/cpulist", "2-3,6-7");
         let after = sys.read();
         assert_ne!(before, after);
-        assert_eq!(told(after.topology.cores())[3], "3:3,7");
+        assert_eq!(texts(after.topology.cores())[3], "3:3,7");
     }
 
     #[test]
@@ -164,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_tells_nothing_but_what_is_online_has_single_cores_on_one_node() {
+    fn without_topology_files_all_cpus_are_cores_of_one_node() {
         let machine = Sys::new("0,2", "0-2").read();
-        assert_eq!(told(machine.topology.cores()), ["0:0", "1:2"]);
-        assert_eq!(told(machine.topology.nodes()), ["0:0,2"]);
+        assert_eq!(texts(machine.topology.cores()), ["0:0", "1:2"]);
+        assert_eq!(texts(machine.topology.nodes()), ["0:0,2"]);
         assert!(machine.isolated.is_empty() && machine.nohz_full.is_empty());
     }
 

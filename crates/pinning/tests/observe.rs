@@ -215,7 +215,7 @@ fn a_profile_speaks_for_pods_without_a_label() {
 }
 
 #[test]
-fn a_forged_annotation_is_rejected_once_without_effect_on_others() {
+fn a_forged_annotation_is_rejected_once() {
     let files = Files::new();
     let mut forged = files.pod("evil", "LSE", 2000);
     forged.pinning.resource_spec = Some("{\"preferredCPUBindPolicy\":".into());
@@ -227,7 +227,7 @@ fn a_forged_annotation_is_rejected_once_without_effect_on_others() {
         (pins(&report), report.refusals().collect::<Vec<_>>()),
         (vec!["web LSR 0-1".to_owned()], vec![Reason::ResourceSpecMalformed])
     );
-    assert!(pass(&mut pinner, &pods).decisions.is_empty(), "it is told once");
+    assert!(pass(&mut pinner, &pods).decisions.is_empty(), "reported once");
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn another_owner_of_cpusets_is_reported_as_the_reason() {
 }
 
 #[test]
-fn static_from_either_source_or_any_exclusive_cpu_is_an_obstacle() {
+fn the_static_policy_and_exclusive_cpus_are_obstacles() {
     let files = Files::new();
     let mut pinner = files.pinner(none());
     let observing = |report: Report| match report.standing {

@@ -107,7 +107,7 @@ fn exclusive_policies_keep_away_from_pods_of_the_same_policy() {
 }
 
 #[test]
-fn required_exclusivity_fails_instead_of_degrading_and_holds_against_later_pods() {
+fn required_exclusivity_never_degrades() {
     let spread = apart(PCPU, true, preferred(SPREAD, 2, MOST));
     assert_eq!(
         on_the_box(&held("0,2,4,6", PCPU, false), &spread),
@@ -168,7 +168,7 @@ fn uneven() -> Topology {
 }
 
 #[test]
-fn whole_cores_that_add_up_are_found_within_a_node_and_across_sockets() {
+fn whole_cores_are_found_within_a_node_and_across_sockets() {
     assert_eq!(answer(&uneven(), &plain(""), &required(FULL, 3)), "12-14");
     assert_eq!(answer(&uneven(), &plain(""), &required(FULL, 6)), "4-6,8-10");
     assert_eq!(answer(&uneven(), &plain(""), &required(FULL, 9)), "4-6,8-10,12-14");
@@ -177,7 +177,7 @@ fn whole_cores_that_add_up_are_found_within_a_node_and_across_sockets() {
 }
 
 #[test]
-fn only_allowed_cpus_are_given_and_their_cores_are_not_whole_without_them() {
+fn only_allowed_cpus_are_given() {
     let allowed: CpuSet = "1-7".parse().unwrap();
     let request = |cpus| Request { allowed: Some(allowed.clone()), ..required(FULL, cpus) };
     assert_eq!(on_the_box(&plain(""), &request(2)), "2-3");

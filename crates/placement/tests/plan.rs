@@ -186,7 +186,7 @@ fn under_the_static_policy_nothing_is_touched() {
 }
 
 #[test]
-fn a_pod_with_cpus_of_the_kubelets_is_not_touched_whatever_the_policy() {
+fn pods_with_cpus_from_the_kubelet_are_not_touched() {
     let kubelet =
         Kubelet { exclusive: cpus("0-1"), pods: ["1".into()].into(), ..Kubelet::default() };
     let scene = Scene { kubelet, ..scene() }.holding(&[("1", "2-3")]);
@@ -196,7 +196,7 @@ fn a_pod_with_cpus_of_the_kubelets_is_not_touched_whatever_the_policy() {
 }
 
 #[test]
-fn a_pod_that_grows_keeps_what_it_has_and_one_that_shrinks_keeps_a_part() {
+fn resized_pods_keep_as_many_of_their_cpus_as_possible() {
     let grown = scene().holding(&[("1", "4-5")]).plan(&[pod("1", "LSR", 4)]);
     assert_eq!(of(&grown, "1"), (Class::Lsr, "4-7".into()));
     let across = scene()

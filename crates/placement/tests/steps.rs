@@ -56,11 +56,11 @@ struct Scene {
 impl Scene {
     fn steps(&self) -> Result<Vec<String>, StepError> {
         let Self { hierarchy, pods, held, placements } = self;
-        write_steps(&Transition { hierarchy, pods, held, placements }).map(|steps| told(&steps))
+        write_steps(&Transition { hierarchy, pods, held, placements }).map(|steps| texts(&steps))
     }
 }
 
-fn told(steps: &[Step]) -> Vec<String> {
+fn texts(steps: &[Step]) -> Vec<String> {
     let tell = |step: &Step| match step {
         Step::Write { path, cpus, .. } => format!("{} := {cpus}", path.display()),
         Step::Verify { path, effective, .. } => format!("{} == {effective}?", path.display()),
@@ -74,7 +74,7 @@ const GRANT: &[(&str, Class, &str)] =
     &[("be", Class::BestEffort, "0-7"), ("ls", Class::Share, "4-7"), ("lsr", Class::Lsr, "0-3")];
 
 #[test]
-fn on_v1_children_shrink_before_their_parents_and_the_grant_comes_last() {
+fn on_v1_children_shrink_before_parents_and_grants_are_last() {
     let pods = vec![pod("be", "0-7", "0-7"), pod("ls", "0-7", "0-7"), pod("lsr", "0-7", "0-7")];
     let scene = Scene { hierarchy: v1(), pods, held: held(&[]), placements: placed(GRANT) };
     let expected = [
@@ -100,7 +100,7 @@ fn on_v2_a_container_without_a_cpuset_follows_its_pod() {
 }
 
 #[test]
-fn a_release_widens_parents_first_with_the_full_mask_in_the_place_of_an_empty_set() {
+fn a_release_widens_parents_first_and_never_writes_an_empty_set() {
     let pods = vec![pod("ls", "4-7", "4-7"), pod("lsr", "0-3", "0-3")];
     let placements = placed(&[("ls", Class::Share, "0-7"), ("lsr", Class::Share, "0-7")]);
     let scene =
@@ -148,7 +148,7 @@ fn best_effort_pods_leave_when_a_reserved_pod_becomes_exclusive() {
 }
 
 #[test]
-fn a_pod_moves_only_after_the_others_made_room_and_they_follow_only_after_it_left() {
+fn pods_swap_cpus_without_overlap() {
     let pods = vec![pod("ls", "2-7", "2-7"), pod("own", "0-1", "0-1")];
     let placements = placed(&[("ls", Class::Share, "0-1,4-7"), ("own", Class::Lse, "2-3")]);
     let scene =
@@ -183,7 +183,7 @@ fn a_displaced_pod_moves_to_free_cpus() {
 }
 
 #[test]
-fn an_exclusive_pod_that_becomes_a_reserved_one_keeps_its_cpus_while_best_effort_pods_come() {
+fn a_pod_that_becomes_lsr_keeps_its_cpus() {
     let pods = vec![pod("be", "4", "4"), pod("own", "0-1", "0-1")];
     let placements = placed(&[("be", Class::BestEffort, "0"), ("own", Class::Lsr, "0-1")]);
     let scene =
@@ -201,7 +201,7 @@ fn in_a_cycle_the_owner_loses_its_claim_first() {
 }
 
 #[test]
-fn an_applications_own_choice_is_kept_within_the_pods_cpus_and_otherwise_left_alone() {
+fn nested_cpusets_are_kept_within_the_pods_cpus() {
     let nested = |configured, effective| {
         let mut pod = pod("ls", "0-7", "0-7");
         let own =
@@ -226,7 +226,7 @@ fn an_applications_own_choice_is_kept_within_the_pods_cpus_and_otherwise_left_al
 }
 
 #[test]
-fn pods_without_a_placement_are_left_alone_and_release_what_they_held() {
+fn pods_without_a_placement_only_release_cpus() {
     let pods = vec![pod("kubelets", "0-1", "0-1")];
     let scene = Scene {
         hierarchy: v1(),
@@ -256,7 +256,7 @@ fn draining_widens_parents_first() {
     let pods = vec![pod("ls", "4-7", "4-7"), pod("own", "0-3", "0-3")];
     let steps = drain_steps(&v1(), &pods, &held(&[("own", Class::Lse, "0-3")])).unwrap();
     assert_eq!(
-        told(&steps),
+        texts(&steps),
         ["release 0-3 of own", "ls := 0-7", "ls/c := 0-7", "own := 0-7", "own/c := 0-7"]
     );
 }

@@ -11,7 +11,7 @@ use crate::look::Looker;
 use crate::parallelism::Machine;
 
 /// Timeout for one process; its files normally take some 50 microseconds.
-const PATIENCE: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Maximum number of threads blocked on unresponsive files; at this number detection stops until
 /// one returns.
@@ -53,7 +53,7 @@ impl Detector {
             Worker::start(move |pid, machine| looker.look(pid, machine))
         })?;
         worker.questions.send((pid, machine)).ok()?;
-        match worker.answers.recv_timeout(PATIENCE) {
+        match worker.answers.recv_timeout(ANSWER_TIMEOUT) {
             Ok(found) => {
                 self.worker = Some(worker);
                 found

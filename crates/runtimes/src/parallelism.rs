@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_changes_moves_those_that_follow_it_and_no_others() {
+    fn a_changed_limit_moves_only_what_follows_it() {
         let grown = |runtime: &Runtime| resized(runtime, "", Some(2.0), Some(4.0));
         for (language, version, threads) in [
             (Language::Go, "go1.25.1", 4),

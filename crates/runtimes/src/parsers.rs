@@ -162,7 +162,7 @@ fn build_information_of_go_reads_back_as_written() {
 }
 
 #[test]
-fn only_allowed_variables_are_kept_and_each_is_in_the_environment() {
+fn only_allowed_variables_of_the_environment_are_kept() {
     let tokens: Vec<&[u8]> = ALLOWED.iter().map(|name| name.as_bytes()).collect();
     check("environ", &tokens, |bytes| {
         let kept = within(4096 + 4 * bytes.len(), || allowed(bytes));

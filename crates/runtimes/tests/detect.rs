@@ -116,7 +116,7 @@ fn launchers_are_detected_by_name() {
 }
 
 #[test]
-fn a_jvm_takes_its_flags_from_the_line_and_the_variables_around_it() {
+fn jvm_flags_come_from_the_command_line_and_variables() {
     let options = b"JAVA_TOOL_OPTIONS=-XX:ActiveProcessorCount=5 -Dpassword=x -XX:MaxRAMPercentage=70\0GOGC=3\0";
     let line = b"java\0-XX:ActiveProcessorCount=3\0-Xmx1g\0-jar\0a.jar\0-Xmx9g\0";
     let runtime = detect("java", b"", options, line);
@@ -161,7 +161,7 @@ fn a_custom_launcher_is_detected_by_its_loaded_library() {
 }
 
 #[test]
-fn node_has_its_version_among_its_constants_or_those_of_its_library() {
+fn the_version_of_node_is_found_in_it_or_its_library() {
     let constants = b"\0Iron\0https://nodejs.org/download/release/v20.20.2/node-v20.20.2.tar.gz\0";
     assert_eq!(
         detect("node", &elf(".rodata", constants), b"", b"").version.as_deref(),
@@ -210,7 +210,7 @@ fn this_very_test_is_a_rust_program() {
 }
 
 #[test]
-fn the_program_behind_an_init_and_a_shell_is_found_and_no_farther_one() {
+fn a_program_behind_an_init_and_a_shell_is_found() {
     let node = Node::new();
     for (pid, exe) in [(7, "tini"), (8, "sh"), (9, "java"), (10, "node")] {
         node.write(exe, b"").process(pid, exe).proc_file(pid, "environ", b"");
@@ -223,7 +223,7 @@ fn the_program_behind_an_init_and_a_shell_is_found_and_no_farther_one() {
 }
 
 #[test]
-fn no_link_leads_out_of_the_container_and_nothing_but_a_file_is_read() {
+fn links_do_not_lead_out_of_the_container() {
     let node = Node::new();
     node.write("jdk/bin/java", b"").process(7, "jdk/bin/java");
     // The executable's path begins with the container's path, which no longer exists below the new
@@ -278,7 +278,7 @@ fn peak_kib() -> u64 {
     let peak = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-    peak.expect("the kernel tells it")
+    peak.expect("the kernel reports the peak")
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_pipe_is_neither_read_nor_waited_for() {
 }
 
 #[test]
-fn an_executable_is_looked_into_once_and_its_environment_every_time() {
+fn executables_are_parsed_once_and_environments_every_time() {
     let node = Node::new();
     node.write("jdk/bin/java", b"")
         .write("jdk/release", b"JAVA_VERSION=\"17\"\n")
@@ -339,7 +339,7 @@ fn an_executable_is_looked_into_once_and_its_environment_every_time() {
 }
 
 #[test]
-fn another_file_with_the_inode_of_one_that_is_gone_is_looked_into() {
+fn a_new_file_with_a_reused_inode_is_parsed_again() {
     let node = Node::new();
     node.write("server", &elf(".comment", b"rustc version 1.95.0\0")).process(7, "server");
     let mut detector = node.detector();

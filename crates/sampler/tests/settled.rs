@@ -47,7 +47,7 @@ fn an_idle_container_is_read_with_its_pods_usage_or_at_its_recheck() {
     node.run_unseen(2);
     // A tick rechecks some of them, but not all.
     node.tick();
-    assert!(usage(&node).iter().sum::<u64>() < 15_000, "nothing told of them");
+    assert!(usage(&node).iter().sum::<u64>() < 15_000, "no sign of them");
     node.run(1);
     node.tick();
     assert_eq!(usage(&node)[..2], [4000, 6000], "the pod of the first two counts");

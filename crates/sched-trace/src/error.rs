@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_permissions_and_verifier_rejections_are_distinguished() {
+    fn permission_and_verifier_errors_are_distinguished() {
         assert_eq!(StartError::on_load(map_error(EPERM), false).reason(), "not_permitted");
         assert_eq!(StartError::on_load(map_error(EPERM), true).reason(), "locked_down");
         assert_eq!(StartError::on_load(map_error(E2BIG), true).reason(), "no_tables");

@@ -8,11 +8,11 @@ use snapshot::TraceMode;
 /// Length of a burst.
 const BURST: Duration = Duration::from_secs(1);
 /// Time over the budget after which continuous mode ends.
-const PATIENCE: Duration = Duration::from_secs(3);
+const OVER_BUDGET_FOR: Duration = Duration::from_secs(3);
 /// Number of consecutive bursts well within the budget after which continuous mode resumes.
-const CALM_BURSTS: u32 = 3;
+const CHEAP_BURSTS: u32 = 3;
 /// Maximum share of the budget that counts as well within it.
-const CALM: f64 = 0.8;
+const WELL_WITHIN: f64 = 0.8;
 /// Maximum interval between burst starts, in burst lengths. A program that would still exceed the
 /// budget is detached.
 const RAREST: u32 = 60;
@@ -119,7 +119,7 @@ impl Governor {
             return Action::Keep;
         }
         let over_since = over_since.unwrap_or(now);
-        if now.duration_since(over_since) < PATIENCE {
+        if now.duration_since(over_since) < OVER_BUDGET_FOR {
             self.phase = Phase::On {
                 since: now,
                 cost: Duration::ZERO,
@@ -132,8 +132,9 @@ impl Governor {
     }
 
     fn end_burst(&mut self, now: Instant, length: Duration, share: f64) -> Action {
-        self.calm_bursts = if share <= self.budget * CALM { self.calm_bursts + 1 } else { 0 };
-        if self.calm_bursts >= CALM_BURSTS {
+        self.calm_bursts =
+            if share <= self.budget * WELL_WITHIN { self.calm_bursts + 1 } else { 0 };
+        if self.calm_bursts >= CHEAP_BURSTS {
             self.calm_bursts = 0;
             self.mode = TraceMode::Continuous;
             self.phase = Phase::on(now);

@@ -45,7 +45,7 @@ pub(crate) struct Rollup {
 /// A container's wait, or its time on a core, together with the cgroup that caused it or shared the
 /// core.
 #[derive(Debug, Clone, Copy)]
-struct Encounter {
+struct AttributedWait {
     container: ContainerId,
     pod: PodId,
     holder: Owner,
@@ -138,12 +138,12 @@ impl Rollup {
             self.account(container, pod).pending_ns += sample.wait_ns;
             return true;
         }
-        self.take_encounter(Encounter { container, pod, holder, sample: *sample });
+        self.take_attributed(AttributedWait { container, pod, holder, sample: *sample });
         false
     }
 
-    fn take_encounter(&mut self, encounter: Encounter) {
-        let Encounter { container, pod, holder, sample } = encounter;
+    fn take_attributed(&mut self, wait: AttributedWait) {
+        let AttributedWait { container, pod, holder, sample } = wait;
         let waits = &mut self.account(container, pod).waits;
         let is_self = matches!(holder, Owner::Container { pod: other, .. } | Owner::Pod(other) if other == pod);
         if let Some(smt) = &mut waits.smt {
@@ -410,10 +410,10 @@ mod tests {
         assert_eq!(poll(&mut pending, &mut node, 0), (500, 20));
         // A wait whose holder is never identified is unattributed, in full and only once.
         pending.pairs.extend(batch(&[], &[(10, 99, 70)]).pairs);
-        let told: Vec<_> = (0..=MAX_AGE + 1)
+        let unattributed: Vec<_> = (0..=MAX_AGE + 1)
             .map(|at| poll(&mut pending, &mut node, if at == 0 { 70 } else { 0 }).1)
             .collect();
-        assert_eq!((told[0], told[told.len() - 1]), (20, 90));
+        assert_eq!((unattributed[0], unattributed[unattributed.len() - 1]), (20, 90));
     }
 
     proptest! {

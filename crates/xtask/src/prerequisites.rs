@@ -120,13 +120,13 @@ pub const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite {
         probe: &["java", "-version"],
         provider: Package("openjdk-17-jre-headless"),
-        purpose: "is a runtime to be told",
+        purpose: "is a runtime that the tests detect",
         task: Task::Test,
     },
     Prerequisite {
         probe: &["node", "--version"],
         provider: Package("nodejs"),
-        purpose: "is a runtime to be told",
+        purpose: "is a runtime that the tests detect",
         task: Task::Test,
     },
     Prerequisite {

@@ -94,7 +94,7 @@ impl Layout {
 }
 
 #[test]
-fn the_archive_is_an_oci_layout_and_the_same_for_the_same_program() {
+fn the_archive_is_a_reproducible_oci_layout() {
     let archive = packed(b"program");
     assert_eq!(archive.bytes, packed(b"program").bytes);
     assert_ne!(archive.digest, packed(b"another").digest);
@@ -133,7 +133,7 @@ fn the_dockerfile_makes_an_image_of_the_same_configuration() {
 /// Builds real images in the `dev` profile: compiles the agent for both platforms, and again for
 /// arm64.
 #[test]
-fn both_platforms_are_static_and_run_and_a_second_build_is_the_same() {
+fn builds_of_both_platforms_are_static_and_reproducible() {
     let folder = TempDir::new().unwrap();
     let options =
         Options { output: folder.path().to_owned(), profile: "dev".into(), verify: false };

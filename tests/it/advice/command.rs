@@ -49,7 +49,7 @@ impl Node {
             _kubelet: kubelet,
             _tree: tree,
         };
-        let is_told = |row: &Value| {
+        let is_complete = |row: &Value| {
             let findings = row["findings"].as_array().unwrap();
             let has_patch = findings.iter().any(|found| !found["patch"].is_null());
             has_patch
@@ -57,7 +57,7 @@ impl Node {
                 && row["runtime"]["language"] == "rust"
         };
         eventually("the findings and runtimes of both", || {
-            node.json(&[]).iter().filter(|row| is_told(row)).count() == PODS.len()
+            node.json(&[]).iter().filter(|row| is_complete(row)).count() == PODS.len()
         });
         node
     }
@@ -100,14 +100,14 @@ fn the_command_prints_in_every_format_what_is_asked_for() {
 
 fn assert_formats_agree(node: &Node) {
     // The load continues, so figures of two runs differ: compare only the names.
-    let told = |report: &Value| -> Vec<_> {
+    let names = |report: &Value| -> Vec<_> {
         let rows = report["containers"].as_array().unwrap().iter();
         rows.map(|row| (row["namespace"].clone(), row["pod"].clone(), row["container"].clone()))
             .collect()
     };
     let json: Value = serde_json::from_str(&node.advise("json", &[])).unwrap();
     let yaml: Value = serde_saphyr::from_str(&node.advise("yaml", &[])).unwrap();
-    assert_eq!((told(&json).len(), told(&json)), (2, told(&yaml)));
+    assert_eq!((names(&json).len(), names(&json)), (2, names(&yaml)));
     let kind = |report: &Value| report["containers"][0]["findings"][0]["kind"].clone();
     assert_eq!(
         (kind(&json), kind(&yaml)),

@@ -54,7 +54,7 @@ struct Scene<'a> {
 }
 
 #[test]
-fn go_under_a_quota_is_detected_found_throttled_and_by_the_advice_no_longer_is() {
+fn following_the_advice_ends_throttling_of_a_go_program() {
     let directory = TempDir::new().unwrap();
     // Go 1.25 and later follow the limit. The other build uses the number of CPUs: its Go is older,
     // or its go.mod is.

@@ -37,7 +37,7 @@ pub(super) fn assert_all_known(place: &str, expression: &str) {
 /// A metric that is shown nowhere is useless: a panel or rule must read it, or a list must give its
 /// purpose.
 #[test]
-fn every_metric_is_in_a_panel_a_rule_or_the_list_of_those_only_for_queries() {
+fn every_metric_is_in_a_panel_a_rule_or_the_query_list() {
     let panels = super::dashboards::queries().into_iter().map(|query| query.expression);
     let rules = super::rules::expressions();
     let text: Vec<String> = panels.chain(rules).collect();

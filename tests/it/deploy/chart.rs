@@ -103,7 +103,7 @@ fn an_ipv6_address_is_listened_at_with_or_without_brackets() {
 }
 
 #[test]
-fn the_network_policy_lets_out_to_every_port_that_the_agent_is_told_of() {
+fn the_network_policy_allows_every_configured_port() {
     let ports = |values: &str| {
         let objects = documents(&render(&[&format!("--set={values}")]));
         let policy = objects.into_iter().find(|object| object["kind"] == "NetworkPolicy").unwrap();
@@ -132,7 +132,7 @@ const EVERYTHING: &str = "--set=events=true,drainOnStop=true,endpoint.auth=true,
 config.apiserverFallback=true,podMonitor.authorization.credentials.name=token,podMonitor.authorization.credentials.key=t";
 
 #[test]
-fn monitor_runs_as_nobody_without_capabilities_and_can_write_nothing() {
+fn monitor_runs_unprivileged_and_read_only() {
     let agent = container(&render(&[]));
     let security = &agent["securityContext"];
     assert_eq!(
@@ -148,7 +148,7 @@ fn monitor_runs_as_nobody_without_capabilities_and_can_write_nothing() {
 }
 
 #[test]
-fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
+fn profiles_add_only_what_they_need() {
     let agent = container(&render(&["--set=profile=trace"]));
     assert_eq!(added_capabilities(&agent), ["BPF", "PERFMON"]);
     assert_eq!(writable(&agent), [""; 0]);
@@ -158,7 +158,7 @@ fn trace_adds_two_capabilities_and_pin_the_cgroup_mount_and_its_state() {
 }
 
 #[test]
-fn waits_are_traced_in_the_profile_trace_and_where_the_configuration_says_so() {
+fn tracing_follows_the_profile_or_the_configuration() {
     let mode = |values: &str| {
         variable(&container(&render(&[&format!("--set={values}")])), "CPUWARDEN_SCHED_TRACE")
     };
@@ -169,7 +169,7 @@ fn waits_are_traced_in_the_profile_trace_and_where_the_configuration_says_so() {
 }
 
 #[test]
-fn pins_outlive_an_agents_pod_unless_it_is_told_to_drain_before_an_uninstall() {
+fn pins_outlive_the_agent_unless_drained_for_an_uninstall() {
     assert!(container(&render(&["--set=profile=pin"]))["lifecycle"].is_null());
     let drains = container(&render(&["--set=profile=pin,drainOnStop=true"]));
     assert_eq!(drains["lifecycle"]["preStop"]["exec"]["command"][1].as_str(), Some("drain"));
@@ -180,10 +180,10 @@ fn pins_outlive_an_agents_pod_unless_it_is_told_to_drain_before_an_uninstall() {
 }
 
 #[test]
-fn events_and_the_right_to_make_them_come_only_with_pinning_and_on_request() {
+fn events_and_their_permission_need_pinning_and_a_request() {
     let granted = |arguments: &[&str]| {
         let text = render(arguments);
-        let tells = container(&text)["env"]
+        let has_variable = container(&text)["env"]
             .as_array()
             .unwrap()
             .iter()
@@ -197,7 +197,7 @@ fn events_and_the_right_to_make_them_come_only_with_pinning_and_on_request() {
             .find(|rule| rule["resources"][0] == "events")
             .cloned();
         (
-            tells,
+            has_variable,
             rule.map(|rule| serde_saphyr::to_string(&rule).unwrap()),
             text.contains("port: 6443"),
         )
@@ -275,7 +275,7 @@ fn profiles_share_only_the_hosts_pid_namespace() {
 }
 
 #[test]
-fn the_agent_may_ask_for_pods_of_the_kubelet_and_for_nothing_else() {
+fn the_agent_may_only_get_pods_from_the_kubelet() {
     let resources = |text: &str| {
         let role =
             documents(text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();

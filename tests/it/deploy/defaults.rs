@@ -43,7 +43,7 @@ fn a_tenth_of_the_agents_is_replaced_at_a_time() {
 }
 
 #[test]
-fn an_agent_talks_to_its_kubelet_and_to_the_api_server_only_where_it_must() {
+fn agents_use_the_api_server_only_where_needed() {
     let ports = |arguments: &[&str]| {
         let rules = object(&render(arguments), "NetworkPolicy")["spec"]["egress"]
             .as_array()

@@ -31,7 +31,7 @@ fn texts(svg: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_chart_of_results_is_well_formed_and_shows_every_figure_and_condition() {
+fn result_charts_show_every_figure_and_condition() {
     let svg = draw("# 8 CPUs & <more>\nunpinned 10.5 99.25 1000\nFullPCPUs 1.5 20 4000\n");
     let texts = texts(&svg);
     for shown in [
@@ -71,7 +71,7 @@ fn invalid_results_are_rejected() {
 #[test]
 fn the_chart_and_the_readme_show_the_results_that_are_kept() {
     let results = read("evidence/pinning.txt");
-    assert_eq!(draw(&results), read("evidence/pinning.svg"), "draw the chart anew");
+    assert_eq!(draw(&results), read("evidence/pinning.svg"), "draw the chart again");
     let readme = read("../README.md");
     let rows = results
         .lines()

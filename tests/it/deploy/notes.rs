@@ -36,7 +36,7 @@ fn notes(kubernetes: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn kubelets_before_1_33_are_named_with_three_remedies_until_one_is_chosen() {
+fn notes_name_remedies_for_kubelets_before_1_33() {
     let names =
         |text: &str| text.contains("Its kubelets give the pod list to holders of nodes/proxy only");
     let old = notes("1.32.4", &[]);
@@ -54,7 +54,7 @@ fn kubelets_before_1_33_are_named_with_three_remedies_until_one_is_chosen() {
 
 /// The remedies are the same in all places.
 #[test]
-fn notes_runbook_and_troubleshooting_name_the_remedies_of_the_agent() {
+fn docs_name_the_same_remedies_as_the_agent() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (runbook, troubleshooting) =
         (words(&read("docs/runbooks.md")), words(&read("docs/troubleshooting.md")));
@@ -72,7 +72,7 @@ fn notes_runbook_and_troubleshooting_name_the_remedies_of_the_agent() {
 }
 
 #[test]
-fn the_labels_that_kube_prometheus_stack_selects_are_printed_until_some_are_set() {
+fn notes_name_the_labels_of_kube_prometheus_stack() {
     let line = "--set podMonitor.labels.release=kube-prometheus-stack";
     let on = "--set=podMonitor.enabled=true,prometheusRule.enabled=true";
     assert!(notes("1.37.0", &[on]).contains(line));
@@ -87,7 +87,7 @@ fn the_labels_that_kube_prometheus_stack_selects_are_printed_until_some_are_set(
 }
 
 #[test]
-fn the_namespaces_labels_are_printed_unless_the_release_makes_it() {
+fn notes_name_the_namespaces_labels_unless_created() {
     let line = "kubectl label --overwrite namespace cpuwarden";
     let label = "pod-security.kubernetes.io/enforce=privileged";
     let printed = notes("1.37.0", &["--set=platform=openshift"]);

@@ -19,7 +19,7 @@ fn object(text: &str, kind: &str) -> Option<Value> {
 }
 
 #[test]
-fn every_platform_is_valid_in_every_profile_on_the_oldest_and_the_newest_kubernetes() {
+fn every_platform_and_profile_is_valid_on_all_versions() {
     for platform in PLATFORMS {
         for profile in PROFILES {
             let values =
@@ -57,7 +57,7 @@ fn every_platform_has_its_row_with_what_was_run_here() {
 }
 
 #[test]
-fn the_priority_class_is_admitted_by_a_quota_where_the_platform_limits_it() {
+fn a_quota_admits_the_priority_class_where_required() {
     let quota = |platform: &str, more: &[&str]| object(&on(platform, more), "ResourceQuota");
     let made = quota("gke", &[]).unwrap();
     let scope = &made["spec"]["scopeSelector"]["matchExpressions"][0];
@@ -138,7 +138,7 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn the_cgroup_volume_is_read_only_through_and_through_where_the_cluster_can() {
+fn the_cgroup_volume_is_recursively_read_only_if_supported() {
     let mount = |arguments: &[&str]| {
         let mounts = container(&render(arguments))["volumeMounts"].as_array().unwrap().clone();
         let mount = mounts.into_iter().find(|mount| mount["name"] == "cgroup").unwrap();
@@ -172,7 +172,7 @@ fn a_namespace_of_the_release_admits_the_pods_and_outlives_it() {
 
 /// The kubelet's keys are in the directory of its certificate, so the agent must not see it.
 #[test]
-fn the_agent_sees_the_kubelets_certificate_and_never_its_directory() {
+fn the_agent_sees_only_the_kubelets_certificate() {
     for platform in [&[""], &PLATFORMS[..]].concat() {
         for profile in PROFILES {
             let text = on(platform, &[&format!("--set=profile={profile}")]);

@@ -121,7 +121,7 @@ fn listed() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_panel_has_data_with_its_preset_and_the_page_names_those_beyond_lean() {
+fn every_panel_has_data_with_its_documented_preset() {
     let queries = dashboards::queries();
     let data = Preset::ALL.map(|preset| queries_with_data(&queries, preset, true));
     let mut smallest = BTreeMap::<&str, Preset>::new();
@@ -213,7 +213,7 @@ fn firing(preset: Preset) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_alert_fires_with_standard_and_the_page_names_those_beyond_lean() {
+fn every_alert_fires_with_its_documented_preset() {
     let all: BTreeSet<String> = rules::alerts().into_iter().collect();
     assert_eq!(firing(Preset::Full), all, "with full");
     assert_eq!(firing(Preset::Standard), all, "with standard");
@@ -223,7 +223,7 @@ fn every_alert_fires_with_standard_and_the_page_names_those_beyond_lean() {
 }
 
 #[test]
-fn the_chart_sets_the_preset_and_ships_the_dashboard_of_details_with_full_only() {
+fn the_details_dashboard_comes_only_with_full() {
     let has = |arguments: &[&str]| {
         let text = chart::render(arguments);
         let config = chart::documents(&text)

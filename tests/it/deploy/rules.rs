@@ -31,7 +31,7 @@ fn rules_use_only_exposed_metrics() {
 }
 
 #[test]
-fn every_alert_is_tested_and_described_and_has_its_section_in_the_runbooks() {
+fn every_alert_has_a_test_and_a_runbook() {
     let (runbooks, tests) =
         (read("docs/runbooks.md"), TESTS.map(|file| read(&format!("tests/{file}"))).concat());
     let sections: BTreeSet<&str> =
@@ -58,7 +58,7 @@ fn every_alert_is_tested_and_described_and_has_its_section_in_the_runbooks() {
 }
 
 #[test]
-fn every_alert_links_its_runbook_and_a_dashboard_that_are_shipped() {
+fn every_alert_links_its_runbook_and_dashboard() {
     let runbooks: Value = serde_json::from_str(&read("dashboards/runbooks.json")).unwrap();
     let panels = runbooks["panels"].as_array().unwrap();
     for alert in rules("rules/alerts.yaml") {
@@ -89,7 +89,7 @@ fn every_alert_links_its_runbook_and_a_dashboard_that_are_shipped() {
 }
 
 #[test]
-fn the_kubernetes_mixins_expressions_work_on_the_page_of_cadvisors_names() {
+fn kubernetes_mixin_expressions_work_on_cadvisor_names() {
     // The exposition's output, with the labels that the scrape adds according to
     // deploy/docs/prometheus.md.
     let golden = include_str!("../../../crates/metrics/tests/golden/cadvisor.txt");

@@ -159,13 +159,13 @@ fn alerts(text: &str) -> Vec<(String, String)> {
     let rules = documents(text).into_iter().filter(|object| object["kind"] == "PrometheusRule");
     let groups = rules.flat_map(|object| object["spec"]["groups"].as_array().unwrap().clone());
     let rules = groups.flat_map(|group| group["rules"].as_array().unwrap().clone());
-    let said =
+    let expression =
         |rule: Value| Some((rule["alert"].as_str()?.to_owned(), rule["expr"].as_str()?.to_owned()));
-    rules.filter_map(said).collect()
+    rules.filter_map(expression).collect()
 }
 
 #[test]
-fn an_alert_that_is_disabled_is_gone_and_all_others_are_as_they_were() {
+fn disabling_an_alert_removes_only_that_alert() {
     let all = alerts(&render(&[OPERATOR]));
     let left = alerts(&render(&[OPERATOR, "--set=prometheusRule.disabled.NodeCPUSteal=true"]));
     assert_eq!(

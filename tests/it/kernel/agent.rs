@@ -67,7 +67,7 @@ fn twenty_seconds_of_a_throttled_spinner_are_counted_exactly() {
 }
 
 #[test]
-fn a_quota_of_the_pod_alone_shows_on_the_container_as_an_ancestors() {
+fn a_quota_of_the_pod_shows_as_an_ancestors() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Guaranteed, UID);
     pod.set_quota_usec(20_000, 100_000);
@@ -95,7 +95,7 @@ fn a_quota_of_the_pod_alone_shows_on_the_container_as_an_ancestors() {
 }
 
 #[test]
-fn a_quota_above_kubepods_shows_on_the_container_as_an_ancestors() {
+fn a_quota_above_kubepods_shows_as_an_ancestors() {
     let tree = RealTree::new();
     // Without its own quota: v1 rejects a quota above a smaller one of a child.
     let container = tree.pod(Qos::Burstable, UID).child(ID);
@@ -158,7 +158,7 @@ fn a_container_is_in_the_next_tick_after_its_cgroup_appears() {
 }
 
 #[test]
-fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
+fn a_container_that_exits_between_ticks_is_fully_counted() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &[]);
@@ -189,7 +189,7 @@ fn a_container_that_dies_between_ticks_leaves_its_whole_count_behind() {
 }
 
 #[test]
-fn a_container_that_starts_and_dies_between_two_ticks_leaves_its_whole_count_behind() {
+fn a_container_that_lives_less_than_a_tick_is_fully_counted() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "6s"]);
@@ -236,9 +236,9 @@ fn a_burst_a_second_under_a_tight_quota_shows_in_the_windows() {
     let page = agent.after_ticks(8);
     let name = "cpuwarden_container_throttled_window_ratio";
     let windows = page.value(&format!("{name}_count"), &[("container", ID)]).unwrap();
-    let calm = page.value(&format!("{name}_bucket"), &[("container", ID), ("le", "0.1")]).unwrap();
+    let below = page.value(&format!("{name}_bucket"), &[("container", ID), ("le", "0.1")]).unwrap();
     assert!(windows >= 5.0, "{windows} windows");
-    assert!(calm < windows / 2.0, "{calm} of {windows} windows saw no stall");
+    assert!(below < windows / 2.0, "{below} of {windows} windows saw no stall");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::support::{binary, eventually, turn};
 const MOUNTS: &str = "/sys/fs/cgroup";
 
 #[test]
-fn the_table_shows_throttled_containers_and_the_limit_responsible() {
+fn the_table_shows_the_limit_that_throttles_a_container() {
     let _turn = turn();
     let demo = Demo::start(&["--once", "8"]);
     let pid = demo.pid();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{Qos, RealTree, Workload, binary};
 
 #[test]
-fn the_doctor_sees_containers_their_processes_and_what_the_kernel_has() {
+fn the_doctor_reports_containers_and_kernel_features() {
     let tree = RealTree::new();
     let container = tree
         .pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0001")

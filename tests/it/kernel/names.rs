@@ -15,12 +15,12 @@ fn a_container_is_shown_by_its_name_before_the_next_tick() {
 }
 
 #[test]
-fn a_container_with_a_late_v1_hierarchy_is_named_before_the_next_tick() {
+fn a_late_v1_hierarchy_is_named_before_the_next_tick() {
     is_shown_before_the_next_tick(Listed::Early, Duration::from_millis(300));
 }
 
 #[test]
-fn a_container_listed_before_its_cgroup_is_named_before_the_next_tick() {
+fn a_container_listed_early_is_named_before_the_next_tick() {
     is_shown_before_the_next_tick(Listed::Early, Duration::ZERO);
 }
 
@@ -62,7 +62,7 @@ const RESTARTED: &str = "5c1e2aa0f3b94d0c8a7e6d5b4c3f2a1908172635445362718090a1b
 const LATE: Duration = Duration::from_secs(9);
 
 #[test]
-fn restart_that_the_list_shows_late_is_unmapped_then_complete_to_ten_ms() {
+fn a_restart_that_is_listed_late_loses_no_cpu_time() {
     let tree = RealTree::new();
     let listed = |id| [running_pod(UID, "shop", "late", id)];
     let kubelet = Kubelet::start(pod_list(&listed(ID)));

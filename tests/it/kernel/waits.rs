@@ -26,7 +26,7 @@ fn feature(page: &Exposition) -> (f64, String) {
 }
 
 #[test]
-fn a_rival_on_the_same_cpu_is_a_neighbor_with_a_name_and_a_quota_is_none() {
+fn a_rival_on_the_same_cpu_is_named_and_a_quota_is_not_a_rival() {
     let tree = RealTree::new();
     let (victim, rival) = (
         tree.pod(Qos::Burstable, UID).child(ID),

@@ -60,7 +60,7 @@ fn no_burst_is_advised_for_a_quota_that_has_not_throttled() {
 }
 
 #[test]
-fn an_idle_container_is_not_throttled_by_what_throttles_its_neighbors() {
+fn idle_containers_do_not_inherit_throttling_of_neighbors() {
     let facts =
         after_ten_minutes(&ContainerRow { usage_ns: Some(SECOND_NS / 1000), ..throttled_above() });
     assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
@@ -70,7 +70,7 @@ fn an_idle_container_is_not_throttled_by_what_throttles_its_neighbors() {
 /// A thread that is throttled in half of its periods for ten minutes, and then has a higher limit
 /// for one minute.
 #[test]
-fn a_raised_limit_is_not_blamed_for_the_throttling_of_the_old_one() {
+fn throttling_under_an_old_limit_does_not_count_for_a_new_one() {
     let mut subject = ContainerHistory::default();
     let at = |seconds: u64, throttled: u64, quota_usec: u64| ContainerRow {
         usage_ns: Some(seconds * SECOND_NS / 5),
@@ -205,7 +205,7 @@ fn is_used(throttled_in: Option<u64>) -> bool {
 }
 
 #[test]
-fn a_trace_is_used_when_nothing_was_throttled_before_and_after_it() {
+fn a_trace_needs_unthrottled_periods_before_and_after_it() {
     assert!(is_used(None));
     assert_eq!([8, 9, 10, 12].map(|second| is_used(Some(second))), [false; 4]);
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::Verdict;
+use super::Access;
 
 /// Lifetimes of cached answers, as in kube-rbac-proxy and the API server itself: longer for allowed
 /// than for denied.
@@ -29,7 +29,7 @@ pub(super) struct Key {
 /// State of a token in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    Fresh(Verdict),
+    Fresh(Access),
     /// Allowed, and due for another review.
     Renew,
     /// Was allowed, but must be reviewed again before access.
@@ -42,7 +42,7 @@ pub(super) struct Kept(HashMap<Key, Entry>);
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    verdict: Verdict,
+    access: Access,
     at: Instant,
     renewing: bool,
 }
@@ -51,28 +51,28 @@ impl Kept {
     pub(super) fn recall(&mut self, key: &Key, now: Instant) -> Answer {
         let Some(entry) = self.0.get_mut(key) else { return Answer::None };
         let age = now.saturating_duration_since(entry.at);
-        match entry.verdict {
-            Verdict::Allowed if age >= GOOD_FOR => Answer::None,
-            Verdict::Allowed if age >= ALLOWED_FOR => Answer::Expired,
-            Verdict::Allowed if age >= RENEW_AFTER && !entry.renewing => {
+        match entry.access {
+            Access::Allowed if age >= GOOD_FOR => Answer::None,
+            Access::Allowed if age >= ALLOWED_FOR => Answer::Expired,
+            Access::Allowed if age >= RENEW_AFTER && !entry.renewing => {
                 entry.renewing = true;
                 Answer::Renew
             }
-            Verdict::Unknown | Verdict::Denied if age >= DENIED_FOR => Answer::None,
-            verdict => Answer::Fresh(verdict),
+            Access::Unknown | Access::Denied if age >= DENIED_FOR => Answer::None,
+            access => Answer::Fresh(access),
         }
     }
 
-    pub(super) fn keep(&mut self, key: Key, verdict: Verdict, now: Instant) {
-        let strangers = self.0.values().filter(|entry| entry.verdict != Verdict::Allowed).count();
+    pub(super) fn keep(&mut self, key: Key, access: Access, now: Instant) {
+        let strangers = self.0.values().filter(|entry| entry.access != Access::Allowed).count();
         if strangers >= STRANGERS {
-            self.0.retain(|_, entry| entry.verdict == Verdict::Allowed);
+            self.0.retain(|_, entry| entry.access == Access::Allowed);
         }
         if self.0.len() >= KEPT {
             self.0.retain(|_, entry| now.saturating_duration_since(entry.at) < ALLOWED_FOR);
         }
         if self.0.len() < KEPT || self.0.contains_key(&key) {
-            self.0.insert(key, Entry { verdict, at: now, renewing: false });
+            self.0.insert(key, Entry { access, at: now, renewing: false });
         }
     }
 
@@ -95,11 +95,11 @@ mod tests {
     #[test]
     fn a_good_token_is_renewed_once_before_its_time_is_over() {
         let (mut kept, now) = (Kept::default(), Instant::now());
-        kept.keep(key("good"), Verdict::Allowed, now);
+        kept.keep(key("good"), Access::Allowed, now);
         let mut at = |seconds| kept.recall(&key("good"), now + Duration::from_secs(seconds));
-        assert_eq!(at(59), Answer::Fresh(Verdict::Allowed));
+        assert_eq!(at(59), Answer::Fresh(Access::Allowed));
         assert_eq!(at(61), Answer::Renew);
-        assert_eq!(at(62), Answer::Fresh(Verdict::Allowed), "one renewal at a time");
+        assert_eq!(at(62), Answer::Fresh(Access::Allowed), "one renewal at a time");
         assert_eq!(at(121), Answer::Expired);
         kept.not_renewed(&key("good"));
         assert_eq!(kept.recall(&key("good"), now + Duration::from_secs(63)), Answer::Renew);
@@ -108,21 +108,21 @@ mod tests {
     #[test]
     fn strangers_push_no_good_token_out() {
         let (mut kept, now) = (Kept::default(), Instant::now());
-        kept.keep(key("good"), Verdict::Allowed, now);
+        kept.keep(key("good"), Access::Allowed, now);
         for number in 0..10_000 {
-            kept.keep(key(&number.to_string()), Verdict::Unknown, now);
+            kept.keep(key(&number.to_string()), Access::Unknown, now);
         }
-        assert_eq!(kept.recall(&key("good"), now), Answer::Fresh(Verdict::Allowed));
+        assert_eq!(kept.recall(&key("good"), now), Answer::Fresh(Access::Allowed));
         assert!(kept.0.len() <= KEPT);
     }
 
     #[test]
     fn rejections_are_cached_for_30_seconds() {
         let (mut kept, now) = (Kept::default(), Instant::now());
-        kept.keep(key("bad"), Verdict::Denied, now);
+        kept.keep(key("bad"), Access::Denied, now);
         assert_eq!(
             kept.recall(&key("bad"), now + Duration::from_secs(29)),
-            Answer::Fresh(Verdict::Denied)
+            Answer::Fresh(Access::Denied)
         );
         assert_eq!(kept.recall(&key("bad"), now + Duration::from_secs(30)), Answer::None);
     }

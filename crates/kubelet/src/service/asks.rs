@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_ask_is_due_after_the_debounce_and_later_ones_join_it() {
+    fn requests_within_the_debounce_are_joined() {
         let mut asks = Asks::default();
         let now = Instant::now();
         assert!(asks.ask(UID, "a", now));

@@ -28,11 +28,11 @@ impl Publisher {
         let previous = shared.index.load_full();
         let before: HashMap<&str, &Arc<Pod>> =
             previous.pods().iter().map(|pod| (&*pod.uid, pod)).collect();
-        let mut news = pods.len() != before.len() || previous.generation() == 0;
+        let mut is_changed = pods.len() != before.len() || previous.generation() == 0;
         for pod in &mut pods {
             match before.get(&*pod.uid) {
                 Some(same) if *same == pod => *pod = Arc::clone(same),
-                _ => news = true,
+                _ => is_changed = true,
             }
         }
         let lingered = self.lingering.len();
@@ -45,8 +45,9 @@ impl Publisher {
                 taken.saturating_duration_since(*left) < LINGER || is_live(pod)
             });
         }
-        news |= lingered != self.lingering.len();
-        let index = if news { self.replace(shared, &previous, pods, taken) } else { previous };
+        is_changed |= lingered != self.lingering.len();
+        let index =
+            if is_changed { self.replace(shared, &previous, pods, taken) } else { previous };
         *lock(&shared.listed_at) = Some(taken);
         lock(&shared.asks).answered(&index, taken);
     }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn backoff_doubles_up_to_its_bound_and_starts_over_after_a_success() {
+    fn backoff_doubles_up_to_a_bound_and_resets_after_success() {
         let now = Instant::now();
         let mut backoff = Backoff::default();
         assert!(backoff.is_over(now));

@@ -101,7 +101,7 @@ mod tests {
     use crate::grpc::podresources_v1::ListPodResourcesResponse;
 
     #[test]
-    fn any_bytes_are_a_list_or_an_error_and_no_exclusive_cpu_of_a_list_is_forgotten() {
+    fn any_bytes_decode_to_a_list_with_all_cpus_or_an_error() {
         corpus::run(
             env!("CARGO_MANIFEST_DIR"),
             "pod_resources",

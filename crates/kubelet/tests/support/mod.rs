@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 /// Timeout beyond any expected duration on a busy machine; exceeding it means that the awaited
 /// event does not occur.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const RECORDED: &[u8] =
     include_bytes!("../../../kubepods/tests/data/kubelet-1.32-pods.json");
@@ -72,7 +72,7 @@ pub(crate) fn one_pod(uid: &str, name: &str, id: &str) -> Vec<u8> {
 
 /// Awaits `future` with a timeout.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it comes to pass")
+    tokio::time::timeout(TIMEOUT, future).await.expect("it comes to pass")
 }
 
 pub(crate) fn status(pods: &Pods, source: SourceName) -> SourceStatus {

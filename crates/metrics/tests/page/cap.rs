@@ -57,7 +57,7 @@ fn order() -> Vec<(String, bool)> {
 }
 
 #[test]
-fn a_page_at_the_cap_is_whole_and_one_series_less_drops_one_family_of_all_containers() {
+fn one_series_above_the_cap_drops_one_whole_family() {
     let snapshot = node();
     let page = |cap| {
         read(
@@ -104,7 +104,7 @@ fn each_page_that_leaves_series_out_counts_them() {
 }
 
 #[test]
-fn a_dropped_family_comes_back_with_room_to_spare_and_not_with_each_container() {
+fn a_dropped_family_returns_only_with_room_to_spare() {
     let (all, agent) = (node(), snapshots::agent());
     let mut fewer = all.clone();
     fewer.containers.truncate(9);

@@ -28,7 +28,7 @@ fn the_text_page_is_golden() {
 }
 
 #[test]
-fn the_page_of_cadvisors_names_is_golden_and_shows_no_container_that_is_gone() {
+fn the_cadvisor_page_is_golden_without_exited_containers() {
     let mut exposition = Exposition::new(NO_CAP);
     let page = exposition.render_cadvisor(&snapshots::maximal(), &snapshots::agent(), Format::Text);
     assert!(!String::from_utf8_lossy(page).contains("container=\"gone\""));

@@ -29,8 +29,9 @@ fn promtool_finds_nothing_on_the_maximal_page() {
     let mut exposition = Exposition::new(NO_CAP);
     let output =
         promtool(exposition.render(&snapshots::maximal(), &snapshots::agent(), Format::Text));
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    let output_text =
+        String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output_text.is_empty(), "{}: {output_text}", output.status);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use nri::api::{self, Container, ContainerUpdate, Event, LinuxResources, PodSandb
 use nri::{Creation, Events, Handler, Plugin, Runtime, Stop};
 use tempfile::TempDir;
 
-use crate::runtime::PATIENCE;
+use crate::runtime::CALL_TIMEOUT;
 
 /// Records its calls. Some names of containers change how it behaves: `panics`, `hangs`, and
 /// `env-N`, which adds a variable of N bytes.
@@ -113,7 +113,7 @@ impl Node {
     pub(crate) fn new() -> Self {
         let all = Events::LIFECYCLE.with(Event::ValidateContainerAdjustment);
         // A panic on a busy machine takes long to print.
-        Self::with(all, |plugin| plugin.answer_within(PATIENCE))
+        Self::with(all, |plugin| plugin.answer_within(CALL_TIMEOUT))
     }
 
     pub(crate) fn with(
@@ -142,7 +142,7 @@ impl Node {
 
     /// The handler's next call.
     pub(crate) fn call(&self) -> String {
-        self.calls.recv_timeout(PATIENCE).expect("the handler was not called")
+        self.calls.recv_timeout(CALL_TIMEOUT).expect("the handler was not called")
     }
 
     pub(crate) fn calls<const N: usize>(&self) -> [String; N] {
@@ -156,7 +156,7 @@ impl Node {
 
     /// The plugin's next report.
     pub(crate) fn report(&self) -> String {
-        self.reports.recv_timeout(PATIENCE).expect("the plugin reported nothing")
+        self.reports.recv_timeout(CALL_TIMEOUT).expect("the plugin reported nothing")
     }
 
     /// Waits until the plugin's thread has ended.

@@ -23,7 +23,7 @@ const GO_BUFFER: usize = 4096;
 const GO_QUEUE: usize = 256;
 
 /// A test fails when it waits longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Request {
@@ -104,7 +104,7 @@ impl Runtime {
     }
 
     pub(crate) fn on(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(CALL_TIMEOUT)).unwrap();
         let (plugin, runtime) = (GoReader::default(), GoReader::default());
         Self { stream, plugin, runtime, next_stream: 1 }
     }

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bytes_are_a_state_or_an_error_and_no_pod_of_a_state_is_forgotten() {
+    fn any_bytes_decode_to_a_state_with_all_pods_or_an_error() {
         let tokens: [&[u8]; 5] = [b"\"static\"", b"\"0-8191\"", b"null", b"{}", b"\"\""];
         corpus::run(env!("CARGO_MANIFEST_DIR"), "cpu_manager_state", &tokens, |bytes| {
             let limit = (64 << 10) + 256 * bytes.len();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_and_what_it_gave_away_are_read_from_the_kubelets_file() {
+    fn policy_and_assignments_are_read_from_the_kubelets_file() {
         // kubelet 1.32, policies none and static.
         let none =
             kubelet(r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#).unwrap();

@@ -118,7 +118,7 @@ mod tests {
     const HOST: &str = "1 0 259:1 / / rw - ext4 /dev/root rw\n25 1 0:24 / /run rw,nosuid shared:5 - tmpfs tmpfs rw\n";
 
     #[test]
-    fn a_mount_of_the_sockets_directory_reaches_it_and_a_tenants_look_alike_does_not() {
+    fn only_the_real_socket_directory_counts_as_mounted() {
         let file = located(HOST, Path::new("/run/nri/nri.sock")).unwrap();
         assert_eq!(file, DeviceFile { device: "0:24".to_owned(), path: "/nri/nri.sock".into() });
         let reached = |mount| is_reached(&format!("700 600 {mount} rw - tmpfs tmpfs rw\n"), &file);

@@ -40,7 +40,7 @@ impl<'a> Grants<'a> {
         Self { node, usable, granted, refusals, demoted, requested_millis }
     }
 
-    pub(super) fn refuse_all(&mut self, claims: &Claims<'_>, reason: Reason) {
+    pub(super) fn reject_all(&mut self, claims: &Claims<'_>, reason: Reason) {
         self.refusals.extend(claims.iter().map(|(pod, _)| (pod.uid.clone(), reason)));
     }
 
@@ -147,9 +147,9 @@ impl<'a> Grants<'a> {
                 return Ok(cpus);
             }
         }
-        let anew = take(self.node.topology, taken, &request)?;
-        if kept.is_subset(&anew) || kept.len() > claim.cpus {
-            return Ok(anew);
+        let chosen = take(self.node.topology, taken, &request)?;
+        if kept.is_subset(&chosen) || kept.len() > claim.cpus {
+            return Ok(chosen);
         }
         let more = Request {
             cpus: claim.cpus - kept.len(),
@@ -157,7 +157,7 @@ impl<'a> Grants<'a> {
             ..request.clone()
         };
         let grown = take(self.node.topology, taken, &more).map(|more| more.union(kept));
-        Ok(grown.ok().filter(|cpus| fits(self.node.topology, &request, cpus)).unwrap_or(anew))
+        Ok(grown.ok().filter(|cpus| fits(self.node.topology, &request, cpus)).unwrap_or(chosen))
     }
 
     fn fresh(&self, pod: &Pod, claim: &Claim, taken: &Taken) -> Result<CpuSet, Reason> {

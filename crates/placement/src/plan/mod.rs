@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernel_text::CpuSet;
 
 use crate::best_effort::narrow;
-use crate::pod::{Authorization, Claim, Pod, Profiles, ResourceSpec, Rules, Uid, Wish, classify};
+use crate::pod::{
+    Authorization, Claim, Classification, Pod, Profiles, ResourceSpec, Rules, Uid, classify,
+};
 use crate::policy::NumaStrategy;
 use crate::reason::Reason;
 use crate::topology::Topology;
@@ -213,22 +215,24 @@ pub fn plan(
     let usable = usable(node)?;
     let Settings { trust_resource_status, authorization, .. } = node.settings;
     let rules = Rules { profiles, trust_resource_status: *trust_resource_status, authorization };
-    let wishes: Wishes<'_> =
+    let classified: Classified<'_> =
         pods.iter().map(|pod| (&pod.uid, (pod, classify(pod, &rules)))).collect();
-    let grants = grants(node, &usable, &wishes, current);
+    let grants = grants(node, &usable, &classified, current);
     let pools = pools(node, &usable, &grants);
-    let placement = |(&uid, (_, wish)): (&&Uid, &(&Pod, Wish))| {
-        (uid.clone(), placement(uid, wish, &grants, &pools))
+    let placement = |(&uid, (_, class)): (&&Uid, &(&Pod, Classification))| {
+        (uid.clone(), placement(uid, class, &grants, &pools))
     };
-    let ours = wishes.iter().filter(|(uid, _)| !node.kubelet.owns(uid));
+    let ours = classified.iter().filter(|(uid, _)| !node.kubelet.owns(uid));
     let placements = ours.map(placement).collect();
-    let mut refusals: BTreeMap<Uid, Reason> =
-        wishes.iter().filter_map(|(&uid, (_, wish))| Some((uid.clone(), wish.refusal?))).collect();
+    let mut refusals: BTreeMap<Uid, Reason> = classified
+        .iter()
+        .filter_map(|(&uid, (_, class))| Some((uid.clone(), class.rejection?)))
+        .collect();
     refusals.extend(grants.refusals);
     Ok(Plan { placements, pools, refusals, demoted: grants.demoted })
 }
 
-type Wishes<'a> = BTreeMap<&'a Uid, (&'a Pod, Wish)>;
+type Classified<'a> = BTreeMap<&'a Uid, (&'a Pod, Classification)>;
 
 fn usable(node: &Node<'_>) -> Result<CpuSet, PlanError> {
     let online = node.topology.online().intersection(node.allowed);
@@ -239,20 +243,21 @@ fn usable(node: &Node<'_>) -> Result<CpuSet, PlanError> {
 fn grants<'a>(
     node: &Node<'a>,
     usable: &'a CpuSet,
-    wishes: &Wishes<'_>,
+    classified: &Classified<'_>,
     current: &Current,
 ) -> Grants<'a> {
-    let claims = wishes.values().filter_map(|(pod, wish)| Some((*pod, wish.claim.as_ref()?)));
+    let claims = classified.values().filter_map(|(pod, class)| Some((*pod, class.claim.as_ref()?)));
     let mut claims: Vec<(&Pod, &Claim)> = claims.collect();
     claims.sort_by_key(|(pod, _)| (pod.arrival, &pod.uid));
-    let sharers =
-        wishes.values().filter(|(_, wish)| wish.claim.is_none() && wish.shared == Class::Share);
+    let sharers = classified
+        .values()
+        .filter(|(_, class)| class.claim.is_none() && class.shared == Class::Share);
     let requested_millis =
         sharers.filter_map(|(pod, _)| pod.request_millis).fold(0, u64::saturating_add);
     let mut grants = Grants::new(*node, usable, requested_millis);
     let (kubelets, ours): (Vec<_>, Vec<_>) =
         claims.into_iter().partition(|(pod, _)| node.kubelet.owns(&pod.uid));
-    grants.refuse_all(&kubelets, Reason::KubeletStatic);
+    grants.reject_all(&kubelets, Reason::KubeletStatic);
     grants.settle(&ours, current);
     grants
 }
@@ -278,10 +283,10 @@ fn pools(node: &Node<'_>, usable: &CpuSet, grants: &Grants<'_>) -> Pools {
     }
 }
 
-fn placement(uid: &Uid, wish: &Wish, grants: &Grants<'_>, pools: &Pools) -> Placement {
+fn placement(uid: &Uid, class: &Classification, grants: &Grants<'_>, pools: &Pools) -> Placement {
     if let Some(grant) = grants.granted.get(uid) {
         return Placement { class: grant.class, cpus: grant.cpus.clone(), spec: Some(grant.spec) };
     }
-    let cpus = if wish.shared == Class::BestEffort { &pools.best_effort } else { &pools.share };
-    Placement { class: wish.shared, cpus: cpus.clone(), spec: None }
+    let cpus = if class.shared == Class::BestEffort { &pools.best_effort } else { &pools.share };
+    Placement { class: class.shared, cpus: cpus.clone(), spec: None }
 }

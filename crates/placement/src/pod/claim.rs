@@ -10,13 +10,13 @@ use super::spec::cpus_of_status;
 use super::{Authorization, Pod, PriorityClass, Profiles, QOS_CLASS_LABEL, QosClass, ResourceSpec};
 
 /// The class and claim of a pod, with the reason for a rejection.
-pub(crate) struct Wish {
+pub(crate) struct Classification {
     /// The pool without exclusive CPUs.
     pub(crate) shared: Class,
     /// Claim to exclusive CPUs, if the pod is eligible.
     pub(crate) claim: Option<Claim>,
     /// Reason why it is not eligible, or another invalid label or annotation.
-    pub(crate) refusal: Option<Reason>,
+    pub(crate) rejection: Option<Reason>,
 }
 
 /// An eligible pod's claim to exclusive CPUs.
@@ -37,7 +37,7 @@ pub(crate) struct Rules<'a> {
 }
 
 /// Classifies a pod. An LSE or LSR pod that is not eligible runs in the share pool.
-pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Wish {
+pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Classification {
     let profile = rules.profiles.of(pod);
     let asks_itself = profile.is_none_or(|profile| profile.qos_class.is_none()) && !pod.admitted;
     let label = pod
@@ -52,7 +52,7 @@ pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Wish {
     if let Err(reason) = rules.authorization.class(pod, qos)
         && asks_itself
     {
-        return Wish { shared: Class::Share, claim: None, refusal: Some(reason) };
+        return Classification { shared: Class::Share, claim: None, rejection: Some(reason) };
     }
     let spec = match (profile.and_then(|profile| profile.resource_spec), &pod.resource_spec) {
         (Some(spec), _) => Ok(spec),
@@ -66,12 +66,12 @@ pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Wish {
         QosClass::Lse => Class::Lse,
         QosClass::Lsr => Class::Lsr,
         QosClass::Ls | QosClass::Be | QosClass::System => {
-            return Wish { shared, claim: None, refusal: unknown.or(spec.err()) };
+            return Classification { shared, claim: None, rejection: unknown.or(spec.err()) };
         }
     };
     match spec.and_then(|spec| claim(pod, qos, class, spec, rules)) {
-        Ok(claim) => Wish { shared, claim: Some(claim), refusal: None },
-        Err(reason) => Wish { shared, claim: None, refusal: Some(reason) },
+        Ok(claim) => Classification { shared, claim: Some(claim), rejection: None },
+        Err(reason) => Classification { shared, claim: None, rejection: Some(reason) },
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    fn classified(pod: &Pod) -> Wish {
+    fn classified(pod: &Pod) -> Classification {
         let (profiles, authorization) = (Profiles::default(), Authorization::default());
         classify(
             pod,
@@ -130,10 +130,12 @@ mod tests {
         )
     }
 
-    fn refusal(pod: &Pod) -> Option<Reason> {
-        let wish = classified(pod);
-        assert!(wish.refusal.is_none() || (wish.claim.is_none() && wish.shared == Class::Share));
-        wish.refusal
+    fn rejection(pod: &Pod) -> Option<Reason> {
+        let class = classified(pod);
+        assert!(
+            class.rejection.is_none() || (class.claim.is_none() && class.shared == Class::Share)
+        );
+        class.rejection
     }
 
     #[test]
@@ -145,9 +147,9 @@ mod tests {
             ("SYSTEM", None, Class::Share),
             ("BE", None, Class::BestEffort),
         ] {
-            let wish = classified(&pod(qos));
+            let found = classified(&pod(qos));
             assert_eq!(
-                (wish.claim.map(|claim| claim.class), wish.shared, wish.refusal),
+                (found.claim.map(|claim| claim.class), found.shared, found.rejection),
                 (class, shared, None),
                 "{qos}"
             );
@@ -159,32 +161,32 @@ mod tests {
     fn ineligible_pods_have_a_reason() {
         let millis =
             |request_millis, limit_millis| Pod { request_millis, limit_millis, ..pod("LSR") };
-        assert_eq!(refusal(&pod("LSRR")), Some(Reason::UnknownQosClass));
+        assert_eq!(rejection(&pod("LSRR")), Some(Reason::UnknownQosClass));
         for request in [None, Some(0), Some(1500), Some(999)] {
             assert_eq!(
-                refusal(&millis(request, request)),
+                rejection(&millis(request, request)),
                 Some(Reason::RequestNotInteger),
                 "{request:?}"
             );
         }
-        assert_eq!(refusal(&millis(Some(2000), None)), Some(Reason::RequestNotLimit));
-        assert_eq!(refusal(&millis(Some(2000), Some(4000))), Some(Reason::RequestNotLimit));
+        assert_eq!(rejection(&millis(Some(2000), None)), Some(Reason::RequestNotLimit));
+        assert_eq!(rejection(&millis(Some(2000), Some(4000))), Some(Reason::RequestNotLimit));
         assert_eq!(
-            refusal(&Pod { priority: Some(5500), ..pod("LSE") }),
+            rejection(&Pod { priority: Some(5500), ..pod("LSE") }),
             Some(Reason::PriorityNotProd)
         );
         let mut batch = pod("LSR");
         batch.labels.insert(PRIORITY_CLASS_LABEL.into(), "koord-batch".into());
-        assert_eq!(refusal(&batch), Some(Reason::PriorityNotProd));
+        assert_eq!(rejection(&batch), Some(Reason::PriorityNotProd));
     }
 
     #[test]
     fn malformed_annotations_refuse_the_pod_that_has_them() {
         let spec = |qos| Pod { resource_spec: Some("{".into()), ..pod(qos) };
-        assert_eq!(refusal(&spec("LSR")), Some(Reason::ResourceSpecMalformed));
-        assert_eq!(refusal(&spec("LS")), Some(Reason::ResourceSpecMalformed));
+        assert_eq!(rejection(&spec("LSR")), Some(Reason::ResourceSpecMalformed));
+        assert_eq!(rejection(&spec("LS")), Some(Reason::ResourceSpecMalformed));
         let status = Pod { resource_status: Some("0-3".into()), ..pod("LSR") };
-        assert_eq!(refusal(&status), Some(Reason::ResourceStatusMalformed));
+        assert_eq!(rejection(&status), Some(Reason::ResourceStatusMalformed));
     }
 
     #[test]
@@ -194,8 +196,8 @@ mod tests {
             let (profiles, authorization) = (Profiles::default(), Authorization::default());
             let rules =
                 Rules { profiles: &profiles, trust_resource_status, authorization: &authorization };
-            let wish = classify(&pod, &rules);
-            wish.claim.unwrap().decided.map(|cpus| cpus.to_string())
+            let class = classify(&pod, &rules);
+            class.claim.unwrap().decided.map(|cpus| cpus.to_string())
         };
         assert_eq!((decided(true).as_deref(), decided(false)), (Some("4-7"), None));
     }
@@ -225,10 +227,10 @@ mod tests {
     #[test]
     fn a_label_without_permission_leaves_the_pod_shared() {
         let guaranteed = Pod { best_effort: false, ..pod("BE") };
-        assert_eq!(refusal(&guaranteed), Some(Reason::BestEffortNotAllowed));
+        assert_eq!(rejection(&guaranteed), Some(Reason::BestEffortNotAllowed));
         let required = r#"{"requiredCPUExclusivePolicy":"NUMANodeLevel"}"#;
         let locking = Pod { resource_spec: Some(required.into()), ..pod("LSR") };
-        assert_eq!(refusal(&locking), Some(Reason::RequiredExclusiveNotAllowed));
+        assert_eq!(rejection(&locking), Some(Reason::RequiredExclusiveNotAllowed));
         let nobody = Authorization {
             classes: [(QosClass::Lse, Vec::new())].into(),
             ..Authorization::default()
@@ -236,7 +238,7 @@ mod tests {
         let profiles = Profiles::default();
         let rules =
             Rules { profiles: &profiles, trust_resource_status: false, authorization: &nobody };
-        assert_eq!(classify(&pod("LSE"), &rules).refusal, Some(Reason::ClassNotAllowed));
+        assert_eq!(classify(&pod("LSE"), &rules).rejection, Some(Reason::ClassNotAllowed));
         assert!(
             classify(&Pod { admitted: true, ..pod("LSE") }, &rules).claim.is_some(),
             "it has been granted before"

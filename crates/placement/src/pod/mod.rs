@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use authorization::{Authorization, AuthorizationError};
-pub(crate) use claim::{Claim, Rules, Wish, classify};
+pub(crate) use claim::{Claim, Classification, Rules, classify};
 pub use profile::{Profile, ProfileError, Profiles, Selector};
 pub use spec::{ResourceSpec, SpecError};
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priority_is_the_specs_then_the_labels_then_what_the_class_implies() {
+    fn priority_comes_from_spec_then_label_then_class() {
         let of = |label: Option<&str>, priority, qos| {
             let labels = label
                 .map(|label| (PRIORITY_CLASS_LABEL.to_owned(), label.to_owned()))

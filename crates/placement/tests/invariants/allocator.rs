@@ -108,8 +108,8 @@ proptest! {
                     }
                 }
             }
-            Err(TakeError::NotEnough { free: said, .. }) => {
-                prop_assert!(said < request.cpus);
+            Err(TakeError::NotEnough { free: count, .. }) => {
+                prop_assert!(count < request.cpus);
                 let guarded = earlier.iter().any(|request| request.exclusive.required);
                 prop_assert!(guarded || free.len() < request.cpus);
             }

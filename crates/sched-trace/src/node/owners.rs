@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_outlives_its_directory_and_a_number_is_never_used_again() {
+    fn owners_outlive_their_cgroups_and_ids_are_not_reused() {
         let mut owners = NodeOwners::new(PathIndex::new("/nowhere", None));
         owners.refresh(&snapshot(), Instant::now());
         let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };

@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn estimates_and_a_detached_program_are_reported() {
-        let told = |mode| (feature(mode).enabled, feature(mode).reason);
-        assert_eq!(told(TraceMode::Continuous), (true, String::new()));
-        let (enabled, reason) = told(TraceMode::Bursts { one_of: 3 });
+        let state = |mode| (feature(mode).enabled, feature(mode).reason);
+        assert_eq!(state(TraceMode::Continuous), (true, String::new()));
+        let (enabled, reason) = state(TraceMode::Bursts { one_of: 3 });
         assert!(enabled && reason.contains("estimates"), "{reason}");
-        let (enabled, reason) = told(TraceMode::Detached);
+        let (enabled, reason) = state(TraceMode::Detached);
         assert!(!enabled && reason.contains("--sched-trace-budget"), "{reason}");
     }
 }

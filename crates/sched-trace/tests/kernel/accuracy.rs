@@ -34,7 +34,7 @@ fn assert_throttled(victim: &Measured, throttled_ns: u64) {
     assert_near("throttled", victim.found.throttled_ns, throttled_ns, 0.05);
 }
 
-/// What its quota has denied a cgroup since.
+/// Time for which its quota has throttled a cgroup since.
 struct Denied<'a> {
     cgroup: &'a Cgroup,
     before_ns: u64,
@@ -100,7 +100,7 @@ fn kernel_a_spinner_alone_on_its_cpu_waits_for_its_quota_only() {
 }
 
 #[test]
-fn kernel_b_rivals_are_blamed_in_the_ratio_of_the_time_that_they_ran() {
+fn kernel_b_rivals_are_blamed_in_proportion_to_their_run_time() {
     let mut lab = Lab::new();
     let cpu = last_cpu();
     let pods = ["victim", "light", "heavy"].map(|name| lab.pod(name));

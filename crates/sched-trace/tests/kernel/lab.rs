@@ -31,7 +31,7 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 pub(crate) const SPAN: Duration = Duration::from_secs(3);
 /// A stopped process is stopped when it has left its throttled run queue, a period later; beyond
 /// any reason.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that waits for SIGCONT and then runs without a pause.
 const SPIN: [&str; 3] = ["sh", "-c", "kill -STOP $$; while :; do :; done"];
@@ -352,7 +352,7 @@ impl Spinner {
 
     fn wait_until_stopped(&self) {
         let path = format!("/proc/{}/stat", self.child.id());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !fs::read_to_string(&path).unwrap().contains(") T ") {
             assert!(Instant::now() < deadline, "{path}: not stopped");
             sleep(Duration::from_millis(2));

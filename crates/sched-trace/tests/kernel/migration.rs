@@ -1,4 +1,4 @@
-//! Waits that the program cannot see are not lost: the kernel's run delay tells of them.
+//! Waits that the program cannot see are not lost: the kernel's run delay includes them.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn settle(lab: &mut Lab, victim: &Container, gained_ns: u64) -> u64 {
     traced.expect("it has waited").waits.unattributed_ns
 }
 
-/// A task that is moved while it waits begins to wait anew, as far as the run queue can tell.
+/// A task that is moved while it waits begins a new wait, as far as the run queue can tell.
 #[test]
 fn kernel_waits_before_a_migration_are_unattributed() {
     let mut lab = Lab::new();

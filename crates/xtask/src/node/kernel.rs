@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_counts_with_its_modules_however_many_are_not_in_itself() {
+    fn a_kernel_needs_its_modules_in_the_image_or_beside_it() {
         let cache = tempfile::tempdir().unwrap();
         let unpacked = cache.path().join("apt/unpacked");
         let file = |place: &str| {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_package_the_image_and_the_networks_modules_are_kept_by_version() {
+    fn kernel_and_network_modules_are_kept_by_version() {
         let place = |path: &str| place(Path::new(path));
         assert_eq!(place("./boot/vmlinuz-6.1.0-1"), Some("vmlinuz-6.1.0-1".into()));
         let module = "./lib/modules/6.1.0-1/kernel/drivers/virtio/virtio.ko";

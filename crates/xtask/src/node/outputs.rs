@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_directories_land_where_they_are_wanted_and_a_missing_one_is_named() {
+    fn outputs_are_copied_and_missing_ones_named() {
         let mut builder = tar::Builder::new(Vec::new());
         for path in ["tmp/report", "var/log/a/b"] {
             let mut header = tar::Header::new_gnu();

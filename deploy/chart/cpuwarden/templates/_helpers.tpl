@@ -48,8 +48,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* The mode of pinning: off outside of the profile pin, which begins by observing. */}}
 {{- define "cpuwarden.pinning" -}}
-{{- $said := (include "cpuwarden.config" . | fromYaml).pinning }}
-{{- if eq .Values.profile "pin" }}{{ $said | default "observe" }}{{ else }}{{ $said | default "off" }}{{ end }}
+{{- $configured := (include "cpuwarden.config" . | fromYaml).pinning }}
+{{- if eq .Values.profile "pin" }}{{ $configured | default "observe" }}{{ else }}{{ $configured | default "off" }}{{ end }}
 {{- end }}
 
 {{- /* Whether cpusets are written, if only as the pod ends: "true" or nothing. */}}

@@ -82,7 +82,7 @@ nodeAffinity:
 
 {{- /*
 How the cgroup volume is mounted. Read-only holds for mounts below it only where it is recursive, and v1 has one for each
-controller; that is to be had since 1.31, and not together with mount propagation.
+controller; that is available since 1.31, and not together with mount propagation.
 */}}
 {{- define "cpuwarden.cgroupMount" -}}
 {{- $platform := include "cpuwarden.platform" . | fromYaml }}

@@ -21,7 +21,7 @@ use crate::support::http::free_address;
 use crate::support::{Agent, eventually};
 
 /// Timeout for a node that boots at the speed of an emulated CPU.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Prefix of the metrics that only the emulated node has, because it has PSI.
 const EMULATED: &str = "cpuwarden_container_pressure_";
@@ -39,7 +39,7 @@ const ELSEWHERE: [&str; 7] = [
 ];
 
 #[test]
-fn a_real_prometheus_fills_every_panel_and_fires_the_right_alerts() {
+fn prometheus_fills_every_panel_and_fires_the_right_alerts() {
     // Each agent shows what the others cannot. The first holds the tests' turn lock; the emulated
     // one serves pages slowly.
     let pinned = Pinned::start();
@@ -81,7 +81,7 @@ fn ask_until(
     empty: &mut Vec<Query>,
     mut is_done: impl FnMut(&[Query]) -> bool,
 ) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         empty.retain(|query| !prometheus.shows(&on_this_prometheus(&query.expression)));
         if is_done(empty) {

@@ -30,7 +30,7 @@ pub(super) fn kubelet(pods: &Value) -> SocketAddr {
 
 fn pod(scene: &Scene, at: usize, annotations: &Value) -> Value {
     let uid = &*scene.pods[at].0;
-    let (class, cpus) = (pinning::class_name(scene.class(uid)), scene.wish(at).cpus.to_string());
+    let (class, cpus) = (pinning::class_name(scene.class(uid)), scene.request(at).cpus.to_string());
     let labels = json!({"koordinator.sh/qosClass": class});
     let resources = if cpus == "0" {
         json!({})
@@ -71,7 +71,7 @@ pub(super) fn command(name: &str, options: &[String], more: &[&str]) -> Output {
     Command::new(binary()).arg(name).args(options).args(more).output().unwrap()
 }
 
-pub(super) fn said(output: &Output) -> String {
+pub(super) fn stdout_of(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -83,7 +83,7 @@ fn pins_survive_the_agent_and_a_drain_removes_them() {
     let run: Vec<String> =
         [&options[..], &["--pinning=enforce".into(), "--cpu-budget=1000".into()]].concat();
     let agent = Agent::start(&run);
-    let expected = scene.wish(2).cpus as usize;
+    let expected = scene.request(2).cpus as usize;
     eventually("a grant", || {
         scene.effective(2).len() == expected && scene.effective(0).is_disjoint(&scene.effective(2))
     });
@@ -102,13 +102,13 @@ fn pins_survive_the_agent_and_a_drain_removes_them() {
         .child(&container_id(99));
     eventually("a new pod to be confined", || effective(&late).is_disjoint(&scene.effective(2)));
 
-    let table = said(&command("pins", &options, &[]));
+    let table = stdout_of(&command("pins", &options, &[]));
     assert!(
         table.contains("test/pod-2") && table.contains("yes") && !table.contains("NO"),
         "{table}"
     );
     let shown: Value =
-        serde_json::from_str(&said(&command("topology", &options, &["--json"]))).unwrap();
+        serde_json::from_str(&stdout_of(&command("topology", &options, &["--json"]))).unwrap();
     let owners: Vec<_> = shown["cpus"]
         .as_array()
         .unwrap()
@@ -126,7 +126,7 @@ fn pins_survive_the_agent_and_a_drain_removes_them() {
         agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0)
     });
     assert_eq!(scene.bytes(), bytes, "and when it starts again");
-    said(&command("drain", &options, &[]));
+    stdout_of(&command("drain", &options, &[]));
     assert!(
         (0..scene.pods.len()).all(|at| scene.effective(at) == online()),
         "{:?}",

@@ -5,8 +5,8 @@ use std::fs;
 use placement::Class;
 use serde_json::Value;
 
-use super::agent::{command, kubelet, list, options, said};
-use super::scene::{Scene, Wish, online};
+use super::agent::{command, kubelet, list, options, stdout_of};
+use super::scene::{PodRequest, Scene, online};
 use crate::support::{Agent, eventually};
 
 /// Starts an agent with this authorization, and waits for a rejection with this reason.
@@ -25,17 +25,18 @@ fn rejected(scene: &Scene, authorization: &str, reason: &str) -> (Agent, Vec<Str
     (agent, options)
 }
 
-fn wish(class: Class, cpus: u64) -> Wish {
-    Wish { class, cpus }
+fn request(class: Class, cpus: u64) -> PodRequest {
+    PodRequest { class, cpus }
 }
 
 #[test]
 fn a_class_that_is_reserved_for_another_namespace_is_rejected() {
-    let scene = Scene::new(&[wish(Class::Share, 0), wish(Class::Lse, 1)]);
+    let scene = Scene::new(&[request(Class::Share, 0), request(Class::Lse, 1)]);
     let (agent, options) =
         rejected(&scene, "{classes: {LSE: [{namespaces: [trading]}]}}", "class_not_allowed");
-    eventually("pins", || said(&command("pins", &options, &[])).contains("class_not_allowed"));
-    let json: Value = serde_json::from_str(&said(&command("pins", &options, &["--json"]))).unwrap();
+    eventually("pins", || stdout_of(&command("pins", &options, &[])).contains("class_not_allowed"));
+    let json: Value =
+        serde_json::from_str(&stdout_of(&command("pins", &options, &["--json"]))).unwrap();
     let rejection =
         json.as_array().unwrap().iter().find(|row| row["reason"] == "class_not_allowed").unwrap();
     assert_eq!(
@@ -47,9 +48,12 @@ fn a_class_that_is_reserved_for_another_namespace_is_rejected() {
 }
 
 #[test]
-fn a_guaranteed_pod_that_calls_itself_best_effort_is_not_on_the_cpus_of_lsr_pods() {
-    let scene =
-        Scene::new(&[wish(Class::Share, 0), wish(Class::BestEffort, 1), wish(Class::Lsr, 1)]);
+fn a_self_declared_best_effort_pod_gets_no_lsr_cpus() {
+    let scene = Scene::new(&[
+        request(Class::Share, 0),
+        request(Class::BestEffort, 1),
+        request(Class::Lsr, 1),
+    ]);
     let (agent, _) = rejected(&scene, "{}", "best_effort_not_allowed");
     eventually("a grant", || {
         scene.effective(2).len() == 1 && scene.effective(0).is_disjoint(&scene.effective(2))
@@ -60,10 +64,10 @@ fn a_guaranteed_pod_that_calls_itself_best_effort_is_not_on_the_cpus_of_lsr_pods
 
 #[test]
 fn a_namespace_has_no_more_exclusive_cpus_than_its_cap() {
-    let scene = Scene::new(&[wish(Class::Share, 0), wish(Class::Lse, 1)]);
+    let scene = Scene::new(&[request(Class::Share, 0), request(Class::Lse, 1)]);
     let (agent, options) =
         rejected(&scene, "{maxExclusiveCpusByNamespace: {test: 0}}", "namespace_cap");
-    eventually("pins", || said(&command("pins", &options, &[])).contains("namespace_cap"));
+    eventually("pins", || stdout_of(&command("pins", &options, &[])).contains("namespace_cap"));
     assert_eq!(scene.effective(1), online());
     drop(agent);
 }

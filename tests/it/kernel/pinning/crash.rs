@@ -8,16 +8,16 @@ use kernel_text::CpuSet;
 use pinning::{Pinner, Trace};
 use placement::{Class, Step};
 
-use super::scene::{self, Scene, Wish, online};
+use super::scene::{self, PodRequest, Scene, online};
 
 const KUBEPODS: &str = "CPUWARDEN_IT_KUBEPODS";
 const STATE: &str = "CPUWARDEN_IT_STATE";
 const KILL_AT: &str = "CPUWARDEN_IT_KILL_AT";
 
 /// One pod of each kind: every step of theirs costs two processes.
-fn wishes() -> [Wish; 3] {
+fn requests() -> [PodRequest; 3] {
     [(Class::Share, 0), (Class::BestEffort, 0), (Class::Lse, 1)]
-        .map(|(class, cpus)| Wish { class, cpus })
+        .map(|(class, cpus)| PodRequest { class, cpus })
 }
 
 /// Runs one enforcing pass in a process that is killed at the event with this number, or not at
@@ -42,8 +42,10 @@ fn enforcing_process() {
     let die_at: i64 = of(KILL_AT).parse().unwrap();
     let config = scene::config(of(KUBEPODS).as_ref(), of(STATE).as_ref(), true);
     let mut events = 0;
-    let report =
-        Pinner::new(config).unwrap().pass(&scene::index(&wishes()), &CpuSet::new(), &mut |trace| {
+    let report = Pinner::new(config).unwrap().pass(
+        &scene::index(&requests()),
+        &CpuSet::new(),
+        &mut |trace| {
             let what = match trace {
                 Trace::Intent(_) => "intent",
                 Trace::Done(Step::Write { .. }) => "write",
@@ -61,7 +63,8 @@ fn enforcing_process() {
                 .unwrap();
             }
             events += 1;
-        });
+        },
+    );
     println!("\nstanding {}", report.standing);
 }
 
@@ -71,8 +74,8 @@ fn events(output: &Output) -> Vec<String> {
 }
 
 #[test]
-fn killed_after_any_step_a_restart_gives_every_pod_the_same_cpus() {
-    let scene = Scene::new(&wishes());
+fn a_kill_after_any_step_changes_no_placement() {
+    let scene = Scene::new(&requests());
     let untouched = enforce_and_die(&scene, None);
     let whole = events(&untouched);
     let meant = scene.all_effective();

@@ -11,8 +11,8 @@ use pinning::{DrainWish, Standing};
 use placement::Class;
 use serde_json::Value;
 
-use super::agent::{command, kubelet, list, options, said};
-use super::scene::{Scene, Wish, all_classes, online};
+use super::agent::{command, kubelet, list, options, stdout_of};
+use super::scene::{PodRequest, Scene, all_classes, online};
 use crate::support::{Agent, Workload, eventually};
 
 fn drain(scene: &Scene, more: &[&str]) -> Output {
@@ -61,8 +61,8 @@ fn rekey(scene: &Scene, change: impl Fn(&str, &mut Value) -> String) {
 #[test]
 fn cpusets_of_a_rival_before_the_first_write_are_not_restored() {
     let scene = Scene::new(&[
-        Wish { class: Class::Share, cpus: 0 },
-        Wish { class: Class::BestEffort, cpus: 0 },
+        PodRequest { class: Class::Share, cpus: 0 },
+        PodRequest { class: Class::BestEffort, cpus: 0 },
     ]);
     let before = scene.all_effective();
     let mut pinner = scene.pinner(true);
@@ -71,7 +71,7 @@ fn cpusets_of_a_rival_before_the_first_write_are_not_restored() {
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert_eq!((report.standing, scene.all_effective()), (Standing::Enforcing, before.clone()));
     drop(pinner);
-    said(&drain(&scene, &[]));
+    stdout_of(&drain(&scene, &[]));
     assert_eq!(scene.all_effective(), before);
 }
 
@@ -85,20 +85,20 @@ fn a_drain_reports_the_cpusets_that_the_agent_restored() {
     let granted =
         || agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0);
     eventually("a grant", || granted() && scene.effective(0).is_disjoint(&scene.effective(2)));
-    let told = said(&command("drain", &options, &[]));
+    let text = stdout_of(&command("drain", &options, &[]));
     assert!(
         (0..scene.pods.len()).all(|at| scene.effective(at) == online()),
         "{:?}",
         scene.all_effective()
     );
-    let count = told
+    let count = text
         .split('(')
         .nth(1)
         .and_then(|rest| rest.split(' ').next())
         .and_then(|count| count.parse().ok());
-    assert!(told.contains("running agent") && count > Some(0), "{told}");
+    assert!(text.contains("running agent") && count > Some(0), "{text}");
     assert!(
-        said(&command("drain", &options, &[])).contains("nothing to drain"),
+        stdout_of(&command("drain", &options, &[])).contains("nothing to drain"),
         "and now there is nothing"
     );
 }
@@ -113,8 +113,8 @@ fn a_drain_finds_what_was_written_under_another_mount_path() {
     fs::create_dir_all(host.path().join("host/sys/fs")).unwrap();
     symlink("/sys/fs/cgroup", host.path().join("host/sys/fs/cgroup")).unwrap();
     let root = format!("--cgroup-root={}", host.path().join("host/sys/fs/cgroup").display());
-    let told = said(&drain(&scene, &[&root]));
-    assert!(!told.contains("0 cpusets"), "{told}");
+    let text = stdout_of(&drain(&scene, &[&root]));
+    assert!(!text.contains("0 cpusets"), "{text}");
     assert_eq!(scene.all_effective(), before);
 }
 
@@ -133,7 +133,7 @@ fn checkpoints_with_whole_paths_are_drained_too() {
             .display()
             .to_string()
     });
-    said(&drain(&scene, &[]));
+    stdout_of(&drain(&scene, &[]));
     assert_eq!(scene.all_effective(), before);
 }
 
@@ -145,8 +145,8 @@ fn a_drain_that_matches_no_cgroup_fails_and_deletes_nothing() {
     rekey(&scene, |path, _| path.replace("cpuwarden-it", "elsewhere"));
     let checkpoint = scene.config(true).node.state_dir.join("pins.json");
     let text = fs::read_to_string(&checkpoint).unwrap();
-    let told = error(&drain(&scene, &[]));
-    assert!(told.contains("--cgroup-root") && told.contains("elsewhere"), "{told}");
+    let message = error(&drain(&scene, &[]));
+    assert!(message.contains("--cgroup-root") && message.contains("elsewhere"), "{message}");
     assert_eq!((fs::read_to_string(&checkpoint).unwrap(), scene.bytes()), (text, confined));
 }
 
@@ -158,8 +158,8 @@ fn a_checkpoint_of_an_earlier_boot_is_no_error() {
     fs::create_dir_all(proc.path().join("sys/kernel/random")).unwrap();
     fs::write(proc.path().join("sys/kernel/random/boot_id"), "another\n").unwrap();
     let before = scene.bytes();
-    let told = said(&drain(&scene, &[&format!("--proc-root={}", proc.path().display())]));
-    assert!(told.contains("nothing to drain"), "{told}");
+    let text = stdout_of(&drain(&scene, &[&format!("--proc-root={}", proc.path().display())]));
+    assert!(text.contains("nothing to drain"), "{text}");
     assert_eq!(scene.bytes(), before);
 }
 
@@ -176,7 +176,7 @@ fn a_pod_whose_original_cpuset_was_empty_is_widened() {
         }
         path.to_owned()
     });
-    said(&drain(&scene, &[]));
+    stdout_of(&drain(&scene, &[]));
     assert_eq!(scene.all_effective(), before);
 }
 
@@ -200,7 +200,7 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
             pinning::Lock::take(&scene.config(true).node.state_dir).is_ok(),
             "the agent holds its lock"
         );
-        said(&drain(&scene, &[]));
+        stdout_of(&drain(&scene, &[]));
     }
     assert_eq!(scene.all_effective(), before);
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
@@ -215,34 +215,36 @@ fn every_pod_can_be_released_without_any_state() {
     let before = scene.all_effective();
     scene.pass(&mut scene.pinner(true));
     fs::remove_dir_all(scene.config(true).node.state_dir).unwrap();
-    let told = said(&drain(&scene, &[]));
-    assert!(told.contains("--every-pod"), "{told}");
+    let text = stdout_of(&drain(&scene, &[]));
+    assert!(text.contains("--every-pod"), "{text}");
     assert_ne!(scene.all_effective(), before);
-    said(&drain(&scene, &["--every-pod"]));
+    stdout_of(&drain(&scene, &["--every-pod"]));
     assert_eq!(scene.all_effective(), before);
 }
 
 /// Not even the state directory is writable: `/proc` accepts no files.
 #[test]
-fn a_state_directory_that_cannot_be_written_does_not_keep_pods_confined() {
+fn a_read_only_state_directory_does_not_keep_pods_confined() {
     let scene = Scene::new(&all_classes());
     let before = scene.all_effective();
     scene.pass(&mut scene.pinner(true));
-    said(&drain_in(&scene, Path::new("/proc/cpuwarden"), &["--every-pod"]));
+    stdout_of(&drain_in(&scene, Path::new("/proc/cpuwarden"), &["--every-pod"]));
     assert_eq!(scene.all_effective(), before);
 }
 
 /// A pod that the kubelet no longer lists, without processes in its cgroups.
 #[test]
 fn an_orphaned_pod_cgroup_without_processes_gives_its_cpus_back() {
-    let scene =
-        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene = Scene::new(&[
+        PodRequest { class: Class::Share, cpus: 0 },
+        PodRequest { class: Class::Lse, cpus: 1 },
+    ]);
     let mut pinner = scene.pinner(true);
     let running = scene.container(1).spawn(&Workload::Spin { threads: 1 });
     scene.pass(&mut pinner);
     let own = scene.effective(1);
     assert_eq!(own.len(), 1);
-    let rest = super::scene::index(&[scene.wish(0)]);
+    let rest = super::scene::index(&[scene.request(0)]);
     pinner.pass(&rest, &CpuSet::new(), &mut |_| {});
     assert_eq!(scene.effective(1), own, "it runs: the list may be wrong");
     drop(running);
@@ -253,9 +255,11 @@ fn an_orphaned_pod_cgroup_without_processes_gives_its_cpus_back() {
 
 /// A directory in place of the file to write stands for a full disk.
 #[test]
-fn a_full_state_directory_does_not_keep_pods_off_cpus_that_became_free() {
-    let scene =
-        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+fn a_full_state_directory_does_not_block_free_cpus() {
+    let scene = Scene::new(&[
+        PodRequest { class: Class::Share, cpus: 0 },
+        PodRequest { class: Class::Lse, cpus: 1 },
+    ]);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     assert_ne!(scene.effective(0), online());
@@ -294,6 +298,6 @@ fn a_removed_state_directory_is_created_again() {
     scene.pass(&mut pinner);
     assert!(pinning::Lock::take(&state_dir).is_err(), "the agent holds the new lock");
     drop(pinner);
-    said(&drain(&scene, &[]));
+    stdout_of(&drain(&scene, &[]));
     assert_eq!(scene.all_effective(), before);
 }

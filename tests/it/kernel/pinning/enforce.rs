@@ -7,7 +7,7 @@ use kernel_text::CpuSet;
 use pinning::{Checkpoint, Operation, Outcome, Report, Standing, Verdict};
 use placement::Class;
 
-use super::scene::{Scene, Wish, all_classes, container_id, effective, online};
+use super::scene::{PodRequest, Scene, all_classes, container_id, effective, online};
 use crate::support::{Qos, Workload};
 
 #[test]
@@ -52,7 +52,7 @@ fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
 fn granted_to_others(scene: &Scene, at: usize, report: &Report) -> CpuSet {
     let others = (2..scene.pods.len()).filter(|&owner| owner != at);
     let closed =
-        others.filter(|&owner| !scene.wish(at).class.may_share_with(scene.wish(owner).class));
+        others.filter(|&owner| !scene.request(at).class.may_share_with(scene.request(owner).class));
     let pin =
         |owner: usize| report.pins.iter().find(|pin| pin.pod == format!("pod-{owner}")).unwrap();
     closed.fold(CpuSet::new(), |all, owner| all.union(&pin(owner).cpus.parse().unwrap()))
@@ -87,7 +87,7 @@ fn the_second_pass_writes_nothing_and_a_restart_keeps_every_cpu() {
 }
 
 #[test]
-fn without_its_checkpoint_running_pods_keep_what_their_cpusets_show() {
+fn without_a_checkpoint_pods_keep_their_cpusets() {
     let scene = Scene::new(&all_classes());
     let last = u32::try_from(online().len() - 1).unwrap();
     scene.pass(&mut scene.pinner(true));
@@ -107,7 +107,7 @@ fn without_its_checkpoint_running_pods_keep_what_their_cpusets_show() {
 }
 
 #[test]
-fn a_new_pod_that_shares_is_confined_by_the_next_pass_and_its_overlap_is_counted() {
+fn a_new_shared_pod_is_confined_by_the_next_pass() {
     let scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
@@ -126,8 +126,10 @@ fn a_new_pod_that_shares_is_confined_by_the_next_pass_and_its_overlap_is_counted
 
 #[test]
 fn cpus_of_a_pod_that_is_gone_are_everybodys_again() {
-    let scene =
-        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene = Scene::new(&[
+        PodRequest { class: Class::Share, cpus: 0 },
+        PodRequest { class: Class::Lse, cpus: 1 },
+    ]);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     assert_eq!(scene.effective(0).len(), online().len() - 1);
@@ -138,11 +140,11 @@ fn cpus_of_a_pod_that_is_gone_are_everybodys_again() {
 }
 
 #[test]
-fn when_pods_change_places_nobody_is_on_a_granted_cpu_at_any_step() {
+fn granted_cpus_stay_exclusive_while_pods_swap() {
     let mut scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
-    let (shared, own) = (scene.wish(0), scene.wish(2));
+    let (shared, own) = (scene.request(0), scene.request(2));
     for (sharer, owner) in [(2, 0), (0, 2)] {
         // Both at once, and then one after the other.
         scene.change(sharer, shared);
@@ -154,15 +156,15 @@ fn when_pods_change_places_nobody_is_on_a_granted_cpu_at_any_step() {
         );
         assert_eq!(scene.effective(owner).len() as u64, own.cpus);
         assert!(scene.effective(sharer).is_disjoint(&scene.effective(owner)));
-        let told = |at: usize| {
+        let decision_of = |at: usize| {
             report.decisions.iter().find(|decision| *decision.uid == *scene.pods[at].0).unwrap()
         };
-        let cpus_told = scene.effective(owner).to_string();
+        let granted = scene.effective(owner).to_string();
         assert!(
-            matches!(&told(owner).verdict, Verdict::Pinned { cpus, .. } if *cpus == cpus_told),
+            matches!(&decision_of(owner).verdict, Verdict::Pinned { cpus, .. } if *cpus == granted),
             "{report:?}"
         );
-        assert_eq!(told(sharer).verdict, Verdict::Released);
+        assert_eq!(decision_of(sharer).verdict, Verdict::Released);
         scene.change(owner, shared);
         scene.pass(&mut pinner);
         assert_eq!(scene.effective(owner), scene.effective(sharer));
@@ -198,7 +200,7 @@ fn takes_an_empty_set_with_processes(scene: &Scene) -> bool {
 }
 
 #[test]
-fn draining_pods_that_run_gives_back_every_byte_that_the_kernel_takes() {
+fn draining_restores_the_cpusets_of_running_pods() {
     let scene = Scene::new(&all_classes());
     let takes_empty = takes_an_empty_set_with_processes(&scene);
     let _running: Vec<_> = (0..scene.pods.len())

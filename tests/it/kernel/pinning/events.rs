@@ -54,7 +54,7 @@ fn count(agent: &Agent, result: &str) -> Option<f64> {
 }
 
 /// Overwrites the sharer's cpusets and waits until they are repaired.
-fn strike(scene: &Scene) {
+fn rewrite_cpusets(scene: &Scene) {
     let confined = scene.effective(0);
     let sharer = [scene.pods[0].1.clone(), scene.container(0)];
     for cgroup in &sharer {
@@ -67,10 +67,10 @@ fn strike(scene: &Scene) {
 }
 
 #[test]
-fn events_reach_owners_and_api_server_failures_do_not_disturb_pinning() {
+fn events_are_sent_and_api_failures_do_not_affect_pinning() {
     let (scene, cluster) = (Scene::new(&all_classes()), Cluster::start());
     let agent = enforce(&scene, &[cluster.flags(), vec!["--events".to_owned()]].concat());
-    eventually("the owner of a pinned pod to be told", || {
+    eventually("the owner of a pinned pod to get an Event", || {
         cluster.about(&scene, 2, "CpusPinned").len() == 1
     });
     let pinned = &cluster.about(&scene, 2, "CpusPinned")[0];
@@ -83,23 +83,23 @@ fn events_reach_owners_and_api_server_failures_do_not_disturb_pinning() {
         note.contains(&format!("CPUs {} ", scene.effective(2))) && note.contains("LSE"),
         "{note}"
     );
-    eventually("the owner of a refused pod to be told", || {
+    eventually("the owner of a rejected pod to get an Event", || {
         cluster.about(&scene, 0, "CpusRejected").len() == 1
     });
     let refused = &cluster.about(&scene, 0, "CpusRejected")[0];
     assert!(refused["note"].as_str().unwrap().contains(": resource_spec_malformed; "), "{refused}");
 
-    // A strike is one event or two: the pod and its container may be repaired in the same pass or
+    // A rewrite is one event or two: the pod and its container may be repaired in the same pass or
     // in two.
-    strike(&scene);
-    eventually("the owner of a rewritten pod to be told", || {
+    rewrite_cpusets(&scene);
+    eventually("the owner of a rewritten pod to get an Event", || {
         !cluster.about(&scene, 0, "CpusetRepaired").is_empty()
     });
     cluster.server.forbid_events(true);
-    strike(&scene);
+    rewrite_cpusets(&scene);
     eventually("a refused event to be counted", || count(&agent, "failed").is_some());
     cluster.runtime.block_on(cluster.server.stop_listening());
-    strike(&scene);
+    rewrite_cpusets(&scene);
     eventually("an event for nobody to be counted", || {
         // Each event is one request: the server has answered all others.
         let counted =
@@ -113,7 +113,7 @@ fn events_reach_owners_and_api_server_failures_do_not_disturb_pinning() {
         .lines()
         .filter(|line| line.contains("failed to send Kubernetes Events"))
         .count();
-    assert_eq!(lines, 1, "it is said once: {}", agent.log());
+    assert_eq!(lines, 1, "logged once: {}", agent.log());
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn without_the_flag_the_api_server_is_not_spoken_to() {
     eventually("a grant", || {
         agent.metrics().value("cpuwarden_pinning_enforcing", &[("reason", "")]) == Some(1.0)
     });
-    strike(&scene);
+    rewrite_cpusets(&scene);
     let refused = listener.accept().unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock, "a connection came");
     assert_eq!(count(&agent, "sent"), None);

@@ -7,7 +7,7 @@ use kernel_text::CpuSet;
 use pinning::{DrainWish, Outcome, Standing};
 use placement::Class;
 
-use super::scene::{Scene, Wish, all_classes, container_id, effective, online};
+use super::scene::{PodRequest, Scene, all_classes, container_id, effective, online};
 
 fn drain(scene: &Scene) -> Outcome {
     let outcome = pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
@@ -34,7 +34,7 @@ fn cpusets_that_the_kubelet_narrowed_are_not_widened() {
 }
 
 #[test]
-fn a_drain_gives_back_what_was_confined_before_the_checkpoint_was_lost() {
+fn a_drain_restores_pods_confined_before_a_lost_checkpoint() {
     for lose in [|path| fs::write(path, "torn"), |path| fs::remove_file(path)] {
         let scene = Scene::new(&all_classes());
         let before = scene.all_effective();
@@ -69,8 +69,10 @@ fn a_paused_agent_still_drains() {
 /// A v1 runtime starts a container with the current CPUs of its pod.
 #[test]
 fn a_container_that_came_into_a_confined_pod_gets_all_cpus_back() {
-    let scene =
-        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene = Scene::new(&[
+        PodRequest { class: Class::Share, cpus: 0 },
+        PodRequest { class: Class::Lse, cpus: 1 },
+    ]);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     let late = scene.pods[0].1.child(&container_id(7));

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::agent::{command, kubelet, list, options, said};
+use super::agent::{command, kubelet, list, options, stdout_of};
 use super::scene::{Scene, all_classes, online};
 use crate::support::{Agent, Workload, eventually};
 
@@ -55,7 +55,7 @@ fn is_settled(scene: &Scene, agent: &Agent, shared: usize) -> bool {
 
 #[test]
 #[ignore = "takes a CPU of the machine offline: the tests of the node run it, in a node of 8 CPUs"]
-fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
+fn pods_and_pools_follow_cpu_hotplug() {
     let scene = Scene::new(&all_classes());
     let _running: Vec<_> = (0..scene.pods.len())
         .map(|at| scene.container(at).spawn(&Workload::Spin { threads: 1 }))
@@ -75,18 +75,18 @@ fn a_pod_whose_cpu_goes_offline_gets_another_and_the_pools_follow_both_ways() {
         is_settled(&scene, &agent, shared - 1)
     });
     assert!(!online().contains(cpu) && (0..4).all(|at| !scene.effective(at).contains(cpu)));
-    eventually("the topology to be read anew", || times_read(&agent, &online().to_string()) == 1);
+    eventually("the topology to be read again", || times_read(&agent, &online().to_string()) == 1);
     assert_eq!(scene.effective(3), neighbor, "who has lost nothing stays");
     let shown: Value =
-        serde_json::from_str(&said(&command("topology", &options, &["--json"]))).unwrap();
+        serde_json::from_str(&stdout_of(&command("topology", &options, &["--json"]))).unwrap();
     assert_eq!(shown["offline"], cpu.to_string());
-    let pins = said(&command("pins", &options, &[]));
+    let pins = stdout_of(&command("pins", &options, &[]));
     assert!(pins.contains(&format!(" {} ", scene.effective(2))) && !pins.contains("NO"), "{pins}");
     let moved = scene.effective(2);
 
     drop(offline);
     eventually("a share pool with the CPU again", || is_settled(&scene, &agent, shared));
-    eventually("the topology to be read anew", || times_read(&agent, &online().to_string()) == 1);
+    eventually("the topology to be read again", || times_read(&agent, &online().to_string()) == 1);
     assert!(scene.effective(0).contains(cpu) || scene.effective(2).contains(cpu));
     assert_eq!(
         (scene.effective(2), scene.effective(3)),

@@ -9,7 +9,7 @@ use pinning::{DrainWish, Outcome, Pinner, Report, Standing};
 use placement::Class;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::scene::{Scene, Wish, effective, online};
+use super::scene::{PodRequest, Scene, effective, online};
 use crate::support::Cgroup;
 
 const PAIRS: usize = 4500;
@@ -17,7 +17,10 @@ const DEPTH: usize = 1900;
 
 /// A shared pod, and one with CPUs of its own.
 fn scene() -> Scene {
-    Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }])
+    Scene::new(&[
+        PodRequest { class: Class::Share, cpus: 0 },
+        PodRequest { class: Class::Lse, cpus: 1 },
+    ])
 }
 
 /// The CPUs that the second pod gets when it is pinned.
@@ -59,7 +62,7 @@ fn a_cpuset_that_an_application_chose_is_given_back_by_a_drain() {
 }
 
 #[test]
-fn a_cpuset_that_an_application_chose_is_given_back_by_a_running_agent() {
+fn a_nested_cpuset_is_restored_by_a_running_agent() {
     let scene = scene();
     let taken = taken(&scene);
     let nested = application(&scene, &taken);
@@ -71,7 +74,7 @@ fn a_cpuset_that_an_application_chose_is_given_back_by_a_running_agent() {
 }
 
 #[test]
-fn a_cpuset_that_an_application_chose_comes_back_with_its_container_also_after_a_restart() {
+fn a_nested_cpuset_is_restored_also_after_a_restart() {
     let scene = scene();
     let taken = taken(&scene);
     let nested = application(&scene, &taken);
@@ -95,7 +98,7 @@ fn a_cpuset_that_an_application_has_set_again_stays_as_it_is() {
     }
     drain(&scene);
     let is_v1 = !scene.container(0).dir("cpuset").join("cpuset.cpus.effective").exists();
-    // On v1 one that reads as it was written here is not told from one that its application has
+    // On v1 one that reads as it was written here cannot be distinguished from one that its application has
     // left alone.
     let expected = if is_v1 { taken } else { shared };
     assert_eq!([app, deep].map(|cgroup| effective(&cgroup)), [expected.clone(), expected]);
@@ -180,7 +183,7 @@ fn cost(scene: &Scene, pinner: &mut Pinner) -> (Duration, Duration, Report) {
 }
 
 #[test]
-fn thousands_of_nested_cgroups_and_a_depth_of_1900_cost_a_pass_nothing() {
+fn deep_and_numerous_nested_cgroups_do_not_slow_a_pass() {
     let plain = scene();
     let (first_plain, later_plain, _) = cost(&plain, &mut plain.pinner(true));
     drop(plain);

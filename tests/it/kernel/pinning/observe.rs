@@ -46,7 +46,7 @@ fn observing_plans_and_opens_nothing_for_writing() {
 }
 
 #[test]
-fn beside_a_kubelet_of_unknown_or_static_policy_nothing_is_written() {
+fn under_a_static_or_unknown_policy_nothing_is_written() {
     let scene = Scene::new(&all_classes());
     let (before, mut watch) = (scene.bytes(), watch(&scene));
     let state = scene.config(true).node.cpu_manager_state;

@@ -6,7 +6,7 @@ use kernel_text::CpuSet;
 use pinning::{Cause, Operation, Pinner, Report, Standing, Trace, Verdict};
 use placement::{Class, Step};
 
-use super::scene::{Scene, Wish, all_classes, online};
+use super::scene::{PodRequest, Scene, all_classes, online};
 use crate::support::Workload;
 
 /// Writes as the kubelet does when its shared pool changes, and systemd at a daemon-reload.
@@ -43,10 +43,12 @@ fn a_rewrite_is_repaired_and_counted() {
 /// systemd's daemon-reload and a restarting kubelet rewrite all pods, one after the other.
 #[test]
 fn a_rewrite_of_every_pod_in_turn_is_no_rival() {
-    let wishes =
-        [vec![Wish { class: Class::Share, cpus: 0 }; 8], vec![Wish { class: Class::Lse, cpus: 1 }]]
-            .concat();
-    let scene = Scene::new(&wishes);
+    let requests = [
+        vec![PodRequest { class: Class::Share, cpus: 0 }; 8],
+        vec![PodRequest { class: Class::Lse, cpus: 1 }],
+    ]
+    .concat();
+    let scene = Scene::new(&requests);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
     for at in 0..8 {
@@ -58,7 +60,7 @@ fn a_rewrite_of_every_pod_in_turn_is_no_rival() {
 }
 
 #[test]
-fn a_pod_whose_cpusets_another_writer_keeps_rewriting_is_left_alone() {
+fn a_pod_rewritten_by_another_writer_is_left_alone() {
     let scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
@@ -83,7 +85,7 @@ fn a_pod_whose_cpusets_another_writer_keeps_rewriting_is_left_alone() {
     assert_eq!(report.operations.iter().count(), 0);
     assert!(
         report.overlaps.values().any(|time| *time > Duration::ZERO),
-        "it still tells who is not alone: {report:?}"
+        "overlaps are still reported: {report:?}"
     );
     assert_eq!(scene.bytes(), left, "what the rival wrote stays");
 }

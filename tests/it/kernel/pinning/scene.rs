@@ -14,7 +14,7 @@ use crate::support::{Cgroup, Qos, RealTree};
 
 /// A pod: its class, and the number of requested CPUs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wish {
+pub(super) struct PodRequest {
     pub(super) class: Class,
     pub(super) cpus: u64,
 }
@@ -24,20 +24,22 @@ pub(super) struct Scene {
     pub(super) state: tempfile::TempDir,
     pub(super) pods: Vec<(Uid, Cgroup)>,
     pub(super) tree: RealTree,
-    wishes: Vec<Wish>,
+    requests: Vec<PodRequest>,
 }
 
 /// An LSE, an LS and a BE pod, and an LSR pod if there are enough CPUs: half of this machine stays
 /// shared.
-pub(super) fn all_classes() -> Vec<Wish> {
-    let wish = |class, cpus| Wish { class, cpus };
+pub(super) fn all_classes() -> Vec<PodRequest> {
+    let request = |class, cpus| PodRequest { class, cpus };
     match online().len() {
-        0..4 => vec![wish(Class::Share, 0), wish(Class::BestEffort, 0), wish(Class::Lse, 1)],
+        0..4 => {
+            vec![request(Class::Share, 0), request(Class::BestEffort, 0), request(Class::Lse, 1)]
+        }
         _ => vec![
-            wish(Class::Share, 0),
-            wish(Class::BestEffort, 0),
-            wish(Class::Lse, 2),
-            wish(Class::Lsr, 2),
+            request(Class::Share, 0),
+            request(Class::BestEffort, 0),
+            request(Class::Lse, 2),
+            request(Class::Lsr, 2),
         ],
     }
 }
@@ -49,9 +51,9 @@ pub(super) fn online() -> CpuSet {
 }
 
 impl Scene {
-    pub(super) fn new(wishes: &[Wish]) -> Self {
+    pub(super) fn new(requests: &[PodRequest]) -> Self {
         let tree = RealTree::new();
-        let pods = (0..wishes.len()).map(|at| {
+        let pods = (0..requests.len()).map(|at| {
             let uid = uid(at);
             let pod = tree.pod(Qos::Burstable, &uid);
             pod.child(&container_id(at));
@@ -64,7 +66,7 @@ impl Scene {
             r#"{"policyName":"none","defaultCpuSet":""}"#,
         )
         .unwrap();
-        Self { pods, tree, state, wishes: wishes.to_vec() }
+        Self { pods, tree, state, requests: requests.to_vec() }
     }
 
     /// The pod's only container.
@@ -72,16 +74,16 @@ impl Scene {
         self.pods[at].1.existing_child(&container_id(at))
     }
 
-    pub(super) fn wish(&self, at: usize) -> Wish {
-        self.wishes[at]
+    pub(super) fn request(&self, at: usize) -> PodRequest {
+        self.requests[at]
     }
 
     pub(super) fn class(&self, uid: &str) -> Class {
-        self.wishes[self.pods.iter().position(|(other, _)| **other == *uid).unwrap()].class
+        self.requests[self.pods.iter().position(|(other, _)| **other == *uid).unwrap()].class
     }
 
     pub(super) fn index(&self) -> PodIndex {
-        index(&self.wishes)
+        index(&self.requests)
     }
 
     pub(super) fn config(&self, enforce: bool) -> PinnerConfig {
@@ -97,8 +99,8 @@ impl Scene {
     }
 
     /// Changes the pod's request.
-    pub(super) fn change(&mut self, at: usize, wish: Wish) {
-        self.wishes[at] = wish;
+    pub(super) fn change(&mut self, at: usize, request: PodRequest) {
+        self.requests[at] = request;
     }
 
     /// Runs one pass and checks the invariant after each step, including for earlier grants.
@@ -199,16 +201,16 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
 }
 
 /// A kubelet's list of these pods.
-pub(super) fn index(wishes: &[Wish]) -> PodIndex {
-    let pods = wishes.iter().enumerate().map(|(at, wish)| {
-        let millis = (wish.cpus > 0).then_some(wish.cpus * 1000);
+pub(super) fn index(requests: &[PodRequest]) -> PodIndex {
+    let pods = requests.iter().enumerate().map(|(at, request)| {
+        let millis = (request.cpus > 0).then_some(request.cpus * 1000);
         let resources = Resources {
             cpu_request_millis: millis,
             cpu_limit_millis: millis,
             ..Resources::default()
         };
         let container = Container { name: "c".into(), resources, ..Container::default() };
-        let label = ("koordinator.sh/qosClass".into(), pinning::class_name(wish.class).into());
+        let label = ("koordinator.sh/qosClass".into(), pinning::class_name(request.class).into());
         Pod {
             namespace: "test".into(),
             name: format!("pod-{at}").into(),

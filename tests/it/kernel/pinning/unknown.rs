@@ -9,7 +9,7 @@ use pinning::{Operation, Report, Standing, Trace};
 use placement::{Class, Step};
 
 use super::rival::rewrite;
-use super::scene::{Scene, Wish, all_classes, effective, online};
+use super::scene::{PodRequest, Scene, all_classes, effective, online};
 use crate::support::Workload;
 
 fn checkpoints(reports: &[Report]) -> u64 {
@@ -29,7 +29,7 @@ fn an_unknown_cgroup_is_kept_within_its_pods_cpus() {
 }
 
 #[test]
-fn a_container_that_makes_and_removes_cgroups_all_the_time_delays_nothing() {
+fn cgroup_churn_in_a_container_delays_nothing() {
     let scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
     let container = scene.container(0).dir("cpuset");
@@ -70,7 +70,7 @@ fn a_container_that_makes_and_removes_cgroups_all_the_time_delays_nothing() {
 }
 
 #[test]
-fn a_pod_that_does_not_leave_its_cpus_delays_grants_for_a_few_passes_only() {
+fn a_pod_that_stays_on_its_cpus_delays_grants_briefly() {
     let scene = Scene::new(&all_classes());
     let mut pinner = scene.pinner(true);
     let sharer = scene.pods[0].1.dir("cpuset");
@@ -104,8 +104,10 @@ fn a_pod_that_does_not_leave_its_cpus_delays_grants_for_a_few_passes_only() {
 
 #[test]
 fn an_applications_cgroups_shrink_and_grow_with_their_container() {
-    let scene =
-        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+    let scene = Scene::new(&[
+        PodRequest { class: Class::Share, cpus: 0 },
+        PodRequest { class: Class::Lse, cpus: 1 },
+    ]);
     let app = scene.container(0).child("app");
     let deep = app.child("deep");
     let mut pinner = scene.pinner(true);
@@ -124,9 +126,11 @@ fn an_applications_cgroups_shrink_and_grow_with_their_container() {
 /// State after hotplug on v1: the cpuset is empty, and its processes are in the parent's. v2 leaves
 /// them in place.
 #[test]
-fn processes_that_v1_moved_out_of_an_emptied_cpuset_are_moved_back() {
-    let scene =
-        Scene::new(&[Wish { class: Class::Share, cpus: 0 }, Wish { class: Class::Lse, cpus: 1 }]);
+fn processes_moved_by_v1_out_of_an_empty_cpuset_return() {
+    let scene = Scene::new(&[
+        PodRequest { class: Class::Share, cpus: 0 },
+        PodRequest { class: Class::Lse, cpus: 1 },
+    ]);
     let running = scene.container(1).spawn(&Workload::Spin { threads: 2 });
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);

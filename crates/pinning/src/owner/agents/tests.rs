@@ -86,7 +86,7 @@ fn a_process_counts_on_the_host_and_in_pods_of_named_namespaces() {
 }
 
 #[test]
-fn nri_policies_are_known_by_what_the_kernel_leaves_of_their_names() {
+fn nri_policies_are_recognized_by_truncated_names() {
     for (comm, agent) in [
         ("nri-resource-po", Some("nri-resource-policy")),
         ("10-nri-resource", Some("nri-resource-policy")),

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 /// A duration that is parsed and printed in human-readable form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct HumanDuration(pub(crate) Duration);
 
-impl FromStr for Span {
+impl FromStr for HumanDuration {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -20,7 +20,7 @@ impl FromStr for Span {
     }
 }
 
-impl TryFrom<String> for Span {
+impl TryFrom<String> for HumanDuration {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -28,13 +28,13 @@ impl TryFrom<String> for Span {
     }
 }
 
-impl From<Span> for String {
-    fn from(span: Span) -> Self {
+impl From<HumanDuration> for String {
+    fn from(span: HumanDuration) -> Self {
         span.to_string()
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         humantime::format_duration(self.0).fmt(out)
     }

@@ -11,12 +11,12 @@ use crate::catalogue::Descriptor;
 /// A vector whose series are removed with the objects that they describe. No scrape finds it empty
 /// in between.
 #[derive(Debug)]
-pub(crate) struct Live<V> {
+pub(crate) struct GaugeSet<V> {
     pub(crate) vector: V,
     series: Mutex<BTreeSet<Vec<String>>>,
 }
 
-impl<V> Live<V> {
+impl<V> GaugeSet<V> {
     pub(crate) fn new(vector: V) -> Self {
         Self { vector, series: Mutex::default() }
     }

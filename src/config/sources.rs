@@ -8,7 +8,7 @@ use crate::exit::Failure;
 
 /// Options given, with their sources. An option without a source is named by its flag.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct OptionSources {
     /// Flags on the command line, without their values.
     flags: Vec<String>,
     /// Environment variables that are set.
@@ -16,7 +16,7 @@ pub(crate) struct Said {
     file: Option<(PathBuf, BTreeMap<String, usize>)>,
 }
 
-impl Said {
+impl OptionSources {
     /// Options given to this process; `file` is the configuration file with its text.
     pub(crate) fn here(file: Option<(&Path, &str)>) -> Self {
         let args = std::env::args_os().skip(1).filter_map(|arg| arg.into_string().ok());
@@ -47,7 +47,7 @@ impl Said {
     /// `name` is the key.
     fn place(&self, name: &str) -> Option<String> {
         let flag = name.strip_prefix("--");
-        if self.flags.iter().any(|said| said == name) {
+        if self.flags.iter().any(|given| given == name) {
             return None;
         }
         if let Some(variable) =
@@ -65,7 +65,7 @@ impl Said {
     pub(crate) fn variable_of(&self, flag: &str) -> Option<String> {
         let by_variable =
             |name: &str| Some(variable(name)).filter(|variable| self.variables.contains(variable));
-        if self.flags.iter().any(|said| said == flag) {
+        if self.flags.iter().any(|given| given == flag) {
             None
         } else {
             by_variable(flag.strip_prefix("--")?)
@@ -117,10 +117,10 @@ pub(super) fn flag(key: &str) -> String {
 mod tests {
     use super::*;
 
-    fn said() -> Said {
+    fn sources() -> OptionSources {
         let file =
             "# the agent\nlisten: 127.0.0.1:1\n\nsampleInterval: 1ms\nprofiles:\n  - name: web\n";
-        Said {
+        OptionSources {
             flags: vec!["--listen".to_owned()],
             variables: vec!["CPUWARDEN_MAX_SERIES".to_owned(), "CPUWARDEN_LISTEN".to_owned()],
             file: Some(("/etc/c.yaml".into(), keys(file))),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_strongest_place_that_said_it() {
+    fn an_error_names_the_source_that_takes_precedence() {
         let cases = [
             ("--listen: in use", "--listen: in use"),
             ("--max-series: 0 is too few", "CPUWARDEN_MAX_SERIES: 0 is too few"),
@@ -139,12 +139,12 @@ mod tests {
             ("something else", "something else"),
         ];
         for (text, located) in cases {
-            assert_eq!(said().located(text.to_owned()), located);
+            assert_eq!(sources().located(text.to_owned()), located);
         }
     }
 
     #[test]
-    fn names_of_flags_and_keys_are_one() {
+    fn flags_and_keys_convert_both_ways() {
         for flag_name in ["--log", "--kubelet-insecure-skip-verify", "--tls-cert"] {
             assert_eq!(flag(&camel_case(&flag_name[2..])), flag_name);
         }
