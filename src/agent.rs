@@ -22,6 +22,7 @@ use crate::check::{Checked, check};
 use crate::claims::Claims;
 use crate::config::{Config, PinningMode, WeightRuleName};
 use crate::exit::Failure;
+use crate::ui::History;
 use crate::{injection, trace};
 
 /// Maximum time for open scrapes to end after a signal.
@@ -48,6 +49,8 @@ pub(crate) struct Agent {
     advising: JoinHandle<()>,
     /// Stops when the agent is dropped.
     _arrivals: Worker,
+    /// Stops when the agent is dropped.
+    _history: Option<History>,
     checks: Worker,
 }
 
@@ -96,7 +99,8 @@ impl Agent {
         let sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
         let tracing = shared.start_trace(&published, &waits).await?;
-        let sampling = shared.start_sampling(sampler)?;
+        let history = History::start(config, &published, &shared.watchdog);
+        let sampling = shared.start_sampling(sampler, history.as_ref())?;
         let advising = shared.start_advising(&published, sampling.is_published)?;
         let injecting = injection::start(config, &shared.pods, &advising.advisor, &shared.metrics)?;
         let checks = shared.start_checks(waits)?;
@@ -109,6 +113,7 @@ impl Agent {
             sources,
             new_exposition: new_exposition(config),
             interval: config.options.sample_interval.0,
+            ui: history.as_ref().map(|history| history.ui(config, build())),
         };
         let serving = listener.map(|listener| Serving::start(parts(listener))).transpose();
         Ok(Self {
@@ -125,6 +130,7 @@ impl Agent {
             identity,
             advising: advising.task,
             _arrivals: advising.arrivals,
+            _history: history,
             checks,
         })
     }
@@ -235,16 +241,24 @@ impl Shared<'_> {
         trace::start(self.config, wiring, Arc::clone(&self.metrics)).await
     }
 
-    fn start_sampling(&self, sampler: Sampler) -> anyhow::Result<Sampling> {
+    fn start_sampling(
+        &self,
+        sampler: Sampler,
+        history: Option<&History>,
+    ) -> anyhow::Result<Sampling> {
         let (alive, ended) = oneshot::channel::<()>();
         let is_published = Arc::new(Notify::new());
         let (metrics, published) = (Arc::clone(&self.metrics), Arc::clone(&is_published));
+        let for_history = history.map(History::is_published);
         let beat = self.watchdog.watch(Part::Sampler, self.config.options.sample_interval.0);
         let running = sampler::spawn(sampler, move |report| {
             // Dropped with this closure when the thread ends.
             let _ = &alive;
             metrics.observe_tick(report.lateness, report.duration);
             published.notify_one();
+            if let Some(history) = &for_history {
+                history.notify_one();
+            }
             beat.beat(report.interval);
         });
         let running = running.context("cannot start the sampler's thread")?;

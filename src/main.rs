@@ -29,6 +29,7 @@ mod table;
 #[cfg(feature = "top")]
 mod top;
 mod trace;
+mod ui;
 
 use std::process::ExitCode;
 

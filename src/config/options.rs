@@ -43,6 +43,10 @@ pub(crate) struct Options {
     /// names
     #[arg(long, help_heading = "Server")]
     pub(crate) cadvisor_metrics: bool,
+    /// Page at / and JSON API under /api/v1, with the last ten minutes in memory: 12,000 bytes per
+    /// container. Off: only /metrics, /api/v1/advice and the probes
+    #[arg(long, help_heading = "Server", value_name = "MODE", default_value = "on")]
+    pub(crate) ui: UiMode,
     /// PEM file of the certificate for HTTPS, reloaded when it changes [default: HTTP]
     #[arg(long, help_heading = "Server", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +55,8 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Server", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Authorize each bearer token for /metrics with the API server; needs --tls-cert
+    /// Authorize each bearer token for all paths but the probes with the API server; needs
+    /// --tls-cert
     #[arg(long, help_heading = "Server")]
     pub(crate) metrics_auth: bool,
 
@@ -347,6 +352,16 @@ pub(crate) enum MetricsPreset {
     Standard,
     /// All metrics, including the trace's histograms
     Full,
+}
+
+/// `--ui`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum UiMode {
+    /// Neither the page nor the JSON API
+    Off,
+    /// The page and the JSON API
+    On,
 }
 
 /// `--sched-trace`.

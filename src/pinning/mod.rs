@@ -25,8 +25,8 @@ use crate::config::{Config, PinningMode};
 use crate::exit::Failure;
 use crate::output;
 
-pub(crate) use pins::pins;
-pub(crate) use topology::topology;
+pub(crate) use pins::{pins, pins_json};
+pub(crate) use topology::{topology, topology_json};
 
 /// Maximum number of descriptors: two per cgroup of 250 pods with two containers and a sandbox.
 const MOST_DESCRIPTORS: u64 = 2000;

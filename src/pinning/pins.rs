@@ -3,6 +3,7 @@
 use anyhow::Context;
 use pinning::{Checkpoint, Pin, Rejection};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{failure, node_config};
 use crate::check::{self, check_machine};
@@ -46,6 +47,15 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
         });
         Ok(())
     })
+}
+
+/// The JSON form of [`pins`].
+///
+/// # Errors
+/// As [`pins`].
+pub(crate) fn pins_json(config: &Config) -> Result<Value, Failure> {
+    let rows = rows(config)?.unwrap_or_default();
+    Ok(serde_json::to_value(rows).context("cannot print the pins")?)
 }
 
 /// Pods with exclusive CPUs, and rejections; `None` without a checkpoint of this boot.

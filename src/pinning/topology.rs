@@ -8,6 +8,7 @@ use kubelet::chain;
 use pinning::{Checkpoint, CpuManagerState, Machine};
 use placement::{CoreKind, Cpu};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::failure;
 use crate::check::check_machine;
@@ -51,13 +52,7 @@ struct ShownCpu {
 /// # Errors
 /// A node whose CPUs cannot be read.
 pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
-    let shown = args.run.within(|config| {
-        check_machine(config)?;
-        let no_cpus =
-            |error| Failure::node(format!("--sys-root: {}; mount the host's /sys", chain(&error)));
-        let machine = Machine::read(&config.options.sys_root).map_err(no_cpus)?;
-        Ok(shown(&machine, &owners(config, &machine)?))
-    })?;
+    let shown = args.run.within(read)?;
     if args.json {
         output::show(
             &(serde_json::to_string_pretty(&shown).context("cannot print the topology")? + "\n"),
@@ -66,6 +61,22 @@ pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
         output::show(&text(&shown));
     }
     Ok(())
+}
+
+/// The JSON form of [`topology`].
+///
+/// # Errors
+/// As [`topology`].
+pub(crate) fn topology_json(config: &Config) -> Result<Value, Failure> {
+    Ok(serde_json::to_value(read(config)?).context("cannot print the topology")?)
+}
+
+fn read(config: &Config) -> Result<Shown, Failure> {
+    check_machine(config)?;
+    let no_cpus =
+        |error| Failure::node(format!("--sys-root: {}; mount the host's /sys", chain(&error)));
+    let machine = Machine::read(&config.options.sys_root).map_err(no_cpus)?;
+    Ok(shown(&machine, &owners(config, &machine)?))
 }
 
 /// Owners of exclusive or reserved CPUs.

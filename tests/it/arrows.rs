@@ -55,7 +55,7 @@ const CRATES: &[Crate] = &[
             "snapshot",
         ],
     ),
-    io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "watchdog"]),
+    io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "timeline", "watchdog"]),
     io("events", &["kubelet", "metrics", "pinning", "watchdog"]),
     io("kubelet", &["kubepods"]),
     io("recording", &["timeline"]),

@@ -27,6 +27,7 @@ const CASES: &[(&str, &str, i32, &str)] = &[
     ("max-series", "0", BAD, "at least 1"),
     ("max-series", "-1", BAD, "-1"),
     ("max-series", "many", BAD, "many"),
+    ("ui", "perhaps", BAD, "off, on"),
     ("cadvisor-metrics", "perhaps", BAD, "perhaps"),
     ("metrics-auth", "true", BAD, "clear text"),
     ("tls-cert", "/nosuch", BAD, "needs --tls-key"),

@@ -257,7 +257,7 @@ fn every_path_of_the_readme_is_served() {
         readme.lines().filter_map(|line| line.strip_prefix("| `/")?.split('`').next()).collect();
     let served: Vec<&&str> =
         paths.iter().filter(|path| !path.contains("proc") && !path.contains("sys")).collect();
-    assert!(served.len() == 5, "{served:?}");
+    assert!(served.len() == 7, "{served:?}");
     for path in served {
         assert_ne!(agent.get(&format!("/{path}")).0, 404, "{path}");
     }

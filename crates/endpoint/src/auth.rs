@@ -164,7 +164,7 @@ pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next:
     let Some(peer) = request.extensions().get::<Place>().map(|place| place.peer) else {
         return unauthorized();
     };
-    let key = Key { token: token.into(), path: request.uri().path().into() };
+    let key = Key { token: token.into(), path: reviewed_path(request.uri().path()).into() };
     match tokio::time::timeout(REVIEW_TIMEOUT, auth.access(key, peer)).await {
         Ok(Ok(Access::Allowed)) => next.run(request).await,
         Ok(Ok(Access::Unknown)) => unauthorized(),
@@ -176,6 +176,14 @@ pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next:
         Ok(Err(ReviewError::Unavailable(error))) => unavailable(&error),
         Err(elapsed) => unavailable(&elapsed),
     }
+}
+
+/// Path that the API server is asked about: a reader of the list of pods may read each of them, and a
+/// reader of the page its files, without another review.
+fn reviewed_path(path: &str) -> &str {
+    const LISTS: [(&str, &str); 2] = [("/api/v1/pods/", "/api/v1/pods"), ("/ui/", "/")];
+    let list = LISTS.iter().find(|(prefix, _)| path.starts_with(prefix));
+    list.map_or(path, |(_, list)| list)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -226,6 +234,15 @@ mod tests {
             (bearer_of("Basic abc"), bearer_of("Bearer "), bearer_of("abc")),
             (None, None, None)
         );
+    }
+
+    #[test]
+    fn the_parts_of_a_list_and_of_the_page_need_no_review_of_their_own() {
+        assert_eq!(reviewed_path("/api/v1/pods/123"), "/api/v1/pods");
+        assert_eq!(reviewed_path("/ui/page.js"), "/");
+        for path in ["/metrics", "/metrics/cadvisor", "/api/v1/pods", "/api/v1/podsx", "/"] {
+            assert_eq!(reviewed_path(path), path);
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! A connection is waiting until it first requests a page. Waiting connections have their own
 //! limit; above it the oldest is closed first, so a probe always gets through. Pages are served to
-//! a few connections per peer, and to at most [`ADMITTED`] in total.
+//! a few connections per peer, and to at most [`ADMITTED`] in total. Event streams last, so they
+//! have their own limits and never take a place of those who read pages.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +19,11 @@ const WAITING: usize = 64;
 const ADMITTED: usize = 64;
 /// The same for one address.
 const PER_PEER: usize = 8;
-/// Maximum time for a client to read a page.
+/// Maximum number of event streams.
+const STREAMS: usize = 16;
+/// The same for one address. All users of one port forward or proxy share an address.
+const STREAMS_PER_PEER: usize = 8;
+/// Maximum time for a client to read a page, or to take the next event of a stream.
 const SEND_TIME: Duration = Duration::from_secs(30);
 /// Maximum bytes of outdated pages that slow readers keep in memory.
 const HELD_BYTES: usize = 8 << 20;
@@ -64,10 +69,34 @@ struct Open {
     id: Id,
     peer: IpAddr,
     since: Instant,
-    admitted: bool,
+    role: Role,
     sending: Option<Sending>,
     /// Dropped to close the connection.
     _cut: oneshot::Sender<()>,
+}
+
+/// Use of a connection, which decides the limits that it counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// No request for a page yet.
+    Waiting,
+    /// Reads pages.
+    Pages,
+    /// Reads an event stream.
+    Stream {
+        /// Time at which the client took the latest event.
+        taken: Instant,
+    },
+}
+
+impl Open {
+    fn reads_pages(&self) -> bool {
+        self.role == Role::Pages
+    }
+
+    fn is_stream(&self) -> bool {
+        matches!(self.role, Role::Stream { .. })
+    }
 }
 
 /// The open connections, oldest first.
@@ -94,11 +123,11 @@ impl Connections {
             id: self.last,
             peer,
             since: now,
-            admitted: false,
+            role: Role::Waiting,
             sending: None,
             _cut: cut,
         });
-        let waiting = |open: &Open| !open.admitted;
+        let waiting = |open: &Open| open.role == Role::Waiting;
         let is_over = self.open.iter().filter(|open| waiting(open)).count() > WAITING;
         let victim = is_over.then(|| self.oldest_of_largest(waiting)).flatten();
         (self.last, self.cut(victim, Reason::Waiting))
@@ -110,11 +139,11 @@ impl Connections {
     /// There is no free place.
     pub(super) fn admit(&mut self, id: Id) -> Result<Cut, Reason> {
         let Some(at) = self.position(id) else { return Err(Reason::Total) };
-        if self.open[at].admitted {
+        if self.open[at].role != Role::Waiting {
             return Ok(None);
         }
         let peer = self.open[at].peer;
-        let idle = |open: &Open| open.admitted && open.sending.is_none();
+        let idle = |open: &Open| open.reads_pages() && open.sending.is_none();
         let mut cut = None;
         if self.admitted_of(peer) >= PER_PEER {
             let own = self
@@ -123,18 +152,56 @@ impl Connections {
                 .position(|open| idle(open) && open.peer == peer)
                 .ok_or(Reason::Peer)?;
             cut = self.cut(Some(own), Reason::Peer);
-        } else if self.open.iter().filter(|open| open.admitted).count() >= ADMITTED {
+        } else if self.open.iter().filter(|open| open.reads_pages()).count() >= ADMITTED {
             let fair = self.admitted_of(peer) + 1;
-            let busy = |open: &Open, all: &Self| open.admitted && all.admitted_of(open.peer) > fair;
+            let busy =
+                |open: &Open, all: &Self| open.reads_pages() && all.admitted_of(open.peer) > fair;
             let victim = self
                 .oldest_of_largest(idle)
                 .or_else(|| self.oldest_of_largest(|open| busy(open, self)));
             cut = self.cut(Some(victim.ok_or(Reason::Total)?), Reason::Total);
         }
         if let Some(at) = self.position(id) {
-            self.open[at].admitted = true;
+            self.open[at].role = Role::Pages;
         }
         Ok(cut)
+    }
+
+    /// Gives the connection a place among the event streams, and frees its place among the readers
+    /// of pages.
+    ///
+    /// # Errors
+    /// There is no free place.
+    pub(super) fn admit_stream(&mut self, id: Id, now: Instant) -> Result<(), Reason> {
+        let at = self.position(id).ok_or(Reason::Total)?;
+        let peer = self.open[at].peer;
+        let others = |open: &&Open| open.is_stream() && open.id != id;
+        if self.open.iter().filter(others).filter(|open| open.peer == peer).count()
+            >= STREAMS_PER_PEER
+        {
+            return Err(Reason::Peer);
+        }
+        if self.open.iter().filter(others).count() >= STREAMS {
+            return Err(Reason::Total);
+        }
+        self.open[at].role = Role::Stream { taken: now };
+        Ok(())
+    }
+
+    /// Records that the client of a stream took an event.
+    pub(super) fn took_event(&mut self, id: Id, now: Instant) {
+        if let Some(at) = self.position(id)
+            && let Role::Stream { taken } = &mut self.open[at].role
+        {
+            *taken = now;
+        }
+    }
+
+    /// Frees the place of a stream that has ended.
+    pub(super) fn end_stream(&mut self, id: Id) {
+        if let Some(at) = self.position(id) {
+            self.open[at].role = Role::Waiting;
+        }
     }
 
     /// Records that a page is being sent. If slow readers keep too many outdated pages, closes the
@@ -168,11 +235,13 @@ impl Connections {
         }
     }
 
-    /// Closes connections whose client takes too long to read a page.
+    /// Closes connections whose client takes too long to read a page, or has not taken an event of
+    /// its stream.
     pub(super) fn sweep(&mut self, now: Instant) -> Vec<Reason> {
-        let is_slow = |open: &Open| {
-            open.sending
-                .is_some_and(|sending| now.saturating_duration_since(sending.since) > SEND_TIME)
+        let is_over = |since: Instant| now.saturating_duration_since(since) > SEND_TIME;
+        let is_slow = |open: &Open| match open.role {
+            Role::Stream { taken } => is_over(taken),
+            _ => open.sending.is_some_and(|sending| is_over(sending.since)),
         };
         let before = self.open.len();
         self.open.retain(|open| !is_slow(open));
@@ -194,7 +263,7 @@ impl Connections {
     }
 
     fn admitted_of(&self, peer: IpAddr) -> usize {
-        self.open.iter().filter(|open| open.admitted && open.peer == peer).count()
+        self.open.iter().filter(|open| open.reads_pages() && open.peer == peer).count()
     }
 
     /// Among the connections that may be closed, the oldest of the peer with most of them.
@@ -302,6 +371,40 @@ mod tests {
         }
         let last = even.open(100, now);
         assert_eq!(even.table.admit(last), Err(Reason::Total));
+    }
+
+    #[test]
+    fn streams_take_no_place_of_the_readers_of_pages() {
+        let (mut scene, now) = (Scene::default(), Instant::now());
+        let mut streams = 0;
+        for peer in 0..4 {
+            let ids: Vec<Id> = (0..PER_PEER + 1).map(|_| scene.open(peer, now)).collect();
+            let admitted: Vec<bool> =
+                ids.iter().map(|&id| scene.table.admit_stream(id, now).is_ok()).collect();
+            assert!(!admitted[PER_PEER], "one more than a peer may have");
+            streams += admitted.iter().filter(|admitted| **admitted).count();
+        }
+        assert_eq!(streams, STREAMS);
+        for _ in 0..PER_PEER {
+            let id = scene.open(0, now);
+            assert_eq!(scene.table.admit(id), Ok(None));
+            scene.table.sending(id, 1, 10, now);
+        }
+    }
+
+    #[test]
+    fn a_stream_is_closed_if_its_client_takes_no_event() {
+        let (mut scene, now) = (Scene::default(), Instant::now());
+        let (stuck, good) = (scene.open(1, now), scene.open(1, now));
+        for id in [stuck, good] {
+            scene.table.admit_stream(id, now).unwrap();
+        }
+        let later = now + SEND_TIME + Duration::from_secs(1);
+        scene.table.took_event(good, later);
+        assert_eq!(scene.table.sweep(later), [Reason::Slow]);
+        assert!(!scene.is_open(stuck) && scene.is_open(good));
+        scene.table.end_stream(good);
+        assert_eq!(scene.table.sweep(later + 2 * SEND_TIME), [], "it is an idle connection now");
     }
 
     #[test]

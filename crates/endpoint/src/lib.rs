@@ -1,5 +1,6 @@
-//! The endpoint: /metrics, /api/v1/advice, /healthz, /readyz, and optionally /metrics/cadvisor. A
-//! request reads the latest snapshot and never touches the kernel.
+//! The endpoint: /metrics, /api/v1/advice, /healthz, /readyz, and optionally /metrics/cadvisor, the
+//! page and the JSON API. A request reads the latest snapshot or the history and does not touch the
+//! kernel, except for pins and topology, which are read at most once in a few seconds.
 //!
 //! [`listen`] opens the port; [`Serving`] serves it on a thread of its own.
 
@@ -8,6 +9,7 @@ mod connections;
 mod page;
 mod server;
 mod tls;
+mod ui;
 
 use std::sync::Arc;
 
@@ -24,9 +26,11 @@ pub use auth::Auth;
 pub use page::Sources;
 pub use server::{Parts, Serving, listen};
 pub use tls::{Identity, TlsFiles, UnusableFile};
+pub use ui::{Ui, View};
 
 use page::{PageKind, Pages};
 use server::Place;
+use ui::Views;
 
 /// Optional pages and access control.
 struct Access {
@@ -37,33 +41,47 @@ struct Access {
 }
 
 /// All routes. The probes use the places of waiting connections and are open to everyone.
-fn router(sources: Sources, pages: Pages, access: Access) -> Router {
+fn router(sources: Sources, pages: Pages, access: &Access, views: Option<Arc<Views>>) -> Router {
     let probes = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(sources);
-    Router::new().merge(guarded(access).with_state(Arc::new(pages))).merge(probes)
-}
-
-/// All but the probes, behind a guard where there is one.
-fn guarded(Access { cadvisor, auth }: Access) -> Router<Arc<Pages>> {
-    let mut pages = Router::new().route("/", get(index)).route("/metrics", get(metrics));
-    pages = pages.route("/api/v1/advice", get(advice));
-    if cadvisor {
-        pages = pages.route("/metrics/cadvisor", get(cadvisor_metrics));
+    let mut texts = Router::new().route("/metrics", get(metrics));
+    texts = texts.route("/api/v1/advice", get(advice));
+    if access.cadvisor {
+        texts = texts.route("/metrics/cadvisor", get(cadvisor_metrics));
     }
-    let pages = match auth {
-        Some(auth) => pages.route_layer(from_fn_with_state(auth, auth::check)),
-        None => pages,
+    let texts = texts.with_state(Arc::new(pages));
+    let (pages, streams) = match views {
+        Some(views) => (texts.merge(ui::pages(&views)), ui::streams(&views)),
+        None => (texts.route("/", get(index)), Router::new()),
     };
     // The layer added last runs first.
-    pages.route_layer(from_fn(server::admit))
+    let pages = access.guarded(pages).route_layer(from_fn(server::admit));
+    if !streams.has_routes() {
+        return pages.merge(probes);
+    }
+    let streams = access.guarded(streams).route_layer(from_fn(server::admit_stream));
+    pages.merge(streams).merge(probes)
+}
+
+impl Access {
+    /// The routes behind the review of tokens, if it is enabled.
+    fn guarded(&self, routes: Router) -> Router {
+        match &self.auth {
+            Some(auth) => routes.route_layer(from_fn_with_state(Arc::clone(auth), auth::check)),
+            None => routes,
+        }
+    }
 }
 
 async fn index() -> &'static str {
-    "cpuwarden: /metrics (Prometheus text or OpenMetrics), /api/v1/advice (JSON), /healthz (every part works), /readyz \
-     (first sample taken, pods known)\n"
+    INDEX
 }
+
+/// Text at `/` for clients that do not read HTML.
+const INDEX: &str = "cpuwarden: /metrics (Prometheus text or OpenMetrics), /api/v1/advice (JSON), \
+    /healthz (every part works), /readyz (first sample taken, pods known)\n";
 
 async fn metrics(
     State(pages): State<Arc<Pages>>,

@@ -31,6 +31,7 @@ use crate::auth::Auth;
 use crate::connections::{Connections, Id, Reason};
 use crate::page::{Pages, Sources};
 use crate::tls::Identity;
+use crate::ui::{Ui, Views};
 use crate::{Access, router};
 
 /// Timeout for a client's complete header. Also applies to idle connections and TLS handshakes.
@@ -82,6 +83,8 @@ pub struct Parts {
     pub new_exposition: Box<dyn Fn() -> Exposition + Send>,
     /// Time between two snapshots.
     pub interval: Duration,
+    /// Sources of the page and of the JSON API; `None` serves neither.
+    pub ui: Option<Ui>,
 }
 
 /// The running server. Stops after open requests, on [`Serving::stop`] or on drop.
@@ -96,12 +99,15 @@ impl Serving {
     /// # Errors
     /// The system has no thread or descriptor left.
     pub fn start(parts: Parts) -> anyhow::Result<Self> {
-        let Parts { listener, identity, auth, cadvisor, sources, new_exposition, interval } = parts;
+        let Parts { listener, identity, auth, cadvisor, sources, new_exposition, interval, ui } =
+            parts;
         let places = Places { table: Arc::default(), metrics: Arc::clone(&sources.metrics) };
         let beat = sources.watchdog.watch(Part::Http, BEAT_EVERY);
         let pages = Pages::new(sources.clone(), new_exposition, interval);
-        let router = router(sources, pages, Access { cadvisor, auth: auth.map(Arc::new) });
-        let server = Server { listener, identity, places, router, beat };
+        let views = ui.map(|ui| Arc::new(Views::new(ui, sources.clone())));
+        let access = Access { cadvisor, auth: auth.map(Arc::new) };
+        let router = router(sources, pages, &access, views.clone());
+        let server = Server { listener, identity, places, router, beat, views };
         let (stop, stopped) = oneshot::channel();
         let (alive, ended) = oneshot::channel();
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -138,11 +144,13 @@ struct Server {
     places: Places,
     router: Router,
     beat: Beat,
+    views: Option<Arc<Views>>,
 }
 
 impl Server {
     async fn serve(self, mut stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
-        let Self { listener, identity, places, router, beat } = self;
+        let Self { listener, identity, places, router, beat, views } = self;
+        let sending = views.clone().map(|views| tokio::spawn(views.send_events()));
         let listener = TcpListener::from_std(listener).context("cannot use the port")?;
         let (stop, stopping) = watch::channel(false);
         let mut connections = JoinSet::new();
@@ -170,6 +178,13 @@ impl Server {
         }
         drop(listener);
         let _ = stop.send(true);
+        // Streams would keep their connections open.
+        if let Some(sending) = sending {
+            sending.abort();
+        }
+        if let Some(views) = views {
+            views.end_streams();
+        }
         while connections.join_next().await.is_some() {}
         Ok(())
     }
@@ -300,6 +315,24 @@ impl Place {
         Body::from(Bytes::from_owner(Sending { page, place: self.clone() }))
     }
 
+    /// # Errors
+    /// Too many event streams.
+    fn admit_stream(&self) -> Result<(), Reason> {
+        let admitted = self.places.table().admit_stream(self.id, Instant::now());
+        self.places.count(admitted.err());
+        admitted
+    }
+
+    /// Records that the client took an event.
+    pub(crate) fn took_event(&self) {
+        self.places.table().took_event(self.id, Instant::now());
+    }
+
+    /// Records that the stream has ended.
+    pub(crate) fn end_stream(&self) {
+        self.places.table().end_stream(self.id);
+    }
+
     fn close(&self) {
         self.places.table().close(self.id);
     }
@@ -327,9 +360,19 @@ impl Drop for Sending {
 pub(crate) async fn admit(request: Request, next: Next) -> Response {
     match request.extensions().get::<Place>().map(Place::admit) {
         Some(Ok(())) => next.run(request).await,
-        _ => {
-            let headers = [(header::RETRY_AFTER, "1"), (header::CONNECTION, "close")];
-            (StatusCode::SERVICE_UNAVAILABLE, headers, "too many connections\n").into_response()
-        }
+        _ => too_many("too many connections\n"),
     }
+}
+
+/// The same for an event stream.
+pub(crate) async fn admit_stream(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Place>().map(Place::admit_stream) {
+        Some(Ok(())) => next.run(request).await,
+        _ => too_many("too many event streams\n"),
+    }
+}
+
+fn too_many(text: &'static str) -> Response {
+    let headers = [(header::RETRY_AFTER, "1"), (header::CONNECTION, "close")];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
 }

@@ -18,4 +18,4 @@ pub use history::{BYTES_PER_CONTAINER, BYTES_PER_PAIR};
 pub use measure::Measure;
 pub use packed::{pack, unpack};
 pub use series::{Aggressor, Points, Series};
-pub use timeline::{KEPT, Timeline, TimelineConfig};
+pub use timeline::{KEPT, ROUND, Timeline, TimelineConfig};

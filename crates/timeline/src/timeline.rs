@@ -21,6 +21,9 @@ use crate::series::{Aggressor, Points};
 /// Number of frames kept: ten minutes, if ticks are not longer than a second.
 pub const KEPT: usize = 600;
 
+/// Longest round of [`Timeline::follow`]: without a snapshot it only reports that it lives.
+pub const ROUND: Duration = Duration::from_secs(10);
+
 /// Time after the last request for a frame in which the load of each CPU is still read.
 const WATCHED_FOR: Duration = Duration::from_secs(5);
 
@@ -110,11 +113,19 @@ impl Timeline {
         Self { state: Arc::new(Mutex::new(state)), frame: watch::Sender::new(0) }
     }
 
-    /// Adds the latest snapshot whenever one is published, until the task is aborted.
-    pub async fn follow(self, published: Published<NodeSnapshot>, is_published: Arc<Notify>) {
+    /// Adds the latest snapshot whenever one is published, until the task is aborted. Calls `beat`
+    /// after each round with the time in which the next one is due.
+    pub async fn follow(
+        self,
+        published: Published<NodeSnapshot>,
+        is_published: Arc<Notify>,
+        beat: impl Fn(Duration) + Send,
+    ) {
         loop {
-            is_published.notified().await;
-            self.observe(&published.latest());
+            if tokio::time::timeout(ROUND, is_published.notified()).await.is_ok() {
+                self.observe(&published.latest());
+            }
+            beat(ROUND);
         }
     }
 

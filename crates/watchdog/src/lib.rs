@@ -38,6 +38,8 @@ pub enum Part {
     CpuManagerPolicy,
     /// The advisor's task.
     Advice,
+    /// The task that keeps the history of the page and the JSON API.
+    Timeline,
     /// The thread that samples arrivals.
     ArrivalSampler,
     /// The publisher of Kubernetes Events.
@@ -59,6 +61,7 @@ impl Part {
             Self::PodResources => "pod_resources",
             Self::CpuManagerPolicy => "cpu_manager_policy",
             Self::Advice => "advice",
+            Self::Timeline => "timeline",
             Self::ArrivalSampler => "arrival_sampler",
             Self::Events => "events",
             Self::Http => "http",

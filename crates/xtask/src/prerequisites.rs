@@ -100,6 +100,18 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         task: Task::Test,
     },
     Prerequisite {
+        probe: &["chromedriver", "--version"],
+        provider: Package("chromium-driver"),
+        purpose: "drives the page in a browser",
+        task: Task::Test,
+    },
+    Prerequisite {
+        probe: &["chromium", "--version"],
+        provider: Package("chromium"),
+        purpose: "shows the page",
+        task: Task::Test,
+    },
+    Prerequisite {
         probe: &["python3", "-c", "import ensurepip, venv"],
         provider: Package("python3-venv"),
         purpose: "installs helm and the schemas of Kubernetes and Grafana",

@@ -1,0 +1,105 @@
+// Data of the page: the event stream, and the last minute of each container.
+
+const MINUTE = 60;
+/** Delay before another attempt after the stream was refused, milliseconds. */
+const RETRY = 3000;
+
+/** Fetches an answer of the API; a failure has the agent's text. */
+export async function get(path) {
+  const answer = await fetch(`api/v1/${path}`, { cache: "no-store" });
+  const text = await answer.text();
+  if (answer.ok) return JSON.parse(text);
+  let reason = text.trim();
+  try { reason = JSON.parse(text).error ?? reason; } catch { /* plain text */ }
+  throw new Error(reason || `status ${answer.status}`);
+}
+
+export const keyOf = (row) => `${row.namespace}\n${row.pod}\n${row.container}`;
+export const pairKey = (name) => `${name.namespace}\n${name.pod}`;
+
+const throttled = (row) => (row.throttledOwn ?? 0) + (row.throttledAncestor ?? 0);
+
+/** Time lost to limits, neighbors and the system, as the agent orders victims. */
+export function lost(row) {
+  const waited = row.neighbor === undefined && row.system === undefined ? row.contention ?? 0 : (row.neighbor ?? 0) + (row.system ?? 0);
+  return throttled(row) + waited;
+}
+
+/** Latest frame, and per container the time lost in each of the last 60 seconds. */
+export class Store {
+  frame = null;
+  heat = new Map();
+  harm = new Map();
+  #seeded = 0;
+  #source = null;
+  #listeners = { frame: [], state: [] };
+
+  on(event, listener) { this.#listeners[event].push(listener); }
+  #emit(event, value) { for (const listener of this.#listeners[event]) listener(value); }
+
+  connect() {
+    this.#source?.close();
+    const source = new EventSource("api/v1/stream");
+    this.#source = source;
+    source.addEventListener("frame", (event) => this.#observe(JSON.parse(event.data)));
+    source.addEventListener("error", () => {
+      this.#emit("state", "lost");
+      // After a refusal the browser does not try again by itself.
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.connect(), RETRY);
+    });
+  }
+
+  #observe(frame) {
+    const before = this.frame;
+    const ahead = before ? before.atMs - frame.atMs : -1;
+    // A stream begins with a frame that may be known; a clock that was set back is no reason to stop.
+    if (ahead >= 0 && ahead < 5000) { this.#emit("state", "live"); return; }
+    const gap = before ? frame.atMs - before.atMs > 2500 * Math.max(1, frame.seconds) : true;
+    this.frame = frame;
+    this.#push(this.heat, new Map(frame.containers.map((row) => [keyOf(row), lost(row)])));
+    const harm = new Map();
+    for (const pair of frame.interference) harm.set(pairKey(pair.aggressor), (harm.get(pairKey(pair.aggressor)) ?? 0) + pair.wait);
+    this.#push(this.harm, harm);
+    if (gap && Date.now() - this.#seeded > 5000) this.#seed();
+    this.#emit("state", "live");
+    this.#emit("frame", frame);
+  }
+
+  #push(series, values) {
+    for (const [key, list] of series) {
+      if (!values.has(key)) list.push(null);
+      if (list.length > MINUTE) list.splice(0, list.length - MINUTE);
+      if (list.every((value) => value === null)) series.delete(key);
+    }
+    for (const [key, value] of values) {
+      if (!series.has(key)) series.set(key, []);
+      const list = series.get(key);
+      list.push(value);
+      if (list.length > MINUTE) list.shift();
+    }
+  }
+
+  /** Loads the minute before the page was opened, or before a gap. */
+  async #seed() {
+    this.#seeded = Date.now();
+    const measures = ["throttledOwn", "throttledAncestor", "neighbor", "system", "contention"];
+    try {
+      const points = await get(`history?seconds=${MINUTE}&${measures.map((name) => `measure=${name}`).join("&")}`);
+      for (const row of points.containers) {
+        const names = Object.keys(row.measures);
+        const values = points.atMs.map((_, at) => {
+          const known = names.filter((name) => row.measures[name][at] !== null);
+          return known.length ? lost(Object.fromEntries(known.map((name) => [name, row.measures[name][at]]))) : null;
+        });
+        this.heat.set(keyOf(row), values.slice(-MINUTE));
+      }
+      this.#emit("frame", this.frame);
+    } catch { /* The strips fill up from now on. */ }
+  }
+
+  /** Mean of the last five seconds: an order that does not jump every second. */
+  recent(key) {
+    const values = (this.heat.get(key) ?? []).slice(-5).filter((value) => value !== null);
+    return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
+  }
+}

@@ -1,0 +1,158 @@
+// Elements, numbers and charts. Text from the agent becomes text nodes only.
+
+/** Creates an element; `props` are attributes, `on…` listeners or `class`. */
+export function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  apply(element, props);
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+function apply(element, props) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+function svg(tag, props, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  apply(element, props);
+  element.append(...children);
+  return element;
+}
+
+/** Sets text only if it changed, so that an idle page costs nothing. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export const NONE = "–";
+
+/** Cores: 0.25, 1.5, 12. */
+export function cores(value) {
+  if (value === undefined || value === null) return NONE;
+  return value >= 9.95 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(2);
+}
+
+/** Seconds per second as milliseconds per second, as a number alone. */
+export function ms(value) {
+  if (value === undefined || value === null) return NONE;
+  const number = value * 1000;
+  if (number < 0.5) return "0";
+  return number.toFixed(0);
+}
+
+export function percent(share) {
+  if (share === undefined || share === null) return NONE;
+  const number = share * 100;
+  return number > 0 && number < 0.5 ? "<1 %" : `${number.toFixed(0)} %`;
+}
+
+export function seconds(value) {
+  return value < 0.095 ? `${(value * 1000).toFixed(0)} ms` : value < 9.95 ? `${value.toFixed(1)} s` : `${value.toFixed(0)} s`;
+}
+
+export function podName(pod) {
+  if (!pod.pod) return pod.namespace === "system" ? "system (outside pods)" : pod.namespace === "other" ? "all other pods" : pod.namespace;
+  return pod.namespace ? `${pod.namespace}/${pod.pod}` : pod.pod;
+}
+
+/** Step 0 to 5 of a share from 0 to 1. */
+export function step(share) {
+  if (!(share > 0.002)) return 0;
+  return share < 0.05 ? 1 : share < 0.2 ? 2 : share < 0.5 ? 3 : share < 1 ? 4 : 5;
+}
+
+/** Step 0 to 5 of a CPU's load. */
+export function loadStep(busy) {
+  return busy === undefined ? 0 : Math.min(5, Math.ceil(busy * 5 - 0.15));
+}
+
+/** A bar; the width is set by script because the policy forbids inline style in markup. */
+export function meter() {
+  const bar = h("i");
+  const element = h("span", { class: "meter" }, bar);
+  return {
+    element,
+    set(share, full) {
+      bar.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+      element.classList.toggle("full", Boolean(full));
+    },
+  };
+}
+
+/** Draws values of the last minute as cells, the newest at the right. */
+export function strip(canvas, values) {
+  const scale = window.devicePixelRatio || 1;
+  const width = Math.round(150 * scale);
+  const height = Math.round(18 * scale);
+  if (canvas.width !== width) { canvas.width = width; canvas.height = height; }
+  const context = canvas.getContext("2d");
+  context.clearRect(0, 0, width, height);
+  const cell = width / 60;
+  for (let at = 0; at < 60; at++) {
+    const value = values[values.length - 60 + at];
+    if (value === undefined || value === null) continue;
+    context.fillStyle = heat[step(value)];
+    context.fillRect(Math.round(at * cell), 0, Math.ceil(cell - scale * 0.5), height);
+  }
+}
+
+let heat = [];
+function readColors() {
+  const style = getComputedStyle(document.documentElement);
+  heat = [0, 1, 2, 3, 4, 5].map((number) => style.getPropertyValue(`--heat-${number}`).trim());
+}
+readColors();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColors);
+
+const WIDTH = 600;
+const HEIGHT = 100;
+
+/**
+ * A chart of lines over time. Each line: {name, values, format}; values of null are gaps.
+ * The first line is filled. `top` is the least upper end of the scale.
+ */
+export function chart(lines, top, format) {
+  const known = lines.flatMap((line) => line.values.filter((value) => value !== null));
+  const most = Math.max(top, ...known) * 1.08;
+  const root = svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
+  for (const y of [0, 0.5, 1]) root.append(svg("line", { class: "grid", x1: 0, x2: WIDTH, y1: y * HEIGHT, y2: y * HEIGHT }));
+  lines.forEach((line, at) => {
+    if (at === 0) root.append(svg("path", { class: `area c-${line.name}`, d: area(line.values, most) }));
+  });
+  for (const line of lines.toReversed()) root.append(svg("path", { class: `line c-${line.name}`, d: path(line.values, most) }));
+  const label = h("span", { class: "faint" }, `scale 0 to ${format(most)}`);
+  return { root, label };
+}
+
+function points(values, most) {
+  const last = Math.max(values.length - 1, 1);
+  return values.map((value, at) => value === null ? null : [(at / last) * WIDTH, HEIGHT - (value / most) * HEIGHT]);
+}
+
+function path(values, most) {
+  let text = "";
+  let drawing = false;
+  for (const point of points(values, most)) {
+    if (point === null) { drawing = false; continue; }
+    text += `${drawing ? "L" : "M"}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
+    drawing = true;
+  }
+  return text;
+}
+
+function area(values, most) {
+  let text = "";
+  let run = [];
+  const close = () => {
+    if (run.length > 1) text += `M${run[0][0].toFixed(1)} ${HEIGHT}` + run.map(([x, y]) => `L${x.toFixed(1)} ${y.toFixed(1)}`).join("") + `L${run.at(-1)[0].toFixed(1)} ${HEIGHT}Z`;
+    run = [];
+  };
+  for (const point of points(values, most)) point === null ? close() : run.push(point);
+  close();
+  return text;
+}

@@ -1,0 +1,105 @@
+// The page: views, keys, and the live state.
+
+import { h, setText } from "./draw.js";
+import { Store } from "./data.js";
+import { Aggressors, COLUMNS, Matrix, Victims } from "./pods.js";
+import { Detail } from "./detail.js";
+import { Topology, facts, notice } from "./node.js";
+
+const find = (id) => document.getElementById(id);
+const [main, live, pause, dialog] = ["main", "live", "pause", "dialog"].map(find);
+
+const store = new Store();
+const open = (uid) => { location.hash = `#pod/${encodeURIComponent(uid)}`; };
+const views = { pods: new Victims(store, open), aggressors: new Aggressors(store), matrix: new Matrix(store), topology: new Topology(store), pod: new Detail(store) };
+/** Frames between two requests of the views that ask the agent. */
+const EVERY = { matrix: 2, pod: 2 };
+
+let current = null;
+let paused = false;
+let frames = 0;
+
+function route() {
+  const [name, ...rest] = location.hash.slice(1).split("/");
+  const next = views[name] ?? views.pods;
+  if (name === "pod") views.pod.open(decodeURIComponent(rest.join("/")));
+  current = next;
+  if (main.firstElementChild !== next.element) {
+    main.replaceChildren(next.element);
+    scrollTo(0, 0);
+  }
+  for (const link of document.querySelectorAll("nav a")) {
+    if (views[link.dataset.view] === next) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (name !== "pod") next.update();
+}
+
+function show(frame) {
+  frames += 1;
+  setText(find("node"), frame.node.name || "cpuwarden");
+  document.title = `${frame.node.name || "node"} · cpuwarden`;
+  facts(find("facts"), frame);
+  const text = notice(frame);
+  find("notice").hidden = !text;
+  setText(find("notice"), text);
+  const name = Object.keys(views).find((key) => views[key] === current);
+  if (frames % (EVERY[name] ?? 1) === 0 || frames === 1) current.update();
+}
+
+const STATES = { live: "live", paused: "paused", lost: "reconnecting" };
+function state(name) {
+  live.dataset.state = name;
+  setText(live, STATES[name]);
+}
+
+function setPaused(value) {
+  paused = value;
+  setText(pause, paused ? "Continue" : "Pause");
+  pause.setAttribute("aria-pressed", String(paused));
+  state(paused ? "paused" : "live");
+  if (!paused && store.frame) show(store.frame);
+}
+
+const KEYS = [
+  ["j k", "next or previous row"], ["Enter", "open the pod"], ["Esc", "back to all pods"], ["/", "filter by name"], ["s", "sort by the next column"],
+  ["a", "turn round: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["p", "pause or continue"], ["?", "this help"],
+];
+
+function help() {
+  dialog.replaceChildren(h("h2", null, "Keys"), h("dl", null, KEYS.flatMap(([key, text]) => [h("dt", null, key.split(" ").map((part) => h("kbd", null, part))), h("dd", null, text)])),
+    h("h2", null, "Columns"), h("dl", null, COLUMNS.flatMap((column) => [h("dt", null, column.label), h("dd", null, column.help)])),
+    h("form", { method: "dialog" }, h("button", null, "Close")));
+  dialog.showModal();
+}
+
+const go = (hash) => { location.hash = hash; };
+const ACTIONS = {
+  j: () => views.pods.move(1), ArrowDown: () => views.pods.move(1), k: () => views.pods.move(-1), ArrowUp: () => views.pods.move(-1),
+  Enter: () => views.pods.openSelected(), s: () => views.pods.cycle(), p: () => setPaused(!paused), "?": help,
+  a: () => go(current === views.aggressors ? "#pods" : "#aggressors"), m: () => go(current === views.matrix ? "#pods" : "#matrix"), t: () => go(current === views.topology ? "#pods" : "#topology"),
+  Escape: () => go("#pods"), "/": () => { go("#pods"); route(); views.pods.input.focus(); },
+};
+/** Keys that mean something only in the table of victims. */
+const ROWS = new Set(["j", "k", "ArrowDown", "ArrowUp", "Enter", "s"]);
+
+document.addEventListener("keydown", (event) => {
+  const action = ACTIONS[event.key];
+  if (!action || event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
+  const focus = document.activeElement;
+  if (focus === views.pods.input) {
+    if (event.key === "Escape") focus.blur();
+    return;
+  }
+  if (ROWS.has(event.key) && (current !== views.pods || (event.key === "Enter" && focus?.closest("a, button, select")))) return;
+  event.preventDefault();
+  action();
+});
+
+pause.addEventListener("click", () => setPaused(!paused));
+find("help").addEventListener("click", help);
+addEventListener("hashchange", route);
+store.on("frame", (frame) => { if (!paused) show(frame); });
+store.on("state", (name) => { if (!paused) state(name); });
+route();
+store.connect();

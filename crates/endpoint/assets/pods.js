@@ -1,0 +1,281 @@
+// Tables: victims, aggressors, and the matrix of both.
+
+import { NONE, cores, h, meter, ms, percent, podName, seconds, setText, step, strip } from "./draw.js";
+import { get, keyOf, lost, pairKey } from "./data.js";
+
+/** Rows shown before a button offers the rest. */
+const SHOWN = 60;
+const MATRIX = 12;
+
+const used = (row) => row.limitCores ? (row.usageCores ?? 0) / row.limitCores : row.usageCores ?? 0;
+
+/** Columns of the victims: label, unit, explanation, value to sort by. */
+export const COLUMNS = [
+  { id: "name", label: "Pod", text: true, help: "Namespace, pod and container. Worst first: most time lost to limits, neighbors and the system in the last five seconds." },
+  { id: "minute", label: "Last minute", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right: gray none, yellow below 20 %, orange below 50 %, red a whole second or more per second." },
+  { id: "use", label: "Use / limit", unit: "cores", help: "CPU used in this second, and the lowest limit that applies to the container or to a cgroup above it. The bar turns orange at 90 % of the limit.", by: used },
+  { id: "throttledShare", label: "Throttled", unit: "share of time", help: "Share of the time in which its own CPU limit stopped it. Raising or removing the limit ends this.", by: (row) => row.throttledShare ?? 0 },
+  { id: "throttledAncestor", label: "Ancestor", unit: "ms per s", help: "Time stopped by a limit of the pod or of a cgroup above it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
+  { id: "neighbor", label: "Neighbor", unit: "ms per s", help: "Its threads were ready to run, but another pod was running on the CPU.", by: (row) => row.neighbor ?? 0 },
+  { id: "self", label: "Self", unit: "ms per s", help: "Its threads waited while other threads of the same pod were running: more threads than CPUs.", by: (row) => row.self ?? 0 },
+  { id: "system", label: "System", unit: "ms per s", help: "Its threads waited while processes outside the pods were running: kubelet, runtime, kernel.", by: (row) => row.system ?? 0 },
+  { id: "smt", label: "SMT", unit: "ms per s", help: "It was running while another pod used the core's other thread, which makes both slower.", by: (row) => row.smt ?? 0 },
+  { id: "aggressor", label: "Worst aggressor", text: true, help: "The pod that made this pod wait longest in this second." },
+];
+
+function head(columns, sort, onsort) {
+  return h("thead", null, h("tr", null, columns.map((column) => {
+    const label = h("button", { type: "button", title: column.help, onclick: () => onsort(column) }, h("span", null, column.label), h("small", null, column.unit ?? "\u00a0"));
+    return h("th", { scope: "col", class: column.text ? "text" : null, "aria-sort": sort === column.id ? "descending" : null }, label);
+  })));
+}
+
+/** A number with its color: gray if zero, strong if much. `much` is a value that deserves attention. */
+function level(cell, value, much) {
+  cell.classList.toggle("zero", !(value > 0.0005));
+  cell.classList.toggle("some", value >= much / 4 && value < much);
+  cell.classList.toggle("high", value >= much);
+}
+
+const classes = (column) => [column.text && "text", column.id === "name" && "name", column.wide && "wide", ["aggressor", "worst"].includes(column.id) && "by"].filter(Boolean).join(" ");
+
+/** A pod with the time of its pair, in two lines. */
+class Named {
+  constructor(cell) {
+    this.cell = cell;
+    this.pod = h("span", { class: "pod" });
+    this.sub = h("span", { class: "sub" });
+    cell.append(this.pod, this.sub);
+  }
+
+  set(name, wait) {
+    setText(this.pod, name ? name.pod || podName(name) : NONE);
+    setText(this.sub, name ? `${ms(wait)} ms per s${name.pod && name.namespace ? ` · ${name.namespace}` : ""}` : "");
+    this.cell.title = name ? podName(name) : "";
+    this.cell.classList.toggle("zero", !name);
+  }
+}
+
+/** A row of the victims, updated in place. */
+class Victim {
+  constructor(open) {
+    this.link = h("a", { class: "pod" });
+    this.sub = h("span", { class: "sub" });
+    this.use = h("span", null);
+    this.bar = meter();
+    this.canvas = h("canvas", { class: "strip", role: "img" });
+    this.cells = Object.fromEntries(COLUMNS.map((column) => [column.id, h("td", { class: classes(column), "data-label": column.label + (column.unit === "ms per s" ? ", ms/s" : "") })]));
+    this.cells.name.append(this.link, this.sub);
+    this.cells.use.append(h("span", { class: "use" }, this.use, this.bar.element));
+    this.cells.minute.append(this.canvas);
+    this.aggressor = new Named(this.cells.aggressor);
+    this.element = h("tr", { onclick: (event) => { if (event.target.tagName !== "A") open(this.uid); } }, Object.values(this.cells));
+  }
+
+  update(row, worst, heat, trace) {
+    this.uid = row.uid;
+    this.link.setAttribute("href", `#pod/${encodeURIComponent(row.uid)}`);
+    setText(this.link, row.pod);
+    this.link.title = podName(row);
+    setText(this.sub, [row.namespace, row.container].filter(Boolean).join(" · "));
+    setText(this.use, row.limitCores ? `${cores(row.usageCores)} / ${cores(row.limitCores)}` : cores(row.usageCores));
+    this.bar.set(row.limitCores ? used(row) : 0, row.limitCores && used(row) >= 0.9);
+    this.bar.element.hidden = !row.limitCores;
+    setText(this.cells.throttledShare, percent(row.throttledShare));
+    level(this.cells.throttledShare, row.throttledShare, 0.25);
+    for (const id of ["throttledAncestor", "neighbor", "self", "system", "smt"]) {
+      setText(this.cells[id], ms(row[id]));
+      level(this.cells[id], row[id], id === "self" || id === "smt" ? Infinity : 0.2);
+      this.cells[id].title = row[id] === undefined ? `not known${trace.reason ? `: ${trace.reason}` : ""}` : "";
+    }
+    this.aggressor.set(worst?.aggressor, worst?.wait);
+    strip(this.canvas, heat ?? []);
+  }
+}
+
+/** The table of victims. */
+export class Victims {
+  rows = new Map();
+  filter = "";
+  sort = "lost";
+  all = false;
+  selected = 0;
+
+  constructor(store, open) {
+    this.store = store;
+    this.open = open;
+    this.input = h("input", { type: "search", placeholder: "Filter by name ( / )", "aria-label": "Filter by name", oninput: () => { this.filter = this.input.value.toLowerCase(); this.selected = 0; this.update(); } });
+    this.count = h("span", { class: "count" });
+    this.body = h("tbody");
+    this.table = h("table", { class: "list" });
+    this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => { this.all = true; this.update(); } });
+    this.empty = h("p", { class: "empty", hidden: true }, "No container matches.");
+    this.element = h("section", { "aria-label": "Victims" }, h("div", { class: "tools" }, this.input, this.count), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
+    this.setSort("lost");
+  }
+
+  setSort(id) {
+    this.sort = id === this.sort ? "lost" : id;
+    this.table.replaceChildren(head(COLUMNS, this.sort === "lost" ? "minute" : this.sort, (column) => { this.setSort(column.id === "minute" ? "lost" : column.id); this.update(); }), this.body);
+  }
+
+  /** Sorts by the next column. */
+  cycle() {
+    const ids = ["lost", ...COLUMNS.filter((column) => column.by).map((column) => column.id)];
+    this.setSort(ids[(ids.indexOf(this.sort) + 1) % ids.length]);
+    this.update();
+  }
+
+  #sorted(frame) {
+    const name = (row) => `${row.namespace}/${row.pod} ${row.container}`;
+    const rows = frame.containers.filter((row) => name(row).toLowerCase().includes(this.filter));
+    const byName = (a, b) => name(a) < name(b) ? -1 : 1;
+    if (this.sort === "name") return rows.sort(byName);
+    const worst = this.#worst(frame);
+    const column = COLUMNS.find((candidate) => candidate.id === this.sort);
+    const value = this.sort === "aggressor" ? (row) => worst.get(pairKey(row))?.wait ?? 0 : column?.by ?? ((row) => this.store.recent(keyOf(row)) || lost(row));
+    return rows.map((row) => [value(row), row]).sort((a, b) => b[0] - a[0] || byName(a[1], b[1])).map(([, row]) => row);
+  }
+
+  #worst(frame) {
+    const worst = new Map();
+    for (const pair of frame.interference) {
+      const key = pairKey(pair.victim);
+      if (!worst.has(key) || worst.get(key).wait < pair.wait) worst.set(key, pair);
+    }
+    return worst;
+  }
+
+  update() {
+    const frame = this.store.frame;
+    if (!frame) return;
+    const sorted = this.#sorted(frame);
+    const worst = this.#worst(frame);
+    const shown = this.all ? sorted : sorted.slice(0, SHOWN);
+    const elements = shown.map((row, at) => {
+      const key = keyOf(row);
+      if (!this.rows.has(key)) this.rows.set(key, new Victim(this.open));
+      const victim = this.rows.get(key);
+      victim.update(row, worst.get(pairKey(row)), this.store.heat.get(key), frame.node.trace);
+      victim.element.classList.toggle("selected", at === this.selected && this.marked);
+      return victim.element;
+    });
+    // Rows keep their element, and with it focus and selection.
+    elements.forEach((element, at) => { if (this.body.children[at] !== element) this.body.insertBefore(element, this.body.children[at] ?? null); });
+    while (this.body.children.length > elements.length) this.body.lastElementChild.remove();
+    if (this.rows.size > 2 * sorted.length + 100) {
+      const live = new Set(frame.containers.map(keyOf));
+      for (const key of this.rows.keys()) if (!live.has(key)) this.rows.delete(key);
+    }
+    setText(this.count, `${sorted.length} of ${frame.containers.length} containers`);
+    this.more.hidden = shown.length === sorted.length;
+    setText(this.more, `Show the other ${sorted.length - shown.length}`);
+    this.empty.hidden = sorted.length > 0;
+  }
+
+  move(by) {
+    this.selected = Math.max(0, Math.min(this.body.children.length - 1, this.selected + (this.marked ? by : 0)));
+    this.marked = true;
+    this.update();
+    this.body.children[this.selected]?.scrollIntoView({ block: "nearest" });
+  }
+
+  openSelected() { this.body.children[this.selected]?.querySelector("a").click(); }
+}
+
+const AGGRESSORS = [
+  { id: "name", label: "Pod", text: true, help: "The pod that was running while others waited." },
+  { id: "harm", label: "Others wait", unit: "ms per s", help: "Time that other pods waited because this one was running, in this second." },
+  { id: "use", label: "Use", unit: "cores", help: "CPU used by the pod in this second." },
+  { id: "victims", label: "Victims", unit: "pods", help: "Pods that waited because of this one in this second." },
+  { id: "worst", label: "Worst victim", text: true, help: "The pod that waited longest because of this one." },
+  { id: "minute", label: "Last minute", text: true, wide: true, help: "Time that others waited in each of the last 60 seconds, since the page was opened." },
+];
+
+/** Pods by the harm that they do: the victims turned round. */
+export class Aggressors {
+  constructor(store) {
+    this.store = store;
+    this.body = h("tbody");
+    this.empty = h("p", { class: "empty", hidden: true });
+    this.element = h("section", { "aria-label": "Aggressors" }, h("p", { class: "dim" }, "Pods that run while others are ready to run. Using CPU is not a fault: a pod within its request may still be an aggressor."),
+      h("div", { class: "panel" }, h("div", { class: "scroll" }, h("table", { class: "list" }, head(AGGRESSORS, "harm", () => {}), this.body)), this.empty));
+  }
+
+  update() {
+    const frame = this.store.frame;
+    if (!frame) return;
+    const pods = new Map();
+    for (const pair of frame.interference) {
+      const key = pairKey(pair.aggressor);
+      const pod = pods.get(key) ?? { name: pair.aggressor, harm: 0, victims: 0, worst: pair };
+      pod.harm += pair.wait; pod.victims += 1;
+      if (pair.wait > pod.worst.wait) pod.worst = pair;
+      pods.set(key, pod);
+    }
+    const rows = [...pods].sort((a, b) => b[1].harm - a[1].harm);
+    this.body.replaceChildren(...rows.map(([key, pod]) => this.#row(frame, key, pod)));
+    this.empty.hidden = rows.length > 0;
+    setText(this.empty, frame.node.trace.mode === "off" ? `Causes of waits are not known: ${frame.node.trace.reason || "the scheduler trace is off"}.` : "No pod made another one wait in this second.");
+  }
+
+  #row(frame, key, pod) {
+    const containers = frame.containers.filter((row) => pairKey(row) === key);
+    const use = containers.length ? containers.reduce((sum, row) => sum + (row.usageCores ?? 0), 0) : undefined;
+    const canvas = h("canvas", { class: "strip" });
+    strip(canvas, this.store.harm.get(key) ?? []);
+    const name = containers.length ? h("a", { class: "pod", href: `#pod/${encodeURIComponent(containers[0].uid)}` }, pod.name.pod) : h("span", { class: "pod" }, podName(pod.name));
+    const cell = (at, ...content) => h("td", { class: classes(AGGRESSORS[at]), "data-label": AGGRESSORS[at].label }, ...content);
+    const [harm, worst] = [cell(1, ms(pod.harm)), cell(4)];
+    new Named(worst).set(pod.worst.victim, pod.worst.wait);
+    level(harm, pod.harm, 0.2);
+    return h("tr", null, cell(0, name, h("span", { class: "sub" }, containers.length ? pod.name.namespace : "")), harm, cell(2, cores(use)), cell(3, String(pod.victims)), worst, cell(5, canvas));
+  }
+}
+
+/** Victims and aggressors crossed, over a span. */
+export class Matrix {
+  span = 60;
+
+  constructor(store) {
+    this.store = store;
+    this.table = h("table", { class: "matrix" });
+    this.note = h("span", { class: "count" });
+    this.empty = h("p", { class: "empty", hidden: true }, "No pod waited for another one.");
+    const choose = h("select", { "aria-label": "Span", onchange: () => { this.span = Number(choose.value); this.update(true); } }, [[10, "10 seconds"], [60, "minute"], [300, "5 minutes"], [600, "10 minutes"]].map(([value, text]) => h("option", { value, selected: value === this.span }, `last ${text}`)));
+    this.element = h("section", { "aria-label": "Matrix" }, h("div", { class: "tools" }, choose, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty));
+  }
+
+  async update(force) {
+    if (!force && this.busy) return;
+    this.busy = true;
+    try { this.#draw(await get(`interference?seconds=${this.span}`)); } catch (error) { setText(this.note, error.message); }
+    this.busy = false;
+  }
+
+  #draw(pairs) {
+    const top = (side) => {
+      const sums = new Map();
+      for (const pair of pairs) {
+        const sum = sums.get(pairKey(pair[side])) ?? { name: pair[side], seconds: 0 };
+        sum.seconds += pair.seconds;
+        sums.set(pairKey(pair[side]), sum);
+      }
+      return [...sums].sort((a, b) => b[1].seconds - a[1].seconds);
+    };
+    const [victims, aggressors] = [top("victim"), top("aggressor")];
+    const values = new Map(pairs.map((pair) => [`${pairKey(pair.victim)}\n\n${pairKey(pair.aggressor)}`, pair.seconds]));
+    const columns = aggressors.slice(0, MATRIX);
+    const label = ({ name }) => podName(name);
+    const header = h("tr", null, h("th", { class: "corner" }, "waited ↓   while running →"), columns.map(([, pod]) => h("th", { scope: "col", title: label(pod) }, h("span", null, label(pod)))));
+    const rows = victims.slice(0, MATRIX).map(([victim, pod]) => h("tr", null, h("th", { scope: "row", title: label(pod) }, label(pod)), columns.map(([aggressor, by]) => {
+      const value = values.get(`${victim}\n\n${aggressor}`);
+      return h("td", { class: value ? `heat-${step(value / this.span)}` : "zero", title: value ? `${label(pod)} waited ${seconds(value)} while ${label(by)} was running` : null }, value ? seconds(value) : "·");
+    })));
+    this.table.replaceChildren(h("thead", null, header), h("tbody", null, rows));
+    this.table.hidden = !pairs.length;
+    this.empty.hidden = pairs.length > 0;
+    const more = Math.max(victims.length, aggressors.length) - MATRIX;
+    setText(this.note, more > 0 ? `thread-seconds of waiting; the worst ${MATRIX} of ${Math.max(victims.length, aggressors.length)} pods` : "thread-seconds of waiting");
+  }
+}

@@ -1,0 +1,195 @@
+//! Handlers of the JSON API.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Extension, Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::Value;
+use timeline::{Frame, KEPT, Measure};
+
+use super::answers::{NodeAnswer, PodAnswer, PodsAnswer};
+use super::parameters::Parameters;
+use super::{Views, json};
+use crate::server::Place;
+
+/// History of a pod's answer.
+const DETAIL: Duration = Duration::from_secs(300);
+/// Values of `seconds` if the request has none.
+const HISTORY_SECONDS: u64 = 60;
+const INTERFERENCE_SECONDS: u64 = 300;
+/// Maximum number of values in an answer of the history: a few megabytes of JSON.
+const MOST_VALUES: usize = 500_000;
+
+/// Reason for an answer without data.
+enum Refusal {
+    /// 400: a wrong parameter.
+    Parameter(String),
+    /// 404: no such pod.
+    NotFound(String),
+    /// 503: no data yet, or not readable.
+    Unavailable(&'static str),
+}
+
+type Answer = Result<Bytes, Refusal>;
+/// Common arguments of the handlers.
+type Call = (State<Arc<Views>>, Extension<Place>, RawQuery);
+
+/// `GET /api/v1/node`.
+pub(super) async fn node(call: Call) -> Response {
+    answer(call, &[], 0, |views, _| Ok(json(&NodeAnswer::new(views, latest(views)?)))).await
+}
+
+/// `GET /api/v1/pods`.
+pub(super) async fn pods(call: Call) -> Response {
+    answer(call, &[], 0, |views, _| Ok(json(&PodsAnswer::new(&latest(views)?)))).await
+}
+
+/// `GET /api/v1/pods/{uid}`.
+pub(super) async fn pod(Path(uid): Path<String>, call: Call) -> Response {
+    answer(call, &[], 0, move |views, _| {
+        let pod = PodAnswer::new(views, &latest(views)?, &uid, DETAIL);
+        let pod = pod.ok_or_else(|| {
+            Refusal::NotFound(format!("{uid}: no running pod with this UID; see /api/v1/pods"))
+        })?;
+        Ok(json(&pod))
+    })
+    .await
+}
+
+/// `GET /api/v1/topology`.
+pub(super) async fn topology(call: Call) -> Response {
+    answer(call, &[], 0, |views, _| {
+        let topology = views.topology.get().map_err(|error| unreadable("topology", &error))?;
+        Ok(json(&with_load(topology, views.timeline.latest())))
+    })
+    .await
+}
+
+/// `GET /api/v1/interference`.
+pub(super) async fn interference(call: Call) -> Response {
+    answer(call, &["seconds"], INTERFERENCE_SECONDS, |views, parameters| {
+        Ok(json(&views.timeline.aggressors(parameters.span)))
+    })
+    .await
+}
+
+/// `GET /api/v1/pins`.
+pub(super) async fn pins(call: Call) -> Response {
+    answer(call, &[], 0, |views, _| {
+        views.pins.get().map(|pins| json(&pins)).map_err(|error| unreadable("pins", &error))
+    })
+    .await
+}
+
+/// `GET /api/v1/frame`.
+pub(super) async fn frame(call: Call) -> Response {
+    answer(call, &[], 0, |views, _| Ok(json(&latest(views)?))).await
+}
+
+/// `GET /api/v1/history`.
+pub(super) async fn history(call: Call) -> Response {
+    answer(call, &["seconds", "uid", "measure"], HISTORY_SECONDS, points).await
+}
+
+fn points(views: &Views, parameters: &Parameters) -> Answer {
+    let Parameters { span, uids, measures } = parameters;
+    let measures = if measures.is_empty() { &Measure::ALL[..] } else { measures };
+    let is_selected = |uid: &str| uids.is_empty() || uids.iter().any(|selected| selected == uid);
+    let frame = latest(views)?;
+    let rows = frame.containers.iter().filter(|row| is_selected(&row.uid)).count();
+    let frames = usize::try_from(span.as_secs()).unwrap_or(KEPT).min(KEPT);
+    let values = rows * measures.len() * frames;
+    if values > MOST_VALUES {
+        return Err(Refusal::Parameter(format!(
+            "{values} values are too many, at most {MOST_VALUES}: name pods with uid, name \
+             measures, or ask for fewer seconds"
+        )));
+    }
+    Ok(json(&views.timeline.points(|row| is_selected(&row.uid), measures, *span)))
+}
+
+/// Parses the parameters, and computes the answer on the rendering thread: this one answers the
+/// probes.
+async fn answer(
+    (State(views), Extension(place), RawQuery(query)): Call,
+    known: &[&str],
+    seconds: u64,
+    compute: impl FnOnce(&Views, &Parameters) -> Answer + Send + 'static,
+) -> Response {
+    let parsed = Parameters::parse(query.as_deref().unwrap_or_default(), known, seconds);
+    let parameters = match parsed {
+        Ok(parameters) => parameters,
+        Err(text) => return refused(&Refusal::Parameter(text)),
+    };
+    match tokio::task::spawn_blocking(move || compute(&views, &parameters)).await {
+        Ok(Ok(answer)) => {
+            let headers = [
+                (header::CONTENT_TYPE, "application/json"),
+                (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+                (header::CACHE_CONTROL, "no-store"),
+            ];
+            (headers, place.body(answer)).into_response()
+        }
+        Ok(Err(refusal)) => refused(&refusal),
+        Err(error) => crate::failed(&error.into()),
+    }
+}
+
+fn latest(views: &Views) -> Result<Frame, Refusal> {
+    let none = "no data yet: the first second has not ended; try again in a second";
+    views.timeline.latest().ok_or(Refusal::Unavailable(none))
+}
+
+/// Details go to the log, not to the client.
+fn unreadable(what: &str, error: &anyhow::Error) -> Refusal {
+    tracing::warn!(error = format!("{error:#}"), "cannot read the {what} of this node");
+    Refusal::Unavailable("cannot be read on this node; the agent's log has the reason")
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let (status, text) = match refusal {
+        Refusal::Parameter(text) => (StatusCode::BAD_REQUEST, text.as_str()),
+        Refusal::NotFound(text) => (StatusCode::NOT_FOUND, text.as_str()),
+        Refusal::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, *text),
+    };
+    let headers =
+        [(header::CONTENT_TYPE, "application/json"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, json(&serde_json::json!({ "error": text }))).into_response()
+}
+
+/// Adds the load of each CPU, where it is known, to a topology.
+fn with_load(mut topology: Value, latest: Option<Frame>) -> Value {
+    let load = latest.map(|frame| frame.node.cpus).unwrap_or_default();
+    let cpus = topology["cpus"].as_array_mut().into_iter().flatten();
+    for cpu in cpus {
+        let number = cpu["cpu"].as_u64();
+        let known = load.iter().find(|known| Some(u64::from(known.cpu)) == number);
+        if let Some(busy) = known.and_then(|known| known.busy) {
+            cpu["busy"] = busy.into();
+        }
+    }
+    topology
+}
+
+#[cfg(test)]
+mod tests {
+    use timeline::CpuFrame;
+
+    use super::*;
+
+    #[test]
+    fn the_load_is_added_to_its_cpu_and_an_unknown_one_is_absent() {
+        let topology = serde_json::json!({"cpus": [{"cpu": 0}, {"cpu": 2}]});
+        let mut frame = Frame::default();
+        frame.node.cpus = vec![
+            CpuFrame { cpu: 0, ..CpuFrame::default() },
+            CpuFrame { cpu: 2, busy: Some(0.5), ..CpuFrame::default() },
+        ];
+        let expected = serde_json::json!({"cpus": [{"cpu": 0}, {"cpu": 2, "busy": 0.5}]});
+        assert_eq!(with_load(topology.clone(), Some(frame)), expected);
+        assert_eq!(with_load(topology.clone(), None), topology);
+    }
+}

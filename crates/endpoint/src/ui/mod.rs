@@ -1,0 +1,126 @@
+//! The page and the JSON API: the last ten minutes of the node.
+
+mod answers;
+mod api;
+mod assets;
+mod parameters;
+mod stream;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::get;
+use serde_json::Value;
+use timeline::Timeline;
+
+use crate::page::Sources;
+use stream::Streams;
+
+/// A view that the caller computes, such as the topology.
+pub type View = Box<dyn Fn() -> anyhow::Result<Value> + Send + Sync>;
+
+/// Sources of the page and of the JSON API.
+pub struct Ui {
+    /// The history.
+    pub timeline: Timeline,
+    /// Version of the agent.
+    pub version: &'static str,
+    /// Commit of the agent's build.
+    pub revision: &'static str,
+    /// The answer of `/api/v1/topology`, without the load of the CPUs.
+    pub topology: View,
+    /// The answer of `/api/v1/pins`.
+    pub pins: View,
+}
+
+/// Time for which a view of the caller is reused: it reads files of the node.
+const VIEW_FOR: Duration = Duration::from_secs(5);
+
+/// State of the page and of the JSON API.
+pub(crate) struct Views {
+    sources: Sources,
+    timeline: Timeline,
+    version: &'static str,
+    revision: &'static str,
+    topology: Cached,
+    pins: Cached,
+    streams: Streams,
+}
+
+impl Views {
+    pub(crate) fn new(ui: Ui, sources: Sources) -> Self {
+        let Ui { timeline, version, revision, topology, pins } = ui;
+        Self {
+            sources,
+            timeline,
+            version,
+            revision,
+            topology: Cached::new(topology),
+            pins: Cached::new(pins),
+            streams: Streams::default(),
+        }
+    }
+
+    /// Sends each frame to the open streams, until the task is aborted.
+    pub(crate) async fn send_events(self: Arc<Self>) {
+        self.streams.send(&self.timeline).await;
+    }
+
+    /// Ends all open streams and admits no more.
+    pub(crate) fn end_streams(&self) {
+        self.streams.end();
+    }
+}
+
+/// A view with the time of its latest computation.
+struct Cached {
+    compute: View,
+    latest: Mutex<Option<(Instant, Value)>>,
+}
+
+impl Cached {
+    fn new(compute: View) -> Self {
+        Self { compute, latest: Mutex::default() }
+    }
+
+    fn get(&self) -> anyhow::Result<Value> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, value)) = &*latest
+            && at.elapsed() < VIEW_FOR
+        {
+            return Ok(value.clone());
+        }
+        let value = (self.compute)()?;
+        *latest = Some((Instant::now(), value.clone()));
+        Ok(value)
+    }
+}
+
+/// All routes but the event stream.
+pub(crate) fn pages(views: &Arc<Views>) -> Router {
+    let routes = Router::new()
+        .route("/", get(assets::index))
+        .route("/ui/{file}", get(assets::file))
+        .route("/api/v1/openapi.json", get(assets::openapi))
+        .route("/api/v1/node", get(api::node))
+        .route("/api/v1/pods", get(api::pods))
+        .route("/api/v1/pods/{uid}", get(api::pod))
+        .route("/api/v1/topology", get(api::topology))
+        .route("/api/v1/interference", get(api::interference))
+        .route("/api/v1/pins", get(api::pins))
+        .route("/api/v1/history", get(api::history))
+        .route("/api/v1/frame", get(api::frame));
+    routes.with_state(Arc::clone(views))
+}
+
+/// The event stream, which has limits of its own.
+pub(crate) fn streams(views: &Arc<Views>) -> Router {
+    Router::new().route("/api/v1/stream", get(stream::stream)).with_state(Arc::clone(views))
+}
+
+/// Serializes an answer. Its types have only string keys, so that it cannot fail.
+fn json(value: &impl serde::Serialize) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
+}

@@ -1,0 +1,199 @@
+//! The event stream: each frame is serialized once and offered to all open streams. A reader that has
+//! not taken the previous frame misses this one.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, State};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Frame as Chunk;
+use timeline::{Frame, Timeline};
+use tokio::sync::mpsc;
+
+use super::Views;
+use crate::server::Place;
+
+/// Time without a frame after which a comment is sent, so that neither side takes the connection for
+/// dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Comment of the event stream, ignored by readers.
+const COMMENT: Bytes = Bytes::from_static(b":\n\n");
+/// Events that wait for a reader, beside the one that is being sent.
+const WAITING: usize = 1;
+
+/// The open streams.
+pub(super) struct Streams(Mutex<Readers>);
+
+struct Readers {
+    readers: Vec<mpsc::Sender<Bytes>>,
+    /// Whether new streams are admitted.
+    open: bool,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self(Mutex::new(Readers { readers: Vec::new(), open: true }))
+    }
+}
+
+impl Streams {
+    /// Sends each frame of the timeline to the open streams.
+    pub(super) async fn send(&self, timeline: &Timeline) {
+        let mut frames = timeline.subscribe();
+        loop {
+            let is_new = match tokio::time::timeout(KEEP_ALIVE, frames.changed()).await {
+                Ok(Ok(())) => true,
+                Ok(Err(_)) => return,
+                Err(_) => false,
+            };
+            if self.count() == 0 {
+                continue;
+            }
+            let event = if is_new { event_of(timeline).await } else { Some(COMMENT) };
+            if let Some(event) = event {
+                self.offer(&event);
+            }
+        }
+    }
+
+    /// Number of open streams.
+    pub(super) fn count(&self) -> usize {
+        let mut state = self.lock();
+        state.readers.retain(|reader| !reader.is_closed());
+        state.readers.len()
+    }
+
+    /// Ends all streams and admits no more.
+    pub(super) fn end(&self) {
+        *self.lock() = Readers { readers: Vec::new(), open: false };
+    }
+
+    fn offer(&self, event: &Bytes) {
+        // A full channel means that the reader is slow: it gets a later frame.
+        self.lock().readers.iter().for_each(|reader| drop(reader.try_send(event.clone())));
+    }
+
+    /// A new stream, which begins with this event.
+    fn subscribe(&self, first: Option<Bytes>) -> mpsc::Receiver<Bytes> {
+        let (reader, events) = mpsc::channel(WAITING);
+        let _ = reader.try_send(first.unwrap_or(COMMENT));
+        let mut state = self.lock();
+        if state.open {
+            state.readers.push(reader);
+        }
+        events
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Readers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `GET /api/v1/stream`.
+pub(super) async fn stream(
+    State(views): State<Arc<Views>>,
+    Extension(place): Extension<Place>,
+) -> Response {
+    let first = event_of(&views.timeline).await;
+    let events = views.streams.subscribe(first);
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, Body::new(Events { events, place })).into_response()
+}
+
+/// The latest frame as an event; `None` before the first. Serialized on the rendering thread: this
+/// one answers the probes.
+async fn event_of(timeline: &Timeline) -> Option<Bytes> {
+    let timeline = timeline.clone();
+    let serialized =
+        tokio::task::spawn_blocking(move || timeline.latest().map(|frame| event(&frame)));
+    serialized.await.ok().flatten()
+}
+
+/// A server-sent event. JSON has no line breaks.
+fn event(frame: &Frame) -> Bytes {
+    let mut event = format!("event: frame\nid: {}\ndata: ", frame.at_ms).into_bytes();
+    event.extend_from_slice(&super::json(frame));
+    event.extend_from_slice(b"\n\n");
+    event.into()
+}
+
+/// Body of a stream.
+struct Events {
+    events: mpsc::Receiver<Bytes>,
+    place: Place,
+}
+
+impl hyper::body::Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Chunk<Bytes>, Infallible>>> {
+        let event = ready!(self.events.poll_recv(context));
+        // The connection asks for an event only when its client has taken the previous ones.
+        self.place.took_event();
+        Poll::Ready(event.map(|event| Ok(Chunk::data(event))))
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.place.end_stream();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_reader_misses_frames_and_others_do_not() {
+        let streams = Streams::default();
+        let mut slow = streams.subscribe(None);
+        let mut fast = streams.subscribe(None);
+        for number in [b"1", b"2"] {
+            assert!(fast.try_recv().is_ok());
+            streams.offer(&Bytes::from_static(number));
+        }
+        assert_eq!(fast.try_recv(), Ok(Bytes::from_static(b"2")));
+        assert_eq!(slow.try_recv(), Ok(COMMENT));
+        assert!(slow.try_recv().is_err(), "frames do not pile up");
+        streams.offer(&Bytes::from_static(b"3"));
+        assert_eq!(slow.try_recv(), Ok(Bytes::from_static(b"3")));
+        drop(slow);
+        assert_eq!(streams.count(), 1);
+    }
+
+    #[test]
+    fn ended_streams_end_and_no_more_are_admitted() {
+        let streams = Streams::default();
+        let mut before = streams.subscribe(None);
+        streams.end();
+        let mut after = streams.subscribe(None);
+        for events in [&mut before, &mut after] {
+            assert_eq!(events.try_recv(), Ok(COMMENT));
+            assert_eq!(events.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+        }
+    }
+
+    #[test]
+    fn an_event_is_one_line_of_data_whatever_the_names() {
+        let mut frame = Frame { at_ms: 7, ..Frame::default() };
+        frame.node.name = "a\n\ndata: b\r".to_owned();
+        let event = String::from_utf8(event(&frame).to_vec()).unwrap();
+        assert!(event.starts_with("event: frame\nid: 7\ndata: {") && event.ends_with("}\n\n"));
+        assert_eq!(event.matches('\n').count(), 4, "{event}");
+        assert!(!event.contains('\r'), "{event}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The page and the JSON API over real connections.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::support::{HOSTILE, Server};
+use serde_json::{Value, json};
+
+const OPENAPI: &str = include_str!("../../assets/openapi.json");
+
+/// Paths with all their parameters.
+const CALLS: &[(&str, &str)] = &[
+    ("/api/v1/node", "/api/v1/node"),
+    ("/api/v1/pods", "/api/v1/pods"),
+    ("/api/v1/pods/{uid}", "/api/v1/pods/uid-1"),
+    ("/api/v1/topology", "/api/v1/topology"),
+    ("/api/v1/interference", "/api/v1/interference?seconds=10"),
+    ("/api/v1/advice", "/api/v1/advice"),
+    ("/api/v1/pins", "/api/v1/pins"),
+    ("/api/v1/history", "/api/v1/history?seconds=5&uid=uid-0&measure=self&measure=usageCores"),
+    ("/api/v1/frame", "/api/v1/frame"),
+];
+
+/// The documented schema of a path's answer, in which properties that it does not list are errors.
+fn schema(document: &Value, path: &str, status: &str) -> Value {
+    let response = &document["paths"][path]["get"]["responses"][status];
+    let mut schema = response["content"]["application/json"]["schema"].clone();
+    assert!(schema.is_object(), "{path}: no schema for {status}");
+    schema["components"] = document["components"].clone();
+    close(&mut schema);
+    schema
+}
+
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("properties").is_some_and(Value::is_object)
+                && !fields.contains_key("additionalProperties")
+            {
+                fields.insert("additionalProperties".to_owned(), false.into());
+            }
+            fields.values_mut().for_each(close);
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+fn assert_valid(document: &Value, path: &str, status: &str, answer: &Value) {
+    let schema = schema(document, path, status);
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    let errors: Vec<String> = validator
+        .iter_errors(answer)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{path}: {errors:#?}\n{answer:#}");
+}
+
+#[test]
+fn every_answer_matches_the_served_openapi_document() {
+    let server = Server::start(3, true).ten_seconds();
+    let document = server.json("/api/v1/openapi.json");
+    assert_eq!(document, serde_json::from_str::<Value>(OPENAPI).unwrap());
+    for (path, call) in CALLS {
+        assert_valid(&document, path, "200", &server.json(call));
+    }
+    let documented: BTreeSet<&str> =
+        document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    let mut tested: BTreeSet<&str> = CALLS.iter().map(|(path, _)| *path).collect();
+    tested.extend(["/api/v1/stream", "/api/v1/openapi.json"]);
+    assert_eq!(documented, tested);
+}
+
+#[test]
+fn a_schema_rejects_an_answer_with_an_undocumented_field() {
+    let document = serde_json::from_str(OPENAPI).unwrap();
+    let schema = schema(&document, "/api/v1/interference", "200");
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    let name = json!({"namespace": "a", "pod": "b"});
+    let good = json!([{"victim": name, "aggressor": name, "seconds": 1.5}]);
+    assert!(validator.is_valid(&good));
+    for (field, value) in [("more", json!(1)), ("seconds", json!("1"))] {
+        let mut bad = good.clone();
+        bad[0][field] = value;
+        assert!(!validator.is_valid(&bad), "{bad}");
+    }
+}
+
+#[test]
+fn pods_are_listed_worst_first_and_in_detail() {
+    let server = Server::start(3, true).ten_seconds();
+    let pods = server.json("/api/v1/pods");
+    let uids: Vec<&str> =
+        pods["pods"].as_array().unwrap().iter().map(|pod| pod["uid"].as_str().unwrap()).collect();
+    assert_eq!(uids, ["uid-0", "uid-1", "uid-2"]);
+    assert_eq!(pods["pods"][0]["pod"], HOSTILE);
+    assert_eq!(pods["pods"][0]["worstAggressor"]["aggressor"]["pod"], "pod-1");
+    let pod = server.json("/api/v1/pods/uid-1");
+    assert_eq!(pod["points"]["atMs"].as_array().unwrap().len(), 10);
+    assert_eq!(
+        (&pod["aggressors"][0]["aggressor"]["pod"], pod["victims"].as_array().unwrap().len()),
+        (&json!(HOSTILE), 1)
+    );
+    let seconds = pod["victims"][0]["seconds"].as_f64().unwrap();
+    assert!((seconds - 0.9).abs() < 0.01, "90 ms in each of ten seconds, not {seconds}");
+    assert_eq!((&pod["pins"][0]["cpus"], pod["pins"].as_array().unwrap().len()), (&json!("1"), 1));
+    let history = server.json("/api/v1/history?seconds=3&uid=uid-2&measure=usageCores");
+    let usage = history["containers"][0]["measures"]["usageCores"].as_array().unwrap();
+    assert!(usage.len() == 3 && (usage[2].as_f64().unwrap() - 0.5).abs() < 0.001, "{history}");
+    let node = server.json("/api/v1/node");
+    assert_eq!((&node["node"]["name"], &node["version"]), (&json!("n1"), &json!("1.2.3")));
+}
+
+#[test]
+fn a_wrong_parameter_is_a_bad_request_that_says_what_is_allowed() {
+    let server = Server::start(100, true).ten_seconds();
+    let document = serde_json::from_str(OPENAPI).unwrap();
+    let error = |call: &str, path: &str, expected: u16| {
+        let (status, _, body) = server.get(call);
+        assert_eq!(status, expected, "{call}: {body}");
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        assert_valid(&document, path, &expected.to_string(), &answer);
+        answer["error"].as_str().unwrap().to_owned()
+    };
+    let history = "/api/v1/history";
+    assert!(error("/api/v1/history?seconds=0", history, 400).contains("from 1 to 600"));
+    assert!(error("/api/v1/history?measure=all", history, 400).contains("throttledOwn"));
+    assert!(error("/api/v1/history?seconds=600", history, 400).contains("at most 500000"));
+    assert!(error("/api/v1/interference?uid=a", "/api/v1/interference", 400).contains("seconds"));
+    assert!(error("/api/v1/pods/uid-200", "/api/v1/pods/{uid}", 404).contains("/api/v1/pods"));
+}
+
+#[test]
+fn before_the_first_second_has_ended_there_is_no_data_and_no_zeros() {
+    let server = Server::start(1, true);
+    for path in ["/api/v1/node", "/api/v1/pods", "/api/v1/frame", "/api/v1/history"] {
+        let (status, _, body) = server.get(path);
+        assert!(status == 503 && body.contains("no data yet"), "{path}: {status} {body}");
+    }
+    assert_eq!(server.json("/api/v1/interference"), json!([]));
+}
+
+#[test]
+fn with_ui_off_there_is_neither_page_nor_api_but_the_advice() {
+    let server = Server::start(1, false);
+    let browser = |path| server.get_with(path, "Accept: text/html");
+    let (status, head, body) = browser("/");
+    assert!(status == 200 && head.contains("text/plain") && !body.contains("openapi"), "{body}");
+    for path in ["/api/v1/node", "/api/v1/stream", "/api/v1/openapi.json", "/ui/page.js"] {
+        assert_eq!(browser(path).0, 404, "{path}");
+    }
+    assert_eq!(server.get("/api/v1/advice").0, 200);
+    assert_eq!(server.get("/metrics").0, 200);
+}
+
+#[test]
+fn the_page_is_served_to_browsers_with_a_policy_that_allows_nothing_inline_or_foreign() {
+    let server = Server::start(1, true);
+    assert!(server.get("/").1.contains("text/plain"), "scripts and curl get text");
+    let (status, head, body) = server.get_with("/", "Accept: text/html,*/*;q=0.8");
+    assert!(status == 200 && head.contains("content-type: text/html"), "{head}");
+    assert!(head.contains("content-security-policy: default-src 'none'; script-src 'self';"));
+    assert!(!head.contains("unsafe-inline") && head.contains("x-content-type-options: nosniff"));
+    for inline in ["<style", " style=", "onclick", "javascript:", "http://", "https://"] {
+        assert!(!body.contains(inline), "{inline} in the page");
+    }
+    let files: Vec<&str> = body.split('"').filter_map(|text| text.strip_prefix("ui/")).collect();
+    assert!(files.len() > 3, "{files:?}");
+    for file in files {
+        let (status, head, body) = server.get(&format!("/ui/{file}"));
+        assert!(status == 200 && head.contains("content-security-policy"), "{file}: {head}");
+        for dangerous in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+        {
+            assert!(!body.contains(dangerous), "{file} uses {dangerous}");
+        }
+    }
+    assert_eq!(server.get("/ui/none.js").0, 404);
+}
+
+/// An event stream, after its header.
+fn stream(server: &Server) -> (String, BufReader<TcpStream>) {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "GET /api/v1/stream HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+    }
+    (head, reader)
+}
+
+/// The time of the next frame.
+fn next_frame(reader: &mut BufReader<TcpStream>) -> u64 {
+    loop {
+        let mut line = String::new();
+        assert_ne!(reader.read_line(&mut line).unwrap(), 0, "the stream has ended");
+        if let Some(data) = line.strip_prefix("data: ") {
+            let frame: Value = serde_json::from_str(data).unwrap();
+            let document = serde_json::from_str(OPENAPI).unwrap();
+            assert_valid(&document, "/api/v1/frame", "200", &frame);
+            return frame["atMs"].as_u64().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_stream_begins_with_the_latest_frame_and_goes_on_with_each_new_one() {
+    let server = Server::start(2, true).ten_seconds();
+    let (head, mut events) = stream(&server);
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");
+    assert_eq!(next_frame(&mut events), 1_700_000_010_000);
+    for second in 11..14 {
+        server.second(second);
+        assert_eq!(next_frame(&mut events), 1_700_000_000_000 + 1000 * second);
+    }
+    assert!(server.stops_within(Duration::from_secs(10)), "an open stream delays the end");
+}
+
+#[test]
+fn streams_that_nobody_reads_take_no_place_of_the_scrapers() {
+    let server = Server::start(200, true).ten_seconds();
+    let stuck: Vec<_> = (0..9).map(|_| stream(&server)).collect();
+    let rejected: Vec<&str> = stuck.iter().map(|(head, _)| head.lines().next().unwrap()).collect();
+    assert!(rejected[..8].iter().all(|line| line.contains("200")), "{rejected:?}");
+    assert!(rejected[8].contains("503"), "{rejected:?}");
+    for second in 11..60 {
+        server.second(second);
+        assert_eq!(server.get("/metrics").0, 200);
+    }
+    assert_eq!(server.json("/api/v1/node")["agent"]["eventStreams"], 8);
+    drop(stuck);
+    let mut fresh = stream(&server);
+    assert_eq!(next_frame(&mut fresh.1), 1_700_000_059_000, "their places are free again");
+}

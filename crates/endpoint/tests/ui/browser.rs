@@ -1,0 +1,198 @@
+//! Headless Chromium, driven by WebDriver.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// A browser with one tab, closed on drop.
+pub(crate) struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+}
+
+impl Browser {
+    /// Starts the browser.
+    pub(crate) fn start() -> Self {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver (Debian package chromium-driver)");
+        let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = lines.map_while(Result::ok).find_map(|line| {
+            let (_, port) = line.split_once("successfully on port ")?;
+            port.trim_end_matches('.').parse().ok()
+        });
+        let mut browser =
+            Self { driver, port: port.expect("port of chromedriver"), session: String::new() };
+        let arguments =
+            ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }}});
+        let session = browser.send("POST", "/session", &capabilities);
+        browser.session = session["sessionId"].as_str().unwrap().to_owned();
+        browser
+    }
+
+    /// Opens an address.
+    pub(crate) fn open(&self, url: &str) {
+        self.call("url", &json!({ "url": url }));
+    }
+
+    /// The value of a script's `return`.
+    pub(crate) fn run(&self, script: &str) -> Value {
+        self.call("execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Waits until an expression is true, at most a minute.
+    pub(crate) fn wait_for(&self, expression: &str) {
+        let began = Instant::now();
+        while self.run(&format!("return Boolean({expression})")) != true {
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "never: {expression}\n{}\n{:?}",
+                self.run("return document.body.innerText"),
+                self.console()
+            );
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Presses a key.
+    pub(crate) fn press(&self, key: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            let text = if key.len() == 1 && kind == "keyDown" { key } else { "" };
+            self.devtools(
+                "Input.dispatchKeyEvent",
+                &json!({"type": kind, "key": key, "text": text}),
+            );
+        }
+    }
+
+    /// Sets size and color scheme.
+    pub(crate) fn look(&self, width: u32, height: u32, scheme: &str) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
+        self.devtools("Emulation.setDeviceMetricsOverride", &size);
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.devtools("Emulation.setEmulatedMedia", &features);
+    }
+
+    /// Writes a picture of the tab.
+    pub(crate) fn screenshot(&self, file: &Path) {
+        let image =
+            self.send("GET", &format!("/session/{}/screenshot", self.session), &Value::Null);
+        let base64 = image.as_str().unwrap();
+        std::fs::write(file, decode(base64)).unwrap();
+    }
+
+    /// Errors and warnings of the console since the last call.
+    pub(crate) fn console(&self) -> Vec<String> {
+        let entries = self.call("se/log", &json!({"type": "browser"}));
+        entries.as_array().unwrap().iter().map(|entry| entry["message"].to_string()).collect()
+    }
+
+    /// Addresses of all requests since the last call.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        let entries = self.call("se/log", &json!({"type": "performance"}));
+        let message = |entry: &Value| -> Option<String> {
+            let event: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
+            let event = &event["message"];
+            let is_request = event["method"] == "Network.requestWillBeSent";
+            is_request.then(|| Some(event["params"]["request"]["url"].as_str()?.to_owned()))?
+        };
+        entries.as_array().unwrap().iter().filter_map(message).collect()
+    }
+
+    fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.call("goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
+    }
+
+    fn call(&self, command: &str, body: &Value) -> Value {
+        self.send("POST", &format!("/session/{}/{command}", self.session), body)
+    }
+
+    fn send(&self, method: &str, path: &str, body: &Value) -> Value {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let answer = read_answer(stream);
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let value = answer["value"].clone();
+        assert!(value.get("error").is_none(), "{method} {path}: {value:#}");
+        value
+    }
+}
+
+/// The body of an answer with a length: the driver keeps some connections open.
+fn read_answer(stream: TcpStream) -> String {
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let line = line.trim().to_lowercase();
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+fn decode(base64: &str) -> Vec<u8> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let mut bytes = Vec::new();
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in base64.bytes().filter(|byte| *byte != b'=') {
+        bits = bits << 6 | u32::from(value(byte));
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count & 0xff) as u8);
+        }
+    }
+    bytes
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            // Closes the browser's processes; the driver alone would leave them.
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                let _ = write!(
+                    stream,
+                    "DELETE /session/{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                    self.session
+                );
+                let _ = stream.read(&mut [0; 256]);
+            }
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}

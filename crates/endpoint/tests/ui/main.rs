@@ -1,0 +1,8 @@
+//! The page and the JSON API over real connections, and the page in a real browser.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod api;
+mod browser;
+mod page;
+mod support;

@@ -1,0 +1,138 @@
+//! The page in a real browser, on a node made by hand. With `CPUWARDEN_SCREENSHOTS=DIR` it also
+//! writes a picture of each view.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::browser::Browser;
+use crate::support::{HOSTILE, Server};
+
+const VICTIMS: &str = "document.querySelectorAll('tbody tr').length > 2";
+
+/// Adds a second to the history, every 300 ms, while `work` runs.
+fn while_time_passes(server: &Server, work: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for second in 11.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                server.second(second);
+                std::thread::sleep(Duration::from_millis(300));
+            }
+        });
+        // Ends the other thread also when an assertion fails.
+        let _end = End(&done);
+        work();
+    });
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn screenshot(browser: &Browser, name: &str) {
+    let Some(directory) = std::env::var_os("CPUWARDEN_SCREENSHOTS").map(PathBuf::from) else {
+        return;
+    };
+    for (width, height, size) in [(1280, 800, "wide"), (390, 844, "phone")] {
+        for scheme in ["light", "dark"] {
+            browser.look(width, height, scheme);
+            std::thread::sleep(Duration::from_millis(700));
+            browser.screenshot(&directory.join(format!("{name}-{size}-{scheme}.png")));
+        }
+    }
+    browser.look(1280, 800, "light");
+}
+
+fn assert_quiet(browser: &Browser, origin: &str) {
+    let console = browser.console();
+    assert!(console.is_empty(), "{console:#?}");
+    let requests = browser.requests();
+    assert!(!requests.is_empty());
+    let foreign: Vec<_> = requests.iter().filter(|url| !url.starts_with(origin)).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+#[test]
+fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
+    let server = Server::start(16, true).ten_seconds();
+    let origin = format!("http://{}/", server.address);
+    let browser = Browser::start();
+    browser.look(1280, 800, "light");
+    while_time_passes(&server, || {
+        browser.open(&origin);
+        browser.wait_for(VICTIMS);
+        let first = browser.run("return document.querySelector('tbody a').textContent");
+        assert_eq!(first, HOSTILE, "the worst victim is on top, and its name is text");
+        assert_eq!(browser.run("return document.querySelectorAll('main img').length"), 0);
+        screenshot(&browser, "victims");
+        browser.press("a");
+        browser.wait_for("document.body.innerText.includes('Others wait')");
+        screenshot(&browser, "aggressors");
+        browser.press("m");
+        browser.wait_for("document.querySelectorAll('.matrix tbody td').length == 4");
+        screenshot(&browser, "matrix");
+        browser.press("t");
+        browser.wait_for("document.querySelectorAll('.cpu').length == 2");
+        browser.wait_for("document.body.innerText.includes('shop/pod-1 (LSR)')");
+        screenshot(&browser, "topology");
+        browser.press("Escape");
+        browser.wait_for(VICTIMS);
+        browser.press("j");
+        browser.press("Enter");
+        browser.wait_for("document.querySelector('h1')");
+        assert_eq!(browser.run("return document.querySelector('h1').textContent"), HOSTILE);
+        browser.wait_for("document.querySelectorAll('.chart path.line').length >= 5");
+        screenshot(&browser, "pod");
+        browser.press("Escape");
+        browser.press("?");
+        browser.wait_for("document.querySelector('dialog').open");
+        screenshot(&browser, "help");
+        assert_eq!(browser.run("return document.querySelectorAll('main img').length"), 0);
+        assert_quiet(&browser, &origin);
+    });
+}
+
+#[test]
+fn the_table_can_be_filtered_sorted_and_paused() {
+    let server = Server::start(16, true).ten_seconds();
+    let browser = Browser::start();
+    while_time_passes(&server, || {
+        browser.open(&format!("http://{}/", server.address));
+        browser.wait_for(VICTIMS);
+        browser.press("/");
+        browser.run("const i = document.querySelector('input'); i.value = 'POD-15'; i.dispatchEvent(new Event('input'))");
+        browser.wait_for("document.querySelectorAll('tbody tr').length == 1");
+        browser.run("const i = document.querySelector('input'); i.value = ''; i.dispatchEvent(new Event('input')); i.blur()");
+        browser.run("document.querySelector('th button').click()");
+        browser.wait_for("document.querySelectorAll('tbody a')[1].textContent == 'pod-1'");
+        let time = "document.getElementById('facts').lastElementChild.textContent";
+        browser.press("p");
+        browser.wait_for("document.getElementById('live').textContent == 'paused'");
+        let paused = browser.run(&format!("return {time}"));
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(browser.run(&format!("return {time}")), paused);
+        browser.press("p");
+        browser.wait_for(&format!("{time} != {paused}"));
+    });
+}
+
+#[test]
+fn the_page_reconnects_after_the_agent_was_gone() {
+    let server = Server::start(3, true).ten_seconds();
+    let address = server.address;
+    let browser = Browser::start();
+    browser.open(&format!("http://{address}/"));
+    browser.wait_for("document.getElementById('live').textContent == 'live'");
+    assert!(server.stops_within(Duration::from_secs(10)));
+    browser.wait_for("document.getElementById('live').textContent == 'reconnecting'");
+    let _again = Server::start_at(address, 3, true).ten_seconds();
+    browser.wait_for("document.getElementById('live').textContent == 'live'");
+}

@@ -1,0 +1,226 @@
+//! A real server on a free port, fed with snapshots made by hand.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use endpoint::{Parts, Serving, Sources, Ui};
+use kubelet::{PodConfig, PodService, PodSource};
+use metrics::{AgentMetrics, Build, Exposition};
+use serde_json::{Value, json};
+use snapshot::{
+    CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpusetRow, FeatureState,
+    InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity, Published, TraceMode, TraceRow,
+};
+use timeline::{Timeline, TimelineConfig};
+use watchdog::Watchdog;
+
+/// A name that would become markup if it were ever treated as HTML.
+pub(crate) const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&";
+
+/// The server and its history.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) timeline: Timeline,
+    pub(crate) published: Published<NodeSnapshot>,
+    began: Instant,
+    containers: u64,
+    serving: Option<Serving>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Server {
+    /// A server with this number of pods, and without page and API if `ui` is false.
+    pub(crate) fn start(containers: u64, ui: bool) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), containers, ui)
+    }
+
+    /// As [`start`](Self::start), at an address.
+    pub(crate) fn start_at(address: SocketAddr, containers: u64, ui: bool) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let inside = runtime.enter();
+        let listener = endpoint::listen(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let build = Build { version: "1.2.3", revision: "abc" };
+        let metrics = Arc::new(AgentMetrics::new(build));
+        let config = PodConfig { source: PodSource::None, ..PodConfig::default() };
+        let pods = PodService::start(&config, runtime.handle()).unwrap();
+        let advice_after = Duration::from_secs(300);
+        let advisor = advisor::Advisor::new("/proc".into(), Arc::clone(&metrics), advice_after);
+        let (published, proc_root) = (Published::default(), "/proc".into());
+        let config = TimelineConfig { node: "n1".into(), proc_root, containers: 1024, pairs: 64 };
+        let timeline = Timeline::new(config);
+        let watchdog = Watchdog::new();
+        let serving = Serving::start(Parts {
+            listener,
+            identity: None,
+            auth: None,
+            cadvisor: false,
+            sources: Sources { published: published.clone(), pods, metrics, advisor, watchdog },
+            new_exposition: Box::new(|| Exposition::new(50_000)),
+            interval: Duration::from_secs(1),
+            ui: ui.then(|| views(timeline.clone())),
+        });
+        let serving = Some(serving.unwrap());
+        drop(inside);
+        let began = Instant::now();
+        Self { address, timeline, published, began, containers, serving, runtime }
+    }
+
+    /// Adds the reading of this second.
+    pub(crate) fn second(&self, second: u64) {
+        let snapshot = node(self.began, second, self.containers);
+        self.timeline.observe(&snapshot);
+        self.published.publish(snapshot);
+    }
+
+    /// Adds the readings of the first ten seconds.
+    pub(crate) fn ten_seconds(self) -> Self {
+        (0..=10).for_each(|second| self.second(second));
+        self
+    }
+
+    /// Status, header and body of a GET.
+    pub(crate) fn get(&self, path: &str) -> (u16, String, String) {
+        self.get_with(path, "Accept: */*")
+    }
+
+    /// As [`get`](Self::get), with a line of the request's header.
+    pub(crate) fn get_with(&self, path: &str, header: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n{header}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_lowercase(), body.to_owned())
+    }
+
+    /// The JSON answer to a GET that must succeed.
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let (status, head, body) = self.get(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        assert!(head.contains("content-type: application/json"), "{path}: {head}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Stops the server; returns whether it stopped within this time.
+    pub(crate) fn stops_within(mut self, time: Duration) -> bool {
+        let stop = self.serving.take().unwrap().stop();
+        self.runtime.block_on(async { tokio::time::timeout(time, stop).await.is_ok() })
+    }
+}
+
+fn views(timeline: Timeline) -> Ui {
+    let topology = json!({
+        "online": "0-1", "offline": "", "isolated": "", "nohzFull": "",
+        "numaNodes": {"0": "0-1"}, "distances": {},
+        "cpus": [
+            {"cpu": 0, "core": 0, "l3": 0, "die": null, "numaNode": 0, "socket": 0, "kind": null,
+             "owner": "share"},
+            {"cpu": 1, "core": 0, "l3": 0, "die": null, "numaNode": 0, "socket": 0, "kind": null,
+             "owner": "shop/pod-1 (LSR)"},
+        ],
+    });
+    let pins = json!([
+        {"namespace": "shop", "pod": "pod-1", "cpu_qos": "LSR", "bind_policy": "FullPCPUs",
+         "cpus": "1", "since": 1_700_000_000, "verified": true},
+        {"namespace": "shop", "pod": "pod-2", "reason": "node_cap"},
+    ]);
+    Ui {
+        timeline,
+        version: "1.2.3",
+        revision: "abc",
+        topology: Box::new(move || Ok(topology.clone())),
+        pins: Box::new(move || Ok(pins.clone())),
+    }
+}
+
+fn identity(number: u64) -> Arc<ContainerIdentity> {
+    let pod = if number == 0 { HOSTILE.to_owned() } else { format!("pod-{number}") };
+    Arc::new(ContainerIdentity {
+        labels: format!("namespace=\"shop\",pod=\"{number}\",container=\"app\"").into(),
+        namespace: "shop".into(),
+        pod,
+        container: "app".into(),
+        uid: format!("uid-{number}"),
+        qos_class: "Burstable".into(),
+        ..ContainerIdentity::default()
+    })
+}
+
+/// A container that uses half a core, is throttled in a quarter of its periods, and waits.
+fn row(number: u64, second: u64) -> ContainerRow {
+    let cfs = CfsTotals {
+        periods: 10 * second,
+        throttled_periods: 5 * second / 2,
+        throttled_ns: second * 200_000_000 / (number + 1),
+        ..CfsTotals::default()
+    };
+    let waits = ContainerWaits {
+        neighbor_ns: second * 100_000_000 / (number + 1),
+        self_ns: second * 1_000_000,
+        system_ns: second * 2_000_000,
+        ..ContainerWaits::default()
+    };
+    ContainerRow {
+        identity: identity(number),
+        live: true,
+        usage_ns: Some(second * 500_000_000),
+        cfs: Some(cfs),
+        throttled_ancestor_ns: Some(0),
+        period_usec: Some(100_000),
+        limit_cores: Some(0.5),
+        request_cores: Some(0.25),
+        waits: Some(Arc::new(waits)),
+        cpuset: Some(Arc::new(CpusetRow { cpus: "0-1".into(), count: 2 })),
+        ..ContainerRow::default()
+    }
+}
+
+fn waits(second: u64) -> NodeWaits {
+    let pair = |victim: &str, aggressor: &str, share: u64| InterferenceRow {
+        victim: Arc::new(PodIdentity {
+            labels: format!("pod=\"{victim}\"").into(),
+            namespace: "shop".into(),
+            pod: victim.into(),
+        }),
+        aggressor_namespace: "shop".into(),
+        aggressor_pod: aggressor.into(),
+        wait_ns: second * share,
+    };
+    let trace =
+        TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses: Losses::default() };
+    let feature = FeatureState { feature: "sched_trace", enabled: true, reason: String::new() };
+    NodeWaits {
+        interference: vec![pair(HOSTILE, "pod-1", 90_000_000), pair("pod-1", HOSTILE, 10_000_000)],
+        trace: Some(trace),
+        feature: Some(feature),
+        ..NodeWaits::default()
+    }
+}
+
+fn node(began: Instant, second: u64, containers: u64) -> NodeSnapshot {
+    let mut snapshot = NodeSnapshot {
+        sequence: second + 1,
+        taken: Some(UNIX_EPOCH + Duration::from_secs(1_700_000_000 + second)),
+        read_at: Some(began + Duration::from_secs(second)),
+        interval: Duration::from_secs(1),
+        containers: (0..containers).map(|number| row(number, second)).collect(),
+        waits: Arc::new(waits(second)),
+        ..NodeSnapshot::default()
+    };
+    let place = |cpu| CpuPlace {
+        cpu,
+        core: Some(0),
+        llc: Some(0),
+        numa_node: Some(0),
+        socket: Some(0),
+        ..CpuPlace::default()
+    };
+    snapshot.node.cpu_info = vec![place(0), place(1)];
+    snapshot.node.pressure_waiting_ns = Some(second * 300_000_000);
+    snapshot.node.steal_ns = Some(0);
+    snapshot
+}

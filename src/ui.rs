@@ -1,0 +1,85 @@
+//! The history behind the page and the JSON API, and the views that read the node.
+
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use endpoint::Ui;
+use metrics::Build;
+use snapshot::{NodeSnapshot, Published};
+use timeline::{Timeline, TimelineConfig};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use watchdog::{Part, Watchdog};
+
+use crate::config::{Config, UiMode};
+use crate::exit::Failure;
+
+/// Maximum number of containers, and of pairs of victim and aggressor, with a history. Memory is
+/// only used for those that exist.
+const CONTAINERS: usize = 1024;
+const PAIRS: usize = 1024;
+
+/// The history, and the task that feeds it.
+pub(crate) struct History {
+    timeline: Timeline,
+    is_published: Arc<Notify>,
+    following: JoinHandle<()>,
+}
+
+impl History {
+    /// Reserves the memory and starts the task, unless nothing needs a history.
+    pub(crate) fn start(
+        config: &Config,
+        published: &Published<NodeSnapshot>,
+        watchdog: &Watchdog,
+    ) -> Option<Self> {
+        if config.options.ui == UiMode::Off {
+            return None;
+        }
+        let timeline = Timeline::new(TimelineConfig {
+            node: config.pods.node_name.clone().unwrap_or_default(),
+            proc_root: config.options.proc_root.clone(),
+            containers: CONTAINERS,
+            pairs: PAIRS,
+        });
+        let is_published = Arc::new(Notify::new());
+        let beat = watchdog.watch(Part::Timeline, timeline::ROUND);
+        let following = tokio::spawn(timeline.clone().follow(
+            published.clone(),
+            Arc::clone(&is_published),
+            move |every| beat.beat(every),
+        ));
+        Some(Self { timeline, is_published, following })
+    }
+
+    /// Notified when a snapshot is published.
+    pub(crate) fn is_published(&self) -> Arc<Notify> {
+        Arc::clone(&self.is_published)
+    }
+
+    /// Sources of the page and of the JSON API.
+    pub(crate) fn ui(&self, config: &Config, build: Build<'static>) -> Ui {
+        let (of_topology, of_pins) = (config.clone(), config.clone());
+        Ui {
+            timeline: self.timeline.clone(),
+            version: build.version,
+            revision: build.revision,
+            topology: Box::new(move || {
+                crate::pinning::topology_json(&of_topology).map_err(|failure| error(&failure))
+            }),
+            pins: Box::new(move || {
+                crate::pinning::pins_json(&of_pins).map_err(|failure| error(&failure))
+            }),
+        }
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
+}
+
+fn error(failure: &Failure) -> anyhow::Error {
+    anyhow!("{failure}")
+}
