@@ -5,8 +5,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::{HOSTILE, Server};
+use advisor::{ContainerReport, Report};
+use analysis::injection::{Injected, Status};
+use analysis::{CpuAdvice, Finding, Gogc, Kind, LimitAdvice, MemoryAdvice, Severity};
 use serde_json::{Value, json};
+use snapshot::{Language, Runtime, Workload};
+
+use crate::support::{HOSTILE, Server};
 
 const OPENAPI: &str = include_str!("../../assets/openapi.json");
 
@@ -86,6 +91,70 @@ fn a_schema_rejects_an_answer_with_an_undocumented_field() {
         bad[0][field] = value;
         assert!(!validator.is_valid(&bad), "{bad}");
     }
+}
+
+/// A report in which every field has a value.
+fn full_report() -> ContainerReport {
+    let limit = LimitAdvice {
+        cores: 0.5,
+        throttled_share: 0.005,
+        throttled_share_at_most: 0.02,
+        is_lower_bound: true,
+    };
+    ContainerReport {
+        namespace: "shop".to_owned(),
+        pod: "pod-1".to_owned(),
+        container: "app".to_owned(),
+        workload: Some(Workload { kind: "Deployment".to_owned(), name: "pod".to_owned() }),
+        limit_cores: Some(0.2),
+        request_cores: Some(0.1),
+        runtime: Some(Runtime {
+            language: Language::Go,
+            version: Some("go1.24.4".to_owned()),
+            module: Some("example.com/app".to_owned()),
+            automaxprocs: true,
+            automemlimit: true,
+            parallelism: Some(2),
+            parallelism_source: Some("GOMAXPROCS".to_owned()),
+            settings: [("GOMAXPROCS".to_owned(), "2".to_owned())].into(),
+        }),
+        cpu: CpuAdvice {
+            windows: 600,
+            watched_seconds: 600,
+            limit: Some(limit),
+            burst_seconds: Some(0.1),
+            request_cores: Some(0.3),
+            most_cores: Some(0.6),
+        },
+        not_enough_history: Some("request: in 10 minutes".to_owned()),
+        memory: Some(MemoryAdvice {
+            headroom_bytes: 1 << 20,
+            soft_limit_bytes: Some(1 << 28),
+            gogc: Gogc::Raise,
+        }),
+        injected: vec![Injected {
+            name: "GOMAXPROCS".to_owned(),
+            value: "2".to_owned(),
+            status: Status::Stale,
+            current: Some("1".to_owned()),
+        }],
+        findings: vec![Finding {
+            kind: Kind::ThrottledByOwnQuota,
+            severity: Severity::Warning,
+            evidence: [("throttled_share".to_owned(), 0.8)].into(),
+            windows: 600,
+            patch: Some(json!({"spec": {}})),
+            no_patch: Some("none".to_owned()),
+            docs: "advice.md".to_owned(),
+        }],
+    }
+}
+
+#[test]
+fn advice_with_every_field_matches_its_schema() {
+    let document = serde_json::from_str(OPENAPI).unwrap();
+    let report = Report { objective: 0.01, containers: vec![full_report()] };
+    assert_valid(&document, "/api/v1/advice", "200", &serde_json::to_value(report).unwrap());
 }
 
 #[test]
