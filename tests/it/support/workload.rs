@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
+use super::http;
 
 const VARIABLE: &str = "CPUWARDEN_IT_WORKLOAD";
 /// Line that a program prints when it is working.
@@ -24,6 +26,8 @@ pub(crate) enum Workload {
     Spin { threads: u32 },
     /// This number of threads runs for the given CPU time each, at the start of each interval.
     Burst { threads: u32, cpu: Duration, every: Duration },
+    /// This number of threads reads the agent's metrics without a pause.
+    Scrape { clients: u32, address: SocketAddr },
 }
 
 /// A process in a cgroup, killed on drop. It must run until then: an early exit fails its test.
@@ -110,6 +114,7 @@ impl std::fmt::Display for Workload {
             Self::Burst { threads, cpu, every } => {
                 write!(formatter, "burst {threads} {} {}", cpu.as_micros(), every.as_micros())
             }
+            Self::Scrape { clients, address } => write!(formatter, "scrape {clients} {address}"),
         }
     }
 }
@@ -125,6 +130,10 @@ impl FromStr for Workload {
             ["spin", threads] => Ok(Self::Spin { threads: number(threads)? }),
             ["burst", threads, cpu, every] => {
                 Ok(Self::Burst { threads: number(threads)?, cpu: time(cpu)?, every: time(every)? })
+            }
+            ["scrape", clients, address] => {
+                let address = address.parse().map_err(|_| format!("no address: {address}"))?;
+                Ok(Self::Scrape { clients: number(clients)?, address })
             }
             _ => Err(format!("no workload: {text}")),
         }
@@ -142,6 +151,9 @@ fn workload_process() {
         Workload::Burst { threads, cpu, every } => {
             let first = Instant::now();
             (0..threads).for_each(|_| drop(std::thread::spawn(move || burst(first, cpu, every))));
+        }
+        Workload::Scrape { clients, address } => {
+            (0..clients).for_each(|_| drop(std::thread::spawn(move || scrape(address))));
         }
     }
     println!("\n{READY}");
@@ -173,6 +185,13 @@ fn burst(first: Instant, cpu: Duration, every: Duration) {
         }
         next += every;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn scrape(address: SocketAddr) {
+    loop {
+        // The test judges the answers by the agent's own counters.
+        let _ = http::get(address, "/metrics");
     }
 }
 
