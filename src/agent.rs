@@ -50,7 +50,8 @@ pub(crate) struct Agent {
     /// Stops when the agent is dropped.
     _arrivals: Worker,
     /// Stops when the agent is dropped.
-    _history: Option<History>,
+    #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "for the view"))]
+    history: Option<History>,
     checks: Worker,
 }
 
@@ -130,7 +131,7 @@ impl Agent {
             identity,
             advising: advising.task,
             _arrivals: advising.arrivals,
-            _history: history,
+            history,
             checks,
         })
     }
@@ -144,6 +145,12 @@ impl Agent {
     #[cfg(feature = "top")]
     pub(crate) fn advisor(&self) -> &Advisor {
         &self.advisor
+    }
+
+    /// The last ten minutes, for a view in this process; `None` with `--ui=off`.
+    #[cfg(feature = "top")]
+    pub(crate) fn timeline(&self) -> Option<timeline::Timeline> {
+        self.history.as_ref().map(History::timeline)
     }
 
     /// Snapshots published by the sampler.

@@ -17,6 +17,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use kubelet::{SERVICE_ACCOUNT_TOKEN, chain};
 use rustls_pki_types::ServerName;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -45,6 +46,12 @@ pub(crate) struct Answer {
     body: Incoming,
     url: String,
     _connection: SendRequest<Empty<Bytes>>,
+}
+
+/// Body of an answer without data.
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
 }
 
 /// Runs a command's requests on the calling thread.
@@ -119,18 +126,14 @@ impl AgentClient {
             }
         };
         let url = format!("{}{path}", self.address);
-        match response.status() {
-            StatusCode::OK => {
-                Ok(Answer { body: response.into_body(), url, _connection: connection })
-            }
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                Err(Failure::unavailable(format!(
-                    "{url}: {status}: set --token-file to the token of a user with permission to get this path"
-                )))
-            }
-            status => {
-                Err(Failure::unavailable(format!("{url}: {status}: not an agent of this version")))
-            }
+        let status = response.status();
+        let answer = Answer { body: response.into_body(), url, _connection: connection };
+        match status {
+            StatusCode::OK => Ok(answer),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(answer.failed(&format!(
+                "{status}: set --token-file to the token of a user with permission to get this path"
+            ))),
+            status => Err(answer.refused(status).await),
         }
     }
 
@@ -205,6 +208,16 @@ impl Answer {
                 return Ok(Some(data));
             }
         }
+    }
+
+    /// An answer without data: the reason that the agent gives, or else the most likely one.
+    async fn refused(mut self, status: StatusCode) -> Failure {
+        let part = self.next().await.ok().flatten().unwrap_or_default();
+        let reason = match serde_json::from_slice::<Refusal>(&part) {
+            Ok(Refusal { error }) => error.chars().filter(|char| !char.is_control()).collect(),
+            Err(_) => "not an agent of this version, or one with --ui=off".to_owned(),
+        };
+        self.failed(&format!("{status}: {reason}"))
     }
 
     fn failed(&self, why: &str) -> Failure {
@@ -296,7 +309,12 @@ mod tests {
     #[test]
     fn unexpected_and_truncated_answers_are_reported() {
         let text = error(b"\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
-        assert!(text.contains("404 Not Found"), "{text}");
+        assert!(text.contains("404 Not Found: not an agent of this version"), "{text}");
+        let text = error(
+            b"\r\n\r\n",
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 31\r\n\r\n{\"error\":\"no data\\u001b[1m yet\"}",
+        );
+        assert!(text.ends_with("503 Service Unavailable: no data[1m yet"), "{text}");
         let text = error(b"\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{\"unfini");
         assert!(text.contains("/api/v1/advice: ") && text.contains("end of file"), "{text}");
         let text = error(b"\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]");

@@ -12,19 +12,24 @@ use anyhow::{Context as _, anyhow};
 use demo::{Kubelet, LEGEND, Paths, Stage, Table};
 use kubelet::Pods;
 use serde_json::json;
+use snapshot::{NodeSnapshot, Published};
 use top::{App, Live, Look, Update};
 
 use crate::agent::Agent;
 use crate::cli::{DEFAULT_ADDRESS, DemoArgs, DemoOutput};
-use crate::config::{Config, LogFormat, MetricsPreset, Options, PodSourceName, SchedTraceMode};
+use crate::config::{
+    Config, LogFormat, MetricsPreset, Options, PodSourceName, SchedTraceMode, UiMode,
+};
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter};
 use crate::signals::Signals;
-use crate::top::{advice, columns, feed, new_timeline, show};
+use crate::top::{advice, columns, show};
 use crate::{output, run, table};
 
 /// Time of the single table, if standard output is not a terminal and no duration is given.
 const ONE_TABLE_AFTER: Duration = Duration::from_secs(10);
+/// Polling interval for a new snapshot; snapshots come once per second.
+const LOOK: Duration = Duration::from_millis(50);
 /// Maximum width of the single table.
 const WIDEST: usize = 100;
 
@@ -45,10 +50,11 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
     let kubelet = Kubelet::start(stage.node_name(), stage.pod_list()).await?;
     let config = config(args, &stage, &kubelet)?;
     let mut agent = Agent::start(&config).await?;
-    let (timeline, table) = (new_timeline(&config), Arc::new(Mutex::new(Table::default())));
-    let feeding = {
+    let timeline = agent.timeline().context("the agent of this process keeps no history")?;
+    let table = Arc::new(Mutex::new(Table::default()));
+    let following = {
         let (stage, table) = (Arc::clone(&stage), Arc::clone(&table));
-        tokio::spawn(feed(agent.published(), timeline.clone(), move |snapshot| {
+        tokio::spawn(follow(agent.published(), move |snapshot| {
             stage.step(snapshot.sequence);
             table.lock().unwrap_or_else(PoisonError::into_inner).observe(snapshot);
         }))
@@ -82,11 +88,24 @@ async fn play(args: &DemoArgs) -> Result<(), Failure> {
             if is_complete { view.print(&table, args.output) } else { Ok(()) }
         })
     };
-    feeding.abort();
+    following.abort();
     // The stage is removed when its last user is gone: here, before the process ends.
-    let _ = feeding.await;
+    let _ = following.await;
     agent.drain().await;
     outcome
+}
+
+/// Calls `each` with every snapshot, until the task is aborted.
+async fn follow(published: Published<NodeSnapshot>, mut each: impl FnMut(&NodeSnapshot) + Send) {
+    let mut seen = 0;
+    loop {
+        let snapshot = published.latest();
+        if snapshot.sequence > seen {
+            seen = snapshot.sequence;
+            each(&snapshot);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 async fn sleep(time: Option<Duration>) {
@@ -104,6 +123,8 @@ fn config(args: &DemoArgs, stage: &Stage, kubelet: &Kubelet) -> Result<Config, F
         // A recording has no scheduler.
         sched_trace: if stage.is_real() { SchedTraceMode::Auto } else { SchedTraceMode::Off },
         metrics: MetricsPreset::Full,
+        // Its history is the view's.
+        ui: UiMode::On,
         cgroup_root: cgroup_root.unwrap_or(options.cgroup_root),
         proc_root: proc_root.unwrap_or(options.proc_root),
         sys_root: sys_root.unwrap_or(options.sys_root),

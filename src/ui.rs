@@ -52,6 +52,12 @@ impl History {
         Some(Self { timeline, is_published, following })
     }
 
+    /// The frames of the last ten minutes.
+    #[cfg(feature = "top")]
+    pub(crate) fn timeline(&self) -> Timeline {
+        self.timeline.clone()
+    }
+
     /// Notified when a snapshot is published.
     pub(crate) fn is_published(&self) -> Arc<Notify> {
         Arc::clone(&self.is_published)

@@ -1,29 +1,21 @@
 //! The view of this machine, measured by this process.
 
-use std::time::Duration;
-
-use anyhow::anyhow;
-use snapshot::{NodeSnapshot, Published};
-use timeline::{Timeline, TimelineConfig};
+use anyhow::{Context as _, anyhow};
+use timeline::Timeline;
 use top::{App, Live, Look, Source, Update};
 
 use super::{advice, view};
 use crate::agent::Agent;
 use crate::cli::TopArgs;
-use crate::config::{Config, PinningMode};
+use crate::config::{Config, PinningMode, UiMode};
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter};
 use crate::output;
 use crate::run;
 use crate::signals::Signals;
 
-/// Polling interval for a new snapshot; snapshots come once per second.
-const LOOK: Duration = Duration::from_millis(50);
 /// Number of the frame that `--once` prints: the first ones are before the trace runs.
 const ONCE_FRAME: u64 = 4;
-/// Maximum number of containers, and of pairs of victim and aggressor, with a history.
-const CONTAINERS: usize = 1024;
-const PAIRS: usize = 1024;
 
 /// Measures in this process.
 ///
@@ -50,9 +42,10 @@ async fn measure(config: &Config, is_once: bool) -> Result<(), Failure> {
     config.options.pinning = PinningMode::Off;
     config.options.events = false;
     config.options.metrics_auth = false;
+    // Its history is the view's.
+    config.options.ui = UiMode::On;
     let mut agent = Agent::start_without_endpoint(&config).await?;
-    let timeline = new_timeline(&config);
-    let feeding = tokio::spawn(feed(agent.published(), timeline.clone(), |_| {}));
+    let timeline = agent.timeline().context("the agent of this process keeps no history")?;
     let source = agent_source(&agent, &timeline);
     let mut app = App::new(Look::from_env())
         .with_notes(vec!["no agent runs here: measured by this process, until you leave".into()]);
@@ -75,41 +68,12 @@ async fn measure(config: &Config, is_once: bool) -> Result<(), Failure> {
         };
         view::show(app, source, end).await
     };
-    feeding.abort();
     agent.drain().await;
     outcome
 }
 
 fn sampler_ended() -> Failure {
     anyhow!("the sampler's thread ended; its panic is in the log").into()
-}
-
-/// The history of this process.
-pub(crate) fn new_timeline(config: &Config) -> Timeline {
-    Timeline::new(TimelineConfig {
-        node: config.pods.node_name.clone().unwrap_or_default(),
-        proc_root: config.options.proc_root.clone(),
-        containers: CONTAINERS,
-        pairs: PAIRS,
-    })
-}
-
-/// Adds each snapshot to the timeline and passes it on, until the task is aborted.
-pub(crate) async fn feed(
-    published: Published<NodeSnapshot>,
-    timeline: Timeline,
-    mut each: impl FnMut(&NodeSnapshot) + Send,
-) {
-    let mut seen = 0;
-    loop {
-        let snapshot = published.latest();
-        if snapshot.sequence > seen {
-            seen = snapshot.sequence;
-            timeline.observe(&snapshot);
-            each(&snapshot);
-        }
-        tokio::time::sleep(LOOK).await;
-    }
 }
 
 /// Source of the view: the timeline of this process with the agent's advice.

@@ -14,7 +14,6 @@ use analysis::Severity;
 use top::{Advice, Change};
 
 use change::changed_fields;
-pub(crate) use local::{feed, new_timeline};
 pub(crate) use view::{columns, show};
 
 use crate::cli::{DEFAULT_ADDRESS, TopArgs};

@@ -1,11 +1,11 @@
 //! The terminal view of the real binary on a real terminal, tmux, under the demo's load.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::support::{binary, eventually, turn};
+use crate::support::{Agent, Qos, RealTree, Running, Workload, binary, eventually, turn};
 
 /// A terminal with a shell, closed on drop.
 struct Tmux {
@@ -187,14 +187,71 @@ fn the_demo_ends_and_cleans_up_when_its_terminal_is_closed() {
     eventually("the demo's cgroups are removed", || cgroups_of_demos() == before);
 }
 
+/// A container that is always throttled, and an agent that samples it. Both have the highest weight.
+fn throttled_node(tree: &RealTree, options: &[&str]) -> (Running, Agent) {
+    let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0020";
+    let container = tree.pod(Qos::Burstable, uid).child(&"d".repeat(64));
+    container.set_quota_usec(20_000, 100_000);
+    let running = container.spawn(&Workload::Spin { threads: 1 });
+    let kubepods = format!("--kubepods={}", tree.kubepods().path().display());
+    let options = [&["--pod-source=none", "--sched-trace=off", &kubepods], options].concat();
+    let agent = Agent::start_in(&tree.above().child("agent"), &options);
+    (running, agent)
+}
+
+fn top_once(agent: &Agent) -> Output {
+    let address = agent.address().to_string();
+    Command::new(binary()).args(["top", "--once", "--address", &address]).output().unwrap()
+}
+
+#[test]
+fn top_shows_a_running_agent_with_its_history_and_reports_its_end() {
+    let tree = RealTree::new();
+    let (_running, agent) = throttled_node(&tree, &["--ui=on"]);
+    eventually("ten seconds of history", || {
+        let (_, history) = agent.get("/api/v1/history?seconds=60&measure=usageCores");
+        let history: serde_json::Value = serde_json::from_str(&history).unwrap();
+        history["atMs"].as_array().is_some_and(|times| times.len() >= 10)
+    });
+    let output = top_once(&agent);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let row = text.lines().find(|line| line.contains("0.20") && line.contains('%')).unwrap();
+    assert!(row.starts_with(" L "), "{text}");
+    let last_minute = row.split_whitespace().last().unwrap();
+    assert!(last_minute.chars().count() >= 5 && !last_minute.contains('-'), "{text}");
+
+    let tmux = Tmux::start(200, 50);
+    let command = format!("{} top --address {}", binary().display(), agent.address());
+    tmux.keys(&[&command, "Enter"]);
+    tmux.wait_for_first_row(">L ");
+    tmux.keys(&["Enter"]);
+    tmux.wait_for("use of 0.20 cores");
+    tmux.assert_no_wraps();
+    drop(agent);
+    tmux.wait_for("trying again");
+    tmux.keys(&["q"]);
+    tmux.assert_restored();
+}
+
+#[test]
+fn an_agent_without_the_api_is_reported_with_the_remedy() {
+    let tree = RealTree::new();
+    let (_running, agent) = throttled_node(&tree, &["--ui=off"]);
+    let output = top_once(&agent);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{errors}");
+    assert!(errors.contains("/api/v1/frame: 404") && errors.contains("--ui=off"), "{errors}");
+}
+
 #[test]
 fn without_an_agent_top_measures_this_machine_and_prints_a_plain_table_to_a_pipe() {
-    let tree = crate::support::RealTree::new();
+    let tree = RealTree::new();
     let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0019";
     let id = "c".repeat(64);
-    let container = tree.pod(crate::support::Qos::Burstable, uid).child(&id);
+    let container = tree.pod(Qos::Burstable, uid).child(&id);
     container.set_quota_usec(20_000, 100_000);
-    let _running = container.spawn(&crate::support::Workload::Spin { threads: 1 });
+    let _running = container.spawn(&Workload::Spin { threads: 1 });
     let kubepods = format!("--kubepods={}", tree.kubepods().path().display());
     let output = Command::new(binary())
         .args(["top", "--once", "--pod-source=none", &kubepods])
