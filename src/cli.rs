@@ -99,7 +99,7 @@ pub(crate) enum Command {
 }
 
 /// Version, revision and kind of this build.
-fn version() -> String {
+pub(crate) fn version() -> String {
     let kind = if cfg!(debug_assertions) { "debug" } else { "release" };
     let (version, revision) = (env!("CARGO_PKG_VERSION"), crate::agent::REVISION);
     format!("{version} (revision {revision}, {kind} build for {})", std::env::consts::ARCH)

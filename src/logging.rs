@@ -78,7 +78,7 @@ impl LogFilter {
 
 impl LogFilter {
     /// A filter that logs errors only.
-    #[cfg(feature = "demo")]
+    #[cfg(feature = "top")]
     pub(crate) fn errors() -> Self {
         Self { text: "error".to_owned(), targets: Targets::new().with_default(LevelFilter::ERROR) }
     }

@@ -12,6 +12,8 @@ mod demo;
 mod doctor;
 mod exit;
 mod injection;
+#[cfg(feature = "kubectl")]
+mod kubectl;
 mod logging;
 mod output;
 mod pinning;
@@ -50,8 +52,22 @@ fn main() -> ExitCode {
 }
 
 fn run_command() -> Result<ExitCode, Failure> {
-    match Cli::try_parse() {
-        Ok(cli) => dispatch(cli.command),
+    #[cfg(feature = "kubectl")]
+    if kubectl::is_plugin() {
+        return parsed(kubectl::Plugin::try_parse(), |plugin| {
+            kubectl::run(plugin).map(|()| ExitCode::SUCCESS)
+        });
+    }
+    parsed(Cli::try_parse(), |cli| dispatch(cli.command))
+}
+
+/// Runs a command line, or prints the help or version that it asks for.
+fn parsed<T>(
+    command_line: Result<T, clap::Error>,
+    run: impl FnOnce(T) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    match command_line {
+        Ok(command_line) => run(command_line),
         Err(error) if !error.use_stderr() => {
             // Help and version count as success.
             let _ = error.print();

@@ -5,6 +5,10 @@ mod render;
 use advisor::Report;
 use clap::ValueEnum;
 
+pub(crate) use render::render;
+#[cfg(feature = "kubectl")]
+pub(crate) use render::{figures, patch_command};
+
 use crate::cli::AdviseArgs;
 use crate::client::{AgentClient, block_on};
 use crate::exit::Failure;
@@ -35,6 +39,6 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     report
         .containers
         .retain(|row| is_wanted(&args.namespace, &row.namespace) && is_wanted(&args.pod, &row.pod));
-    crate::output::show(&render::render(&report, args.output)?);
+    crate::output::show(&render(&report, args.output)?);
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::exit::Failure;
 /// Kinds of workloads whose template can be changed.
 const PATCHED: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
 
-pub(super) fn render(report: &Report, output: Output) -> Result<String, Failure> {
+pub(crate) fn render(report: &Report, output: Output) -> Result<String, Failure> {
     Ok(match output {
         Output::Table => table(report),
         Output::Json => {
@@ -65,15 +65,21 @@ fn patch_of(pod: &[ContainerReport]) -> Option<Value> {
 /// cannot be changed.
 fn command(row: &ContainerReport, patch: &Value) -> Option<String> {
     let workload = row.workload.as_ref()?;
-    let kind = workload.kind.to_lowercase();
-    // In single quotes, as a shell reads it.
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
-    PATCHED.contains(&workload.kind.as_str()).then(|| {
-        let patch = quoted(&patch.to_string());
-        format!(
-            "kubectl --namespace {} patch {kind} {} --patch {patch}",
-            row.namespace, workload.name
-        )
+    patch_command(&row.namespace, &workload.kind, &workload.name, patch)
+}
+
+/// The command that applies a patch to a workload; `None` if its template cannot be changed.
+pub(crate) fn patch_command(
+    namespace: &str,
+    kind: &str,
+    name: &str,
+    patch: &Value,
+) -> Option<String> {
+    PATCHED.contains(&kind).then(|| {
+        let kind = kind.to_lowercase();
+        // In single quotes, as a shell reads it.
+        let patch = patch.to_string().replace('\'', r"'\''");
+        format!("kubectl --namespace {namespace} patch {kind} {name} --patch '{patch}'")
     })
 }
 
@@ -105,7 +111,12 @@ fn headline(row: &ContainerReport) -> String {
 
 fn line(finding: &Finding) -> String {
     let mark = if finding.severity == Severity::Warning { "!" } else { "·" };
-    let mut text = format!("{mark} {}", finding.kind.as_str());
+    format!("{mark} {}{}", finding.kind.as_str(), figures(finding))
+}
+
+/// The figures behind a finding, each after two spaces.
+pub(crate) fn figures(finding: &Finding) -> String {
+    let mut text = String::new();
     for (name, figure) in &finding.evidence {
         let figure = (figure * 1000.0).round() / 1000.0;
         let _ = write!(text, "  {name}={figure}");

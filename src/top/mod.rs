@@ -2,7 +2,7 @@
 
 mod change;
 mod local;
-mod remote;
+pub(crate) mod remote;
 mod view;
 
 use std::io::IsTerminal as _;
@@ -14,6 +14,7 @@ use analysis::Severity;
 use top::{Advice, Change};
 
 use change::changed_fields;
+#[cfg(feature = "demo")]
 pub(crate) use view::{columns, show};
 
 use crate::cli::{DEFAULT_ADDRESS, TopArgs};
@@ -32,7 +33,7 @@ pub(crate) fn top(args: TopArgs) -> Result<(), Failure> {
     let is_once = args.once || !std::io::stdout().is_terminal();
     let runs_here = || TcpStream::connect_timeout(&DEFAULT_ADDRESS, CONNECT).is_ok();
     if args.address.is_some() || runs_here() {
-        remote::top(AgentClient::new(&args.agent())?, is_once)
+        remote::top(AgentClient::new(&args.agent())?, String::new(), is_once)
     } else {
         local::top(args, is_once)
     }

@@ -24,15 +24,15 @@ const ADVICE_EVERY: Duration = Duration::from_secs(10);
 /// Maximum size of an event, bytes.
 const LONGEST_EVENT: usize = 64 << 20;
 
-/// Shows a running agent, or prints one table.
+/// Shows the rows of a running agent that match a filter, or prints them once as a table.
 ///
 /// # Errors
 /// No agent answers at first, or it has no JSON API. Later failures are shown in the view.
-pub(super) fn top(client: AgentClient, is_once: bool) -> Result<(), Failure> {
+pub(crate) fn top(client: AgentClient, filter: String, is_once: bool) -> Result<(), Failure> {
     run::runtime()?.block_on(async {
         let mut signals = Signals::new()?;
         let first: Frame = client.get("/api/v1/frame").await?;
-        let mut app = App::new(Look::from_env());
+        let mut app = App::new(Look::from_env()).with_filter(filter);
         if is_once {
             history(&client).await.into_iter().for_each(|update| app.apply(update));
             app.apply(Update::Frame(Box::new(first)));

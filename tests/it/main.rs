@@ -18,6 +18,7 @@ mod fixtures;
 mod floods;
 mod injection;
 mod kernel;
+mod kubectl;
 mod node;
 mod recording;
 mod recordings;

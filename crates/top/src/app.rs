@@ -95,6 +95,13 @@ impl App {
         self
     }
 
+    /// Shows only rows that match, as after the key of the filter.
+    #[must_use]
+    pub fn with_filter(mut self, filter: String) -> Self {
+        self.filter = filter;
+        self
+    }
+
     /// Whether the user has asked to leave.
     #[must_use]
     pub fn is_done(&self) -> bool {

@@ -1,0 +1,206 @@
+//! The kubectl plugin: `kubectl cpuwarden`, this program under the name `kubectl-cpuwarden`.
+
+mod advise;
+mod cluster;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use kubectl_plugin::{Kubectl, Resolved, Target};
+
+use crate::client::AgentClient;
+use crate::exit::Failure;
+use cluster::Cluster;
+
+const TARGETS: &str = "\
+TARGET is NAME or pod/NAME, deploy/NAME, sts/NAME, ds/NAME, rs/NAME, job/NAME, or node/NAME. Its agents are found by
+label and reached through the API server (pods/portforward in the agents' namespace), with your own kubeconfig.";
+
+/// CPU throttling and contention of the pods of a cluster, as the agents on their nodes see them
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-cpuwarden", bin_name = "kubectl cpuwarden", version = crate::cli::version(),
+          after_help = TARGETS, disable_help_subcommand = true)]
+pub(crate) struct Plugin {
+    #[command(subcommand)]
+    command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PluginCommand {
+    /// Show live who is delayed on the node of a pod or on a node, by what and by whom
+    Top {
+        /// Print one table as plain text and exit [default if standard output is not a terminal]
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Show advice for a pod, for a workload from all its pods, or for all pods of a node
+    Advise {
+        /// Output format: patch prints one strategic-merge patch of the workload
+        #[arg(short, long, value_enum, default_value_t)]
+        output: crate::advise::Output,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+/// The target, and the way to its agents.
+#[derive(Debug, Args)]
+struct Of {
+    /// Pod, workload or node
+    #[arg(value_name = "TARGET")]
+    target: Target,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+struct ClusterArgs {
+    /// Namespace of the target [default: the one of the context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Path of the kubeconfig [default: KUBECONFIG, or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubectl to run: path, or name in PATH
+    #[arg(long, value_name = "FILE", default_value = "kubectl")]
+    kubectl: PathBuf,
+    /// Namespace of the agents
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "CPUWARDEN_AGENT_NAMESPACE",
+        default_value = "cpuwarden"
+    )]
+    agent_namespace: String,
+    /// Labels of the agents
+    #[arg(long, value_name = "LABELS", default_value = "app.kubernetes.io/name=cpuwarden")]
+    agent_selector: String,
+    /// PEM file of the agents' certificate or its CA's [default: no verification of the agents'
+    /// certificate, as the API server and the kubelet already ensure that the pod is the right one]
+    #[arg(long, value_name = "FILE", requires = "server_name")]
+    tls_cert: Option<PathBuf>,
+    /// Required name in a certificate that a CA signed
+    #[arg(long, value_name = "NAME", requires = "tls_cert")]
+    server_name: Option<String>,
+    /// File with a bearer token, for agents whose endpoint requires one
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl ClusterArgs {
+    fn kubectl(&self) -> Kubectl {
+        let option = |name: &str, value: Option<OsString>| {
+            value.map(|value| {
+                let mut option = OsString::from(format!("--{name}="));
+                option.push(value);
+                option
+            })
+        };
+        let options = [
+            option("context", self.context.clone().map(OsString::from)),
+            option("kubeconfig", self.kubeconfig.clone().map(OsString::from)),
+            option("namespace", self.namespace.clone().map(OsString::from)),
+        ];
+        Kubectl::new(self.kubectl.clone(), options.into_iter().flatten().collect())
+    }
+}
+
+/// Whether this program was started as the plugin.
+pub(crate) fn is_plugin() -> bool {
+    let program = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    program
+        .file_stem()
+        .is_some_and(|name| name == "kubectl-cpuwarden" || name == "kubectl_cpuwarden")
+}
+
+/// Runs a command of the plugin.
+///
+/// # Errors
+/// The target or an agent is not found, the user's rights do not suffice, or an agent does not
+/// answer.
+pub(crate) fn run(plugin: Plugin) -> Result<(), Failure> {
+    match plugin.command {
+        PluginCommand::Top { once, of } => top(&of, once),
+        PluginCommand::Advise { output, of } => advise::advise(&of, output),
+    }
+}
+
+/// The target as it is in the cluster, with the agents of its nodes.
+fn resolve(of: &Of) -> Result<(Resolved, Cluster<'_>), Failure> {
+    let kubectl = of.cluster.kubectl();
+    let resolved = of.target.resolve(&kubectl)?;
+    let cluster = Cluster::new(&of.cluster, kubectl, &resolved)?;
+    Ok((resolved, cluster))
+}
+
+fn top(of: &Of, is_once: bool) -> Result<(), Failure> {
+    use std::io::IsTerminal as _;
+    let (resolved, cluster) = resolve(of)?;
+    let node = one_node(&of.target, &resolved)?;
+    let filter = match &resolved {
+        Resolved::Pod(pod) => format!("{}/{}", pod.namespace, pod.name),
+        Resolved::Workload(workload) => format!("{}/{}", workload.namespace, workload.name),
+        Resolved::Node(_) => String::new(),
+    };
+    let agent = cluster.agent(node)?;
+    let is_once = is_once || !std::io::stdout().is_terminal();
+    crate::top::remote::top(AgentClient::new(&agent.args)?, filter, is_once)
+}
+
+/// The node of the target.
+///
+/// # Errors
+/// There are several; the message lists the pods by node.
+fn one_node<'a>(target: &Target, resolved: &'a Resolved) -> Result<&'a str, Failure> {
+    let nodes = resolved.nodes();
+    match nodes.iter().copied().collect::<Vec<_>>()[..] {
+        [node] => Ok(node),
+        _ => {
+            let pods = resolved.pods().iter().map(|pod| format!("{} on {}", pod.name, pod.node));
+            let pods = pods.collect::<Vec<_>>().join(", ");
+            Err(Failure::config(format!(
+                "{target} runs on {} nodes, and this command shows one: name a pod or node/NAME; {pods}",
+                nodes.len()
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use kubectl_plugin::{PodOnNode, Workload};
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Plugin::command().debug_assert();
+    }
+
+    #[test]
+    fn a_target_on_several_nodes_is_rejected_with_its_pods() {
+        let pod = |name: &str, node: &str| PodOnNode {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: String::new(),
+            node: node.into(),
+        };
+        let workload = |pods| {
+            let (kind, namespace, name) = ("Deployment".into(), "shop".into(), "web".into());
+            Resolved::Workload(Workload { kind, namespace, name, pods })
+        };
+        let target: Target = "deploy/web".parse().unwrap();
+        let one = workload(vec![pod("web-1", "a"), pod("web-2", "a")]);
+        assert_eq!(one_node(&target, &one).unwrap(), "a");
+        let two = workload(vec![pod("web-1", "a"), pod("web-2", "b")]);
+        let error = one_node(&target, &two).unwrap_err().to_string();
+        assert!(error.contains("2 nodes") && error.ends_with("web-1 on a, web-2 on b"), "{error}");
+    }
+}
