@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod deny;
 pub mod generated;
 pub mod image;
+pub mod krew;
 mod make_once;
 pub mod node;
 pub mod prerequisites;

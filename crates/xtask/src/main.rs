@@ -47,7 +47,8 @@ enum Task {
     Generate,
     /// Build the container image (OCI archive) and its bill of materials, without Docker
     Image(ImageArgs),
-    /// Put image, bills of materials, chart, manifests and checksums of a release in one folder
+    /// Put image, bills of materials, kubectl plugin, chart, manifests and checksums of a release in
+    /// one folder
     Release(ReleaseArgs),
     /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
     Node(NodeArgs),
@@ -106,6 +107,9 @@ struct ReleaseArgs {
     /// Registry and repository that the manifests name
     #[arg(long, value_name = "REGISTRY/REPOSITORY")]
     repository: String,
+    /// URL below which the files of the release will be downloaded, for the kubectl plugin's manifest
+    #[arg(long, value_name = "URL")]
+    download_url: String,
 }
 
 #[derive(Args)]
@@ -188,7 +192,8 @@ fn main() -> ExitCode {
         Task::Generate => generate(),
         Task::Image(args) => make_image(args, |options| Ok(image::make(options)?)),
         Task::Release(args) => {
-            make_image(args.image, |options| Ok(release::make(options, &args.repository)?))
+            let ReleaseArgs { image, repository, download_url } = args;
+            make_image(image, |options| Ok(release::make(options, &repository, &download_url)?))
         }
         Task::Node(args) => run_node(args),
         Task::Cluster(args) => run_cluster(args),

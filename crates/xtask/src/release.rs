@@ -1,12 +1,14 @@
 //! `cargo xtask release`: builds all files of a release into one folder: image, bills of materials,
-//! chart, manifests, checksums.
+//! kubectl plugin, chart, manifests, checksums.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::generated::{self, GenerateError};
-use crate::image::{self, Image, ImageError, Options};
+use crate::image::{self, Build, Image, ImageError, Options, PLATFORMS, Source};
+use crate::krew;
+use crate::workspace;
 
 /// Name of the file with the SHA-256 of all other files, in the format of `sha256sum --check`.
 pub const CHECKSUMS: &str = "SHA256SUMS";
@@ -23,14 +25,32 @@ pub enum ReleaseError {
 }
 
 /// Builds the image according to `options`, then chart, manifests and checksums in the same folder.
-/// The manifests refer to the image as `repository` (`registry/name`) with its digest.
+/// The manifests refer to the image as `repository` (`registry/name`) with its digest; the manifest
+/// of the kubectl plugin refers to its archives below `download_url`.
 ///
 /// # Errors
 /// Anything that cannot be built, rendered or written.
-pub fn make(options: &Options, repository: &str) -> Result<Image, ReleaseError> {
+pub fn make(
+    options: &Options,
+    repository: &str,
+    download_url: &str,
+) -> Result<Image, ReleaseError> {
     let image = image::make(options)?;
+    add_plugin(options, download_url)?;
     complete(&options.output, repository, &image.digest)?;
     Ok(image)
+}
+
+/// Builds the kubectl plugin of each platform, and adds its archives and its manifest.
+fn add_plugin(options: &Options, download_url: &str) -> Result<(), ReleaseError> {
+    let source = Source::checkout()?;
+    let target_dir = workspace::target_dir().join("plugin");
+    let profile = options.profile.as_str();
+    let build =
+        Build { source: &source, target_dir: &target_dir, profile, feature: Some("kubectl") };
+    let program = |platform| Ok((platform, image::read(&build.program(platform)?)?));
+    let programs = PLATFORMS.into_iter().map(program).collect::<Result<Vec<_>, ImageError>>()?;
+    Ok(krew::complete(&options.output, &source, &programs, download_url)?)
 }
 
 /// Adds chart, manifests and checksums to a folder that contains the image.

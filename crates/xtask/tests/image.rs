@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use xtask::image::{
     self, Archive, Build, Content, Entry, Image, Options, PLATFORMS, Platform, Source,
 };
-use xtask::{release, workspace};
+use xtask::{krew, release, workspace};
 
 fn source() -> Source {
     let created = "2026-01-02T03:04:05Z".to_owned();
@@ -130,6 +130,40 @@ fn the_dockerfile_makes_an_image_of_the_same_configuration() {
     }
 }
 
+#[test]
+fn the_krew_manifest_names_each_archive_with_its_digest() {
+    let folder = TempDir::new().unwrap();
+    let programs = PLATFORMS.map(|platform| (platform, format!("{platform}").into_bytes()));
+    krew::complete(folder.path(), &source(), &programs, "https://example.com/v0.1.0").unwrap();
+    let manifest = fs::read_to_string(folder.path().join("cpuwarden.krew.yaml")).unwrap();
+    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(
+        (&manifest["metadata"]["name"], &manifest["spec"]["version"]),
+        (&"cpuwarden".into(), &"v0.1.0".into())
+    );
+    let platforms = manifest["spec"]["platforms"].as_array().unwrap();
+    assert_eq!(platforms.len(), programs.len());
+    for (entry, (platform, program)) in platforms.iter().zip(&programs) {
+        let labels = &entry["selector"]["matchLabels"];
+        assert_eq!(
+            (&labels["os"], &labels["arch"]),
+            (&"linux".into(), &platform.architecture().into())
+        );
+        let (base, name) = entry["uri"].as_str().unwrap().rsplit_once('/').unwrap();
+        assert_eq!(base, "https://example.com/v0.1.0");
+        let archive = fs::read(folder.path().join(name)).unwrap();
+        assert_eq!(entry["sha256"], sha256(&archive));
+        let mut tar = Vec::new();
+        GzDecoder::new(archive.as_slice()).read_to_end(&mut tar).unwrap();
+        let files = entries(&tar);
+        assert_eq!(
+            files[entry["bin"].as_str().unwrap()],
+            (0o755, 0, source().epoch, program.clone())
+        );
+        assert_eq!(files["LICENSE"].3, fs::read(workspace::root().join("LICENSE")).unwrap());
+    }
+}
+
 /// Builds real images in the `dev` profile: compiles the agent for both platforms, and again for
 /// arm64.
 #[test]
@@ -142,7 +176,7 @@ fn builds_of_both_platforms_are_static_and_reproducible() {
     let elsewhere = TempDir::new().unwrap();
     let copy = Source::checkout().unwrap().copy_to(&elsewhere.path().join("source")).unwrap();
     let target_dir = elsewhere.path().join("target");
-    let again = Build { source: &copy, target_dir: &target_dir, profile: "dev" }
+    let again = Build { source: &copy, target_dir: &target_dir, profile: "dev", feature: None }
         .program(Platform::Arm64)
         .unwrap();
     let first =

@@ -20,7 +20,8 @@ pub(super) fn agent(options: &Options) -> Result<PathBuf, ClusterError> {
     }
     let source = Source::checkout()?;
     let target_dir = workspace::target_dir().join("cluster");
-    let build = Build { source: &source, target_dir: &target_dir, profile: "cluster" };
+    let build =
+        Build { source: &source, target_dir: &target_dir, profile: "cluster", feature: None };
     Ok(build.program(Platform::Amd64)?)
 }
 

@@ -194,6 +194,11 @@ fn tar_of(epoch: u64, files: &[(String, u32, Vec<u8>)]) -> io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
+/// A compressed tar archive; the same files and time give the same bytes.
+pub(crate) fn compressed_tar(epoch: u64, files: &[(String, u32, Vec<u8>)]) -> io::Result<Vec<u8>> {
+    compress(&tar_of(epoch, files)?)
+}
+
 fn compress(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     encoder.write_all(bytes)?;

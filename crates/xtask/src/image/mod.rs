@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub(crate) use archive::digest_of;
 pub use archive::{Archive, Content, Entry, pack};
+pub(crate) use archive::{compressed_tar, digest_of};
 pub use platform::{Build, PLATFORMS, Platform};
 pub use sbom::bill;
 pub use source::Source;
@@ -97,7 +97,12 @@ pub fn make(options: &Options) -> Result<Image, ImageError> {
     prerequisites::check(|tool| tool.task == Task::Image)?;
     let source = Source::checkout()?;
     let target_dir = workspace::target_dir().join("image");
-    let build = Build { source: &source, target_dir: &target_dir, profile: &options.profile };
+    let build = Build {
+        source: &source,
+        target_dir: &target_dir,
+        profile: &options.profile,
+        feature: None,
+    };
     let (archive, programs) = assemble(&build)?;
     if options.verify {
         verify(&archive, &source, &options.profile)?;
@@ -139,7 +144,8 @@ fn verify(first: &Archive, source: &Source, profile: &str) -> Result<(), ImageEr
     let folder = folder.map_err(|error| ImageError::io(Path::new("temporary directory"), error))?;
     let copy = source.copy_to(&folder.path().join("source"))?;
     let target_dir = folder.path().join("target");
-    let (second, _) = assemble(&Build { source: &copy, target_dir: &target_dir, profile })?;
+    let (second, _) =
+        assemble(&Build { source: &copy, target_dir: &target_dir, profile, feature: None })?;
     for ((platform, first), (_, second)) in first.manifests.iter().zip(&second.manifests) {
         if first != second {
             let (first, second) = (first.clone(), second.clone());
@@ -167,7 +173,7 @@ pub fn push(archive: &Path, repository: &str, insecure: bool) -> Result<(), Imag
     Ok(process::run(&mut skopeo)?)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
     fs::read(path).map_err(|error| ImageError::io(path, error))
 }
 

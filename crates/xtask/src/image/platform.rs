@@ -63,6 +63,8 @@ pub struct Build<'a> {
     pub target_dir: &'a Path,
     /// `dist`, or `dev` for tests.
     pub profile: &'a str,
+    /// Cargo feature beyond the image's, which has none.
+    pub feature: Option<&'a str>,
 }
 
 impl Build<'_> {
@@ -84,6 +86,7 @@ impl Build<'_> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&self.source.root);
         cargo.args(["build", "--locked", "--package", "cpuwarden", "--no-default-features"]);
+        cargo.args(self.feature.map(|feature| format!("--features={feature}")));
         cargo
             .args(["--target", target, "--profile", self.profile, "--target-dir"])
             .arg(self.target_dir);
