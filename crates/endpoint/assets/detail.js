@@ -16,6 +16,7 @@ const TITLES = {
   "fractional-limit": "Fractional CPU limit", "parallelism-above-limit": "More threads than the limit can supply", "parallelism-below-limit": "Fewer threads than the limit allows",
   "limit-too-tight-for-bursts": "Limit too tight for bursts", "request-above-use": "Request far above use", "request-below-use": "Request far below use",
   "memory-limit-not-request": "Memory limit and request differ", "no-memory-limit": "No memory limit", "heap-limit-unset": "Heap not bounded", "go-ignores-limit": "Go ignores the CPU limit",
+  "injected-env-stale": "Injected variables do not match the limits",
   "noisy-neighbor": "Noisy neighbor", "kernel-slice-expiry": "Kernel expires slices",
 };
 

@@ -51,6 +51,16 @@ fn screenshot(browser: &Browser, name: &str) {
     browser.look(1280, 800, "light");
 }
 
+/// Checks that no text of a pod became an element.
+fn assert_no_markup(browser: &Browser) {
+    assert_eq!(browser.run("return document.querySelectorAll('main img').length"), 0);
+}
+
+fn assert_shown(browser: &Browser, text: &str) {
+    let text = serde_json::Value::from(text);
+    browser.wait_for(&format!("document.querySelector('main').textContent.includes({text})"));
+}
+
 fn assert_quiet(browser: &Browser, origin: &str) {
     let console = browser.console();
     assert!(console.is_empty(), "{console:#?}");
@@ -71,7 +81,7 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         browser.wait_for(VICTIMS);
         let first = browser.run("return document.querySelector('tbody a').textContent");
         assert_eq!(first, HOSTILE, "the worst victim is on top, and its name is text");
-        assert_eq!(browser.run("return document.querySelectorAll('main img').length"), 0);
+        assert_no_markup(&browser);
         screenshot(&browser, "victims");
         browser.press("a");
         browser.wait_for("document.body.innerText.includes('Others wait')");
@@ -82,6 +92,8 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         browser.press("t");
         browser.wait_for("document.querySelectorAll('.cpu').length == 2");
         browser.wait_for("document.body.innerText.includes('shop/pod-1 (LSR)')");
+        assert_shown(&browser, HOSTILE);
+        assert_no_markup(&browser);
         screenshot(&browser, "topology");
         browser.press("Escape");
         browser.wait_for(VICTIMS);
@@ -90,12 +102,16 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         browser.wait_for("document.querySelector('h1')");
         assert_eq!(browser.run("return document.querySelector('h1').textContent"), HOSTILE);
         browser.wait_for("document.querySelectorAll('.chart path.line').length >= 5");
+        // Texts from annotations: the QoS class and the reason of a rejection.
+        assert_eq!(browser.run("return document.querySelectorAll('.tag')[1].textContent"), HOSTILE);
+        assert_shown(&browser, &format!("Exclusive CPUs rejected: {HOSTILE}."));
+        assert_no_markup(&browser);
         screenshot(&browser, "pod");
         browser.press("Escape");
         browser.press("?");
         browser.wait_for("document.querySelector('dialog').open");
         screenshot(&browser, "help");
-        assert_eq!(browser.run("return document.querySelectorAll('main img').length"), 0);
+        assert_no_markup(&browser);
         assert_quiet(&browser, &origin);
     });
 }

@@ -118,7 +118,7 @@ fn views(timeline: Timeline) -> Ui {
         "numaNodes": {"0": "0-1"}, "distances": {},
         "cpus": [
             {"cpu": 0, "core": 0, "l3": 0, "die": null, "numaNode": 0, "socket": 0, "kind": null,
-             "owner": "share"},
+             "owner": HOSTILE},
             {"cpu": 1, "core": 0, "l3": 0, "die": null, "numaNode": 0, "socket": 0, "kind": null,
              "owner": "shop/pod-1 (LSR)"},
         ],
@@ -127,6 +127,7 @@ fn views(timeline: Timeline) -> Ui {
         {"namespace": "shop", "pod": "pod-1", "cpu_qos": "LSR", "bind_policy": "FullPCPUs",
          "cpus": "1", "since": 1_700_000_000, "verified": true},
         {"namespace": "shop", "pod": "pod-2", "reason": "node_cap"},
+        {"namespace": "shop", "pod": HOSTILE, "reason": HOSTILE},
     ]);
     Ui {
         timeline,
@@ -143,7 +144,8 @@ fn identity(number: u64) -> Arc<ContainerIdentity> {
         labels: format!("namespace=\"shop\",pod=\"{number}\",container=\"app\"").into(),
         namespace: "shop".into(),
         pod,
-        container: "app".into(),
+        container: if number == 0 { HOSTILE.to_owned() } else { "app".into() },
+        cpu_qos: if number == 0 { HOSTILE.to_owned() } else { String::new() },
         uid: format!("uid-{number}"),
         qos_class: "Burstable".into(),
         ..ContainerIdentity::default()
