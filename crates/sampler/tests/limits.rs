@@ -8,8 +8,7 @@ mod support;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use cgroupfs::Hierarchy;
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::Sampler;
 use support::{NoNames, Node};
 
 const POD: &str = "kubelet/kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
@@ -52,17 +51,7 @@ fn nested() -> (tempfile::TempDir, Sampler) {
     );
     let container = format!("docker/0123/{POD}/{:064x}", 1);
     write(&container, &[("cpu.max", "400000 100000\n"), ("cpu.stat", &format!("{stat} 0\n"))]);
-    let config = SamplerConfig {
-        hierarchy: Hierarchy::detect(root.path()).unwrap(),
-        kubepods: Vec::new(),
-        proc_root: root.path().into(),
-        sys_root: root.path().into(),
-        interval: Duration::from_secs(1),
-        cpu_budget_cores: f64::MAX,
-        reconcile_interval: Duration::from_secs(1_000_000),
-        descriptors: DescriptorBudget::from_limit(4096),
-        weight_rule: snapshot::WeightRule::default(),
-    };
+    let config = support::config(root.path());
     (root, Sampler::new(config, Box::new(NoNames::default())).unwrap())
 }
 

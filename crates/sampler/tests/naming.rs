@@ -4,23 +4,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cgroupfs::Hierarchy;
 use kubepods::model::{Container, ContainerState, Pod};
 use kubepods::{PodIndex, PodNames};
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::{Sampler, SamplerConfig};
 use tempfile::TempDir;
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
 
 /// The kubelet's answer, and the names requested from it.
 #[derive(Default)]
-struct Said {
+struct Answer {
     index: Arc<PodIndex>,
     listed_at: Option<Instant>,
     open: Vec<String>,
@@ -28,7 +30,7 @@ struct Said {
 }
 
 #[derive(Clone, Default)]
-struct Names(Arc<Mutex<Said>>);
+struct Names(Arc<Mutex<Answer>>);
 
 impl PodNames for Names {
     fn index(&self) -> Arc<PodIndex> {
@@ -40,9 +42,9 @@ impl PodNames for Names {
     }
 
     fn ask(&self, _: &str, container_id: &str) {
-        let mut said = self.0.lock().unwrap();
-        if !said.open.iter().any(|id| id == container_id) {
-            said.open.push(container_id.to_owned());
+        let mut answer = self.0.lock().unwrap();
+        if !answer.open.iter().any(|id| id == container_id) {
+            answer.open.push(container_id.to_owned());
         }
     }
 
@@ -74,17 +76,8 @@ impl Node {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
         fs::create_dir_all(root.path().join(format!("kubepods/burstable/pod{UID}"))).unwrap();
-        let config = SamplerConfig {
-            hierarchy: Hierarchy::detect(root.path()).unwrap(),
-            kubepods: vec!["kubepods".to_owned()],
-            proc_root: root.path().join("proc"),
-            sys_root: root.path().into(),
-            interval: Duration::from_secs(1),
-            cpu_budget_cores: f64::MAX,
-            reconcile_interval: Duration::from_secs(1_000_000),
-            descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: snapshot::WeightRule::default(),
-        };
+        let config =
+            SamplerConfig { kubepods: vec!["kubepods".to_owned()], ..support::config(root.path()) };
         let names = Names::default();
         let sampler = Sampler::new(config, Box::new(names.clone())).unwrap();
         let mut node = Self { root, sampler, names, now: Instant::now() };
@@ -142,10 +135,10 @@ impl Node {
     }
 
     fn answer(&self, pods: Vec<Arc<Pod>>) {
-        let mut said = self.names.0.lock().unwrap();
-        said.listed_at = Some(self.now);
-        if said.index.pods() != pods {
-            said.index = Arc::new(PodIndex::build(&said.index, pods, []));
+        let mut answer = self.names.0.lock().unwrap();
+        answer.listed_at = Some(self.now);
+        if answer.index.pods() != pods {
+            answer.index = Arc::new(PodIndex::build(&answer.index, pods, []));
         }
     }
 

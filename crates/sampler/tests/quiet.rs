@@ -9,8 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cgroupfs::Hierarchy;
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::Sampler;
 use support::NoNames;
 
 const POD: &str = "kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
@@ -36,17 +35,7 @@ fn own_throttling_before_idling_is_not_charged_to_the_pod() {
     write(&pod.join(ID), &[("cpu.stat", throttled), ("cpu.stat.local", "throttled_time 4100\n")]);
     let usage = [("cpuacct.usage", "1000\n"), ("cpuacct.stat", "user 1\nsystem 0\n")];
     write(&root.path().join("cpuacct").join(POD).join(ID), &usage);
-    let config = SamplerConfig {
-        hierarchy: Hierarchy::detect(root.path()).unwrap(),
-        kubepods: Vec::new(),
-        proc_root: root.path().into(),
-        sys_root: root.path().into(),
-        interval: Duration::from_secs(1),
-        cpu_budget_cores: f64::MAX,
-        reconcile_interval: Duration::from_secs(1_000_000),
-        descriptors: DescriptorBudget::from_limit(4096),
-        weight_rule: snapshot::WeightRule::default(),
-    };
+    let config = support::config(root.path());
     let mut sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
     let begun = Instant::now();
     for second in 0..30 {

@@ -10,9 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cgroupfs::Hierarchy;
 use proptest::prelude::*;
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::{Sampler, SamplerConfig};
 use support::NoNames;
 use tempfile::TempDir;
 
@@ -61,15 +60,8 @@ impl Node {
 
     fn start_sampler(&self) -> Sampler {
         let config = SamplerConfig {
-            hierarchy: Hierarchy::detect(self.root.path()).unwrap(),
             kubepods: vec!["kubepods".to_owned()],
-            proc_root: self.root.path().join("proc"),
-            sys_root: self.root.path().into(),
-            interval: Duration::from_secs(1),
-            cpu_budget_cores: f64::MAX,
-            reconcile_interval: Duration::from_secs(1_000_000),
-            descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: snapshot::WeightRule::default(),
+            ..support::config(self.root.path())
         };
         Sampler::new(config, Box::new(NoNames::default())).unwrap()
     }

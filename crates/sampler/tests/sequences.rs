@@ -4,16 +4,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cgroupfs::Hierarchy;
 use kubepods::model::{Container, Pod};
 use kubepods::{PodIndex, PodNames};
 use proptest::prelude::*;
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::Sampler;
 use snapshot::{NodeSnapshot, Published};
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
@@ -249,17 +251,7 @@ proptest! {
         let root = tempfile::tempdir().unwrap();
         let mut world = World::new(root.path());
         let names = Names::default();
-        let config = SamplerConfig {
-            hierarchy: Hierarchy::detect(root.path()).unwrap(),
-            kubepods: Vec::new(),
-            proc_root: root.path().into(),
-            sys_root: root.path().into(),
-            interval: Duration::from_secs(1),
-            cpu_budget_cores: f64::MAX,
-            reconcile_interval: Duration::from_secs(1_000_000),
-            descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: snapshot::WeightRule::default(),
-        };
+        let config = support::config(root.path());
         let mut sampler = Sampler::new(config, Box::new(names.clone())).unwrap();
         let published = sampler.published();
         let mut now = Instant::now();

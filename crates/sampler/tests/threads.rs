@@ -10,8 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cgroupfs::Hierarchy;
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::{Sampler, SamplerConfig};
 use snapshot::ContainerRow;
 use support::NoNames;
 use tempfile::TempDir;
@@ -40,15 +39,10 @@ impl Node {
             fs::write(cgroups.join("cgroup.controllers"), "cpu\n").unwrap();
         }
         let config = SamplerConfig {
-            hierarchy: Hierarchy::detect(&cgroups).unwrap(),
             kubepods: vec!["kubepods".to_owned()],
             proc_root: root.path().join("proc"),
             sys_root: root.path().into(),
-            interval: Duration::from_secs(1),
-            cpu_budget_cores: f64::MAX,
-            reconcile_interval: Duration::from_secs(1_000_000),
-            descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: snapshot::WeightRule::default(),
+            ..support::config(&cgroups)
         };
         let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         let node = Self { root, sampler, now: Instant::now(), is_v2 };

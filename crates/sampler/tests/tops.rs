@@ -9,8 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cgroupfs::Hierarchy;
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::{Sampler, SamplerConfig};
 use support::NoNames;
 use tempfile::TempDir;
 
@@ -30,15 +29,9 @@ impl Node {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
         let config = SamplerConfig {
-            hierarchy: Hierarchy::detect(root.path()).unwrap(),
             kubepods: kubepods.iter().map(|top| (*top).to_owned()).collect(),
-            proc_root: root.path().into(),
-            sys_root: root.path().into(),
-            interval: Duration::from_secs(1),
-            cpu_budget_cores: f64::MAX,
             reconcile_interval: RECONCILE,
-            descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: snapshot::WeightRule::default(),
+            ..support::config(root.path())
         };
         let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         Self { root, sampler, now: Instant::now() }

@@ -2,15 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cgroupfs::Hierarchy;
 use kubepods::model::{Container, ContainerState, Pod, Resources};
 use kubepods::{PodIndex, PodNames};
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::{Sampler, SamplerConfig};
 use snapshot::{NodeSnapshot, WeightRule};
 
 const POD: &str = "kubepods/burstable/pod00000000-0000-4000-8000-000000000001";
@@ -74,15 +76,9 @@ fn names(specs: &[Spec]) -> Listed {
 /// The node with the configured rule, after unnamed cgroups are shown too.
 fn observe(root: &Path, specs: &[Spec], weight_rule: WeightRule) -> Arc<NodeSnapshot> {
     let config = SamplerConfig {
-        hierarchy: Hierarchy::detect(root).unwrap(),
         kubepods: vec!["kubepods".to_owned()],
-        proc_root: root.join("proc"),
-        sys_root: root.into(),
-        interval: Duration::from_secs(1),
-        cpu_budget_cores: f64::MAX,
-        reconcile_interval: Duration::from_secs(1_000_000),
-        descriptors: DescriptorBudget::from_limit(4096),
         weight_rule,
+        ..support::config(root)
     };
     let mut sampler = Sampler::new(config, Box::new(names(specs))).unwrap();
     let start = Instant::now();

@@ -29,6 +29,22 @@ impl PodNames for NoNames {
     }
 }
 
+/// Configuration of a sampler of the cgroups below `root`, once per second. The node's `/proc` is
+/// `proc` there, and its `/sys` is `root`. Nothing is found by walks later.
+pub(crate) fn config(root: &Path) -> SamplerConfig {
+    SamplerConfig {
+        hierarchy: Hierarchy::detect(root).unwrap(),
+        kubepods: Vec::new(),
+        proc_root: root.join("proc"),
+        sys_root: root.into(),
+        interval: Duration::from_secs(1),
+        cpu_budget_cores: f64::MAX,
+        reconcile_interval: Duration::from_secs(1_000_000),
+        descriptors: DescriptorBudget::from_limit(4096),
+        weight_rule: snapshot::WeightRule::default(),
+    }
+}
+
 const FILES: &[(&str, &str)] = &[
     ("cpu.stat.local", "throttled_usec 99\n"),
     ("cpu.max", "20000 100000\n"),
@@ -104,15 +120,11 @@ impl Node {
 
     fn start(root: TempDir, descriptors: DescriptorBudget, interval: Duration) -> Self {
         let config = SamplerConfig {
-            hierarchy: Hierarchy::detect(root.path()).unwrap(),
-            kubepods: Vec::new(),
             proc_root: "/proc".into(),
             sys_root: "/sys".into(),
             interval,
-            cpu_budget_cores: f64::MAX,
-            reconcile_interval: Duration::from_secs(1_000_000),
             descriptors,
-            weight_rule: snapshot::WeightRule::default(),
+            ..config(root.path())
         };
         let sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
         let (published, now) = (sampler.published(), Instant::now());
