@@ -2,25 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod support;
+
 use analysis::{
     Bandwidth, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS, Replay,
     UsageTrace, UsageTraces, Window,
 };
 use proptest::prelude::*;
-
-const MS: u64 = 1_000_000;
-
-/// A window whose counters show no throttling.
-fn window(used_ms: u64, periods: u64) -> Window {
-    let (periods, throttled_periods) = (Some(periods), Some(0));
-    Window {
-        used_ns: used_ms * MS,
-        periods,
-        throttled_periods,
-        length_ns: 1000 * MS,
-        ..Window::default()
-    }
-}
+use support::{MS, window};
 
 /// A two-second trace of evenly spread use, in milliseconds per second.
 fn steady_trace(used_ms: u64) -> UsageTrace {
@@ -45,48 +34,49 @@ fn share(window: Window, limit_cores: f64, burst_ms: f64) -> f64 {
 
 #[test]
 fn an_idle_container_has_no_periods() {
-    assert_eq!(replayed(window(0, 0), 0.05, 0.0), Count::default());
+    assert_eq!(replayed(window(0, Some(0)), 0.05, 0.0), Count::default());
 }
 
 #[test]
 fn a_spinner_is_throttled_only_under_a_limit_below_one_core() {
-    assert_eq!(share(window(1000, 10), 0.2, 0.0), 1.0);
-    assert_eq!(share(window(1000, 10), 1.0, 0.0), 0.0);
-    assert_eq!(share(window(2000, 10), 1.75, 0.0), 1.0);
-    assert_eq!(share(window(2000, 10), 2.0, 0.0), 0.0);
+    assert_eq!(share(window(1000, Some(10)), 0.2, 0.0), 1.0);
+    assert_eq!(share(window(1000, Some(10)), 1.0, 0.0), 0.0);
+    assert_eq!(share(window(2000, Some(10)), 1.75, 0.0), 1.0);
+    assert_eq!(share(window(2000, Some(10)), 2.0, 0.0), 0.0);
 }
 
 /// Measured on 6.18: a 30 ms burst each second at 20 ms gave 63 periods in 20 s, 21 of them
 /// throttled.
 #[test]
 fn short_bursts_are_throttled_unless_a_refill_interrupts_them() {
-    let count = replayed(window(30, 2), 0.2, 0.0);
+    let count = replayed(window(30, Some(2)), 0.2, 0.0);
     let share = count.share().unwrap();
     assert!((0.24..=0.34).contains(&share), "{share}");
     assert!((2.5..=3.2).contains(&(f64::from(count.periods) / 600.0)), "{count:?}");
-    assert_eq!(self::share(window(30, 2), 0.3, 0.0), 0.0);
+    assert_eq!(self::share(window(30, Some(2)), 0.3, 0.0), 0.0);
 }
 
 /// Measured on 6.18 at 250 Hz: with a quota of 5 ms per period, bursts of 10.3 ms are throttled
 /// once, not twice.
 #[test]
 fn a_burst_that_ends_before_the_tick_is_not_throttled() {
-    assert_eq!(share(window(11, 2), 0.1, 0.0), 0.0);
-    assert!(share(window(13, 2), 0.1, 0.0) > 0.2);
-    assert!(share(window(110, 10), 0.1, 0.0) > 0.99);
+    assert_eq!(share(window(11, Some(2)), 0.1, 0.0), 0.0);
+    assert!(share(window(13, Some(2)), 0.1, 0.0) > 0.2);
+    assert!(share(window(110, Some(10)), 0.1, 0.0) > 0.99);
 }
 
 #[test]
 fn accumulated_burst_time_covers_a_burst() {
-    assert!(share(window(30, 2), 0.2, 0.0) > 0.2);
+    assert!(share(window(30, Some(2)), 0.2, 0.0) > 0.2);
     // Only the very first burst finds no saved budget.
-    assert!(replayed(window(30, 2), 0.2, 10.0).throttled <= 1);
+    assert!(replayed(window(30, Some(2)), 0.2, 10.0).throttled <= 1);
 }
 
 #[test]
 fn the_smallest_limit_within_the_objective_is_reported() {
     let mut history = History::default();
-    let throttled = Window { throttled_ns: 80 * MS, throttled_periods: Some(1), ..window(30, 3) };
+    let throttled =
+        Window { throttled_ns: 80 * MS, throttled_periods: Some(1), ..window(30, Some(3)) };
     (0..900).for_each(|_| history.push(&throttled, Some(0.2)));
     let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
     let limit = advice.limit.unwrap();
@@ -99,7 +89,7 @@ fn the_smallest_limit_within_the_objective_is_reported() {
 fn unthrottled_demand_gives_an_exact_limit_without_burst() {
     let mut history = History::default();
     history.learn(steady_trace(700));
-    (0..900).for_each(|_| history.push(&window(700, 10), Some(4.0)));
+    (0..900).for_each(|_| history.push(&window(700, Some(10)), Some(4.0)));
     let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
     let limit = advice.limit.unwrap();
     assert!(
@@ -111,7 +101,7 @@ fn unthrottled_demand_gives_an_exact_limit_without_burst() {
 #[test]
 fn too_little_history_gives_no_advice() {
     let mut history = History::default();
-    (0..299).for_each(|_| history.push(&window(700, 10), None));
+    (0..299).for_each(|_| history.push(&window(700, Some(10)), None));
     let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
     assert_eq!(advice, CpuAdvice { windows: 299, watched_seconds: 299, ..CpuAdvice::default() });
 }
@@ -119,8 +109,8 @@ fn too_little_history_gives_no_advice() {
 #[test]
 fn six_hours_are_kept_in_bounded_memory_and_older_windows_go() {
     let mut history = History::default();
-    (0..1200).for_each(|_| history.push(&window(3000, 10), Some(4.0)));
-    (0..analysis::REPLAYED_SECONDS).for_each(|_| history.push(&window(90, 10), Some(4.0)));
+    (0..1200).for_each(|_| history.push(&window(3000, Some(10)), Some(4.0)));
+    (0..analysis::REPLAYED_SECONDS).for_each(|_| history.push(&window(90, Some(10)), Some(4.0)));
     assert_eq!(history.replayed_seconds(), analysis::REPLAYED_SECONDS);
     assert_eq!(CpuAdvice::from_history(&history, OBJECTIVE, 300).limit.unwrap().cores, 0.1);
     assert!(500 * History::bytes_when_full() <= 16 << 20, "{} bytes", History::bytes_when_full());
@@ -166,7 +156,7 @@ proptest! {
         stretches in prop::collection::vec((windows(), 0_usize..60, 1_u64..=10), 1..6),
         limit in prop::option::of(0.05_f64..4.0),
     ) {
-        let idle = |periods| Window { length_ns: periods * 100 * MS, ..window(0, 0) };
+        let idle = |periods| Window { length_ns: periods * 100 * MS, ..window(0, Some(0)) };
         let with_idle = |(busy, count, periods)| [busy, vec![idle(periods); count]].concat();
         let windows: Vec<_> = stretches.into_iter().flat_map(with_idle).collect();
         let mut history = History::default();
@@ -192,7 +182,7 @@ proptest! {
     #[test]
     fn a_quantile_covers_its_share(used in prop::collection::vec(0_u64..60_000, 1..300)) {
         let mut history = History::default();
-        used.iter().for_each(|&ms| history.push(&window(ms, 10), None));
+        used.iter().for_each(|&ms| history.push(&window(ms, Some(10)), None));
         let p95 = history.usage().quantile(0.95).unwrap();
         let covered = used.iter().filter(|&&ms| ms as f64 / 1000.0 <= p95 * 1.000_001).count();
         prop_assert!(covered as f64 >= used.len() as f64 * 0.95);

@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod support;
+
 use analysis::{
     Bandwidth, Count, CpuAdvice, History, LimitAdvice, OBJECTIVE, READ_EVERY_NS, READINGS, Replay,
     UsageTrace, UsageTraces, Window,
 };
-
-const MS: u64 = 1_000_000;
+use support::{MS, window};
 
 /// CPU time used by a thread at a time, if it runs for `cpu_ms` at the start of each interval of
 /// `every_ms`.
@@ -22,17 +23,6 @@ fn readings(used: impl Fn(u64) -> u64) -> Vec<(u64, u64)> {
     let times = (0..READINGS as u64).map(|at| at * READ_EVERY_NS);
     // Readings are late by varying amounts, and neither clock starts at zero.
     times.map(|at| (at + at % (3 * MS) + 77 * MS, used(at + at % (3 * MS)) + 5 * MS)).collect()
-}
-
-fn window(used_ms: u64, periods: Option<u64>) -> Window {
-    let throttled_periods = periods.map(|_| 0);
-    Window {
-        used_ns: used_ms * MS,
-        periods,
-        throttled_periods,
-        length_ns: 1000 * MS,
-        ..Window::default()
-    }
 }
 
 fn count(window: Window, trace: Option<&UsageTrace>, limit_cores: f64) -> Count {
