@@ -14,6 +14,7 @@ mod make_once;
 pub mod node;
 pub mod prerequisites;
 pub mod process;
+mod qemu;
 pub mod release;
 pub mod runbooks;
 pub mod test_run;

@@ -5,15 +5,16 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use super::certificates::Certificates;
 use super::network::{self, NODE_ADDRESS, SHELL_PORT, TAP};
 use super::{ClusterError, Options, disk, images, write};
-use crate::node::{self, CpuTopology, Kernel, KernelSeries};
+use crate::node::{self, Kernel, KernelSeries};
 use crate::prerequisites::write_executable;
 use crate::process;
+use crate::qemu::{self, CpuTopology, Qemu};
 
 const CPUS: CpuTopology = CpuTopology { sockets: 2, cores: 2, threads: 2 };
 const MEMORY_MIB: u32 = 4096;
@@ -58,7 +59,7 @@ const MASKED: [&str; 6] = [
 
 /// A running node, killed on drop.
 pub(super) struct Guest {
-    qemu: Child,
+    qemu: Qemu,
     console: PathBuf,
 }
 
@@ -75,8 +76,9 @@ impl Guest {
         let (initramfs, run_disk) =
             (initramfs(&kernel, work)?, run_disk(options, certificates, manifests, work)?);
         let console = work.join("console");
-        let mut command = Command::new("qemu-system-x86_64");
-        command.args(node::machine_arguments(CPUS, MEMORY_MIB));
+        let kernel_options = ["net.ifnames=0", "systemd.show_status=1"];
+        let mut command =
+            qemu::command(CPUS, MEMORY_MIB, &kernel.image, &initramfs, &kernel_options);
         command.arg("-chardev").arg(format!("file,id=console,path={}", console.display()));
         command.args(["-device", "isa-serial,chardev=console"]);
         let drive = |id: &str, path: &Path| {
@@ -90,23 +92,17 @@ impl Guest {
                 &format!("virtio-blk-pci,drive={id}"),
             ]);
         }
-        command.args(["-netdev", &format!("tap,id=net,ifname={TAP},script=no,downscript=no")]);
-        command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
-        command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
-        command.args([
-            "-append",
-            "console=ttyS0 psi=1 quiet panic=-1 cryptomgr.notests net.ifnames=0 systemd.show_status=1",
-        ]);
+        let tap = format!("ifname={TAP},script=no,downscript=no");
+        qemu::add_network_card(&mut command, "tap", &tap);
         let errors = work.join("qemu.log");
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(File::create(&errors).map_err(ClusterError::io(&errors))?);
-        let qemu = command.spawn().map_err(|source| process::start_error(&command, source))?;
+        let errors = File::create(&errors).map_err(ClusterError::io(&errors))?;
+        let qemu = Qemu::start(command, errors)?;
         Ok(Self { qemu, console })
     }
 
     /// Fails if the machine has ended.
     pub(super) fn check(&mut self) -> Result<(), ClusterError> {
-        match self.qemu.try_wait().map_err(ClusterError::io("qemu-system-x86_64"))? {
+        match self.qemu.exit_status().map_err(ClusterError::io(qemu::PROGRAM))? {
             None => Ok(()),
             Some(status) => Err(ClusterError::Unexpected(format!(
                 "the node ended ({status}); {}",
@@ -121,13 +117,6 @@ impl Guest {
         let text = String::from_utf8_lossy(&text).replace('\r', "");
         let lines: Vec<_> = text.lines().rev().take(30).collect();
         format!("its console:\n{}", lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
     }
 }
 

@@ -1,47 +1,14 @@
-//! The virtual machine: QEMU's command line, its serial ports, and the wait for its exit.
+//! The virtual machine: its devices and serial ports, and the wait for its exit.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::str::FromStr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::outputs::UP;
 use super::{Forward, Node, NodeError};
-use crate::process;
-
-/// Virtual CPUs. Each socket is a NUMA node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CpuTopology {
-    /// Number of sockets.
-    pub sockets: u32,
-    /// Cores per socket.
-    pub cores: u32,
-    /// Threads per core.
-    pub threads: u32,
-}
-
-impl CpuTopology {
-    /// Total number of CPUs.
-    pub fn count(self) -> u32 {
-        self.sockets * self.cores * self.threads
-    }
-}
-
-impl FromStr for CpuTopology {
-    type Err = String;
-
-    /// Parses `SOCKETSxCORESxTHREADS`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let numbers: Option<Vec<u32>> =
-            text.split('x').map(|part| part.parse().ok().filter(|n| *n > 0)).collect();
-        match numbers.as_deref() {
-            Some(&[sockets, cores, threads]) => Ok(Self { sockets, cores, threads }),
-            _ => Err("expected SOCKETSxCORESxTHREADS, such as 2x2x2".into()),
-        }
-    }
-}
+use crate::qemu::{self, Qemu};
 
 /// The guest's four serial ports, each backed by a file: console, standard output, standard error,
 /// result.
@@ -115,9 +82,9 @@ pub(super) fn boot(
     Err(NodeError::NeverUp { boots: BOOTS, console })
 }
 
-/// A running QEMU, killed on drop.
+/// A running machine, killed on drop.
 pub(super) struct Machine {
-    qemu: Child,
+    qemu: Qemu,
     pub(super) ports: Ports,
     echo: Echo,
 }
@@ -130,12 +97,10 @@ impl Machine {
         ports: Ports,
     ) -> Result<Self, NodeError> {
         ports.create()?;
-        let mut command = command(node, kernel, initramfs, &ports);
         let stderr_path = ports.path(QEMU_STDERR);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(File::create(&stderr_path).map_err(NodeError::io(&stderr_path))?);
+        let stderr = File::create(&stderr_path).map_err(NodeError::io(&stderr_path))?;
         let echo = Echo::new(node.echo, &ports)?;
-        let qemu = command.spawn().map_err(|source| process::start_error(&command, source))?;
+        let qemu = Qemu::start(command(node, kernel, initramfs, &ports), stderr)?;
         Ok(Self { qemu, ports, echo })
     }
 
@@ -153,7 +118,7 @@ impl Machine {
     ) -> Result<bool, NodeError> {
         let deadline = Instant::now() + timeout;
         loop {
-            let ended = self.qemu.try_wait().map_err(NodeError::io("qemu-system-x86_64"))?;
+            let ended = self.qemu.exit_status().map_err(NodeError::io(qemu::PROGRAM))?;
             self.echo.pass_on().map_err(NodeError::io(&self.ports.directory))?;
             match ended {
                 Some(status) if status.success() => return Ok(true),
@@ -169,65 +134,19 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
-    }
-}
-
 const QEMU_STDERR: &str = "qemu-stderr";
 
-/// QEMU's arguments for a machine without devices: emulated, with a NUMA node per socket.
-pub(crate) fn machine_arguments(cpus: CpuTopology, memory_mib: u32) -> Vec<String> {
-    let CpuTopology { sockets, cores, threads } = cpus;
-    let fixed = [
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-accel",
-        "tcg,thread=multi",
-    ];
-    // vendor: Linux detects SMT siblings only for known vendors. cx16=off: QEMU 7.2 corrupts the
-    // flags register in cmpxchg16b, which Linux otherwise uses in its allocator.
-    let mut arguments: Vec<String> = fixed.map(str::to_owned).into();
-    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
-    add("-cpu", "max,vendor=GenuineIntel,cx16=off".into());
-    add("-m", memory_mib.to_string());
-    add("-smp", format!("{},sockets={sockets},cores={cores},threads={threads}", cpus.count()));
-    let per_socket = cores * threads;
-    for socket in 0..sockets {
-        let (first, last) = (socket * per_socket, (socket + 1) * per_socket - 1);
-        let size_mib = memory_mib / sockets + if socket == 0 { memory_mib % sockets } else { 0 };
-        add("-object", format!("memory-backend-ram,id=m{socket},size={size_mib}M"));
-        add("-numa", format!("node,cpus={first}-{last},nodeid={socket},memdev=m{socket}"));
-    }
-    arguments
-}
-
 fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Command {
-    // setpriv kills the machine if this process is killed.
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
-        .args(machine_arguments(node.cpus, node.memory_mib));
+    let mut command = qemu::command(node.cpus, node.memory_mib, kernel, initramfs, &[]);
     for (index, (name, irq)) in PORT_NAMES.iter().zip(PORT_IRQS).enumerate() {
         command.args(["-chardev", &format!("file,id={name},path={}", ports.path(name).display())]);
         command.args(["-device", &format!("isa-serial,chardev={name},index={index},irq={irq}")]);
     }
     if let Some(Forward { host, guest_port }) = node.forward {
         // restrict: the guest reaches no other host, and is reachable only at this address.
-        // romfile: no firmware, since nothing boots from it.
-        command.args([
-            "-netdev",
-            &format!("user,id=net,restrict=on,hostfwd=tcp:{host}-:{guest_port}"),
-        ]);
-        command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
+        let forward = format!("hostfwd=tcp:{host}-:{guest_port}");
+        qemu::add_network_card(&mut command, "user", &format!("restrict=on,{forward}"));
     }
-    command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
-    command.args(["-append", "console=ttyS0 psi=1 quiet panic=-1 cryptomgr.notests"]);
     command
 }
 
@@ -264,16 +183,8 @@ impl Echo {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_topology_has_three_numbers() {
-        let topology: CpuTopology = "2x3x4".parse().unwrap();
-        assert_eq!(topology, CpuTopology { sockets: 2, cores: 3, threads: 4 });
-        assert_eq!(topology.count(), 24);
-        for bad in ["", "2x2", "2x2x2x2", "0x1x1", "axbxc"] {
-            assert!(bad.parse::<CpuTopology>().is_err(), "{bad}");
-        }
-    }
+    use crate::process;
+    use crate::qemu::CpuTopology;
 
     #[test]
     fn every_cpu_and_every_mebibyte_has_its_numa_node() {

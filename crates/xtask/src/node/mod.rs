@@ -23,11 +23,10 @@ use std::time::Duration;
 pub use guest::Guest;
 pub use guest_options::{Forward, GuestFile, OutputFile};
 pub use kernel::{Kernel, KernelSeries, obtain_kernel};
-pub use machine::CpuTopology;
-pub(crate) use machine::machine_arguments;
 
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
+pub use crate::qemu::CpuTopology;
 
 /// Configuration of a guest and its timeout.
 #[derive(Debug, Clone)]
