@@ -40,7 +40,7 @@ const CRATES: &[Crate] = &[
     ),
     io("cgroup-tree", &["cgroupfs", "kernel-text", "kubepods"]),
     io("cgroupfs", &["kernel-text"]),
-    io("demo", &["cgroupfs", "kernel-text", "kubelet-stub", "kubepods", "snapshot"]),
+    io("demo", &["cgroupfs", "cpu-load", "kernel-text", "kubelet-stub", "kubepods", "snapshot"]),
     io(
         "doctor",
         &[
@@ -71,6 +71,7 @@ const CRATES: &[Crate] = &[
     io("watchdog", &[]),
     io("yielding", &["cgroupfs", "colocation", "kernel-text", "kubepods", "placement", "snapshot"]),
     io("corpus", &[]),
+    io("cpu-load", &[]),
     io("kubelet-stub", &[]),
     io("xtask", &[]),
     io(

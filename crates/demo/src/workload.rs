@@ -113,7 +113,7 @@ pub fn run(workload: Workload) -> anyhow::Result<()> {
             std::thread::spawn(spin);
         }
         Workload::Burst { busy, every } => {
-            std::thread::spawn(move || burst(busy, every));
+            std::thread::spawn(move || cpu_load::burst(Instant::now(), busy, every));
         }
         Workload::Idle => {}
     }
@@ -133,21 +133,4 @@ fn spin() {
     loop {
         std::hint::spin_loop();
     }
-}
-
-fn burst(busy: Duration, every: Duration) {
-    let mut next = Instant::now();
-    loop {
-        let start = thread_cpu_time();
-        while thread_cpu_time() - start < busy {
-            std::hint::spin_loop();
-        }
-        next += every;
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
-    }
-}
-
-fn thread_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.try_into().expect("CPU time is never negative")
 }

@@ -150,7 +150,9 @@ fn workload_process() {
         }
         Workload::Burst { threads, cpu, every } => {
             let first = Instant::now();
-            (0..threads).for_each(|_| drop(std::thread::spawn(move || burst(first, cpu, every))));
+            (0..threads).for_each(|_| {
+                drop(std::thread::spawn(move || cpu_load::burst(first, cpu, every)));
+            });
         }
         Workload::Scrape { clients, address } => {
             (0..clients).for_each(|_| drop(std::thread::spawn(move || scrape(address))));
@@ -176,26 +178,9 @@ fn spin(at: u32) {
     }
 }
 
-fn burst(first: Instant, cpu: Duration, every: Duration) {
-    let mut next = first;
-    loop {
-        let start = thread_cpu_time();
-        while thread_cpu_time() - start < cpu {
-            std::hint::spin_loop();
-        }
-        next += every;
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
-    }
-}
-
 fn scrape(address: SocketAddr) {
     loop {
         // The test judges the answers by the agent's own counters.
         let _ = http::get(address, "/metrics");
     }
-}
-
-fn thread_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).expect("CPU time is never negative")
 }

@@ -6,7 +6,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 const VARIABLE: &str = "CPUWARDEN_BURSTS";
 
-/// One thread: runs for so much CPU time at the start of each interval.
+/// One thread: uses this CPU time at the start of each interval.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Burst {
     pub(crate) cpu: Duration,
@@ -16,6 +16,10 @@ pub(crate) struct Burst {
 impl Burst {
     pub(crate) const fn usec(cpu: u64, every: u64) -> Self {
         Self { cpu: Duration::from_micros(cpu), every: Duration::from_micros(every) }
+    }
+
+    fn run(self) -> ! {
+        cpu_load::burst(Instant::now(), self.cpu, self.every)
     }
 }
 
@@ -46,23 +50,6 @@ fn bursts_process() {
         .collect();
     kill_process(getpid(), Signal::STOP).unwrap();
     let threads: Vec<_> =
-        bursts.into_iter().map(|burst| std::thread::spawn(move || run(burst))).collect();
+        bursts.into_iter().map(|burst| std::thread::spawn(move || burst.run())).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-}
-
-fn run(burst: Burst) {
-    let mut next = Instant::now();
-    loop {
-        let start = thread_cpu_time();
-        while thread_cpu_time() - start < burst.cpu {
-            std::hint::spin_loop();
-        }
-        next += burst.every;
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
-    }
-}
-
-fn thread_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).expect("CPU time is never negative")
 }

@@ -1,0 +1,41 @@
+//! CPU load in bursts of exact length, for the demo and for tests.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Uses `cpu` of CPU time at the start of each interval of `every`, from `first` on. CPU time is
+/// that of the calling thread, so a burst is as long on a busy machine and under a quota. After a
+/// burst longer than the interval, the next one starts at once.
+pub fn burst(first: Instant, cpu: Duration, every: Duration) -> ! {
+    let mut next = first;
+    loop {
+        run_once(cpu);
+        next += every;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn run_once(cpu: Duration) {
+    let start = thread_cpu_time();
+    while thread_cpu_time() - start < cpu {
+        std::hint::spin_loop();
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("CPU time is never negative")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_uses_its_cpu_time() {
+        let (start, cpu) = (thread_cpu_time(), Duration::from_millis(5));
+        run_once(cpu);
+        assert!(thread_cpu_time() - start >= cpu);
+    }
+}
