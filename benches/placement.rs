@@ -52,7 +52,7 @@ fn main() {
         first.outcome().held.len(),
         EXCLUSIVE,
         "every exclusive pod has its CPUs: {:?}",
-        first.refusals
+        first.rejections
     );
     let all = first.outcome();
     let mut but_one = all.clone();

@@ -14,8 +14,8 @@ use events::Events;
 use kubelet::{Pods, chain};
 use metrics::{AgentMetrics, PinningMetrics};
 use pinning::{
-    DrainConfig, Error, NodeConfig, NodePods, Outcome, Pinner, PinnerConfig, Report, Round,
-    Running, Scope, Standing,
+    DrainConfig, DrainOutcome, Error, NodeConfig, NodePods, Pinner, PinnerConfig, PinningStatus,
+    Report, Round, Running, Scope,
 };
 use watchdog::{Part, Watchdog};
 
@@ -70,14 +70,14 @@ pub(crate) fn start(
     let mut events =
         config.options.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
     let metrics = Arc::clone(metrics);
-    let mut standing = None;
+    let mut status = None;
     let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Pinning, interval);
     let running = pinning::spawn(pinner, node_pods(pods.clone()), interval, move |round| {
         match round {
             Round::Waited => {}
             Round::Passed(report) => {
-                log_if_changed(&mut standing, &report);
+                log_if_changed(&mut status, &report);
                 export(metrics.pinning(), &report);
                 if let Some(events) = &mut events {
                     events.tell(&report);
@@ -144,22 +144,22 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
 
 /// Logs one line when the status changes. If enforcement is configured but not in effect, the line
 /// is a warning.
-fn log_if_changed(last: &mut Option<Standing>, report: &Report) {
-    let now = &report.standing;
+fn log_if_changed(last: &mut Option<PinningStatus>, report: &Report) {
+    let now = &report.status;
     if last.as_ref() == Some(now) {
         return;
     }
     match report.stepped_back.keys().any(|(scope, _)| *scope == "node") {
-        true => tracing::warn!(standing = %now, "pinning"),
-        false => tracing::info!(standing = %now, "pinning"),
+        true => tracing::warn!(status = %now, "pinning"),
+        false => tracing::info!(status = %now, "pinning"),
     }
     *last = Some(now.clone());
 }
 
 fn export(metrics: &PinningMetrics, report: &Report) {
-    metrics.set_enforcing(match &report.standing {
-        Standing::Enforcing => None,
-        Standing::Observing(reason) => Some(reason),
+    metrics.set_enforcing(match &report.status {
+        PinningStatus::Enforcing => None,
+        PinningStatus::Observing(reason) => Some(reason),
     });
     metrics.set_stepped_back(
         report.stepped_back.iter().map(|(&(scope, reason), &count)| ([scope, reason], count)),
@@ -185,7 +185,7 @@ fn export(metrics: &PinningMetrics, report: &Report) {
     for (operation, held, times) in report.operations.iter() {
         metrics.add_operations(operation.as_str(), held, times);
     }
-    report.refusals().for_each(|reason| metrics.add_rejection(reason.as_str()));
+    report.rejections().for_each(|reason| metrics.add_rejection(reason.as_str()));
 }
 
 /// Runs `cpuwarden drain`.
@@ -193,7 +193,7 @@ fn export(metrics: &PinningMetrics, report: &Report) {
 /// # Errors
 /// The cgroups that could not be restored.
 pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
-    let scope = if args.every_pod { Scope::EveryPod } else { Scope::Touched };
+    let scope = if args.every_pod { Scope::EveryPod } else { Scope::Written };
     args.run.within(|config| {
         crate::logging::install(&config.log, config.options.log_format);
         check_machine(config)?;
@@ -230,16 +230,16 @@ fn failure(error: &Error) -> Failure {
     }
 }
 
-fn outcome_text(outcome: Outcome, state_dir: &Path) -> Result<String, Failure> {
+fn outcome_text(outcome: DrainOutcome, state_dir: &Path) -> Result<String, Failure> {
     let (drained, by) = match outcome {
-        Outcome::Here(drained) => (drained, ""),
-        Outcome::ByAgent(Some(drained)) => (drained, " by the running agent"),
-        Outcome::ByAgent(None) => {
+        DrainOutcome::Here(drained) => (drained, ""),
+        DrainOutcome::ByAgent(Some(drained)) => (drained, " by the running agent"),
+        DrainOutcome::ByAgent(None) => {
             return Ok(
                 "the running agent has returned all exclusive CPUs to the shared pool\n".to_owned()
             );
         }
-        Outcome::Nothing => {
+        DrainOutcome::Nothing => {
             let place = state_dir.display();
             return Ok(format!(
                 "nothing to drain: no checkpoint of this boot in {place} (--every-pod widens every pod without \

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kubelet::ApiServerConnection;
 use metrics::AgentMetrics;
-use pinning::{Report, Standing};
+use pinning::{PinningStatus, Report};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use watchdog::{Beat, Part, Watchdog};
@@ -62,9 +62,9 @@ impl Events {
     /// Queues the messages about a pass. Never waits.
     pub fn tell(&mut self, report: &Report) {
         report.decisions.iter().filter_map(Message::of).for_each(|message| self.say(message));
-        let enforcing = report.standing == Standing::Enforcing;
+        let enforcing = report.status == PinningStatus::Enforcing;
         if self.enforcing.replace(enforcing).is_some_and(|before| before != enforcing) {
-            self.say(Message::of_standing(&self.node, &report.standing));
+            self.say(Message::of_status(&self.node, &report.status));
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
 
     use kubelet::{ApiServerConfig, PodConfig, PodService, PodSource};
     use kubelet_stub::apiserver::ApiServerStub;
-    use pinning::{Decision, Verdict};
+    use pinning::{Decision, PodOutcome};
     use tokio::runtime::Handle;
 
     use super::queue::CAPACITY;
@@ -209,7 +209,7 @@ mod tests {
     #[tokio::test]
     async fn pauses_create_node_events_and_a_start_does_not() {
         let (cluster, mut events) = Cluster::new().await;
-        let enforcing = Report { standing: Standing::Enforcing, ..observing() };
+        let enforcing = Report { status: PinningStatus::Enforcing, ..observing() };
         for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing]
         {
             events.tell(report);
@@ -230,9 +230,9 @@ mod tests {
 
     #[test]
     fn a_pod_without_a_name_has_no_event() {
-        let verdict = Verdict::Released;
+        let outcome = PodOutcome::Released;
         let decision =
-            Decision { uid: "u".into(), namespace: String::new(), pod: "u".into(), verdict };
+            Decision { uid: "u".into(), namespace: String::new(), pod: "u".into(), outcome };
         assert_eq!(Message::of(&decision), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Texts of the Events for a pod's owner and about the node.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use pinning::{Decision, Standing, Verdict};
+use pinning::{Decision, PinningStatus, PodOutcome};
 
 /// One event, without its time and count.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,27 +42,27 @@ impl Message {
         if decision.namespace.is_empty() {
             return None;
         }
-        let (kind, note) = match &decision.verdict {
-            Verdict::Pinned { cpu_qos, bind_policy, cpus } => {
+        let (kind, note) = match &decision.outcome {
+            PodOutcome::Pinned { cpu_qos, bind_policy, cpus } => {
                 (&PINNED, format!("Assigned exclusive CPUs {cpus} ({cpu_qos}, {bind_policy})"))
             }
-            Verdict::Released => {
+            PodOutcome::Released => {
                 (&RELEASED, "Released exclusive CPUs; running in the shared pool".to_owned())
             }
-            Verdict::Refused(reason) => {
+            PodOutcome::Rejected(reason) => {
                 (&REFUSED, format!("Exclusive CPUs rejected: {reason}; running in the shared pool"))
             }
-            Verdict::SteppedBack { cause, minutes } => (
+            PodOutcome::SteppedBack { cause, minutes } => (
                 &POD_STEPPED_BACK,
                 format!(
                     "Paused exclusive CPUs for {minutes} min: {cause}; running in the shared pool"
                 ),
             ),
-            Verdict::Repaired(1) => (
+            PodOutcome::Repaired(1) => (
                 &REPAIRED,
                 "Another program changed a cpuset of the pod; cpuwarden restored it".to_owned(),
             ),
-            Verdict::Repaired(count) => (
+            PodOutcome::Repaired(count) => (
                 &REPAIRED,
                 format!(
                     "Another program changed {count} cpusets of the pod; cpuwarden restored them"
@@ -74,12 +74,12 @@ impl Message {
     }
 
     /// The message about the node when it stops writing cpusets, or resumes.
-    pub(super) fn of_standing(node: &str, standing: &Standing) -> Self {
-        let (kind, mut note) = match standing {
-            Standing::Observing(reason) => {
+    pub(super) fn of_status(node: &str, status: &PinningStatus) -> Self {
+        let (kind, mut note) = match status {
+            PinningStatus::Observing(reason) => {
                 (&STEPPED_BACK, format!("Stopped writing cpusets: {reason}"))
             }
-            Standing::Enforcing => (&RESUMED, "Resumed writing cpusets".to_owned()),
+            PinningStatus::Enforcing => (&RESUMED, "Resumed writing cpusets".to_owned()),
         };
         note.truncate(note.floor_char_boundary(NOTE));
         // As in the kubelet's own events of a node, the UID is the node's name.

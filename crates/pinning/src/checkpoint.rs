@@ -38,8 +38,9 @@ pub struct Checkpoint {
     /// Written cgroups with their original CPUs. On disk the key is the path below the mount,
     /// because another process may see the hierarchy at another mount. [`Checkpoint::relocate`]
     /// makes the paths absolute again.
-    pub touched: BTreeMap<PathBuf, Touched>,
-    /// Cpusets narrowed below v1 containers; keyed like `touched`.
+    #[serde(rename = "touched")]
+    pub written: BTreeMap<PathBuf, WrittenCgroup>,
+    /// Cpusets narrowed below v1 containers; keyed like `written`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub narrowed: BTreeMap<PathBuf, Narrowed>,
     /// Pods of the best-effort pool, which may use the CPUs of LSR pods, by UID.
@@ -64,11 +65,12 @@ pub struct Held {
 /// A cgroup that was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Touched {
+pub struct WrittenCgroup {
     /// Inode of the cgroup; together with the path it identifies the cgroup.
     pub inode: u64,
     /// `cpuset.cpus` before the first write.
-    pub before: String,
+    #[serde(rename = "before")]
+    pub original: String,
 }
 
 /// A pod with exclusive CPUs, for display.
@@ -147,9 +149,9 @@ impl Checkpoint {
     /// A state directory that cannot be written.
     pub fn write(&self, state_dir: &Path, mount: &Path) -> Result<()> {
         let key = |path: &PathBuf| path.strip_prefix(mount).unwrap_or(path).to_owned();
-        let touched = self.touched.iter().map(|(path, was)| (key(path), was.clone())).collect();
+        let written = self.written.iter().map(|(path, was)| (key(path), was.clone())).collect();
         let narrowed = self.narrowed.iter().map(|(path, was)| (key(path), was.clone())).collect();
-        let body = serde_json::to_string(&Self { touched, narrowed, ..self.clone() })
+        let body = serde_json::to_string(&Self { written, narrowed, ..self.clone() })
             .map_err(|error| Error::state("write", state_dir.join(FILE))(error.into()))?;
         let (path, temporary) = (state_dir.join(FILE), state_dir.join(format!("{FILE}.new")));
         let text = format!("{}\n{body}", header(&body));
@@ -167,7 +169,7 @@ impl Checkpoint {
 
     /// Relocates the keys of written cgroups below this mount, whatever the mount was when they
     /// were written (version 0.1 stored absolute paths). A key matches by its longest suffix that
-    /// is a cgroup here with the same inode. Returns the number of entries of `touched` that were
+    /// is a cgroup here with the same inode. Returns the number of entries of `written` that were
     /// found; an entry without a match keeps its key.
     pub(crate) fn relocate(&mut self, mount: &Path) -> usize {
         let place = |key: &PathBuf, inode| below(mount, key, inode).map(|path| mount.join(path));
@@ -175,14 +177,14 @@ impl Checkpoint {
         self.narrowed =
             narrowed.map(|(key, was)| (place(&key, was.inode).unwrap_or(key), was)).collect();
         let mut found = 0;
-        let mut locate = |(key, was): (PathBuf, Touched)| match place(&key, was.inode) {
+        let mut locate = |(key, was): (PathBuf, WrittenCgroup)| match place(&key, was.inode) {
             Some(path) => {
                 found += 1;
                 (path, was)
             }
             None => (key, was),
         };
-        self.touched = std::mem::take(&mut self.touched).into_iter().map(&mut locate).collect();
+        self.written = std::mem::take(&mut self.written).into_iter().map(&mut locate).collect();
         found
     }
 
@@ -283,11 +285,11 @@ mod tests {
             demoted: ["v".into()].into(),
             ..Current::default()
         };
-        let touched = [("/a".into(), Touched { inode: 7, before: String::new() })].into();
+        let written = [("/a".into(), WrittenCgroup { inode: 7, original: String::new() })].into();
         Checkpoint {
             committed: Held::from(&current),
             arrivals: [("u".into(), 3)].into(),
-            touched,
+            written,
             ..Checkpoint::default()
         }
     }
@@ -347,10 +349,10 @@ mod tests {
         fs::create_dir_all(mount.path().join("kubepods/poda/kubepods/poda")).unwrap();
         let inode = |path: &str| cgroupfs::inode(&mount.path().join(path)).unwrap();
         let relocated = |key: &str, inode| {
-            let touched = [(key.into(), Touched { inode, before: String::new() })].into();
-            let mut checkpoint = Checkpoint { touched, ..Checkpoint::default() };
+            let written = [(key.into(), WrittenCgroup { inode, original: String::new() })].into();
+            let mut checkpoint = Checkpoint { written, ..Checkpoint::default() };
             let found = checkpoint.relocate(mount.path());
-            let path = checkpoint.touched.into_keys().next().unwrap();
+            let path = checkpoint.written.into_keys().next().unwrap();
             (found, path.strip_prefix(mount.path()).unwrap_or(&path).display().to_string())
         };
         let pod = inode("kubepods/poda");
@@ -374,13 +376,14 @@ mod tests {
     #[test]
     fn paths_on_disk_do_not_name_the_mount() {
         let dir = tempfile::tempdir().unwrap();
-        let touched =
-            [("/host/cg/kubepods/a".into(), Touched { inode: 7, before: String::new() })].into();
-        Checkpoint { touched, ..Checkpoint::default() }
+        let written =
+            [("/host/cg/kubepods/a".into(), WrittenCgroup { inode: 7, original: String::new() })]
+                .into();
+        Checkpoint { written, ..Checkpoint::default() }
             .write(dir.path(), Path::new("/host/cg"))
             .unwrap();
         let read = Checkpoint::read(dir.path()).unwrap().unwrap();
-        assert_eq!(read.touched.into_keys().collect::<Vec<_>>(), [Path::new("kubepods/a")]);
+        assert_eq!(read.written.into_keys().collect::<Vec<_>>(), [Path::new("kubepods/a")]);
     }
 
     #[test]
@@ -389,7 +392,10 @@ mod tests {
         let body = r#"{"boot_id":null,"committed":{"held":{},"demoted":[]},"arrivals":{},"touched":{"/a":{"inode":7,"before":"0-1"}},"best_effort":[],"pins":{}}"#;
         fs::write(dir.path().join(FILE), format!("{}\n{body}", header(body))).unwrap();
         let read = Checkpoint::read(dir.path()).unwrap().unwrap();
-        assert_eq!(read.touched[Path::new("/a")], Touched { inode: 7, before: "0-1".to_owned() });
+        assert_eq!(
+            read.written[Path::new("/a")],
+            WrittenCgroup { inode: 7, original: "0-1".to_owned() }
+        );
     }
 
     #[test]

@@ -14,12 +14,12 @@ pub struct Decision {
     /// Pod name, or its UID if the name is unknown.
     pub pod: String,
     /// The decision.
-    pub verdict: Verdict,
+    pub outcome: PodOutcome,
 }
 
 /// Outcome of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PodOutcome {
     /// The pod was granted exclusive CPUs, or other ones than before.
     Pinned {
         /// `LSE` or `LSR`.
@@ -32,7 +32,7 @@ pub enum Verdict {
     /// The pod still runs, and is back in the shared pool.
     Released,
     /// The request for exclusive CPUs is rejected.
-    Refused(Reason),
+    Rejected(Reason),
     /// The pod's cpusets are left alone for a while, except for CPUs that are added to them.
     SteppedBack {
         /// Reason of the pause.

@@ -16,7 +16,7 @@ use crate::checkpoint::Checkpoint;
 use crate::nested::{self, NarrowedCpusets};
 use crate::owner::{CpuManagerState, KubeletsOwn};
 use crate::pinner::{NodeConfig, chain};
-use crate::state_dir::{DrainWish, Lock};
+use crate::state_dir::{DrainRequest, Lock};
 use crate::tree::{PodTree, View};
 use crate::{Error, Result};
 
@@ -33,7 +33,7 @@ pub struct DrainConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Pods that were written, according to the checkpoint.
-    Touched,
+    Written,
     /// Every pod, for use if the checkpoint is lost.
     EveryPod,
 }
@@ -49,7 +49,7 @@ pub struct Drained {
 
 /// The process that drained, with the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DrainOutcome {
     /// This process.
     Here(Drained),
     /// A running agent; `None` if it could not store its result.
@@ -65,12 +65,12 @@ pub enum Outcome {
 /// # Errors
 /// No cpusets here, a checkpoint whose cgroups are all missing, or an agent that cannot be asked.
 /// Also an agent that does not release the lock within `patience`.
-pub fn drain(config: &DrainConfig, patience: Duration) -> Result<Outcome> {
+pub fn drain(config: &DrainConfig, patience: Duration) -> Result<DrainOutcome> {
     let state_dir = &config.node.state_dir;
-    let wish = DrainWish::of(state_dir);
+    let request = DrainRequest::of(state_dir);
     let asked = fs::create_dir_all(state_dir)
         .map_err(Error::state("make", state_dir))
-        .and_then(|()| wish.say());
+        .and_then(|()| request.make());
     let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + patience)?;
     let found = match Checkpoint::read(state_dir) {
         Ok(found) => found
@@ -85,15 +85,15 @@ pub fn drain(config: &DrainConfig, patience: Duration) -> Result<Outcome> {
         }
     };
     match found {
-        None if config.scope == Scope::Touched => Ok(match wish.answered() {
-            None if !waited => Outcome::Nothing,
-            answer => Outcome::ByAgent(answer),
+        None if config.scope == Scope::Written => Ok(match request.answered() {
+            None if !waited => DrainOutcome::Nothing,
+            answer => DrainOutcome::ByAgent(answer),
         }),
         None | Some(None) => {
-            give_back_here(config, Checkpoint::default(), Scope::EveryPod).map(Outcome::Here)
+            give_back_here(config, Checkpoint::default(), Scope::EveryPod).map(DrainOutcome::Here)
         }
         Some(Some(checkpoint)) => {
-            give_back_here(config, checkpoint, config.scope).map(Outcome::Here)
+            give_back_here(config, checkpoint, config.scope).map(DrainOutcome::Here)
         }
     }
 }
@@ -144,10 +144,10 @@ fn give_back_here(
 ) -> Result<Drained> {
     let mut tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), 0, None)?;
     tree.reconcile(Instant::now(), Duration::ZERO);
-    let entries = checkpoint.touched.len();
-    if let Some(first) = checkpoint.touched.keys().next().cloned()
+    let entries = checkpoint.written.len();
+    if let Some(first) = checkpoint.written.keys().next().cloned()
         && checkpoint.relocate(tree.mount()) == 0
-        && scope == Scope::Touched
+        && scope == Scope::Written
     {
         let (checkpoint, mount) =
             (Checkpoint::path(&config.node.state_dir), tree.mount().to_owned());
@@ -181,11 +181,11 @@ pub(crate) fn give_back(
     let hierarchy = open_to_all(&view.hierarchy, kubelets);
     let (own, others): (Vec<_>, Vec<_>) =
         view.pods.iter().partition(|pod| kubelets.pods.contains(&pod.uid));
-    let is_touched = |pod: &PodCgroups| {
+    let is_written = |pod: &PodCgroups| {
         scope == Scope::EveryPod
-            || pod.cgroups.iter().any(|cgroup| was_touched(checkpoint, &cgroup.path))
+            || pod.cgroups.iter().any(|cgroup| was_written(checkpoint, &cgroup.path))
     };
-    let pods: Vec<PodCgroups> = others.into_iter().filter(|pod| is_touched(pod)).cloned().collect();
+    let pods: Vec<PodCgroups> = others.into_iter().filter(|pod| is_written(pod)).cloned().collect();
     let mut narrowed = checkpoint.narrowed.clone();
     match drain_steps(&hierarchy, &pods, &held) {
         Ok(steps) => {
@@ -198,9 +198,9 @@ pub(crate) fn give_back(
     }
     let is_kubelets =
         |path: &Path| own.iter().any(|pod| pod.cgroups.iter().any(|cgroup| cgroup.path == path));
-    for (path, was) in checkpoint.touched.iter().rev() {
-        if was_touched(checkpoint, path) && !is_kubelets(path) {
-            let before = still_there(&was.before, &hierarchy, &kubelets.cpus);
+    for (path, was) in checkpoint.written.iter().rev() {
+        if was_written(checkpoint, path) && !is_kubelets(path) {
+            let before = still_there(&was.original, &hierarchy, &kubelets.cpus);
             drained.count(restore(path, &before, version, &mut narrowed));
         }
     }
@@ -219,8 +219,8 @@ fn open_to_all(hierarchy: &placement::Hierarchy, kubelets: &KubeletsOwn) -> plac
 }
 
 /// Whether the path is still the cgroup that was written (same inode).
-fn was_touched(checkpoint: &Checkpoint, path: &Path) -> bool {
-    let was = checkpoint.touched.get(path);
+fn was_written(checkpoint: &Checkpoint, path: &Path) -> bool {
+    let was = checkpoint.written.get(path);
     was.is_some_and(|was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode))
 }
 

@@ -23,10 +23,10 @@ mod topology;
 mod tree;
 mod verified;
 
-pub use checkpoint::{Checkpoint, Held, Pin, Rejection, Touched, class_name};
+pub use checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name};
 pub use claims::{claim, has_ended};
-pub use decision::{Decision, Verdict};
-pub use drain::{DrainConfig, Drained, Outcome, Scope, drain};
+pub use decision::{Decision, PodOutcome};
+pub use drain::{DrainConfig, DrainOutcome, Drained, Scope, drain};
 pub use error::{Error, Result};
 pub use nested::Narrowed;
 pub use owner::{
@@ -35,8 +35,8 @@ pub use owner::{
 };
 pub use pinner::{NodeConfig, Pinner, PinnerConfig};
 pub use repairs::Cause;
-pub use report::{Operation, Operations, Report, Standing, Trace};
-pub use state_dir::{DrainWish, Lock, STATE_DIR};
+pub use report::{Operation, Operations, PinningStatus, Report, Trace};
+pub use state_dir::{DrainRequest, Lock, STATE_DIR};
 pub use thread::{NodePods, Round, Running, spawn};
 pub use topology::Machine;
 pub use verified::verified;

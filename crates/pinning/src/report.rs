@@ -7,18 +7,18 @@ use std::time::Duration;
 use placement::{Pools, Reason, Step};
 
 use crate::checkpoint::Pin;
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Decision, PodOutcome};
 
 /// Whether the agent enforces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum PinningStatus {
     /// Enforces: writes cpusets.
     Enforcing,
     /// Only plans, for this reason.
     Observing(String),
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for PinningStatus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Enforcing => out.write_str("enforcing"),
@@ -99,7 +99,7 @@ impl Operations {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Whether cpusets were written.
-    pub standing: Standing,
+    pub status: PinningStatus,
     /// CPU pools of the plan; `None` without a plan.
     pub pools: Option<Pools>,
     /// Pods with exclusive CPUs: granted, or planned in observation.
@@ -121,7 +121,7 @@ impl Report {
     #[must_use]
     pub fn idle(reason: String) -> Self {
         Self {
-            standing: Standing::Observing(reason),
+            status: PinningStatus::Observing(reason),
             pools: None,
             pins: Vec::new(),
             operations: Operations::default(),
@@ -140,13 +140,13 @@ impl Report {
     }
 
     /// Reasons of the rejections that are new in this pass.
-    pub fn refusals(&self) -> impl Iterator<Item = Reason> + '_ {
-        self.decisions.iter().filter_map(|decision| match decision.verdict {
-            Verdict::Refused(reason) => Some(reason),
-            Verdict::Pinned { .. }
-            | Verdict::Released
-            | Verdict::Repaired(_)
-            | Verdict::SteppedBack { .. } => None,
+    pub fn rejections(&self) -> impl Iterator<Item = Reason> + '_ {
+        self.decisions.iter().filter_map(|decision| match decision.outcome {
+            PodOutcome::Rejected(reason) => Some(reason),
+            PodOutcome::Pinned { .. }
+            | PodOutcome::Released
+            | PodOutcome::Repaired(_)
+            | PodOutcome::SteppedBack { .. } => None,
         })
     }
 }

@@ -48,9 +48,9 @@ impl Lock {
 /// A request of `cpuwarden drain`: a running agent must drain and continue without pinning. The
 /// agent writes its answer into the same file.
 #[derive(Debug, Clone)]
-pub struct DrainWish(PathBuf);
+pub struct DrainRequest(PathBuf);
 
-impl DrainWish {
+impl DrainRequest {
     /// The drain request of this state directory.
     #[must_use]
     pub fn of(state_dir: &Path) -> Self {
@@ -59,7 +59,7 @@ impl DrainWish {
 
     /// Whether the request exists.
     #[must_use]
-    pub fn is_there(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.0.exists()
     }
 
@@ -67,7 +67,7 @@ impl DrainWish {
     ///
     /// # Errors
     /// A state directory that cannot be written.
-    pub fn say(&self) -> Result<()> {
+    pub fn make(&self) -> Result<()> {
         fs::write(&self.0, "").map_err(Error::state("write", &self.0))
     }
 
@@ -88,7 +88,7 @@ impl DrainWish {
     }
 
     /// Withdraws the request: an agent that starts enforces again.
-    pub fn take_back(&self) {
+    pub fn withdraw(&self) {
         // The file may be missing.
         let _ = fs::remove_file(&self.0);
     }
@@ -114,19 +114,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_said_and_taken_back() {
+    fn a_request_is_made_answered_and_withdrawn() {
         let dir = tempfile::tempdir().unwrap();
-        let wish = DrainWish::of(dir.path());
-        wish.take_back();
-        assert!(!wish.is_there());
-        wish.say().unwrap();
-        assert!(wish.is_there() && wish.answered().is_none());
+        let request = DrainRequest::of(dir.path());
+        request.withdraw();
+        assert!(!request.exists());
+        request.make().unwrap();
+        assert!(request.exists() && request.answered().is_none());
         let drained = Drained { written: 51, errors: vec!["one".to_owned()] };
-        wish.answer(&drained);
-        assert_eq!(wish.answered(), Some(drained));
-        wish.say().unwrap();
-        assert_eq!(wish.answered(), None, "an answer to an earlier wish");
-        wish.take_back();
-        assert!(!wish.is_there());
+        request.answer(&drained);
+        assert_eq!(request.answered(), Some(drained));
+        request.make().unwrap();
+        assert_eq!(request.answered(), None, "an answer to an earlier request");
+        request.withdraw();
+        assert!(!request.exists());
     }
 }

@@ -12,7 +12,7 @@ use cgroupfs::Hierarchy;
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
 use kubepods::{ExclusiveCpus, PodIndex};
-use pinning::{NodeConfig, NodePods, Pinner, PinnerConfig, Report, Round, Standing};
+use pinning::{NodeConfig, NodePods, Pinner, PinnerConfig, PinningStatus, Report, Round};
 use placement::{Profile, Profiles, Reason, Settings};
 
 /// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs
@@ -145,7 +145,7 @@ fn observe_mode_plans_and_leaves_no_file_behind() {
     let report = pass(&mut files.pinner(none()), &pods);
     assert_eq!(pins(&report), ["web LSE 0-1"]);
     assert_eq!(report.pools.unwrap().share.to_string(), "2-7");
-    assert_eq!(report.standing, Standing::Observing("--pinning=observe".to_owned()));
+    assert_eq!(report.status, PinningStatus::Observing("--pinning=observe".to_owned()));
     assert!(!files.path("state").exists());
 }
 
@@ -224,7 +224,7 @@ fn a_forged_annotation_is_rejected_once() {
     let mut pinner = files.pinner(none());
     let report = pass(&mut pinner, &pods);
     assert_eq!(
-        (pins(&report), report.refusals().collect::<Vec<_>>()),
+        (pins(&report), report.rejections().collect::<Vec<_>>()),
         (vec!["web LSR 0-1".to_owned()], vec![Reason::ResourceSpecMalformed])
     );
     assert!(pass(&mut pinner, &pods).decisions.is_empty(), "reported once");
@@ -238,22 +238,26 @@ fn another_owner_of_cpusets_is_reported_as_the_reason() {
     pod.containers[0].state = ContainerState::Running;
     let report = pass(&mut files.pinner(none()), std::slice::from_ref(&pod));
     assert_eq!(
-        report.standing,
-        Standing::Observing("--pinning=observe".to_owned()),
+        report.status,
+        PinningStatus::Observing("--pinning=observe".to_owned()),
         "a tenant's image"
     );
     pod.namespace = "kube-system".into();
     let report = pass(&mut files.pinner(none()), &[pod]);
-    assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("koordlet")));
+    assert!(
+        matches!(&report.status, PinningStatus::Observing(reason) if reason.contains("koordlet"))
+    );
     let mut pinner = files.pinner(none());
     files.policy(r#"{"policyName":"dynamic"}"#);
     let report = pass(&mut pinner, &[]);
-    assert!(matches!(&report.standing, Standing::Observing(reason) if reason.contains("dynamic")));
+    assert!(
+        matches!(&report.status, PinningStatus::Observing(reason) if reason.contains("dynamic"))
+    );
     // The policy from `/configz` takes precedence over the state file.
     pinner.set_policy(Some("none".to_owned()));
     assert_eq!(
-        pass(&mut pinner, &[]).standing,
-        Standing::Observing("--pinning=observe".to_owned())
+        pass(&mut pinner, &[]).status,
+        PinningStatus::Observing("--pinning=observe".to_owned())
     );
 }
 
@@ -261,9 +265,9 @@ fn another_owner_of_cpusets_is_reported_as_the_reason() {
 fn the_static_policy_and_exclusive_cpus_are_obstacles() {
     let files = Files::new();
     let mut pinner = files.pinner(none());
-    let observing = |report: Report| match report.standing {
-        Standing::Observing(reason) => reason,
-        Standing::Enforcing => "enforcing".to_owned(),
+    let observing = |report: Report| match report.status {
+        PinningStatus::Observing(reason) => reason,
+        PinningStatus::Enforcing => "enforcing".to_owned(),
     };
     for (policy, file, expected) in [
         (Some("none"), r#"{"policyName":"none"}"#, "--pinning=observe"),
@@ -286,7 +290,7 @@ fn the_static_policy_and_exclusive_cpus_are_obstacles() {
     let index = PodIndex::build(&PodIndex::default(), vec![web.into()], []);
     let report = pinner.pass(&index, &"4-5".parse().unwrap(), &mut |_| panic!("it wrote"));
     assert_eq!(
-        (pins(&report), report.refusals().collect::<Vec<_>>()),
+        (pins(&report), report.rejections().collect::<Vec<_>>()),
         (Vec::new(), vec![Reason::KubeletStatic])
     );
     assert!(observing(report).contains("4-5"));
@@ -321,7 +325,7 @@ fn a_missing_kubepods_cgroup_is_reported() {
     fs::remove_dir_all(files.path("cgroup/kubepods")).unwrap();
     let report = pass(&mut pinner, &[]);
     assert!(
-        matches!(&report.standing, Standing::Observing(reason) if reason.contains("no kubepods")),
+        matches!(&report.status, PinningStatus::Observing(reason) if reason.contains("no kubepods")),
         "{report:?}"
     );
     assert_eq!(report.pools, None);
@@ -416,7 +420,7 @@ fn a_second_root_with_running_pods_is_an_obstacle() {
     let mut pinner = Pinner::new(PinnerConfig { enforce: true, ..files.config(none()) }).unwrap();
     let report = pass(&mut pinner, &pods);
     assert!(
-        matches!(&report.standing, Standing::Observing(why) if why.contains("old/kubepods also contains running pods")),
+        matches!(&report.status, PinningStatus::Observing(why) if why.contains("old/kubepods also contains running pods")),
         "{report:?}"
     );
     assert_eq!(report.stepped_back, [(("node", "obstacle"), 1)].into());
@@ -518,7 +522,7 @@ fn the_share_pool_keeps_what_its_pods_request() {
     let mut pods = vec![files.pod("app", "LS", 5500), files.pod("web", "LSE", 3000)];
     let report = pass(&mut files.pinner(none()), &pods);
     assert_eq!(
-        (pins(&report), report.refusals().collect()),
+        (pins(&report), report.rejections().collect()),
         (vec![], vec![Reason::SharePoolFloor])
     );
     pods[1] = files.pod("web", "LSE", 2000);

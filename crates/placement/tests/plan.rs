@@ -91,7 +91,7 @@ fn each_class_has_its_pool() {
         (plan.pools.exclusive.to_string(), plan.pools.share.to_string()),
         ("0-3".into(), "4-7".into())
     );
-    assert!(plan.refusals.is_empty());
+    assert!(plan.rejections.is_empty());
 }
 
 #[test]
@@ -112,17 +112,17 @@ fn reserved_and_kubelet_owned_cpus_are_in_no_pool() {
 #[test]
 fn a_pod_that_would_break_the_floor_is_rejected() {
     let plan = scene().plan(&[pod("1", "LSE", 4), pod("2", "LSR", 3), pod("3", "LSR", 1)]);
-    assert_eq!(plan.refusals["2"], Reason::SharePoolFloor);
+    assert_eq!(plan.rejections["2"], Reason::SharePoolFloor);
     assert_eq!((of(&plan, "2").0, of(&plan, "3").0), (Class::Share, Class::Lsr));
     // As many CPUs as pod 2 requests.
     assert_eq!(plan.pools.share.len(), 3);
 }
 
 #[test]
-fn refusals_name_what_is_missing() {
+fn rejections_name_what_is_missing() {
     let full = r#"{"requiredCPUBindPolicy":"FullPCPUs"}"#;
     let spread = r#"{"requiredCPUBindPolicy":"SpreadByPCPUs"}"#;
-    let refusal = |scene: Scene, pod: Pod| scene.plan(&[pod]).refusals["1"];
+    let refusal = |scene: Scene, pod: Pod| scene.plan(&[pod]).rejections["1"];
     assert_eq!(refusal(scene(), asking(full, pod("1", "LSR", 3))), Reason::NotWholeCores);
     assert_eq!(refusal(scene(), asking(spread, pod("1", "LSR", 5))), Reason::BindPolicyUnsatisfied);
     assert_eq!(refusal(scene(), pod("1", "LSR", 9)), Reason::InsufficientCpus);
@@ -160,14 +160,14 @@ fn caps_hold_for_a_namespace_and_for_the_node() {
     };
     let plan = capped.plan(&pods);
     let refused = [("2".into(), Reason::NamespaceCap), ("4".into(), Reason::NamespaceCap)];
-    assert_eq!(plan.refusals.clone().into_iter().collect::<Vec<_>>(), refused);
+    assert_eq!(plan.rejections.clone().into_iter().collect::<Vec<_>>(), refused);
     assert_eq!(plan.pools.exclusive.len(), 4);
     // A lower cap: the newest pods lose their CPUs, and planning again changes nothing.
     let fewer = Authorization { max_exclusive_cpus: Some(3), ..authorization };
     let settings = Settings { authorization: fewer, ..Settings::default() };
     let lower = Scene { settings, current: plan.outcome(), ..scene() };
     let plan = lower.plan(&pods);
-    assert_eq!(plan.refusals["5"], Reason::NodeCap);
+    assert_eq!(plan.rejections["5"], Reason::NodeCap);
     assert_eq!(plan.outcome().held.keys().map(|uid| &**uid).collect::<Vec<_>>(), ["1", "3"]);
     let again = Scene { current: plan.outcome(), ..lower }.plan(&pods);
     assert_eq!(again, plan);
@@ -179,7 +179,7 @@ fn under_the_static_policy_nothing_is_touched() {
     let plan = Scene { kubelet, ..scene() }.plan(&[pod("1", "LSE", 2), pod("2", "BE", 1)]);
     assert!(plan.placements.is_empty());
     assert_eq!(
-        plan.refusals.into_iter().collect::<Vec<_>>(),
+        plan.rejections.into_iter().collect::<Vec<_>>(),
         [("1".into(), Reason::KubeletStatic)]
     );
     assert_eq!(plan.pools.kubelet.to_string(), "2-3");
@@ -192,7 +192,7 @@ fn pods_with_cpus_from_the_kubelet_are_not_touched() {
     let scene = Scene { kubelet, ..scene() }.holding(&[("1", "2-3")]);
     let plan = scene.plan(&[pod("1", "LSE", 2), pod("2", "LS", 1)]);
     assert_eq!(plan.placements.keys().map(|uid| &**uid).collect::<Vec<_>>(), ["2"]);
-    assert_eq!((of(&plan, "2").1, plan.refusals["1"]), ("2-7".into(), Reason::KubeletStatic));
+    assert_eq!((of(&plan, "2").1, plan.rejections["1"]), ("2-7".into(), Reason::KubeletStatic));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn the_newest_pods_lose_cpus_to_the_floor_if_they_do_not_fit() {
     let scene = Scene { topology, ..scene() }.holding(&[("1", "0-1"), ("2", "2-4"), ("3", "5")]);
     let plan = scene.plan(&[pod("1", "LSR", 2), pod("2", "LSR", 3), pod("3", "LSR", 1)]);
     assert_eq!((of(&plan, "1").1, of(&plan, "3").1), ("0-1".into(), "5".into()));
-    assert_eq!((of(&plan, "2").1, plan.refusals["2"]), ("2-4".into(), Reason::SharePoolFloor));
+    assert_eq!((of(&plan, "2").1, plan.rejections["2"]), ("2-4".into(), Reason::SharePoolFloor));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn the_loser_of_a_conflict_stays_shared() {
     let pods = [pod("2", "LSR", 2), pod("1", "LSR", 2)];
     let first = scene.plan(&pods);
     assert_eq!((of(&first, "1").1, of(&first, "2").0), ("0-1".into(), Class::Share));
-    assert_eq!(first.refusals["2"], Reason::ExclusiveConflict);
+    assert_eq!(first.rejections["2"], Reason::ExclusiveConflict);
     scene.current = first.outcome();
     assert_eq!(scene.plan(&pods), first);
     scene.current = scene.plan(&pods[1..]).outcome();
@@ -265,9 +265,9 @@ fn a_trusted_status_is_checked_like_any_other_request() {
         decided("5", "40-41"),
     ]);
     assert_eq!(of(&plan, "1"), (Class::Lsr, "6-7".into()));
-    assert_eq!(plan.refusals["2"], Reason::ResourceStatusConflict);
+    assert_eq!(plan.rejections["2"], Reason::ResourceStatusConflict);
     for uid in ["3", "4", "5"] {
-        assert_eq!(plan.refusals[uid], Reason::ResourceStatusInvalid, "{uid}");
+        assert_eq!(plan.rejections[uid], Reason::ResourceStatusInvalid, "{uid}");
     }
     assert_eq!(of(&scene().plan(&[decided("1", "6-7")]), "1").1, "0-1");
 }

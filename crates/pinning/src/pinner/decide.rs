@@ -14,7 +14,7 @@ use placement::{
 use super::mode::{Granted, Mode};
 use super::record::{Found, Record};
 use super::{PinnerConfig, chain};
-use crate::checkpoint::Touched;
+use crate::checkpoint::WrittenCgroup;
 use crate::repairs::Pause;
 use crate::report::Report;
 use crate::tree::View;
@@ -56,7 +56,7 @@ pub(super) struct Planned {
 pub(super) struct Work {
     pub(super) planned: Planned,
     /// Cgroups that an agent without a readable checkpoint has confined.
-    pub(super) adopted: Option<BTreeMap<PathBuf, Touched>>,
+    pub(super) adopted: Option<BTreeMap<PathBuf, WrittenCgroup>>,
     /// Cgroups that another writer has changed since they were established, by pod.
     pub(super) rewritten: Vec<Rewritten>,
     /// Pods whose pause starts in this pass.
@@ -72,9 +72,9 @@ pub(super) fn pass(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Option<Work>, Repo
     let (mode, work) = work(mode, inputs);
     match work {
         Ok(work) => {
-            let standing = mode.standing();
+            let status = mode.status();
             let pools = Some(work.planned.plan.pools.clone());
-            (mode, Some(work), Report { standing, pools, ..Report::idle(String::new()) })
+            (mode, Some(work), Report { status, pools, ..Report::idle(String::new()) })
         }
         Err(error) => (mode, None, Report::idle(chain(&error))),
     }
@@ -181,7 +181,7 @@ fn clone((uid, holding): (&Uid, &Holding)) -> (Uid, Holding) {
 fn planned(
     mode: &Mode,
     inputs: &Inputs<'_>,
-) -> Result<(Planned, Option<BTreeMap<PathBuf, Touched>>), Error> {
+) -> Result<(Planned, Option<BTreeMap<PathBuf, WrittenCgroup>>), Error> {
     let (view, record) = (inputs.view, inputs.record);
     let first = plan_from(mode, inputs, record.planned.clone())?;
     if record.found == Found::Known {
@@ -281,7 +281,7 @@ fn adopted(view: &View, plan: &Plan) -> Current {
 
 /// Cgroups confined by an agent whose checkpoint is lost. Their original CPUs are lost too. All
 /// CPUs are assumed, the kubelet's default while its CPU manager grants none.
-fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, Touched> {
+fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, WrittenCgroup> {
     let before = match view.hierarchy.version {
         CgroupVersion::V1 => view.hierarchy.ceiling.to_string(),
         CgroupVersion::V2 => String::new(),
@@ -294,7 +294,7 @@ fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, Touched> {
     ours.filter(|cgroup| cgroup.ours && cgroup.effective != view.hierarchy.ceiling)
         .filter_map(|cgroup| {
             let (_, inode) = view.seen.get(&cgroup.path)?;
-            Some((cgroup.path.clone(), Touched { inode: *inode, before: before.clone() }))
+            Some((cgroup.path.clone(), WrittenCgroup { inode: *inode, original: before.clone() }))
         })
         .collect()
 }

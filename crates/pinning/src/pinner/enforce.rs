@@ -14,10 +14,10 @@ use super::inputs::{decision, names};
 use super::mode::{Established, Granted, Mode};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
-use crate::checkpoint::{Checkpoint, Held, Pin, Rejection, Touched, class_name};
+use crate::checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name};
 use crate::claims::has_ended;
-use crate::decision::Verdict;
-use crate::report::{Operation, Report, Standing, Trace};
+use crate::decision::PodOutcome;
+use crate::report::{Operation, PinningStatus, Report, Trace};
 use crate::tree::View;
 use crate::{Result, nested};
 
@@ -46,7 +46,7 @@ impl Pinner {
                     failed.iter().for_each(|uid| granted.repairs.failed(uid, now));
                 }
             }
-            Err(error) => report.standing = Standing::Observing(chain(&error)),
+            Err(error) => report.status = PinningStatus::Observing(chain(&error)),
         }
     }
 
@@ -77,7 +77,7 @@ impl Pinner {
             checkpoint.rejections = rejections;
             checkpoint.intent = grants.then(|| Held::from(&outcome));
             let needs_no_record = self.needs_no_record(steps);
-            self.touch(view, steps);
+            self.record_originals(view, steps);
             match self.save(report) {
                 Err(error) if !needs_no_record => return Err(error),
                 // A full disk must not keep pods off CPUs that have become free.
@@ -99,7 +99,7 @@ impl Pinner {
                     && !enforced.contains_key(uid)
                     && !view.unreadable.contains_key(uid)
             };
-            granted.establish(view, plan, &self.record.checkpoint.touched, is_enforced);
+            granted.establish(view, plan, &self.record.checkpoint.written, is_enforced);
         }
         Ok(failed)
     }
@@ -155,12 +155,12 @@ impl Pinner {
 
     /// Records the result of a step.
     fn note(&mut self, view: &View, step: &Step) {
-        let touched = &self.record.checkpoint.touched;
+        let written = &self.record.checkpoint.written;
         let Some(granted) = self.mode.granted() else { return };
         match step {
             Step::Write { path, effective, .. } => {
-                if let (Some((_, inode)), Some(was)) = (view.seen.get(path), touched.get(path)) {
-                    let (inode, cpus, original) = (*inode, effective.clone(), was.before.clone());
+                if let (Some((_, inode)), Some(was)) = (view.seen.get(path), written.get(path)) {
+                    let (inode, cpus, original) = (*inode, effective.clone(), was.original.clone());
                     granted.established.insert(path.clone(), Established { inode, cpus, original });
                 }
             }
@@ -188,7 +188,7 @@ impl Pinner {
     /// recorded on disk.
     fn needs_no_record(&self, steps: &[Step]) -> bool {
         let is_known = |path: &PathBuf| {
-            self.record.saved.as_ref().is_some_and(|saved| saved.touched.contains_key(path))
+            self.record.saved.as_ref().is_some_and(|saved| saved.written.contains_key(path))
         };
         steps.iter().all(|step| match step {
             Step::Write { path, .. } => is_known(path),
@@ -199,14 +199,14 @@ impl Pinner {
 
     /// Records the original CPUs of the cgroups about to be written, and the nested cpusets that
     /// will be narrowed.
-    fn touch(&mut self, view: &View, steps: &[Step]) {
+    fn record_originals(&mut self, view: &View, steps: &[Step]) {
         let no_grants = Granted::default();
         let granted = match &self.mode {
             Mode::Enforcing { granted, .. } | Mode::SteppedBack { granted, .. } => granted,
             Mode::Observing { .. } => &no_grants,
         };
-        let Checkpoint { touched, narrowed, .. } = &mut self.record.checkpoint;
-        touched
+        let Checkpoint { written, narrowed, .. } = &mut self.record.checkpoint;
+        written
             .retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
         narrowed.retain(|path, was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode));
         if view.hierarchy.version == CgroupVersion::V1 {
@@ -214,14 +214,14 @@ impl Pinner {
                 nested::foresee(path, cpus, narrowed);
             }
         }
-        let written: BTreeSet<&Path> =
+        let to_write: BTreeSet<&Path> =
             steps.iter().filter_map(write).map(|(path, _)| path).collect();
         for pod in &view.pods {
-            for cgroup in pod.cgroups.iter().filter(|cgroup| written.contains(&*cgroup.path)) {
+            for cgroup in pod.cgroups.iter().filter(|cgroup| to_write.contains(&*cgroup.path)) {
                 let Some((_, inode)) = view.seen.get(&cgroup.path) else { continue };
-                if !touched.contains_key(&cgroup.path) {
-                    let before = granted.original(view, pod, cgroup, touched);
-                    touched.insert(cgroup.path.clone(), Touched { inode: *inode, before });
+                if !written.contains_key(&cgroup.path) {
+                    let original = granted.original(view, pod, cgroup, written);
+                    written.insert(cgroup.path.clone(), WrittenCgroup { inode: *inode, original });
                 }
             }
         }
@@ -238,7 +238,7 @@ impl Pinner {
                 report.decisions.push(decision(
                     uid,
                     pods,
-                    Verdict::Pinned { cpu_qos, bind_policy, cpus },
+                    PodOutcome::Pinned { cpu_qos, bind_policy, cpus },
                 ));
             }
         }
@@ -246,7 +246,7 @@ impl Pinner {
         let gone = before
             .keys()
             .filter(|uid| !self.record.checkpoint.pins.contains_key(*uid) && lives_on(uid));
-        report.decisions.extend(gone.map(|uid| decision(uid, pods, Verdict::Released)));
+        report.decisions.extend(gone.map(|uid| decision(uid, pods, PodOutcome::Released)));
     }
 
     /// The pods that should have exclusive CPUs, by UID.
@@ -284,7 +284,7 @@ impl Pinner {
                 tracing::warn!(%path, %found, meant, "another program changed a cpuset; restored it");
                 report.operations.add(Operation::Repair, true);
             }
-            report.decisions.push(decision(uid, pods, Verdict::Repaired(cgroups.len())));
+            report.decisions.push(decision(uid, pods, PodOutcome::Repaired(cgroups.len())));
         }
     }
 }
@@ -295,7 +295,7 @@ impl Granted {
         &mut self,
         view: &View,
         plan: &Plan,
-        touched: &BTreeMap<PathBuf, Touched>,
+        written: &BTreeMap<PathBuf, WrittenCgroup>,
         is_enforced: impl Fn(&Uid) -> bool,
     ) {
         self.ceiling = view.hierarchy.ceiling.clone();
@@ -306,7 +306,7 @@ impl Granted {
             let Some(placement) = plan.placements.get(&pod.uid) else { continue };
             for cgroup in pod.cgroups.iter().filter(|cgroup| cgroup.ours) {
                 if let Some((_, inode)) = view.seen.get(&cgroup.path) {
-                    let original = self.original(view, pod, cgroup, touched);
+                    let original = self.original(view, pod, cgroup, written);
                     let cpus = placement.cpus.clone();
                     self.established
                         .insert(cgroup.path.clone(), Established { inode: *inode, cpus, original });
@@ -322,7 +322,7 @@ impl Granted {
         view: &View,
         pod: &PodCgroups,
         cgroup: &Cgroup,
-        touched: &BTreeMap<PathBuf, Touched>,
+        written: &BTreeMap<PathBuf, WrittenCgroup>,
     ) -> String {
         let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
         if let Some(known) =
@@ -330,8 +330,8 @@ impl Granted {
         {
             return known.original.clone();
         }
-        let inherited = inherited(&view.hierarchy, pod, cgroup).and_then(|from| touched.get(from));
-        inherited.map_or_else(|| cgroup.configured.to_string(), |from| from.before.clone())
+        let inherited = inherited(&view.hierarchy, pod, cgroup).and_then(|from| written.get(from));
+        inherited.map_or_else(|| cgroup.configured.to_string(), |from| from.original.clone())
     }
 }
 
@@ -340,7 +340,7 @@ fn rejections(plan: &Plan, pods: &PodIndex) -> BTreeMap<String, Rejection> {
         let (namespace, pod) = names(uid, pods);
         (uid.to_string(), Rejection { namespace, pod, reason: reason.to_string() })
     };
-    plan.refusals.iter().map(of).collect()
+    plan.rejections.iter().map(of).collect()
 }
 
 /// Result of carrying out the steps.
@@ -432,7 +432,7 @@ fn effective(path: &Path, version: CgroupVersion) -> CpuSet {
 fn report_stepped_back(work: &Work, pods: &PodIndex, report: &mut Report) {
     for (uid, pause) in &work.stepped_back {
         let (cause, minutes) = (pause.cause, pause.minutes());
-        let decision = decision(uid, pods, Verdict::SteppedBack { cause, minutes });
+        let decision = decision(uid, pods, PodOutcome::SteppedBack { cause, minutes });
         let (namespace, pod) = (&decision.namespace, &decision.pod);
         tracing::warn!(namespace, pod, %cause, minutes, "paused exclusive CPUs of a pod");
         report.decisions.push(decision);

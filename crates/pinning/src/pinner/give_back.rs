@@ -8,11 +8,11 @@ use kubepods::PodIndex;
 use super::mode::Mode;
 use super::{Pinner, STRAY_LOOKS, chain};
 use crate::checkpoint::{Checkpoint, Pin};
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Decision, PodOutcome};
 use crate::drain::Scope;
 use crate::owner::CpuManagerState;
 use crate::report::{Operation, Report};
-use crate::state_dir::DrainWish;
+use crate::state_dir::DrainRequest;
 use crate::tree::View;
 use crate::{drain, stranded};
 
@@ -55,7 +55,7 @@ impl Pinner {
         let mut kubelets = kubelets.unwrap_or_default();
         kubelets.pods.extend(self.holders(pods));
         let checkpoint = &self.record.checkpoint;
-        let drained = drain::give_back(&self.tree, view, checkpoint, Scope::Touched, &kubelets);
+        let drained = drain::give_back(&self.tree, view, checkpoint, Scope::Written, &kubelets);
         for _ in 0..drained.written {
             report.operations.add(Operation::Drain, true);
         }
@@ -66,7 +66,7 @@ impl Pinner {
         report.decisions.extend(std::mem::take(&mut self.record.checkpoint.pins).into_iter().map(
             |(uid, pin)| {
                 let Pin { namespace, pod, .. } = pin;
-                Decision { uid, namespace, pod, verdict: Verdict::Released }
+                Decision { uid, namespace, pod, outcome: PodOutcome::Released }
             },
         ));
         if drained.errors.is_empty()
@@ -74,7 +74,7 @@ impl Pinner {
         {
             tracing::error!(error = chain(&error), "failed to delete the checkpoint");
         }
-        DrainWish::of(&self.config.node.state_dir).answer(&drained);
+        DrainRequest::of(&self.config.node.state_dir).answer(&drained);
         self.record.clear();
     }
 }

@@ -12,7 +12,7 @@ use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 use super::{OWNERS_EVERY, Pinner};
 use crate::checkpoint::class_name;
 use crate::claims::{claim, has_ended};
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Decision, PodOutcome};
 use crate::owner::{CpuManagerState, OwnerSearch, other_agents};
 use crate::tree::View;
 
@@ -121,25 +121,25 @@ impl Pinner {
     }
 
     /// Logs and returns the rejections that are new since the last pass.
-    pub(super) fn new_refusals(&mut self, plan: &Plan, pods: &PodIndex) -> Vec<Decision> {
+    pub(super) fn new_rejections(&mut self, plan: &Plan, pods: &PodIndex) -> Vec<Decision> {
         let mut new = Vec::new();
         for (uid, &reason) in
-            plan.refusals.iter().filter(|(uid, reason)| self.refused.get(*uid) != Some(reason))
+            plan.rejections.iter().filter(|(uid, reason)| self.rejected.get(*uid) != Some(reason))
         {
-            let refused = decision(uid, pods, Verdict::Refused(reason));
-            let Decision { namespace, pod, .. } = &refused;
+            let rejected = decision(uid, pods, PodOutcome::Rejected(reason));
+            let Decision { namespace, pod, .. } = &rejected;
             tracing::warn!(namespace, pod, %reason, "exclusive CPUs rejected; the pod runs in the shared pool");
-            new.push(refused);
+            new.push(rejected);
         }
-        self.refused = plan.refusals.clone();
+        self.rejected = plan.rejections.clone();
         new
     }
 }
 
 /// Builds the decision about the pod with this UID.
-pub(super) fn decision(uid: &str, pods: &PodIndex, verdict: Verdict) -> Decision {
+pub(super) fn decision(uid: &str, pods: &PodIndex, outcome: PodOutcome) -> Decision {
     let (namespace, pod) = names(uid, pods);
-    Decision { uid: uid.to_owned(), namespace, pod, verdict }
+    Decision { uid: uid.to_owned(), namespace, pod, outcome }
 }
 
 /// Namespace and name of a pod; the name is the UID if the pod is unknown.

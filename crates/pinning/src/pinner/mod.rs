@@ -22,8 +22,8 @@ pub(crate) use kubepods::chain;
 use kubepods::{ExclusiveCpus, PodIndex};
 use placement::{Profiles, Reason, Settings, Uid};
 
-use crate::report::{Report, Standing, Trace};
-use crate::state_dir::{DrainWish, Lock};
+use crate::report::{PinningStatus, Report, Trace};
+use crate::state_dir::{DrainRequest, Lock};
 use crate::tree::{PodTree, View};
 use crate::{Error, Machine, Result};
 
@@ -90,7 +90,7 @@ pub struct Pinner {
     resources: Arc<ExclusiveCpus>,
     owners: Option<(Instant, Vec<String>)>,
     last: Option<Planned>,
-    refused: BTreeMap<Uid, Reason>,
+    rejected: BTreeMap<Uid, Reason>,
     /// Last time that [`Pinner::stray_looks`] was set by a walk or because it was due.
     strays_due: Option<Instant>,
     passed: Option<Instant>,
@@ -121,7 +121,7 @@ impl Pinner {
         let pinner = Self::resume(config, shared)?;
         if pinner.config.enforce {
             // Starting an agent means that it should pin, whatever was drained before.
-            DrainWish::of(&pinner.config.node.state_dir).take_back();
+            DrainRequest::of(&pinner.config.node.state_dir).withdraw();
         }
         Ok(pinner)
     }
@@ -146,7 +146,7 @@ impl Pinner {
             resources: Arc::default(),
             owners: None,
             last: None,
-            refused: BTreeMap::new(),
+            rejected: BTreeMap::new(),
             strays_due: None,
             passed: None,
             stray_looks: 0,
@@ -207,7 +207,7 @@ impl Pinner {
         };
         report.stepped_back = self.mode.stepped_back(began);
         if self.config.enforce
-            && report.standing != Standing::Enforcing
+            && report.status != PinningStatus::Enforcing
             && report.stepped_back.is_empty()
         {
             report.stepped_back.insert(("node", "pass_failed"), 1);
@@ -218,7 +218,7 @@ impl Pinner {
     /// Report of a pass that could not read the node. If a drain is requested, releases the lock
     /// anyway, so that `cpuwarden drain` can drain by the checkpoint.
     fn failed(&mut self, error: &Error) -> Report {
-        if self.mode.has_lock() && DrainWish::of(&self.config.node.state_dir).is_there() {
+        if self.mode.has_lock() && DrainRequest::of(&self.config.node.state_dir).exists() {
             if let Err(error) =
                 self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount())
             {
@@ -244,7 +244,7 @@ impl Pinner {
         self.refresh(began)?;
         self.tree.find_home(|uid| pods.pod(uid).is_some());
         let view = self.tree.view(&self.machine.possible)?;
-        let drained = self.drain_if_wished(&view, pods);
+        let drained = self.drain_if_requested(&view, pods);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
         self.face(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)), began);
         let claims = self.claims(&view, pods);
@@ -278,17 +278,17 @@ impl Pinner {
         report: &mut Report,
         trace: &mut dyn FnMut(Trace<'_>),
     ) {
-        if let Some(touched) = &work.adopted {
-            self.record.checkpoint.touched.clone_from(touched);
+        if let Some(written) = &work.adopted {
+            self.record.checkpoint.written.clone_from(written);
         }
         self.record.found = Found::Known;
         let plan = &work.planned.plan;
-        report.decisions.extend(self.new_refusals(plan, pods));
+        report.decisions.extend(self.new_rejections(plan, pods));
         let planned = plan.outcome();
         let overlapping = self.overlapping(view, plan, &planned.held);
         self.carry_out(view, &work, pods, report, trace);
         self.bring_back(view, report);
-        let is_enforcing = report.standing == Standing::Enforcing;
+        let is_enforcing = report.status == PinningStatus::Enforcing;
         report.overlaps = match is_enforcing {
             true => self.charge(&overlapping, planned.held.keys(), pods, Instant::now()),
             false => self.unguarded(view, plan, pods),
@@ -338,10 +338,10 @@ impl Pinner {
 
     /// Drains if requested, before anything else and whatever the obstacles: an agent that has
     /// written must restore it. If this agent never wrote, `cpuwarden drain` itself restores.
-    fn drain_if_wished(&mut self, view: &View, pods: &PodIndex) -> Report {
+    fn drain_if_requested(&mut self, view: &View, pods: &PodIndex) -> Report {
         let mut report = Report::idle(String::new());
         let is_over = matches!(self.mode, Mode::Observing { why: Why::Drained, .. });
-        if self.config.enforce && !is_over && DrainWish::of(&self.config.node.state_dir).is_there()
+        if self.config.enforce && !is_over && DrainRequest::of(&self.config.node.state_dir).exists()
         {
             if self.mode.has_lock() {
                 self.drain(view, pods, &mut report);

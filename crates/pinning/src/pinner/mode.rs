@@ -9,7 +9,7 @@ use kernel_text::CpuSet;
 use placement::Uid;
 
 use crate::repairs::{Cause, Pause, Repairs};
-use crate::report::Standing;
+use crate::report::PinningStatus;
 use crate::state_dir::Lock;
 
 /// Whether cpusets are written.
@@ -121,11 +121,11 @@ impl Mode {
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn status(&self) -> PinningStatus {
         match self {
-            Self::Enforcing { .. } => Standing::Enforcing,
-            Self::Observing { why, .. } => Standing::Observing(why.to_string()),
-            Self::SteppedBack { pause, .. } => Standing::Observing(format!("paused: {pause}")),
+            Self::Enforcing { .. } => PinningStatus::Enforcing,
+            Self::Observing { why, .. } => PinningStatus::Observing(why.to_string()),
+            Self::SteppedBack { pause, .. } => PinningStatus::Observing(format!("paused: {pause}")),
         }
     }
 
@@ -200,10 +200,10 @@ mod tests {
     fn an_obstacle_stops_writes_and_its_end_resumes_them() {
         let (directory, now) = (tempfile::tempdir().unwrap(), Instant::now());
         let observing = enforcing(&directory).facing(obstacle(), now);
-        assert_eq!(observing.standing(), Standing::Observing("koordlet".to_owned()));
+        assert_eq!(observing.status(), PinningStatus::Observing("koordlet".to_owned()));
         assert_eq!(observing.stepped_back(now), [(("node", "obstacle"), 1)].into());
         assert!(observing.has_lock(), "what it wrote is its own to give back");
-        assert_eq!(observing.facing(None, now).standing(), Standing::Enforcing);
+        assert_eq!(observing.facing(None, now).status(), PinningStatus::Enforcing);
     }
 
     #[test]
@@ -213,11 +213,11 @@ mod tests {
         assert_eq!(mode.stepped_back(now), [(("node", "write_failed"), 1)].into());
         let mode = mode.facing(None, now + Duration::from_secs(59));
         assert!(
-            matches!(mode.standing(), Standing::Observing(why) if why.contains("next attempt in 1 min"))
+            matches!(mode.status(), PinningStatus::Observing(why) if why.contains("next attempt in 1 min"))
         );
         assert_eq!(
-            mode.facing(None, now + Duration::from_secs(60)).standing(),
-            Standing::Enforcing
+            mode.facing(None, now + Duration::from_secs(60)).status(),
+            PinningStatus::Enforcing
         );
     }
 
@@ -225,7 +225,7 @@ mod tests {
     fn no_writes_without_the_lock_or_after_a_drain() {
         let now = Instant::now();
         assert!(Mode::default().lacks_lock());
-        assert_ne!(Mode::default().facing(None, now).standing(), Standing::Enforcing);
+        assert_ne!(Mode::default().facing(None, now).status(), PinningStatus::Enforcing);
         let drained = Mode::Observing { why: Why::Drained, lock: None }
             .facing(None, now)
             .facing(obstacle(), now);

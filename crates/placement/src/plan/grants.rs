@@ -26,7 +26,7 @@ pub(super) struct Grants<'a> {
     /// CPUs that are online and allowed, not reserved and not the kubelet's.
     usable: &'a CpuSet,
     pub(super) granted: BTreeMap<Uid, Grant>,
-    pub(super) refusals: BTreeMap<Uid, Reason>,
+    pub(super) rejections: BTreeMap<Uid, Reason>,
     pub(super) demoted: BTreeSet<Uid>,
     /// CPU requests of the pods in the share pool, including rejected claimants, millicores.
     requested_millis: u64,
@@ -36,12 +36,12 @@ type Claims<'a> = [(&'a Pod, &'a Claim)];
 
 impl<'a> Grants<'a> {
     pub(super) fn new(node: Node<'a>, usable: &'a CpuSet, requested_millis: u64) -> Self {
-        let (granted, refusals, demoted) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { node, usable, granted, refusals, demoted, requested_millis }
+        let (granted, rejections, demoted) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { node, usable, granted, rejections, demoted, requested_millis }
     }
 
     pub(super) fn reject_all(&mut self, claims: &Claims<'_>, reason: Reason) {
-        self.refusals.extend(claims.iter().map(|(pod, _)| (pod.uid.clone(), reason)));
+        self.rejections.extend(claims.iter().map(|(pod, _)| (pod.uid.clone(), reason)));
     }
 
     /// Grants as many claims as possible. `claims` are sorted, oldest first.
@@ -261,12 +261,12 @@ impl<'a> Grants<'a> {
     fn record(&mut self, pod: &Pod, claim: &Claim, cpus: Result<CpuSet, Reason>) {
         match cpus {
             Ok(cpus) => {
-                self.refusals.remove(&pod.uid);
+                self.rejections.remove(&pod.uid);
                 let (namespace, class, spec) = (pod.namespace.clone(), claim.class, claim.spec);
                 self.granted.insert(pod.uid.clone(), Grant { namespace, class, cpus, spec });
             }
             Err(reason) => {
-                self.refusals.insert(pod.uid.clone(), reason);
+                self.rejections.insert(pod.uid.clone(), reason);
             }
         }
     }

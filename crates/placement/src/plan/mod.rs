@@ -94,7 +94,7 @@ pub struct Plan {
     /// The pools.
     pub pools: Pools,
     /// Pods whose request was rejected, or that have another invalid label or annotation.
-    pub refusals: BTreeMap<Uid, Reason>,
+    pub rejections: BTreeMap<Uid, Reason>,
     /// Pods that lost a conflict, now or earlier.
     pub demoted: BTreeSet<Uid>,
 }
@@ -224,12 +224,12 @@ pub fn plan(
     };
     let ours = classified.iter().filter(|(uid, _)| !node.kubelet.owns(uid));
     let placements = ours.map(placement).collect();
-    let mut refusals: BTreeMap<Uid, Reason> = classified
+    let mut rejections: BTreeMap<Uid, Reason> = classified
         .iter()
         .filter_map(|(&uid, (_, class))| Some((uid.clone(), class.rejection?)))
         .collect();
-    refusals.extend(grants.refusals);
-    Ok(Plan { placements, pools, refusals, demoted: grants.demoted })
+    rejections.extend(grants.rejections);
+    Ok(Plan { placements, pools, rejections, demoted: grants.demoted })
 }
 
 type Classified<'a> = BTreeMap<&'a Uid, (&'a Pod, Classification)>;

@@ -66,7 +66,7 @@ fn same(again: Result<Plan, PlanError>, plan: &Plan) -> Checked {
     prop_assert_eq!(&again.placements, &plan.placements);
     prop_assert_eq!(&again.pools, &plan.pools);
     prop_assert_eq!(&again.demoted, &plan.demoted);
-    prop_assert!(again.refusals.keys().eq(plan.refusals.keys()));
+    prop_assert!(again.rejections.keys().eq(plan.rejections.keys()));
     Ok(())
 }
 
@@ -271,8 +271,8 @@ proptest! {
         let plan = world.plan().expect("CPUs are online");
         prop_assert_eq!(&plan.placements["older"].cpus, &cpus);
         prop_assert_eq!(plan.placements["newer"].class, Class::Share);
-        prop_assert_eq!(plan.refusals.get("newer"), Some(&Reason::ExclusiveConflict));
-        prop_assert_eq!(plan.refusals.len(), 1);
+        prop_assert_eq!(plan.rejections.get("newer"), Some(&Reason::ExclusiveConflict));
+        prop_assert_eq!(plan.rejections.len(), 1);
     }
 
     #[test]

@@ -93,8 +93,8 @@ fn pins_survive_the_agent_and_a_drain_removes_them() {
         agent.metrics().value("cpuwarden_pinned_cpus", &pinned) == Some(expected as f64)
     });
     let page = agent.metrics();
-    let refused = |reason| page.value("cpuwarden_pin_rejections_total", &[("reason", reason)]);
-    assert_eq!(refused("resource_spec_malformed"), Some(1.0));
+    let rejected = |reason| page.value("cpuwarden_pin_rejections_total", &[("reason", reason)]);
+    assert_eq!(rejected("resource_spec_malformed"), Some(1.0));
     assert_eq!(page.value("cpuwarden_pinning_enforcing", &[("reason", "")]), Some(1.0));
     let late = scene
         .tree

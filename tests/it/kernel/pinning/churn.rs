@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{Standing, Trace};
+use pinning::{PinningStatus, Trace};
 use placement::Step;
 
 use super::scene::{Scene, all_classes, container_id};
@@ -35,13 +35,13 @@ fn pods_that_start_and_end_all_the_time_are_no_rival() {
     std::thread::scope(|scope| {
         let starting = scope.spawn(|| start_and_end_pods(&scene, &stop));
         let mut pass = || pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
-        let standings: Vec<_> = (0..80).map(|_| pass().standing).collect();
+        let statuses: Vec<_> = (0..80).map(|_| pass().status).collect();
         stop.store(true, Ordering::Relaxed);
         assert!(starting.join().unwrap() > 0);
         assert!(
-            standings.iter().all(|standing| *standing == Standing::Enforcing),
+            statuses.iter().all(|status| *status == PinningStatus::Enforcing),
             "{}",
-            standings[79]
+            statuses[79]
         );
     });
     scene.pass(&mut pinner);
@@ -63,6 +63,9 @@ fn a_pod_that_ends_between_two_steps_delays_no_grant() {
         }
     });
     assert!(written > 0);
-    assert_eq!((report.standing, report.pins.len()), (Standing::Enforcing, scene.pods.len() - 2));
+    assert_eq!(
+        (report.status, report.pins.len()),
+        (PinningStatus::Enforcing, scene.pods.len() - 2)
+    );
     assert!(report.operations.iter().all(|(_, held, _)| held), "{:?}", report.operations);
 }

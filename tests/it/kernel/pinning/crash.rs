@@ -65,7 +65,7 @@ fn enforcing_process() {
             events += 1;
         },
     );
-    println!("\nstanding {}", report.standing);
+    println!("\nstatus {}", report.status);
 }
 
 fn events(output: &Output) -> Vec<String> {
@@ -97,7 +97,7 @@ fn a_kill_after_any_step_changes_no_placement() {
         // The grants on disk match the kernel, whatever else was in progress.
         let mut pinner = scene.pinner(true);
         let report = scene.pass(&mut pinner);
-        assert_eq!(report.standing, pinning::Standing::Enforcing);
+        assert_eq!(report.status, pinning::PinningStatus::Enforcing);
         assert_eq!(scene.all_effective(), meant, "killed at event {at}, {}", whole[at]);
         assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Output;
 
 use kernel_text::CpuSet;
-use pinning::{DrainWish, Standing};
+use pinning::{DrainRequest, PinningStatus};
 use placement::Class;
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ fn cpusets_of_a_rival_before_the_first_write_are_not_restored() {
     scene.pass(&mut pinner);
     scene.container(1).write("cpuset", "cpuset.cpus", &online().first().unwrap().to_string());
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
-    assert_eq!((report.standing, scene.all_effective()), (Standing::Enforcing, before.clone()));
+    assert_eq!((report.status, scene.all_effective()), (PinningStatus::Enforcing, before.clone()));
     drop(pinner);
     stdout_of(&drain(&scene, &[]));
     assert_eq!(scene.all_effective(), before);
@@ -192,9 +192,9 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
     let mut pinner = pinning::Pinner::new(config).unwrap();
     scene.pass(&mut pinner);
     fs::remove_file(&sys).unwrap();
-    DrainWish::of(&scene.config(true).node.state_dir).say().unwrap();
+    DrainRequest::of(&scene.config(true).node.state_dir).make().unwrap();
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
-    assert!(matches!(&report.standing, Standing::Observing(_)), "{report:?}");
+    assert!(matches!(&report.status, PinningStatus::Observing(_)), "{report:?}");
     if scene.all_effective() != before {
         assert!(
             pinning::Lock::take(&scene.config(true).node.state_dir).is_ok(),
@@ -204,7 +204,7 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
     }
     assert_eq!(scene.all_effective(), before);
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
-    assert!(matches!(&report.standing, Standing::Observing(_)), "{report:?}");
+    assert!(matches!(&report.status, PinningStatus::Observing(_)), "{report:?}");
 }
 
 /// Without a checkpoint the earlier writes are unknown; the operator may request that every pod is
@@ -268,13 +268,13 @@ fn a_full_state_directory_does_not_block_free_cpus() {
     scene.container(1).remove();
     scene.pods[1].1.remove();
     let pass = |pinner: &mut pinning::Pinner| {
-        pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {}).standing
+        pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {}).status
     };
     for _ in 0..2 {
-        let standing = pass(&mut pinner);
+        let status = pass(&mut pinner);
         assert!(
-            matches!(&standing, Standing::Observing(reason) if reason.contains("pins.json")),
-            "{standing}"
+            matches!(&status, PinningStatus::Observing(reason) if reason.contains("pins.json")),
+            "{status}"
         );
         assert_eq!(scene.effective(0), online());
     }
@@ -283,7 +283,7 @@ fn a_full_state_directory_does_not_block_free_cpus() {
     pass(&mut pinner);
     assert_eq!(scene.effective(0), online(), "what is not on disk is not granted");
     fs::remove_dir(&obstacle).unwrap();
-    assert_eq!(pass(&mut pinner), Standing::Enforcing);
+    assert_eq!(pass(&mut pinner), PinningStatus::Enforcing);
     assert_ne!(scene.effective(0), online());
 }
 

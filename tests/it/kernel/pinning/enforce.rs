@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
-use pinning::{Checkpoint, Operation, Outcome, Report, Standing, Verdict};
+use pinning::{Checkpoint, DrainOutcome, Operation, PinningStatus, PodOutcome, Report};
 use placement::Class;
 
 use super::scene::{PodRequest, Scene, all_classes, container_id, effective, online};
@@ -19,7 +19,7 @@ fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
     let running: Vec<_> =
         (0..scene.pods.len()).map(|at| scene.container(at).spawn(&spin(at))).collect();
     let report = scene.pass(&mut scene.pinner(true));
-    assert_eq!(report.standing, Standing::Enforcing);
+    assert_eq!(report.status, PinningStatus::Enforcing);
     assert_eq!(report.pins.len(), scene.pods.len() - 2);
     let closed: Vec<CpuSet> =
         (0..scene.pods.len()).map(|at| granted_to_others(&scene, at, &report)).collect();
@@ -161,10 +161,10 @@ fn granted_cpus_stay_exclusive_while_pods_swap() {
         };
         let granted = scene.effective(owner).to_string();
         assert!(
-            matches!(&decision_of(owner).verdict, Verdict::Pinned { cpus, .. } if *cpus == granted),
+            matches!(&decision_of(owner).outcome, PodOutcome::Pinned { cpus, .. } if *cpus == granted),
             "{report:?}"
         );
-        assert_eq!(decision_of(sharer).verdict, Verdict::Released);
+        assert_eq!(decision_of(sharer).outcome, PodOutcome::Released);
         scene.change(owner, shared);
         scene.pass(&mut pinner);
         assert_eq!(scene.effective(owner), scene.effective(sharer));
@@ -183,12 +183,12 @@ fn draining_gives_back_what_was_there() {
     let drain = || pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
     let drained = drain();
     assert!(
-        matches!(&drained, Outcome::Here(it) if it.written > 0 && it.errors.is_empty()),
+        matches!(&drained, DrainOutcome::Here(it) if it.written > 0 && it.errors.is_empty()),
         "{drained:?}"
     );
     assert_eq!((scene.bytes(), scene.all_effective()), (before, effective_before));
     assert_eq!(Checkpoint::read(&config.node.state_dir).unwrap(), None);
-    assert_eq!(drain(), Outcome::Nothing);
+    assert_eq!(drain(), DrainOutcome::Nothing);
 }
 
 /// Probes with a separate pod, because current kernels reject the write.
@@ -211,7 +211,7 @@ fn draining_restores_the_cpusets_of_running_pods() {
     assert_ne!(scene.all_effective(), effective_before);
     let config = scene.config(true);
     let drained = pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
-    assert!(matches!(&drained, Outcome::Here(it) if it.errors.is_empty()), "{drained:?}");
+    assert!(matches!(&drained, DrainOutcome::Here(it) if it.errors.is_empty()), "{drained:?}");
     assert_eq!(scene.all_effective(), effective_before);
     let full = cgroupfs::node::cpu_list(&config.node.sys_root, "possible").unwrap().to_string();
     for (path, now) in scene.bytes() {
@@ -225,9 +225,9 @@ fn draining_restores_the_cpusets_of_running_pods() {
 fn two_agents_do_not_write_on_one_node() {
     let scene = Scene::new(&all_classes());
     let mut first = scene.pinner(true);
-    assert_eq!(scene.pass(&mut first).standing, Standing::Enforcing);
+    assert_eq!(scene.pass(&mut first).status, PinningStatus::Enforcing);
     let second = scene.pass(&mut scene.pinner(true));
     assert!(
-        matches!(second.standing, Standing::Observing(reason) if reason.contains("another cpuwarden"))
+        matches!(second.status, PinningStatus::Observing(reason) if reason.contains("another cpuwarden"))
     );
 }

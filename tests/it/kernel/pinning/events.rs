@@ -86,8 +86,11 @@ fn events_are_sent_and_api_failures_do_not_affect_pinning() {
     eventually("the owner of a rejected pod to get an Event", || {
         cluster.about(&scene, 0, "CpusRejected").len() == 1
     });
-    let refused = &cluster.about(&scene, 0, "CpusRejected")[0];
-    assert!(refused["note"].as_str().unwrap().contains(": resource_spec_malformed; "), "{refused}");
+    let rejected = &cluster.about(&scene, 0, "CpusRejected")[0];
+    assert!(
+        rejected["note"].as_str().unwrap().contains(": resource_spec_malformed; "),
+        "{rejected}"
+    );
 
     // A rewrite is one event or two: the pod and its container may be repaired in the same pass or
     // in two.
@@ -97,7 +100,7 @@ fn events_are_sent_and_api_failures_do_not_affect_pinning() {
     });
     cluster.server.forbid_events(true);
     rewrite_cpusets(&scene);
-    eventually("a refused event to be counted", || count(&agent, "failed").is_some());
+    eventually("a rejected event to be counted", || count(&agent, "failed").is_some());
     cluster.runtime.block_on(cluster.server.stop_listening());
     rewrite_cpusets(&scene);
     eventually("an event for nobody to be counted", || {

@@ -4,15 +4,15 @@ use std::fs;
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{DrainWish, Outcome, Standing};
+use pinning::{DrainOutcome, DrainRequest, PinningStatus};
 use placement::Class;
 
 use super::scene::{PodRequest, Scene, all_classes, container_id, effective, online};
 
-fn drain(scene: &Scene) -> Outcome {
+fn drain(scene: &Scene) -> DrainOutcome {
     let outcome = pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
     assert!(
-        !matches!(&outcome, Outcome::Here(drained) if !drained.errors.is_empty()),
+        !matches!(&outcome, DrainOutcome::Here(drained) if !drained.errors.is_empty()),
         "{outcome:?}"
     );
     outcome
@@ -30,7 +30,7 @@ fn cpusets_that_the_kubelet_narrowed_are_not_widened() {
     .unwrap();
     let before = scene.bytes();
     scene.pass(&mut scene.pinner(true));
-    assert_eq!((drain(&scene), scene.bytes()), (Outcome::Nothing, before));
+    assert_eq!((drain(&scene), scene.bytes()), (DrainOutcome::Nothing, before));
 }
 
 #[test]
@@ -56,11 +56,13 @@ fn a_paused_agent_still_drains() {
     fs::remove_file(scene.config(true).node.cpu_manager_state).unwrap();
     let report = scene.pass(&mut pinner);
     assert!(
-        matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is unknown"))
+        matches!(report.status, PinningStatus::Observing(reason) if reason.contains("policy is unknown"))
     );
-    DrainWish::of(&scene.config(true).node.state_dir).say().unwrap();
+    DrainRequest::of(&scene.config(true).node.state_dir).make().unwrap();
     let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
-    assert!(matches!(report.standing, Standing::Observing(reason) if reason.contains("drained")));
+    assert!(
+        matches!(report.status, PinningStatus::Observing(reason) if reason.contains("drained"))
+    );
     assert_eq!(scene.all_effective(), before);
     // The agent no longer holds the lock.
     drain(&scene);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{DrainWish, Outcome, Pinner, Report, Standing};
+use pinning::{DrainOutcome, DrainRequest, Pinner, PinningStatus, Report};
 use placement::Class;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -34,7 +34,10 @@ fn taken(scene: &Scene) -> CpuSet {
 
 fn drain(scene: &Scene) {
     let outcome = pinning::drain(&scene.drain_config(), Duration::ZERO).unwrap();
-    assert!(matches!(&outcome, Outcome::Here(drained) if drained.errors.is_empty()), "{outcome:?}");
+    assert!(
+        matches!(&outcome, DrainOutcome::Here(drained) if drained.errors.is_empty()),
+        "{outcome:?}"
+    );
 }
 
 fn release(scene: &Scene) {
@@ -68,7 +71,7 @@ fn a_nested_cpuset_is_restored_by_a_running_agent() {
     let nested = application(&scene, &taken);
     let mut pinner = scene.pinner(true);
     scene.pass(&mut pinner);
-    DrainWish::of(&scene.config(true).node.state_dir).say().unwrap();
+    DrainRequest::of(&scene.config(true).node.state_dir).make().unwrap();
     pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});
     assert_eq!(nested.map(|cgroup| effective(&cgroup)), [taken.clone(), taken]);
 }
@@ -192,7 +195,7 @@ fn deep_and_numerous_nested_cgroups_do_not_slow_a_pass() {
     let (first, later, report) = cost(&scene, &mut scene.pinner(true));
     println!("CPU time of the first pass: {first:?}, without nested cgroups {first_plain:?}");
     println!("CPU time of a pass, median: {later:?}, without nested cgroups {later_plain:?}");
-    assert_eq!((&report.standing, report.pins.len()), (&Standing::Enforcing, 1), "{report:?}");
+    assert_eq!((&report.status, report.pins.len()), (&PinningStatus::Enforcing, 1), "{report:?}");
     assert_eq!(scene.effective(0), online().difference(&scene.effective(1)));
     assert!(later < later_plain * 2, "{later:?} against {later_plain:?}");
     let began = cpu_time();
@@ -210,7 +213,7 @@ fn thousands_of_nested_cpusets_affect_only_their_pod() {
     nested.configure(&online());
     let (first, later, report) = cost(&scene, &mut scene.pinner(true));
     println!("CPU time with {PAIRS} pairs of cpusets: first {first:?}, then {later:?}");
-    assert_eq!(report.standing, Standing::Enforcing, "{report:?}");
+    assert_eq!(report.status, PinningStatus::Enforcing, "{report:?}");
     assert!(
         later < first,
         "what cannot be mended is not tried over and over: {later:?} after {first:?}"

@@ -3,7 +3,7 @@
 use std::fs;
 
 use inotify::{Inotify, WatchMask};
-use pinning::Standing;
+use pinning::PinningStatus;
 
 use super::scene::{Scene, all_classes, online};
 
@@ -34,7 +34,7 @@ fn observing_plans_and_opens_nothing_for_writing() {
     let mut pinner = scene.pinner(false);
     for _ in 0..3 {
         let report = scene.pass(&mut pinner);
-        assert_eq!(report.standing, Standing::Observing("--pinning=observe".to_owned()));
+        assert_eq!(report.status, PinningStatus::Observing("--pinning=observe".to_owned()));
         assert_eq!(report.pins.len(), scene.pods.len() - 2, "it plans all the same");
         assert_eq!(report.operations.iter().count(), 0);
     }
@@ -54,16 +54,16 @@ fn under_a_static_or_unknown_policy_nothing_is_written() {
     let report = scene.pass(&mut scene.pinner(true));
     assert!(report.pins.is_empty());
     assert!(
-        matches!(&report.standing, Standing::Observing(reason) if reason.contains("static")),
+        matches!(&report.status, PinningStatus::Observing(reason) if reason.contains("static")),
         "{}",
-        report.standing
+        report.status
     );
-    assert!(report.refusals().all(|reason| reason == placement::Reason::KubeletStatic));
+    assert!(report.rejections().all(|reason| reason == placement::Reason::KubeletStatic));
     assert_eq!(report.pools.unwrap().kubelet.to_string(), "1");
     fs::remove_file(&state).unwrap();
     let report = scene.pass(&mut scene.pinner(true));
     assert!(
-        matches!(report.standing, Standing::Observing(reason) if reason.contains("policy is unknown"))
+        matches!(report.status, PinningStatus::Observing(reason) if reason.contains("policy is unknown"))
     );
     assert_eq!((writes(&mut watch), scene.bytes()), (0, before));
 }
@@ -76,10 +76,10 @@ fn a_narrowed_qos_level_does_not_narrow_other_levels() {
     scene.tree.kubepods().existing_child("besteffort").write("cpuset", "cpuset.cpus", &one);
     let before = scene.bytes();
     let mut pinner = scene.pinner(true);
-    let standing = scene.pass(&mut pinner).standing;
+    let status = scene.pass(&mut pinner).status;
     assert!(
-        matches!(&standing, Standing::Observing(why) if why.contains("besteffort is restricted to CPUs")),
-        "{standing}"
+        matches!(&status, PinningStatus::Observing(why) if why.contains("besteffort is restricted to CPUs")),
+        "{status}"
     );
     assert_eq!(scene.bytes(), before);
     scene.tree.kubepods().existing_child("besteffort").write(
@@ -87,5 +87,5 @@ fn a_narrowed_qos_level_does_not_narrow_other_levels() {
         "cpuset.cpus",
         &online().to_string(),
     );
-    assert_eq!(scene.pass(&mut pinner).standing, Standing::Enforcing);
+    assert_eq!(scene.pass(&mut pinner).status, PinningStatus::Enforcing);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{Cause, Operation, Pinner, Report, Standing, Trace, Verdict};
+use pinning::{Cause, Operation, Pinner, PinningStatus, PodOutcome, Report, Trace};
 use placement::{Class, Step};
 
 use super::scene::{PodRequest, Scene, all_classes, online};
@@ -33,10 +33,10 @@ fn a_rewrite_is_repaired_and_counted() {
     let report = pass_after_a_rival(&scene, &mut pinner);
     assert_eq!(report.operations.count(Operation::Repair), 2);
     assert_eq!(
-        report.decisions.iter().map(|decision| &decision.verdict).collect::<Vec<_>>(),
-        [&Verdict::Repaired(2)]
+        report.decisions.iter().map(|decision| &decision.outcome).collect::<Vec<_>>(),
+        [&PodOutcome::Repaired(2)]
     );
-    assert_eq!((scene.effective(0), report.standing), (confined, Standing::Enforcing));
+    assert_eq!((scene.effective(0), report.status), (confined, PinningStatus::Enforcing));
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
 }
 
@@ -55,7 +55,7 @@ fn a_rewrite_of_every_pod_in_turn_is_no_rival() {
         scene.pods[at].1.write("cpuset", "cpuset.cpus", &online().to_string());
         let report = pass_after_a_rival(&scene, &mut pinner);
         assert!(report.operations.count(Operation::Repair) > 0);
-        assert_eq!(report.standing, Standing::Enforcing);
+        assert_eq!(report.status, PinningStatus::Enforcing);
     }
 }
 
@@ -66,18 +66,16 @@ fn a_pod_rewritten_by_another_writer_is_left_alone() {
     scene.pass(&mut pinner);
     for _ in 0..5 {
         rewrite(&scene);
-        assert_eq!(pass_after_a_rival(&scene, &mut pinner).standing, Standing::Enforcing);
+        assert_eq!(pass_after_a_rival(&scene, &mut pinner).status, PinningStatus::Enforcing);
     }
     rewrite(&scene);
     let report = pass_after_a_rival(&scene, &mut pinner);
     assert_eq!(
-        (report.standing, report.stepped_back),
-        (Standing::Enforcing, [(("pod", "rewritten"), 1)].into())
+        (report.status, report.stepped_back),
+        (PinningStatus::Enforcing, [(("pod", "rewritten"), 1)].into())
     );
-    assert!(
-        report.decisions.iter().any(|decision| decision.verdict
-            == Verdict::SteppedBack { cause: Cause::Rewritten, minutes: 1 })
-    );
+    assert!(report.decisions.iter().any(|decision| decision.outcome
+        == PodOutcome::SteppedBack { cause: Cause::Rewritten, minutes: 1 }));
     let left = scene.bytes();
     rewrite(&scene);
     let _running = scene.container(0).spawn(&Workload::Spin { threads: 1 });
@@ -108,9 +106,9 @@ fn stepped_back_from_the_node_what_is_released_is_given_back() {
         report = pass_after_a_rival(&scene, &mut pinner);
     }
     assert!(
-        matches!(&report.standing, Standing::Observing(why) if why.contains("changing the cpusets") && why.contains("1 min")),
+        matches!(&report.status, PinningStatus::Observing(why) if why.contains("changing the cpusets") && why.contains("1 min")),
         "{}",
-        report.standing
+        report.status
     );
     assert_eq!(report.stepped_back, [(("node", "rewritten"), 1)].into());
     assert_ne!(scene.effective(1), online());

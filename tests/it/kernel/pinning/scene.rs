@@ -91,7 +91,7 @@ impl Scene {
     }
 
     pub(super) fn drain_config(&self) -> DrainConfig {
-        DrainConfig { node: self.config(true).node, scope: Scope::Touched }
+        DrainConfig { node: self.config(true).node, scope: Scope::Written }
     }
 
     pub(super) fn pinner(&self, enforce: bool) -> Pinner {
@@ -109,7 +109,7 @@ impl Scene {
         let report =
             pinner.pass(&self.index(), &CpuSet::new(), &mut |trace| granted.follow(self, trace));
         let failed: Vec<_> = report.operations.iter().filter(|(_, held, _)| !held).collect();
-        assert!(failed.is_empty(), "the kernel refused: {failed:?} {}", report.standing);
+        assert!(failed.is_empty(), "the kernel refused: {failed:?} {}", report.status);
         report
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{Operation, Report, Standing, Trace};
+use pinning::{Operation, PinningStatus, Report, Trace};
 use placement::{Class, Step};
 
 use super::rival::rewrite;
@@ -23,7 +23,10 @@ fn an_unknown_cgroup_is_kept_within_its_pods_cpus() {
     let (shared, own) = (scene.pods[0].1.child("kata_1"), scene.pods[2].1.child("kata_2"));
     let mut pinner = scene.pinner(true);
     let report = scene.pass(&mut pinner);
-    assert_eq!((report.standing, report.pins.len()), (Standing::Enforcing, scene.pods.len() - 2));
+    assert_eq!(
+        (report.status, report.pins.len()),
+        (PinningStatus::Enforcing, scene.pods.len() - 2)
+    );
     assert_eq!((effective(&shared), effective(&own)), (scene.effective(0), scene.effective(2)));
     assert_eq!(scene.pass(&mut pinner).operations.iter().count(), 0);
 }
@@ -59,8 +62,8 @@ fn cgroup_churn_in_a_container_delays_nothing() {
         making.join().unwrap();
         let last = &reports[39];
         assert_eq!(
-            (&last.standing, last.pins.len()),
-            (&Standing::Enforcing, scene.pods.len() - 2),
+            (&last.status, last.pins.len()),
+            (&PinningStatus::Enforcing, scene.pods.len() - 2),
             "{last:?}"
         );
         assert!(last.stepped_back.is_empty(), "{last:?}");
@@ -85,8 +88,8 @@ fn a_pod_that_stays_on_its_cpus_delays_grants_briefly() {
     assert!(reports[0].pins.is_empty(), "{:?}", reports[0]);
     let last = &reports[7];
     assert_eq!(
-        (&last.standing, last.pins.len()),
-        (&Standing::Enforcing, scene.pods.len() - 2),
+        (&last.status, last.pins.len()),
+        (&PinningStatus::Enforcing, scene.pods.len() - 2),
         "{last:?}"
     );
     assert_eq!(
