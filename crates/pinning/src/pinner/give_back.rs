@@ -6,7 +6,7 @@ use std::time::Duration;
 use kubepods::PodIndex;
 
 use super::mode::Mode;
-use super::{Pinner, STRAY_LOOKS, chain};
+use super::{Pinner, chain};
 use crate::checkpoint::{Checkpoint, Pin};
 use crate::decision::{Decision, PodOutcome};
 use crate::drain::Scope;
@@ -30,12 +30,11 @@ impl Pinner {
             .flat_map(|pod| &pod.cgroups)
             .filter(|cgroup| cgroup.ours && cgroup.parent.is_some());
         if containers.clone().any(|cgroup| cgroup.effective.is_empty()) {
-            self.stray_looks = STRAY_LOOKS;
+            self.strays.after_loss();
         }
-        if matches!(self.mode, Mode::Observing { .. }) || self.stray_looks == 0 {
+        if matches!(self.mode, Mode::Observing { .. }) || !self.strays.take() {
             return;
         }
-        self.stray_looks -= 1;
         let is_settled =
             |path: &Path| view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > SETTLED);
         for cgroup in containers.filter(|cgroup| is_settled(&cgroup.path)) {

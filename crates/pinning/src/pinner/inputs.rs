@@ -2,19 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cgroupfs::has_processes;
 use kernel_text::CpuSet;
 use kubepods::PodIndex;
 use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 
-use super::{OWNERS_EVERY, Pinner};
+use super::{OtherAgents, Pinner};
 use crate::checkpoint::class_name;
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, PodOutcome};
 use crate::owner::{CpuManagerState, OwnerSearch, other_agents};
 use crate::tree::View;
+
+/// Interval between searches for other agents among the processes.
+const AGENT_SEARCH_EVERY: Duration = Duration::from_secs(30);
 
 impl Pinner {
     /// The kubelet's exclusive CPUs, and the obstacle to writing beside the kubelet or another
@@ -25,25 +28,14 @@ impl Pinner {
         given: &CpuSet,
         now: Instant,
     ) -> (Kubelet, Option<String>) {
-        if self.owners.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= OWNERS_EVERY) {
-            let search = OwnerSearch {
-                proc_root: &self.config.node.proc_root,
-                kubelet_root: self.config.node.cpu_manager_state.parent().unwrap_or(Path::new("/")),
-                namespaces: &self.config.owner_namespaces,
-            };
-            self.owners = Some((now, other_agents(&search, pods, &self.resources)));
-        }
-        let others = self
-            .owners
-            .as_ref()
-            .map(|(_, names)| names.join(", "))
-            .filter(|names| !names.is_empty());
+        let others = self.other_agents(pods, now).join(", ");
+        let others = Some(others).filter(|names| !names.is_empty());
         let others = others.map(|names| format!("{names} also places containers on this node"));
         let file = CpuManagerState::read(&self.config.node.cpu_manager_state);
         let mut own = file.as_ref().map(CpuManagerState::exclusive).unwrap_or_default();
         own.cpus = own.cpus.union(given);
         own.pods.extend(self.holders(pods));
-        let policy = policy(self.policy.as_deref(), &file);
+        let policy = policy(self.kubelet.policy.as_deref(), &file);
         let obstacle = match &policy {
             Ok(true) => Some("the kubelet's CPU manager policy is static".to_owned()),
             Err(unknown) => Some(format!("the kubelet's CPU manager policy is unknown: {unknown}")),
@@ -56,9 +48,30 @@ impl Pinner {
         (Kubelet { static_policy, exclusive: own.cpus, pods: own.pods }, others.or(obstacle))
     }
 
+    /// Names of other agents that place containers, searched for at an interval.
+    fn other_agents(&mut self, pods: &PodIndex, now: Instant) -> &[String] {
+        let is_recent = matches!(
+            self.other_agents,
+            OtherAgents::Found { at, .. } if now.duration_since(at) < AGENT_SEARCH_EVERY
+        );
+        if !is_recent {
+            let search = OwnerSearch {
+                proc_root: &self.config.node.proc_root,
+                kubelet_root: self.config.node.cpu_manager_state.parent().unwrap_or(Path::new("/")),
+                namespaces: &self.config.owner_namespaces,
+            };
+            let names = other_agents(&search, pods, &self.kubelet.resources);
+            self.other_agents = OtherAgents::Found { at: now, names };
+        }
+        match &self.other_agents {
+            OtherAgents::Found { names, .. } => names,
+            OtherAgents::NotSearched => &[],
+        }
+    }
+
     /// Pods with exclusive CPUs from the kubelet, according to pod-resources.
     pub(super) fn holders(&self, pods: &PodIndex) -> Vec<Uid> {
-        let names: BTreeSet<(&str, &str)> = self.resources.holders().collect();
+        let names: BTreeSet<(&str, &str)> = self.kubelet.resources.holders().collect();
         if names.is_empty() {
             return Vec::new();
         }
@@ -123,15 +136,17 @@ impl Pinner {
     /// Logs and returns the rejections that are new since the last pass.
     pub(super) fn new_rejections(&mut self, plan: &Plan, pods: &PodIndex) -> Vec<Decision> {
         let mut new = Vec::new();
-        for (uid, &reason) in
-            plan.rejections.iter().filter(|(uid, reason)| self.rejected.get(*uid) != Some(reason))
+        for (uid, &reason) in plan
+            .rejections
+            .iter()
+            .filter(|(uid, reason)| self.last.rejections.get(*uid) != Some(reason))
         {
             let rejected = decision(uid, pods, PodOutcome::Rejected(reason));
             let Decision { namespace, pod, .. } = &rejected;
             tracing::warn!(namespace, pod, %reason, "exclusive CPUs rejected; the pod runs in the shared pool");
             new.push(rejected);
         }
-        self.rejected = plan.rejections.clone();
+        self.last.rejections = plan.rejections.clone();
         new
     }
 }
@@ -152,14 +167,14 @@ pub(super) fn names(uid: &str, pods: &PodIndex) -> (String, String) {
 
 /// Whether the policy `static` is in force, according to the kubelet (`/configz`) or its state
 /// file. An error if both are silent or the only answer is not understood.
-fn policy(said: Option<&str>, file: &Result<CpuManagerState, String>) -> Result<bool, String> {
+fn policy(reported: Option<&str>, file: &Result<CpuManagerState, String>) -> Result<bool, String> {
     let of_file = || {
         file.as_ref()
             .map_err(Clone::clone)
             .and_then(|state| CpuManagerState::is_static(&state.policy_name))
     };
-    match said {
-        Some(said) => Ok(CpuManagerState::is_static(said)? || of_file().unwrap_or(false)),
+    match reported {
+        Some(reported) => Ok(CpuManagerState::is_static(reported)? || of_file().unwrap_or(false)),
         None => of_file(),
     }
 }

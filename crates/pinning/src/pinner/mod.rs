@@ -8,6 +8,7 @@ mod inputs;
 mod mode;
 mod overlap;
 mod record;
+mod strays;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -30,15 +31,11 @@ use crate::{Error, Machine, Result};
 use decide::{Inputs, Planned, Work, pass};
 use mode::{Mode, Why};
 use record::{Found, Record};
+use strays::StraySearch;
 
 /// Maximum age of the last walk of the tree by any of its users; a walk finds cgroups missed by
-/// inotify. Also the interval between looks for processes outside their cpusets.
+/// inotify.
 const WALK_EVERY: Duration = Duration::from_secs(30);
-/// Interval between searches for other agents among the processes.
-const OWNERS_EVERY: Duration = Duration::from_secs(30);
-
-/// Number of passes after CPU hotplug that look for processes outside their cpusets.
-const STRAY_LOOKS: u32 = 10;
 
 /// Cgroups and files of the node.
 #[derive(Debug, Clone)]
@@ -84,19 +81,41 @@ pub struct Pinner {
     tree: PodTree,
     record: Record,
     mode: Mode,
-    /// CPU manager policy as reported by the kubelet.
+    kubelet: KubeletReport,
+    other_agents: OtherAgents,
+    last: LastPass,
+    strays: StraySearch,
+}
+
+/// Values that the kubelet reports about its own CPU manager.
+#[derive(Debug, Default)]
+struct KubeletReport {
+    /// CPU manager policy; `None` if the kubelet did not report it. Its state file is then used.
     policy: Option<String>,
     /// Resources that the kubelet gave to containers, according to pod-resources.
     resources: Arc<ExclusiveCpus>,
-    owners: Option<(Instant, Vec<String>)>,
-    last: Option<Planned>,
-    rejected: BTreeMap<Uid, Reason>,
-    /// Last time that [`Pinner::stray_looks`] was set by a walk or because it was due.
-    strays_due: Option<Instant>,
-    passed: Option<Instant>,
-    /// Number of passes left that look for processes outside their cpusets: after hotplug the
-    /// kernel moves them with a delay.
-    stray_looks: u32,
+}
+
+/// Other agents that place containers.
+#[derive(Debug, Default)]
+enum OtherAgents {
+    /// No search has run yet.
+    #[default]
+    NotSearched,
+    /// Names found by the search at this time.
+    Found { at: Instant, names: Vec<String> },
+}
+
+/// State that a pass leaves to the next one.
+#[derive(Debug, Default)]
+struct LastPass {
+    /// Plan that the next pass uses if its inputs are the same; `None` if the plan must be made
+    /// again.
+    planned: Option<Planned>,
+    /// Rejected requests, which are logged once.
+    rejections: BTreeMap<Uid, Reason>,
+    /// Time at which the last complete pass ended.
+    ended: Option<Instant>,
 }
 
 impl Pinner {
@@ -142,14 +161,10 @@ impl Pinner {
             tree,
             record,
             mode: Mode::default(),
-            policy: None,
-            resources: Arc::default(),
-            owners: None,
-            last: None,
-            rejected: BTreeMap::new(),
-            strays_due: None,
-            passed: None,
-            stray_looks: 0,
+            kubelet: KubeletReport::default(),
+            other_agents: OtherAgents::default(),
+            last: LastPass::default(),
+            strays: StraySearch::default(),
             config,
         })
     }
@@ -158,7 +173,7 @@ impl Pinner {
     pub fn set_profiles(&mut self, profiles: Profiles) {
         self.config.profiles = profiles;
         // The profiles are not among the inputs compared for reuse of the plan.
-        self.last = None;
+        self.last.planned = None;
     }
 
     pub(crate) fn config(&self) -> &PinnerConfig {
@@ -167,12 +182,12 @@ impl Pinner {
 
     /// Sets the resources that the kubelet gave to containers, according to pod-resources.
     pub fn set_resources(&mut self, resources: Arc<ExclusiveCpus>) {
-        self.resources = resources;
+        self.kubelet.resources = resources;
     }
 
     /// Sets the CPU manager policy reported by the kubelet; with `None`, its state file is used.
     pub fn set_policy(&mut self, policy: Option<String>) {
-        self.policy = policy;
+        self.kubelet.policy = policy;
     }
 
     /// The tree, shared with its other users.
@@ -257,7 +272,7 @@ impl Pinner {
             claims,
             record: &self.record,
             kubelet,
-            last: self.last.as_ref(),
+            last: self.last.planned.as_ref(),
         };
         let (mode, work, mut report) = pass(mode, &inputs);
         self.mode = mode;
@@ -265,7 +280,7 @@ impl Pinner {
         if let Some(work) = work {
             self.apply(&view, work, pods, &mut report, trace);
         }
-        self.passed = Some(Instant::now());
+        self.last.ended = Some(Instant::now());
         Ok(report)
     }
 
@@ -303,7 +318,7 @@ impl Pinner {
         if !is_enforcing {
             self.record.planned = planned;
         }
-        self.last = Some(work.planned);
+        self.last.planned = Some(work.planned);
     }
 
     /// Recreates a removed state directory, so that `cpuwarden drain` finds the lock taken and the
@@ -323,16 +338,12 @@ impl Pinner {
         if node::cpu_list(&self.config.node.sys_root, "online")? != *self.machine.topology.online()
         {
             self.machine = Machine::read(&self.config.node.sys_root)?;
-            self.last = None;
-            self.stray_looks = STRAY_LOOKS;
+            self.last.planned = None;
+            self.strays.after_loss();
             tracing::info!(online = %self.machine.topology.online(), "online CPUs changed");
         }
-        let is_due =
-            self.strays_due.is_none_or(|at| now.saturating_duration_since(at) >= WALK_EVERY);
-        if self.tree.reconcile(now, WALK_EVERY).walked || is_due {
-            self.strays_due = Some(now);
-            self.stray_looks = self.stray_looks.max(1);
-        }
+        let walked = self.tree.reconcile(now, WALK_EVERY).walked;
+        self.strays.refresh(now, walked);
         Ok(())
     }
 

@@ -55,7 +55,7 @@ impl Pinner {
         own.map(|uid| {
             let since = overlapping
                 .get(uid)
-                .map(|since| self.passed.map_or(*since, |passed| passed.max(*since)));
+                .map(|since| self.last.ended.map_or(*since, |ended| ended.max(*since)));
             (names(uid, pods), since.map_or(Duration::ZERO, |since| now.duration_since(since)))
         })
         .collect()
