@@ -8,9 +8,7 @@ use clap::{Arg, ArgGroup, ArgMatches, Args, FromArgMatches, Parser, Subcommand, 
 #[cfg(feature = "demo")]
 use demo::Workload;
 
-#[cfg(feature = "demo")]
-use crate::config::HumanDuration;
-use crate::config::{self, ByteSize, Config, OptionSources};
+use crate::config::{self, ByteSize, Config, HumanDuration, OptionSources};
 use crate::exit::Failure;
 use crate::reference;
 
@@ -63,6 +61,8 @@ pub(crate) enum Command {
     /// Record this node in a directory of bounded size, without a running agent
     #[command(after_help = RECORD_OPTIONS)]
     Record(Box<RecordArgs>),
+    /// Copy the last minutes out of a running agent, into a file for replay
+    Snapshot(SnapshotArgs),
     #[cfg(feature = "top")]
     /// Show a recording: who was delayed, by what and by whom
     Replay(ReplayArgs),
@@ -251,6 +251,36 @@ pub(crate) struct RecordArgs {
     pub(crate) size: ByteSize,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+/// The part of an agent's history to save.
+#[derive(Debug, Args)]
+pub(crate) struct PartArgs {
+    /// Time before now, at most ten minutes
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = within_the_history)]
+    pub(crate) last: HumanDuration,
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+/// Parses a time that the history covers.
+fn within_the_history(text: &str) -> Result<HumanDuration, String> {
+    let span: HumanDuration = text.parse()?;
+    let seconds = 1..=timeline::KEPT as u64;
+    if seconds.contains(&span.0.as_secs()) {
+        Ok(span)
+    } else {
+        Err(format!("use a time from 1s to {}s", seconds.end()))
+    }
 }
 
 #[cfg(feature = "top")]

@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 use crate::cli::AgentArgs;
 use crate::exit::Failure;
 
-/// Maximum time for the connection, for the head of an answer, and for each part of its body.
+/// Default of [`AgentClient::with_timeout`].
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum size of an answer that is kept in memory, bytes.
@@ -39,12 +39,15 @@ pub(crate) struct AgentClient {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Sent over TLS only.
     authorization: Option<HeaderValue>,
+    /// Maximum time for the connection, for the head of an answer, and for each part of its body.
+    timeout: Duration,
 }
 
 /// Body of a successful answer, read while it arrives.
 pub(crate) struct Answer {
     body: Incoming,
     url: String,
+    timeout: Duration,
     _connection: SendRequest<Empty<Bytes>>,
 }
 
@@ -81,14 +84,23 @@ impl AgentClient {
         let config = match (&args.tls_cert, args.insecure_skip_verify) {
             (_, true) => kubelet::unverified_client_config("--insecure-skip-verify"),
             (Some(file), false) => kubelet::client_config("--tls-cert", file, name.clone()),
-            (None, false) => return Ok(Self { address, tls: None, authorization: None }),
+            (None, false) => {
+                return Ok(Self { address, tls: None, authorization: None, timeout: TIMEOUT });
+            }
         };
         let config = config.map_err(|error| Failure::config(chain(&error)))?;
         Ok(Self {
             address,
             tls: Some((TlsConnector::from(Arc::new(config)), name)),
             authorization: authorization(args)?,
+            timeout: TIMEOUT,
         })
+    }
+
+    /// Changes the maximum time for each step of a request, 5 s by default.
+    #[cfg(feature = "kubectl")]
+    pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Reads the JSON at a path.
@@ -96,16 +108,26 @@ impl AgentClient {
     /// # Errors
     /// See [`AgentClient::open`]; or the answer is truncated, too large, or other JSON.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let text = self.bytes(path).await?;
+        serde_json::from_slice(&text).map_err(|error| {
+            Failure::unavailable(format!("{}{path}: unexpected answer: {error}", self.address))
+        })
+    }
+
+    /// Reads the bytes at a path.
+    ///
+    /// # Errors
+    /// See [`AgentClient::open`]; or the answer is truncated or too large.
+    pub(crate) async fn bytes(&self, path: &str) -> Result<Vec<u8>, Failure> {
         let mut answer = self.open(path).await?;
-        let mut text = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(part) = answer.next().await? {
-            text.extend_from_slice(&part);
-            if text.len() > LIMIT {
+            bytes.extend_from_slice(&part);
+            if bytes.len() > LIMIT {
                 return Err(answer.failed(&format!("larger than {} MiB", LIMIT >> 20)));
             }
         }
-        serde_json::from_slice(&text)
-            .map_err(|error| answer.failed(&format!("unexpected answer: {error}")))
+        Ok(bytes)
     }
 
     /// Requests a path. The body can be read while the agent still writes it.
@@ -114,20 +136,26 @@ impl AgentClient {
     /// No agent answers, the certificate or the token is rejected, or the path does not exist.
     pub(crate) async fn open(&self, path: &str) -> Result<Answer, Failure> {
         let connect = async {
-            let stream = within("connect", TcpStream::connect(self.address)).await?;
+            let stream = self.within("connect", TcpStream::connect(self.address)).await?;
             stream.set_nodelay(true).map(|()| stream)
         };
         let stream = connect.await.map_err(|error| self.unreachable(&error))?;
         let (response, connection) = match &self.tls {
             None => self.exchange(stream, path).await?,
             Some((connector, name)) => {
-                let stream = within("TLS handshake", connector.connect(name.clone(), stream)).await;
+                let stream =
+                    self.within("TLS handshake", connector.connect(name.clone(), stream)).await;
                 self.exchange(stream.map_err(|error| self.no_tls(&error))?, path).await?
             }
         };
         let url = format!("{}{path}", self.address);
         let status = response.status();
-        let answer = Answer { body: response.into_body(), url, _connection: connection };
+        let answer = Answer {
+            body: response.into_body(),
+            url,
+            timeout: self.timeout,
+            _connection: connection,
+        };
         match status {
             StatusCode::OK => Ok(answer),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(answer.failed(&format!(
@@ -154,7 +182,7 @@ impl AgentClient {
             tokio::spawn(connection);
             Ok((sender.send_request(request).await?, sender))
         };
-        match timeout(TIMEOUT, exchanged).await {
+        match timeout(self.timeout, exchanged).await {
             Ok(exchanged) => exchanged.map_err(|error: hyper::Error| match error.is_parse() {
                 // A TLS server answers plain HTTP with an alert.
                 true if self.tls.is_none() => Failure::unavailable(format!(
@@ -163,8 +191,17 @@ impl AgentClient {
                 )),
                 _ => self.unreachable(&error),
             }),
-            Err(_) => Err(self.unreachable(&timed_out("answer"))),
+            Err(_) => Err(self.unreachable(&timed_out("answer", self.timeout))),
         }
+    }
+
+    /// Applies the timeout to one step of a request.
+    async fn within<T>(
+        &self,
+        step: &str,
+        future: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        timeout(self.timeout, future).await.unwrap_or_else(|_| Err(timed_out(step, self.timeout)))
     }
 
     fn unreachable(&self, error: &dyn std::error::Error) -> Failure {
@@ -197,8 +234,9 @@ impl Answer {
     /// The connection breaks before the end, or no part arrives in time.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
-            let frame = timeout(TIMEOUT, self.body.frame()).await;
-            let frame = frame.map_err(|_| self.failed(&timed_out("body").to_string()))?;
+            let frame = timeout(self.timeout, self.body.frame()).await;
+            let frame =
+                frame.map_err(|_| self.failed(&timed_out("body", self.timeout).to_string()))?;
             let Some(frame) = frame.transpose().map_err(|error| self.failed(&chain(&error)))?
             else {
                 return Ok(None);
@@ -225,13 +263,8 @@ impl Answer {
     }
 }
 
-/// Applies [`TIMEOUT`] to one step of a request.
-async fn within<T>(step: &str, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(TIMEOUT, future).await.unwrap_or_else(|_| Err(timed_out(step)))
-}
-
-fn timed_out(step: &str) -> io::Error {
-    let text = format!("{step}: nothing for {} s", TIMEOUT.as_secs());
+fn timed_out(step: &str, timeout: Duration) -> io::Error {
+    let text = format!("{step}: nothing for {} s", timeout.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
@@ -284,7 +317,7 @@ mod tests {
             }
             answer(stream);
         });
-        (AgentClient { address, tls: None, authorization: None }, server)
+        (AgentClient { address, tls: None, authorization: None, timeout: TIMEOUT }, server)
     }
 
     /// Error message of `get` for a server that reads up to `until` and then sends this.

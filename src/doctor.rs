@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use ::doctor::Report;
 use anyhow::Context;
 use kubelet::{ConfigError, chain};
 
@@ -17,21 +18,34 @@ use crate::{injection, output, run};
 /// # Errors
 /// Invalid options, or a closed standard output. Problems of the node are findings, not errors.
 pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
-    let json = args.json;
     let config = args.run.resolve()?;
-    let examination = doctor::examine(
-        options(&config),
-        |hierarchy| sampler_config(&config, hierarchy),
-        |pod| injection::of_pod(&config, pod),
+    let report = run::runtime()?.block_on(examine(&config))?;
+    show(&report, args.json)
+}
+
+/// Examines the node.
+///
+/// # Errors
+/// Invalid options.
+pub(crate) async fn examine(config: &Config) -> Result<Report, Failure> {
+    let examination = ::doctor::examine(
+        options(config),
+        |hierarchy| sampler_config(config, hierarchy),
+        |pod| injection::of_pod(config, pod),
     );
-    let report = run::runtime()?.block_on(examination).map_err(|error| {
-        match error.downcast::<ConfigError>() {
-            Ok(error) => Failure::config(chain(&error)),
-            Err(error) => Failure::internal(&error),
-        }
-    })?;
+    examination.await.map_err(|error| match error.downcast::<ConfigError>() {
+        Ok(error) => Failure::config(chain(&error)),
+        Err(error) => Failure::internal(&error),
+    })
+}
+
+/// Prints the findings. Returns the exit code of the worst.
+///
+/// # Errors
+/// Standard output is closed.
+pub(crate) fn show(report: &Report, json: bool) -> Result<ExitCode, Failure> {
     let text = if json {
-        serde_json::to_string_pretty(&report).context("cannot print")?
+        serde_json::to_string_pretty(report).context("cannot print")?
     } else {
         report.to_string()
     };
@@ -39,9 +53,9 @@ pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(report.worst().exit_code()))
 }
 
-fn options(config: &Config) -> doctor::Options {
+fn options(config: &Config) -> ::doctor::Options {
     let is_traced = config.options.sched_trace != SchedTraceMode::Off;
-    doctor::Options {
+    ::doctor::Options {
         cgroup_root: config.options.cgroup_root.clone(),
         proc_root: config.options.proc_root.clone(),
         sys_root: config.options.sys_root.clone(),

@@ -54,9 +54,7 @@ fn main() -> ExitCode {
 fn run_command() -> Result<ExitCode, Failure> {
     #[cfg(feature = "kubectl")]
     if kubectl::is_plugin() {
-        return parsed(kubectl::Plugin::try_parse(), |plugin| {
-            kubectl::run(plugin).map(|()| ExitCode::SUCCESS)
-        });
+        return parsed(kubectl::Plugin::try_parse(), kubectl::run);
     }
     parsed(Cli::try_parse(), |cli| dispatch(cli.command))
 }
@@ -87,6 +85,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Top(args) => top::top(*args)?,
         Command::Advise(args) => advise::advise(&args)?,
         Command::Record(args) => record::record(*args)?,
+        Command::Snapshot(args) => record::snapshot(&args)?,
         #[cfg(feature = "top")]
         Command::Replay(args) => replay::replay(&args)?,
         Command::Doctor(args) => return doctor::doctor(*args),

@@ -1,20 +1,22 @@
-//! `cpuwarden record`: keeps what happens on this node, second by second, in a directory.
+//! `cpuwarden record`: keeps what happens on this node, second by second, in a directory; and
+//! `cpuwarden snapshot`: copies the last minutes out of a running agent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use recording::{LEAST_SIZE, Origin, Ring};
+use recording::{LEAST_SIZE, Ring};
 use snapshot::{NodeSnapshot, Published};
 use timeline::{Timeline, TimelineConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;
-use crate::cli::RecordArgs;
+use crate::cli::{PartArgs, RecordArgs, SnapshotArgs};
+use crate::client::{AgentClient, block_on};
 use crate::config::{ByteSize, Config, PinningMode};
 use crate::exit::Failure;
-use crate::{logging, run};
+use crate::{logging, output, run};
 
 /// Maximum number of containers, and of pairs of victim and aggressor, in a recording.
 const CONTAINERS: usize = 1024;
@@ -35,15 +37,33 @@ pub(crate) fn record(args: RecordArgs) -> Result<(), Failure> {
     run.within(|config| {
         let config = own_config(config);
         logging::install(&config.log, config.options.log_format);
-        let origin = Origin {
-            node: config.pods.node_name.clone().unwrap_or_default(),
-            agent: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        let ring = Ring::open(&dir, size.0, origin);
+        let ring = Ring::open(&dir, size.0, crate::ui::origin(&config));
         let ring = ring.map_err(|error| Failure::config(error.to_string()))?;
         tracing::info!(directory = %dir.display(), limit = %size, "recording");
         run::runtime()?.block_on(record_until_signal(&config, ring))
     })
+}
+
+/// Writes the last seconds of a running agent to a file.
+///
+/// # Errors
+/// The agent does not answer or keeps no history, or the file cannot be written.
+pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
+    save(&AgentClient::new(&args.agent)?, &args.part)
+}
+
+/// Writes the last seconds of an agent's history to a file.
+///
+/// # Errors
+/// See [`snapshot`].
+pub(crate) fn save(client: &AgentClient, part: &PartArgs) -> Result<(), Failure> {
+    let seconds = part.last.0.as_secs();
+    let bytes = block_on(client.bytes(&format!("/api/v1/recording?seconds={seconds}")))?;
+    let path = part.output.display();
+    std::fs::write(&part.output, &bytes)
+        .map_err(|error| Failure::config(format!("--output: cannot write {path}: {error}")))?;
+    output::show(&format!("{path}: {} bytes; open it with cpuwarden replay {path}\n", bytes.len()));
+    Ok(())
 }
 
 /// The configuration of a process beside a running agent: its port is not used, and it writes no

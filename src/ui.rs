@@ -5,8 +5,10 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use endpoint::Ui;
 use metrics::Build;
+use recording::Origin;
 use snapshot::{NodeSnapshot, Published};
 use timeline::{Timeline, TimelineConfig};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use watchdog::{Part, Watchdog};
@@ -65,7 +67,8 @@ impl History {
 
     /// Sources of the page and of the JSON API.
     pub(crate) fn ui(&self, config: &Config, build: Build<'static>) -> Ui {
-        let (of_topology, of_pins) = (config.clone(), config.clone());
+        let [of_topology, of_pins, of_doctor] = [config, config, config].map(Config::clone);
+        let (timeline, origin) = (self.timeline.clone(), origin(config));
         Ui {
             timeline: self.timeline.clone(),
             version: build.version,
@@ -76,6 +79,13 @@ impl History {
             pins: Box::new(move || {
                 crate::pinning::pins_json(&of_pins).map_err(|failure| error(&failure))
             }),
+            doctor: Box::new(move || {
+                let report = Handle::current().block_on(crate::doctor::examine(&of_doctor));
+                Ok(serde_json::to_value(report.map_err(|failure| error(&failure))?)?)
+            }),
+            recording: Box::new(move |span| {
+                Ok(recording::encode(&timeline.frames(span), &origin)?)
+            }),
         }
     }
 }
@@ -83,6 +93,14 @@ impl History {
 impl Drop for History {
     fn drop(&mut self) {
         self.following.abort();
+    }
+}
+
+/// The origin of this agent's recordings.
+pub(crate) fn origin(config: &Config) -> Origin {
+    Origin {
+        node: config.pods.node_name.clone().unwrap_or_default(),
+        agent: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 

@@ -5,13 +5,23 @@ mod cluster;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use kubectl_plugin::{Kubectl, Resolved, Target};
+use serde::de::DeserializeOwned;
 
-use crate::client::AgentClient;
+use crate::cli::PartArgs;
+use crate::client::{AgentClient, block_on};
 use crate::exit::Failure;
+use crate::pinning::{PinRow, show_rows};
+use crate::record;
 use cluster::Cluster;
+
+/// Maximum time for an agent to answer, and to examine its node.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 const TARGETS: &str = "\
 TARGET is NAME or pod/NAME, deploy/NAME, sts/NAME, ds/NAME, rs/NAME, job/NAME, or node/NAME. Its agents are found by
@@ -41,6 +51,29 @@ enum PluginCommand {
         /// Output format: patch prints one strategic-merge patch of the workload
         #[arg(short, long, value_enum, default_value_t)]
         output: crate::advise::Output,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Show what the agent of a node, or of a pod's node, lacks there, with a remedy for each problem
+    Doctor {
+        /// Print the findings as JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Show the pods with exclusive CPUs on a node, or on a pod's node
+    Pins {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Copy the last minutes of a node, or of a pod's node, into a file for cpuwarden replay
+    Snapshot {
+        #[command(flatten)]
+        part: PartArgs,
         #[command(flatten)]
         of: Of,
     },
@@ -124,11 +157,39 @@ pub(crate) fn is_plugin() -> bool {
 /// # Errors
 /// The target or an agent is not found, the user's rights do not suffice, or an agent does not
 /// answer.
-pub(crate) fn run(plugin: Plugin) -> Result<(), Failure> {
+pub(crate) fn run(plugin: Plugin) -> Result<ExitCode, Failure> {
     match plugin.command {
-        PluginCommand::Top { once, of } => top(&of, once),
-        PluginCommand::Advise { output, of } => advise::advise(&of, output),
+        PluginCommand::Top { once, of } => top(&of, once)?,
+        PluginCommand::Advise { output, of } => advise::advise(&of, output)?,
+        PluginCommand::Doctor { json, of } => {
+            let report: ::doctor::Report = get(&of, "/api/v1/doctor", DOCTOR_TIMEOUT)?;
+            return crate::doctor::show(&report, json);
+        }
+        PluginCommand::Pins { json, of } => {
+            let rows: Vec<PinRow> = get(&of, "/api/v1/pins", TIMEOUT)?;
+            show_rows(&rows, json)?;
+        }
+        PluginCommand::Snapshot { part, of } => {
+            with_one(&of, TIMEOUT, |client| record::save(client, &part))?;
+        }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the JSON at a path of the target's agent.
+fn get<T: DeserializeOwned>(of: &Of, path: &str, timeout: Duration) -> Result<T, Failure> {
+    with_one(of, timeout, |client| block_on(client.get(path)))
+}
+
+/// Runs an action with the agent of the only node of a target.
+fn with_one<T>(
+    of: &Of,
+    timeout: Duration,
+    action: impl FnOnce(&AgentClient) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let (resolved, cluster) = resolve(of)?;
+    let agent = cluster.agent(one_node(&of.target, &resolved)?)?;
+    action(&AgentClient::new(&agent.args)?.with_timeout(timeout))
 }
 
 /// The target as it is in the cluster, with the agents of its nodes.

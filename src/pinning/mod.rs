@@ -25,6 +25,8 @@ use crate::config::{Config, PinningMode};
 use crate::exit::Failure;
 use crate::output;
 
+#[cfg(feature = "kubectl")]
+pub(crate) use pins::{Row as PinRow, show_rows};
 pub(crate) use pins::{pins, pins_json};
 pub(crate) use topology::{topology, topology_json};
 

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use pinning::{Checkpoint, Pin, Rejection};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{failure, node_config};
@@ -13,9 +13,9 @@ use crate::exit::Failure;
 use crate::{output, table};
 
 /// A pod with exclusive CPUs, or one whose request was rejected.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Row {
+pub(crate) enum Row {
     Pinned {
         #[serde(flatten)]
         pin: Pin,
@@ -33,20 +33,31 @@ enum Row {
 /// A state directory or a hierarchy that cannot be read.
 pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
     args.run.within(|config| {
-        let rows = rows(config)?;
-        output::show(&match (args.json, &rows) {
-            (true, rows) => {
-                let rows = rows.as_deref().unwrap_or_default();
-                serde_json::to_string_pretty(rows).context("cannot print the pins")? + "\n"
-            }
-            (false, Some(rows)) => text(rows),
-            (false, None) => {
+        match rows(config)? {
+            None if !args.json => {
                 let state_dir = config.options.state_dir.display();
-                format!("no pod on this node has exclusive CPUs: no checkpoint of this boot in {state_dir}\n")
+                output::show(&format!(
+                    "no pod on this node has exclusive CPUs: no checkpoint of this boot in {state_dir}\n"
+                ));
+                Ok(())
             }
-        });
-        Ok(())
+            rows => show_rows(&rows.unwrap_or_default(), args.json),
+        }
     })
+}
+
+/// Prints pins and rejections.
+///
+/// # Errors
+/// None that this program causes.
+pub(crate) fn show_rows(rows: &[Row], json: bool) -> Result<(), Failure> {
+    let text = if json {
+        serde_json::to_string_pretty(rows).context("cannot print the pins")? + "\n"
+    } else {
+        text(rows)
+    };
+    output::show(&text);
+    Ok(())
 }
 
 /// The JSON form of [`pins`].

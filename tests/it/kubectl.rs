@@ -163,6 +163,7 @@ fn the_plugin_shows_a_workload_a_pod_or_the_reason_why_not() {
     let cluster = Cluster::new();
     assert_findings_of_all_pods_are_merged(&cluster);
     assert_a_pod_stands_for_itself(&cluster);
+    assert_the_node_of_a_pod_is_shown(&cluster);
     assert_errors_name_the_remedy(&cluster);
     eventually("the end of each forwarded port", || {
         let dir = cluster.dir.path().to_str().unwrap();
@@ -208,8 +209,34 @@ fn assert_a_pod_stands_for_itself(cluster: &Cluster) {
     );
 }
 
+fn assert_the_node_of_a_pod_is_shown(cluster: &Cluster) {
+    let table = cluster.text(&["top", "other", "--once"]);
+    assert!(table.contains("other") && !table.contains("web-1"), "{table}");
+    let pins: Value = serde_json::from_str(&cluster.text(&["pins", "other", "--json"])).unwrap();
+    assert_eq!(pins, json!([]));
+    assert!(cluster.text(&["pins", "other"]).contains("no pod on this node"));
+    // The exit code is that of the worst finding, as of the agent's own command.
+    let output = cluster.run(&["doctor", "other", "--json"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).expect(&errors);
+    let code = ["good", "lacking", "broken"].iter().position(|level| report["worst"] == *level);
+    assert_eq!(output.status.code().map(|code| code as usize), code, "{report}");
+    assert!(report["findings"].as_array().unwrap().len() > 5, "{report}");
+    let file = cluster.dir.path().join("incident");
+    let path = file.to_str().unwrap();
+    let text = cluster.text(&["snapshot", "other", "--last=1m", "-o", path]);
+    assert!(text.contains("bytes; open it with cpuwarden replay"), "{text}");
+    let replay = Command::new(binary()).args(["replay", path, "--once"]).output().unwrap();
+    let replay = String::from_utf8(replay.stdout).unwrap();
+    assert!(replay.contains("shop/other") && replay.contains("shop/web-1"), "{replay}");
+}
+
 fn assert_errors_name_the_remedy(cluster: &Cluster) {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["snapshot", "other", "-o", "/nonexistent/file"],
+            "--output: cannot write /nonexistent/file",
+        ),
         (&["advise", "deploy/missing"], "Error from server (NotFound)"),
         (&["advise", "cm/settings"], "has no selector of pods; use a pod, a Deployment"),
         (&["advise", "other", "--agent-namespace=elsewhere"], "set --agent-namespace"),

@@ -1,11 +1,12 @@
 //! Findings of the doctor, one per check, as a line or as JSON.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// No problem.
@@ -32,10 +33,10 @@ impl Level {
 }
 
 /// The outcome of one check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Finding {
     /// Name of the check.
-    check: &'static str,
+    check: Cow<'static, str>,
     level: Level,
     /// The observation.
     found: String,
@@ -46,7 +47,7 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn good(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, level: Level::Good, found: found.into(), remedy: None }
+        Self { check: check.into(), level: Level::Good, found: found.into(), remedy: None }
     }
 
     pub(super) fn lacking(check: &'static str, found: impl Into<String>) -> Self {
@@ -63,7 +64,7 @@ impl Finding {
 }
 
 /// All findings, with the worst level.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     worst: Level,
     findings: Vec<Finding>,

@@ -26,7 +26,7 @@ pub use auth::Auth;
 pub use page::Sources;
 pub use server::{Parts, Serving, listen};
 pub use tls::{Identity, TlsFiles, UnusableFile};
-pub use ui::{Ui, View};
+pub use ui::{Recording, Ui, View};
 
 use page::{PageKind, Pages};
 use server::Place;

@@ -104,7 +104,7 @@ impl Serving {
         let places = Places { table: Arc::default(), metrics: Arc::clone(&sources.metrics) };
         let beat = sources.watchdog.watch(Part::Http, BEAT_EVERY);
         let pages = Pages::new(sources.clone(), new_exposition, interval);
-        let views = ui.map(|ui| Arc::new(Views::new(ui, sources.clone())));
+        let views = ui.map(|ui| Arc::new(Views::new(ui, sources.clone(), auth.is_some())));
         let access = Access { cadvisor, auth: auth.map(Arc::new) };
         let router = router(sources, pages, &access, views.clone());
         let server = Server { listener, identity, places, router, beat, views };

@@ -27,6 +27,8 @@ const MOST_VALUES: usize = 500_000;
 enum Refusal {
     /// 400: a wrong parameter.
     Parameter(String),
+    /// 403: not for this client.
+    Forbidden(&'static str),
     /// 404: no such pod.
     NotFound(String),
     /// 503: no data yet, or not readable.
@@ -82,6 +84,39 @@ pub(super) async fn pins(call: Call) -> Response {
         views.pins.get().map(|pins| json(&pins)).map_err(|error| unreadable("pins", &error))
     })
     .await
+}
+
+/// `GET /api/v1/doctor`.
+pub(super) async fn doctor(call: Call) -> Response {
+    let (State(views), Extension(place), _) = &call;
+    // Findings contain paths and addresses, and gathering them costs CPU time.
+    if !views.is_protected && !place.peer.is_loopback() {
+        return refused(&Refusal::Forbidden(
+            "only for clients on the node itself, such as kubectl cpuwarden doctor, or with \
+             --metrics-auth",
+        ));
+    }
+    answer(call, &[], 0, |views, _| {
+        let findings = views.doctor.get().map_err(|error| unreadable("findings", &error))?;
+        Ok(json(&findings))
+    })
+    .await
+}
+
+/// `GET /api/v1/recording`.
+pub(super) async fn recording(call: Call) -> Response {
+    let mut response = answer(call, &["seconds"], KEPT as u64, |views, parameters| {
+        // Fails with the reason if there is nothing to record yet.
+        latest(views)?;
+        let bytes = (views.recording)(parameters.span);
+        bytes.map(Bytes::from).map_err(|error| unreadable("recording", &error))
+    })
+    .await;
+    if response.status().is_success() {
+        let binary = header::HeaderValue::from_static("application/octet-stream");
+        response.headers_mut().insert(header::CONTENT_TYPE, binary);
+    }
+    response
 }
 
 /// `GET /api/v1/frame`.
@@ -152,6 +187,7 @@ fn unreadable(what: &str, error: &anyhow::Error) -> Refusal {
 fn refused(refusal: &Refusal) -> Response {
     let (status, text) = match refusal {
         Refusal::Parameter(text) => (StatusCode::BAD_REQUEST, text.as_str()),
+        Refusal::Forbidden(text) => (StatusCode::FORBIDDEN, *text),
         Refusal::NotFound(text) => (StatusCode::NOT_FOUND, text.as_str()),
         Refusal::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, *text),
     };

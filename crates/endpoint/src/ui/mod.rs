@@ -33,10 +33,19 @@ pub struct Ui {
     pub topology: View,
     /// The answer of `/api/v1/pins`.
     pub pins: View,
+    /// The answer of `/api/v1/doctor`.
+    pub doctor: View,
+    /// The answer of `/api/v1/recording` over the last time.
+    pub recording: Recording,
 }
+
+/// A recording of the last time, as the bytes of a file.
+pub type Recording = Box<dyn Fn(Duration) -> anyhow::Result<Vec<u8>> + Send + Sync>;
 
 /// Time for which a view of the caller is reused: it reads files of the node.
 const VIEW_FOR: Duration = Duration::from_secs(5);
+/// Time for which the findings of the doctor are reused: it measures the node.
+const DOCTOR_FOR: Duration = Duration::from_secs(60);
 
 /// State of the page and of the JSON API.
 pub(crate) struct Views {
@@ -46,19 +55,26 @@ pub(crate) struct Views {
     revision: &'static str,
     topology: Cached,
     pins: Cached,
+    doctor: Cached,
+    recording: Recording,
+    /// Whether every request of a view needs a token.
+    is_protected: bool,
     streams: Streams,
 }
 
 impl Views {
-    pub(crate) fn new(ui: Ui, sources: Sources) -> Self {
-        let Ui { timeline, version, revision, topology, pins } = ui;
+    pub(crate) fn new(ui: Ui, sources: Sources, is_protected: bool) -> Self {
+        let Ui { timeline, version, revision, topology, pins, doctor, recording } = ui;
         Self {
             sources,
             timeline,
             version,
             revision,
-            topology: Cached::new(topology),
-            pins: Cached::new(pins),
+            topology: Cached::new(topology, VIEW_FOR),
+            pins: Cached::new(pins, VIEW_FOR),
+            doctor: Cached::new(doctor, DOCTOR_FOR),
+            recording,
+            is_protected,
             streams: Streams::default(),
         }
     }
@@ -77,18 +93,19 @@ impl Views {
 /// A view with the time of its latest computation.
 struct Cached {
     compute: View,
+    reused_for: Duration,
     latest: Mutex<Option<(Instant, Value)>>,
 }
 
 impl Cached {
-    fn new(compute: View) -> Self {
-        Self { compute, latest: Mutex::default() }
+    fn new(compute: View, reused_for: Duration) -> Self {
+        Self { compute, reused_for, latest: Mutex::default() }
     }
 
     fn get(&self) -> anyhow::Result<Value> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, value)) = &*latest
-            && at.elapsed() < VIEW_FOR
+            && at.elapsed() < self.reused_for
         {
             return Ok(value.clone());
         }
@@ -110,6 +127,8 @@ pub(crate) fn pages(views: &Arc<Views>) -> Router {
         .route("/api/v1/topology", get(api::topology))
         .route("/api/v1/interference", get(api::interference))
         .route("/api/v1/pins", get(api::pins))
+        .route("/api/v1/doctor", get(api::doctor))
+        .route("/api/v1/recording", get(api::recording))
         .route("/api/v1/history", get(api::history))
         .route("/api/v1/frame", get(api::frame));
     routes.with_state(Arc::clone(views))

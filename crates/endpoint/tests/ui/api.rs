@@ -25,6 +25,7 @@ const CALLS: &[(&str, &str)] = &[
     ("/api/v1/advice", "/api/v1/advice"),
     ("/api/v1/pins", "/api/v1/pins"),
     ("/api/v1/history", "/api/v1/history?seconds=5&uid=uid-0&measure=self&measure=usageCores"),
+    ("/api/v1/doctor", "/api/v1/doctor"),
     ("/api/v1/frame", "/api/v1/frame"),
 ];
 
@@ -74,8 +75,21 @@ fn every_answer_matches_the_served_openapi_document() {
     let documented: BTreeSet<&str> =
         document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
     let mut tested: BTreeSet<&str> = CALLS.iter().map(|(path, _)| *path).collect();
-    tested.extend(["/api/v1/stream", "/api/v1/openapi.json"]);
+    tested.extend(["/api/v1/stream", "/api/v1/recording", "/api/v1/openapi.json"]);
     assert_eq!(documented, tested);
+}
+
+#[test]
+fn a_recording_covers_the_requested_seconds() {
+    let server = Server::start(1, true);
+    let (status, _, body) = server.get("/api/v1/recording");
+    assert!(status == 503 && body.contains("no data yet"), "{status} {body}");
+    let server = server.ten_seconds();
+    let (status, head, body) = server.get("/api/v1/recording?seconds=7");
+    assert!(status == 200 && head.contains("content-type: application/octet-stream"), "{head}");
+    assert_eq!(body, "7 seconds");
+    let (status, _, body) = server.get("/api/v1/recording?seconds=601");
+    assert!(status == 400 && body.contains("from 1 to 600"), "{body}");
 }
 
 #[test]
