@@ -33,6 +33,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of an answer that is kept in memory, bytes.
 const LIMIT: usize = 64 << 20;
 
+/// Maximum size of the answer that gives the reason of a rejected request, bytes.
+const LONGEST_REASON: usize = 64 << 10;
+
 /// Requests to the endpoint of one agent.
 pub(crate) struct AgentClient {
     address: SocketAddr,
@@ -250,8 +253,13 @@ impl Answer {
 
     /// An answer without data: the reason that the agent gives, or else the most likely one.
     async fn refused(mut self, status: StatusCode) -> Failure {
-        let part = self.next().await.ok().flatten().unwrap_or_default();
-        let reason = match serde_json::from_slice::<Refusal>(&part) {
+        let mut text = Vec::new();
+        while let Ok(Some(part)) = self.next().await
+            && text.len() <= LONGEST_REASON
+        {
+            text.extend_from_slice(&part);
+        }
+        let reason = match serde_json::from_slice::<Refusal>(&text) {
             Ok(Refusal { error }) => error.chars().filter(|char| !char.is_control()).collect(),
             Err(_) => "not an agent of this version, or one with --ui=off".to_owned(),
         };
@@ -345,7 +353,7 @@ mod tests {
         assert!(text.contains("404 Not Found: not an agent of this version"), "{text}");
         let text = error(
             b"\r\n\r\n",
-            b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 31\r\n\r\n{\"error\":\"no data\\u001b[1m yet\"}",
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 32\r\n\r\n{\"error\":\"no data\\u001b[1m yet\"}",
         );
         assert!(text.ends_with("503 Service Unavailable: no data[1m yet"), "{text}");
         let text = error(b"\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{\"unfini");
