@@ -23,7 +23,7 @@ use crate::claims::Claims;
 use crate::config::{Config, PinningMode, WeightRuleName};
 use crate::exit::Failure;
 use crate::ui::History;
-use crate::{injection, trace};
+use crate::{injection, recorder, trace};
 
 /// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -52,6 +52,8 @@ pub(crate) struct Agent {
     /// Stops when the agent is dropped.
     #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "for the view"))]
     history: Option<History>,
+    /// Stops when the agent is dropped.
+    _recording: Option<Worker>,
     checks: Worker,
 }
 
@@ -101,6 +103,8 @@ impl Agent {
         let (published, waits) = (sampler.published(), sampler.waits());
         let tracing = shared.start_trace(&published, &waits).await?;
         let history = History::start(config, &published, &shared.watchdog);
+        let recording = recorder::start(config, history.as_ref(), &shared.metrics)
+            .context("cannot start the thread that records")?;
         let sampling = shared.start_sampling(sampler, history.as_ref())?;
         let advising = shared.start_advising(&published, sampling.is_published)?;
         let injecting = injection::start(config, &shared.pods, &advising.advisor, &shared.metrics)?;
@@ -114,7 +118,7 @@ impl Agent {
             sources,
             new_exposition: new_exposition(config),
             interval: config.options.sample_interval.0,
-            ui: history.as_ref().map(|history| history.ui(config, build())),
+            ui: history.as_ref().and_then(|history| history.ui(config, build())),
         };
         let serving = listener.map(|listener| Serving::start(parts(listener))).transpose();
         Ok(Self {
@@ -132,6 +136,7 @@ impl Agent {
             advising: advising.task,
             _arrivals: advising.arrivals,
             history,
+            _recording: recording,
             checks,
         })
     }

@@ -18,6 +18,7 @@ mod logging;
 mod output;
 mod pinning;
 mod record;
+mod recorder;
 mod reference;
 #[cfg(feature = "top")]
 mod replay;

@@ -35,7 +35,7 @@ impl History {
         published: &Published<NodeSnapshot>,
         watchdog: &Watchdog,
     ) -> Option<Self> {
-        if config.options.ui == UiMode::Off {
+        if config.options.ui == UiMode::Off && config.options.record.is_none() {
             return None;
         }
         let timeline = Timeline::new(TimelineConfig {
@@ -55,7 +55,6 @@ impl History {
     }
 
     /// The frames of the last ten minutes.
-    #[cfg(feature = "top")]
     pub(crate) fn timeline(&self) -> Timeline {
         self.timeline.clone()
     }
@@ -65,11 +64,14 @@ impl History {
         Arc::clone(&self.is_published)
     }
 
-    /// Sources of the page and of the JSON API.
-    pub(crate) fn ui(&self, config: &Config, build: Build<'static>) -> Ui {
+    /// Sources of the page and of the JSON API, unless they are off.
+    pub(crate) fn ui(&self, config: &Config, build: Build<'static>) -> Option<Ui> {
+        if config.options.ui == UiMode::Off {
+            return None;
+        }
         let [of_topology, of_pins, of_doctor] = [config, config, config].map(Config::clone);
         let (timeline, origin) = (self.timeline.clone(), origin(config));
-        Ui {
+        Some(Ui {
             timeline: self.timeline.clone(),
             version: build.version,
             revision: build.revision,
@@ -86,7 +88,7 @@ impl History {
             recording: Box::new(move |span| {
                 Ok(recording::encode(&timeline.frames(span), &origin)?)
             }),
-        }
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use clap::builder::{OsStr, Resettable};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches as _, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::ByteSize;
 use super::human_duration::HumanDuration;
 use super::injection::InjectProfile;
 use super::sources::variable;
@@ -47,6 +48,14 @@ pub(crate) struct Options {
     /// container. Off: only /metrics, /api/v1/advice and the probes
     #[arg(long, help_heading = "Server", value_name = "MODE", default_value = "on")]
     pub(crate) ui: UiMode,
+    /// Keep each second in this directory, for cpuwarden replay; created if it does not exist
+    /// [default: no recording]
+    #[arg(long, help_heading = "Server", value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) record: Option<PathBuf>,
+    /// Maximum size of the recording: the oldest part is removed to stay below it
+    #[arg(long, help_heading = "Server", value_name = "SIZE", default_value = "100MB")]
+    pub(crate) record_size: ByteSize,
     /// PEM file of the certificate for HTTPS, reloaded when it changes [default: HTTP]
     #[arg(long, help_heading = "Server", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]

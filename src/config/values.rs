@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::sources::{flag, keys};
-use super::{HumanDuration, Options};
+use super::{ByteSize, HumanDuration, Options};
 use crate::exit::Failure;
 
 /// Options that accept an empty text, which means none.
@@ -99,6 +99,10 @@ fn check_numbers(options: &Options) -> Result<(), String> {
     }
     if options.max_series == 0 {
         return Err("--max-series: 0 would drop all series; use at least 1".to_owned());
+    }
+    if options.record_size.0 < recording::LEAST_SIZE {
+        let (size, least) = (options.record_size, ByteSize(recording::LEAST_SIZE));
+        return Err(format!("--record-size: {size} is too small; use at least {least}"));
     }
     if options.metrics_auth && options.tls_cert.is_none() {
         return Err(

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use recording::Recording;
 use serde_json::Value;
 
-use crate::support::{Qos, RealTree, Workload, binary, eventually};
+use crate::support::{Agent, Qos, RealTree, Workload, binary, eventually};
 
 const UID: &str = "0f59d45b-7d5e-4b3a-9c0e-2f1c3a5b7d9e";
 const CONTAINER: &str = "1d9e4cf8b1c34be0a2d4a5f60718293a4b5c6d7e8f90a1b2c3d4e5f6a7b8c9d0";
@@ -29,6 +29,38 @@ impl Drop for Recorder {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+#[test]
+fn an_agent_records_until_it_ends_and_goes_on_after_a_failure() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
+    let _load = container.spawn(&Workload::Spin { threads: 1 });
+    let dir = tempfile::tempdir().unwrap();
+    let ring = dir.path().join("ring");
+    let flags = [
+        format!("--kubepods={}", tree.kubepods().path().display()),
+        format!("--record={}", ring.display()),
+        "--record-size=1MiB".to_owned(),
+        "--ui=off".to_owned(),
+        "--pod-source=none".to_owned(),
+        "--sched-trace=off".to_owned(),
+    ];
+    let agent = Agent::start(&flags);
+    eventually("seconds on the disk", || times(&ring).len() >= 3);
+    assert_eq!(agent.metrics().value("cpuwarden_recording", &[]), Some(1.0));
+    assert!(agent.signal(rustix::process::Signal::TERM).0.success());
+    let text = replay(&ring, &["--output=json", "--once"]);
+    let frame: Value = serde_json::from_str(text.trim()).unwrap();
+    assert_eq!(frame["containers"][0]["uid"], UID, "{frame}");
+
+    // A directory in which nothing can be created.
+    let mut flags = flags;
+    flags[1] = "--record=/proc/recording".to_owned();
+    let agent = Agent::start(&flags);
+    eventually("the failure", || agent.metrics().value("cpuwarden_recording", &[]) == Some(0.0));
+    assert!(agent.log().contains("--record: "), "{}", agent.log());
+    assert_eq!(agent.get("/readyz").0, 200);
 }
 
 /// Times of the frames recorded so far.

@@ -45,6 +45,8 @@ pub struct AgentMetrics {
     page_renders: IntCounterVec,
     http_connections_cut: IntCounterVec,
     pod_lists_cut: IntCounter,
+    /// Absent until its first value.
+    recording: IntGaugeVec,
     pinning: PinningMetrics,
     injection: InjectionMetrics,
     advice: AdviceMetrics,
@@ -93,6 +95,10 @@ impl AgentMetrics {
                 &registry,
                 IntCounter::with_opts(opts(&agent::POD_LISTS_CUT_TOTAL)),
             ),
+            recording: registered(
+                &registry,
+                IntGaugeVec::new(opts(&agent::RECORDING), agent::RECORDING.labels),
+            ),
             pinning: PinningMetrics::new(&registry),
             injection: InjectionMetrics::new(&registry),
             advice: AdviceMetrics::default(),
@@ -120,6 +126,11 @@ impl AgentMetrics {
     /// Records that the named pod source gave no valid answer.
     pub fn pod_source_failed(&self, source: &str) {
         self.pod_source_up.with_label_values(&[source]).set(0);
+    }
+
+    /// Sets whether the last second was recorded.
+    pub fn set_recording(&self, is_written: bool) {
+        self.recording.with_label_values::<&str>(&[]).set(i64::from(is_written));
     }
 
     /// Sets the number of requests sent to the API server since the start.

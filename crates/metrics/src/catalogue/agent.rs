@@ -16,6 +16,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &PAGE_RENDERS_TOTAL,
     &HTTP_CONNECTIONS_CUT_TOTAL,
     &POD_LISTS_CUT_TOTAL,
+    &RECORDING,
     &pinning::PINNED_CPUS,
     &pinning::POOL_CPUS,
     &pinning::EXCLUSIVE_OVERLAP_SECONDS_TOTAL,
@@ -33,6 +34,13 @@ pub(crate) static BUILD_INFO: Descriptor = gauge(
     "cpuwarden_build_info",
     &["version", "revision"],
     "Always 1: version and revision of the running build.",
+);
+
+pub(crate) static RECORDING: Descriptor = gauge(
+    "cpuwarden_recording",
+    &[],
+    "1 while each second is written to the directory of --record, 0 while it cannot be written; the log contains the \
+     reason. Absent without --record.",
 );
 
 pub(crate) static SAMPLE_DURATION_SECONDS: Descriptor = histogram(

@@ -40,6 +40,7 @@ pub(crate) fn agent() -> AgentMetrics {
     pinning.set_enforcing(Some("--pinning=observe"));
     pinning.set_stepped_back([(["pod", "rewritten"], 2)].into_iter());
     pinning.add_event("sent");
+    agent.set_recording(true);
     let injection = agent.injection();
     injection.set_connected(["containerd", "v2.4.3"], true);
     injection.add_empty_answer("CreateContainer");
