@@ -1,10 +1,10 @@
 //! One pass after the other: measure, decide, write, restore.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cgroupfs::{Hierarchy, control, node};
+use cgroupfs::{Hierarchy, node};
 use colocation::{Controller, Harm, HarmMeter, Settings, Signal, Target, Transition, keep_cpus};
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
@@ -13,8 +13,9 @@ use snapshot::NodeSnapshot;
 
 use crate::budget::BudgetMeter;
 use crate::checkpoint::{Checkpoint, Key, Lock, Written, directory};
-use crate::pods::BestEffort;
-use crate::setting::{self, Kind, Original};
+use crate::pods::{BestEffort, may_have_quota};
+use crate::setting::{self, Kind};
+use crate::want::{Want, v1_period};
 use crate::{Error, Result};
 
 /// Configuration of the actor.
@@ -54,6 +55,8 @@ pub struct Report {
     pub target: Target,
     /// The change of the target, if any.
     pub transition: Option<Transition>,
+    /// Whether waits are traced; if not, the target follows the utilization rule.
+    pub traced: bool,
     /// Worst harm in this pass; `None` without a new measurement.
     pub harm: Option<Harm>,
     /// Number of best-effort pods.
@@ -91,8 +94,6 @@ pub struct Actor {
     /// Passes with repairs within [`CONFLICT_WINDOW`].
     conflicts: VecDeque<Instant>,
     paused_until: Option<Instant>,
-    /// Settings whose last write failed: their values are nobody else's.
-    failed: BTreeSet<Key>,
 }
 
 impl Actor {
@@ -112,7 +113,6 @@ impl Actor {
             topology: None,
             conflicts: VecDeque::new(),
             paused_until: None,
-            failed: BTreeSet::new(),
             config,
         }
     }
@@ -138,6 +138,7 @@ impl Actor {
             mode: self.mode(now, draining),
             target: self.controller.target(),
             transition,
+            traced: is_traced(snapshot),
             harm,
             pods: best_effort.cgroups.len(),
             exhausted: is_harmed && self.controller.is_exhausted(pool.len()),
@@ -193,11 +194,7 @@ impl Actor {
             self.config.reserved_cores,
             is_best_effort,
         );
-        let is_traced = snapshot
-            .waits
-            .trace
-            .as_ref()
-            .is_some_and(|trace| trace.mode != snapshot::TraceMode::Detached);
+        let is_traced = is_traced(snapshot);
         match self.harm.read(snapshot, is_best_effort) {
             Some(harm) => (Signal::Waits(harm.clone()), Some(harm)),
             None if is_traced => (Signal::Missing, None),
@@ -251,7 +248,9 @@ impl Actor {
             if idle {
                 wanted.insert((pod.clone(), Kind::Idle), Want::Idle);
             }
-            if let Some(cores) = quota_cores {
+            if let Some(cores) = quota_cores
+                && may_have_quota(pod, self.config.hierarchy.version)
+            {
                 let share = cores / best_effort.cgroups.len() as f64;
                 wanted.insert((pod.clone(), Kind::Quota), Want::Quota(share));
             }
@@ -311,14 +310,17 @@ impl Actor {
         }
         for (key, value) in writes {
             let Some(directory) = directory(&hierarchy, key) else { continue };
-            self.failed.remove(key);
             match setting::write(&directory, key.1, hierarchy.version, &value) {
-                Ok(()) => *report.written.entry(key.1).or_default() += 1,
-                Err(error) if error.is_vanished() => {}
-                Err(error) => {
-                    self.failed.insert(key.clone());
-                    report.errors.push(chain(&error));
+                Ok(()) => {
+                    *report.written.entry(key.1).or_default() += 1;
+                    // On disk it stays until the next change: a restart cannot know.
+                    self.checkpoint
+                        .written
+                        .entry(key.clone())
+                        .and_modify(|was| was.replaces = None);
                 }
+                Err(error) if error.is_vanished() => {}
+                Err(error) => report.errors.push(chain(&error)),
             }
         }
     }
@@ -331,8 +333,7 @@ impl Actor {
         let inode = cgroupfs::inode(&directory)?;
         let known = self.checkpoint.written.get(key).filter(|was| was.inode == inode);
         let original = match known {
-            Some(was) if was.wrote == found.value => was.original.clone(),
-            Some(was) if self.failed.contains(key) => was.original.clone(),
+            Some(was) if was.is_ours(&found.value) => was.original.clone(),
             Some(was) => {
                 report.repaired += 1;
                 setting::rebase(&was.original, found.clone(), version)
@@ -351,7 +352,8 @@ impl Actor {
             None => original.value.clone(),
         };
         let is_there = found.value == value;
-        let written = Written { inode, original, wrote: value.clone() };
+        let replaces = (!is_there).then_some(found.value);
+        let written = Written { inode, original, wrote: value.clone(), replaces };
         self.checkpoint.written.insert(key.clone(), written);
         Ok((!is_there).then_some(value))
     }
@@ -373,60 +375,9 @@ impl Actor {
     }
 }
 
-/// What a setting must become.
-#[derive(Debug, Clone, PartialEq)]
-enum Want {
-    Idle,
-    /// At most these CPUs; the second set is all online CPUs.
-    Cpus(CpuSet, CpuSet),
-    /// At most this many cores.
-    Quota(f64),
-}
-
-/// The shortest quota that the kernel accepts, microseconds.
-const LEAST_QUOTA_USEC: u64 = 1_000;
-const PERIOD_USEC: u64 = 100_000;
-
-impl Want {
-    /// The value to write over the original; `None` if the original is at least as strict.
-    fn value(
-        &self,
-        original: &Original,
-        version: CgroupVersion,
-        v1_period: Option<u64>,
-    ) -> Option<String> {
-        match self {
-            Self::Idle => (original.value == "0").then(|| "1".to_owned()),
-            Self::Cpus(kept, online) => {
-                let configured: CpuSet = original.value.parse().ok()?;
-                let now = if configured.is_empty() { online.clone() } else { configured };
-                let left = now.intersection(kept);
-                (!left.is_empty() && left != now).then(|| left.to_string())
-            }
-            Self::Quota(cores) => {
-                let (quota, period) = match version {
-                    CgroupVersion::V1 => (original.value.as_str(), v1_period?),
-                    CgroupVersion::V2 => {
-                        let (quota, period) = original.value.split_once(' ')?;
-                        (quota, period.parse().unwrap_or(PERIOD_USEC))
-                    }
-                };
-                let usec = ((cores * period as f64) as u64).max(LEAST_QUOTA_USEC);
-                // `max` and `-1` are no numbers of u64: no quota.
-                if quota.parse::<u64>().is_ok_and(|quota| quota <= usec) {
-                    return None;
-                }
-                Some(match version {
-                    CgroupVersion::V1 => usec.to_string(),
-                    CgroupVersion::V2 => format!("{usec} {period}"),
-                })
-            }
-        }
-    }
-}
-
-fn v1_period(directory: &std::path::Path) -> Option<u64> {
-    control::read(&directory.join("cpu.cfs_period_us")).ok()??.parse().ok()
+fn is_traced(snapshot: &NodeSnapshot) -> bool {
+    let trace = snapshot.waits.trace.as_ref();
+    trace.is_some_and(|trace| trace.mode != snapshot::TraceMode::Detached)
 }
 
 /// All possible CPUs as a list, which has the same effect as an empty cpuset.

@@ -51,6 +51,17 @@ pub(crate) struct Written {
     pub(crate) original: Original,
     /// The value that was written last, or is about to be.
     pub(crate) wrote: String,
+    /// The value that `wrote` replaces, until the write is known to have succeeded: a crash or a
+    /// failed write leaves it in place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replaces: Option<String>,
+}
+
+impl Written {
+    /// Whether nobody else has written the setting, by its current value.
+    pub(crate) fn is_ours(&self, found: &str) -> bool {
+        self.wrote == found || self.replaces.as_deref() == Some(found)
+    }
 }
 
 /// A cgroup's path below its controller's mount, and the setting.
@@ -118,8 +129,7 @@ impl Checkpoint {
         synced.map_err(Error::state("sync", state_dir))
     }
 
-    /// Restores the written settings that `is_due` selects, cpusets and quotas before `cpu.idle`.
-    /// What is restored, or belongs to a removed cgroup, leaves the checkpoint; returns the errors
+    /// Restores the written settings that `is_due` selects. What is restored, or belongs to a removed cgroup, leaves the checkpoint; returns the errors
     /// of the rest.
     pub(crate) fn restore(
         &mut self,
@@ -137,9 +147,7 @@ impl Checkpoint {
                 return false;
             }
             let (kind, version) = (key.1, hierarchy.version);
-            let done =
-                setting::restore(&directory, kind, version, &was.original, &was.wrote, all_cpus);
-            match done {
+            match setting::restore(&directory, kind, version, was, all_cpus) {
                 Ok(()) => restored += 1,
                 Err(error) if error.is_vanished() => {}
                 Err(error) => {
@@ -169,6 +177,34 @@ pub fn leftovers(state_dir: &Path, proc_root: &Path) -> Result<bool> {
     Ok(!Checkpoint::read(state_dir, proc_root)?.written.is_empty())
 }
 
+/// A setting in force, for display.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Restricted {
+    /// Path of the cgroup below its controller's mount.
+    pub cgroup: String,
+    /// The setting.
+    pub setting: Kind,
+    /// Its value.
+    pub value: String,
+    /// Its value before; it will be restored.
+    pub original: String,
+}
+
+/// All settings in force, by cgroup.
+///
+/// # Errors
+/// A checkpoint that cannot be read.
+pub fn restricted(state_dir: &Path, proc_root: &Path) -> Result<Vec<Restricted>> {
+    let checkpoint = Checkpoint::read(state_dir, proc_root)?;
+    let shown = |((path, kind), was): (Key, Written)| Restricted {
+        cgroup: path.display().to_string(),
+        setting: kind,
+        value: was.wrote,
+        original: was.original.value,
+    };
+    Ok(checkpoint.written.into_iter().map(shown).collect())
+}
+
 fn parse(text: &str) -> std::result::Result<Body, String> {
     let (head, body) = text.split_once('\n').ok_or("only one line")?;
     if head != header(body) {
@@ -191,7 +227,7 @@ mod tests {
 
     fn sample() -> Checkpoint {
         let original = Original { value: "0".into(), weight: Some("2".into()) };
-        let written = Written { inode: 7, original, wrote: "1".into() };
+        let written = Written { inode: 7, original, wrote: "1".into(), replaces: None };
         Checkpoint { written: [(("kubepods/besteffort/poda".into(), Kind::Idle), written)].into() }
     }
 
@@ -201,6 +237,8 @@ mod tests {
         sample().write(dir.path(), proc.path()).unwrap();
         assert_eq!(Checkpoint::read(dir.path(), proc.path()).unwrap(), sample());
         assert!(leftovers(dir.path(), proc.path()).unwrap());
+        let shown = restricted(dir.path(), proc.path()).unwrap();
+        assert_eq!((shown.len(), &*shown[0].value, &*shown[0].original), (1, "1", "0"));
         Checkpoint::default().write(dir.path(), proc.path()).unwrap();
         assert!(!dir.path().join(FILE).exists());
         assert!(!leftovers(dir.path(), proc.path()).unwrap());

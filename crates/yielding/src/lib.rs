@@ -12,9 +12,10 @@ mod error;
 mod pods;
 mod setting;
 mod thread;
+mod want;
 
 pub use actor::{Actor, ActorConfig, Mode, Report};
-pub use checkpoint::{Lock, leftovers};
+pub use checkpoint::{Lock, Restricted, leftovers, restricted};
 pub use error::{Error, Result};
 pub use pods::is_best_effort;
 pub use setting::Kind;

@@ -1,8 +1,9 @@
 //! The best-effort pods of the node and their cgroups.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use kernel_text::CgroupVersion;
 use kubepods::PodIndex;
 use kubepods::model::Pod;
 use kubepods::path::{self, CgroupPath, QosClass};
@@ -20,6 +21,19 @@ pub fn is_best_effort(pod: &Pod) -> bool {
         Some(QosClass::Burstable) => pod.priority.is_some_and(|value| BATCH.contains(&value)),
         Some(QosClass::Guaranteed) | None => false,
     }
+}
+
+/// Whether a pod's cgroup may have a quota. Cgroup v1 rejects the quota of a container above its
+/// pod's, so that a Burstable pod's containers with limits could not start again.
+pub(crate) fn may_have_quota(pod: &Path, version: CgroupVersion) -> bool {
+    let is_class_without_limits = || {
+        let split = path::split(pod.to_str()?)?;
+        match path::parse(split.relative)? {
+            CgroupPath::Pod(pod) => Some(pod.qos == QosClass::BestEffort),
+            _ => None,
+        }
+    };
+    version == CgroupVersion::V2 || is_class_without_limits() == Some(true)
 }
 
 /// The best-effort pods at one moment.

@@ -7,6 +7,7 @@ use kernel_text::CgroupVersion;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::checkpoint::Written;
 
 /// A setting of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -88,21 +89,20 @@ pub(crate) fn write(
     Ok(control::write(&directory.join(kind.file(version)), value)?)
 }
 
-/// Restores a setting unless somebody else has written it since. `wrote` is the value that this
-/// crate wrote; `all_cpus` replaces an empty cpuset where the kernel refuses to empty it.
+/// Restores a setting unless somebody else has written it since. `all_cpus` replaces an empty cpuset where the kernel refuses to empty it.
 pub(crate) fn restore(
     directory: &Path,
     kind: Kind,
     version: CgroupVersion,
-    original: &Original,
-    wrote: &str,
+    was: &Written,
     all_cpus: &str,
 ) -> Result<()> {
+    let original = &was.original;
     let Some(now) = read(directory, kind, version)? else { return Ok(()) };
     if kind == Kind::Idle {
         return restore_idle(directory, version, original, &now);
     }
-    if now.value != wrote {
+    if !was.is_ours(&now.value) {
         return Ok(());
     }
     if kind == Kind::Cpus && original.value.is_empty() {

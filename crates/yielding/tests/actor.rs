@@ -244,13 +244,15 @@ fn each_step_writes_only_best_effort_pods_and_their_containers() {
         let fewer = [idle.to_vec(), vec![cpus(&batch), cpus(&spark)]].concat();
         assert_eq!(node.changed(&before), fewer);
         let report = node.reach(&mut actor, Step::Quota);
-        assert_eq!(report.written, [(Kind::Quota, 2)].into());
-        let (file, value) = match version {
-            CgroupVersion::V1 => ("cpu.cfs_quota_us", "50000"),
-            CgroupVersion::V2 => ("cpu.max", "50000 100000"),
+        // On v1 a Burstable pod keeps its quota: its containers could not start again.
+        let (file, value, pods) = match version {
+            CgroupVersion::V1 => ("cpu.cfs_quota_us", "50000", &[&batch][..]),
+            CgroupVersion::V2 => ("cpu.max", "50000 100000", &[&batch, &spark][..]),
         };
+        assert_eq!(report.written, [(Kind::Quota, pods.len() as u64)].into());
         let changed = node.changed(&before);
-        for pod in [&batch, &spark] {
+        assert_eq!(changed.len(), 4 + pods.len(), "{changed:?}");
+        for pod in pods {
             let quota = (format!("cpu/{pod}/{file}"), value.to_owned());
             assert!(changed.contains(&quota), "{changed:?}");
         }
@@ -315,6 +317,46 @@ fn everything_is_as_before_after_stop_crash_and_drain_at_each_step() {
             assert!(!node.dir.path().join("state/yields.json").exists());
         }
     }
+}
+
+/// The checkpoint holds a value before it is written. A crash in between leaves the value before.
+#[test]
+fn a_crash_between_the_checkpoint_and_the_write_is_restored() {
+    for version in [CgroupVersion::V1, CgroupVersion::V2] {
+        for step in [Step::Idle, Step::FewerCpus, Step::Quota] {
+            let mut node = Node::new(version);
+            let before = node.files();
+            let mut actor = node.actor();
+            node.reach(&mut actor, step);
+            // The next change of a target, with the values before it.
+            let last = loop {
+                let last = node.files();
+                let report = node.pass(&mut actor, 500);
+                if !report.written.is_empty() || report.exhausted {
+                    break last;
+                }
+            };
+            drop(actor);
+            for (path, text) in last {
+                fs::write(path, text).unwrap();
+            }
+            let errors = node.pass(&mut node.actor(), 0).errors;
+            assert_eq!(errors, Vec::<String>::new());
+            assert_eq!(node.changed(&before), [], "{version:?}, {step:?}");
+        }
+    }
+}
+
+#[test]
+fn a_container_confined_to_other_cpus_keeps_at_least_two() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let cpus = format!("cpuset/{}/cpuset.cpus", container(&node.pods()[0].0));
+    // Step 2 keeps the CPUs 0 to 3.
+    node.file(&cpus, "3-7\n");
+    let mut actor = node.actor();
+    let report = node.reach(&mut actor, Step::FewerCpus);
+    assert_eq!(report.written, [(Kind::Cpus, 1)].into(), "only the other pod");
+    assert_eq!(fs::read_to_string(node.dir.path().join(&cpus)).unwrap().trim(), "3-7");
 }
 
 #[test]
