@@ -36,6 +36,8 @@ pub(crate) struct Agent {
     _injecting: Option<injection::Running>,
     /// Stops when the agent is dropped; pinned pods stay as they are.
     pinning: Option<pinning::Running>,
+    /// Restores best-effort pods when it is dropped.
+    yielding: Option<yielding::Running>,
     sampler_ended: oneshot::Receiver<()>,
     published: Published<NodeSnapshot>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
@@ -101,6 +103,14 @@ impl Agent {
         )?;
         let sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
+        let yielding = crate::best_effort::start(
+            config,
+            &shared.hierarchy,
+            &shared.pods,
+            &published,
+            &shared.metrics,
+            &shared.watchdog,
+        )?;
         let tracing = shared.start_trace(&published, &waits).await?;
         let history = History::start(config, &published, &shared.watchdog);
         let recording = recorder::start(config, history.as_ref(), &shared.metrics)
@@ -126,6 +136,7 @@ impl Agent {
             tracing,
             _injecting: injecting,
             pinning,
+            yielding,
             sampler_ended: sampling.ended,
             published,
             pods: shared.pods,
@@ -193,6 +204,7 @@ impl Agent {
         // Stop the watchdog first: the parts that end from here on are meant to.
         drop(self.checks);
         self.advising.abort();
+        drop(self.yielding);
         if let Some(serving) = self.serving
             && tokio::time::timeout(DRAIN, serving.stop()).await.is_err()
         {

@@ -34,6 +34,10 @@ impl Claims {
             Part::Pinning => {
                 self.metrics.pinning().set_enforcing(Some("the pinning thread is stalled"));
             }
+            Part::Yielding => {
+                let reason = "the thread that makes best-effort pods yield is stalled";
+                self.metrics.best_effort().set_enforcing(Some(reason));
+            }
             Part::SchedTrace => {
                 self.waits.publish(sched_trace::not_in_force(
                     "stalled: the trace's thread makes no progress".to_owned(),
@@ -78,10 +82,11 @@ mod tests {
         let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
         let mut claims = Claims::new(metrics, Published::default());
         claims.metrics.pinning().set_enforcing(None);
+        claims.metrics.best_effort().set_enforcing(None);
         assert!(page(&claims.metrics).contains("cpuwarden_pinning_enforcing{reason=\"\"} 1"));
         let watchdog = Watchdog::new();
         let _works = watchdog.watch(Part::Sampler, Duration::from_secs(1));
-        for part in [Part::Pinning, Part::SchedTrace] {
+        for part in [Part::Pinning, Part::SchedTrace, Part::Yielding] {
             drop(watchdog.watch(part, Duration::from_secs(1)));
         }
         claims.update(&[Part::Sampler, Part::Pinning], &watchdog.silent());
@@ -92,7 +97,7 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(!text.contains("cpuwarden_pinning_enforcing{reason=\"\"}"), "{text}");
+        assert!(!text.contains("_enforcing{reason=\"\"}"), "{text}");
         assert!(text.contains("cpuwarden_subsystem_up{subsystem=\"pinning\"} 0"), "{text}");
         assert!(text.contains("cpuwarden_subsystem_up{subsystem=\"sampler\"} 1"), "{text}");
         let feature = claims.waits.latest().feature.clone().unwrap();

@@ -2,6 +2,7 @@
 
 mod advise;
 mod agent;
+mod best_effort;
 mod check;
 mod claims;
 mod cli;

@@ -19,8 +19,8 @@ use serde::de::IgnoredAny;
 pub(crate) use human_duration::HumanDuration;
 pub(crate) use injection::Injection;
 pub(crate) use options::{
-    LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, UiMode,
-    WeightRuleName, augment,
+    BestEffortMode, LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode,
+    UiMode, WeightRuleName, augment,
 };
 pub(crate) use resolved::Config;
 pub(crate) use size::ByteSize;

@@ -239,6 +239,7 @@ pub(crate) struct Options {
     /// seconds
     #[arg(long, help_heading = "Pinning")]
     pub(crate) events: bool,
+
     /// Rules that give pods a class and a policy; in the file only.
     #[arg(skip)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -263,6 +264,14 @@ pub(crate) struct Options {
     #[arg(skip)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) inject_profiles: Vec<InjectProfile>,
+
+    /// Make best-effort pods yield CPU while latency-sensitive pods wait for them: off, observe
+    /// (decide and report only) or enforce
+    #[arg(long, help_heading = "Co-location", value_name = "MODE", default_value = "off")]
+    pub(crate) best_effort: BestEffortMode,
+    /// Minimum number of CPUs that best-effort pods keep, at least 2
+    #[arg(long, help_heading = "Co-location", value_name = "N", default_value = "2")]
+    pub(crate) best_effort_floor: usize,
 
     /// Log level: off, error, warn, info, debug or trace, optionally per module, e.g.
     /// sampler=debug,warn
@@ -419,6 +428,18 @@ pub(crate) enum InjectEnvMode {
     Annotated,
     /// Pods with the annotation, and pods that injectProfiles selects
     Profiles,
+}
+
+/// `--best-effort`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BestEffortMode {
+    /// Best-effort pods are left alone
+    Off,
+    /// Decide and report only; write nothing
+    Observe,
+    /// Write cpu.idle, cpusets and quotas of best-effort pods
+    Enforce,
 }
 
 /// `--numa-strategy`.

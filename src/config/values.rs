@@ -97,6 +97,12 @@ fn check_numbers(options: &Options) -> Result<(), String> {
             "--cpu-budget: {cores} is out of range: expected a number of cores above 0, e.g. 0.02"
         ));
     }
+    if options.best_effort_floor < 2 {
+        return Err(format!(
+            "--best-effort-floor: {} is too small: best-effort pods keep at least 2 CPUs",
+            options.best_effort_floor
+        ));
+    }
     if options.max_series == 0 {
         return Err("--max-series: 0 would drop all series; use at least 1".to_owned());
     }

@@ -199,8 +199,12 @@ pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
     args.run.within(|config| {
         crate::logging::install(&config.log, config.options.log_format);
         check_machine(config)?;
-        let drain =
-            DrainConfig { node: node_config(config, crate::check::hierarchy(config)?), scope };
+        let hierarchy = crate::check::hierarchy(config)?;
+        let restored = crate::best_effort::drain(config, &hierarchy, DRAIN_TIMEOUT)?;
+        if restored > 0 {
+            output::show(&format!("best-effort pods are restored ({restored} settings)\n"));
+        }
+        let drain = DrainConfig { node: node_config(config, hierarchy), scope };
         let outcome = pinning::drain(&drain, DRAIN_TIMEOUT).map_err(|error| failure(&error))?;
         output::show(&outcome_text(outcome, &drain.node.state_dir)?);
         Ok(())

@@ -1,9 +1,11 @@
 //! `cpuwarden pins`: pods with exclusive CPUs, whether the kernel agrees, and rejected requests.
 
 use anyhow::Context;
+use kubelet::chain;
 use pinning::{Checkpoint, Pin, Rejection};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use yielding::Restricted;
 
 use super::{failure, node_config};
 use crate::check::{self, check_machine};
@@ -25,6 +27,8 @@ pub(crate) enum Row {
     },
     /// A rejected request; in JSON the key `reason` identifies it.
     Rejected(Rejection),
+    /// A restricted best-effort pod; in JSON the key `setting` identifies it.
+    Restricted(Restricted),
 }
 
 /// Prints the pods with exclusive CPUs on this node, and the rejections.
@@ -75,8 +79,14 @@ fn rows(config: &Config) -> Result<Option<Vec<Row>>, Failure> {
     let node = node_config(config, check::hierarchy(config)?);
     let checkpoint = Checkpoint::of_this_boot(&node.state_dir, &node.proc_root)
         .map_err(|error| failure(&error))?;
-    let Some(checkpoint) = checkpoint else { return Ok(None) };
-    let rejected: Vec<Row> = checkpoint.rejections.values().cloned().map(Row::Rejected).collect();
+    let restricted = yielding::restricted(&node.state_dir, &node.proc_root)
+        .map_err(|error| Failure::unavailable(format!("--state-dir: {}", chain(&error))))?;
+    if checkpoint.is_none() && restricted.is_empty() {
+        return Ok(None);
+    }
+    let checkpoint = checkpoint.unwrap_or_default();
+    let rejected = checkpoint.rejections.values().cloned().map(Row::Rejected);
+    let rejected: Vec<Row> = rejected.chain(restricted.into_iter().map(Row::Restricted)).collect();
     if checkpoint.pins.is_empty() {
         return Ok(Some(rejected));
     }
@@ -89,11 +99,17 @@ fn text(rows: &[Row]) -> String {
     let mut pins =
         vec![["POD", "CLASS", "POLICY", "CPUS", "SINCE", "VERIFIED"].map(str::to_owned).to_vec()];
     let mut rejected = vec![["REJECTED", "REASON"].map(str::to_owned).to_vec()];
+    let mut restricted =
+        vec![["BEST EFFORT", "SETTING", "VALUE", "ORIGINAL"].map(str::to_owned).to_vec()];
     for row in rows {
         match row {
             Row::Pinned { pin, verified } => pins.push(pin_cells(pin, *verified)),
             Row::Rejected(Rejection { namespace, pod, reason }) => {
                 rejected.push(vec![name(namespace, pod), reason.clone()]);
+            }
+            Row::Restricted(Restricted { cgroup, setting, value, original }) => {
+                let setting = setting.name().to_owned();
+                restricted.push(vec![cgroup.clone(), setting, value.clone(), original.clone()]);
             }
         }
     }
@@ -101,7 +117,8 @@ fn text(rows: &[Row]) -> String {
         1 => "no pod on this node has exclusive CPUs\n".to_owned(),
         _ => table::render(&pins),
     };
-    if rejected.len() == 1 { pins } else { format!("{pins}\n{}", table::render(&rejected)) }
+    let more = [rejected, restricted].into_iter().filter(|table| table.len() > 1);
+    more.fold(pins, |text, more| format!("{text}\n{}", table::render(&more)))
 }
 
 fn pin_cells(pin: &Pin, verified: bool) -> Vec<String> {
@@ -122,6 +139,24 @@ fn pin_cells(pin: &Pin, verified: bool) -> Vec<String> {
 
 fn name(namespace: &str, pod: &str) -> String {
     if namespace.is_empty() { pod.to_owned() } else { format!("{namespace}/{pod}") }
+}
+
+#[test]
+fn restricted_best_effort_pods_are_listed_with_their_original_values() {
+    let restricted = Restricted {
+        cgroup: "kubepods/besteffort/poda".into(),
+        setting: yielding::Kind::Idle,
+        value: "1".into(),
+        original: "0".into(),
+    };
+    let rows = [Row::Restricted(restricted)];
+    assert_eq!(
+        text(&rows),
+        "no pod on this node has exclusive CPUs\n\n\
+         BEST EFFORT               SETTING  VALUE  ORIGINAL\n\
+         kubepods/besteffort/poda  idle     1      0\n"
+    );
+    assert_eq!(serde_json::to_value(&rows).unwrap()[0]["setting"], "idle");
 }
 
 #[test]

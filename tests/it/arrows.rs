@@ -81,6 +81,7 @@ const CRATES: &[Crate] = &[
             "analysis",
             "cgroup-tree",
             "cgroupfs",
+            "colocation",
             "demo",
             "doctor",
             "endpoint",
@@ -100,6 +101,7 @@ const CRATES: &[Crate] = &[
             "timeline",
             "top",
             "watchdog",
+            "yielding",
         ],
     ),
 ];

@@ -10,7 +10,7 @@ use prometheus::{
 
 use crate::catalogue::{Descriptor, agent};
 use crate::gauge_set::{GaugeSet, opts, registered};
-use crate::{AdviceMetrics, InjectionMetrics, PinningMetrics};
+use crate::{AdviceMetrics, BestEffortMetrics, InjectionMetrics, PinningMetrics};
 
 /// Bucket bounds, seconds; a tick over 10,000 cgroups stays below 0.2.
 const DURATION_BUCKETS: [f64; 10] =
@@ -49,6 +49,7 @@ pub struct AgentMetrics {
     recording: IntGaugeVec,
     pinning: PinningMetrics,
     injection: InjectionMetrics,
+    best_effort: BestEffortMetrics,
     advice: AdviceMetrics,
 }
 
@@ -101,6 +102,7 @@ impl AgentMetrics {
             ),
             pinning: PinningMetrics::new(&registry),
             injection: InjectionMetrics::new(&registry),
+            best_effort: BestEffortMetrics::new(&registry),
             advice: AdviceMetrics::default(),
             registry,
         }
@@ -177,6 +179,11 @@ impl AgentMetrics {
     /// Metrics of pinning.
     pub fn pinning(&self) -> &PinningMetrics {
         &self.pinning
+    }
+
+    /// Metrics of best-effort pods that yield.
+    pub fn best_effort(&self) -> &BestEffortMetrics {
+        &self.best_effort
     }
 
     /// Rows of runtimes and advice.

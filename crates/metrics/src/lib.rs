@@ -7,6 +7,7 @@
 
 mod advice;
 mod agent;
+mod best_effort;
 pub mod catalogue;
 pub mod exposition;
 mod gauge_set;
@@ -15,6 +16,7 @@ mod pinning;
 
 pub use advice::{AdviceMetrics, AdviceRow};
 pub use agent::{AgentMetrics, Build};
+pub use best_effort::BestEffortMetrics;
 pub use exposition::{Exposition, Format};
 pub use injection::InjectionMetrics;
 pub use pinning::PinningMetrics;

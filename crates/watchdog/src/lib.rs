@@ -28,6 +28,8 @@ pub enum Part {
     Sampler,
     /// The pinning thread.
     Pinning,
+    /// The thread that makes best-effort pods yield.
+    Yielding,
     /// The thread of the eBPF trace.
     SchedTrace,
     /// The task that asks for the pod list.
@@ -56,6 +58,7 @@ impl Part {
         match self {
             Self::Sampler => "sampler",
             Self::Pinning => "pinning",
+            Self::Yielding => "yielding",
             Self::SchedTrace => "sched_trace",
             Self::Pods => "pods",
             Self::PodResources => "pod_resources",

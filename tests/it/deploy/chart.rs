@@ -169,6 +169,22 @@ fn tracing_follows_the_profile_or_the_configuration() {
 }
 
 #[test]
+fn best_effort_pods_yield_only_in_the_profile_that_writes_and_with_the_trace() {
+    let agent =
+        container(&render(&["--set=profile=pin,config.pinning=off,config.bestEffort=enforce"]));
+    assert_eq!(writable(&agent), ["/host/cgroup", "/var/lib/cpuwarden"]);
+    assert_eq!(added_capabilities(&agent), ["BPF", "PERFMON"]);
+    assert_eq!(variable(&agent, "CPUWARDEN_SCHED_TRACE"), None);
+    let observing = container(&render(&["--set=profile=pin,config.bestEffort=observe"]));
+    assert_eq!(writable(&observing), [""; 0]);
+    assert_eq!(added_capabilities(&observing), ["BPF", "PERFMON"]);
+    let untraced = ["--set=profile=pin,config.bestEffort=enforce,config.schedTrace=off"];
+    let untraced = container(&render(&untraced));
+    assert!(untraced["securityContext"]["capabilities"]["add"].is_null());
+    assert_eq!(variable(&untraced, "CPUWARDEN_SCHED_TRACE").as_deref(), Some("off"));
+}
+
+#[test]
 fn pins_outlive_the_agent_unless_drained_for_an_uninstall() {
     assert!(container(&render(&["--set=profile=pin"]))["lifecycle"].is_null());
     let drains = container(&render(&["--set=profile=pin,drainOnStop=true"]));

@@ -10,3 +10,4 @@ mod names;
 mod pinning;
 mod throttling;
 mod waits;
+mod yielding;

@@ -1,7 +1,7 @@
 //! Metrics that the agent counts about itself between ticks; the values are in
 //! [`AgentMetrics`](crate::AgentMetrics).
 
-use super::{Descriptor, counter, gauge, histogram, injection, pinning};
+use super::{Descriptor, best_effort, counter, gauge, histogram, injection, pinning};
 
 pub(crate) static AGENT: &[&Descriptor] = &[
     &BUILD_INFO,
@@ -28,6 +28,12 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &injection::NRI_CONNECTED,
     &injection::NRI_EMPTY_ANSWERS_TOTAL,
     &injection::CONTAINER_INJECTED_ENV_INFO,
+    &best_effort::BEST_EFFORT_STEP,
+    &best_effort::BEST_EFFORT_STEP_SECONDS_TOTAL,
+    &best_effort::BEST_EFFORT_TRANSITIONS_TOTAL,
+    &best_effort::BEST_EFFORT_WRITES_TOTAL,
+    &best_effort::BEST_EFFORT_ENFORCING,
+    &best_effort::BEST_EFFORT_HARM_RATIO,
 ];
 
 pub(crate) static BUILD_INFO: Descriptor = gauge(

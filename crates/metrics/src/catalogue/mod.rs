@@ -7,6 +7,7 @@
 
 mod advice;
 pub(crate) mod agent;
+pub(crate) mod best_effort;
 pub(crate) mod cadvisor;
 mod container;
 pub(crate) mod injection;

@@ -15,6 +15,20 @@ const SECTIONS: [(Scope, &str); 5] = [
 /// Metrics that no dashboard or rule uses, and their purpose in custom queries.
 pub const QUERY_ONLY: &[(&str, &str)] = &[
     (
+        "cpuwarden_best_effort_enforcing",
+        "whether best-effort pods are restricted, and the reason if not",
+    ),
+    (
+        "cpuwarden_best_effort_harm_ratio",
+        "choice between observe and enforce, and the effect of the steps",
+    ),
+    ("cpuwarden_best_effort_step_seconds_total", "share of time in which best-effort pods yield"),
+    ("cpuwarden_best_effort_transitions_total", "frequency and reasons of the steps"),
+    (
+        "cpuwarden_best_effort_writes_total",
+        "writes to best-effort pods, and conflicts with other programs",
+    ),
+    (
         "cpuwarden_bpf_switches_total",
         "scheduler activity, to which the cost of the trace is proportional",
     ),

@@ -46,6 +46,12 @@ pub(crate) fn agent() -> AgentMetrics {
     injection.add_empty_answer("CreateContainer");
     let variable = ["shop", "cart-1", "main", "GOMAXPROCS", "1", "injected"];
     injection.set_variables([variable].into_iter());
+    let best_effort = agent.best_effort();
+    best_effort.set_step(2, Duration::from_secs(5));
+    best_effort.set_enforcing(Some("--best-effort=observe"));
+    best_effort.set_harm(0.25);
+    best_effort.add_transition(1, "harm");
+    best_effort.add_writes("all", "restored", 3);
     agent.advice().set(vec![advised("cart-1")]);
     agent
 }

@@ -39,8 +39,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* The agent's configuration. To Helm an unquoted off or on is a boolean; to the agent it is a mode. */}}
 {{- define "cpuwarden.config" -}}
 {{- $config := deepCopy .Values.config }}
-{{- range $key := list "pinning" "schedTrace" }}
+{{- range $key := list "pinning" "schedTrace" "bestEffort" }}
 {{- if kindIs "bool" (get $config $key) }}{{ $_ := set $config $key (ternary "on" "off" (get $config $key)) }}{{ end }}
+{{- end }}
+{{- if and (eq (get $config "bestEffort" | toString) "enforce") (ne .Values.profile "pin") }}
+{{- fail "config.bestEffort=enforce writes cgroups, which only the profile pin may: set profile=pin (and config.pinning=off, if no pod is to have exclusive CPUs)" }}
 {{- end }}
 {{- $_ := set $config "metrics" .Values.metrics }}
 {{- toYaml $config }}
@@ -52,9 +55,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if eq .Values.profile "pin" }}{{ $configured | default "observe" }}{{ else }}{{ $configured | default "off" }}{{ end }}
 {{- end }}
 
-{{- /* Whether cpusets are written, if only as the pod ends: "true" or nothing. */}}
+{{- /* Whether cgroups are written, if only as the pod ends: "true" or nothing. */}}
 {{- define "cpuwarden.writes" -}}
-{{- if and (eq .Values.profile "pin") (or .Values.drainOnStop (eq (include "cpuwarden.pinning" .) "enforce")) }}true{{ end }}
+{{- if and (eq .Values.profile "pin") (or .Values.drainOnStop (eq (include "cpuwarden.pinning" .) "enforce") (eq (include "cpuwarden.config" . | fromYaml).bestEffort "enforce")) }}true{{ end }}
 {{- end }}
 
 {{- /* The port of a URL, or what its scheme implies. */}}
@@ -92,9 +95,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if semverCompare (printf "<%s-0" .version) .root.Capabilities.KubeVersion.Version }}true{{ end }}
 {{- end }}
 
+{{- /* Whether waits are traced without a setting of its own, "true" or nothing: best-effort pods yield to measured waits. */}}
+{{- define "cpuwarden.trace" -}}
+{{- $config := include "cpuwarden.config" . | fromYaml }}
+{{- $yields := and (eq .Values.profile "pin") (has $config.bestEffort (list "observe" "enforce")) (ne $config.schedTrace "off") }}
+{{- if or (eq .Values.profile "trace") $yields }}true{{ end }}
+{{- end }}
+
 {{- /* Capabilities that are added. */}}
 {{- define "cpuwarden.capabilities" -}}
-{{- $trace := ternary (list "BPF" "PERFMON") list (eq .Values.profile "trace") }}
+{{- $trace := ternary (list "BPF" "PERFMON") list (eq (include "cpuwarden.trace" .) "true") }}
 {{- concat $trace (ternary (list "SYS_PTRACE") list .Values.runtimes) | join ", " }}
 {{- end }}
 

@@ -11,7 +11,7 @@ use super::scene::{Scene, all_classes, container_id, effective, online};
 use crate::support::{Agent, Qos, binary, eventually};
 
 /// Serves this list of pods to all clients, for the lifetime of the test binary.
-pub(super) fn kubelet(pods: &Value) -> SocketAddr {
+pub(in crate::kernel) fn kubelet(pods: &Value) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let body = pods.to_string();
@@ -67,11 +67,11 @@ pub(super) fn options(scene: &Scene, kubelet: SocketAddr) -> Vec<String> {
     ]
 }
 
-pub(super) fn command(name: &str, options: &[String], more: &[&str]) -> Output {
+pub(in crate::kernel) fn command(name: &str, options: &[String], more: &[&str]) -> Output {
     Command::new(binary()).arg(name).args(options).args(more).output().unwrap()
 }
 
-pub(super) fn stdout_of(output: &Output) -> String {
+pub(in crate::kernel) fn stdout_of(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

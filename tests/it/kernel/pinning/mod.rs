@@ -1,7 +1,7 @@
 //! Pinning on real cpusets: exclusive CPUs are exclusive at every step, across crashes and other
 //! writers, until they are released.
 
-mod agent;
+pub(in crate::kernel) mod agent;
 mod authorized;
 mod churn;
 mod crash;

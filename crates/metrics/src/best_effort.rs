@@ -1,0 +1,79 @@
+//! The metrics of best-effort pods that yield.
+
+use std::time::Duration;
+
+use prometheus::{CounterVec, GaugeVec, IntCounterVec, IntGaugeVec, Registry};
+
+use crate::catalogue::{Descriptor, best_effort as catalogue};
+use crate::gauge_set::{GaugeSet, opts, registered};
+
+/// Metrics of best-effort pods that yield. Each is absent until its first value.
+#[derive(Debug)]
+pub struct BestEffortMetrics {
+    step: IntGaugeVec,
+    step_seconds: CounterVec,
+    transitions: IntCounterVec,
+    writes: IntCounterVec,
+    enforcing: GaugeSet<IntGaugeVec>,
+    harm: GaugeVec,
+}
+
+impl BestEffortMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let gauge = |descriptor: &Descriptor| {
+            registered(registry, IntGaugeVec::new(opts(descriptor), descriptor.labels))
+        };
+        let count = |descriptor: &Descriptor| {
+            registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
+        };
+        let seconds = &catalogue::BEST_EFFORT_STEP_SECONDS_TOTAL;
+        let harm = &catalogue::BEST_EFFORT_HARM_RATIO;
+        Self {
+            step: gauge(&catalogue::BEST_EFFORT_STEP),
+            step_seconds: registered(registry, CounterVec::new(opts(seconds), seconds.labels)),
+            transitions: count(&catalogue::BEST_EFFORT_TRANSITIONS_TOTAL),
+            writes: count(&catalogue::BEST_EFFORT_WRITES_TOTAL),
+            enforcing: GaugeSet::new(gauge(&catalogue::BEST_EFFORT_ENFORCING)),
+            harm: registered(registry, GaugeVec::new(opts(harm), harm.labels)),
+        }
+    }
+
+    /// Sets the step, and adds the time since the last call to it.
+    pub fn set_step(&self, step: u8, elapsed: Duration) {
+        self.step.with_label_values::<&str>(&[]).set(step.into());
+        if step > 0 {
+            let seconds = self.step_seconds.with_label_values(&[&step.to_string()]);
+            seconds.inc_by(elapsed.as_secs_f64());
+        }
+    }
+
+    /// Sets whether restrictions are written, or the reason why not.
+    pub fn set_enforcing(&self, reason_not: Option<&str>) {
+        let state = ([reason_not.unwrap_or_default()], i64::from(reason_not.is_none()));
+        let vector = &self.enforcing.vector;
+        let set = |labels: &[&str], value: i64| vector.with_label_values(labels).set(value);
+        self.enforcing.keep([state].into_iter(), set, |labels| vector.remove_label_values(labels));
+    }
+
+    /// Sets the worst harm of the last sample.
+    pub fn set_harm(&self, share: f64) {
+        self.harm.with_label_values::<&str>(&[]).set(share);
+    }
+
+    /// Removes the harm: waits are no longer traced.
+    pub fn remove_harm(&self) {
+        self.harm.reset();
+    }
+
+    /// Counts a change of the restriction.
+    pub fn add_transition(&self, step: u8, reason: &str) {
+        self.transitions.with_label_values(&[&*step.to_string(), reason]).inc();
+    }
+
+    /// Counts writes by setting and result.
+    pub fn add_writes(&self, setting: &str, result: &str, times: u64) {
+        if times > 0 {
+            self.writes.with_label_values(&[setting, result]).inc_by(times);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Best-effort pods that yield, with the real binary, the real trace and real cgroups.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::pinning::agent::{command, kubelet, stdout_of};
+use crate::support::{Agent, Cgroup, Qos, RealTree, Running, Workload, eventually};
+
+const SERVICE: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0105";
+const BATCH: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0106";
+const SERVICE_ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650105";
+const BATCH_ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650106";
+
+/// A service and a best-effort pod on the same CPU.
+struct Scene {
+    state: tempfile::TempDir,
+    options: Vec<String>,
+    _spinners: [Running; 2],
+    batch: Cgroup,
+    service: Cgroup,
+    _tree: RealTree,
+}
+
+fn pod(name: &str, uid: &str, id: &str, qos: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "test", "name": name, "uid": uid},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {}}]},
+        "status": {"phase": "Running", "qosClass": qos, "containerStatuses": [{
+            "name": "c", "containerID": format!("containerd://{id}"), "restartCount": 0, "state": {"running": {}},
+        }]},
+    })
+}
+
+impl Scene {
+    fn new() -> Self {
+        let tree = RealTree::new();
+        let (service, batch) =
+            (tree.pod(Qos::Burstable, SERVICE), tree.pod(Qos::BestEffort, BATCH));
+        // Not the kernel's default, which it sets itself when cpu.idle is cleared.
+        batch.set_weight(7);
+        let containers = [service.child(SERVICE_ID), batch.child(BATCH_ID)];
+        for container in &containers {
+            container.write("cpuset", "cpuset.cpus", "0");
+        }
+        let spinners =
+            [&containers[0], &containers[1]].map(|one| one.spawn(&Workload::Spin { threads: 1 }));
+        let list = json!({"kind": "PodList", "apiVersion": "v1", "items": [
+            pod("service", SERVICE, SERVICE_ID, "Burstable"),
+            pod("batch", BATCH, BATCH_ID, "BestEffort"),
+        ]});
+        let state = tempfile::tempdir().unwrap();
+        let options = vec![
+            format!("--kubepods={}", tree.kubepods().path().display()),
+            "--pod-source=readonly".to_owned(),
+            format!("--kubelet-readonly-url=http://{}", kubelet(&list)),
+            format!("--state-dir={}", state.path().display()),
+        ];
+        Self { state, options, _spinners: spinners, batch, service, _tree: tree }
+    }
+
+    fn agent(&self, mode: &str) -> Agent {
+        // The budgets are not tested here.
+        let more = [
+            format!("--best-effort={mode}"),
+            "--sched-trace=on".to_owned(),
+            "--sched-trace-budget=1".to_owned(),
+            "--cpu-budget=1000".to_owned(),
+            "--sample-interval=500ms".to_owned(),
+        ];
+        Agent::start(&[&self.options[..], &more].concat())
+    }
+
+    /// Idle flag, weight and quota of the pods.
+    fn settings(&self) -> Vec<String> {
+        let files = match fs::exists(self.batch.dir("cpu").join("cpu.max")).unwrap() {
+            true => ["cpu.idle", "cpu.weight", "cpu.max"],
+            false => ["cpu.idle", "cpu.shares", "cpu.cfs_quota_us"],
+        };
+        let pods = [&self.batch, &self.service];
+        let read = |(pod, file): (&Cgroup, &str)| pod.read("cpu", file).trim().to_owned();
+        pods.into_iter().flat_map(|pod| files.map(|file| read((pod, file)))).collect()
+    }
+
+    fn is_at_the_last_step(&self, before: &[String]) -> bool {
+        let now = self.settings();
+        now[0] == "1" && now[2] != before[2]
+    }
+}
+
+#[test]
+fn best_effort_yields_while_a_service_waits_and_everything_is_restored() {
+    let scene = Scene::new();
+    let before = scene.settings();
+    assert_eq!(before[0], "0", "cpu.idle of a new pod");
+    let reach = |agent: &Agent| {
+        eventually("the last step", || scene.is_at_the_last_step(&before));
+        eventually("the metrics", || {
+            agent.metrics().value("cpuwarden_best_effort_step", &[]) == Some(3.0)
+        });
+    };
+    let agent = scene.agent("enforce");
+    reach(&agent);
+    assert_eq!(scene.settings()[3..], before[3..], "the service");
+    let page = agent.metrics();
+    let first =
+        page.value("cpuwarden_best_effort_transitions_total", &[("step", "1"), ("reason", "harm")]);
+    assert_eq!(first, Some(1.0));
+    assert_eq!(page.value("cpuwarden_best_effort_enforcing", &[("reason", "")]), Some(1.0));
+    assert_eq!(page.value("cpuwarden_best_effort_writes_total", &[("result", "error")]), None);
+    assert!(page.value("cpuwarden_best_effort_harm_ratio", &[]).is_some());
+    assert!(agent.log().contains("test/service waits for best-effort pods"), "{}", agent.log());
+    let table = stdout_of(&command("pins", &scene.options, &[]));
+    assert!(table.contains(BATCH) && !table.contains(SERVICE), "{table}");
+
+    assert!(agent.signal(Signal::TERM).0.success());
+    assert_eq!(scene.settings(), before, "after a stop");
+
+    let agent = scene.agent("enforce");
+    eventually("the first step", || scene.settings()[0] == "1");
+    agent.signal(Signal::KILL);
+    assert_eq!(scene.settings()[0], "1", "a killed agent restores nothing");
+    let agent = scene.agent("observe");
+    assert_eq!(scene.settings(), before, "after the next start, which only observes");
+    drop(agent);
+
+    let agent = scene.agent("enforce");
+    reach(&agent);
+    agent.signal(Signal::KILL);
+    assert!(scene.is_at_the_last_step(&before), "a killed agent restores nothing");
+    let agent = scene.agent("off");
+    assert_eq!(scene.settings(), before, "after the next start, even without the feature");
+    drop(agent);
+
+    let agent = scene.agent("enforce");
+    reach(&agent);
+    stdout_of(&command("drain", &scene.options, &[]));
+    assert_eq!(scene.settings(), before, "after a drain");
+    eventually("the reason", || {
+        let reason = ("reason", "a drain is requested");
+        agent.metrics().value("cpuwarden_best_effort_enforcing", &[reason]) == Some(0.0)
+    });
+    drop(agent);
+
+    let agent = scene.agent("enforce");
+    reach(&agent);
+    agent.signal(Signal::KILL);
+    stdout_of(&command("drain", &scene.options, &[]));
+    assert_eq!(scene.settings(), before, "after a crash and an uninstall");
+    assert!(!scene.state.path().join("yields.json").exists());
+}
+
+#[test]
+fn observing_reports_the_step_and_writes_nothing() {
+    let scene = Scene::new();
+    let before = scene.settings();
+    let agent = scene.agent("observe");
+    eventually("the last step", || {
+        agent.metrics().value("cpuwarden_best_effort_step", &[]) == Some(3.0)
+    });
+    assert_eq!(scene.settings(), before);
+    let reason = ("reason", "--best-effort=observe");
+    let enforcing = agent.metrics().value("cpuwarden_best_effort_enforcing", &[reason]);
+    assert_eq!(enforcing, Some(0.0));
+}
