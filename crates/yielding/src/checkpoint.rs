@@ -178,7 +178,7 @@ pub fn leftovers(state_dir: &Path, proc_root: &Path) -> Result<bool> {
 }
 
 /// A setting in force, for display.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restricted {
     /// Path of the cgroup below its controller's mount.
     pub cgroup: String,
