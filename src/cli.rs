@@ -370,7 +370,7 @@ pub(crate) enum DemoOutput {
 
 #[cfg(feature = "demo")]
 impl DemoArgs {
-    /// Duration of the demo; `None` if none is given.
+    /// Duration of the demo; `None` without `--once` and `--duration`.
     pub(crate) fn time(&self) -> Option<std::time::Duration> {
         self.once.or(self.duration).map(|span| span.0)
     }

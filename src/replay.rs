@@ -82,7 +82,7 @@ fn milliseconds(time: SystemTime) -> u64 {
 /// Shows a recording.
 ///
 /// # Errors
-/// It cannot be opened, is no recording or one of a later version, or the terminal is gone.
+/// The recording cannot be opened or is one of a later version, or the terminal is gone.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let mut recording =
         Recording::open(&args.path).map_err(|error| Failure::config(error.to_string()))?;

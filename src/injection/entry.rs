@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) record: Record,
     /// Whether they were injected.
     pub(super) is_injected: bool,
-    /// What was known of the workload.
+    /// Known properties of the workload.
     pub(super) known: Known,
     /// Limits in force.
     pub(super) now: Resources,

@@ -50,8 +50,8 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// `program` is a path or a name in `PATH`; `global` are options for every call, such as
-    /// `--context=NAME`.
+    /// Creates a caller of `program`, a path or a name in `PATH`. Each call gets the options in
+    /// `global`, such as `--context=NAME`.
     #[must_use]
     pub fn new(program: PathBuf, global: Vec<OsString>) -> Self {
         Self { program, global }

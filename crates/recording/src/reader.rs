@@ -51,7 +51,8 @@ impl Recording {
     /// damaged parts are skipped, see [`Recording::notes`].
     ///
     /// # Errors
-    /// It cannot be read, is not a recording, is one of a later version, or has no complete frame.
+    /// The file cannot be read, is not a recording or one of a later version, or has no complete
+    /// frame.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let is_dir = fs::metadata(path).map_err(Error::io("open", path))?.is_dir();
         let files = if is_dir { segment_files(path)? } else { vec![path.to_owned()] };

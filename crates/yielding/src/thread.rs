@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// Pause before the next pass after a panic.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What the thread reads before each pass.
+/// Input of a pass.
 #[derive(Debug, Clone)]
 pub struct Inputs {
     /// The latest snapshot.

@@ -127,7 +127,7 @@ impl Hierarchy {
         self.tree.lock().lose_events();
     }
 
-    /// What the tree must contain, according to the directories.
+    /// The expected content of the tree, read from the directories.
     fn expected(&self) -> BTreeMap<String, u64> {
         let listed = PATHS.iter().filter_map(|path| {
             let inode = cgroupfs::inode(&self.mount.join(path)).ok()?;
@@ -199,9 +199,9 @@ enum Step {
     Overflow,
     /// The prompt subscriber applies the events.
     Poll,
-    /// It also walks if it must.
+    /// The prompt subscriber applies the events, and walks the tree if events were lost.
     Tick,
-    /// The late subscriber does.
+    /// The late subscriber applies the events.
     PollLate,
 }
 

@@ -24,7 +24,7 @@ const ASKED_FOR: Duration = Duration::from_secs(120);
 /// merged into one series of the pod.
 const MOST_EXITED: usize = 8;
 
-/// What the sampler looks for between ticks.
+/// Information that the sampler awaits between ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Awaited {
     /// Nothing.
