@@ -7,6 +7,11 @@ use analysis::{Finding, Kind, merged as merged_patches};
 use serde::Serialize;
 use serde_json::Value;
 
+/// Names of the figures that differ between pods of a workload, the decisive one first. Others are
+/// settings, which are the same in all pods.
+const RANKED: [&str; 4] =
+    ["throttledShare", "throttledSecondsPerSecond", "contentionShare", "useP95Cores"];
+
 /// Number of pods with a property, of those with a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ForPods {
@@ -23,7 +28,7 @@ pub struct MergedFinding {
     /// Pods with this finding.
     #[serde(flatten)]
     pub seen: ForPods,
-    /// Pod with the figures below: the one with the largest first figure.
+    /// Pod with the figures below: the one with the largest throttled share, wait or use.
     pub worst_pod: String,
     /// Figures and change. A change that raises a value is the largest over the pods; one that
     /// lowers a value is there only if all pods have it.
@@ -81,7 +86,10 @@ fn container(rows: &[&ContainerReport]) -> MergedContainer {
 
 /// One kind of finding in some of `of` pods.
 fn finding(found: &[(&str, &Finding)], of: usize) -> Option<MergedFinding> {
-    let figure = |finding: &Finding| finding.evidence.values().next().copied().unwrap_or_default();
+    let figure = |finding: &Finding| {
+        let known = RANKED.iter().find_map(|name| finding.evidence.get(*name));
+        known.copied().unwrap_or_default()
+    };
     let (worst_pod, worst) =
         found.iter().max_by(|(_, a), (_, b)| figure(a).total_cmp(&figure(b)))?;
     let mut finding = (*worst).clone();
@@ -172,7 +180,9 @@ mod tests {
         Finding {
             kind,
             severity: Severity::Warning,
-            evidence: [("throttled_share".to_owned(), figure)].into(),
+            // The limit comes first by name, and says nothing about the pod.
+            evidence: [("limitCores".to_owned(), 1.0), ("throttledShare".to_owned(), figure)]
+                .into(),
             windows: 10,
             patch: Some(
                 json!({ "spec": { "template": { "spec": { "containers": containers } } } }),
