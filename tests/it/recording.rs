@@ -1,17 +1,22 @@
 //! `cpuwarden record` and `cpuwarden replay`: real cgroups, recorded, killed and replayed.
 
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use recording::Recording;
+use recording::{Origin, Recording};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use timeline::{ContainerFrame, CpuFrame, Frame};
 
+use crate::support::http;
 use crate::support::{Agent, Qos, RealTree, Workload, binary, eventually};
 
 const UID: &str = "0f59d45b-7d5e-4b3a-9c0e-2f1c3a5b7d9e";
 const CONTAINER: &str = "1d9e4cf8b1c34be0a2d4a5f60718293a4b5c6d7e8f90a1b2c3d4e5f6a7b8c9d0";
 
-/// A running `cpuwarden record`, killed on drop.
+/// A running `cpuwarden record` or `replay`, killed on drop.
 struct Recorder(Child);
 
 impl Recorder {
@@ -49,7 +54,7 @@ fn an_agent_records_until_it_ends_and_goes_on_after_a_failure() {
     let agent = Agent::start(&flags);
     eventually("seconds on the disk", || times(&ring).len() >= 3);
     assert_eq!(agent.metrics().value("cpuwarden_recording", &[]), Some(1.0));
-    assert!(agent.signal(rustix::process::Signal::TERM).0.success());
+    assert!(agent.signal(Signal::TERM).0.success());
     let text = replay(&ring, &["--output=json", "--once"]);
     let frame: Value = serde_json::from_str(text.trim()).unwrap();
     assert_eq!(frame["containers"][0]["uid"], UID, "{frame}");
@@ -105,6 +110,82 @@ fn a_killed_recorder_leaves_every_second_but_the_one_it_was_in() {
     assert!(times(dir.path()).starts_with(&after));
 }
 
+/// A recording of 700 seconds with one container, whose usage in cores is the second, and two CPUs.
+fn seven_hundred_seconds(path: &Path) {
+    let frame = |second: u64| {
+        let mut row = ContainerFrame {
+            namespace: "shop".to_owned(),
+            pod: "checkout".to_owned(),
+            uid: UID.to_owned(),
+            ..ContainerFrame::default()
+        };
+        row.rates.usage_cores = Some(second as f64);
+        let mut frame =
+            Frame { at_ms: 1000 * second, seconds: 1.0, containers: vec![row], ..Frame::default() };
+        let cpu = |cpu| CpuFrame { cpu, socket: Some(cpu), ..CpuFrame::default() };
+        frame.node.name = "node-1".to_owned();
+        frame.node.cpus = vec![cpu(0), cpu(1)];
+        frame
+    };
+    let frames: Vec<Frame> = (1..=700).map(frame).collect();
+    std::fs::write(path, recording::encode(&frames, &Origin::default()).unwrap()).unwrap();
+}
+
+#[test]
+fn a_replay_serves_the_page_and_the_api_on_the_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("incident");
+    seven_hundred_seconds(&path);
+    let (mut replay, address) = replay_page(&path, &[]);
+    let json = |address, path: &str| -> Value {
+        let (status, body) = http::get(address, path).unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    for page in ["/", "/ui/page.js"] {
+        assert_eq!(http::get(address, page).unwrap().0, 200, "{page}");
+    }
+    let pods = json(address, "/api/v1/pods");
+    assert_eq!((&pods["atMs"], &pods["pods"][0]["pod"]), (&700_000.into(), &"checkout".into()));
+    let history = json(address, "/api/v1/history?seconds=600&measure=usageCores");
+    let times: Vec<u64> =
+        history["atMs"].as_array().unwrap().iter().map(|at| at.as_u64().unwrap()).collect();
+    assert_eq!(times, (101..=700).map(|second| 1000 * second).collect::<Vec<u64>>());
+    let first = history["containers"][0]["measures"]["usageCores"][0].as_f64().unwrap();
+    assert!((first - 101.0).abs() < 0.1, "{first}");
+    let topology = json(address, "/api/v1/topology");
+    assert_eq!((&topology["online"], &topology["cpus"][1]["socket"]), (&"0-1".into(), &1.into()));
+    for absent in ["pins", "doctor"] {
+        let (status, body) = http::get(address, &format!("/api/v1/{absent}")).unwrap();
+        assert!(status == 503 && body.contains("error"), "{absent}: {status} {body}");
+    }
+    let again = json(address, "/api/v1/node");
+    assert_eq!(again["node"]["name"], "node-1", "{again}");
+
+    let pid = Pid::from_child(&replay.0);
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(replay.0.wait().unwrap().success());
+
+    // From a time in the middle, each second comes when it is due.
+    let (_replay, address) = replay_page(&path, &["--at", "1970-01-01T00:01:40Z"]);
+    let at = || json(address, "/api/v1/frame")["atMs"].as_u64().unwrap();
+    assert!((100_000..650_000).contains(&at()), "{}", at());
+    let first = at();
+    eventually("a later second", || at() > first);
+}
+
+/// A replay that serves its page, and the address.
+fn replay_page(path: &Path, args: &[&str]) -> (Recorder, SocketAddr) {
+    let mut command = Command::new(binary());
+    command.arg("replay").arg(path).arg("--listen=127.0.0.1:0").args(args);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.unwrap_or_else(|| panic!("{line}")).parse().unwrap();
+    (Recorder(child), address)
+}
+
 #[test]
 fn a_recording_that_cannot_be_made_or_shown_is_an_error_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
@@ -112,9 +193,10 @@ fn a_recording_that_cannot_be_made_or_shown_is_an_error_with_the_reason() {
     let bytes = include_bytes!("../../crates/recording/tests/fixtures/version-99.cpuwarden");
     std::fs::write(&newer, bytes).unwrap();
     let newer = newer.to_str().unwrap();
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["replay", newer], "format version 99, written by cpuwarden 7.0.0"),
         (&["replay", "/nowhere"], "cannot open /nowhere"),
+        (&["replay", "/nowhere", "--listen=127.0.0.1:0"], "cannot open /nowhere"),
         (&["record", "/proc/none", "--pod-source=none"], "cannot create /proc/none"),
         (&["record", "/nowhere", "--size=1kB"], "--size: 1kB is too small; use at least 1MiB"),
     ];

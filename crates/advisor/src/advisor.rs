@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use analysis::injection::{Injections, KnownWorkloads};
-use analysis::{Facts, OBJECTIVE, UsageTrace, findings};
+use analysis::{BurstForecasts, Facts, OBJECTIVE, UsageTrace, findings};
 use metrics::AgentMetrics;
 use runtimes::Detector;
 use snapshot::{ContainerRow, NodeSnapshot, Published, ends_window};
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::ROUND;
 use crate::container_history::ContainerHistory;
 use crate::quotas::{Quotas, quotas};
-use crate::report::{ContainerReport, Report};
+use crate::report::{AdviceReport, ContainerReport};
 
 /// Number of windows between two exports of the advice to the metrics: it changes once per minute,
 /// and runtimes change when a container starts.
@@ -26,10 +26,10 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(150);
 
 /// Shared by the task that feeds it and the handlers that query it.
 #[derive(Clone)]
-pub struct Advisor(Arc<Mutex<Node>>);
+pub struct Advisor(Arc<Mutex<NodeHistories>>);
 
 /// All containers of the node.
-struct Node {
+struct NodeHistories {
     detector: Detector,
     metrics: Arc<AgentMetrics>,
     /// Value of the label `objective`.
@@ -51,7 +51,7 @@ impl Advisor {
     /// before it advises.
     #[must_use]
     pub fn new(proc_root: PathBuf, metrics: Arc<AgentMetrics>, after: Duration) -> Self {
-        Self(Arc::new(Mutex::new(Node {
+        Self(Arc::new(Mutex::new(NodeHistories {
             detector: Detector::new(proc_root),
             metrics,
             objective: OBJECTIVE.to_string().into(),
@@ -140,22 +140,33 @@ impl Advisor {
 
     /// The advice for every live container.
     #[must_use]
-    pub fn advice(&self) -> Report {
+    pub fn advice(&self) -> AdviceReport {
         let node = self.lock();
         let quotas =
             quotas(&node.latest.pods, node.live().map(|(row, history)| (row, history.member(row))));
         let containers =
             node.live().map(|(row, history)| node.report(row, history, &quotas)).collect();
-        Report { objective: OBJECTIVE, containers }
+        AdviceReport { objective: OBJECTIVE, containers }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Node> {
+    /// Forecasts of CPU burst for the live containers with limits of their own.
+    #[must_use]
+    pub fn burst_forecasts(&self) -> BurstForecasts {
+        let node = self.lock();
+        let forecasts = node.live().filter_map(|(row, history)| {
+            let forecast = history.burst_forecast(row, node.after_seconds)?;
+            Some((row.identity.labels.clone(), forecast))
+        });
+        forecasts.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, NodeHistories> {
         // After a panic, at most one window is lost.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Node {
+impl NodeHistories {
     /// Length of the window that ends with this snapshot, by the times at which the sampler read
     /// its counters. Zero for the first snapshot, which only starts a window; `None` while the
     /// window is incomplete.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use analysis::injection::Known;
 use analysis::{
-    CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady,
+    BurstForecast, CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady,
     THROTTLED_SHARE, UsageTrace, Window, memory_advice,
 };
 use kubepods::model::ContainerKind;
@@ -34,6 +34,8 @@ const HARDLY: u64 = 200;
 #[derive(Debug, Default)]
 struct Sums {
     seconds: f64,
+    /// CPU time, seconds.
+    used: f64,
     periods: f64,
     throttled: f64,
     ancestor_throttled: f64,
@@ -274,6 +276,20 @@ impl ContainerHistory {
         })
     }
 
+    /// Forecast of CPU burst; `None` without a limit of its own.
+    pub(crate) fn burst_forecast(
+        &self,
+        row: &ContainerRow,
+        after_seconds: u64,
+    ) -> Option<BurstForecast> {
+        let limit = own_limit_cores(row)?;
+        Some(BurstForecast {
+            throttled_share: self.throttled_share(row),
+            mean_use: share(self.sums.used, self.sums.seconds).map(|cores| cores / limit),
+            replayed: BurstForecast::replay(&self.history, after_seconds),
+        })
+    }
+
     /// The container as a member of its pod.
     pub(crate) fn member(&self, row: &ContainerRow) -> Member {
         let advised_cores = self.cpu.limit.map(|limit| limit.cores);
@@ -363,6 +379,7 @@ impl Sums {
         let keep = (-seconds / MEMORY_SECONDS).exp();
         let fade = |sum: &mut f64, gain: f64| *sum = *sum * keep + gain;
         fade(&mut self.seconds, seconds);
+        fade(&mut self.used, window.used_ns as f64 / 1e9);
         fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
         fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
         fade(&mut self.ancestor_throttled, ancestor_ns as f64 / 1e9);

@@ -6,6 +6,7 @@
 
 mod advisor;
 mod arrivals;
+mod command;
 mod container_history;
 mod program;
 mod quotas;
@@ -15,7 +16,8 @@ use std::time::Duration;
 
 pub use advisor::Advisor;
 pub use arrivals::sample_arrivals;
-pub use report::{ContainerReport, Report};
+pub use command::{patch_command, pod_patch, pod_patch_command};
+pub use report::{AdviceReport, ContainerReport};
 
 /// Longest round of the advisor and of the arrival sampler.
 pub const ROUND: Duration = Duration::from_secs(10);

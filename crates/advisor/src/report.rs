@@ -7,7 +7,7 @@ use snapshot::{Runtime, Workload};
 
 /// All containers of the node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct AdviceReport {
     /// Acceptable share of throttled periods.
     pub objective: f64,
     /// Reports of the live containers, in the order of the snapshot.

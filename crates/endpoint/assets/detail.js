@@ -1,7 +1,8 @@
-// One pod: five minutes, its aggressors and victims, CPUs, and findings with the change.
+// One pod: its last minutes, its aggressors and victims, CPUs, runtime, and findings with the change.
 
+import { change, command, evidence, severity, title as titleOf } from "./advice.js";
 import { NONE, chart, cores, h, meter, ms, percent, podName, seconds, setText } from "./draw.js";
-import { get } from "./data.js";
+import { get, pairKey } from "./data.js";
 
 const CHARTS = [
   { title: "Use against limit", unit: "cores", lines: [["use", "usageCores", "used"], ["limit", "limitCores", "limit"]], format: cores, top: 0.05 },
@@ -11,37 +12,41 @@ const CHARTS = [
 /** Shown instead of the causes where they are not known. */
 const CONTENTION = { title: "Waits", unit: "at least, ms of each second; the cause is not known", lines: [["contention", "contention", "any cause"]], format: (value) => `${ms(value)} ms`, top: 0.01 };
 
-const TITLES = {
-  "throttled-by-own-quota": "Throttled by its own limit", "throttled-by-ancestor": "Throttled by a limit above it", "no-cpu-request": "No CPU request",
-  "fractional-limit": "Fractional CPU limit", "parallelism-above-limit": "More threads than the limit can supply", "parallelism-below-limit": "Fewer threads than the limit allows",
-  "limit-too-tight-for-bursts": "Limit too tight for bursts", "request-above-use": "Request far above use", "request-below-use": "Request far below use",
-  "memory-limit-not-request": "Memory limit and request differ", "no-memory-limit": "No memory limit", "heap-limit-unset": "Heap not bounded", "go-ignores-limit": "Go ignores the CPU limit",
-  "injected-env-stale": "Injected variables do not match the limits",
-  "noisy-neighbor": "Noisy neighbor", "kernel-slice-expiry": "Kernel expires slices",
-};
+/** Spans that can be chosen, seconds. */
+const SPANS = [[60, "last minute"], [300, "last 5 minutes"], [600, "last 10 minutes"]];
+/** Number of colors for aggressors. */
+const COLORS = 6;
 
 export class Detail {
+  span = 300;
+  /** State of the view that outlives a drawing. */
+  state = {};
+
   constructor(store) {
     this.store = store;
-    this.element = h("section", { "aria-label": "Pod" });
+    const choose = h("select", { "aria-label": "Span", onchange: () => { this.span = Number(choose.value); this.update(true); } }, SPANS.map(([value, text]) => h("option", { value, selected: value === this.span }, text)));
+    this.content = h("div");
+    this.element = h("section", { "aria-label": "Pod" }, h("div", { class: "tools" }, h("a", { class: "back", href: "#pods" }, "← All pods"), choose), this.content);
   }
 
   open(uid) {
     this.uid = uid;
-    this.element.replaceChildren(h("p", { class: "empty" }, "Loading …"));
-    this.update();
+    this.state = {};
+    this.content.replaceChildren(h("p", { class: "empty" }, "Loading …"));
+    this.update(true);
   }
 
-  async update() {
-    if (this.busy) return;
+  async update(force) {
+    if (this.busy && !force) return;
     this.busy = true;
-    const uid = this.uid;
+    const [uid, span] = [this.uid, this.span];
+    const isCurrent = () => uid === this.uid && span === this.span;
     try {
-      const pod = await get(`pods/${encodeURIComponent(uid)}`);
-      if (uid === this.uid && !this.#isSelecting()) this.#draw(pod);
+      const pod = await get(`pods/${encodeURIComponent(uid)}?seconds=${span}`);
+      if (isCurrent() && !this.#isSelecting()) this.#draw(pod);
     } catch (error) {
-      if (uid === this.uid && !this.element.querySelector("h1")) this.element.replaceChildren(back(), h("p", { class: "empty" }, error.message));
-      else if (uid === this.uid) setText(this.note, `not updated: ${error.message}`);
+      if (isCurrent() && !this.content.querySelector("h1")) this.content.replaceChildren(h("p", { class: "empty" }, error.message));
+      else if (isCurrent()) setText(this.note, `not updated: ${error.message}`);
     }
     this.busy = false;
   }
@@ -55,12 +60,15 @@ export class Detail {
   #draw(pod) {
     this.note = h("span", { class: "warn" });
     const tags = [pod.qosClass, pod.cpuQos].filter(Boolean).map((text) => h("span", { class: "tag" }, text));
-    const scroll = [...this.element.querySelectorAll("pre")].map((pre) => pre.scrollLeft);
-    this.element.replaceChildren(
-      back(), h("div", { class: "title" }, h("h1", null, pod.pod), h("span", { class: "dim" }, pod.namespace), tags, this.note),
+    const workload = pod.advice.find((report) => report.workload)?.workload;
+    if (workload) tags.push(h("span", { class: "dim" }, `of ${workload.kind} ${workload.name}`));
+    const scroll = [...this.content.querySelectorAll("pre")].map((pre) => pre.scrollLeft);
+    this.content.replaceChildren(
+      h("div", { class: "title" }, h("h1", null, pod.pod), h("span", { class: "dim" }, pod.namespace), tags, this.note),
       ...pod.containers.map((row) => this.#container(pod, row)),
-      h("div", { class: "cards wide" }, findings(pod), pairs("Made it wait", "Pods that were running while this one was ready, seconds in the last five minutes.", pod.aggressors, "aggressor", this.store), pairs("Waited for it", "Pods that were ready while this one was running.", pod.victims, "victim", this.store)), h("div", { class: "cards" }, cpus(pod)));
-    this.element.querySelectorAll("pre").forEach((pre, at) => { pre.scrollLeft = scroll[at] ?? 0; });
+      h("div", { class: "cards advice" }, findings(pod, this.state), aggressors(pod, this.store)),
+      h("div", { class: "cards" }, victims(pod, this.store), cpus(pod), runtimes(pod)));
+    this.content.querySelectorAll("pre").forEach((pre, at) => { pre.scrollLeft = scroll[at] ?? 0; });
   }
 
   #container(pod, row) {
@@ -72,10 +80,6 @@ export class Detail {
   }
 }
 
-function back() {
-  return h("a", { class: "back", href: "#pods" }, "← All pods");
-}
-
 function card({ title, unit, lines, format, top }, series, row, times) {
   const known = lines.filter(([, measure]) => series[measure]);
   const panel = h("div", { class: "panel card" }, h("h2", null, title), h("p", null, unit));
@@ -84,37 +88,67 @@ function card({ title, unit, lines, format, top }, series, row, times) {
     return panel;
   }
   const { root, label } = chart(known.map(([name, measure]) => ({ name, values: series[measure] })), top, format);
-  root.setAttribute("aria-label", `${title}, last five minutes`);
-  const reading = h("span", null);
-  const show = (at) => {
-    const time = times[at] ? new Date(times[at]).toLocaleTimeString() : "";
-    setText(reading, at === null ? "" : ` · at ${time}: ${known.map(([, measure, text]) => `${text} ${format(series[measure][at])}`).join(", ")}`);
-  };
-  root.addEventListener("pointermove", (event) => {
-    const box = root.getBoundingClientRect();
-    show(Math.max(0, Math.min(times.length - 1, Math.round(((event.clientX - box.left) / box.width) * (times.length - 1)))));
-  });
-  root.addEventListener("pointerleave", () => show(null));
+  root.setAttribute("aria-label", `${title} over time`);
+  const reading = readout(root, times, (at) => known.map(([, measure, text]) => `${text} ${format(series[measure][at])}`).join(", "));
   const keys = known.map(([name, measure, text]) => h("li", null, h("i", { class: `k-${name}` }), `${text} `, h("b", null, format(row[measure]))));
   if (title === "Throttled" && row.throttledShare !== undefined) keys.push(h("li", null, "share of the time ", h("b", null, percent(row.throttledShare))));
-  panel.append(root, h("ul", { class: "keys" }, keys), h("p", { class: "faint" }, label, reading));
+  panel.append(root, axis(times, label), h("ul", { class: "keys" }, keys), reading);
   return panel;
 }
 
-function pairs(title, help, list, side, store) {
-  const panel = h("div", { class: "panel card" }, h("h2", null, title), h("p", null, help));
-  if (!list.length) {
-    const trace = store.frame?.node.trace;
-    panel.append(h("p", { class: "dim" }, trace?.mode === "off" ? `Not known: ${trace.reason || "the scheduler trace is off"}.` : "None."));
+const clock = (time) => time ? new Date(time).toLocaleTimeString() : "";
+
+/** Begin and end of a chart's time, and its scale. */
+function axis(times, scale) {
+  return h("p", { class: "axis" }, h("span", null, clock(times[0])), scale, h("span", null, clock(times.at(-1))));
+}
+
+/** Text with the values at the pointer. */
+function readout(root, times, text) {
+  const element = h("p", { class: "faint" }, "\u00a0");
+  root.addEventListener("pointermove", (event) => {
+    const box = root.getBoundingClientRect();
+    const at = Math.max(0, Math.min(times.length - 1, Math.round(((event.clientX - box.left) / box.width) * (times.length - 1))));
+    setText(element, times[at] ? `${clock(times[at])}: ${text(at)}` : "\u00a0");
+  });
+  root.addEventListener("pointerleave", () => setText(element, "\u00a0"));
+  return element;
+}
+
+/** Pods by seconds; `colors` has the color of those that a chart shows. */
+function bars(list, side, colors) {
+  return h("div", { class: "bars" }, list.slice(0, 8).flatMap((pair) => {
+    const [bar, name, color] = [meter(), podName(pair[side]), colors.get(pairKey(pair[side]))];
+    bar.set(pair.seconds / list[0].seconds);
+    return [h("span", { title: name }, color === undefined ? null : h("i", { class: `k-pair-${color}` }), name), h("b", null, seconds(pair.seconds)), bar.element];
+  }));
+}
+
+function none(store) {
+  const trace = store.frame?.node.trace;
+  return h("p", { class: "dim" }, trace?.mode === "off" ? `Not known: ${trace.reason || "the scheduler trace is off"}.` : "None.");
+}
+
+function aggressors(pod, store) {
+  const panel = h("div", { class: "panel card" }, h("h2", null, "Made it wait"), h("p", null, "pods that were running while this one was ready: ms of each second, and seconds in total"));
+  if (!pod.aggressors.length) {
+    panel.append(none(store));
     return panel;
   }
-  const most = list[0].seconds;
-  panel.append(h("div", { class: "bars" }, list.slice(0, 8).flatMap((pair) => {
-    const bar = meter();
-    bar.set(pair.seconds / most);
-    return [h("span", { title: podName(pair[side]) }, podName(pair[side])), h("b", null, seconds(pair.seconds)), bar.element];
-  })));
+  const shown = pod.points.pairs.slice(0, COLORS);
+  const format = (value) => `${ms(value)} ms`;
+  if (shown.length) {
+    const { root, label } = chart(shown.map((pair, at) => ({ name: `pair-${at}`, values: pair.wait })), 0.01, format);
+    root.setAttribute("aria-label", "Waits by aggressor over time");
+    const reading = readout(root, pod.points.atMs, (at) => shown.filter((pair) => pair.wait[at] > 0).map((pair) => `${podName(pair.aggressor)} ${format(pair.wait[at])}`).join(", ") || "none");
+    panel.append(root, axis(pod.points.atMs, label), reading);
+  }
+  panel.append(bars(pod.aggressors, "aggressor", new Map(shown.map((pair, at) => [pairKey(pair.aggressor), at]))));
   return panel;
+}
+
+function victims(pod, store) {
+  return h("div", { class: "panel card" }, h("h2", null, "Waited for it"), h("p", null, "pods that were ready while this one was running: seconds in total"), pod.victims.length ? bars(pod.victims, "victim", new Map()) : none(store));
 }
 
 function cpus(pod) {
@@ -122,18 +156,40 @@ function cpus(pod) {
   return h("div", { class: "panel card" }, h("h2", null, "CPUs"), h("p", null, "CPUs that each container may use."), h("div", { class: "bars" }, pod.containers.flatMap((row) => [h("span", null, row.container), h("b", null, row.cpus ?? NONE)])), pins);
 }
 
-function findings(pod) {
+function findings(pod, state) {
   const panel = h("div", { class: "panel card" }, h("h2", null, "Findings"));
   const all = pod.advice.flatMap((report) => report.findings.map((finding) => [report, finding]));
   if (!all.length) panel.append(h("p", null, "Nothing to change so far."));
   for (const [report, finding] of all) {
-    const evidence = Object.entries(finding.evidence).map(([name, value]) => `${name.replaceAll("_", " ")} ${Number(value.toPrecision(3))}`).join(", ");
+    const text = change(finding);
     panel.append(h("div", { class: "finding" },
-      h("h3", null, TITLES[finding.kind] ?? finding.kind, h("span", { class: `severity ${finding.severity}` }, finding.severity), pod.containers.length > 1 ? h("span", { class: "tag" }, report.container) : null),
-      h("p", null, evidence, finding.windows ? ` (${finding.windows} seconds)` : ""),
-      finding.patch ? h("pre", { tabindex: "0" }, JSON.stringify(finding.patch, null, 2)) : h("p", null, finding.noPatch ?? "")));
+      h("h3", null, titleOf(finding), severity(finding), pod.containers.length > 1 ? h("span", { class: "tag" }, report.container) : null),
+      evidence(finding) ? h("p", null, evidence(finding)) : null,
+      text ? h("p", { class: finding.patch ? "change" : null }, text) : null,
+      finding.patch && !pod.patchCommand ? h("pre", { tabindex: "0" }, JSON.stringify(finding.patch, null, 2)) : null));
   }
+  if (pod.patchCommand) panel.append(command(pod.patchCommand, state));
   const pending = [...new Set(pod.advice.map((report) => report.notEnoughHistory).filter(Boolean))];
   for (const text of pending) panel.append(h("p", { class: "dim" }, text));
   return panel;
+}
+
+const STATUS = {
+  observed: () => "would be set at the next start", injected: () => "set at creation",
+  stale: ({ current }) => `set at creation, but the limits now give ${current ?? "none"}`,
+};
+
+/** Language runtimes with their threads, and the variables that the agent injects. */
+function runtimes(pod) {
+  const rows = pod.advice.flatMap(({ container, runtime, injected }) => {
+    const of = pod.containers.length > 1 ? `${container}: ` : "";
+    const source = runtime?.parallelismSource ? ` (${runtime.parallelismSource})` : "";
+    const threads = runtime?.parallelism ? `${runtime.parallelism} threads${source}` : "";
+    const language = runtime && (runtime.language !== "unknown" || threads) ? [[`${of}${runtime.version ?? runtime.language}`, threads, ""]] : [];
+    const variables = (injected ?? []).map((variable) => [`${of}${variable.name}=${variable.value}`, STATUS[variable.status]?.(variable) ?? variable.status, variable.status]);
+    return [...language, ...variables];
+  });
+  if (!rows.length) return null;
+  return h("div", { class: "panel card" }, h("h2", null, "Runtime and injected variables"), h("p", null, "as the first process of each container was started"),
+    h("div", { class: "bars" }, rows.flatMap(([name, text, status]) => [h("span", { title: name }, name), h("span", { class: status === "stale" ? "warn" : "dim" }, text)])));
 }

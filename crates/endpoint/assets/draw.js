@@ -84,8 +84,12 @@ export function meter() {
   };
 }
 
-/** Draws values of the last minute as cells, the newest at the right. */
+/** Draws values of the last minute as cells, the newest at the right. The label is for readers without sight. */
 export function strip(canvas, values) {
+  const known = values.slice(-60).filter((value) => value !== undefined && value !== null);
+  const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", known.length ? `last ${known.length} seconds: on average ${ms(mean)}, at most ${ms(Math.max(...known))} ms per s` : "no data");
   const scale = window.devicePixelRatio || 1;
   const width = Math.round(150 * scale);
   const height = Math.round(18 * scale);
@@ -125,7 +129,7 @@ export function chart(lines, top, format) {
     if (at === 0) root.append(svg("path", { class: `area c-${line.name}`, d: area(line.values, most) }));
   });
   for (const line of lines.toReversed()) root.append(svg("path", { class: `line c-${line.name}`, d: path(line.values, most) }));
-  const label = h("span", { class: "faint" }, `scale 0 to ${format(most)}`);
+  const label = h("span", null, `scale 0 to ${format(most)}`);
   return { root, label };
 }
 

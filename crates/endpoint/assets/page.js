@@ -1,5 +1,6 @@
 // The page: views, keys, and the live state.
 
+import { Advice } from "./advice.js";
 import { h, setText } from "./draw.js";
 import { Store } from "./data.js";
 import { Aggressors, COLUMNS, Matrix, Victims } from "./pods.js";
@@ -11,9 +12,9 @@ const [main, live, pause, dialog] = ["main", "live", "pause", "dialog"].map(find
 
 const store = new Store();
 const open = (uid) => { location.hash = `#pod/${encodeURIComponent(uid)}`; };
-const views = { pods: new Victims(store, open), aggressors: new Aggressors(store), matrix: new Matrix(store), topology: new Topology(store), pod: new Detail(store) };
+const views = { pods: new Victims(store, open), aggressors: new Aggressors(store), matrix: new Matrix(store), topology: new Topology(store), advice: new Advice(store), pod: new Detail(store) };
 /** Frames between two requests of the views that ask the agent. */
-const EVERY = { matrix: 2, pod: 2 };
+const EVERY = { matrix: 2, advice: 5, pod: 2 };
 
 let current = null;
 let paused = false;
@@ -63,7 +64,7 @@ function setPaused(value) {
 
 const KEYS = [
   ["j k", "next or previous row"], ["Enter", "open the pod"], ["Esc", "back to all pods"], ["/", "filter by name"], ["s", "sort by the next column"],
-  ["a", "turn round: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["p", "pause or continue"], ["?", "this help"],
+  ["a", "turn round: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["f", "findings: what to change"], ["p", "pause or continue"], ["?", "this help"],
 ];
 
 function help() {
@@ -78,7 +79,7 @@ const ACTIONS = {
   j: () => views.pods.move(1), ArrowDown: () => views.pods.move(1), k: () => views.pods.move(-1), ArrowUp: () => views.pods.move(-1),
   Enter: () => views.pods.openSelected(), s: () => views.pods.cycle(), p: () => setPaused(!paused), "?": help,
   a: () => go(current === views.aggressors ? "#pods" : "#aggressors"), m: () => go(current === views.matrix ? "#pods" : "#matrix"), t: () => go(current === views.topology ? "#pods" : "#topology"),
-  Escape: () => go("#pods"), "/": () => { go("#pods"); route(); views.pods.input.focus(); },
+  f: () => go(current === views.advice ? "#pods" : "#advice"), Escape: () => go("#pods"), "/": () => { go("#pods"); route(); views.pods.input.focus(); },
 };
 /** Keys that mean something only in the table of victims. */
 const ROWS = new Set(["j", "k", "ArrowDown", "ArrowUp", "Enter", "s"]);

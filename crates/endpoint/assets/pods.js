@@ -39,6 +39,15 @@ function level(cell, value, much) {
 
 const classes = (column) => [column.text && "text", column.id === "name" && "name", column.wide && "wide", ["aggressor", "worst"].includes(column.id) && "by"].filter(Boolean).join(" ");
 
+/** Label of a value on a narrow screen. */
+const shortLabel = (column) => column.label + (column.unit === "ms per s" ? ", ms/s" : "");
+
+/** Link to the pod of a name; `null` if it has no container in the frame. */
+function link(frame, name) {
+  const row = frame?.containers.find((candidate) => pairKey(candidate) === pairKey(name));
+  return row ? h("a", { class: "pod", href: `#pod/${encodeURIComponent(row.uid)}`, title: podName(name) }, name.pod) : null;
+}
+
 /** A pod with the time of its pair, in two lines. */
 class Named {
   constructor(cell) {
@@ -63,8 +72,8 @@ class Victim {
     this.sub = h("span", { class: "sub" });
     this.use = h("span", null);
     this.bar = meter();
-    this.canvas = h("canvas", { class: "strip", role: "img" });
-    this.cells = Object.fromEntries(COLUMNS.map((column) => [column.id, h("td", { class: classes(column), "data-label": column.label + (column.unit === "ms per s" ? ", ms/s" : "") })]));
+    this.canvas = h("canvas", { class: "strip" });
+    this.cells = Object.fromEntries(COLUMNS.map((column) => [column.id, h("td", { class: classes(column), "data-label": shortLabel(column) })]));
     this.cells.name.append(this.link, this.sub);
     this.cells.use.append(h("span", { class: "use" }, this.use, this.bar.element));
     this.cells.minute.append(this.canvas);
@@ -192,6 +201,9 @@ const AGGRESSORS = [
   { id: "minute", label: "Last minute", text: true, wide: true, help: "Time that others waited in each of the last 60 seconds, since the page was opened." },
 ];
 
+/** Why nothing is known about pairs; empty if it is. */
+const unknown = (frame) => frame?.node.trace.mode === "off" ? `Causes of waits are not known: ${frame.node.trace.reason || "the scheduler trace is off"}.` : "";
+
 /** Pods by the harm that they do: the victims turned round. */
 export class Aggressors {
   constructor(store) {
@@ -216,7 +228,7 @@ export class Aggressors {
     const rows = [...pods].sort((a, b) => b[1].harm - a[1].harm);
     this.body.replaceChildren(...rows.map(([key, pod]) => this.#row(frame, key, pod)));
     this.empty.hidden = rows.length > 0;
-    setText(this.empty, frame.node.trace.mode === "off" ? `Causes of waits are not known: ${frame.node.trace.reason || "the scheduler trace is off"}.` : "No pod made another one wait in this second.");
+    setText(this.empty, unknown(frame) || "No pod made another one wait in this second.");
   }
 
   #row(frame, key, pod) {
@@ -224,12 +236,12 @@ export class Aggressors {
     const use = containers.length ? containers.reduce((sum, row) => sum + (row.usageCores ?? 0), 0) : undefined;
     const canvas = h("canvas", { class: "strip" });
     strip(canvas, this.store.harm.get(key) ?? []);
-    const name = containers.length ? h("a", { class: "pod", href: `#pod/${encodeURIComponent(containers[0].uid)}` }, pod.name.pod) : h("span", { class: "pod" }, podName(pod.name));
-    const cell = (at, ...content) => h("td", { class: classes(AGGRESSORS[at]), "data-label": AGGRESSORS[at].label }, ...content);
+    const name = link(frame, pod.name) ?? h("span", { class: "pod" }, podName(pod.name));
+    const cell = (at, ...content) => h("td", { class: classes(AGGRESSORS[at]), "data-label": shortLabel(AGGRESSORS[at]) }, ...content);
     const [harm, worst] = [cell(1, ms(pod.harm)), cell(4)];
     new Named(worst).set(pod.worst.victim, pod.worst.wait);
     level(harm, pod.harm, 0.2);
-    return h("tr", null, cell(0, name, h("span", { class: "sub" }, containers.length ? pod.name.namespace : "")), harm, cell(2, cores(use)), cell(3, String(pod.victims)), worst, cell(5, canvas));
+    return h("tr", { onclick: (event) => { if (event.target.tagName !== "A" && name.href) name.click(); } }, cell(0, name, h("span", { class: "sub" }, containers.length ? pod.name.namespace : "")), harm, cell(2, cores(use)), cell(3, String(pod.victims)), worst, cell(5, canvas));
   }
 }
 
@@ -241,8 +253,8 @@ export class Matrix {
     this.store = store;
     this.table = h("table", { class: "matrix" });
     this.note = h("span", { class: "count" });
-    this.empty = h("p", { class: "empty", hidden: true }, "No pod waited for another one.");
-    const choose = h("select", { "aria-label": "Span", onchange: () => { this.span = Number(choose.value); this.update(true); } }, [[10, "10 seconds"], [60, "minute"], [300, "5 minutes"], [600, "10 minutes"]].map(([value, text]) => h("option", { value, selected: value === this.span }, `last ${text}`)));
+    this.empty = h("p", { class: "empty", hidden: true });
+    const choose = h("select", { "aria-label": "Span", onchange: () => { this.span = Number(choose.value); this.update(true); } }, [[1, "second"], [60, "minute"], [300, "5 minutes"], [600, "10 minutes"]].map(([value, text]) => h("option", { value, selected: value === this.span }, `last ${text}`)));
     this.element = h("section", { "aria-label": "Matrix" }, h("div", { class: "tools" }, choose, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty));
   }
 
@@ -268,13 +280,14 @@ export class Matrix {
     const columns = aggressors.slice(0, MATRIX);
     const label = ({ name }) => podName(name);
     const header = h("tr", null, h("th", { class: "corner" }, "waited ↓   while running →"), columns.map(([, pod]) => h("th", { scope: "col", title: label(pod) }, h("span", null, label(pod)))));
-    const rows = victims.slice(0, MATRIX).map(([victim, pod]) => h("tr", null, h("th", { scope: "row", title: label(pod) }, label(pod)), columns.map(([aggressor, by]) => {
+    const rows = victims.slice(0, MATRIX).map(([victim, pod]) => h("tr", null, h("th", { scope: "row", title: label(pod) }, link(this.store.frame, pod.name) ?? h("span", { class: "pod" }, pod.name.pod || label(pod)), h("span", { class: "sub" }, pod.name.pod ? pod.name.namespace : "")), columns.map(([aggressor, by]) => {
       const value = values.get(`${victim}\n\n${aggressor}`);
       return h("td", { class: value ? `heat-${step(value / this.span)}` : "zero", title: value ? `${label(pod)} waited ${seconds(value)} while ${label(by)} was running` : null }, value ? seconds(value) : "·");
     })));
     this.table.replaceChildren(h("thead", null, header), h("tbody", null, rows));
     this.table.hidden = !pairs.length;
     this.empty.hidden = pairs.length > 0;
+    setText(this.empty, unknown(this.store.frame) || "No pod waited for another one in this time.");
     const more = Math.max(victims.length, aggressors.length) - MATRIX;
     setText(this.note, more > 0 ? `thread-seconds of waiting; the worst ${MATRIX} of ${Math.max(victims.length, aggressors.length)} pods` : "thread-seconds of waiting");
   }

@@ -15,8 +15,9 @@ use tokio::sync::oneshot;
 /// Maximum number of connections that have not requested a page: idle, in their TLS handshake, in
 /// the middle of a header, or probes.
 const WAITING: usize = 64;
-/// Maximum number of connections that have requested a page.
-const ADMITTED: usize = 64;
+/// Maximum number of connections that have requested a page. They share the page, so that one costs
+/// a few kilobytes.
+const ADMITTED: usize = 192;
 /// The same for one address.
 const PER_PEER: usize = 8;
 /// Maximum number of event streams.
@@ -352,7 +353,7 @@ mod tests {
     #[test]
     fn a_peer_with_few_connections_finds_a_place_among_greedy_ones() {
         let (mut scene, now) = (Scene::default(), Instant::now());
-        for peer in 0..8 {
+        for peer in 0..24 {
             for _ in 0..PER_PEER {
                 let id = scene.open(peer, now);
                 scene.table.admit(id).unwrap();
@@ -364,12 +365,12 @@ mod tests {
         assert!(scene.is_open(scraper));
         // If each peer has one and all are busy, the last one must wait.
         let mut even = Scene::default();
-        for peer in 0..64 {
+        for peer in 0..192 {
             let id = even.open(peer, now);
             even.table.admit(id).unwrap();
             even.table.sending(id, 1, 10, now);
         }
-        let last = even.open(100, now);
+        let last = even.open(200, now);
         assert_eq!(even.table.admit(last), Err(Reason::Total));
     }
 

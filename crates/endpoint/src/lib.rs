@@ -24,7 +24,7 @@ use metrics::exposition::accepts_gzip;
 
 pub use auth::Auth;
 pub use page::Sources;
-pub use server::{Parts, Serving, listen};
+pub use server::{ListenError, Parts, Serving, listen};
 pub use tls::{Identity, TlsFiles, UnusableFile};
 pub use ui::{Recording, Ui, View};
 

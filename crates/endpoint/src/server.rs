@@ -54,11 +54,23 @@ const NICE: i32 = 5;
 /// Number of rendering threads.
 const RENDERERS: usize = 1;
 
+/// A port that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("--listen: cannot listen on {address}: {source}; free the port or choose another")]
+pub struct ListenError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
 /// Opens the port. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// The port is in use, or the address is not this machine's.
-pub fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+pub fn listen(address: SocketAddr) -> Result<std::net::TcpListener, ListenError> {
+    try_listen(address).map_err(|source| ListenError { address, source })
+}
+
+fn try_listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
     // Accepted connections inherit the buffer size.
@@ -161,7 +173,8 @@ impl Server {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {
                         let acceptor = identity.as_ref().map(|identity| TlsAcceptor::from(identity.current()));
-                        let (place, cut) = places.open(peer.ip());
+                        // An IPv6 socket also accepts IPv4 clients, as mapped addresses.
+                        let (place, cut) = places.open(peer.ip().to_canonical());
                         let connection = Connection { place, router: router.clone(), stopping: stopping.clone() };
                         connections.spawn(connection.run(stream, acceptor, cut));
                     }

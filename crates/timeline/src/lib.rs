@@ -17,5 +17,5 @@ pub use frame::{ContainerFrame, CpuFrame, Frame, Interference, NodeFrame, PodNam
 pub use history::{BYTES_PER_CONTAINER, BYTES_PER_PAIR};
 pub use measure::Measure;
 pub use packed::{pack, unpack};
-pub use series::{Aggressor, Points, Series};
-pub use timeline::{KEPT, ROUND, Timeline, TimelineConfig};
+pub use series::{Aggressor, PairSeries, Points, Series};
+pub use timeline::{KEPT, ROUND, Selection, Timeline, TimelineConfig};

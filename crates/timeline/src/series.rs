@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::frame::PodName;
 use crate::measure::Measure;
 
-/// Series of several containers over the same frames.
+/// Series of several containers, and of the pods that made them wait, over the same frames.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Points {
@@ -17,6 +17,9 @@ pub struct Points {
     pub seconds: Vec<f64>,
     /// One entry per container, sorted by namespace, pod and container.
     pub containers: Vec<Series>,
+    /// Pairs whose victim is a pod of these containers, sorted by victim, longest first.
+    #[serde(default)]
+    pub pairs: Vec<PairSeries>,
 }
 
 /// Series of one container.
@@ -34,6 +37,19 @@ pub struct Series {
     /// One value per frame and measure; `None` where the value was not available. Measures without
     /// any value are omitted.
     pub measures: BTreeMap<Measure, Vec<Option<f64>>>,
+}
+
+/// Waits of one pod because of another, frame by frame.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PairSeries {
+    /// The pod that waited.
+    pub victim: PodName,
+    /// The pod that was running.
+    pub aggressor: PodName,
+    /// Thread-seconds of waiting per second, one value per frame; `None` where waits were not
+    /// traced.
+    pub wait: Vec<Option<f64>>,
 }
 
 /// Time that one pod waited because of another, over a span.

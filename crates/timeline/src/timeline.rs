@@ -40,6 +40,17 @@ pub struct TimelineConfig {
     pub pairs: usize,
 }
 
+/// Part of the history.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection<'a> {
+    /// Measures of the containers.
+    pub measures: &'a [Measure],
+    /// Maximum number of aggressors of each pod.
+    pub aggressors: usize,
+    /// The last time.
+    pub span: Duration,
+}
+
 /// The last ten minutes. Cheap to clone: all clones share one history.
 #[derive(Debug, Clone)]
 pub struct Timeline {
@@ -137,6 +148,12 @@ impl Timeline {
         Some(frame)
     }
 
+    /// Adds a frame of a recording. A timeline of recorded frames observes no snapshots.
+    pub fn add(&self, frame: &Frame) {
+        let number = self.lock().add_frame(frame);
+        self.frame.send_replace(number);
+    }
+
     /// Number of the latest frame, 0 before the first: changes with each frame.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
@@ -165,15 +182,14 @@ impl Timeline {
         numbers.filter_map(frame).collect()
     }
 
-    /// Series of the containers that `select` accepts over the last `span`.
+    /// Series of the containers that `select` accepts, and of their worst aggressors.
     #[must_use]
     pub fn points(
         &self,
         select: impl Fn(&ContainerIdentity) -> bool,
-        measures: &[Measure],
-        span: Duration,
+        selection: &Selection<'_>,
     ) -> Points {
-        self.lock().points(select, measures, span)
+        self.lock().points(select, selection)
     }
 
     /// Waits over the last `span` by victim and aggressor, longest first.
@@ -359,5 +375,6 @@ fn milliseconds(time: SystemTime) -> u64 {
 }
 
 mod queries;
+mod recorded;
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,7 @@ pub(crate) struct History {
     at_ms: VecDeque<u64>,
     /// Length of each frame, seconds.
     seconds: VecDeque<f32>,
-    /// Number of the newest frames that have pairs: points of a container have none.
+    /// Number of the newest frames that have pairs: points of an earlier agent have none.
     with_pairs: usize,
     containers: HashMap<Key, VecDeque<Values>>,
     pairs: HashMap<(PodName, PodName), VecDeque<f32>>,
@@ -86,6 +86,12 @@ impl History {
             };
             let key = (series.namespace.clone(), series.pod.clone(), series.container.clone());
             self.containers.insert(key, (from..points.at_ms.len()).map(values).collect());
+        }
+        for pair in &points.pairs {
+            let wait = |at: usize| pair.wait.get(at).copied().flatten().unwrap_or(f64::NAN) as f32;
+            let names = (pair.victim.clone(), pair.aggressor.clone());
+            self.pairs.insert(names, (from..points.at_ms.len()).map(wait).collect());
+            self.with_pairs = self.at_ms.len();
         }
     }
 
@@ -171,7 +177,7 @@ pub(crate) fn key(row: &ContainerFrame) -> Key {
 mod tests {
     use std::collections::BTreeMap;
 
-    use timeline::{Interference, Rates, Series};
+    use timeline::{Interference, PairSeries, Rates, Series};
 
     use super::*;
 
@@ -238,6 +244,7 @@ mod tests {
             at_ms: vec![1000, 2000],
             seconds: vec![1.0; 2],
             containers: vec![series],
+            pairs: Vec::new(),
         });
         history.push(&frame(2, 0.9));
         history.push(&frame(3, 0.9));
@@ -245,5 +252,22 @@ mod tests {
         assert!(values[0].is_nan());
         assert_eq!(values[1..], [0.5, 0.9]);
         assert!((history.covered() - 2.0).abs() < 0.1, "points have no pairs");
+    }
+
+    #[test]
+    fn the_aggressors_before_the_first_frame_come_from_the_agent() {
+        let wait = vec![None, Some(0.5)];
+        let pair = PairSeries { victim: pod("web"), aggressor: pod("hog"), wait };
+        let mut history = History::default();
+        history.fill(&Points {
+            at_ms: vec![1000, 2000],
+            seconds: vec![1.0; 2],
+            containers: Vec::new(),
+            pairs: vec![pair],
+        });
+        history.push(&frame(3, 0.9));
+        let waited: Vec<_> = history.waited().collect();
+        assert_eq!(waited, [(&pod("web"), &pod("hog"), 1.0)], "0.5 s, and 0.25 of two seconds");
+        assert!((history.covered() - 4.0).abs() < 0.1);
     }
 }

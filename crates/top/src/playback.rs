@@ -11,8 +11,8 @@ use crate::source::{Control, Source, Update};
 const SPEEDS: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
 /// Position of the normal speed.
 const NORMAL: usize = 2;
-/// Length of the history before a position, milliseconds.
-const BEFORE_MS: u64 = KEPT as u64 * 1000;
+/// Length of the history before a position that the terminal view shows.
+const SHOWN: Duration = Duration::from_secs(KEPT as u64);
 
 /// Frames of a recording.
 pub trait Recording {
@@ -46,6 +46,8 @@ pub struct Position {
 pub struct Playback<R> {
     recording: R,
     at_ms: u64,
+    /// Length of the history before a position.
+    before: Duration,
     speed: usize,
     is_paused: bool,
     /// Time up to which the position has advanced; `None` before the first update.
@@ -59,6 +61,7 @@ impl<R: Recording> Playback<R> {
         let mut playback = Self {
             recording,
             at_ms,
+            before: SHOWN,
             speed: NORMAL,
             is_paused: false,
             advanced: None,
@@ -66,6 +69,13 @@ impl<R: Recording> Playback<R> {
         };
         playback.move_to(at_ms);
         playback
+    }
+
+    /// Sets the length of the history before a position; five minutes by default.
+    #[must_use]
+    pub fn with_history(mut self, before: Duration) -> Self {
+        self.before = before;
+        self
     }
 
     fn move_to(&mut self, at_ms: u64) {
@@ -88,12 +98,12 @@ impl<R: Recording> Playback<R> {
         if self.is_moved {
             self.is_moved = false;
             updates.push(self.position());
-            updates.push(
-                match self.recording.frames(self.at_ms.saturating_sub(BEFORE_MS), self.at_ms) {
-                    Ok(frames) => Update::Seek(frames),
-                    Err(error) => Update::Status(error),
-                },
-            );
+            let before_ms = u64::try_from(self.before.as_millis()).unwrap_or(u64::MAX);
+            let first = self.at_ms.saturating_sub(before_ms);
+            updates.push(match self.recording.frames(first, self.at_ms) {
+                Ok(frames) => Update::Seek(frames),
+                Err(error) => Update::Status(error),
+            });
             return updates;
         }
         if self.is_paused {

@@ -1,4 +1,4 @@
-use analysis::{Kind, READ_EVERY_NS, READINGS, findings};
+use analysis::{FindingKind, READ_EVERY_NS, READINGS, findings};
 use snapshot::{CfsTotals, ContainerWaits};
 
 use super::*;
@@ -34,7 +34,7 @@ fn throttled_above() -> ContainerRow {
     }
 }
 
-fn has(facts: &Facts, kind: Kind) -> bool {
+fn has(facts: &Facts, kind: FindingKind) -> bool {
     findings(facts).iter().any(|finding| finding.kind == kind)
 }
 
@@ -44,7 +44,10 @@ fn demand_throttled_by_the_pods_quota_counts_as_demand() {
     assert_eq!((facts.own_limit_cores, facts.throttled_share), (None, None));
     let limit = facts.cpu.limit.expect("ten minutes suffice");
     assert!(limit.cores >= 1.0 && limit.is_lower_bound, "{limit:?}");
-    assert!(has(&facts, Kind::ThrottledByAncestor) && !has(&facts, Kind::ThrottledByOwnQuota));
+    assert!(
+        has(&facts, FindingKind::ThrottledByAncestor)
+            && !has(&facts, FindingKind::ThrottledByOwnQuota)
+    );
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn no_burst_is_advised_for_a_quota_that_has_not_throttled() {
 fn idle_containers_do_not_inherit_throttling_of_neighbors() {
     let facts =
         after_ten_minutes(&ContainerRow { usage_ns: Some(SECOND_NS / 1000), ..throttled_above() });
-    assert!(!has(&facts, Kind::ThrottledByAncestor), "{facts:?}");
+    assert!(!has(&facts, FindingKind::ThrottledByAncestor), "{facts:?}");
     assert!(facts.cpu.limit.expect("ten minutes suffice").cores < 0.2, "{:?}", facts.cpu);
 }
 
@@ -85,10 +88,13 @@ fn throttling_under_an_old_limit_does_not_count_for_a_new_one() {
         ..ContainerRow::default()
     };
     (0..=600).for_each(|second| subject.observe(&at(second, second * 5, 20_000), SECOND_NS, 300));
-    assert!(has(&subject.facts(&at(600, 3000, 20_000), "6.12.1"), Kind::ThrottledByOwnQuota));
+    assert!(has(
+        &subject.facts(&at(600, 3000, 20_000), "6.12.1"),
+        FindingKind::ThrottledByOwnQuota
+    ));
     (601..=660).for_each(|second| subject.observe(&at(second, 3000, 100_000), SECOND_NS, 300));
     let facts = subject.facts(&at(660, 3000, 100_000), "6.12.1");
-    assert!(!has(&facts, Kind::ThrottledByOwnQuota), "{facts:?}");
+    assert!(!has(&facts, FindingKind::ThrottledByOwnQuota), "{facts:?}");
 }
 
 #[test]
@@ -101,9 +107,9 @@ fn a_raised_limit_above_it_is_not_blamed_either() {
         ..ContainerRow::default()
     };
     (0..=600).for_each(|second| subject.observe(&at(second, second, 0.2), SECOND_NS, 300));
-    assert!(has(&subject.facts(&at(600, 600, 0.2), "6.12.1"), Kind::ThrottledByAncestor));
+    assert!(has(&subject.facts(&at(600, 600, 0.2), "6.12.1"), FindingKind::ThrottledByAncestor));
     (601..=660).for_each(|second| subject.observe(&at(second, 600, 1.0), SECOND_NS, 300));
-    assert!(!has(&subject.facts(&at(660, 600, 1.0), "6.12.1"), Kind::ThrottledByAncestor));
+    assert!(!has(&subject.facts(&at(660, 600, 1.0), "6.12.1"), FindingKind::ThrottledByAncestor));
 }
 
 /// Whether threads that wait for each other cause the finding, given the trace's wait for other
@@ -122,7 +128,7 @@ fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
     };
     let mut subject = ContainerHistory::default();
     (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, 300));
-    has(&subject.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor)
+    has(&subject.facts(&row(600), "6.12.1"), FindingKind::NoisyNeighbor)
 }
 
 #[test]
@@ -142,7 +148,7 @@ fn unknown_threads_at(unknown: u64) -> bool {
     };
     let mut history = ContainerHistory::default();
     (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, 300));
-    has(&history.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor)
+    has(&history.facts(&row(600), "6.12.1"), FindingKind::NoisyNeighbor)
 }
 
 #[test]
@@ -165,7 +171,7 @@ fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
     };
     let mut history = ContainerHistory::default();
     (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, 300));
-    assert!(!has(&history.facts(&row(600), "6.12.1"), Kind::NoisyNeighbor));
+    assert!(!has(&history.facts(&row(600), "6.12.1"), FindingKind::NoisyNeighbor));
 }
 
 /// A container without a limit that uses a twentieth of a core.

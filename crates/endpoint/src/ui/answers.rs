@@ -6,11 +6,14 @@ use advisor::ContainerReport;
 use serde::Serialize;
 use serde_json::Value;
 use timeline::{
-    Aggressor, BYTES_PER_CONTAINER, ContainerFrame, Frame, Interference, KEPT, Measure, NodeFrame,
-    PodName, Points,
+    Aggressor, BYTES_PER_CONTAINER, BYTES_PER_PAIR, ContainerFrame, Frame, Interference, KEPT,
+    Measure, NodeFrame, PodName, Points, Selection,
 };
 
 use super::Views;
+
+/// Number of aggressors with a series in a pod's answer.
+const AGGRESSORS: usize = 6;
 
 /// Answer of `/api/v1/node`.
 #[derive(Serialize)]
@@ -68,6 +71,7 @@ struct PodSource {
 struct HistoryState {
     frames: usize,
     bytes_per_container: usize,
+    bytes_per_pair: usize,
     /// Containers and pairs, per frame, for which there was no room.
     dropped: u64,
 }
@@ -101,6 +105,7 @@ impl NodeAnswer {
             history: HistoryState {
                 frames: KEPT,
                 bytes_per_container: BYTES_PER_CONTAINER,
+                bytes_per_pair: BYTES_PER_PAIR,
                 dropped: views.timeline.dropped(),
             },
         }
@@ -203,6 +208,9 @@ pub(super) struct PodAnswer {
     victims: Vec<Aggressor>,
     /// Reports of the advice on the containers.
     advice: Vec<ContainerReport>,
+    /// Command that makes all changes of the advice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_command: Option<String>,
     /// Entries of `/api/v1/pins` for this pod.
     pins: Vec<Value>,
 }
@@ -218,6 +226,8 @@ impl PodAnswer {
         let advice = views.sources.advisor.advice().containers.into_iter();
         let is_of_pod =
             |report: &ContainerReport| report.namespace == name.namespace && report.pod == name.pod;
+        let advice: Vec<ContainerReport> = advice.filter(is_of_pod).collect();
+        let selection = Selection { measures: &Measure::ALL, aggressors: AGGRESSORS, span };
         Some(Self {
             at_ms: frame.at_ms,
             namespace: name.namespace.clone(),
@@ -226,10 +236,11 @@ impl PodAnswer {
             qos_class: first.qos_class.clone(),
             cpu_qos: first.cpu_qos.clone(),
             seconds: span.as_secs(),
-            points: views.timeline.points(|row| row.uid == uid, &Measure::ALL, span),
+            points: views.timeline.points(|row| row.uid == uid, &selection),
             aggressors,
             victims,
-            advice: advice.filter(is_of_pod).collect(),
+            patch_command: advisor::pod_patch_command(&advice),
+            advice,
             pins: pins(views, &name),
             containers,
         })

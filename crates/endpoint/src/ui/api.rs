@@ -1,23 +1,21 @@
 //! Handlers of the JSON API.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
-use timeline::{Frame, KEPT, Measure};
+use timeline::{Frame, KEPT, Measure, Selection};
 
 use super::answers::{NodeAnswer, PodAnswer, PodsAnswer};
 use super::parameters::Parameters;
 use super::{Views, json};
 use crate::server::Place;
 
-/// History of a pod's answer.
-const DETAIL: Duration = Duration::from_secs(300);
 /// Values of `seconds` if the request has none.
+const POD_SECONDS: u64 = 300;
 const HISTORY_SECONDS: u64 = 60;
 const INTERFERENCE_SECONDS: u64 = 300;
 /// Maximum number of values in an answer of the history: a few megabytes of JSON.
@@ -51,8 +49,8 @@ pub(super) async fn pods(call: Call) -> Response {
 
 /// `GET /api/v1/pods/{uid}`.
 pub(super) async fn pod(Path(uid): Path<String>, call: Call) -> Response {
-    answer(call, &[], 0, move |views, _| {
-        let pod = PodAnswer::new(views, &latest(views)?, &uid, DETAIL);
+    answer(call, &["seconds"], POD_SECONDS, move |views, parameters| {
+        let pod = PodAnswer::new(views, &latest(views)?, &uid, parameters.span);
         let pod = pod.ok_or_else(|| {
             Refusal::NotFound(format!("{uid}: no running pod with this UID; see /api/v1/pods"))
         })?;
@@ -126,24 +124,26 @@ pub(super) async fn frame(call: Call) -> Response {
 
 /// `GET /api/v1/history`.
 pub(super) async fn history(call: Call) -> Response {
-    answer(call, &["seconds", "uid", "measure"], HISTORY_SECONDS, points).await
+    answer(call, &["seconds", "uid", "measure", "aggressors"], HISTORY_SECONDS, points).await
 }
 
 fn points(views: &Views, parameters: &Parameters) -> Answer {
-    let Parameters { span, uids, measures } = parameters;
+    let Parameters { span, uids, measures, aggressors } = parameters;
     let measures = if measures.is_empty() { &Measure::ALL[..] } else { measures };
     let is_selected = |uid: &str| uids.is_empty() || uids.iter().any(|selected| selected == uid);
     let frame = latest(views)?;
     let rows = frame.containers.iter().filter(|row| is_selected(&row.uid)).count();
     let frames = usize::try_from(span.as_secs()).unwrap_or(KEPT).min(KEPT);
-    let values = rows * measures.len() * frames;
+    // A pod has at least one container.
+    let values = rows * (measures.len() + aggressors) * frames;
     if values > MOST_VALUES {
         return Err(Refusal::Parameter(format!(
             "{values} values are too many, at most {MOST_VALUES}: name pods with uid, name \
-             measures, or ask for fewer seconds"
+             measures, or ask for fewer seconds or aggressors"
         )));
     }
-    Ok(json(&views.timeline.points(|row| is_selected(&row.uid), measures, *span)))
+    let selection = Selection { measures, aggressors: *aggressors, span: *span };
+    Ok(json(&views.timeline.points(|row| is_selected(&row.uid), &selection)))
 }
 
 /// Parses the parameters, and computes the answer on the rendering thread: this one answers the

@@ -10,6 +10,7 @@ use crate::server::Place;
 /// Files of the page by name, with their type.
 const FILES: &[(&str, &str, &[u8])] = &[
     ("page.css", "text/css; charset=utf-8", include_bytes!("../../assets/page.css")),
+    ("advice.js", SCRIPT, include_bytes!("../../assets/advice.js")),
     ("data.js", SCRIPT, include_bytes!("../../assets/data.js")),
     ("draw.js", SCRIPT, include_bytes!("../../assets/draw.js")),
     ("pods.js", SCRIPT, include_bytes!("../../assets/pods.js")),

@@ -10,6 +10,8 @@ use timeline::{KEPT, Measure};
 
 /// Allowed values of `seconds`: as long as the history.
 const SECONDS: RangeInclusive<u64> = 1..=KEPT as u64;
+/// Allowed values of `aggressors`.
+const AGGRESSORS: RangeInclusive<u64> = 0..=12;
 
 /// Parameters of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(super) struct Parameters {
     pub(super) uids: Vec<String>,
     /// Measures; empty selects all.
     pub(super) measures: Vec<Measure>,
+    /// Maximum number of aggressors of each pod.
+    pub(super) aggressors: usize,
 }
 
 impl Parameters {
@@ -29,13 +33,20 @@ impl Parameters {
     /// Describes the first wrong parameter.
     pub(super) fn parse(query: &str, known: &[&str], seconds: u64) -> Result<Self, String> {
         let span = Duration::from_secs(seconds);
-        let mut parameters = Self { span, uids: Vec::new(), measures: Vec::new() };
+        let (uids, measures) = (Vec::new(), Vec::new());
+        let mut parameters = Self { span, uids, measures, aggressors: 0 };
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
                 unknown if !known.contains(&unknown) => {
                     return Err(unknown_parameter(unknown, known));
                 }
-                "seconds" => parameters.span = span_of(&value)?,
+                "seconds" => {
+                    parameters.span = Duration::from_secs(number("seconds", &value, &SECONDS)?);
+                }
+                "aggressors" => {
+                    let aggressors = number("aggressors", &value, &AGGRESSORS)?;
+                    parameters.aggressors = usize::try_from(aggressors).unwrap_or(usize::MAX);
+                }
                 "uid" => parameters.uids.push(value.into_owned()),
                 _ => parameters.measures.push(measure(&value)?),
             }
@@ -51,11 +62,10 @@ fn unknown_parameter(name: &str, known: &[&str]) -> String {
     }
 }
 
-fn span_of(value: &str) -> Result<Duration, String> {
-    let seconds = value.parse().ok().filter(|seconds| SECONDS.contains(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(|| {
-        let (first, last) = (SECONDS.start(), SECONDS.end());
-        format!("seconds: {value:?} is not a whole number from {first} to {last}")
+fn number(name: &str, value: &str, allowed: &RangeInclusive<u64>) -> Result<u64, String> {
+    value.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
+        let (first, last) = (allowed.start(), allowed.end());
+        format!("{name}: {value:?} is not a whole number from {first} to {last}")
     })
 }
 
@@ -68,17 +78,17 @@ fn measure(value: &str) -> Result<Measure, String> {
 mod tests {
     use super::*;
 
-    const ALL: &[&str] = &["seconds", "uid", "measure"];
+    const ALL: &[&str] = &["seconds", "uid", "measure", "aggressors"];
 
     #[test]
     fn parameters_may_repeat_and_have_defaults() {
-        let query = "uid=a%2Db&measure=self&uid=c&measure=usageCores&seconds=600";
+        let query = "uid=a%2Db&measure=self&uid=c&measure=usageCores&seconds=600&aggressors=5";
         let parameters = Parameters::parse(query, ALL, 60).unwrap();
         assert_eq!(parameters.uids, ["a-b", "c"]);
         assert_eq!(parameters.measures, [Measure::Own, Measure::UsageCores]);
-        assert_eq!(parameters.span, Duration::from_secs(600));
+        assert_eq!((parameters.span, parameters.aggressors), (Duration::from_secs(600), 5));
         let none = Parameters::parse("", ALL, 60).unwrap();
-        assert_eq!((none.span, none.uids.len()), (Duration::from_secs(60), 0));
+        assert_eq!((none.span, none.uids.len(), none.aggressors), (Duration::from_secs(60), 0, 0));
     }
 
     #[test]
@@ -87,9 +97,10 @@ mod tests {
         for seconds in ["0", "601", "-1", "1.5", "", "x"] {
             assert!(error(&format!("seconds={seconds}")).contains("from 1 to 600"), "{seconds}");
         }
+        assert!(error("aggressors=13").contains("aggressors: \"13\" is not a whole number"));
         let text = error("measure=own");
         assert!(text.contains("`own`") && text.contains("`throttledOwn`"), "{text}");
-        assert!(error("span=5").contains("expected one of: seconds, uid, measure"));
+        assert!(error("span=5").contains("expected one of: seconds, uid, measure, aggressors"));
         let none = Parameters::parse("uid=a", &[], 60).unwrap_err();
         assert_eq!(none, "uid: unknown parameter; this path has none");
     }

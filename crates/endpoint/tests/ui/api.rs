@@ -5,9 +5,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use advisor::{ContainerReport, Report};
+use advisor::{AdviceReport, ContainerReport};
 use analysis::injection::{Injected, Status};
-use analysis::{CpuAdvice, Finding, Gogc, Kind, LimitAdvice, MemoryAdvice, Severity};
+use analysis::{CpuAdvice, Finding, FindingKind, Gogc, LimitAdvice, MemoryAdvice, Severity};
 use serde_json::{Value, json};
 use snapshot::{Language, Runtime, Workload};
 
@@ -19,12 +19,15 @@ const OPENAPI: &str = include_str!("../../assets/openapi.json");
 const CALLS: &[(&str, &str)] = &[
     ("/api/v1/node", "/api/v1/node"),
     ("/api/v1/pods", "/api/v1/pods"),
-    ("/api/v1/pods/{uid}", "/api/v1/pods/uid-1"),
+    ("/api/v1/pods/{uid}", "/api/v1/pods/uid-1?seconds=600"),
     ("/api/v1/topology", "/api/v1/topology"),
     ("/api/v1/interference", "/api/v1/interference?seconds=10"),
     ("/api/v1/advice", "/api/v1/advice"),
     ("/api/v1/pins", "/api/v1/pins"),
-    ("/api/v1/history", "/api/v1/history?seconds=5&uid=uid-0&measure=self&measure=usageCores"),
+    (
+        "/api/v1/history",
+        "/api/v1/history?seconds=5&uid=uid-0&measure=self&measure=usageCores&aggressors=3",
+    ),
     ("/api/v1/doctor", "/api/v1/doctor"),
     ("/api/v1/frame", "/api/v1/frame"),
 ];
@@ -108,7 +111,7 @@ fn a_schema_rejects_an_answer_with_an_undocumented_field() {
 }
 
 /// A report in which every field has a value.
-fn full_report() -> ContainerReport {
+pub(crate) fn full_report() -> ContainerReport {
     let limit = LimitAdvice {
         cores: 0.5,
         throttled_share: 0.005,
@@ -153,7 +156,7 @@ fn full_report() -> ContainerReport {
             current: Some("1".to_owned()),
         }],
         findings: vec![Finding {
-            kind: Kind::ThrottledByOwnQuota,
+            kind: FindingKind::ThrottledByOwnQuota,
             severity: Severity::Warning,
             evidence: [("throttled_share".to_owned(), 0.8)].into(),
             windows: 600,
@@ -167,7 +170,7 @@ fn full_report() -> ContainerReport {
 #[test]
 fn advice_with_every_field_matches_its_schema() {
     let document = serde_json::from_str(OPENAPI).unwrap();
-    let report = Report { objective: 0.01, containers: vec![full_report()] };
+    let report = AdviceReport { objective: 0.01, containers: vec![full_report()] };
     assert_valid(&document, "/api/v1/advice", "200", &serde_json::to_value(report).unwrap());
 }
 
@@ -192,8 +195,27 @@ fn pods_are_listed_worst_first_and_in_detail() {
     let history = server.json("/api/v1/history?seconds=3&uid=uid-2&measure=usageCores");
     let usage = history["containers"][0]["measures"]["usageCores"].as_array().unwrap();
     assert!(usage.len() == 3 && (usage[2].as_f64().unwrap() - 0.5).abs() < 0.001, "{history}");
+    assert_eq!(history["pairs"], json!([]));
     let node = server.json("/api/v1/node");
     assert_eq!((&node["node"]["name"], &node["version"]), (&json!("n1"), &json!("1.2.3")));
+}
+
+#[test]
+fn the_aggressors_of_a_pod_are_known_second_by_second() {
+    let server = Server::start(3, true).ten_seconds();
+    let history = server.json("/api/v1/history?seconds=4&uid=uid-1&aggressors=5&measure=smt");
+    let [pair] = &history["pairs"].as_array().unwrap()[..] else { panic!("{history}") };
+    assert_eq!(
+        (&pair["victim"]["pod"], &pair["aggressor"]["pod"]),
+        (&json!("pod-1"), &json!(HOSTILE))
+    );
+    let waits = pair["wait"].as_array().unwrap().iter();
+    assert!(waits.clone().all(|wait| (wait.as_f64().unwrap() - 0.01).abs() < 0.001), "{pair}");
+    assert_eq!(waits.len(), 4);
+    let pod = server.json("/api/v1/pods/uid-1?seconds=3");
+    assert_eq!(pod["seconds"], 3);
+    assert_eq!(pod["points"]["pairs"][0]["wait"].as_array().unwrap().len(), 3);
+    assert_eq!(pod["points"]["atMs"].as_array().unwrap().len(), 3);
 }
 
 #[test]
@@ -211,6 +233,8 @@ fn a_wrong_parameter_is_a_bad_request_that_says_what_is_allowed() {
     assert!(error("/api/v1/history?seconds=0", history, 400).contains("from 1 to 600"));
     assert!(error("/api/v1/history?measure=all", history, 400).contains("throttledOwn"));
     assert!(error("/api/v1/history?seconds=600", history, 400).contains("at most 500000"));
+    assert!(error("/api/v1/history?aggressors=13", history, 400).contains("from 0 to 12"));
+    assert!(error("/api/v1/pods/uid-1?seconds=0", "/api/v1/pods/{uid}", 400).contains("seconds"));
     assert!(error("/api/v1/interference?uid=a", "/api/v1/interference", 400).contains("seconds"));
     assert!(error("/api/v1/pods/uid-200", "/api/v1/pods/{uid}", 404).contains("/api/v1/pods"));
 }

@@ -2,15 +2,21 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+/// Longest wait for a condition, and for a browser beside other load: minutes on a busy machine.
+const LONGEST: Duration = Duration::from_secs(180);
+
 /// A browser with one tab, closed on drop.
 pub(crate) struct Browser {
     driver: Child,
+    /// Temporary files of driver and browser, which leave some behind.
+    files: PathBuf,
     port: u16,
     session: String,
 }
@@ -18,7 +24,18 @@ pub(crate) struct Browser {
 impl Browser {
     /// Starts the browser.
     pub(crate) fn start() -> Self {
-        let mut driver = Command::new("chromedriver")
+        Self::start_driver(Command::new("chromedriver"))
+    }
+
+    /// As [`start`](Self::start), with a command that runs `chromedriver` and passes on arguments.
+    pub(crate) fn start_driver(mut driver: Command) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cpuwarden-browser-{}-{number}", std::process::id());
+        let files = std::env::temp_dir().join(name);
+        std::fs::create_dir(&files).unwrap();
+        let mut driver = driver
+            .env("TMPDIR", &files)
             .arg("--port=0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -30,16 +47,28 @@ impl Browser {
             let (_, port) = line.split_once("successfully on port ")?;
             port.trim_end_matches('.').parse().ok()
         });
-        let mut browser =
-            Self { driver, port: port.expect("port of chromedriver"), session: String::new() };
+        let mut browser = Self {
+            driver,
+            files,
+            port: port.expect("port of chromedriver"),
+            session: String::new(),
+        };
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
         let capabilities = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }}});
-        let session = browser.send("POST", "/session", &capabilities);
-        browser.session = session["sessionId"].as_str().unwrap().to_owned();
+        let began = Instant::now();
+        while browser.session.is_empty() {
+            // The driver gives the browser a minute to start, which may be too short.
+            match browser.try_send("POST", "/session", &capabilities) {
+                Ok(session) => {
+                    session["sessionId"].as_str().unwrap().clone_into(&mut browser.session);
+                }
+                Err(error) => assert!(began.elapsed() < LONGEST, "no browser: {error}"),
+            }
+        }
         browser
     }
 
@@ -53,12 +82,12 @@ impl Browser {
         self.call("execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Waits until an expression is true, at most a minute.
+    /// Waits until an expression is true.
     pub(crate) fn wait_for(&self, expression: &str) {
         let began = Instant::now();
         while self.run(&format!("return Boolean({expression})")) != true {
             assert!(
-                began.elapsed() < Duration::from_secs(60),
+                began.elapsed() < LONGEST,
                 "never: {expression}\n{}\n{:?}",
                 self.run("return document.body.innerText"),
                 self.console()
@@ -121,6 +150,11 @@ impl Browser {
     }
 
     fn send(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.try_send(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// The value of an answer, or the text of an error.
+    fn try_send(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         write!(
@@ -133,8 +167,7 @@ impl Browser {
         let answer = read_answer(stream);
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let value = answer["value"].clone();
-        assert!(value.get("error").is_none(), "{method} {path}: {value:#}");
-        value
+        if value.get("error").is_some() { Err(format!("{value:#}")) } else { Ok(value) }
     }
 }
 
@@ -194,5 +227,12 @@ impl Drop for Browser {
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();
+        // Processes of the browser may still end.
+        for _ in 0..50 {
+            if std::fs::remove_dir_all(&self.files).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 }

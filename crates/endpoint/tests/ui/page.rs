@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use crate::api::full_report;
 use crate::browser::Browser;
 use crate::support::{HOSTILE, Server};
 
@@ -51,13 +54,20 @@ fn screenshot(browser: &Browser, name: &str) {
     browser.look(1280, 800, "light");
 }
 
+/// Chooses an entry of the view's list.
+fn choose(browser: &Browser, value: &str) {
+    browser.run(&format!(
+        "const list = document.querySelector('main select'); list.value = '{value}'; list.dispatchEvent(new Event('change'))"
+    ));
+}
+
 /// Checks that no text of a pod became an element.
 fn assert_no_markup(browser: &Browser) {
     assert_eq!(browser.run("return document.querySelectorAll('main img').length"), 0);
 }
 
 fn assert_shown(browser: &Browser, text: &str) {
-    let text = serde_json::Value::from(text);
+    let text = Value::from(text);
     browser.wait_for(&format!("document.querySelector('main').textContent.includes({text})"));
 }
 
@@ -88,6 +98,11 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         screenshot(&browser, "aggressors");
         browser.press("m");
         browser.wait_for("document.querySelectorAll('.matrix tbody td').length == 4");
+        choose(&browser, "1");
+        browser.wait_for("[...document.querySelectorAll('.matrix td')].some((cell) => cell.textContent == '90 ms')");
+        choose(&browser, "600");
+        browser.wait_for("[...document.querySelectorAll('.matrix td')].some((cell) => cell.textContent.endsWith(' s'))");
+        assert_eq!(browser.run("return document.querySelectorAll('.matrix th a').length"), 2);
         screenshot(&browser, "matrix");
         browser.press("t");
         browser.wait_for("document.querySelectorAll('.cpu').length == 2");
@@ -95,6 +110,8 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         assert_shown(&browser, HOSTILE);
         assert_no_markup(&browser);
         screenshot(&browser, "topology");
+        browser.press("f");
+        browser.wait_for("document.querySelector('[aria-label=Advice] .count').textContent.startsWith('0 findings')");
         browser.press("Escape");
         browser.wait_for(VICTIMS);
         browser.press("j");
@@ -114,6 +131,65 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         assert_no_markup(&browser);
         assert_quiet(&browser, &origin);
     });
+}
+
+#[test]
+fn a_pod_shows_its_aggressors_over_the_chosen_time() {
+    let server = Server::start(3, true);
+    (0..=400).for_each(|second| server.second(second));
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/#pod/uid-0", server.address));
+    let line = "document.querySelector('[aria-label=\"Waits by aggressor over time\"] path.line')";
+    browser.wait_for(line);
+    let points = |seconds: &str| {
+        choose(&browser, seconds);
+        // The first point of a line is a move, the others are lines.
+        let count = format!("{line}?.getAttribute('d').split('L').length");
+        let expected = seconds.parse::<u32>().unwrap().min(400);
+        browser.wait_for(&format!("{count} == {expected}"));
+    };
+    ["60", "600", "300"].iter().for_each(|seconds| points(seconds));
+    assert_shown(&browser, "shop/pod-1");
+}
+
+#[test]
+fn findings_show_their_change_the_command_and_injected_variables_as_text() {
+    let server = Server::start(3, true).ten_seconds();
+    let mut report = full_report();
+    report.injected[0].value = HOSTILE.to_owned();
+    let limit = json!({ "name": "app", "resources": { "limits": { "cpu": HOSTILE } } });
+    let patch = json!({ "spec": { "template": { "spec": { "containers": [limit] } } } });
+    report.findings[0].patch = Some(patch);
+    let report = serde_json::to_value(report).unwrap();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", server.address));
+    browser.wait_for(VICTIMS);
+    let command = format!("kubectl patch {HOSTILE}");
+    // This server has no findings of its own.
+    browser.run(&format!(
+        "const original = fetch; window.fetch = async (path, ...rest) => {{
+            const answer = await (await original(path, ...rest)).json();
+            if (path.includes('/pods/')) Object.assign(answer, {{ advice: [{report}], patchCommand: {} }});
+            if (path.endsWith('/advice')) answer.containers = [{report}];
+            return new Response(JSON.stringify(answer));
+        }}",
+        Value::from(command.as_str())
+    ));
+    browser.press("f");
+    assert_shown(&browser, "1 finding in 1 of 1 containers");
+    assert_shown(&browser, &format!("resources.limits.cpu = {HOSTILE}"));
+    assert_no_markup(&browser);
+    screenshot(&browser, "advice");
+    browser.run("document.querySelector('.advice a').click()");
+    browser.wait_for("document.querySelector('.copy')");
+    assert_eq!(browser.run("return document.querySelector('.copy pre').textContent"), command);
+    assert_shown(&browser, &format!("resources.limits.cpu = {HOSTILE}"));
+    assert_shown(&browser, &format!("GOMAXPROCS={HOSTILE}"));
+    assert_shown(&browser, "set at creation, but the limits now give 1");
+    browser.run("document.querySelector('.copy button').click()");
+    browser.wait_for("document.querySelector('.copy button').textContent == 'Copied'");
+    assert_no_markup(&browser);
+    screenshot(&browser, "findings");
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! Reads frames and series from the history.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use snapshot::ContainerIdentity;
 
-use super::{KEPT, State};
-use crate::frame::{ContainerFrame, Frame, Interference, NodeFrame, Rates};
+use super::{KEPT, Selection, State};
+use crate::frame::{ContainerFrame, Frame, Interference, NodeFrame, PodName, Rates};
 use crate::history::position;
 use crate::measure::Measure;
-use crate::series::{Aggressor, Points, Series};
+use crate::series::{Aggressor, PairSeries, Points, Series};
+
+/// Slots of the containers of each selected pod.
+type Victims = BTreeMap<PodName, Vec<usize>>;
 
 impl State {
     /// Numbers of the frames of the last `span`. The first reading is not a frame.
@@ -77,16 +81,16 @@ impl State {
     pub(super) fn points(
         &self,
         select: impl Fn(&ContainerIdentity) -> bool,
-        measures: &[Measure],
-        span: Duration,
+        selection: &Selection<'_>,
     ) -> Points {
-        let numbers = self.numbers(span);
+        let numbers = self.numbers(selection.span);
         let selected = self.containers.series().filter(|(_, row)| select(&row.identity));
         let mut containers: Vec<Series> = Vec::new();
+        let mut victims: Victims = BTreeMap::new();
         for (at, container) in selected {
             let mut series = series(&container.identity);
             for (index, measure) in Measure::ALL.into_iter().enumerate() {
-                if !measures.contains(&measure) {
+                if !selection.measures.contains(&measure) {
                     continue;
                 }
                 let value = |number| self.containers.value(at, index, number);
@@ -95,6 +99,8 @@ impl State {
                     series.measures.insert(measure, values);
                 }
             }
+            let (namespace, pod) = (series.namespace.clone(), series.pod.clone());
+            victims.entry(PodName { namespace, pod }).or_default().push(at);
             containers.push(series);
         }
         containers.sort_by(|a, b| {
@@ -102,9 +108,48 @@ impl State {
         });
         Points {
             at_ms: numbers.clone().map(|number| self.at_ms[position(number)]).collect(),
-            seconds: numbers.map(|number| self.seconds[position(number)]).collect(),
+            seconds: numbers.clone().map(|number| self.seconds[position(number)]).collect(),
             containers,
+            pairs: self.pairs(&victims, &numbers, selection.aggressors),
         }
+    }
+
+    /// The waits of each victim by aggressor: the longest `most`.
+    fn pairs(
+        &self,
+        victims: &Victims,
+        numbers: &RangeInclusive<u64>,
+        most: usize,
+    ) -> Vec<PairSeries> {
+        let mut by_victim: BTreeMap<&PodName, Vec<(f64, PairSeries)>> = BTreeMap::new();
+        for (at, pair) in self.pairs.series().filter(|_| most > 0) {
+            let Some(containers) = victims.get(&pair.victim) else { continue };
+            // A pair without a value has not waited, if waits were traced.
+            let wait = |number| {
+                let wait = self.pairs.value(at, 0, number);
+                wait.or_else(|| self.is_traced(containers, number).then_some(0.0))
+            };
+            let wait: Vec<Option<f64>> = numbers.clone().map(wait).collect();
+            let seconds = numbers.clone().map(|number| self.seconds[position(number)]);
+            let total: f64 = wait.iter().zip(seconds).filter_map(|(w, s)| Some((*w)? * s)).sum();
+            let (victim, aggressor) = (pair.victim.clone(), pair.aggressor.clone());
+            if total > 0.0 {
+                let series = PairSeries { victim, aggressor, wait };
+                by_victim.entry(&pair.victim).or_default().push((total, series));
+            }
+        }
+        let worst = |mut pairs: Vec<(f64, PairSeries)>| {
+            pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
+            pairs.into_iter().take(most).map(|(_, series)| series)
+        };
+        by_victim.into_values().flat_map(worst).collect()
+    }
+
+    /// Whether waits of one of these containers were traced in a frame.
+    fn is_traced(&self, containers: &[usize], number: u64) -> bool {
+        let neighbor = Measure::ALL.iter().position(|measure| *measure == Measure::Neighbor);
+        let value = |&at: &usize| self.containers.value(at, neighbor?, number);
+        containers.iter().any(|at| value(at).is_some())
     }
 
     pub(super) fn aggressors(&self, span: Duration) -> Vec<Aggressor> {

@@ -117,6 +117,31 @@ fn ticks_below_a_second_make_frames_of_a_second() {
 }
 
 #[test]
+fn recorded_frames_make_the_same_history() {
+    let (observed, start) = (timeline(8), Instant::now());
+    for second in 0..=20 {
+        let pods: &[&str] = if second < 10 { &["api", "web"] } else { &["web"] };
+        observed.observe(&snapshot(start, second, pods));
+    }
+    let span = Duration::from_secs(60);
+    let frames = observed.frames(span);
+    assert_eq!(frames.len(), 20);
+    let replayed = timeline(8);
+    let mut numbers = replayed.subscribe();
+    for frame in &frames {
+        replayed.add(frame);
+        assert!(numbers.has_changed().unwrap(), "views are notified");
+        numbers.mark_unchanged();
+    }
+    assert_eq!(replayed.frames(span), frames);
+    assert_eq!(replayed.latest(), observed.latest());
+    assert_eq!(replayed.aggressors(span), observed.aggressors(span));
+    let points =
+        |timeline: &Timeline| timeline.points(|_| true, &last_ten_minutes(&Measure::ALL, 4));
+    assert_eq!(points(&replayed), points(&observed));
+}
+
+#[test]
 fn past_frames_come_from_the_history() {
     let (timeline, start) = (timeline(8), Instant::now());
     for second in 0..=20 {
@@ -141,6 +166,10 @@ fn past_frames_come_from_the_history() {
     assert!(is_about(Some(aggressors[0].seconds), 1.0), "{aggressors:?}");
 }
 
+fn last_ten_minutes(measures: &[Measure], aggressors: usize) -> Selection<'_> {
+    Selection { measures, aggressors, span: Duration::from_secs(600) }
+}
+
 #[test]
 fn series_have_gaps_and_omit_measures_without_values() {
     let (timeline, start) = (timeline(8), Instant::now());
@@ -149,13 +178,47 @@ fn series_have_gaps_and_omit_measures_without_values() {
         timeline.observe(&snapshot(start, second, pods));
     }
     let measures = [Measure::UsageCores, Measure::Smt];
-    let points = timeline.points(|row| row.uid == "uid-web", &measures, Duration::from_secs(600));
+    let points = timeline.points(|row| row.uid == "uid-web", &last_ten_minutes(&measures, 0));
     assert_eq!(points.at_ms, [1000, 2000, 3000, 4000, 5000, 6000]);
     let series = &points.containers[0].measures;
     assert_eq!(series.keys().copied().collect::<Vec<_>>(), [Measure::UsageCores]);
     let known: Vec<bool> = series[&Measure::UsageCores].iter().map(Option::is_some).collect();
     // The rate of the fourth second is unknown, too: the third is missing.
     assert_eq!(known, [true, true, false, false, true, true]);
+}
+
+#[test]
+fn the_worst_aggressors_of_a_pod_are_known_second_by_second() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    let by = |aggressor: &str, milliseconds: u64| InterferenceRow {
+        aggressor_pod: aggressor.into(),
+        wait_ns: milliseconds * 1_000_000,
+        ..waits(0).interference.remove(0)
+    };
+    let traced = |second: u64, interference| NodeSnapshot {
+        waits: Arc::new(NodeWaits { interference, ..waits(0) }),
+        ..snapshot(start, second, &["web", "api"])
+    };
+    timeline.observe(&traced(0, vec![by("hog", 0)]));
+    timeline.observe(&traced(1, vec![by("hog", 100)]));
+    // The kernel's tables have no entry of a pair that has not waited.
+    timeline.observe(&traced(2, vec![by("late", 700)]));
+    let mut untraced = snapshot(start, 3, &["web"]);
+    untraced.waits = Arc::default();
+    untraced.containers[0].waits = None;
+    timeline.observe(&untraced);
+    let points = |select: fn(&ContainerIdentity) -> bool, most| {
+        timeline.points(select, &last_ten_minutes(&[], most))
+    };
+    let pairs = points(|row| row.pod == "web", 5).pairs;
+    let names: Vec<&str> = pairs.iter().map(|pair| pair.aggressor.pod.as_str()).collect();
+    assert_eq!(names, ["late", "hog"], "the longest wait first");
+    assert!(is_about(pairs[0].wait[1], 0.7) && is_about(pairs[1].wait[0], 0.1), "{pairs:?}");
+    assert_eq!((pairs[0].wait[0], pairs[1].wait[1]), (Some(0.0), Some(0.0)), "it did not wait");
+    assert_eq!((pairs[0].wait[2], pairs[0].wait.len()), (None, 3), "not traced is not zero");
+    assert_eq!(points(|row| row.pod == "web", 1).pairs.len(), 1);
+    assert_eq!(points(|_| true, 0).pairs, []);
+    assert_eq!(points(|row| row.pod == "api", 5).pairs, [], "no victim");
 }
 
 #[test]

@@ -104,8 +104,13 @@ impl Cluster {
             .map_or(ExitCode::FAILURE, ExitCode::from))
     }
 
+    /// A program of this cluster's release.
+    pub(super) fn program(&self, name: &str) -> PathBuf {
+        self.programs.join(name)
+    }
+
     /// `PATH` with the cluster's kubectl, helm, and `in-node SCRIPT`.
-    fn path(&self) -> Result<OsString, ClusterError> {
+    pub(super) fn path(&self) -> Result<OsString, ClusterError> {
         let bin = self.work.join("bin");
         std::fs::create_dir_all(&bin).map_err(ClusterError::io(&bin))?;
         let script = format!(

@@ -8,6 +8,7 @@ mod audit;
 mod lifecycle;
 mod monitor;
 mod pin;
+mod plugin;
 mod pods;
 mod trace;
 
@@ -23,12 +24,13 @@ use crate::process;
 /// A test: returns its figures.
 type Test = fn(&Cluster) -> Result<String, ClusterError>;
 
-const TESTS: [(&str, Test); 9] = [
+const TESTS: [(&str, Test); 10] = [
     ("pods", pods::create),
     ("monitor-ready", monitor::becomes_ready),
     ("names", monitor::every_container_has_its_name),
     ("audit", audit::agent_asks_nothing_of_the_api_server),
     ("trace", trace::attaches_or_says_why),
+    ("plugin", plugin::commands_need_only_the_documented_rights),
     ("pin-observe", pin::observing_plans_and_writes_nothing),
     ("pin-enforce", pin::pins_survive_systemd_and_kubelet),
     ("upgrade", lifecycle::upgrade_and_rollback_keep_pins),

@@ -1,0 +1,70 @@
+//! Commands that make the changes of the advice.
+
+use serde_json::Value;
+
+use crate::report::ContainerReport;
+
+/// Kinds of workloads whose template can be changed.
+const PATCHED: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
+
+/// All changes of a pod's containers as one patch of its workload; `None` without a change.
+#[must_use]
+pub fn pod_patch(pod: &[ContainerReport]) -> Option<Value> {
+    let findings = pod.iter().flat_map(|row| &row.findings);
+    analysis::merged(findings.filter_map(|finding| finding.patch.as_ref()))
+}
+
+/// The command that applies [`pod_patch`]; `None` without a change, or if the pod's workload is
+/// unknown or has a template that cannot be changed.
+#[must_use]
+pub fn pod_patch_command(pod: &[ContainerReport]) -> Option<String> {
+    let row = pod.first()?;
+    let workload = row.workload.as_ref()?;
+    patch_command(&row.namespace, &workload.kind, &workload.name, &pod_patch(pod)?)
+}
+
+/// The command that applies a patch to a workload; `None` if its template cannot be changed.
+#[must_use]
+pub fn patch_command(namespace: &str, kind: &str, name: &str, patch: &Value) -> Option<String> {
+    // A name that no API server accepts must not become part of a command.
+    if !PATCHED.contains(&kind) || !is_plain(namespace) || !is_plain(name) {
+        return None;
+    }
+    let kind = kind.to_lowercase();
+    // In single quotes, as a shell reads it.
+    let patch = patch.to_string().replace('\'', r"'\''");
+    Some(format!("kubectl --namespace {namespace} patch {kind} {name} --patch '{patch}'"))
+}
+
+/// Whether a shell reads this name of an object as it is.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.bytes().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_command_quotes_the_patch_for_a_shell() {
+        let command = patch_command("shop", "Deployment", "web", &json!({"name": "it's"}));
+        assert_eq!(
+            command.unwrap(),
+            r#"kubectl --namespace shop patch deployment web --patch '{"name":"it'\''s"}'"#
+        );
+    }
+
+    #[test]
+    fn only_plain_names_and_templates_that_can_change_make_a_command() {
+        let patch = json!({});
+        assert_eq!(patch_command("shop", "Job", "web", &patch), None);
+        for name in ["", "a; rm -rf b", "$(id)", "--all", "a b", "a'b", "a\nb"] {
+            assert_eq!(patch_command("shop", "Deployment", name, &patch), None, "{name:?}");
+            assert_eq!(patch_command(name, "Deployment", "web", &patch), None, "{name:?}");
+        }
+        assert!(patch_command("kube-system", "DaemonSet", "a.b-1", &patch).is_some());
+    }
+}

@@ -1,0 +1,22 @@
+//! The findings on standard output.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use console::{Failure, output};
+
+use crate::DoctorReport;
+
+/// Prints the findings. Returns the exit code of the worst.
+///
+/// # Errors
+/// Standard output is closed.
+pub fn show(report: &DoctorReport, json: bool) -> Result<ExitCode, Failure> {
+    let text = if json {
+        serde_json::to_string_pretty(report).context("cannot print")?
+    } else {
+        report.to_string()
+    };
+    output::show(&format!("{}\n", text.trim_end()));
+    Ok(ExitCode::from(report.worst().exit_code()))
+}

@@ -1,0 +1,106 @@
+// Findings with their change, of one pod and of the node.
+
+import { NONE, h, podName, setText } from "./draw.js";
+import { get, pairKey } from "./data.js";
+
+const TITLES = {
+  "throttled-by-own-quota": "Throttled by its own limit", "throttled-by-ancestor": "Throttled by a limit above it", "no-cpu-request": "No CPU request",
+  "fractional-limit": "Fractional CPU limit", "parallelism-above-limit": "More threads than the limit can supply", "parallelism-below-limit": "Fewer threads than the limit allows",
+  "limit-too-tight-for-bursts": "Limit too tight for bursts", "request-above-use": "Request far above use", "request-below-use": "Request far below use",
+  "memory-limit-not-request": "Memory limit and request differ", "no-memory-limit": "No memory limit", "heap-limit-unset": "Heap not bounded", "go-ignores-limit": "Go ignores the CPU limit",
+  "injected-env-stale": "Injected variables do not match the limits",
+  "noisy-neighbor": "Noisy neighbor", "kernel-slice-expiry": "Kernel expires slices",
+};
+/** Time for which a button says that it has copied, milliseconds. */
+const COPIED = 3000;
+
+export const title = (finding) => TITLES[finding.kind] ?? finding.kind;
+
+/** Figures behind a finding. */
+export function evidence(finding) {
+  const figures = Object.entries(finding.evidence).map(([name, value]) => `${name.replace(/(?=[A-Z])/g, " ").toLowerCase()} ${Number(value.toPrecision(3))}`).join(", ");
+  return figures && finding.windows ? `${figures} (${finding.windows} seconds)` : figures;
+}
+
+/** Fields that the patch of a finding sets, such as `resources.limits.cpu = 640m`; without a patch, the reason. */
+export function change(finding) {
+  if (!finding.patch) return finding.noPatch ?? "";
+  const fields = [];
+  const collect = (value, path) => {
+    if (Array.isArray(value)) value.forEach((entry) => collect(entry, ""));
+    else if (value === null) return;
+    else if (typeof value !== "object") fields.push(`${path} = ${value}`);
+    else if ("value" in value) fields.push(`env ${value.name} = ${value.value}`);
+    else for (const [name, inner] of Object.entries(value)) if (name !== "name") collect(inner, path ? `${path}.${name}` : name);
+  };
+  collect(finding.patch.spec?.template?.spec ?? finding.patch, "");
+  return fields.join(", ");
+}
+
+export const severity = (finding) => h("span", { class: `severity ${finding.severity}` }, finding.severity);
+
+/** Copies a text; without a clipboard, which only secure origins have, by selecting it. */
+async function copy(text, element) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    getSelection().selectAllChildren(element);
+    document.execCommand("copy");
+    getSelection().removeAllRanges();
+  }
+}
+
+/** A command with a button that copies it. `state` outlives the element. */
+export function command(text, state) {
+  const pre = h("pre", { class: "command", tabindex: "0" }, text);
+  const button = h("button", { type: "button" }, Date.now() - (state.copiedAt ?? 0) < COPIED ? "Copied" : "Copy");
+  button.addEventListener("click", async () => {
+    await copy(text, pre);
+    state.copiedAt = Date.now();
+    setText(button, "Copied");
+    setTimeout(() => setText(button, "Copy"), COPIED);
+  });
+  return h("div", { class: "copy" }, h("p", null, "This command makes all changes:"), pre, button);
+}
+
+const COLUMNS = ["Pod", "Finding", "Figures", "Change"];
+
+/** All findings of the node, warnings first. */
+export class Advice {
+  constructor(store) {
+    this.store = store;
+    this.note = h("span", { class: "count" });
+    this.body = h("tbody");
+    this.empty = h("p", { class: "empty" }, "Loading …");
+    this.table = h("table", { class: "list advice", hidden: true }, h("thead", null, h("tr", null, COLUMNS.map((name) => h("th", { scope: "col", class: "text" }, h("span", { class: "label" }, name))))), this.body);
+    this.element = h("section", { "aria-label": "Advice" }, h("div", { class: "tools" }, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty));
+  }
+
+  async update() {
+    if (this.busy) return;
+    this.busy = true;
+    try { this.#draw((await get("advice")).containers); } catch (error) { setText(this.note, error.message); }
+    this.busy = false;
+  }
+
+  #draw(reports) {
+    const rank = ([, finding]) => finding.severity === "warning" ? 0 : 1;
+    const all = reports.flatMap((report) => report.findings.map((finding) => [report, finding])).sort((a, b) => rank(a) - rank(b));
+    const uids = new Map((this.store.frame?.containers ?? []).map((row) => [pairKey(row), row.uid]));
+    this.body.replaceChildren(...all.map(([report, finding]) => this.#row(report, finding, uids.get(pairKey(report)))));
+    this.table.hidden = !all.length;
+    this.empty.hidden = all.length > 0;
+    const pending = [...new Set(reports.map((report) => report.notEnoughHistory).filter(Boolean))];
+    setText(this.empty, reports.length ? "Nothing to change so far." : "No containers.");
+    const affected = new Set(all.map(([report]) => report)).size;
+    setText(this.note, [`${all.length} finding${all.length === 1 ? "" : "s"} in ${affected} of ${reports.length} containers`, pending.length === 1 ? pending[0] : pending.length ? "some advice needs more history" : ""].filter(Boolean).join("; "));
+  }
+
+  #row(report, finding, uid) {
+    const name = h(uid ? "a" : "span", { class: "pod", title: podName(report), href: uid ? `#pod/${encodeURIComponent(uid)}` : null }, report.pod);
+    const cell = (at, kind, ...content) => h("td", { class: `text ${kind}`, "data-label": COLUMNS[at] }, ...content);
+    return h("tr", { onclick: () => { if (uid) location.hash = `#pod/${encodeURIComponent(uid)}`; } },
+      cell(0, "name", name, h("span", { class: "sub" }, [report.namespace, report.container].filter(Boolean).join(" · "))),
+      cell(1, "wrap wide", title(finding), " ", severity(finding)), cell(2, "wrap wide dim", evidence(finding) || NONE), cell(3, "wrap wide", change(finding) || NONE));
+  }
+}

@@ -1,0 +1,79 @@
+//! Adds frames of a recording to the history.
+
+use std::sync::Arc;
+
+use snapshot::{ContainerIdentity, CpusetRow};
+
+use super::{Container, Pair, State};
+use crate::counters::Counters;
+use crate::frame::{ContainerFrame, Frame};
+use crate::history::position;
+use crate::measure::Measure;
+
+impl State {
+    /// Adds a frame after the latest one, and returns its number.
+    pub(super) fn add_frame(&mut self, frame: &Frame) -> u64 {
+        // Number 1 is the first reading, which is not a frame.
+        self.frame = self.frame.max(1) + 1;
+        self.containers.advance(self.frame);
+        self.pairs.advance(self.frame);
+        let position = position(self.frame);
+        self.at_ms[position] = frame.at_ms;
+        self.seconds[position] = frame.seconds;
+        frame.containers.iter().for_each(|row| self.add_recorded_container(row));
+        self.add_recorded_pairs(frame);
+        self.node.clone_from(&frame.node.name);
+        self.latest.clone_from(&frame.node);
+        self.frame
+    }
+
+    fn add_recorded_container(&mut self, row: &ContainerFrame) {
+        let key = format!("{}\n{}\n{}\n{}", row.uid, row.namespace, row.pod, row.container);
+        let new = || Container::recorded(row);
+        let Some(at) = self.containers.slot(&key, self.frame, new) else { return };
+        if let Some(container) = self.containers.state_mut(at) {
+            *container = Container::recorded(row);
+        }
+        for (measure, of) in Measure::ALL.into_iter().enumerate() {
+            let value = of.of(&row.rates, row.limit_cores);
+            self.containers.set(at, measure, self.frame, value);
+        }
+    }
+
+    fn add_recorded_pairs(&mut self, frame: &Frame) {
+        for row in &frame.interference {
+            let (victim, aggressor) = (&row.victim, &row.aggressor);
+            let key = format!(
+                "{}\n{}\n{}\n{}",
+                victim.namespace, victim.pod, aggressor.namespace, aggressor.pod
+            );
+            let new = || Pair { victim: victim.clone(), aggressor: aggressor.clone(), wait_ns: 0 };
+            let Some(at) = self.pairs.slot(&key, self.frame, new) else { continue };
+            self.pairs.set(at, 0, self.frame, Some(row.wait));
+        }
+    }
+}
+
+impl Container {
+    fn recorded(row: &ContainerFrame) -> Self {
+        let identity = ContainerIdentity {
+            namespace: row.namespace.clone(),
+            pod: row.pod.clone(),
+            container: row.container.clone(),
+            uid: row.uid.clone(),
+            qos_class: row.qos_class.clone(),
+            cpu_qos: row.cpu_qos.clone(),
+            ..ContainerIdentity::default()
+        };
+        // The views only show the list.
+        let cpuset = |cpus: &String| Arc::new(CpusetRow { cpus: cpus.clone(), count: 0 });
+        Self {
+            identity: Arc::new(identity),
+            counters: Counters::default(),
+            rates: row.rates,
+            limit_cores: row.limit_cores,
+            request_cores: row.request_cores,
+            cpuset: row.cpus.as_ref().map(cpuset),
+        }
+    }
+}
