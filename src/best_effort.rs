@@ -1,21 +1,25 @@
-//! Best-effort pods that yield CPU, as a part of the agent.
+//! Best-effort pods that yield CPU, and CPU limits that burst, as a part of the agent.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use advisor::Advisor;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use colocation::Settings;
 use kernel_text::CpuSet;
 use kubelet::{Pods, chain};
+use kubepods::PodName;
 use metrics::AgentMetrics;
 use pinning::DrainRequest;
 use snapshot::{NodeSnapshot, Published};
-use watchdog::{Part, Watchdog};
-use yielding::{ActorConfig, Error, Inputs, Mode, Report, Round, Running};
+use watchdog::{JoinedThread, Part, Watchdog};
+use yielding::{ActorConfig, BestEffortReport, BurstSettings, Error, Inputs, Mode, Round, Switch};
 
-use crate::config::{BestEffortMode, Config, PinningMode};
+use crate::burst;
+use crate::config::{ActingMode, Config, PinningMode};
 use crate::exit::Failure;
 
 /// Restores what a crashed agent left, and starts the actor unless it is off.
@@ -27,21 +31,23 @@ pub(crate) fn start(
     hierarchy: &Hierarchy,
     pods: &Pods,
     published: &Published<NodeSnapshot>,
+    advisor: Advisor,
     metrics: &Arc<AgentMetrics>,
     watchdog: &Watchdog,
-) -> Result<Option<Running>, Failure> {
+) -> Result<Option<JoinedThread>, Failure> {
     let actor = actor_config(config, hierarchy);
     restore_leftovers(&actor);
-    if config.options.best_effort == BestEffortMode::Off {
+    if actor.best_effort == Switch::Off && actor.burst == Switch::Off {
         return Ok(None);
     }
     let request = DrainRequest::of(&actor.state_dir);
-    if actor.enforce {
+    if [actor.best_effort, actor.burst].contains(&Switch::Enforce) {
         // Starting an agent means that it should act, whatever was drained before.
         request.withdraw();
     }
-    let (pods, published) = (pods.clone(), published.clone());
+    let (pods, published, actor_of) = (pods.clone(), published.clone(), actor.clone());
     let inputs = move || {
+        let bursts = actor_of.burst != Switch::Off;
         pods.is_known().then(|| Inputs {
             snapshot: published.latest(),
             pods: pods.index(),
@@ -51,18 +57,26 @@ pub(crate) fn start(
                 .into_iter()
                 .filter(|&cpu| cpu < kernel_text::MAX_CPUS)
                 .collect::<CpuSet>(),
+            exclusive_pods: if bursts { exclusive_pods(&pods, &actor_of) } else { HashSet::new() },
+            forecasts: if bursts { advisor.burst_forecasts() } else { Default::default() },
             draining: request.exists(),
         })
     };
     let (metrics, interval) = (Arc::clone(metrics), config.options.sample_interval.0);
     let beat = watchdog.watch(Part::Yielding, interval);
-    let mut log = Log::default();
+    let (mut log, mut burst_log) = (Log::default(), burst::Log::default());
     let running = yielding::spawn(actor, inputs, interval, move |round| {
         match round {
             Round::Waited => {}
             Round::Passed(report) => {
-                log.report(&report);
-                export(&metrics, &report, interval);
+                if let Some(report) = &report.best_effort {
+                    log.report(report);
+                    export(&metrics, report, interval);
+                }
+                if let Some(report) = &report.burst {
+                    burst_log.report(report);
+                    burst::export(metrics.burst(), report);
+                }
             }
             Round::Panicked => {
                 metrics.subsystem_restarted(Part::Yielding.as_str());
@@ -71,7 +85,7 @@ pub(crate) fn start(
         }
         beat.beat(interval);
     });
-    Ok(Some(running.context("cannot start the thread that makes best-effort pods yield")?))
+    Ok(Some(running.context("cannot start the thread that writes settings of pods")?))
 }
 
 /// Restores what the agent or a crashed one left, for `cpuwarden drain`. A running agent sees the
@@ -107,19 +121,31 @@ fn restore_leftovers(actor: &ActorConfig) {
     };
     match restored {
         Ok(restored) => {
-            tracing::info!(restored, "restored the best-effort pods of an earlier agent");
+            tracing::info!(restored, "restored the settings of pods that an earlier agent wrote");
         }
         Err(error) => tracing::error!(
             error = chain(&error),
-            "failed to restore the best-effort pods of an earlier agent"
+            "failed to restore the settings of pods that an earlier agent wrote"
         ),
     }
+}
+
+/// Pods with exclusive CPUs, of the kubelet and of pinning.
+fn exclusive_pods(pods: &Pods, actor: &ActorConfig) -> HashSet<PodName> {
+    let exclusive = pods.exclusive_cpus();
+    let name = |namespace: &str, pod: &str| (namespace.into(), pod.into());
+    let of_kubelet = exclusive.holders().map(|(namespace, pod)| name(namespace, pod));
+    // A checkpoint that cannot be read is reported by pinning itself.
+    let checkpoint = pinning::Checkpoint::of_this_boot(&actor.state_dir, &actor.proc_root);
+    let pins = checkpoint.ok().flatten().map(|checkpoint| checkpoint.pins).unwrap_or_default();
+    of_kubelet.chain(pins.values().map(|pin| name(&pin.namespace, &pin.pod))).collect()
 }
 
 fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
     let options = &config.options;
     ActorConfig {
-        enforce: options.best_effort == BestEffortMode::Enforce,
+        best_effort: switch(options.best_effort),
+        burst: switch(options.burst),
         hierarchy: hierarchy.clone(),
         proc_root: options.proc_root.clone(),
         sys_root: options.sys_root.clone(),
@@ -131,7 +157,21 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
             can_idle: has_cpu_idle(&hierarchy.cpu),
             ..Settings::default()
         },
+        burst_settings: BurstSettings {
+            most_percent: options.burst_percent,
+            quota_percent: options.burst_quota_percent,
+            can_burst: yielding::has_burst(hierarchy),
+            ..BurstSettings::default()
+        },
         reserved_cores: config.pinning.reserved.len() as f64,
+    }
+}
+
+const fn switch(mode: ActingMode) -> Switch {
+    match mode {
+        ActingMode::Off => Switch::Off,
+        ActingMode::Observe => Switch::Observe,
+        ActingMode::Enforce => Switch::Enforce,
     }
 }
 
@@ -151,7 +191,7 @@ struct Log {
 }
 
 impl Log {
-    fn report(&mut self, report: &Report) {
+    fn report(&mut self, report: &BestEffortReport) {
         if self.mode.as_ref() != Some(&report.mode) {
             match &report.mode {
                 Mode::Enforcing => tracing::info!("best-effort pods yield while others wait"),
@@ -166,16 +206,16 @@ impl Log {
             let target = format!("{:?}", change.to);
             tracing::info!(from, to, reason = %change.reason, target, "best-effort pods");
         }
-        if self.errors != report.errors {
-            for error in &report.errors {
+        if self.errors != report.writes.errors {
+            for error in &report.writes.errors {
                 tracing::warn!(error, "failed to write a setting of a best-effort pod");
             }
-            self.errors.clone_from(&report.errors);
+            self.errors.clone_from(&report.writes.errors);
         }
     }
 }
 
-fn export(metrics: &AgentMetrics, report: &Report, interval: Duration) {
+fn export(metrics: &AgentMetrics, report: &BestEffortReport, interval: Duration) {
     let metrics = metrics.best_effort();
     let step = report.target.step().number();
     metrics.set_step(step, interval);
@@ -191,10 +231,10 @@ fn export(metrics: &AgentMetrics, report: &Report, interval: Duration) {
     if let Some(change) = &report.transition {
         metrics.add_transition(change.to.step().number(), change.reason.name());
     }
-    for (setting, times) in &report.written {
+    for (setting, times) in &report.writes.written {
         metrics.add_writes(setting.name(), "ok", *times);
     }
-    metrics.add_writes("all", "restored", report.restored);
-    metrics.add_writes("all", "repaired", report.repaired);
-    metrics.add_writes("all", "error", report.errors.len() as u64);
+    metrics.add_writes("all", "restored", report.writes.restored);
+    metrics.add_writes("all", "repaired", report.writes.repaired);
+    metrics.add_writes("all", "error", report.writes.errors.len() as u64);
 }

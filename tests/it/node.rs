@@ -34,26 +34,28 @@ fn hotplug_is_taken_in_on_6_12() {
 }
 
 #[test]
-fn best_effort_pods_yield_on_6_1() {
-    best_effort_pods_yield_on(KernelSeries::V6_1);
+fn best_effort_pods_yield_and_limits_burst_on_6_1() {
+    acting_tests_pass_on(KernelSeries::V6_1);
 }
 
 #[test]
-fn best_effort_pods_yield_on_6_12() {
-    best_effort_pods_yield_on(KernelSeries::V6_12);
+fn best_effort_pods_yield_and_limits_burst_on_6_12() {
+    acting_tests_pass_on(KernelSeries::V6_12);
 }
 
 fn kernel_tests_pass_on(kernel: KernelSeries) {
-    let args = ["kernel::", "--skip=kernel::yielding::", "--test-threads=1"];
+    let elsewhere = ["--skip=kernel::yielding::", "--skip=kernel::burst::"];
+    let args = [&["kernel::"][..], &elsewhere, &["--test-threads=1"]].concat();
     tests_pass_on(kernel, Node::default().cpus, &args);
 }
 
 /// With two CPUs: these tests attach and detach the trace many times. Each time the kernel changes
 /// its own code, and with eight emulated CPUs one of them runs the half-changed instruction
 /// (`Oops: int3` in `__schedule`), or all of them hang.
-fn best_effort_pods_yield_on(kernel: KernelSeries) {
+fn acting_tests_pass_on(kernel: KernelSeries) {
     let cpus = CpuTopology { sockets: 1, cores: 2, threads: 1 };
-    tests_pass_on(kernel, cpus, &["kernel::yielding::", "--test-threads=1"]);
+    let args = ["kernel::yielding::", "kernel::burst::", "--test-threads=1"];
+    tests_pass_on(kernel, cpus, &args);
 }
 
 /// Runs only in the node: a test must not take CPUs of the developer's machine offline.

@@ -3,6 +3,7 @@
 //!
 //! Pure functions of the windows; time is the length of the windows.
 
+mod burst;
 mod cpu;
 mod demand;
 mod facts;
@@ -21,9 +22,10 @@ mod usage;
 mod usage_trace;
 mod window;
 
+pub use burst::{BurstForecast, BurstForecasts};
 pub use cpu::{CpuAdvice, LimitAdvice, OBJECTIVE};
 pub use facts::{Facts, Place, Spec};
-pub use finding::{Finding, Kind, Severity};
+pub use finding::{Finding, FindingKind, Severity};
 pub use grid::LIMITS_CORES;
 pub use history::{History, REPLAYED_SECONDS};
 pub use hysteresis::Steady;

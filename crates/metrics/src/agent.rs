@@ -10,7 +10,7 @@ use prometheus::{
 
 use crate::catalogue::{Descriptor, agent};
 use crate::gauge_set::{GaugeSet, opts, registered};
-use crate::{AdviceMetrics, BestEffortMetrics, InjectionMetrics, PinningMetrics};
+use crate::{AdviceMetrics, BestEffortMetrics, BurstMetrics, InjectionMetrics, PinningMetrics};
 
 /// Bucket bounds, seconds; a tick over 10,000 cgroups stays below 0.2.
 const DURATION_BUCKETS: [f64; 10] =
@@ -50,6 +50,7 @@ pub struct AgentMetrics {
     pinning: PinningMetrics,
     injection: InjectionMetrics,
     best_effort: BestEffortMetrics,
+    burst: BurstMetrics,
     advice: AdviceMetrics,
 }
 
@@ -103,6 +104,7 @@ impl AgentMetrics {
             pinning: PinningMetrics::new(&registry),
             injection: InjectionMetrics::new(&registry),
             best_effort: BestEffortMetrics::new(&registry),
+            burst: BurstMetrics::new(&registry),
             advice: AdviceMetrics::default(),
             registry,
         }
@@ -184,6 +186,11 @@ impl AgentMetrics {
     /// Metrics of best-effort pods that yield.
     pub fn best_effort(&self) -> &BestEffortMetrics {
         &self.best_effort
+    }
+
+    /// Metrics of CPU limits that burst.
+    pub fn burst(&self) -> &BurstMetrics {
+        &self.burst
     }
 
     /// Rows of runtimes and advice.

@@ -55,6 +55,13 @@ impl BestEffortMetrics {
         self.enforcing.keep([state].into_iter(), set, |labels| vector.remove_label_values(labels));
     }
 
+    /// Sets the reason why nothing is written any more, unless the feature is off.
+    pub fn withdraw(&self, reason: &str) {
+        if self.enforcing.is_set() {
+            self.set_enforcing(Some(reason));
+        }
+    }
+
     /// Sets the worst harm of the last sample.
     pub fn set_harm(&self, share: f64) {
         self.harm.with_label_values::<&str>(&[]).set(share);

@@ -21,6 +21,11 @@ impl<V> GaugeSet<V> {
         Self { vector, series: Mutex::default() }
     }
 
+    /// Whether any series is set.
+    pub(crate) fn is_set(&self) -> bool {
+        !self.series.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Sets these series, and then removes all others.
     pub(crate) fn keep<'a, const N: usize, T>(
         &self,

@@ -8,6 +8,7 @@
 mod advice;
 mod agent;
 mod best_effort;
+mod burst;
 pub mod catalogue;
 pub mod exposition;
 mod gauge_set;
@@ -17,6 +18,7 @@ mod pinning;
 pub use advice::{AdviceMetrics, AdviceRow};
 pub use agent::{AgentMetrics, Build};
 pub use best_effort::BestEffortMetrics;
+pub use burst::BurstMetrics;
 pub use exposition::{Exposition, Format};
 pub use injection::InjectionMetrics;
 pub use pinning::PinningMetrics;

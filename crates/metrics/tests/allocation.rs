@@ -64,8 +64,9 @@ fn the_agents_own_metrics_cost_a_bounded_number() {
     let mut exposition = Exposition::new(NO_CAP);
     let page = exposition.render(&snapshots::node(0), &agent, Format::Text);
     let families = String::from_utf8_lossy(page).matches("# TYPE ").count() as u64;
-    // The prometheus crate's gather allocates for each family: 304 for 43 when this was written.
-    assert!(count < 8 * families, "{count} for {families} families");
+    // The prometheus crate's gather allocates for each family and label: 452 for 55 when this was
+    // written.
+    assert!(count < 9 * families, "{count} for {families} families");
 }
 
 #[test]

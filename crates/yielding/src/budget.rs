@@ -1,4 +1,5 @@
-//! Use of the node's CPUs for the fallback: koordlet's utilization rule.
+//! Use of the node's CPUs, and the budget of best-effort pods: koordlet's utilization rule, for when
+//! waits are not traced.
 
 use std::path::Path;
 use std::time::Instant;
@@ -19,14 +20,19 @@ struct Counters {
     best_effort: u64,
 }
 
-/// Turns counters into a budget per tick.
+/// Budget of best-effort pods, cores.
+pub(crate) fn budget(usage: &NodeUsage) -> f64 {
+    budget_cores(usage, THRESHOLD, 0.0)
+}
+
+/// Turns counters into the use per tick.
 #[derive(Debug, Default)]
-pub(crate) struct BudgetMeter {
+pub(crate) struct UsageMeter {
     last: Option<(Instant, Counters)>,
 }
 
-impl BudgetMeter {
-    /// Budget of best-effort pods, cores; `None` for the first reading and if a counter is missing.
+impl UsageMeter {
+    /// Use since the last reading; `None` for the first reading and if a counter is missing.
     pub(crate) fn read(
         &mut self,
         hierarchy: &Hierarchy,
@@ -34,7 +40,7 @@ impl BudgetMeter {
         capacity: usize,
         reserved: f64,
         is_best_effort: impl Fn(&str, &str) -> bool,
-    ) -> Option<f64> {
+    ) -> Option<NodeUsage> {
         let now = snapshot.read_at?;
         let mut counters = Counters { node: node_ns(hierarchy)?, ..Counters::default() };
         for row in &snapshot.containers {
@@ -48,14 +54,13 @@ impl BudgetMeter {
         let elapsed = now.checked_duration_since(then).filter(|time| !time.is_zero())?;
         let cores =
             |now: u64, then: u64| now.saturating_sub(then) as f64 / elapsed.as_nanos() as f64;
-        let usage = NodeUsage {
+        Some(NodeUsage {
             capacity: capacity as f64,
             node: cores(counters.node, last.node),
             pods: cores(counters.pods, last.pods),
             best_effort: cores(counters.best_effort, last.best_effort),
             reserved,
-        };
-        Some(budget_cores(&usage, THRESHOLD, 0.0))
+        })
     }
 }
 

@@ -2,44 +2,24 @@
 //! atomically, with a checksum in its first line; and the lock of the acting process.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, node};
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use state_dir::{CheckedFile, FileError, Lock};
 
 use crate::setting::{self, Kind, Original};
 use crate::{Error, Result};
 
-const FILE: &str = "yields.json";
+const FILE: CheckedFile = CheckedFile { name: "yields.json", magic: "cpuwarden-yields-1" };
 const LOCK: &str = "yield.lock";
-const MAGIC: &str = "cpuwarden-yields-1";
 
-/// While this exists, no other process on this node restricts best-effort pods. The kernel releases
-/// the lock when the process ends.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
-}
-
-impl Lock {
-    /// Takes the lock; creates the directory if missing.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] if another process holds it, or a directory that cannot be written.
-    pub fn take(state_dir: &Path) -> Result<Self> {
-        fs::create_dir_all(state_dir).map_err(Error::state("make", state_dir))?;
-        let path = state_dir.join(LOCK);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(Error::state("open", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(path)),
-            Err(error) => Err(Error::state("lock", path)(error.into())),
-        }
-    }
+/// Takes the lock; while it is held, no other process on this node restricts best-effort pods.
+///
+/// # Errors
+/// [`Error::Locked`] if another process holds it, or a directory that cannot be written.
+pub fn take_lock(state_dir: &Path) -> Result<Lock> {
+    Lock::take(state_dir, LOCK)?.ok_or_else(|| Error::Locked(state_dir.join(LOCK)))
 }
 
 /// A written setting.
@@ -59,9 +39,17 @@ pub(crate) struct Written {
 
 impl Written {
     /// Whether nobody else has written the setting, by its current value.
-    pub(crate) fn is_ours(&self, found: &str) -> bool {
-        self.wrote == found || self.replaces.as_deref() == Some(found)
+    pub(crate) fn is_ours(&self, kind: Kind, found: &str) -> bool {
+        let is = |value: &str| value == found || kind == Kind::Burst && is_thousandth(found, value);
+        is(&self.wrote) || self.replaces.as_deref().is_some_and(is)
     }
+}
+
+/// Whether a kernel before 6.10 has divided the burst at a write of `cpu.max` (fixed by commit
+/// 49217ea147 of Linux).
+fn is_thousandth(found: &str, wrote: &str) -> bool {
+    let number = |text: &str| text.parse::<u64>().ok();
+    number(wrote).is_some_and(|wrote| wrote > 0 && number(found) == Some(wrote / 1000))
 }
 
 /// A cgroup's path below its controller's mount, and the setting.
@@ -84,13 +72,9 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     /// Reads the checkpoint of this boot; empty if there is none.
     pub(crate) fn read(state_dir: &Path, proc_root: &Path) -> Result<Self> {
-        let path = state_dir.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(Error::state("read", path)(error)),
-        };
-        let body = parse(&text).map_err(|reason| Error::Checkpoint { path, reason })?;
+        let Some(text) = FILE.read(state_dir)? else { return Ok(Self::default()) };
+        let damaged = |reason| Error::Checkpoint { path: FILE.path(state_dir), reason };
+        let body = parse(&text).map_err(damaged)?;
         if body.boot_id != node::boot_id(proc_root) {
             return Ok(Self::default());
         }
@@ -101,70 +85,63 @@ impl Checkpoint {
     /// Writes the checkpoint, or deletes it if nothing is written any more. A crash at any moment
     /// leaves the old or the new one.
     pub(crate) fn write(&self, state_dir: &Path, proc_root: &Path) -> Result<()> {
-        let path = state_dir.join(FILE);
         if self.written.is_empty() {
-            return match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    Err(Error::state("remove", path)(error))
-                }
-                _ => Ok(()),
-            };
+            return Ok(FILE.remove(state_dir)?);
         }
         let written = self.written.iter();
         let written =
             written.map(|((path, kind), was)| (path.clone(), *kind, was.clone())).collect();
         let body = Body { boot_id: node::boot_id(proc_root), written };
         let body = serde_json::to_string(&body)
-            .map_err(|error| Error::state("write", &path)(error.into()))?;
-        let temporary = state_dir.join(format!("{FILE}.new"));
-        let text = format!("{}\n{body}", header(&body));
-        let stored = File::create(&temporary).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-        stored.map_err(Error::state("write", &temporary))?;
-        fs::rename(&temporary, &path).map_err(Error::state("rename", &temporary))?;
-        // Syncing the directory makes the rename survive a crash of the machine.
-        let synced = File::open(state_dir).and_then(|directory| directory.sync_all());
-        synced.map_err(Error::state("sync", state_dir))
+            .map_err(|error| FileError::on("write", FILE.path(state_dir))(error.into()))?;
+        Ok(FILE.write(state_dir, &body)?)
     }
 
-    /// Restores the written settings that `is_due` selects. What is restored, or belongs to a removed cgroup, leaves the checkpoint; returns the errors
-    /// of the rest.
+    /// Restores the written settings that `is_due` selects, children before their parents: a
+    /// parent's quota must not shrink below a child's. What is restored, or belongs to a removed
+    /// cgroup, leaves the checkpoint.
     pub(crate) fn restore(
         &mut self,
         hierarchy: &Hierarchy,
         all_cpus: &str,
         is_due: impl Fn(&Key) -> bool,
-    ) -> (usize, Vec<Error>) {
-        let (mut restored, mut errors) = (0, Vec::new());
-        self.written.retain(|key, was| {
-            if !is_due(key) {
-                return true;
-            }
-            let Some(directory) = directory(hierarchy, key) else { return false };
+    ) -> Restored {
+        let mut restored = Restored::default();
+        let due: Vec<Key> = self.written.keys().rev().filter(|key| is_due(key)).cloned().collect();
+        for key in due {
+            let Some(was) = self.written.remove(&key) else { continue };
+            let Some(directory) = directory(hierarchy, &key) else { continue };
             if !cgroupfs::inode(&directory).is_ok_and(|inode| inode == was.inode) {
-                return false;
+                continue;
             }
-            let (kind, version) = (key.1, hierarchy.version);
-            match setting::restore(&directory, kind, version, was, all_cpus) {
-                Ok(()) => restored += 1,
+            match setting::restore(&directory, key.1, hierarchy.version, &was, all_cpus) {
+                Ok(()) => restored.done.push(key.1),
                 Err(error) if error.is_vanished() => {}
                 Err(error) => {
-                    errors.push(error);
-                    return true;
+                    restored.failed.push((key.1, error));
+                    self.written.insert(key, was);
                 }
             }
-            false
-        });
-        (restored, errors)
+        }
+        restored
     }
+}
+
+/// Result of a restoration.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    /// The restored settings.
+    pub(crate) done: Vec<Kind>,
+    /// The settings that could not be restored; they stay in the checkpoint.
+    pub(crate) failed: Vec<(Kind, Error)>,
 }
 
 /// Directory of a cgroup in the hierarchy of the setting's controller.
 pub(crate) fn directory(hierarchy: &Hierarchy, (path, kind): &Key) -> Option<PathBuf> {
     match kind {
-        Kind::Idle | Kind::Quota => Some(hierarchy.cpu.join(path)),
+        Kind::Idle | Kind::Quota | Kind::ScaledQuota | Kind::Burst => {
+            Some(hierarchy.cpu.join(path))
+        }
         Kind::Cpus => hierarchy.cpuset.as_ref().map(|mount| mount.join(path)),
     }
 }
@@ -206,23 +183,13 @@ pub fn restricted(state_dir: &Path, proc_root: &Path) -> Result<Vec<Restricted>>
 }
 
 fn parse(text: &str) -> std::result::Result<Body, String> {
-    let (head, body) = text.split_once('\n').ok_or("only one line")?;
-    if head != header(body) {
-        return Err("checksum mismatch".to_owned());
-    }
-    serde_json::from_str(body).map_err(|error| error.to_string())
-}
-
-fn header(body: &str) -> String {
-    // FNV-1a, 64 bits. Detects torn and edited files.
-    let sum = body.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{MAGIC} {sum:016x}")
+    serde_json::from_str(FILE.body(text)?).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn sample() -> Checkpoint {
@@ -240,7 +207,7 @@ mod tests {
         let shown = restricted(dir.path(), proc.path()).unwrap();
         assert_eq!((shown.len(), &*shown[0].value, &*shown[0].original), (1, "1", "0"));
         Checkpoint::default().write(dir.path(), proc.path()).unwrap();
-        assert!(!dir.path().join(FILE).exists());
+        assert!(!FILE.path(dir.path()).exists());
         assert!(!leftovers(dir.path(), proc.path()).unwrap());
     }
 
@@ -248,8 +215,8 @@ mod tests {
     fn a_damaged_checkpoint_is_an_error_with_a_remedy() {
         let (dir, proc) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         sample().write(dir.path(), proc.path()).unwrap();
-        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
-        fs::write(dir.path().join(FILE), text.replace("\"2\"", "\"9\"")).unwrap();
+        let text = fs::read_to_string(FILE.path(dir.path())).unwrap();
+        fs::write(FILE.path(dir.path()), text.replace("\"2\"", "\"9\"")).unwrap();
         let error = Checkpoint::read(dir.path(), proc.path()).unwrap_err().to_string();
         assert!(error.contains("checksum") && error.contains("Restart"), "{error}");
     }
@@ -266,9 +233,9 @@ mod tests {
     #[test]
     fn one_holder_of_the_lock_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = Lock::take(dir.path()).unwrap();
-        assert!(matches!(Lock::take(dir.path()), Err(Error::Locked(_))));
+        let lock = take_lock(dir.path()).unwrap();
+        assert!(matches!(take_lock(dir.path()), Err(Error::Locked(_))));
         drop(lock);
-        Lock::take(dir.path()).unwrap();
+        take_lock(dir.path()).unwrap();
     }
 }

@@ -1,7 +1,8 @@
 //! The errors of this crate.
 
-use std::io;
 use std::path::PathBuf;
+
+use state_dir::FileError;
 
 /// Shorthand for this crate's results.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -13,19 +14,12 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] cgroupfs::Error),
     /// Failed operation on a file of the state directory.
-    #[error("cannot {operation} {path}")]
-    State {
-        /// The operation, as a verb.
-        operation: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    State(#[from] FileError),
     /// Damaged checkpoint.
     #[error(
-        "{path} is damaged: {reason}. Restart the best-effort pods of this node, which gives them new cgroups, and \
-         delete the file"
+        "{path} is damaged: {reason}. Restart the best-effort pods of this node and those that burst, which gives \
+         them new cgroups, and delete the file"
     )]
     Checkpoint {
         /// Path of the checkpoint.
@@ -34,17 +28,16 @@ pub enum Error {
         reason: String,
     },
     /// Another process acts on this node.
-    #[error("another cpuwarden has locked {0}: only one agent may restrict best-effort pods")]
+    #[error("another cpuwarden has locked {0}: only one agent may write these settings")]
     Locked(PathBuf),
 }
 
 impl Error {
-    pub(crate) fn state(
-        operation: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::State { operation, path, source }
+    /// Whether the kernel rejects the value (EINVAL).
+    #[must_use]
+    pub fn is_rejected(&self) -> bool {
+        let invalid = rustix::io::Errno::INVAL.raw_os_error();
+        matches!(self, Self::Kernel(error) if error.raw_os_error() == Some(invalid))
     }
 
     /// Whether the cgroup was removed meanwhile, which is normal.

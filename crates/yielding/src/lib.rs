@@ -1,22 +1,33 @@
-//! Makes best-effort pods yield CPU to latency-sensitive pods.
+//! Writes what co-location needs to the cgroups of pods: best-effort pods yield CPU to
+//! latency-sensitive pods, and CPU limits burst.
 //!
-//! Crate `colocation` decides; this crate writes `cpu.idle` and quotas of best-effort pods and the
-//! cpusets of their containers. Cgroups above pods and other pods are never written. Each original
-//! value is in a checkpoint before the first write, and is restored when the step ends, when the
-//! agent stops or drains, and at the next start after a crash.
+//! Crate `colocation` decides; this crate writes `cpu.idle` and quotas of best-effort pods, the
+//! cpusets of their containers, and bursts and scaled quotas of other pods. Cgroups above pods are
+//! never written. Each original value is in a checkpoint before the first write, and is restored
+//! when it is no longer needed, when the agent stops or drains, and at the next start after a crash.
 
 mod actor;
+mod best_effort;
 mod budget;
+mod burst;
 mod checkpoint;
+mod conflicts;
 mod error;
+mod inputs;
 mod pods;
+mod scale;
 mod setting;
 mod thread;
 mod want;
+mod writer;
 
-pub use actor::{Actor, ActorConfig, Mode, Report};
-pub use checkpoint::{Lock, Restricted, leftovers, restricted};
+pub use actor::{Actor, ActorConfig, Mode, Report, Switch};
+pub use best_effort::BestEffortReport;
+pub use burst::{BurstChange, BurstReport, BurstSettings, Bursting, has_burst};
+pub use checkpoint::{Restricted, leftovers, restricted, take_lock};
 pub use error::{Error, Result};
+pub use inputs::Inputs;
 pub use pods::is_best_effort;
-pub use setting::Kind;
-pub use thread::{Inputs, Round, Running, restore, spawn};
+pub use setting::{Feature, Kind};
+pub use thread::{Round, restore, spawn};
+pub use writer::Writes;

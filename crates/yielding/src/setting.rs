@@ -1,4 +1,4 @@
-//! The three settings of a cgroup that make it yield, and how each is written and restored.
+//! The settings of a cgroup that are written, and how each is written and restored.
 
 use std::path::Path;
 
@@ -17,13 +17,42 @@ pub enum Kind {
     Idle,
     /// `cpuset.cpus` of a container.
     Cpus,
-    /// Quota of a pod.
+    /// Quota of a best-effort pod.
     Quota,
+    /// Scaled quota of a pod or container that bursts.
+    ScaledQuota,
+    /// `cpu.max.burst` of a pod or container.
+    Burst,
+}
+
+/// A feature of this crate. Each has its own mode; they share the checkpoint and the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    /// Best-effort pods that yield.
+    BestEffort,
+    /// CPU limits that burst.
+    Burst,
+}
+
+impl Feature {
+    /// The option that turns it on.
+    pub(crate) const fn option(self) -> &'static str {
+        match self {
+            Self::BestEffort => "--best-effort",
+            Self::Burst => "--burst",
+        }
+    }
 }
 
 impl Kind {
-    /// All settings.
-    pub const ALL: [Self; 3] = [Self::Idle, Self::Cpus, Self::Quota];
+    /// The feature that writes the setting.
+    #[must_use]
+    pub const fn feature(self) -> Feature {
+        match self {
+            Self::Idle | Self::Cpus | Self::Quota => Feature::BestEffort,
+            Self::ScaledQuota | Self::Burst => Feature::Burst,
+        }
+    }
 
     /// Label value in metrics.
     #[must_use]
@@ -32,6 +61,8 @@ impl Kind {
             Self::Idle => "idle",
             Self::Cpus => "cpus",
             Self::Quota => "quota",
+            Self::ScaledQuota => "scaled_quota",
+            Self::Burst => "burst",
         }
     }
 
@@ -39,8 +70,59 @@ impl Kind {
         match (self, version) {
             (Self::Idle, _) => "cpu.idle",
             (Self::Cpus, _) => cgroupfs::cpuset::CPUS,
-            (Self::Quota, CgroupVersion::V1) => "cpu.cfs_quota_us",
-            (Self::Quota, CgroupVersion::V2) => "cpu.max",
+            (Self::Quota | Self::ScaledQuota, CgroupVersion::V1) => "cpu.cfs_quota_us",
+            (Self::Quota | Self::ScaledQuota, CgroupVersion::V2) => "cpu.max",
+            (Self::Burst, CgroupVersion::V1) => "cpu.cfs_burst_us",
+            (Self::Burst, CgroupVersion::V2) => "cpu.max.burst",
+        }
+    }
+}
+
+/// The value of [`Kind::Burst`] that every quota allows.
+pub(crate) const NO_BURST: &str = "0";
+
+/// A quota and its period, both microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bandwidth {
+    /// `None` for no quota.
+    pub(crate) quota: Option<u64>,
+    pub(crate) period: u64,
+}
+
+impl Bandwidth {
+    /// Reads a cgroup's bandwidth; `None` if it cannot be read.
+    pub(crate) fn read(directory: &Path, version: CgroupVersion) -> Option<Self> {
+        let text = |file: &str| control::read(&directory.join(file)).ok()?;
+        match version {
+            CgroupVersion::V1 => Self::parse(
+                &text("cpu.cfs_quota_us")?,
+                version,
+                text("cpu.cfs_period_us")?.parse().ok(),
+            ),
+            CgroupVersion::V2 => Self::parse(&text("cpu.max")?, version, None),
+        }
+    }
+
+    /// Parses the value of a quota; on v1 it needs the period.
+    pub(crate) fn parse(value: &str, version: CgroupVersion, period: Option<u64>) -> Option<Self> {
+        let (quota, period) = match version {
+            CgroupVersion::V1 => (value, period?),
+            CgroupVersion::V2 => {
+                let (quota, period) = value.split_once(' ')?;
+                (quota, period.parse().ok()?)
+            }
+        };
+        // `max` and `-1` are no numbers of u64: no quota.
+        Some(Self { quota: quota.parse().ok(), period })
+    }
+
+    /// The value of the quota's file.
+    pub(crate) fn value(self, version: CgroupVersion) -> String {
+        match (self.quota, version) {
+            (Some(quota), CgroupVersion::V1) => quota.to_string(),
+            (None, CgroupVersion::V1) => "-1".to_owned(),
+            (Some(quota), CgroupVersion::V2) => format!("{quota} {}", self.period),
+            (None, CgroupVersion::V2) => format!("max {}", self.period),
         }
     }
 }
@@ -74,7 +156,7 @@ pub(crate) fn read(
     let Some(value) = control::read(&directory.join(kind.file(version)))? else { return Ok(None) };
     let weight = match kind {
         Kind::Idle => control::read(&directory.join(weight_file(version)))?,
-        Kind::Cpus | Kind::Quota => None,
+        Kind::Cpus | Kind::Quota | Kind::ScaledQuota | Kind::Burst => None,
     };
     Ok(Some(Original { value, weight }))
 }
@@ -102,8 +184,15 @@ pub(crate) fn restore(
     if kind == Kind::Idle {
         return restore_idle(directory, version, original, &now);
     }
-    if !was.is_ours(&now.value) {
+    if !was.is_ours(kind, &now.value) {
         return Ok(());
+    }
+    if kind == Kind::Burst {
+        return match write(directory, kind, version, &original.value) {
+            // The quota has shrunk below the original burst.
+            Err(error) if error.is_rejected() => write(directory, kind, version, NO_BURST),
+            written => written,
+        };
     }
     if kind == Kind::Cpus && original.value.is_empty() {
         // ENOSPC on most kernels while the cgroup has processes.

@@ -3,34 +3,18 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use kernel_text::CpuSet;
-use kubepods::PodIndex;
-use snapshot::NodeSnapshot;
+use watchdog::JoinedThread;
 
 use crate::actor::{Actor, ActorConfig, Report, all_cpus, chain};
-use crate::checkpoint::{Checkpoint, Lock};
+use crate::checkpoint::{Checkpoint, take_lock};
+use crate::inputs::Inputs;
 use crate::{Error, Result};
 
 /// Pause before the next pass after a panic.
 const PAUSE: Duration = Duration::from_secs(10);
-
-/// Input of a pass.
-#[derive(Debug, Clone)]
-pub struct Inputs {
-    /// The latest snapshot.
-    pub snapshot: Arc<NodeSnapshot>,
-    /// The pods.
-    pub pods: Arc<PodIndex>,
-    /// CPUs that containers have exclusively.
-    pub exclusive: CpuSet,
-    /// Whether a drain is requested.
-    pub draining: bool,
-}
 
 /// Result of one round of the thread.
 #[derive(Debug)]
@@ -43,24 +27,8 @@ pub enum Round {
     Panicked,
 }
 
-/// The running thread; dropping this restores everything and stops it.
-#[derive(Debug)]
-pub struct Running {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// Starts the actor on its own thread, `yielding`. It calls `inputs` before each pass, and `report`
-/// after every round.
+/// after every round. Dropping the handle restores everything and ends the thread.
 ///
 /// # Errors
 /// A thread that cannot be created.
@@ -69,16 +37,18 @@ pub fn spawn(
     mut inputs: impl FnMut() -> Option<Inputs> + Send + 'static,
     interval: Duration,
     mut report: impl FnMut(Round) + Send + 'static,
-) -> io::Result<Running> {
+) -> io::Result<JoinedThread> {
     let (stop, stopped) = mpsc::channel::<()>();
-    let thread = std::thread::Builder::new().name("yielding".to_owned()).spawn(move || {
+    let stop = move || {
+        // Fails if the thread has ended.
+        let _ = stop.send(());
+    };
+    JoinedThread::spawn("yielding", stop, move || {
         let mut actor = Actor::new(config.clone(), Instant::now());
         loop {
             let began = Instant::now();
             let mut round = || match inputs() {
-                Some(Inputs { snapshot, pods, exclusive, draining }) => Round::Passed(Box::new(
-                    actor.pass(began, &snapshot, &pods, &exclusive, draining),
-                )),
+                Some(inputs) => Round::Passed(Box::new(actor.pass(began, &inputs))),
                 None => Round::Waited,
             };
             let passed = catch_unwind(AssertUnwindSafe(&mut round));
@@ -95,13 +65,12 @@ pub fn spawn(
         }
         let (restored, errors) = actor.give_back();
         for error in &errors {
-            tracing::error!(error = chain(error), "failed to restore a best-effort pod");
+            tracing::error!(error = chain(error), "failed to restore a setting of a pod");
         }
         if restored > 0 {
-            tracing::info!(restored, "restored the best-effort pods");
+            tracing::info!(restored, "restored the settings of pods");
         }
-    })?;
-    Ok(Running { stop: Some(stop), thread: Some(thread) })
+    })
 }
 
 /// Restores what an earlier process left; waits up to `patience` for a running agent to end or to
@@ -112,7 +81,7 @@ pub fn spawn(
 pub fn restore(config: &ActorConfig, patience: Duration) -> Result<usize> {
     let deadline = Instant::now() + patience;
     let _lock = loop {
-        match Lock::take(&config.state_dir) {
+        match take_lock(&config.state_dir) {
             Err(Error::Locked(_)) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -120,7 +89,8 @@ pub fn restore(config: &ActorConfig, patience: Duration) -> Result<usize> {
         }
     };
     let mut checkpoint = Checkpoint::read(&config.state_dir, &config.proc_root)?;
-    let (restored, errors) = checkpoint.restore(&config.hierarchy, &all_cpus(config), |_| true);
+    let restored = checkpoint.restore(&config.hierarchy, &all_cpus(config), |_| true);
     checkpoint.write(&config.state_dir, &config.proc_root)?;
-    errors.into_iter().next().map_or(Ok(restored), Err)
+    let first = restored.failed.into_iter().next();
+    first.map_or(Ok(restored.done.len()), |(_, error)| Err(error))
 }

@@ -3,7 +3,7 @@
 use cgroupfs::control;
 use kernel_text::{CgroupVersion, CpuSet};
 
-use crate::setting::Original;
+use crate::setting::{Bandwidth, Original};
 
 /// Requirement on a setting.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,13 +13,14 @@ pub(crate) enum Want {
     Cpus(CpuSet, CpuSet),
     /// At most this many cores.
     Quota(f64),
+    /// This value.
+    Exactly(String),
 }
 
 /// Minimum number of CPUs of a container.
 const LEAST_CPUS: usize = 2;
 /// The shortest quota that the kernel accepts, microseconds.
-const LEAST_QUOTA_USEC: u64 = 1_000;
-const PERIOD_USEC: u64 = 100_000;
+pub(crate) const LEAST_QUOTA_USEC: u64 = 1_000;
 
 impl Want {
     /// The value to write over the original; `None` if the original is at least as strict.
@@ -39,23 +40,12 @@ impl Want {
                 (left.len() >= LEAST_CPUS && left != now).then(|| left.to_string())
             }
             Self::Quota(cores) => {
-                let (quota, period) = match version {
-                    CgroupVersion::V1 => (original.value.as_str(), v1_period?),
-                    CgroupVersion::V2 => {
-                        let (quota, period) = original.value.split_once(' ')?;
-                        (quota, period.parse().unwrap_or(PERIOD_USEC))
-                    }
-                };
-                let usec = ((cores * period as f64) as u64).max(LEAST_QUOTA_USEC);
-                // `max` and `-1` are no numbers of u64: no quota.
-                if quota.parse::<u64>().is_ok_and(|quota| quota <= usec) {
-                    return None;
-                }
-                Some(match version {
-                    CgroupVersion::V1 => usec.to_string(),
-                    CgroupVersion::V2 => format!("{usec} {period}"),
-                })
+                let now = Bandwidth::parse(&original.value, version, v1_period)?;
+                let usec = ((cores * now.period as f64) as u64).max(LEAST_QUOTA_USEC);
+                let is_looser = now.quota.is_none_or(|quota| quota > usec);
+                is_looser.then(|| Bandwidth { quota: Some(usec), ..now }.value(version))
             }
+            Self::Exactly(value) => Some(value.clone()),
         }
     }
 }

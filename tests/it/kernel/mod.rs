@@ -3,6 +3,7 @@
 mod accounting;
 mod advice;
 mod agent;
+mod burst;
 mod demo;
 mod doctor;
 mod harness;

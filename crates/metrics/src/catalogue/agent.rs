@@ -1,7 +1,7 @@
 //! Metrics that the agent counts about itself between ticks; the values are in
 //! [`AgentMetrics`](crate::AgentMetrics).
 
-use super::{Descriptor, best_effort, counter, gauge, histogram, injection, pinning};
+use super::{Descriptor, best_effort, burst, counter, gauge, histogram, injection, pinning};
 
 pub(crate) static AGENT: &[&Descriptor] = &[
     &BUILD_INFO,
@@ -34,6 +34,11 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &best_effort::BEST_EFFORT_WRITES_TOTAL,
     &best_effort::BEST_EFFORT_ENFORCING,
     &best_effort::BEST_EFFORT_HARM_RATIO,
+    &burst::BURST_ENFORCING,
+    &burst::CONTAINER_BURST_SECONDS,
+    &burst::BURST_CONTAINERS,
+    &burst::BURST_CHANGES_TOTAL,
+    &burst::BURST_WRITES_TOTAL,
 ];
 
 pub(crate) static BUILD_INFO: Descriptor = gauge(

@@ -8,6 +8,7 @@
 mod advice;
 pub(crate) mod agent;
 pub(crate) mod best_effort;
+pub(crate) mod burst;
 pub(crate) mod cadvisor;
 mod container;
 pub(crate) mod injection;
@@ -37,7 +38,7 @@ use crate::exposition::samples::Samples;
 
 /// Prometheus metric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows; the name ends in `_total`.
     Counter,
     /// Any value; also the constant 1 of an `_info` metric.
@@ -46,7 +47,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// Name in a TYPE line of both formats.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -64,7 +65,7 @@ pub struct Descriptor {
     /// Full name, with the `cpuwarden_` prefix and, on a counter, `_total`.
     pub name: &'static str,
     /// Type.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Labels beyond those of the scope, in the order of exposition.
     pub labels: &'static [&'static str],
     /// HELP text: the meaning, the unit unless it is in the name, the source file, and surprising
@@ -79,8 +80,8 @@ impl Descriptor {
     #[must_use]
     pub fn family(&self) -> &'static str {
         match self.kind {
-            Kind::Counter => self.name.strip_suffix("_total").unwrap_or(self.name),
-            Kind::Gauge | Kind::Histogram => self.name,
+            MetricKind::Counter => self.name.strip_suffix("_total").unwrap_or(self.name),
+            MetricKind::Gauge | MetricKind::Histogram => self.name,
         }
     }
 
@@ -96,8 +97,8 @@ impl Descriptor {
     /// Names of its samples: its own, or the three of a histogram.
     pub fn sample_names(&self) -> impl Iterator<Item = String> {
         let suffixes: &[&str] = match self.kind {
-            Kind::Counter | Kind::Gauge => &[""],
-            Kind::Histogram => &["_bucket", "_sum", "_count"],
+            MetricKind::Counter | MetricKind::Gauge => &[""],
+            MetricKind::Histogram => &["_bucket", "_sum", "_count"],
         };
         suffixes.iter().map(|suffix| format!("{}{suffix}", self.name))
     }
@@ -235,7 +236,7 @@ const fn counter(
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Descriptor {
-    Descriptor { name, kind: Kind::Counter, labels, help, extent: Extent::ALWAYS }
+    Descriptor { name, kind: MetricKind::Counter, labels, help, extent: Extent::ALWAYS }
 }
 
 const fn gauge(
@@ -243,11 +244,11 @@ const fn gauge(
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Descriptor {
-    Descriptor { name, kind: Kind::Gauge, labels, help, extent: Extent::ALWAYS }
+    Descriptor { name, kind: MetricKind::Gauge, labels, help, extent: Extent::ALWAYS }
 }
 
 const fn histogram(name: &'static str, help: &'static str) -> Descriptor {
-    Descriptor { name, kind: Kind::Histogram, labels: &[], help, extent: Extent::ALWAYS }
+    Descriptor { name, kind: MetricKind::Histogram, labels: &[], help, extent: Extent::ALWAYS }
 }
 
 impl Descriptor {

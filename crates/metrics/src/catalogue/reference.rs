@@ -32,6 +32,14 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "cpuwarden_bpf_switches_total",
         "scheduler activity, to which the cost of the trace is proportional",
     ),
+    ("cpuwarden_burst_changes_total", "frequency and reasons of changed bursts"),
+    ("cpuwarden_burst_containers", "containers with burst, and the reasons of the others"),
+    ("cpuwarden_burst_enforcing", "whether bursts are written, and the reason if not"),
+    ("cpuwarden_burst_writes_total", "writes of bursts, and conflicts with other programs"),
+    (
+        "cpuwarden_container_burst_seconds",
+        "containers that burst, next to cpuwarden_container_cfs_burst_seconds_total",
+    ),
     (
         "cpuwarden_container_cfs_burst_periods_total",
         "frequency of bursts, in addition to their length",

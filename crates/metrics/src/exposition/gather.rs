@@ -6,7 +6,7 @@ use snapshot::labels;
 use super::samples::{Detail, Samples};
 use super::writer::PageWriter;
 use crate::AgentMetrics;
-use crate::catalogue::{Form, Kind, agent::AGENT};
+use crate::catalogue::{Form, MetricKind, agent::AGENT};
 
 /// Writes the agent's own metrics, in the catalogue's order. The number of allocations does not
 /// depend on the node's size.
@@ -29,11 +29,11 @@ pub(super) fn write(writer: &mut PageWriter<'_>, agent: &AgentMetrics, forms: &[
     }
 }
 
-fn sample(samples: &mut Samples<'_>, kind: Kind, metric: &proto::Metric) {
+fn sample(samples: &mut Samples<'_>, kind: MetricKind, metric: &proto::Metric) {
     match kind {
-        Kind::Counter => samples.number(Some(metric.get_counter().get_value())),
-        Kind::Gauge => samples.number(Some(metric.get_gauge().get_value())),
-        Kind::Histogram => {
+        MetricKind::Counter => samples.number(Some(metric.get_counter().get_value())),
+        MetricKind::Gauge => samples.number(Some(metric.get_gauge().get_value())),
+        MetricKind::Histogram => {
             let histogram = metric.get_histogram();
             let buckets = histogram
                 .get_bucket()

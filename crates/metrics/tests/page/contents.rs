@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use metrics::catalogue::{self, Kind, Scope};
+use metrics::catalogue::{self, MetricKind, Scope};
 use metrics::{AgentMetrics, Build, Exposition, Format};
 use proptest::prelude::*;
 use snapshot::{
@@ -39,7 +39,7 @@ fn every_metric_of_the_catalogue_is_exposed_as_declared() {
                 .flat_map(|sample| &sample.labels)
                 .map(|(name, _)| name.as_str())
                 .collect();
-            assert_eq!(seen.remove("le"), descriptor.kind == Kind::Histogram, "{name}");
+            assert_eq!(seen.remove("le"), descriptor.kind == MetricKind::Histogram, "{name}");
             // The maximal node does not know the NUMA nodes of its CPUs.
             assert!(
                 seen.is_subset(&declared)
@@ -68,7 +68,7 @@ fn names_keep_the_rules_of_prometheus() {
             Scope::Node | Scope::Agent => "cpuwarden_",
         };
         assert!(name.starts_with(prefix), "{name}");
-        assert_eq!(name.ends_with("_total"), descriptor.kind == Kind::Counter, "{name}");
+        assert_eq!(name.ends_with("_total"), descriptor.kind == MetricKind::Counter, "{name}");
         assert!(
             !descriptor.help.contains(['\\', '\n', '"', '|']),
             "{name}: its HELP text would need escapes"

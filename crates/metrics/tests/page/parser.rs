@@ -4,13 +4,13 @@
 use std::collections::HashSet;
 
 use metrics::Format;
-use metrics::catalogue::Kind;
+use metrics::catalogue::MetricKind;
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Family {
     /// Name as in the metadata: without `_total` in OpenMetrics.
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MetricKind,
     pub(crate) help: String,
     pub(crate) unit: Option<String>,
     pub(crate) samples: Vec<Sample>,
@@ -118,9 +118,9 @@ impl Reader {
         };
         let name = metadata[0].1.clone();
         let kind = match text_of("TYPE").as_deref() {
-            Some("counter") => Kind::Counter,
-            Some("gauge") => Kind::Gauge,
-            Some("histogram") => Kind::Histogram,
+            Some("counter") => MetricKind::Counter,
+            Some("gauge") => MetricKind::Gauge,
+            Some("histogram") => MetricKind::Histogram,
             _ => return Err("no type".to_owned()),
         };
         let help = text_of("HELP").filter(|help| !help.is_empty()).ok_or("no help")?;
@@ -136,9 +136,9 @@ impl Reader {
 fn sample_names(family: &Family, format: Format) -> Vec<String> {
     let name = &family.name;
     match (family.kind, format) {
-        (Kind::Counter, Format::OpenMetrics) => vec![format!("{name}_total")],
-        (Kind::Counter | Kind::Gauge, _) => vec![name.clone()],
-        (Kind::Histogram, _) => {
+        (MetricKind::Counter, Format::OpenMetrics) => vec![format!("{name}_total")],
+        (MetricKind::Counter | MetricKind::Gauge, _) => vec![name.clone()],
+        (MetricKind::Histogram, _) => {
             ["bucket", "sum", "count"].iter().map(|suffix| format!("{name}_{suffix}")).collect()
         }
     }
@@ -238,7 +238,7 @@ fn check_series(families: &[Family]) -> Result<(), String> {
 fn check_values(family: &Family, format: Format) -> Result<(), String> {
     let name = &family.name;
     match family.kind {
-        Kind::Counter => {
+        MetricKind::Counter => {
             if name.ends_with("_total") != (format == Format::Text) {
                 return Err(format!("_total is wrong on counter {name}"));
             }
@@ -250,9 +250,11 @@ fn check_values(family: &Family, format: Format) -> Result<(), String> {
                 return Err(format!("a counter is {}: {name}", sample.value));
             }
         }
-        Kind::Gauge if name.ends_with("_total") => return Err(format!("_total on gauge {name}")),
-        Kind::Gauge => {}
-        Kind::Histogram => {
+        MetricKind::Gauge if name.ends_with("_total") => {
+            return Err(format!("_total on gauge {name}"));
+        }
+        MetricKind::Gauge => {}
+        MetricKind::Histogram => {
             let mut rest = &family.samples[..];
             while !rest.is_empty() {
                 rest = check_histogram(rest)

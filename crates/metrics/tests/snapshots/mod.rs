@@ -52,6 +52,12 @@ pub(crate) fn agent() -> AgentMetrics {
     best_effort.set_harm(0.25);
     best_effort.add_transition(1, "harm");
     best_effort.add_writes("all", "restored", 3);
+    let burst = agent.burst();
+    burst.set_enforcing(None);
+    burst.set_bursts([(["shop", "cart-1", "main"], 0.015)].into_iter());
+    burst.set_containers([("burst", 1), ("busy", 2)].into_iter());
+    burst.add_change(["raise", "throttled"]);
+    burst.add_writes("burst", "ok", 2);
     agent.advice().set(vec![advised("cart-1")]);
     agent
 }

@@ -39,11 +39,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* The agent's configuration. To Helm an unquoted off or on is a boolean; to the agent it is a mode. */}}
 {{- define "cpuwarden.config" -}}
 {{- $config := deepCopy .Values.config }}
-{{- range $key := list "pinning" "schedTrace" "bestEffort" }}
+{{- range $key := list "pinning" "schedTrace" "bestEffort" "burst" }}
 {{- if kindIs "bool" (get $config $key) }}{{ $_ := set $config $key (ternary "on" "off" (get $config $key)) }}{{ end }}
 {{- end }}
-{{- if and (eq (get $config "bestEffort" | toString) "enforce") (ne .Values.profile "pin") }}
-{{- fail "config.bestEffort=enforce writes cgroups, which only the profile pin may: set profile=pin (and config.pinning=off, if no pod is to have exclusive CPUs)" }}
+{{- range $key := list "bestEffort" "burst" }}
+{{- if and (eq (get $config $key | toString) "enforce") (ne $.Values.profile "pin") }}
+{{- fail (printf "config.%s=enforce writes cgroups, which only the profile pin may: set profile=pin (and config.pinning=off, if no pod is to have exclusive CPUs)" $key) }}
+{{- end }}
 {{- end }}
 {{- $_ := set $config "metrics" .Values.metrics }}
 {{- toYaml $config }}
@@ -57,7 +59,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* Whether cgroups are written, if only as the pod ends: "true" or nothing. */}}
 {{- define "cpuwarden.writes" -}}
-{{- if and (eq .Values.profile "pin") (or .Values.drainOnStop (eq (include "cpuwarden.pinning" .) "enforce") (eq (include "cpuwarden.config" . | fromYaml).bestEffort "enforce")) }}true{{ end }}
+{{- $config := include "cpuwarden.config" . | fromYaml }}
+{{- if and (eq .Values.profile "pin") (or .Values.drainOnStop (eq (include "cpuwarden.pinning" .) "enforce") (has "enforce" (list $config.bestEffort $config.burst))) }}true{{ end }}
 {{- end }}
 
 {{- /* The port of a URL, or what its scheme implies. */}}

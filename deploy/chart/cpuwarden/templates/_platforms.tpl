@@ -52,7 +52,7 @@ kind: {propagation: None}
 pod-security.kubernetes.io/{{ . }}: privileged
 {{- end }}
 {{- if include "cpuwarden.hasSCC" . }}
-# Else OpenShift computes the labels above anew.
+# Else OpenShift computes the labels above again.
 security.openshift.io/scc.podSecurityLabelSync: "false"
 {{- end }}
 {{- end }}

@@ -1,0 +1,81 @@
+//! The metrics of CPU limits that burst.
+
+use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Registry};
+
+use crate::catalogue::{Descriptor, burst as catalogue};
+use crate::gauge_set::{GaugeSet, opts, registered};
+
+/// Metrics of CPU limits that burst. Each is absent until its first value.
+#[derive(Debug)]
+pub struct BurstMetrics {
+    enforcing: GaugeSet<IntGaugeVec>,
+    bursts: GaugeSet<GaugeVec>,
+    containers: GaugeSet<IntGaugeVec>,
+    changes: IntCounterVec,
+    writes: IntCounterVec,
+}
+
+impl BurstMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let gauge = |descriptor: &Descriptor| {
+            let vector = IntGaugeVec::new(opts(descriptor), descriptor.labels);
+            GaugeSet::new(registered(registry, vector))
+        };
+        let count = |descriptor: &Descriptor| {
+            registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
+        };
+        let bursts = &catalogue::CONTAINER_BURST_SECONDS;
+        let bursts = registered(registry, GaugeVec::new(opts(bursts), bursts.labels));
+        Self {
+            enforcing: gauge(&catalogue::BURST_ENFORCING),
+            bursts: GaugeSet::new(bursts),
+            containers: gauge(&catalogue::BURST_CONTAINERS),
+            changes: count(&catalogue::BURST_CHANGES_TOTAL),
+            writes: count(&catalogue::BURST_WRITES_TOTAL),
+        }
+    }
+
+    /// Sets whether bursts are written, or the reason why not.
+    pub fn set_enforcing(&self, reason_not: Option<&str>) {
+        let state = ([reason_not.unwrap_or_default()], i64::from(reason_not.is_none()));
+        let vector = &self.enforcing.vector;
+        let set = |labels: &[&str], value: i64| vector.with_label_values(labels).set(value);
+        self.enforcing.keep([state].into_iter(), set, |labels| vector.remove_label_values(labels));
+    }
+
+    /// Sets the reason why nothing is written any more, unless the feature is off.
+    pub fn withdraw(&self, reason: &str) {
+        if self.enforcing.is_set() {
+            self.set_enforcing(Some(reason));
+        }
+    }
+
+    /// Sets the bursts by namespace, pod and container, seconds per period.
+    pub fn set_bursts<'a>(&self, bursts: impl Iterator<Item = ([&'a str; 3], f64)>) {
+        let vector = &self.bursts.vector;
+        let set = |labels: &[&str], seconds: f64| vector.with_label_values(labels).set(seconds);
+        self.bursts.keep(bursts, set, |labels| vector.remove_label_values(labels));
+    }
+
+    /// Sets the number of containers by state.
+    pub fn set_containers<'a>(&self, counts: impl Iterator<Item = (&'a str, usize)>) {
+        let vector = &self.containers.vector;
+        let set = |labels: &[&str], count: usize| {
+            vector.with_label_values(labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+        };
+        let counts = counts.map(|(state, count)| ([state], count));
+        self.containers.keep(counts, set, |labels| vector.remove_label_values(labels));
+    }
+
+    /// Counts a change of a container's burst, by action and reason.
+    pub fn add_change(&self, labels: [&str; 2]) {
+        self.changes.with_label_values(&labels).inc();
+    }
+
+    /// Counts writes by setting and result.
+    pub fn add_writes(&self, setting: &str, result: &str, times: u64) {
+        if times > 0 {
+            self.writes.with_label_values(&[setting, result]).inc_by(times);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Best-effort pods that yield: how far, and the values that this needs.
+
+use std::time::Instant;
+
+use cgroupfs::node;
+use colocation::{
+    Controller, Harm, HarmMeter, NodeUsage, Settings, Signal, Target, Transition, keep_cpus,
+};
+use kernel_text::CpuSet;
+use placement::Topology;
+use snapshot::NodeSnapshot;
+
+use crate::actor::{ActorConfig, Mode};
+use crate::budget::budget;
+use crate::inputs::Inputs;
+use crate::pods::{BestEffort, may_have_quota};
+use crate::setting::Kind;
+use crate::want::Want;
+use crate::writer::{Wanted, Writes};
+
+/// Result of one pass for best-effort pods.
+#[derive(Debug)]
+pub struct BestEffortReport {
+    /// Whether steps are written.
+    pub mode: Mode,
+    /// The target in force.
+    pub target: Target,
+    /// The change of the target, if any.
+    pub transition: Option<Transition>,
+    /// Whether waits are traced; if not, the target follows the utilization rule.
+    pub traced: bool,
+    /// Worst harm in this pass; `None` without a new measurement.
+    pub harm: Option<Harm>,
+    /// Number of best-effort pods.
+    pub pods: usize,
+    /// Whether harm lasts although every restriction is at its floor.
+    pub exhausted: bool,
+    /// The writes.
+    pub writes: Writes,
+}
+
+/// The decisions about best-effort pods.
+#[derive(Debug)]
+pub(crate) struct Yielding {
+    controller: Controller,
+    harm: HarmMeter,
+    /// Time zero of the controller.
+    start: Instant,
+    topology: Option<Topology>,
+}
+
+impl Yielding {
+    pub(crate) fn new(config: &ActorConfig, now: Instant) -> Self {
+        let can_idle = config.settings.can_idle;
+        let can_move = config.settings.can_move && config.hierarchy.cpuset.is_some();
+        let settings = Settings { can_idle, can_move, ..config.settings };
+        Self {
+            controller: Controller::new(settings),
+            harm: HarmMeter::default(),
+            start: now,
+            topology: None,
+        }
+    }
+
+    /// Decides, and returns the values that the decision needs: none unless they are written.
+    #[expect(clippy::too_many_arguments, reason = "each is measured once per pass")]
+    pub(crate) fn pass(
+        &mut self,
+        config: &ActorConfig,
+        now: Instant,
+        inputs: &Inputs,
+        best_effort: &BestEffort,
+        cpus: &CpuSet,
+        usage: Option<&NodeUsage>,
+        mode: Mode,
+    ) -> (BestEffortReport, Wanted) {
+        let pool = cpus.difference(&inputs.exclusive);
+        let (signal, harm) = self.signal(&inputs.snapshot, best_effort, usage);
+        let since = now.saturating_duration_since(self.start);
+        let is_harmed = matches!(&signal, Signal::Waits(harm) if harm.lost > 0.0);
+        let transition = self.controller.tick(since, signal, pool.len());
+        let wanted = match mode {
+            Mode::Enforcing => self.wanted(config, best_effort, cpus, &pool, &inputs.exclusive),
+            Mode::Observing(_) => Wanted::new(),
+        };
+        let report = BestEffortReport {
+            mode,
+            target: self.controller.target(),
+            transition,
+            traced: is_traced(&inputs.snapshot),
+            harm,
+            pods: best_effort.cgroups.len(),
+            exhausted: is_harmed && self.controller.is_exhausted(pool.len()),
+            writes: Writes::default(),
+        };
+        (report, wanted)
+    }
+
+    /// The signal of this tick, and the harm if it was measured. Without a trace the signal is the
+    /// utilization rule.
+    fn signal(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        best_effort: &BestEffort,
+        usage: Option<&NodeUsage>,
+    ) -> (Signal, Option<Harm>) {
+        let is_best_effort = |namespace: &str, pod: &str| best_effort.contains(namespace, pod);
+        match self.harm.read(snapshot, is_best_effort) {
+            Some(harm) => (Signal::Waits(harm.clone()), Some(harm)),
+            None if is_traced(snapshot) => (Signal::Missing, None),
+            None => (usage.map(budget).map_or(Signal::Missing, Signal::Utilization), None),
+        }
+    }
+
+    /// The values that the target requires, by cgroup and setting.
+    fn wanted(
+        &mut self,
+        config: &ActorConfig,
+        best_effort: &BestEffort,
+        online: &CpuSet,
+        pool: &CpuSet,
+        exclusive: &CpuSet,
+    ) -> Wanted {
+        let Target { idle, cpus, quota_cores } = self.controller.target();
+        let kept = cpus.and_then(|cpus| {
+            let topology = self.topology(config, online)?;
+            Some(keep_cpus(topology, pool, exclusive, cpus))
+        });
+        let mut wanted = Wanted::new();
+        for (pod, containers) in &best_effort.cgroups {
+            if idle {
+                wanted.insert((pod.clone(), Kind::Idle), Want::Idle);
+            }
+            if let Some(cores) = quota_cores
+                && may_have_quota(pod, config.hierarchy.version)
+            {
+                let share = cores / best_effort.cgroups.len() as f64;
+                wanted.insert((pod.clone(), Kind::Quota), Want::Quota(share));
+            }
+            if let Some(kept) = &kept {
+                let keys = containers.iter().map(|path| (path.clone(), Kind::Cpus));
+                wanted.extend(keys.map(|key| (key, Want::Cpus(kept.clone(), online.clone()))));
+            }
+        }
+        wanted
+    }
+
+    fn topology(&mut self, config: &ActorConfig, online: &CpuSet) -> Option<&Topology> {
+        if self.topology.as_ref().is_none_or(|known| known.online() != online) {
+            let cpu = |place: &kernel_text::CpuPlace| placement::Cpu {
+                id: place.cpu,
+                core: place.core.unwrap_or(place.cpu),
+                l3: place.llc.or(place.cluster),
+                die: place.die,
+                node: place.numa_node.unwrap_or_default(),
+                socket: place.socket.unwrap_or_default(),
+                kind: None,
+            };
+            let places = node::cpu_places(&config.sys_root, online);
+            self.topology = Topology::ranked(places.iter().map(cpu).collect()).ok();
+        }
+        self.topology.as_ref()
+    }
+}
+
+fn is_traced(snapshot: &NodeSnapshot) -> bool {
+    let trace = snapshot.waits.trace.as_ref();
+    trace.is_some_and(|trace| trace.mode != snapshot::TraceMode::Detached)
+}

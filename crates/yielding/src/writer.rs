@@ -1,0 +1,324 @@
+//! The only code that writes cgroups: brings them to the wanted values, and restores the others.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use kernel_text::CgroupVersion;
+use state_dir::Lock;
+
+use crate::actor::{ActorConfig, Mode, Switch, all_cpus, chain};
+use crate::checkpoint::{Checkpoint, Key, Written, directory, take_lock};
+use crate::conflicts::Conflicts;
+use crate::setting::{self, Bandwidth, Feature, Kind, NO_BURST};
+use crate::want::{Want, v1_period};
+use crate::{Error, Result};
+
+/// Time for which a value that the kernel rejected is not written again.
+const REJECTION: Duration = Duration::from_secs(600);
+
+/// Wanted values by cgroup and setting.
+pub(crate) type Wanted = BTreeMap<Key, Want>;
+
+/// Writes of one feature in one pass.
+#[derive(Debug, Default)]
+pub struct Writes {
+    /// Number of writes by setting.
+    pub written: BTreeMap<Kind, u64>,
+    /// Number of settings restored.
+    pub restored: u64,
+    /// Number of settings that another writer had changed.
+    pub repaired: u64,
+    /// Number of bursts that the kernel rejected; the cgroup has none then.
+    pub rejected: u64,
+    /// Failed writes.
+    pub errors: Vec<String>,
+}
+
+/// Writes of one pass by feature.
+pub(crate) type AllWrites = BTreeMap<Feature, Writes>;
+
+/// The writer, with the checkpoint of what it wrote.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    checkpoint: Checkpoint,
+    /// The checkpoint on disk.
+    stored: Checkpoint,
+    lock: Option<Lock>,
+    conflicts: BTreeMap<Feature, Conflicts>,
+    /// Values that the kernel rejected, and until when they are not tried again.
+    rejected: BTreeMap<Key, (String, Instant)>,
+}
+
+impl Writer {
+    /// The mode of a feature. Takes the lock if values are to be written, and adopts what an
+    /// earlier process left.
+    pub(crate) fn mode(
+        &mut self,
+        config: &ActorConfig,
+        feature: Feature,
+        now: Instant,
+        draining: bool,
+    ) -> Mode {
+        let observing = |reason: &str| Mode::Observing(reason.to_owned());
+        let switch = config.switch(feature);
+        if switch != Switch::Enforce {
+            return Mode::Observing(format!("{}={}", feature.option(), switch.name()));
+        }
+        if draining {
+            return observing("a drain is requested");
+        }
+        if self.conflicts.entry(feature).or_default().is_paused(now) {
+            return observing("another agent writes the same cgroups");
+        }
+        if self.lock.is_none() {
+            match take_lock(&config.state_dir) {
+                Ok(lock) => match Checkpoint::read(&config.state_dir, &config.proc_root) {
+                    Ok(checkpoint) => {
+                        self.stored = checkpoint.clone();
+                        (self.lock, self.checkpoint) = (Some(lock), checkpoint);
+                    }
+                    Err(error) => return Mode::Observing(error.to_string()),
+                },
+                Err(error) => return Mode::Observing(error.to_string()),
+            }
+        }
+        Mode::Enforcing
+    }
+
+    /// The bandwidth of a cgroup without scaling; `None` if it cannot be read.
+    pub(crate) fn unscaled(
+        &self,
+        config: &ActorConfig,
+        path: &std::path::Path,
+    ) -> Option<Bandwidth> {
+        let version = config.hierarchy.version;
+        let now = Bandwidth::read(&config.hierarchy.cpu.join(path), version)?;
+        let key = (path.to_owned(), Kind::ScaledQuota);
+        let ours = self
+            .checkpoint
+            .written
+            .get(&key)
+            .filter(|was| was.is_ours(Kind::ScaledQuota, &now.value(version)));
+        match ours {
+            Some(was) => Bandwidth::parse(&was.original.value, version, Some(now.period)),
+            None => Some(now),
+        }
+    }
+
+    /// Restores what is no longer wanted, then writes what is. Bursts come last: older kernels
+    /// change them when a quota is written.
+    pub(crate) fn reconcile(
+        &mut self,
+        config: &ActorConfig,
+        wanted: &Wanted,
+        now: Instant,
+        writes: &mut AllWrites,
+    ) {
+        if self.lock.is_none() {
+            return;
+        }
+        let is_due = |key: &Key| !wanted.contains_key(key);
+        let restored = self.checkpoint.restore(&config.hierarchy, &all_cpus(config), is_due);
+        for kind in restored.done {
+            writes.entry(kind.feature()).or_default().restored += 1;
+        }
+        for (kind, error) in &restored.failed {
+            writes.entry(kind.feature()).or_default().errors.push(chain(error));
+        }
+        self.rejected.retain(|key, (_, until)| wanted.contains_key(key) && *until > now);
+        let (bursts, others): (Vec<_>, Vec<_>) =
+            wanted.iter().partition(|(key, _)| key.1 == Kind::Burst);
+        self.write_all(config, &others, now, writes);
+        self.write_all(config, &bursts, now, writes);
+        for (&feature, writes) in writes.iter() {
+            if writes.repaired > 0 {
+                self.conflicts.entry(feature).or_default().note(now);
+            }
+        }
+    }
+
+    /// Releases the lock if nothing is written any more.
+    pub(crate) fn release_if_clean(&mut self) {
+        if self.checkpoint.written.is_empty() {
+            self.lock = None;
+        }
+    }
+
+    /// Restores everything that was written, and releases the lock. Returns the number of restored
+    /// settings and the errors.
+    pub(crate) fn give_back(&mut self, config: &ActorConfig) -> (usize, Vec<Error>) {
+        let restored = self.checkpoint.restore(&config.hierarchy, &all_cpus(config), |_| true);
+        let mut errors: Vec<Error> = restored.failed.into_iter().map(|(_, error)| error).collect();
+        if self.lock.is_some()
+            && let Err(error) = self.checkpoint.write(&config.state_dir, &config.proc_root)
+        {
+            errors.push(error);
+        }
+        self.release_if_clean();
+        (restored.done.len(), errors)
+    }
+
+    /// Writes what differs. The checkpoint holds every original value before its first write.
+    fn write_all(
+        &mut self,
+        config: &ActorConfig,
+        wanted: &[(&Key, &Want)],
+        now: Instant,
+        writes: &mut AllWrites,
+    ) {
+        let mut due = Vec::new();
+        for &(key, want) in wanted {
+            let of_feature = writes.entry(key.1.feature()).or_default();
+            match self.plan(config, key, want, of_feature) {
+                Ok(Some(change)) => due.push((key, change)),
+                Ok(None) => {}
+                Err(error) if error.is_vanished() => {}
+                Err(error) => of_feature.errors.push(chain(&error)),
+            }
+        }
+        if let Err(error) = self.store(config) {
+            // Without the original values on disk nothing may be written.
+            let feature = due.first().map_or(Feature::BestEffort, |(key, _)| key.1.feature());
+            writes.entry(feature).or_default().errors.push(chain(&error));
+            return;
+        }
+        for (key, change) in in_order(due) {
+            let writes = writes.entry(key.1.feature()).or_default();
+            match self.write(config, key, &change.to, now) {
+                Ok(true) => *writes.written.entry(key.1).or_default() += 1,
+                Ok(false) => writes.rejected += 1,
+                Err(error) if error.is_vanished() => {}
+                Err(error) => writes.errors.push(chain(&error)),
+            }
+        }
+    }
+
+    /// Writes a value that the checkpoint contains. Returns false if the kernel rejects a burst,
+    /// which is then 0.
+    fn write(
+        &mut self,
+        config: &ActorConfig,
+        key: &Key,
+        value: &str,
+        now: Instant,
+    ) -> Result<bool> {
+        let version = config.hierarchy.version;
+        let Some(directory) = directory(&config.hierarchy, key) else { return Ok(true) };
+        let written = setting::write(&directory, key.1, version, value);
+        if let Err(error) = &written
+            && key.1 == Kind::Burst
+            && error.is_rejected()
+        {
+            self.rejected.insert(key.clone(), (value.to_owned(), now + REJECTION));
+            setting::write(&directory, key.1, version, NO_BURST)?;
+            self.checkpoint.written.entry(key.clone()).and_modify(|was| {
+                (was.wrote, was.replaces) = (NO_BURST.to_owned(), None);
+            });
+            return Ok(false);
+        }
+        written?;
+        // On disk it stays until the next change: a restart cannot know.
+        for checkpoint in [&mut self.checkpoint, &mut self.stored] {
+            checkpoint.written.entry(key.clone()).and_modify(|was| was.replaces = None);
+        }
+        Ok(true)
+    }
+
+    /// Stores the checkpoint if it differs from the one on disk.
+    fn store(&mut self, config: &ActorConfig) -> Result<()> {
+        if self.checkpoint != self.stored {
+            self.checkpoint.write(&config.state_dir, &config.proc_root)?;
+            self.stored.clone_from(&self.checkpoint);
+        }
+        Ok(())
+    }
+
+    /// The change to write, if any; enters it with the original value into the checkpoint.
+    fn plan(
+        &mut self,
+        config: &ActorConfig,
+        key: &Key,
+        want: &Want,
+        writes: &mut Writes,
+    ) -> Result<Option<Change>> {
+        let version = config.hierarchy.version;
+        let Some(directory) = directory(&config.hierarchy, key) else { return Ok(None) };
+        let Some(found) = setting::read(&directory, key.1, version)? else { return Ok(None) };
+        let inode = cgroupfs::inode(&directory)?;
+        let known = self.checkpoint.written.get(key).filter(|was| was.inode == inode);
+        let original = match known {
+            Some(was) if was.is_ours(key.1, &found.value) => was.original.clone(),
+            Some(was) => {
+                writes.repaired += 1;
+                setting::rebase(&was.original, found.clone(), version)
+            }
+            None => found.clone(),
+        };
+        let period = match version {
+            CgroupVersion::V1 => v1_period(&directory),
+            CgroupVersion::V2 => None,
+        };
+        let value = match want.value(&original, version, period) {
+            Some(value) if self.rejected.get(key).is_some_and(|(was, _)| *was == value) => {
+                NO_BURST.to_owned()
+            }
+            Some(value) => value,
+            // Nothing to restrict: the original is at least as strict.
+            None if known.is_none() => return Ok(None),
+            None if original.value.is_empty() => all_cpus(config),
+            None => original.value.clone(),
+        };
+        let is_there = found.value == value;
+        let replaces = (!is_there).then(|| found.value.clone());
+        let written = Written { inode, original, wrote: value.clone(), replaces };
+        self.checkpoint.written.insert(key.clone(), written);
+        Ok((!is_there).then_some(Change { from: found.value, to: value }))
+    }
+}
+
+/// A change of a setting.
+struct Change {
+    from: String,
+    to: String,
+}
+
+impl Change {
+    /// Whether a quota or burst becomes smaller. No quota is larger than any.
+    fn shrinks(&self) -> bool {
+        let number =
+            |text: &str| text.split(' ').next().and_then(|first| first.parse::<u64>().ok());
+        match (number(&self.from), number(&self.to)) {
+            (Some(from), Some(to)) => to < from,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        }
+    }
+}
+
+/// What shrinks first, children before parents; then what grows, parents before children: a pod
+/// limits its containers.
+fn in_order(due: Vec<(&Key, Change)>) -> impl Iterator<Item = (&Key, Change)> {
+    let (shrinking, growing): (Vec<_>, Vec<_>) =
+        due.into_iter().partition(|(_, change)| change.shrinks());
+    shrinking.into_iter().rev().chain(growing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_grows_before_its_containers_and_shrinks_after_them() {
+        let keys = ["pod", "pod/a", "pod/b"].map(|path| (path.into(), Kind::Burst));
+        let order = |values: [(&str, &str); 3]| {
+            let change = |(from, to): (&str, &str)| Change { from: from.into(), to: to.into() };
+            let due = keys.iter().zip(values.map(change)).collect();
+            in_order(due).map(|(key, _)| key.0.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(order([("0", "9"), ("0", "4"), ("0", "5")]), ["pod", "pod/a", "pod/b"]);
+        assert_eq!(order([("9", "4"), ("4", "2"), ("5", "2")]), ["pod/b", "pod/a", "pod"]);
+        let growing =
+            [("max 100000", "8 100000"), ("9 100000", "2 100000"), ("2 100000", "6 100000")];
+        assert_eq!(order(growing), ["pod/a", "pod", "pod/b"]);
+    }
+}
