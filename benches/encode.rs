@@ -14,7 +14,7 @@ mod support;
 
 use std::hint::black_box;
 
-use metrics::catalogue::{self, Descriptor, Kind, Preset, Scope, Selection};
+use metrics::catalogue::{self, Descriptor, MetricKind, Preset, Scope, Selection};
 use metrics::{Exposition, Format};
 use prometheus::{
     Encoder as _, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder,
@@ -132,19 +132,19 @@ fn register(registry: &Registry, scope: Scope, descriptor: &Descriptor, page: &s
     };
     let opts = Opts::new(descriptor.name, descriptor.help);
     let registered = match descriptor.kind {
-        Kind::Counter => {
+        MetricKind::Counter => {
             let counters = IntCounterVec::new(opts, &names).expect("valid names");
             samples(page, descriptor.name)
                 .for_each(|line| counters.with_label_values(&values(line)).inc_by(1 << 40));
             registry.register(Box::new(counters))
         }
-        Kind::Gauge => {
+        MetricKind::Gauge => {
             let gauges = GaugeVec::new(opts, &names).expect("valid names");
             samples(page, descriptor.name)
                 .for_each(|line| gauges.with_label_values(&values(line)).set(value(line)));
             registry.register(Box::new(gauges))
         }
-        Kind::Histogram => {
+        MetricKind::Histogram => {
             let bucket = format!("{}_bucket", descriptor.name);
             let bounds = |line| {
                 label(line, "le").and_then(|le| le.parse::<f64>().ok()).unwrap_or(f64::INFINITY)

@@ -8,36 +8,37 @@ use advisor::Advisor;
 use anyhow::Context;
 use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
-use endpoint::{Auth, Identity, Parts, Serving, Sources};
+use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
 use kernel_text::WeightRule;
 use kubelet::{PodService, Pods, chain};
 use metrics::{AgentMetrics, Build, Exposition};
-use sampler::{DescriptorBudget, Running, Sampler, SamplerConfig};
+use pinning::PinningThread;
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
-use watchdog::{Part, Watchdog, Worker, keep_running};
+use watchdog::{JoinedThread, Part, Watchdog, Worker, keep_running};
 
 use crate::check::{Checked, check};
 use crate::claims::Claims;
 use crate::config::{Config, PinningMode, WeightRuleName};
 use crate::exit::Failure;
 use crate::ui::History;
-use crate::{injection, recorder, trace};
+use crate::{recorder, trace};
 
 /// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
 
 /// The running agent.
 pub(crate) struct Agent {
-    sampling: Running,
+    sampling: JoinedThread,
     tracing: Option<Worker>,
     /// Stops when the agent is dropped; containers keep their variables.
-    _injecting: Option<injection::Running>,
+    _injecting: Option<JoinedThread>,
     /// Stops when the agent is dropped; pinned pods stay as they are.
-    pinning: Option<pinning::Running>,
-    /// Restores best-effort pods when it is dropped.
-    yielding: Option<yielding::Running>,
+    pinning: Option<PinningThread>,
+    /// Restores the settings of pods when it is dropped.
+    yielding: Option<JoinedThread>,
     sampler_ended: oneshot::Receiver<()>,
     published: Published<NodeSnapshot>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
@@ -93,44 +94,29 @@ impl Agent {
         let tree = tree(config, &hierarchy);
         let shared = Shared { config, hierarchy, tree, pods, metrics, watchdog };
 
-        let pinning = crate::pinning::start(
-            config,
-            &shared.tree,
-            &shared.hierarchy,
-            &shared.pods,
-            &shared.metrics,
-            &shared.watchdog,
-        )?;
+        let pinning = crate::pinning::start(&shared)?;
         let sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
-        let yielding = crate::best_effort::start(
-            config,
-            &shared.hierarchy,
-            &shared.pods,
-            &published,
-            &shared.metrics,
-            &shared.watchdog,
-        )?;
         let tracing = shared.start_trace(&published, &waits).await?;
         let history = History::start(config, &published, &shared.watchdog);
         let recording = recorder::start(config, history.as_ref(), &shared.metrics)
             .context("cannot start the thread that records")?;
         let sampling = shared.start_sampling(sampler, history.as_ref())?;
         let advising = shared.start_advising(&published, sampling.is_published)?;
-        let injecting = injection::start(config, &shared.pods, &advising.advisor, &shared.metrics)?;
+        let yielding = crate::best_effort::start(
+            config,
+            &shared.hierarchy,
+            &shared.pods,
+            &published,
+            advising.advisor.clone(),
+            &shared.metrics,
+            &shared.watchdog,
+        )?;
+        let injecting = shared.start_injection(&advising.advisor)?;
         let checks = shared.start_checks(waits)?;
         let sources = shared.sources(&published, advising.advisor.clone());
-        let parts = |listener| Parts {
-            listener,
-            identity: identity.clone(),
-            auth,
-            cadvisor: config.options.cadvisor_metrics,
-            sources,
-            new_exposition: new_exposition(config),
-            interval: config.options.sample_interval.0,
-            ui: history.as_ref().and_then(|history| history.ui(config, build())),
-        };
-        let serving = listener.map(|listener| Serving::start(parts(listener))).transpose();
+        let ui = history.as_ref().and_then(|history| history.ui(config, build()));
+        let serving = shared.serve(listener, identity.clone(), auth, sources, ui)?;
         Ok(Self {
             sampling: sampling.running,
             tracing,
@@ -142,7 +128,7 @@ impl Agent {
             pods: shared.pods,
             advisor: advising.advisor,
             address: address.unwrap_or(config.options.listen),
-            serving: serving.context("cannot start the endpoint's thread")?,
+            serving,
             identity,
             advising: advising.task,
             _arrivals: advising.arrivals,
@@ -212,24 +198,24 @@ impl Agent {
         }
         drop(self.tracing);
         // The thread ends after the current tick.
-        self.sampling.stop();
+        drop(self.sampling);
     }
 }
 
 /// Values that the parts of the agent share while they start.
-struct Shared<'a> {
-    config: &'a Config,
-    hierarchy: Hierarchy,
+pub(crate) struct Shared<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) hierarchy: Hierarchy,
     /// Tree of the cpu controller's hierarchy.
-    tree: Arc<KubepodsTree>,
-    pods: Pods,
-    metrics: Arc<AgentMetrics>,
-    watchdog: Watchdog,
+    pub(crate) tree: Arc<KubepodsTree>,
+    pub(crate) pods: Pods,
+    pub(crate) metrics: Arc<AgentMetrics>,
+    pub(crate) watchdog: Watchdog,
 }
 
 /// The sampler's thread.
 struct Sampling {
-    running: Running,
+    running: JoinedThread,
     /// Closed when the thread ends, for any reason.
     ended: oneshot::Receiver<()>,
     /// Notified after each tick.
@@ -305,6 +291,12 @@ impl Shared<'_> {
         Ok(Advising { advisor, task: tokio::spawn(follow), arrivals })
     }
 
+    fn start_injection(&self, advisor: &Advisor) -> anyhow::Result<Option<JoinedThread>> {
+        let Some(rules) = self.config.injection.clone() else { return Ok(None) };
+        let socket = &self.config.options.nri_socket;
+        injection::start(rules, socket, &self.pods, advisor, &self.metrics).map(Some)
+    }
+
     fn start_arrivals(&self, advisor: Advisor) -> std::io::Result<Worker> {
         let (metrics, hierarchy) = (Arc::clone(&self.metrics), self.hierarchy.clone());
         let panicked = move || metrics.subsystem_restarted(Part::ArrivalSampler.as_str());
@@ -324,6 +316,29 @@ impl Shared<'_> {
         checks.context("cannot start the watchdog's thread")
     }
 
+    /// Serves on the open port, if there is one.
+    fn serve(
+        &self,
+        listener: Option<TcpListener>,
+        identity: Option<Arc<Identity>>,
+        auth: Option<Auth>,
+        sources: Sources,
+        ui: Option<Ui>,
+    ) -> anyhow::Result<Option<Serving>> {
+        let Some(listener) = listener else { return Ok(None) };
+        let serving = Serving::start(Parts {
+            listener,
+            identity,
+            auth,
+            cadvisor: self.config.options.cadvisor_metrics,
+            sources,
+            new_exposition: new_exposition(self.config),
+            interval: self.config.options.sample_interval.0,
+            ui,
+        });
+        serving.map(Some).context("cannot start the endpoint's thread")
+    }
+
     fn sources(&self, published: &Published<NodeSnapshot>, advisor: Advisor) -> Sources {
         Sources {
             published: published.clone(),
@@ -335,14 +350,8 @@ impl Shared<'_> {
     }
 }
 
-/// Git revision of this build.
-pub(crate) const REVISION: &str = match option_env!("CPUWARDEN_REVISION") {
-    Some(revision) => revision,
-    None => "unknown",
-};
-
 fn build() -> Build<'static> {
-    Build { version: env!("CARGO_PKG_VERSION"), revision: REVISION }
+    Build { version: env!("CARGO_PKG_VERSION"), revision: console::REVISION }
 }
 
 fn new_exposition(config: &Config) -> Box<dyn Fn() -> Exposition + Send> {
@@ -373,11 +382,7 @@ fn auth(config: &Config, pods: &Pods) -> Result<Auth, Failure> {
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    endpoint::listen(address).map_err(|error| {
-        Failure::unavailable(format!(
-            "--listen: cannot listen on {address}: {error}; free the port or choose another"
-        ))
-    })
+    endpoint::listen(address).map_err(|error| Failure::unavailable(error.to_string()))
 }
 
 /// Number of descriptors for 250 pods with two containers: up to 14 files per container, three per

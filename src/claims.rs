@@ -35,8 +35,9 @@ impl Claims {
                 self.metrics.pinning().set_enforcing(Some("the pinning thread is stalled"));
             }
             Part::Yielding => {
-                let reason = "the thread that makes best-effort pods yield is stalled";
-                self.metrics.best_effort().set_enforcing(Some(reason));
+                let reason = "the thread that writes settings of pods is stalled";
+                self.metrics.best_effort().withdraw(reason);
+                self.metrics.burst().withdraw(reason);
             }
             Part::SchedTrace => {
                 self.waits.publish(sched_trace::not_in_force(

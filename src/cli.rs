@@ -1,20 +1,25 @@
 //! The command line.
 
+#[cfg(feature = "top")]
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgGroup, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
+#[cfg(feature = "top")]
+use agent_client::AgentArgs;
+use agent_client::{AdviseArgs, SnapshotArgs};
+use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
 #[cfg(feature = "demo")]
 use demo::Workload;
 
-use crate::config::{self, ByteSize, Config, HumanDuration, OptionSources};
-use crate::exit::Failure;
+#[cfg(feature = "demo")]
+use crate::config::HumanDuration;
+use crate::config::{self, ByteSize, Config, OptionSources};
+use crate::exit::{self, Failure};
 use crate::reference;
 
 /// Per-node Kubernetes agent: CPU throttling, contention and placement, every second.
 #[derive(Debug, Parser)]
-#[command(version = version(), about, max_term_width = 110, after_help = EXIT_CODES)]
+#[command(version = console::version(), about, max_term_width = 110, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -65,7 +70,7 @@ pub(crate) enum Command {
     Snapshot(SnapshotArgs),
     #[cfg(feature = "top")]
     /// Show a recording: who was delayed, by what and by whom
-    Replay(ReplayArgs),
+    Replay(::replay::ReplayArgs),
     /// Check the configuration and print the effective one, as YAML
     CheckConfig(Box<RunArgs>),
     /// Check what the agent needs on this node, and show a remedy for each problem
@@ -96,13 +101,6 @@ pub(crate) enum Command {
         #[command(subcommand)]
         workload: Workload,
     },
-}
-
-/// Version, revision and kind of this build.
-pub(crate) fn version() -> String {
-    let kind = if cfg!(debug_assertions) { "debug" } else { "release" };
-    let (version, revision) = (env!("CARGO_PKG_VERSION"), crate::agent::REVISION);
-    format!("{version} (revision {revision}, {kind} build for {})", std::env::consts::ARCH)
 }
 
 /// The options that were given on the command line or in the environment, and the configuration
@@ -169,7 +167,7 @@ impl RunArgs {
         let sources = OptionSources::here(self.config.as_deref().map(|path| (path, text.as_str())));
         options
             .update_from_arg_matches(&self.given)
-            .map_err(|error| Failure::usage(&error, &sources))?;
+            .map_err(|error| exit::usage(&error, &sources))?;
         let config = Config::resolve(options).map_err(|failure| sources.locate(failure));
         Ok((config, sources))
     }
@@ -203,45 +201,6 @@ pub(crate) struct DrainArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AdviseArgs {
-    /// Only containers of this namespace
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) namespace: Option<String>,
-    /// Only containers of this pod
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) pod: Option<String>,
-    /// Output format: patch prints one strategic-merge patch per container
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: crate::advise::Output,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-}
-
-/// Options of every command that queries a running agent.
-#[derive(Debug, Args)]
-#[command(group = ArgGroup::new("https").args(["tls_cert", "insecure_skip_verify"]).multiple(true))]
-pub(crate) struct AgentArgs {
-    /// Address of the agent
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
-    pub(crate) address: SocketAddr,
-    /// Use HTTPS: PEM file of the agent's certificate or its CA's [default in the agent's pod: its
-    /// own]
-    #[arg(long, env = "CPUWARDEN_TLS_CERT", value_name = "FILE")]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// Required name in a certificate that a CA signed [default: the address]
-    #[arg(long, value_name = "NAME", requires = "tls_cert")]
-    pub(crate) server_name: Option<String>,
-    /// Use HTTPS without verifying the agent's certificate (insecure: an impostor can steal the
-    /// token and forge the answer)
-    #[arg(long)]
-    pub(crate) insecure_skip_verify: bool,
-    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it exists
-    /// and the certificate is verified]
-    #[arg(long, value_name = "FILE", requires = "https")]
-    pub(crate) token_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     /// Directory of the recording; created if it does not exist
     #[arg(value_name = "DIR")]
@@ -251,54 +210,6 @@ pub(crate) struct RecordArgs {
     pub(crate) size: ByteSize,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SnapshotArgs {
-    #[command(flatten)]
-    pub(crate) part: PartArgs,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-}
-
-/// The part of an agent's history to save.
-#[derive(Debug, Args)]
-pub(crate) struct PartArgs {
-    /// Time before now, at most ten minutes
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = within_the_history)]
-    pub(crate) last: HumanDuration,
-    /// File to write
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
-}
-
-/// Parses a time that the history covers.
-fn within_the_history(text: &str) -> Result<HumanDuration, String> {
-    let span: HumanDuration = text.parse()?;
-    let seconds = 1..=timeline::KEPT as u64;
-    if seconds.contains(&span.0.as_secs()) {
-        Ok(span)
-    } else {
-        Err(format!("use a time from 1s to {}s", seconds.end()))
-    }
-}
-
-#[cfg(feature = "top")]
-#[derive(Debug, Args)]
-pub(crate) struct ReplayArgs {
-    /// File, or directory in which an agent records
-    #[arg(value_name = "FILE|DIR")]
-    pub(crate) path: PathBuf,
-    /// Time at which to begin, UTC: 2026-11-22T03:04:05Z, 03:04, or -10m (before the end) [default:
-    /// the first second; the last one for a table]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) at: Option<crate::replay::At>,
-    /// Print one second, and exit
-    #[arg(long)]
-    pub(crate) once: bool,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: crate::replay::ReplayOutput,
 }
 
 #[cfg(feature = "top")]

@@ -9,22 +9,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use console::table;
 use demo::{Kubelet, LEGEND, Paths, Stage, Table};
 use kubelet::Pods;
 use serde_json::json;
 use snapshot::{NodeSnapshot, Published};
 use top::{App, Live, Look, Update};
+use top_commands::{Signals, advice, columns, show};
 
 use crate::agent::Agent;
 use crate::cli::{DEFAULT_ADDRESS, DemoArgs, DemoOutput};
-use crate::config::{
-    Config, LogFormat, MetricsPreset, Options, PodSourceName, SchedTraceMode, UiMode,
-};
+use crate::config::{Config, MetricsPreset, Options, PodSourceName, SchedTraceMode, UiMode};
 use crate::exit::Failure;
-use crate::logging::{self, LogFilter};
-use crate::signals::Signals;
-use crate::top::{advice, columns, show};
-use crate::{output, run, table};
+use crate::logging::{self, LogFilter, LogFormat};
+use crate::{output, run};
 
 /// Time of the single table, if standard output is not a terminal and no duration is given.
 const ONE_TABLE_AFTER: Duration = Duration::from_secs(10);

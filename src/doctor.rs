@@ -3,15 +3,14 @@
 
 use std::process::ExitCode;
 
-use ::doctor::Report;
-use anyhow::Context;
+use ::doctor::DoctorReport;
 use kubelet::{ConfigError, chain};
 
 use crate::agent::sampler_config;
 use crate::cli::DoctorArgs;
 use crate::config::{Config, PinningMode, SchedTraceMode};
 use crate::exit::Failure;
-use crate::{injection, output, run};
+use crate::run;
 
 /// Examines the node and prints the findings.
 ///
@@ -20,37 +19,26 @@ use crate::{injection, output, run};
 pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let config = args.run.resolve()?;
     let report = run::runtime()?.block_on(examine(&config))?;
-    show(&report, args.json)
+    ::doctor::show(&report, args.json)
 }
 
 /// Examines the node.
 ///
 /// # Errors
 /// Invalid options.
-pub(crate) async fn examine(config: &Config) -> Result<Report, Failure> {
+pub(crate) async fn examine(config: &Config) -> Result<DoctorReport, Failure> {
     let examination = ::doctor::examine(
         options(config),
         |hierarchy| sampler_config(config, hierarchy),
-        |pod| injection::of_pod(config, pod),
+        |pod| {
+            let rules = config.injection.iter();
+            rules.flat_map(|rules| injection::variables_of_pod(rules, pod)).collect()
+        },
     );
     examination.await.map_err(|error| match error.downcast::<ConfigError>() {
         Ok(error) => Failure::config(chain(&error)),
         Err(error) => Failure::internal(&error),
     })
-}
-
-/// Prints the findings. Returns the exit code of the worst.
-///
-/// # Errors
-/// Standard output is closed.
-pub(crate) fn show(report: &Report, json: bool) -> Result<ExitCode, Failure> {
-    let text = if json {
-        serde_json::to_string_pretty(report).context("cannot print")?
-    } else {
-        report.to_string()
-    };
-    output::show(&format!("{}\n", text.trim_end()));
-    Ok(ExitCode::from(report.worst().exit_code()))
 }
 
 fn options(config: &Config) -> ::doctor::Options {

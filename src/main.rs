@@ -1,35 +1,23 @@
 //! cpuwarden: the binary. Only start-up and shutdown.
 
-mod advise;
 mod agent;
 mod best_effort;
+mod burst;
 mod check;
 mod claims;
 mod cli;
-mod client;
 mod config;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;
 mod exit;
-mod injection;
-#[cfg(feature = "kubectl")]
-mod kubectl;
-mod logging;
-mod output;
 mod pinning;
 mod record;
 mod recorder;
 mod reference;
-#[cfg(feature = "top")]
-mod replay;
 mod run;
 #[cfg(feature = "shell")]
 mod shell;
-#[cfg(feature = "top")]
-mod signals;
-mod stderr;
-mod table;
 #[cfg(feature = "top")]
 mod top;
 mod trace;
@@ -38,6 +26,7 @@ mod ui;
 use std::process::ExitCode;
 
 use clap::Parser;
+use console::{log as logging, output, stderr};
 
 use cli::{Cli, Command};
 use config::OptionSources;
@@ -55,8 +44,8 @@ fn main() -> ExitCode {
 
 fn run_command() -> Result<ExitCode, Failure> {
     #[cfg(feature = "kubectl")]
-    if kubectl::is_plugin() {
-        return parsed(kubectl::Plugin::try_parse(), kubectl::run);
+    if kubectl_plugin::is_plugin() {
+        return parsed(kubectl_plugin::Plugin::try_parse(), kubectl_plugin::run);
     }
     parsed(Cli::try_parse(), |cli| dispatch(cli.command))
 }
@@ -73,7 +62,7 @@ fn parsed<T>(
             let _ = error.print();
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => Err(Failure::usage(&error, &OptionSources::here(None))),
+        Err(error) => Err(exit::usage(&error, &OptionSources::here(None))),
     }
 }
 
@@ -85,11 +74,11 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo::demo(&args)?,
         #[cfg(feature = "top")]
         Command::Top(args) => top::top(*args)?,
-        Command::Advise(args) => advise::advise(&args)?,
+        Command::Advise(args) => agent_client::advise(&args)?,
         Command::Record(args) => record::record(*args)?,
-        Command::Snapshot(args) => record::snapshot(&args)?,
+        Command::Snapshot(args) => agent_client::snapshot(&args)?,
         #[cfg(feature = "top")]
-        Command::Replay(args) => replay::replay(&args)?,
+        Command::Replay(args) => ::replay::replay(&args)?,
         Command::Doctor(args) => return doctor::doctor(*args),
         Command::Topology(args) => pinning::topology(*args)?,
         Command::Pins(args) => pinning::pins(*args)?,

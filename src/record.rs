@@ -1,5 +1,4 @@
-//! `cpuwarden record`: keeps what happens on this node, second by second, in a directory; and
-//! `cpuwarden snapshot`: copies the last minutes out of a running agent.
+//! `cpuwarden record`: keeps what happens on this node, second by second, in a directory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +11,10 @@ use timeline::{Timeline, TimelineConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;
-use crate::cli::{PartArgs, RecordArgs, SnapshotArgs};
-use crate::client::{AgentClient, block_on};
+use crate::cli::RecordArgs;
 use crate::config::{ByteSize, Config, PinningMode};
 use crate::exit::Failure;
-use crate::{logging, output, run};
+use crate::{logging, run};
 
 /// Maximum number of containers, and of pairs of victim and aggressor, in a recording.
 const CONTAINERS: usize = 1024;
@@ -42,28 +40,6 @@ pub(crate) fn record(args: RecordArgs) -> Result<(), Failure> {
         tracing::info!(directory = %dir.display(), limit = %size, "recording");
         run::runtime()?.block_on(record_until_signal(&config, ring))
     })
-}
-
-/// Writes the last seconds of a running agent to a file.
-///
-/// # Errors
-/// The agent does not answer or keeps no history, or the file cannot be written.
-pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
-    save(&AgentClient::new(&args.agent)?, &args.part)
-}
-
-/// Writes the last seconds of an agent's history to a file.
-///
-/// # Errors
-/// See [`snapshot`].
-pub(crate) fn save(client: &AgentClient, part: &PartArgs) -> Result<(), Failure> {
-    let seconds = part.last.0.as_secs();
-    let bytes = block_on(client.bytes(&format!("/api/v1/recording?seconds={seconds}")))?;
-    let path = part.output.display();
-    std::fs::write(&part.output, &bytes)
-        .map_err(|error| Failure::config(format!("--output: cannot write {path}: {error}")))?;
-    output::show(&format!("{path}: {} bytes; open it with cpuwarden replay {path}\n", bytes.len()));
-    Ok(())
 }
 
 /// The configuration of a process beside a running agent: its port is not used, and it writes no

@@ -17,9 +17,10 @@ use crate::config::{Config, UiMode};
 use crate::exit::Failure;
 
 /// Maximum number of containers, and of pairs of victim and aggressor, with a history. Memory is
-/// only used for those that exist.
+/// only used for those that exist. The trace has about seven pairs for each pod that waits: five
+/// pods, the system, and all others.
 const CONTAINERS: usize = 1024;
-const PAIRS: usize = 1024;
+const PAIRS: usize = 2048;
 
 /// The history, and the task that feeds it.
 pub(crate) struct History {

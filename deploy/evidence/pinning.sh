@@ -56,7 +56,7 @@ cgroup() {
     done
 }
 
-# weight PATH CPUS: what the kubelet gives for a request of so many CPUs.
+# weight PATH CPUS: the weight that the kubelet sets for a request of this number of CPUs.
 weight() {
     for root in "${roots[@]}"; do
         [ ! -e "$root/$1/cpu.shares" ] || echo $((1024 * $2)) >"$root/$1/cpu.shares"

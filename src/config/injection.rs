@@ -1,127 +1,41 @@
 //! Meaning of the options about the environment of new containers.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use analysis::injection::{Request, UnknownVariable};
-use placement::Selector;
-use serde::{Deserialize, Serialize};
+use ::injection::{InjectionRules, checked_profiles};
 
 use super::Options;
 use super::options::{InjectEnvMode, NriMode};
 use crate::exit::Failure;
 
-/// Variables for the containers of the pods of a selector. A pod's own annotation overrides it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct InjectProfile {
-    /// Name, for logs; unique.
-    pub(crate) name: String,
-    /// Selector of the pods.
-    pub(crate) selector: Selector,
-    /// Names of the variables [default: GOMAXPROCS, GOMEMLIMIT].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) variables: Vec<String>,
-    /// Names of the containers [default: the app containers].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) containers: Vec<String>,
-}
-
-/// Checked options of the injection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Injection {
-    /// Whether variables are only reported.
-    pub(crate) observes: bool,
-    /// Profiles in their order; empty unless they are in force.
-    pub(crate) profiles: Vec<(Selector, Request)>,
-}
-
-impl Injection {
-    /// # Errors
-    /// Options that contradict each other, or the invalid profile, by name.
-    pub(super) fn resolve(options: &Options) -> Result<Option<Self>, Failure> {
-        let profiles = profiles(&options.inject_profiles)
-            .map_err(|text| Failure::config(format!("injectProfiles: {text}")))?;
-        match (options.nri, options.inject_env) {
-            (NriMode::Off, InjectEnvMode::Off) => return Ok(None),
-            (NriMode::On, InjectEnvMode::Off) => {
-                let text = "--nri: on has no effect without --inject-env; set it to observe, annotated or profiles";
-                return Err(Failure::config(text.to_owned()));
-            }
-            (NriMode::Off, _) => {
-                let text = "--inject-env needs --nri=on and the runtime's socket; set both";
-                return Err(Failure::config(text.to_owned()));
-            }
-            (NriMode::On, InjectEnvMode::Profiles) if profiles.is_empty() => {
-                let text = "--inject-env: profiles needs injectProfiles in the configuration file; add them, or \
-                            use annotated";
-                return Err(Failure::config(text.to_owned()));
-            }
-            (NriMode::On, _) => {}
+/// Resolves the options.
+///
+/// # Errors
+/// Options that contradict each other, or the invalid profile, by name.
+pub(super) fn resolve(options: &Options) -> Result<Option<InjectionRules>, Failure> {
+    let profiles = checked_profiles(&options.inject_profiles)
+        .map_err(|text| Failure::config(format!("injectProfiles: {text}")))?;
+    match (options.nri, options.inject_env) {
+        (NriMode::Off, InjectEnvMode::Off) => return Ok(None),
+        (NriMode::On, InjectEnvMode::Off) => {
+            let text = "--nri: on has no effect without --inject-env; set it to observe, annotated or profiles";
+            return Err(Failure::config(text.to_owned()));
         }
-        let observes = options.inject_env == InjectEnvMode::Observe;
-        let has_profiles = options.inject_env != InjectEnvMode::Annotated;
-        Ok(Some(Self { observes, profiles: if has_profiles { profiles } else { Vec::new() } }))
+        (NriMode::Off, _) => {
+            let text = "--inject-env needs --nri=on and the runtime's socket; set both";
+            return Err(Failure::config(text.to_owned()));
+        }
+        (NriMode::On, InjectEnvMode::Profiles) if profiles.is_empty() => {
+            let text = "--inject-env: profiles needs injectProfiles in the configuration file; add them, or \
+                        use annotated";
+            return Err(Failure::config(text.to_owned()));
+        }
+        (NriMode::On, _) => {}
     }
-
-    /// The request for a pod: that of its annotations (variables, containers), else that of the
-    /// first profile that selects it.
-    ///
-    /// # Errors
-    /// An annotation with an unknown variable.
-    pub(crate) fn request(
-        &self,
-        namespace: &str,
-        labels: &BTreeMap<String, String>,
-        [variables, containers]: [Option<&str>; 2],
-    ) -> Result<Option<Request>, UnknownVariable> {
-        match variables {
-            Some(variables) => Request::parse(variables, containers),
-            None => Ok(self.profile(namespace, labels).cloned()),
-        }
-    }
-
-    fn profile(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Option<&Request> {
-        let of = |(selector, _): &&(Selector, Request)| selector.matches(namespace, labels);
-        self.profiles.iter().find(of).map(|(_, request)| request)
-    }
-}
-
-fn profiles(profiles: &[InjectProfile]) -> Result<Vec<(Selector, Request)>, String> {
-    let mut names = BTreeSet::new();
-    let mut all = Vec::new();
-    for (at, profile) in (1..).zip(profiles) {
-        let InjectProfile { name, selector, .. } = profile;
-        if name.is_empty() {
-            return Err(format!("profile {at} of the list has no name"));
-        }
-        if !names.insert(name) {
-            return Err(format!("duplicate profile {name:?}"));
-        }
-        if *selector == Selector::default() {
-            return Err(format!(
-                "profile {name:?}: the selector has neither namespaces nor matchLabels"
-            ));
-        }
-        if selector.selects_nothing() {
-            return Err(format!(
-                "profile {name:?}: an empty namespace or label key selects nothing"
-            ));
-        }
-        let request =
-            request(profile).map_err(|error| format!("profile {name:?}: variables: {error}"))?;
-        all.push((selector.clone(), request));
-    }
-    Ok(all)
-}
-
-fn request(profile: &InjectProfile) -> Result<Request, UnknownVariable> {
-    let variables = match &profile.variables[..] {
-        [] => "true".to_owned(),
-        names => names.join(","),
-    };
-    let containers = (!profile.containers.is_empty()).then(|| profile.containers.join(","));
-    let request = Request::parse(&variables, containers.as_deref())?;
-    request.ok_or(UnknownVariable(variables))
+    let observes = options.inject_env == InjectEnvMode::Observe;
+    let has_profiles = options.inject_env != InjectEnvMode::Annotated;
+    Ok(Some(InjectionRules {
+        observes,
+        profiles: if has_profiles { profiles } else { Vec::new() },
+    }))
 }
 
 #[cfg(test)]
@@ -130,9 +44,9 @@ mod tests {
 
     use super::*;
 
-    fn resolve(yaml: &str) -> Result<Option<Injection>, String> {
+    fn resolve(yaml: &str) -> Result<Option<InjectionRules>, String> {
         let options: Options = serde_saphyr::from_str(yaml).unwrap();
-        Injection::resolve(&options).map_err(|failure| failure.to_string())
+        super::resolve(&options).map_err(|failure| failure.to_string())
     }
 
     const SHOP: &str =
@@ -164,7 +78,7 @@ mod tests {
         let injection = resolve(yaml).unwrap().unwrap();
         let of = |namespace, tier: &str| {
             let labels = [("tier".to_owned(), tier.to_owned())].into();
-            injection.profile(namespace, &labels)
+            injection.request(namespace, &labels, [None, None]).unwrap()
         };
         assert_eq!(of("shop", "web").unwrap().variables, [Variable::Rayon]);
         let second = of("shop", "batch").unwrap();

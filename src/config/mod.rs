@@ -2,12 +2,10 @@
 //! from them.
 
 mod families;
-mod human_duration;
 mod injection;
 mod options;
 mod pinning;
 mod resolved;
-mod size;
 mod sources;
 mod values;
 
@@ -16,14 +14,12 @@ use std::path::Path;
 
 use serde::de::IgnoredAny;
 
-pub(crate) use human_duration::HumanDuration;
-pub(crate) use injection::Injection;
+pub(crate) use console::{ByteSize, HumanDuration};
 pub(crate) use options::{
-    BestEffortMode, LogFormat, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode,
-    UiMode, WeightRuleName, augment,
+    ActingMode, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, UiMode,
+    WeightRuleName, augment,
 };
 pub(crate) use resolved::Config;
-pub(crate) use size::ByteSize;
 pub(crate) use sources::{OptionSources, camel_case};
 
 use crate::exit::Failure;

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStr, Resettable};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches as _, ValueEnum};
+use console::log::LogFormat;
 use serde::{Deserialize, Serialize};
 
-use super::ByteSize;
-use super::human_duration::HumanDuration;
-use super::injection::InjectProfile;
 use super::sources::variable;
+use super::{ByteSize, HumanDuration};
+use ::injection::InjectProfile;
 use placement::{Authorization, Profile};
 
 /// Every option of `run` and `check-config`. The name of a field is that of the option:
@@ -233,7 +233,7 @@ pub(crate) struct Options {
     )]
     pub(crate) cpuset_owner_namespaces: String,
     /// Directory of pinning's state, which must survive restarts
-    #[arg(long, help_heading = "Pinning", value_name = "DIR", default_value = pinning::STATE_DIR)]
+    #[arg(long, help_heading = "Pinning", value_name = "DIR", default_value = state_dir::STATE_DIR)]
     pub(crate) state_dir: PathBuf,
     /// Report pinning decisions to pod owners with Kubernetes Events, at most 10 requests in 30
     /// seconds
@@ -268,10 +268,23 @@ pub(crate) struct Options {
     /// Make best-effort pods yield CPU while latency-sensitive pods wait for them: off, observe
     /// (decide and report only) or enforce
     #[arg(long, help_heading = "Co-location", value_name = "MODE", default_value = "off")]
-    pub(crate) best_effort: BestEffortMode,
+    pub(crate) best_effort: ActingMode,
     /// Minimum number of CPUs that best-effort pods keep, at least 2
     #[arg(long, help_heading = "Co-location", value_name = "N", default_value = "2")]
     pub(crate) best_effort_floor: usize,
+    /// Let CPU limits burst (cpu.max.burst) where the container's own quota throttles short peaks:
+    /// off, observe (decide and report only) or enforce
+    #[arg(long, help_heading = "Co-location", value_name = "MODE", default_value = "off")]
+    pub(crate) burst: ActingMode,
+    /// Maximum burst, percent of the quota, 1 to 99: a limit can be lowered in place down to this
+    /// part of itself without a delay
+    #[arg(long, help_heading = "Co-location", value_name = "PERCENT", default_value = "75")]
+    pub(crate) burst_percent: u64,
+    /// Maximum quota to which --burst scales a limit while the node has CPU to spare, percent of the
+    /// limit, 100 to 1000; only for pods that request it with the annotation koordinator.sh/cpuBurst.
+    /// 100: no quota is scaled
+    #[arg(long, help_heading = "Co-location", value_name = "PERCENT", default_value = "100")]
+    pub(crate) burst_quota_percent: u64,
 
     /// Log level: off, error, warn, info, debug or trace, optionally per module, e.g.
     /// sampler=debug,warn
@@ -430,15 +443,15 @@ pub(crate) enum InjectEnvMode {
     Profiles,
 }
 
-/// `--best-effort`.
+/// `--best-effort` and `--burst`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum BestEffortMode {
-    /// Best-effort pods are left alone
+pub(crate) enum ActingMode {
+    /// Do nothing
     Off,
     /// Decide and report only; write nothing
     Observe,
-    /// Write cpu.idle, cpusets and quotas of best-effort pods
+    /// Write to the cgroups of pods
     Enforce,
 }
 
@@ -452,14 +465,4 @@ pub(crate) enum NumaStrategyName {
     LeastAllocated,
     /// An even split over all NUMA nodes
     DistributeEvenly,
-}
-
-/// `--log-format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
-    /// One line of text per event
-    Text,
-    /// One JSON object per event
-    Json,
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ::injection::InjectionRules;
+use console::log::LogFilter;
 use endpoint::TlsFiles;
 use kubelet::{
     ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource, chain,
@@ -9,12 +11,11 @@ use kubelet::{
 use metrics::catalogue::Selection;
 
 use super::families::selection;
-use super::injection::Injection;
+use super::injection;
 use super::pinning::PinningConfig;
 use super::values::{check_texts, check_values};
 use super::{HumanDuration, Options, PodSourceName};
 use crate::exit::Failure;
-use crate::logging::LogFilter;
 
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -30,7 +31,7 @@ pub(crate) struct Config {
     pub(crate) pods: PodConfig,
     pub(crate) pinning: PinningConfig,
     /// `None` if no variables are injected or observed.
-    pub(crate) injection: Option<Injection>,
+    pub(crate) injection: Option<InjectionRules>,
     pub(crate) log: LogFilter,
 }
 
@@ -46,7 +47,7 @@ impl Config {
         check_values(&options)?;
         let pods = pod_config(&options)?;
         let pinning = PinningConfig::resolve(&options)?;
-        let injection = Injection::resolve(&options)?;
+        let injection = injection::resolve(&options)?;
         let selection = selection(&options)?;
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
         let log = LogFilter::parse(&options.log)

@@ -103,6 +103,17 @@ fn check_numbers(options: &Options) -> Result<(), String> {
             options.best_effort_floor
         ));
     }
+    let percent = |flag: &str, value: u64, range: RangeInclusive<u64>| match range.contains(&value)
+    {
+        true => Ok(()),
+        false => Err(format!(
+            "{flag}: {value} is out of range: expected a percentage from {} to {}",
+            range.start(),
+            range.end()
+        )),
+    };
+    percent("--burst-percent", options.burst_percent, 1..=99)?;
+    percent("--burst-quota-percent", options.burst_quota_percent, 100..=1000)?;
     if options.max_series == 0 {
         return Err("--max-series: 0 would drop all series; use at least 1".to_owned());
     }

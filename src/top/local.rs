@@ -3,8 +3,8 @@
 use anyhow::{Context as _, anyhow};
 use timeline::Timeline;
 use top::{App, Live, Look, Source, Update};
+use top_commands::{Signals, advice, columns, show};
 
-use super::{advice, view};
 use crate::agent::Agent;
 use crate::cli::TopArgs;
 use crate::config::{Config, PinningMode, UiMode};
@@ -12,7 +12,6 @@ use crate::exit::Failure;
 use crate::logging::{self, LogFilter};
 use crate::output;
 use crate::run;
-use crate::signals::Signals;
 
 /// Number of the frame that `--once` prints: the first ones are before the trace runs.
 const ONCE_FRAME: u64 = 4;
@@ -53,7 +52,7 @@ async fn measure(config: &Config, is_once: bool) -> Result<(), Failure> {
         tokio::select! {
             () = until(&timeline, ONCE_FRAME) => {
                 fill(&mut app, source);
-                output::show(&top::table(&app, view::columns()));
+                output::show(&top::table(&app, columns()));
                 Ok(())
             }
             () = signals.any() => Ok(()),
@@ -66,7 +65,7 @@ async fn measure(config: &Config, is_once: bool) -> Result<(), Failure> {
                 () = agent.failed() => Err(sampler_ended()),
             }
         };
-        view::show(app, source, end).await
+        show(app, source, end).await
     };
     agent.drain().await;
     outcome

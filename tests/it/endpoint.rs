@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tempfile::TempDir;
 
-use crate::support::{Agent, binary, eventually};
+use crate::support::{Agent, binary, eventually, http};
 
 const NAME: &str = "cpuwarden.test";
 /// Tokens in the form of a JWT; the agent asks the API server about no others.
@@ -246,6 +247,38 @@ fn insecure_endpoint_options_are_rejected_at_startup() {
         let error = String::from_utf8_lossy(&output.stderr);
         let last = error.lines().last().unwrap_or_default();
         assert!(output.status.code() == Some(64) && last.contains(named), "{flags:?}: {error}");
+    }
+}
+
+/// Runs a request in the network namespace of an agent.
+fn in_network_of(agent: &Agent, address: SocketAddr, path: &str) -> (u16, String) {
+    let network = fs::File::open(format!("/proc/{}/ns/net", agent.pid())).unwrap();
+    let request = || {
+        // Only this thread enters it.
+        rustix::thread::move_into_link_name_space(network.as_fd(), None).unwrap();
+        http::get(address, path).unwrap()
+    };
+    std::thread::scope(|scope| scope.spawn(request).join().unwrap())
+}
+
+#[test]
+fn the_findings_of_the_doctor_are_only_for_clients_on_the_node() {
+    // A network of its own: loopback, and an address of other nodes' clients.
+    let enter = r#"ip link set lo up && ip address add 192.0.2.1/32 dev lo && exec "$@""#;
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", enter, "sh"]).arg(binary());
+        let flags = ["--pod-source=none", "--sched-trace=off"];
+        let agent = Agent::start_command(command, listen.parse().unwrap(), &flags);
+        let get = |address: [u8; 4], path: &str| {
+            let address = SocketAddr::from((address, agent.address().port()));
+            in_network_of(&agent, address, path)
+        };
+        let (status, body) = get([192, 0, 2, 1], "/api/v1/doctor");
+        assert!(status == 403 && body.contains("--metrics-auth"), "{listen}: {status} {body}");
+        assert_eq!(get([192, 0, 2, 1], "/metrics").0, 200, "{listen}");
+        let (status, body) = get([127, 0, 0, 1], "/api/v1/doctor");
+        assert!(status == 200 && body.contains("findings"), "{listen}: {status} {body}");
     }
 }
 

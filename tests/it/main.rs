@@ -20,6 +20,7 @@ mod injection;
 mod kernel;
 mod kubectl;
 mod node;
+mod page;
 mod recording;
 mod recordings;
 mod runtimes;

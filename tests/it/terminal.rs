@@ -241,7 +241,9 @@ fn an_agent_without_the_api_is_reported_with_the_remedy() {
     let output = top_once(&agent);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{errors}");
-    assert!(errors.contains("/api/v1/frame: 404") && errors.contains("--ui=off"), "{errors}");
+    let documented = "404 Not Found: not an agent of this version, or one with --ui=off";
+    assert!(errors.contains(&format!("/api/v1/frame: {documented}")), "{errors}");
+    assert!(include_str!("../../deploy/docs/top.md").contains(documented));
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn smallest_burst(history: &History, objective: f64) -> Option<f64> {
     }
     history
         .bursts()
+        .filter(|&(burst, _)| burst > 0.0)
         .find(|(_, count)| count.share().is_some_and(|share| share <= objective))
         .map(|(burst, _)| burst)
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Kinds of findings. A public interface: a name is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum FindingKind {
     /// No CPU request: the container starves first on a busy node.
     NoCpuRequest,
     /// A fractional CPU limit under a runtime that uses whole cores.
@@ -53,7 +53,7 @@ pub enum Severity {
     Info,
 }
 
-impl Kind {
+impl FindingKind {
     /// The stable name, in kebab case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -113,7 +113,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Kind of the finding.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// Severity of the finding.
     pub severity: Severity,
     /// Figures behind the finding, by a name that contains the unit.

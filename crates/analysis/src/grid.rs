@@ -6,8 +6,9 @@ pub const LIMITS_CORES: [f64; 34] = [
     4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 48.0, 64.0,
 ];
 
-/// Candidate bursts at the current limit, as shares of its quota, ascending.
-pub(crate) const BURSTS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
+/// Candidate bursts at the current limit, as shares of its quota, ascending. 0 is the current limit
+/// alone, to compare the others with.
+pub(crate) const BURSTS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 /// Ratio between the upper bounds of adjacent use buckets.
 const USE_RATIO: f64 = 1.15;

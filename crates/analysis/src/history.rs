@@ -188,7 +188,14 @@ impl History {
         LIMITS_CORES.iter().enumerate().map(|(at, &limit)| (limit, self.count(at)))
     }
 
-    /// Results under the current limit with bursts, as (burst in seconds, count).
+    /// Results under the current limit with bursts, as (burst as a share of the quota, count),
+    /// ascending from 0.
+    pub fn burst_shares(&self) -> impl Iterator<Item = (f64, Count)> + '_ {
+        let counts = BURSTS.iter().zip(LIMITS_CORES.len()..);
+        counts.filter(|_| self.limit_cores.is_some()).map(|(&share, at)| (share, self.count(at)))
+    }
+
+    /// Results under the current limit with bursts, as (burst in seconds, count), ascending from 0.
     pub fn bursts(&self) -> impl Iterator<Item = (f64, Count)> + '_ {
         let (candidates, period_ns) = (Candidates(self.limit_cores), self.period.0 as f64);
         (LIMITS_CORES.len()..CANDIDATES).filter_map(move |at| {

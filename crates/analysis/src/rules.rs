@@ -7,7 +7,7 @@ use serde_json::Value;
 use snapshot::{Language, Runtime};
 
 use crate::facts::{Facts, Place};
-use crate::finding::{Finding, Kind};
+use crate::finding::{Finding, FindingKind};
 use crate::injection::{Injected, Status};
 use crate::patch;
 use crate::request;
@@ -50,23 +50,23 @@ impl Change {
 }
 
 /// The rules, in the order of the findings.
-const RULES: [(Kind, Rule); 16] = [
-    (Kind::ThrottledByOwnQuota, throttled_by_own_quota),
-    (Kind::LimitTooTightForBursts, limit_too_tight_for_bursts),
-    (Kind::ThrottledByAncestor, throttled_by_ancestor),
-    (Kind::ParallelismAboveLimit, parallelism_above_limit),
-    (Kind::GoIgnoresLimit, go_ignores_limit),
-    (Kind::NoCpuRequest, request::none),
-    (Kind::NoMemoryLimit, no_memory_limit),
-    (Kind::ParallelismBelowLimit, parallelism_below_limit),
-    (Kind::FractionalLimit, fractional_limit),
-    (Kind::RequestAboveUse, request::above_use),
-    (Kind::RequestBelowUse, request::below_use),
-    (Kind::MemoryLimitNotRequest, memory_limit_not_request),
-    (Kind::HeapLimitUnset, heap_limit_unset),
-    (Kind::InjectedEnvStale, injected_env_stale),
-    (Kind::NoisyNeighbor, noisy_neighbor),
-    (Kind::KernelSliceExpiry, kernel_slice_expiry),
+const RULES: [(FindingKind, Rule); 16] = [
+    (FindingKind::ThrottledByOwnQuota, throttled_by_own_quota),
+    (FindingKind::LimitTooTightForBursts, limit_too_tight_for_bursts),
+    (FindingKind::ThrottledByAncestor, throttled_by_ancestor),
+    (FindingKind::ParallelismAboveLimit, parallelism_above_limit),
+    (FindingKind::GoIgnoresLimit, go_ignores_limit),
+    (FindingKind::NoCpuRequest, request::none),
+    (FindingKind::NoMemoryLimit, no_memory_limit),
+    (FindingKind::ParallelismBelowLimit, parallelism_below_limit),
+    (FindingKind::FractionalLimit, fractional_limit),
+    (FindingKind::RequestAboveUse, request::above_use),
+    (FindingKind::RequestBelowUse, request::below_use),
+    (FindingKind::MemoryLimitNotRequest, memory_limit_not_request),
+    (FindingKind::HeapLimitUnset, heap_limit_unset),
+    (FindingKind::InjectedEnvStale, injected_env_stale),
+    (FindingKind::NoisyNeighbor, noisy_neighbor),
+    (FindingKind::KernelSliceExpiry, kernel_slice_expiry),
 ];
 
 /// All findings for these facts, warnings first.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use analysis::injection::{Injected, Status};
 use analysis::{
-    CpuAdvice, Facts, Gogc, Kind, LimitAdvice, Place, PodQuota, Spec, Steady, findings,
+    CpuAdvice, Facts, FindingKind, Gogc, LimitAdvice, Place, PodQuota, Spec, Steady, findings,
     memory_advice, merged,
 };
 use snapshot::{Language, Runtime};
@@ -45,7 +45,7 @@ fn go(version: &str, parallelism: Option<u32>, settings: &[(&str, &str)]) -> Run
     }
 }
 
-fn kinds(facts: &Facts) -> Vec<Kind> {
+fn kinds(facts: &Facts) -> Vec<FindingKind> {
     findings(facts).iter().map(|finding| finding.kind).collect()
 }
 
@@ -61,34 +61,34 @@ fn injected(name: &str, status: Status) -> Injected {
 type Change = fn(&mut Facts);
 
 /// Changes to the sound container, one per kind, that produce the finding.
-fn cases() -> Vec<(Kind, Change)> {
+fn cases() -> Vec<(FindingKind, Change)> {
     vec![
-        (Kind::NoCpuRequest, |facts| facts.request_cores = None),
-        (Kind::FractionalLimit, |facts| set_limit(facts, 1.5)),
-        (Kind::ParallelismAboveLimit, |facts| set_limit(facts, 1.0)),
-        (Kind::ParallelismBelowLimit, |facts| set_limit(facts, 3.0)),
-        (Kind::ThrottledByOwnQuota, |facts| facts.throttled_share = Some(0.06)),
-        (Kind::ThrottledByAncestor, |facts| facts.ancestor_throttled_rate = Some(0.06)),
-        (Kind::LimitTooTightForBursts, |facts| {
+        (FindingKind::NoCpuRequest, |facts| facts.request_cores = None),
+        (FindingKind::FractionalLimit, |facts| set_limit(facts, 1.5)),
+        (FindingKind::ParallelismAboveLimit, |facts| set_limit(facts, 1.0)),
+        (FindingKind::ParallelismBelowLimit, |facts| set_limit(facts, 3.0)),
+        (FindingKind::ThrottledByOwnQuota, |facts| facts.throttled_share = Some(0.06)),
+        (FindingKind::ThrottledByAncestor, |facts| facts.ancestor_throttled_rate = Some(0.06)),
+        (FindingKind::LimitTooTightForBursts, |facts| {
             facts.throttled_share = Some(0.02);
             facts.cpu.burst_seconds = Some(0.05);
         }),
-        (Kind::RequestAboveUse, |facts| facts.request_cores = Some(2.0)),
-        (Kind::RequestBelowUse, |facts| facts.request_cores = Some(0.4)),
-        (Kind::MemoryLimitNotRequest, |facts| facts.memory_request = Some(GIB / 2)),
-        (Kind::NoMemoryLimit, |facts| facts.memory_limit = None),
-        (Kind::HeapLimitUnset, |facts| facts.runtime = Some(go("go1.25.1", Some(2), &[]))),
-        (Kind::GoIgnoresLimit, |facts| {
+        (FindingKind::RequestAboveUse, |facts| facts.request_cores = Some(2.0)),
+        (FindingKind::RequestBelowUse, |facts| facts.request_cores = Some(0.4)),
+        (FindingKind::MemoryLimitNotRequest, |facts| facts.memory_request = Some(GIB / 2)),
+        (FindingKind::NoMemoryLimit, |facts| facts.memory_limit = None),
+        (FindingKind::HeapLimitUnset, |facts| facts.runtime = Some(go("go1.25.1", Some(2), &[]))),
+        (FindingKind::GoIgnoresLimit, |facts| {
             facts.runtime = Some(go("go1.24.9", None, &[("GOMEMLIMIT", "700MiB")]));
         }),
-        (Kind::InjectedEnvStale, |facts| {
+        (FindingKind::InjectedEnvStale, |facts| {
             facts.injected = vec![
                 injected("GOMAXPROCS", Status::Stale),
                 injected("GOMEMLIMIT", Status::Injected),
             ];
         }),
-        (Kind::NoisyNeighbor, |facts| facts.contention_share = Some(0.11)),
-        (Kind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
+        (FindingKind::NoisyNeighbor, |facts| facts.contention_share = Some(0.11)),
+        (FindingKind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
     ]
 }
 
@@ -105,14 +105,14 @@ fn every_kind_is_brought_about_by_its_own_fact_alone() {
         assert_eq!(kinds(&facts), [kind]);
     }
     let found: BTreeSet<_> = cases().iter().map(|(kind, _)| *kind).collect();
-    assert_eq!(found, Kind::ALL.into_iter().collect());
+    assert_eq!(found, FindingKind::ALL.into_iter().collect());
 }
 
 #[test]
 fn missing_facts_cause_only_findings_about_their_absence() {
     assert_eq!(kinds(&Facts::default()), []);
     let known = Facts { spec: Some(Spec::default()), memory_is_known: true, ..Facts::default() };
-    assert_eq!(kinds(&known), [Kind::NoCpuRequest, Kind::NoMemoryLimit]);
+    assert_eq!(kinds(&known), [FindingKind::NoCpuRequest, FindingKind::NoMemoryLimit]);
 }
 
 #[test]
@@ -162,14 +162,14 @@ fn parallelism_within_the_limit_is_no_finding() {
     for (limit, number) in [(2.0, 2), (1.5, 1), (2.5, 2), (1.0, 1)] {
         assert_eq!(kinds(&threads(limit, Some(number), "go1.25.1")), [], "{number} of {limit}");
     }
-    assert_eq!(kinds(&threads(1.5, Some(2), "go1.25.1")), [Kind::FractionalLimit]);
-    assert_eq!(kinds(&threads(1.5, Some(3), "go1.25.1")), [Kind::ParallelismAboveLimit]);
+    assert_eq!(kinds(&threads(1.5, Some(2), "go1.25.1")), [FindingKind::FractionalLimit]);
+    assert_eq!(kinds(&threads(1.5, Some(3), "go1.25.1")), [FindingKind::ParallelismAboveLimit]);
 }
 
 #[test]
 fn an_old_go_on_no_more_cpus_than_its_limit_ignores_nothing() {
     assert_eq!(kinds(&threads(2.0, Some(2), "go1.24.9")), []);
-    assert!(kinds(&threads(2.0, Some(3), "go1.24.9")).contains(&Kind::GoIgnoresLimit));
+    assert!(kinds(&threads(2.0, Some(3), "go1.24.9")).contains(&FindingKind::GoIgnoresLimit));
 }
 
 #[test]
@@ -179,14 +179,17 @@ fn no_more_threads_are_advised_than_there_are_cpus() {
     let found = findings(&Facts { cpus: Some(4), ..bounded });
     let variable =
         &found[0].patch.as_ref().unwrap()["spec"]["template"]["spec"]["containers"][0]["env"][0];
-    assert_eq!((found[0].kind, &variable["value"]), (Kind::ParallelismBelowLimit, &"4".into()));
+    assert_eq!(
+        (found[0].kind, &variable["value"]),
+        (FindingKind::ParallelismBelowLimit, &"4".into())
+    );
 }
 
 #[test]
 fn usage_above_the_parallelism_suppresses_parallelism_below_limit() {
     let mut facts = threads(4.0, Some(1), "go1.25.1");
     facts.cpu.request_cores = Some(1.1);
-    assert_eq!(kinds(&facts), [Kind::ParallelismBelowLimit]);
+    assert_eq!(kinds(&facts), [FindingKind::ParallelismBelowLimit]);
     (facts.cpu.request_cores, facts.request_cores) = (Some(1.9), Some(1.9));
     assert_eq!(kinds(&facts), []);
 }
@@ -214,7 +217,7 @@ fn threads_are_advised_for_the_limit_that_is_advised_with_them() {
 #[test]
 fn a_nearly_idle_container_has_no_noisy_neighbor_finding() {
     let mut facts = Facts { contention_share: Some(5.0), ..sound() };
-    assert_eq!(kinds(&facts), [Kind::NoisyNeighbor]);
+    assert_eq!(kinds(&facts), [FindingKind::NoisyNeighbor]);
     (facts.cpu.request_cores, facts.request_cores) = (Some(0.009), Some(0.01));
     assert_eq!(kinds(&facts), []);
     facts.cpu.request_cores = None;
@@ -240,7 +243,7 @@ fn a_heap_limit_from_any_source_counts_as_set() {
     for off in ["off", ""] {
         assert_eq!(
             of(go("go1.25.1", Some(2), &[("GOMEMLIMIT", off)])),
-            [Kind::HeapLimitUnset],
+            [FindingKind::HeapLimitUnset],
             "{off:?}"
         );
     }
@@ -249,7 +252,7 @@ fn a_heap_limit_from_any_source_counts_as_set() {
         ("MaxRAMFraction", &[][..]),
         ("Xmx", &[]),
         ("@file", &[]),
-        ("other", &[Kind::HeapLimitUnset]),
+        ("other", &[FindingKind::HeapLimitUnset]),
     ] {
         assert_eq!(
             of(Runtime { language: Language::Jvm, ..go("17", Some(2), &[(setting, "1")]) }),
@@ -313,7 +316,7 @@ fn a_stale_variable_is_named_with_its_value_then_and_now() {
 
 #[test]
 fn a_name_is_the_same_in_the_code_and_in_json() {
-    for kind in Kind::ALL {
+    for kind in FindingKind::ALL {
         assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
     }
 }
@@ -363,7 +366,7 @@ fn a_request_is_never_advised_above_the_limit() {
     let mut facts = sound();
     (facts.request_cores, facts.cpu.request_cores) = (Some(0.5), Some(2.3));
     let below = &findings(&facts)[0];
-    assert_eq!((below.kind, below.evidence["useP95Cores"]), (Kind::RequestBelowUse, 2.0));
+    assert_eq!((below.kind, below.evidence["useP95Cores"]), (FindingKind::RequestBelowUse, 2.0));
 }
 
 #[test]

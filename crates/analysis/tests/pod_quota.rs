@@ -1,6 +1,8 @@
 //! A quota above the container's own: the owner of the lowest limit, and the place of the change.
 
-use analysis::{CpuAdvice, Facts, Finding, Kind, LimitAdvice, Member, PodQuota, findings, merged};
+use analysis::{
+    CpuAdvice, Facts, Finding, FindingKind, LimitAdvice, Member, PodQuota, findings, merged,
+};
 use serde_json::{Value, json};
 use snapshot::{Language, Runtime};
 
@@ -65,7 +67,7 @@ fn pod_advice_is_the_sum_of_its_containers_if_all_are_known() {
 fn a_container_throttled_by_its_pods_limit_gets_a_pod_patch() {
     let pod = PodQuota::of(1.0, true, &[member(None, Some(3.0)), member(None, Some(0.5))]);
     let found = only(&throttled_by_pod(None, 1.0, Some(pod)));
-    assert_eq!(found.kind, Kind::ThrottledByAncestor);
+    assert_eq!(found.kind, FindingKind::ThrottledByAncestor);
     assert_eq!(
         (found.evidence["podLimitCores"], found.evidence["recommendedPodLimitCores"]),
         (1.0, 3.5)
@@ -118,7 +120,7 @@ fn a_pods_quota_is_no_limit_of_the_container() {
     assert_eq!(findings(&facts), []);
     // Its threads are throttled together all the same.
     facts.runtime = jvm(8);
-    assert_eq!(only(&facts).kind, Kind::ParallelismAboveLimit);
+    assert_eq!(only(&facts).kind, FindingKind::ParallelismAboveLimit);
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn the_own_limit_is_reported_below_a_lower_ancestor_limit() {
     facts.own_limit_cores = Some(4.5);
     assert_eq!(
         only(&facts).kind,
-        Kind::ThrottledByOwnQuota,
+        FindingKind::ThrottledByOwnQuota,
         "a fraction of what does not bind is nothing"
     );
 }

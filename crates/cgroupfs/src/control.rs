@@ -1,5 +1,4 @@
-//! Access to single control files: reads, and writes to existing files in a single write, with an
-//! optional check by reading back.
+//! Access to single control files: reads, and writes to existing files in a single write.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -29,23 +28,6 @@ pub fn write(path: &Path, value: &str) -> Result<()> {
     file.write_all(value.as_bytes()).map_err(Error::io("write to", path))
 }
 
-/// Writes `value` and reads the file back.
-///
-/// # Errors
-/// As [`write`], and [`Error::NotApplied`] if the file then contains another value.
-pub fn write_verified(path: &Path, value: &str) -> Result<()> {
-    write(path, value)?;
-    let found = fs::read_to_string(path).map_err(Error::io("read", path))?;
-    if found.trim_end() == value {
-        return Ok(());
-    }
-    Err(Error::NotApplied {
-        path: path.to_owned(),
-        wanted: value.to_owned(),
-        found: found.trim_end().to_owned(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,7 +40,7 @@ mod tests {
         assert!(!path.exists());
         assert_eq!(read(&path).unwrap(), None);
         fs::write(&path, "").unwrap();
-        write_verified(&path, "max").unwrap();
+        write(&path, "max").unwrap();
         assert_eq!(read(&path).unwrap().as_deref(), Some("max"));
     }
 }

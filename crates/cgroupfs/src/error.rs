@@ -45,16 +45,6 @@ pub enum Error {
         /// The v2 root.
         root: PathBuf,
     },
-    /// A control file contained another value after a write.
-    #[error("{path} contains {found:?} after a write of {wanted:?}")]
-    NotApplied {
-        /// The control file.
-        path: PathBuf,
-        /// The value that was written.
-        wanted: String,
-        /// The value that was read back.
-        found: String,
-    },
 }
 
 impl Error {

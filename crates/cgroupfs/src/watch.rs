@@ -40,12 +40,12 @@ pub enum TreeEvent {
 pub struct TreeWatch {
     inotify: Inotify,
     buffer: Vec<u8>,
-    places: HashMap<WatchDescriptor, (PathBuf, Kind)>,
+    places: HashMap<WatchDescriptor, (PathBuf, WatchKind)>,
     watches: HashMap<PathBuf, Vec<WatchDescriptor>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum WatchKind {
     Directory,
     Events,
 }
@@ -93,7 +93,7 @@ impl TreeWatch {
             | WatchMask::MOVE
             | WatchMask::MODIFY
             | WatchMask::ONLYDIR;
-        self.add(directory, directory, mask, Kind::Directory)
+        self.add(directory, directory, mask, WatchKind::Directory)
     }
 
     /// Starts to report events of the cgroup `directory`, but not of its sub-directories.
@@ -101,7 +101,7 @@ impl TreeWatch {
     /// # Errors
     /// Same as [`TreeWatch::watch`].
     pub fn watch_leaf(&mut self, directory: &Path) -> Result<()> {
-        self.add(directory, directory, WatchMask::MODIFY | WatchMask::ONLYDIR, Kind::Directory)
+        self.add(directory, directory, WatchMask::MODIFY | WatchMask::ONLYDIR, WatchKind::Directory)
     }
 
     /// Starts to report when the cgroup `directory` fills or empties (v2).
@@ -109,10 +109,16 @@ impl TreeWatch {
     /// # Errors
     /// Fails if the file does not exist, or no watch is left.
     pub fn watch_population(&mut self, directory: &Path) -> Result<()> {
-        self.add(directory, &directory.join("cgroup.events"), WatchMask::MODIFY, Kind::Events)
+        self.add(directory, &directory.join("cgroup.events"), WatchMask::MODIFY, WatchKind::Events)
     }
 
-    fn add(&mut self, directory: &Path, path: &Path, mask: WatchMask, kind: Kind) -> Result<()> {
+    fn add(
+        &mut self,
+        directory: &Path,
+        path: &Path,
+        mask: WatchMask,
+        kind: WatchKind,
+    ) -> Result<()> {
         let watch = self.inotify.watches().add(path, mask).map_err(Error::io("watch", path))?;
         if self.places.insert(watch.clone(), (directory.to_owned(), kind)).is_none() {
             self.watches.entry(directory.to_owned()).or_default().push(watch);
@@ -155,7 +161,7 @@ impl TreeWatch {
 }
 
 fn translate(
-    places: &HashMap<WatchDescriptor, (PathBuf, Kind)>,
+    places: &HashMap<WatchDescriptor, (PathBuf, WatchKind)>,
     mask: EventMask,
     watch: &WatchDescriptor,
     name: Option<&OsStr>,
@@ -164,7 +170,7 @@ fn translate(
         return Some(TreeEvent::Overflow);
     }
     let (directory, kind) = places.get(watch)?;
-    if *kind == Kind::Events {
+    if *kind == WatchKind::Events {
         return mask.contains(EventMask::MODIFY).then(|| TreeEvent::Populated(directory.clone()));
     }
     let name = name?;

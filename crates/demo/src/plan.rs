@@ -121,8 +121,15 @@ impl Pod {
         let image = format!("example.com/{}/{}:1", self.namespace, self.name);
         spec["containers"] =
             json!([{ "name": self.container, "image": image, "resources": container }]);
+        // So that the advice names the workload to change.
+        let owner = json!({ "kind": "StatefulSet", "name": self.name, "controller": true });
         json!({
-            "metadata": { "namespace": self.namespace, "name": self.name, "uid": self.uid() },
+            "metadata": {
+                "namespace": self.namespace,
+                "name": self.name,
+                "uid": self.uid(),
+                "ownerReferences": [owner],
+            },
             "spec": spec,
             "status": {
                 "phase": "Running",

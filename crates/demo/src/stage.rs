@@ -8,9 +8,9 @@ use crate::real::RealNode;
 use crate::replay::Replay;
 
 /// The node that the agent runs on.
-pub struct Stage(Kind);
+pub struct Stage(StageKind);
 
-enum Kind {
+enum StageKind {
     /// Real cgroups of this kernel with workloads.
     Real(RealNode),
     /// A recorded node, and the reason why real cgroups failed.
@@ -37,52 +37,52 @@ impl Stage {
     /// The recording cannot be unpacked.
     pub fn set() -> anyhow::Result<Self> {
         match build() {
-            Ok(node) => Ok(Self(Kind::Real(node))),
-            Err(why) => Ok(Self(Kind::Replay(Replay::unpack()?, format!("{why:#}")))),
+            Ok(node) => Ok(Self(StageKind::Real(node))),
+            Err(why) => Ok(Self(StageKind::Replay(Replay::unpack()?, format!("{why:#}")))),
         }
     }
 
     /// One-line description of the stage.
     pub fn headline(&self) -> String {
         match &self.0 {
-            Kind::Real(node) => node.headline(),
-            Kind::Replay(node, why) => format!("{} (no real cgroups: {why})", node.headline()),
+            StageKind::Real(node) => node.headline(),
+            StageKind::Replay(node, why) => format!("{} (no real cgroups: {why})", node.headline()),
         }
     }
 
     /// Name of the node.
     pub fn node_name(&self) -> &'static str {
         match &self.0 {
-            Kind::Real(_) => crate::plan::NODE,
-            Kind::Replay(..) => crate::replay::NODE,
+            StageKind::Real(_) => crate::plan::NODE,
+            StageKind::Replay(..) => crate::replay::NODE,
         }
     }
 
     /// The kubelet's response to `/pods`.
     pub fn pod_list(&self) -> Vec<u8> {
         match &self.0 {
-            Kind::Real(_) => crate::plan::pod_list(),
-            Kind::Replay(node, _) => node.pod_list(),
+            StageKind::Real(_) => crate::plan::pod_list(),
+            StageKind::Replay(node, _) => node.pod_list(),
         }
     }
 
     /// Whether the cgroups are real.
     pub fn is_real(&self) -> bool {
-        matches!(self.0, Kind::Real(_))
+        matches!(self.0, StageKind::Real(_))
     }
 
     /// Directories of the node.
     pub fn paths(&self) -> Paths {
         match &self.0 {
-            Kind::Real(node) => Paths { kubepods: Some(node.kubepods()), ..Paths::default() },
-            Kind::Replay(node, _) => node.paths(),
+            StageKind::Real(node) => Paths { kubepods: Some(node.kubepods()), ..Paths::default() },
+            StageKind::Replay(node, _) => node.paths(),
         }
     }
 
     /// Advances a recording after the sampler's sample number `tick`. Real cgroups advance on their
     /// own.
     pub fn step(&self, tick: u64) {
-        if let Kind::Replay(node, _) = &self.0 {
+        if let StageKind::Replay(node, _) = &self.0 {
             node.advance(tick);
         }
     }

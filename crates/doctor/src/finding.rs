@@ -65,12 +65,12 @@ impl Finding {
 
 /// All findings, with the worst level.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct DoctorReport {
     worst: Level,
     findings: Vec<Finding>,
 }
 
-impl Report {
+impl DoctorReport {
     pub(super) fn new(findings: Vec<Finding>) -> Self {
         let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Good);
         Self { worst, findings }
@@ -86,7 +86,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for DoctorReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
         for Finding { check, level, found, remedy } in &self.findings {
@@ -121,7 +121,7 @@ mod tests {
     fn the_worst_finding_decides() {
         let good = || Finding::good("a", "x");
         let lacking = || Finding::lacking("b", "y").remedy("z");
-        let worst = |findings: Vec<Finding>| Report::new(findings).worst().exit_code();
+        let worst = |findings: Vec<Finding>| DoctorReport::new(findings).worst().exit_code();
         assert_eq!(worst(vec![]), 0);
         assert_eq!(worst(vec![good()]), 0);
         assert_eq!(worst(vec![lacking(), good()]), 1);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_remedy_stands_below_its_finding() {
-        let text = Report::new(vec![
+        let text = DoctorReport::new(vec![
             Finding::good("kernel", "6.1"),
             Finding::lacking("psi", "off").remedy("boot"),
         ]);

@@ -10,6 +10,7 @@ mod node;
 mod owners;
 mod pinning;
 mod pods;
+mod show;
 
 use std::path::PathBuf;
 
@@ -21,7 +22,8 @@ use sampler::SamplerConfig;
 use examination::Examination;
 use finding::Finding;
 
-pub use finding::{Level, Report};
+pub use finding::{DoctorReport, Level};
+pub use show::show;
 
 /// Options of the agent that the examination depends on.
 #[derive(Debug, Clone)]
@@ -61,7 +63,7 @@ pub async fn examine(
     options: Options,
     sampler: impl FnOnce(Hierarchy) -> SamplerConfig,
     would_inject: impl Fn(&Pod) -> Vec<String>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<DoctorReport> {
     let examination = Examination::make(options, sampler).await?;
     let checks: [fn(&Examination) -> Vec<Finding>; 4] =
         [node::findings, pods::findings, owners::findings, pinning::findings];
@@ -71,5 +73,5 @@ pub async fn examine(
         let pods = examination.index.pods().iter();
         findings.push(injection::variables(pods.flat_map(|pod| would_inject(pod)).collect()));
     }
-    Ok(Report::new(findings))
+    Ok(DoctorReport::new(findings))
 }

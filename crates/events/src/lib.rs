@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use kubelet::ApiServerConnection;
 use metrics::AgentMetrics;
-use pinning::{PinningStatus, Report};
+use pinning::{PassReport, PinningStatus};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use watchdog::{Beat, Part, Watchdog};
 
 use message::Message;
-use publisher::Publisher;
+use publisher::EventPublisher;
 use queue::Queue;
 
 /// Maximum time that the publisher waits for a message before it beats. Together with the time of
@@ -52,7 +52,7 @@ impl Events {
         watchdog: &Watchdog,
     ) -> kube::Result<Self> {
         let queue = Arc::new(Queue::default());
-        let publisher = Publisher::new(connection.client()?, node.clone());
+        let publisher = EventPublisher::new(connection.client()?, node.clone());
         let beat = watchdog.watch(Part::Events, ROUND);
         let publishing =
             tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics), beat));
@@ -60,7 +60,7 @@ impl Events {
     }
 
     /// Queues the messages about a pass. Never waits.
-    pub fn tell(&mut self, report: &Report) {
+    pub fn tell(&mut self, report: &PassReport) {
         report.decisions.iter().filter_map(Message::of).for_each(|message| self.say(message));
         let enforcing = report.status == PinningStatus::Enforcing;
         if self.enforcing.replace(enforcing).is_some_and(|before| before != enforcing) {
@@ -76,7 +76,7 @@ impl Events {
 }
 
 async fn publish(
-    mut publisher: Publisher,
+    mut publisher: EventPublisher,
     queue: Arc<Queue>,
     metrics: Arc<AgentMetrics>,
     beat: Beat,
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    fn observing() -> Report {
-        Report::idle("somebody else keeps changing".to_owned())
+    fn observing() -> PassReport {
+        PassReport::idle("somebody else keeps changing".to_owned())
     }
 
     #[tokio::test]
@@ -209,7 +209,7 @@ mod tests {
     #[tokio::test]
     async fn pauses_create_node_events_and_a_start_does_not() {
         let (cluster, mut events) = Cluster::new().await;
-        let enforcing = Report { status: PinningStatus::Enforcing, ..observing() };
+        let enforcing = PassReport { status: PinningStatus::Enforcing, ..observing() };
         for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing]
         {
             events.tell(report);

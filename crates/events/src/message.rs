@@ -7,31 +7,31 @@ use pinning::{Decision, PinningStatus, PodOutcome};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Message {
     pub(super) regarding: ObjectReference,
-    pub(super) kind: &'static Kind,
+    pub(super) kind: &'static EventKind,
     /// Text of the event; the API server accepts at most 1024 bytes.
     pub(super) note: String,
 }
 
 /// A kind of event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct EventKind {
     /// `Normal` or `Warning`.
     pub(super) type_: &'static str,
     pub(super) reason: &'static str,
     pub(super) action: &'static str,
 }
 
-const fn kind(type_: &'static str, reason: &'static str, action: &'static str) -> Kind {
-    Kind { type_, reason, action }
+const fn kind(type_: &'static str, reason: &'static str, action: &'static str) -> EventKind {
+    EventKind { type_, reason, action }
 }
 
-static PINNED: Kind = kind("Normal", "CpusPinned", "Pin");
-static RELEASED: Kind = kind("Normal", "CpusReleased", "Release");
-static REFUSED: Kind = kind("Warning", "CpusRejected", "Pin");
-static REPAIRED: Kind = kind("Warning", "CpusetRepaired", "Repair");
-static STEPPED_BACK: Kind = kind("Warning", "PinningSteppedBack", "StepBack");
-static POD_STEPPED_BACK: Kind = kind("Warning", "PodSteppedBack", "StepBack");
-static RESUMED: Kind = kind("Normal", "PinningResumed", "Pin");
+static PINNED: EventKind = kind("Normal", "CpusPinned", "Pin");
+static RELEASED: EventKind = kind("Normal", "CpusReleased", "Release");
+static REFUSED: EventKind = kind("Warning", "CpusRejected", "Pin");
+static REPAIRED: EventKind = kind("Warning", "CpusetRepaired", "Repair");
+static STEPPED_BACK: EventKind = kind("Warning", "PinningSteppedBack", "StepBack");
+static POD_STEPPED_BACK: EventKind = kind("Warning", "PodSteppedBack", "StepBack");
+static RESUMED: EventKind = kind("Normal", "PinningResumed", "Pin");
 
 /// Maximum length of a note, bytes.
 const NOTE: usize = 1000;

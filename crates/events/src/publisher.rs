@@ -22,7 +22,7 @@ const SERIES: Duration = Duration::from_secs(360);
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Publishes events; remembers those sent recently.
-pub(super) struct Publisher {
+pub(super) struct EventPublisher {
     client: Client,
     /// Name of the reporting instance: the node.
     instance: String,
@@ -36,7 +36,7 @@ struct Sent {
     at: Instant,
 }
 
-impl Publisher {
+impl EventPublisher {
     pub(super) fn new(client: Client, instance: String) -> Self {
         Self { client, instance, sent: Vec::new() }
     }

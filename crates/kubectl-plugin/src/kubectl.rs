@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
+use console::Failure;
 use serde_json::Value;
 
 /// A failed access to the cluster. Each message ends with the remedy, or with kubectl's own words.
@@ -40,6 +41,16 @@ pub enum Error {
     /// No agent runs on a node.
     #[error("{0}")]
     NoAgent(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::Start { .. } => Self::config(text),
+            _ => Self::unavailable(text),
+        }
+    }
 }
 
 /// `kubectl` with the options that select a cluster.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use advisor::ContainerReport;
-use analysis::{Finding, Kind, merged as merged_patches};
+use analysis::{Finding, FindingKind, merged as merged_patches};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ pub fn merged(rows: &[ContainerReport]) -> (Vec<MergedContainer>, Option<Value>)
 }
 
 fn container(rows: &[&ContainerReport]) -> MergedContainer {
-    let mut by_kind: BTreeMap<Kind, Vec<(&str, &Finding)>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<FindingKind, Vec<(&str, &Finding)>> = BTreeMap::new();
     for row in rows {
         for finding in &row.findings {
             by_kind.entry(finding.kind).or_default().push((&row.pod, finding));
@@ -103,8 +103,8 @@ fn finding(found: &[(&str, &Finding)], of: usize) -> Option<MergedFinding> {
 }
 
 /// Whether the change lowers a value that another pod of the workload may need.
-fn is_decrease(kind: Kind) -> bool {
-    kind == Kind::RequestAboveUse
+fn is_decrease(kind: FindingKind) -> bool {
+    kind == FindingKind::RequestAboveUse
 }
 
 /// Two patches of one kind as one: of each field, the larger quantity.
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    fn found(kind: Kind, section: &str, cpu: &str, figure: f64) -> Finding {
+    fn found(kind: FindingKind, section: &str, cpu: &str, figure: f64) -> Finding {
         let resources = json!({ section: { "cpu": cpu } });
         let containers = json!([{ "name": "app", "resources": resources }]);
         Finding {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_pod_that_needs_most_decides_the_limit() {
-        let quota = |cpu, figure| found(Kind::ThrottledByOwnQuota, "limits", cpu, figure);
+        let quota = |cpu, figure| found(FindingKind::ThrottledByOwnQuota, "limits", cpu, figure);
         let rows = [
             row("web-1", vec![quota("640m", 0.3)]),
             row("web-2", vec![quota("1", 0.2)]),
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_request_is_lowered_only_if_all_pods_use_less() {
-        let lower = |cpu| found(Kind::RequestAboveUse, "requests", cpu, 0.1);
+        let lower = |cpu| found(FindingKind::RequestAboveUse, "requests", cpu, 0.1);
         let some = [row("web-1", vec![lower("100m")]), row("web-2", Vec::new())];
         let (containers, patch) = merged(&some);
         assert_eq!(patch, None);
@@ -237,11 +237,12 @@ mod tests {
 
     #[test]
     fn changes_of_all_containers_are_one_patch() {
-        let mut sidecar = row("web-1", vec![found(Kind::NoCpuRequest, "requests", "50m", 0.0)]);
+        let mut sidecar =
+            row("web-1", vec![found(FindingKind::NoCpuRequest, "requests", "50m", 0.0)]);
         sidecar.container = "proxy".into();
         let patch = sidecar.findings[0].patch.as_mut().unwrap();
         patch["spec"]["template"]["spec"]["containers"][0]["name"] = json!("proxy");
-        let app = row("web-1", vec![found(Kind::ThrottledByOwnQuota, "limits", "1", 0.3)]);
+        let app = row("web-1", vec![found(FindingKind::ThrottledByOwnQuota, "limits", "1", 0.3)]);
         let (containers, patch) = merged(&[app, sidecar]);
         assert_eq!(
             containers.iter().map(|c| c.container.as_str()).collect::<Vec<_>>(),

@@ -45,6 +45,7 @@ fn metadata(meta: core_v1::ObjectMeta) -> Metadata {
             config_mirror: annotation("kubernetes.io/config.mirror"),
             resource_spec: annotation("scheduling.koordinator.sh/resource-spec"),
             resource_status: annotation("scheduling.koordinator.sh/resource-status"),
+            cpu_burst: annotation("koordinator.sh/cpuBurst"),
             inject_env: annotation("cpuwarden.io/inject-env"),
             inject_env_containers: annotation("cpuwarden.io/inject-env-containers"),
         },

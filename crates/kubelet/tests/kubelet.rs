@@ -4,7 +4,7 @@ mod support;
 
 use kubelet::{ClientCertificate, ConfigError, PodService, PodSource, SourceName};
 use kubelet_stub::Grant;
-use kubepods::Lookup;
+use kubepods::{Lookup, Reported};
 use support::{node, one_pod, status, within};
 use tokio::runtime::Handle;
 
@@ -215,15 +215,15 @@ async fn invalid_settings_are_reported_at_startup_with_the_remedy() {
 async fn the_cpu_manager_policy_is_the_kubelets_own_word() {
     let node = node().await;
     let pods = node.start_known().await;
-    assert_eq!(pods.cpu_manager_policy(), None);
+    assert_eq!(*pods.cpu_manager_policy(), Reported::NotAsked);
     pods.ask_cpu_manager_policy(&node.config, &Handle::current(), unwatched).unwrap();
     within(async {
-        while pods.cpu_manager_policy().is_none() {
+        while *pods.cpu_manager_policy() == Reported::NotAsked {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     })
     .await;
-    assert_eq!(pods.cpu_manager_policy().as_deref(), Some("none"));
+    assert_eq!(*pods.cpu_manager_policy(), Reported::Read("none".to_owned()));
 }
 
 /// A heartbeat without a listener.
@@ -260,7 +260,7 @@ async fn a_policy_that_the_kubelet_does_not_confirm_ages_out() {
     pods.ask_cpu_manager_policy(&node.config, &Handle::current(), unwatched).unwrap();
     let until = async |is_known: bool| {
         within(async {
-            while pods.cpu_manager_policy().is_some() != is_known {
+            while matches!(*pods.cpu_manager_policy(), Reported::Read(_)) != is_known {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         })
@@ -269,4 +269,6 @@ async fn a_policy_that_the_kubelet_does_not_confirm_ages_out() {
     until(true).await;
     node.stub.set_grants(&[Grant::PODS]);
     until(false).await;
+    let policy = pods.cpu_manager_policy();
+    assert!(matches!(&*policy, Reported::Failed(why) if why.contains("403")), "{policy:?}");
 }

@@ -12,9 +12,11 @@ pub mod model;
 mod names;
 pub mod path;
 pub mod quantity;
+mod reported;
 
 pub use chain::chain;
 pub use decode::{DecodeError, LabelKeys, from_wire, read_pod_list, read_pods_into, wire};
 pub use exclusive::{ContainerName, ExclusiveCpus, PodName};
 pub use index::{Lookup, PodIndex};
 pub use names::PodNames;
+pub use reported::Reported;

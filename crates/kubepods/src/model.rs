@@ -30,6 +30,8 @@ pub struct Pod {
     pub pinning: PinningRequest,
     /// Request for environment variables at the start of its containers.
     pub injection: InjectionRequest,
+    /// Annotation `koordinator.sh/cpuBurst`, JSON, unparsed.
+    pub burst: Option<Box<str>>,
     /// `metadata.labels`, sorted by key.
     pub labels: Vec<(Box<str>, Box<str>)>,
     /// The workload that the pod belongs to.

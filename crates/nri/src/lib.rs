@@ -58,5 +58,5 @@ pub use dispatch::Fault;
 pub use error::{Error, WireError};
 pub use events::{Events, Runtime};
 pub use handler::{Creation, Handler};
-pub use plugin::{DEFAULT_SOCKET, Plugin, Report};
+pub use plugin::{DEFAULT_SOCKET, Plugin, PluginReport};
 pub use stop::Stop;

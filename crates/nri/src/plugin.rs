@@ -34,7 +34,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Change of a plugin's state, for logs and metrics. `Display` is one line of text.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Report<'a> {
+pub enum PluginReport<'a> {
     /// The plugin is registered and synchronized: it gets events from now on.
     Synchronized {
         /// The runtime.
@@ -56,7 +56,7 @@ pub enum Report<'a> {
     },
 }
 
-impl fmt::Display for Report<'_> {
+impl fmt::Display for PluginReport<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Synchronized { runtime } => {
@@ -135,7 +135,7 @@ impl<H: Handler> Plugin<H> {
     ///
     /// # Errors
     /// If the handler's thread does not start.
-    pub fn run(self, stop: &Stop, mut report: impl FnMut(Report<'_>)) -> Result<(), Error> {
+    pub fn run(self, stop: &Stop, mut report: impl FnMut(PluginReport<'_>)) -> Result<(), Error> {
         let mut worker = start(self.handler, &self.settings)?;
         let mut retry = Retry::default();
         loop {
@@ -147,7 +147,7 @@ impl<H: Handler> Plugin<H> {
                 break;
             }
             let retry_in = retry.after(end.synchronized_for);
-            report(Report::Disconnected { error: &end.error, retry_in });
+            report(PluginReport::Disconnected { error: &end.error, retry_in });
             // A handler that hangs would not answer on the next connection either.
             if !stop.sleep(retry_in) || !worker.wait_idle(stop) {
                 break;
@@ -163,7 +163,7 @@ impl<H: Handler> Plugin<H> {
         self,
         stream: &UnixStream,
         stop: &Stop,
-        mut report: impl FnMut(Report<'_>),
+        mut report: impl FnMut(PluginReport<'_>),
     ) -> Error {
         let mut worker = match start(self.handler, &self.settings) {
             Ok(worker) => worker,
@@ -197,7 +197,7 @@ fn serve(
     worker: &mut Worker,
     settings: &Settings,
     stop: &Stop,
-    report: &mut dyn FnMut(Report<'_>),
+    report: &mut dyn FnMut(PluginReport<'_>),
 ) -> End {
     if let Err(error) = stop.watch(stream) {
         return End::of(error.into());

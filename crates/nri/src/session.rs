@@ -14,7 +14,7 @@ use crate::dispatch::{Fault, Job, Method};
 use crate::error::{Error, WireError};
 use crate::events::{Events, Runtime};
 use crate::mux;
-use crate::plugin::Report;
+use crate::plugin::PluginReport;
 use crate::trunk::{Incoming, Trunk};
 use crate::ttrpc::{self, Message, Request, Response};
 use crate::worker::Worker;
@@ -63,7 +63,7 @@ pub(crate) struct Session<'a> {
     stream: &'a UnixStream,
     worker: &'a mut Worker,
     settings: &'a Settings,
-    report: &'a mut dyn FnMut(Report<'_>),
+    report: &'a mut dyn FnMut(PluginReport<'_>),
     trunk: Trunk,
     /// The runtime, once it has configured the plugin.
     pub(crate) runtime: Option<Runtime>,
@@ -76,7 +76,7 @@ impl<'a> Session<'a> {
         stream: &'a UnixStream,
         worker: &'a mut Worker,
         settings: &'a Settings,
-        report: &'a mut dyn FnMut(Report<'_>),
+        report: &'a mut dyn FnMut(PluginReport<'_>),
     ) -> Self {
         let trunk = Trunk::default();
         Self { stream, worker, settings, report, trunk, runtime: None, synchronized: None }
@@ -215,7 +215,7 @@ impl<'a> Session<'a> {
         if synchronized {
             self.synchronized = Some(Instant::now());
             if let Some(runtime) = &self.runtime {
-                (self.report)(Report::Synchronized { runtime });
+                (self.report)(PluginReport::Synchronized { runtime });
             }
         }
         // A late synchronization still gives the handler all it needs.
@@ -257,7 +257,7 @@ impl<'a> Session<'a> {
     }
 
     fn report_fault(&mut self, method: &'static str, fault: &Fault) {
-        (self.report)(Report::AnsweredEmpty { method, fault });
+        (self.report)(PluginReport::AnsweredEmpty { method, fault });
     }
 }
 

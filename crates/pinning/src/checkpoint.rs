@@ -1,25 +1,21 @@
 //! State that survives a crash: the grants, the transition in progress, and the original CPUs of
 //! every written cgroup.
 //!
-//! A single file, replaced atomically: written next to the old one, synced and renamed. Its first
-//! line is a checksum of the rest.
+//! A single file, replaced as a whole, with a checksum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
 
 use cgroupfs::node;
 use placement::{Class, Current, Holding};
 use serde::{Deserialize, Serialize};
+use state_dir::{CheckedFile, FileError};
 
 use crate::nested::Narrowed;
 use crate::{Error, Result};
 
-/// File name within the state directory.
-const FILE: &str = "pins.json";
-const MAGIC: &str = "cpuwarden-pins-1";
+const FILE: CheckedFile = CheckedFile { name: "pins.json", magic: "cpuwarden-pins-1" };
 
 /// The state of pinning on this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +102,7 @@ pub struct Rejection {
 impl Checkpoint {
     /// Path of the checkpoint in a state directory.
     pub(crate) fn path(state_dir: &Path) -> PathBuf {
-        state_dir.join(FILE)
+        FILE.path(state_dir)
     }
 
     /// Reads the checkpoint of a state directory; `None` if there is none.
@@ -114,22 +110,14 @@ impl Checkpoint {
     /// # Errors
     /// A file that cannot be read or is damaged.
     pub fn read(state_dir: &Path) -> Result<Option<Self>> {
-        let path = state_dir.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::state("read", path)(error)),
-        };
-        Self::parse(&text).map(Some).map_err(|reason| Error::Checkpoint { path, reason })
+        let Some(text) = FILE.read(state_dir)? else { return Ok(None) };
+        let damaged = |reason| Error::Checkpoint { path: FILE.path(state_dir), reason };
+        Self::parse(&text).map(Some).map_err(damaged)
     }
 
     /// Parses the text of a checkpoint file; the error describes the damage.
     fn parse(text: &str) -> std::result::Result<Self, String> {
-        let (head, body) = text.split_once('\n').ok_or("only one line")?;
-        if head != header(body) {
-            return Err("checksum mismatch".to_owned());
-        }
-        serde_json::from_str(body).map_err(|error| error.to_string())
+        serde_json::from_str(FILE.body(text)?).map_err(|error| error.to_string())
     }
 
     /// Like [`Checkpoint::read`], but `None` for a checkpoint of another boot, since cgroups do not
@@ -152,19 +140,8 @@ impl Checkpoint {
         let written = self.written.iter().map(|(path, was)| (key(path), was.clone())).collect();
         let narrowed = self.narrowed.iter().map(|(path, was)| (key(path), was.clone())).collect();
         let body = serde_json::to_string(&Self { written, narrowed, ..self.clone() })
-            .map_err(|error| Error::state("write", state_dir.join(FILE))(error.into()))?;
-        let (path, temporary) = (state_dir.join(FILE), state_dir.join(format!("{FILE}.new")));
-        let text = format!("{}\n{body}", header(&body));
-        let written = File::create(&temporary).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-        written.map_err(Error::state("write", &temporary))?;
-        fs::rename(&temporary, &path).map_err(Error::state("rename", &temporary))?;
-        // Syncing the directory makes the rename survive a crash of the machine.
-        File::open(state_dir)
-            .and_then(|directory| directory.sync_all())
-            .map_err(Error::state("sync", state_dir))
+            .map_err(|error| FileError::on("write", FILE.path(state_dir))(error.into()))?;
+        Ok(FILE.write(state_dir, &body)?)
     }
 
     /// Relocates the keys of written cgroups below this mount, whatever the mount was when they
@@ -193,13 +170,7 @@ impl Checkpoint {
     /// # Errors
     /// A state directory that cannot be written.
     pub fn remove(state_dir: &Path) -> Result<()> {
-        let path = state_dir.join(FILE);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::state("remove", path)(error))
-            }
-            _ => Ok(()),
-        }
+        Ok(FILE.remove(state_dir)?)
     }
 }
 
@@ -262,20 +233,10 @@ pub const fn class_name(class: Class) -> &'static str {
     }
 }
 
-fn header(body: &str) -> String {
-    format!("{MAGIC} {:016x}", fnv1a(body.as_bytes()))
-}
-
-/// FNV-1a, 64 bits. Detects torn and edited files; it need not resist an attacker, who would need
-/// root.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn sample() -> Checkpoint {
@@ -311,7 +272,7 @@ mod tests {
     fn a_file_that_was_cut_or_changed_is_damaged() {
         let dir = tempfile::tempdir().unwrap();
         sample().write(dir.path(), Path::new("/m")).unwrap();
-        let path = dir.path().join(FILE);
+        let path = FILE.path(dir.path());
         let text = fs::read_to_string(&path).unwrap();
         for wrong in [text.replace("0-1", "0-7"), text[..text.len() - 1].to_owned(), String::new()]
         {
@@ -343,6 +304,7 @@ mod tests {
         fs::write(dir.path().join("pins.json.new"), "half").unwrap();
         assert_eq!(Checkpoint::read(dir.path()).unwrap(), Some(sample()));
     }
+
     #[test]
     fn cgroups_are_found_under_any_mount_path() {
         let mount = tempfile::tempdir().unwrap();
@@ -390,7 +352,7 @@ mod tests {
     fn checkpoints_of_version_0_1_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let body = r#"{"boot_id":null,"committed":{"held":{},"demoted":[]},"arrivals":{},"touched":{"/a":{"inode":7,"before":"0-1"}},"best_effort":[],"pins":{}}"#;
-        fs::write(dir.path().join(FILE), format!("{}\n{body}", header(body))).unwrap();
+        fs::write(FILE.path(dir.path()), FILE.text(body)).unwrap();
         let read = Checkpoint::read(dir.path()).unwrap().unwrap();
         assert_eq!(
             read.written[Path::new("/a")],
@@ -407,7 +369,7 @@ mod tests {
             |bytes| {
                 let Ok(body) = std::str::from_utf8(bytes) else { return };
                 assert!(Checkpoint::parse(body).is_err(), "without a checksum");
-                let text = format!("{}\n{body}", header(body));
+                let text = FILE.text(body);
                 // A CPU list of ten bytes can expand to a set of a kilobyte.
                 let parse =
                     || Checkpoint::parse(&text).map(|read| (read.committed.to_current(), read));
@@ -417,10 +379,7 @@ mod tests {
                 };
                 assert_eq!(Held::from(&current).to_current(), current);
                 let written = serde_json::to_string(&read).unwrap();
-                assert_eq!(
-                    Checkpoint::parse(&format!("{}\n{written}", header(&written))).unwrap(),
-                    read
-                );
+                assert_eq!(Checkpoint::parse(&FILE.text(&written)).unwrap(), read);
                 let cut = &text[..text.floor_char_boundary(text.len() - 1)];
                 assert!(Checkpoint::parse(cut).is_err(), "cut");
                 assert!(

@@ -10,13 +10,14 @@ use kernel_text::{CgroupVersion, CpuSet};
 use placement::{Holding, PodCgroups, Uid, drain_steps};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use state_dir::{FileError, Lock};
 
 use crate::carry_out::{carry_out, write_v1};
 use crate::checkpoint::Checkpoint;
+use crate::drain_request::{DrainRequest, take_lock};
 use crate::nested::{self, NarrowedCpusets};
 use crate::owner::{CpuManagerState, KubeletsOwn};
 use crate::pinner::{NodeConfig, chain};
-use crate::state_dir::{DrainRequest, Lock};
 use crate::tree::{PodTree, View};
 use crate::{Error, Result};
 
@@ -69,7 +70,7 @@ pub fn drain(config: &DrainConfig, patience: Duration) -> Result<DrainOutcome> {
     let state_dir = &config.node.state_dir;
     let request = DrainRequest::of(state_dir);
     let asked = fs::create_dir_all(state_dir)
-        .map_err(Error::state("make", state_dir))
+        .map_err(|error| FileError::on("make", state_dir)(error).into())
         .and_then(|()| request.make());
     let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + patience)?;
     let found = match Checkpoint::read(state_dir) {
@@ -114,7 +115,7 @@ fn wait_for_lock(
     let mut asked = Some(asked);
     let mut waited = false;
     loop {
-        match Lock::take(state_dir) {
+        match take_lock(state_dir) {
             Ok(lock) => return Ok((Some(lock), waited)),
             Err(error @ Error::Locked(_)) => {
                 // If asking failed, the agent that holds the lock does not know that it should

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use kernel_text::CpuSet;
+use state_dir::FileError;
 
 /// Shorthand for this crate's results.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -37,15 +38,8 @@ pub enum Error {
     #[error("the plan cannot be applied")]
     Steps(#[from] placement::StepError),
     /// Failed operation on a file of the state directory.
-    #[error("cannot {operation} {path}")]
-    State {
-        /// The operation, as a verb.
-        operation: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    State(#[from] FileError),
     /// Damaged checkpoint.
     #[error("{path} is damaged: {reason}")]
     Checkpoint {
@@ -76,14 +70,6 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn state(
-        operation: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::State { operation, path, source }
-    }
-
     /// Whether the cgroup was removed meanwhile, which is normal.
     #[must_use]
     pub fn is_vanished(&self) -> bool {

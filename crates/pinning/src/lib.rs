@@ -10,13 +10,13 @@ mod checkpoint;
 mod claims;
 mod decision;
 mod drain;
+mod drain_request;
 mod error;
 mod nested;
 mod owner;
 mod pinner;
 mod repairs;
 mod report;
-mod state_dir;
 mod stranded;
 mod thread;
 mod topology;
@@ -27,6 +27,7 @@ pub use checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name
 pub use claims::{claim, has_ended};
 pub use decision::{Decision, PodOutcome};
 pub use drain::{DrainConfig, DrainOutcome, Drained, Scope, drain};
+pub use drain_request::{DrainRequest, take_lock};
 pub use error::{Error, Result};
 pub use nested::Narrowed;
 pub use owner::{
@@ -35,8 +36,8 @@ pub use owner::{
 };
 pub use pinner::{NodeConfig, Pinner, PinnerConfig};
 pub use repairs::Cause;
-pub use report::{Operation, Operations, PinningStatus, Report, Trace};
-pub use state_dir::{DrainRequest, Lock, STATE_DIR};
-pub use thread::{NodePods, Round, Running, spawn};
+pub use report::{Operation, Operations, PassReport, PinningStatus, Trace};
+
+pub use thread::{NodePods, PinningThread, Round, spawn};
 pub use topology::Machine;
 pub use verified::verified;

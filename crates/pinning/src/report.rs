@@ -97,7 +97,7 @@ impl Operations {
 
 /// Report of one pass.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct PassReport {
     /// Whether cpusets were written.
     pub status: PinningStatus,
     /// CPU pools of the plan; `None` without a plan.
@@ -116,7 +116,7 @@ pub struct Report {
     pub stepped_back: BTreeMap<(&'static str, &'static str), usize>,
 }
 
-impl Report {
+impl PassReport {
     /// Report of a pass without a plan.
     #[must_use]
     pub fn idle(reason: String) -> Self {

@@ -5,16 +5,16 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
-use kubepods::{ExclusiveCpus, PodIndex};
+use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::Profiles;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use watchdog::JoinedThread;
 
 use crate::pinner::{Pinner, chain};
-use crate::report::{Report, Trace};
+use crate::report::{PassReport, Trace};
 
 /// Minimum time between two passes; a burst of new pods takes one pass.
 const REST: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ pub enum Round {
     /// No pass: the pods are not known yet, or no new pinner could be created.
     Waited,
     /// One pass, with its report.
-    Passed(Box<Report>),
+    Passed(Box<PassReport>),
     /// The pinner panicked; the next round uses a new one.
     Panicked,
 }
@@ -42,8 +42,8 @@ pub struct NodePods {
     pub index: Arc<PodIndex>,
     /// CPUs that the kubelet gave exclusively to containers.
     pub exclusive: Arc<ExclusiveCpus>,
-    /// The kubelet's CPU manager policy; `None` if unknown.
-    pub policy: Option<String>,
+    /// The kubelet's CPU manager policy.
+    pub policy: Arc<Reported<String>>,
 }
 
 /// Returns the state of the pods, or `None` while they are not known.
@@ -52,29 +52,18 @@ type Look = Box<dyn FnMut() -> Option<NodePods> + Send>;
 /// Profiles for the thread, and whether they are still to be applied.
 type NewProfiles = Arc<Mutex<(bool, Option<Profiles>)>>;
 
-/// The running thread; dropping this stops it. Pinned pods stay as they are.
+/// Handle of the running thread; dropping it ends the thread after the pass in progress. Pinned pods
+/// stay as they are.
 #[derive(Debug)]
-pub struct Running {
-    stop: OwnedFd,
+pub struct PinningThread {
     profiles: NewProfiles,
-    thread: Option<JoinHandle<()>>,
+    _thread: JoinedThread,
 }
 
-impl Running {
+impl PinningThread {
     /// Replaces the operator's profiles from the next pass on.
     pub fn set_profiles(&self, profiles: Profiles) {
         *self.profiles.lock().unwrap_or_else(PoisonError::into_inner) = (true, Some(profiles));
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Writing eight bytes to an eventfd fails only if its counter is full, and then the thread
-        // wakes up anyway.
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -88,19 +77,26 @@ pub fn spawn(
     pods: impl FnMut() -> Option<NodePods> + Send + 'static,
     interval: Duration,
     mut report: impl FnMut(Round) + Send + 'static,
-) -> io::Result<Running> {
+) -> io::Result<PinningThread> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let (stopped, profiles) = (stop.try_clone()?, NewProfiles::default());
-    let mut node =
-        Node { pods: Box::new(pods), interval, stop: stopped, profiles: Arc::clone(&profiles) };
-    let thread = std::thread::Builder::new()
-        .name("pinning".to_owned())
-        .spawn(move || keep_pinning(pinner, &mut node, &mut report))?;
-    Ok(Running { stop, profiles, thread: Some(thread) })
+    let mut node = PassInputs {
+        pods: Box::new(pods),
+        interval,
+        stop: stopped,
+        profiles: Arc::clone(&profiles),
+    };
+    let stop = move || {
+        // Writing eight bytes to an eventfd fails only if its counter is full, and then the thread
+        // wakes up anyway.
+        let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
+    };
+    let body = move || keep_pinning(pinner, &mut node, &mut report);
+    Ok(PinningThread { profiles, _thread: JoinedThread::spawn("pinning", stop, body)? })
 }
 
 /// Inputs of the thread's passes.
-struct Node {
+struct PassInputs {
     pods: Look,
     interval: Duration,
     stop: OwnedFd,
@@ -108,7 +104,7 @@ struct Node {
 }
 
 /// Runs passes until stopped, with a new pinner after each panic.
-fn keep_pinning(pinner: Pinner, node: &mut Node, report: &mut impl FnMut(Round)) {
+fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(Round)) {
     let (config, tree) = (pinner.config().clone(), Arc::clone(pinner.tree()));
     let (mut pinner, mut pause) = (Some(pinner), FIRST_PAUSE);
     loop {
@@ -138,8 +134,8 @@ fn keep_pinning(pinner: Pinner, node: &mut Node, report: &mut impl FnMut(Round))
     }
 }
 
-fn pass_until_stopped(mut pinner: Pinner, node: &mut Node, report: &mut impl FnMut(Round)) {
-    let Node { pods, interval, stop, profiles } = node;
+fn pass_until_stopped(mut pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(Round)) {
+    let PassInputs { pods, interval, stop, profiles } = node;
     let mut is_first = true;
     loop {
         let began = Instant::now();

@@ -238,56 +238,27 @@ impl PodTree {
     /// No kubepods cgroup with a cpuset, or one that cannot be read.
     pub(crate) fn view(&mut self, possible: &CpuSet) -> Result<View> {
         let root = self.root().unwrap_or_else(|| self.mount.join("kubepods"));
-        let (mut pods, mut ceiling) = (Vec::<PodCgroups>::new(), None::<CpuSet>);
-        let (mut levels, mut confined) = (BTreeMap::<&Path, CpuSet>::new(), None);
-        let (mut seen, mut gone, mut unreadable) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        let (mut walk, mut gone) = (CpusetWalk::default(), Vec::new());
         let mut descriptors = self.descriptors;
         let below =
             self.cgroups.range_mut(root.clone()..).take_while(|(path, _)| path.starts_with(&root));
         for (path, known) in below {
-            let read = match (
-                known.read(path, self.version, &mut descriptors, &mut self.buffer),
-                &known.pod,
-            ) {
-                (Ok(read), _) => read,
-                (Err(error), _) if error.is_vanished() => {
-                    gone.push(path.clone());
-                    continue;
-                }
+            let read = known.read(path, self.version, &mut descriptors, &mut self.buffer);
+            match (read, &known.pod) {
+                (Ok(Some(cpuset)), _) => walk.add(path, known, cpuset, self.version),
+                (Ok(None), _) => {}
+                (Err(error), _) if error.is_vanished() => gone.push(path.clone()),
                 (Err(error), Some(uid)) => {
-                    unreadable.insert(uid.clone(), crate::pinner::chain(&Error::from(error)));
-                    continue;
+                    let reason = crate::pinner::chain(&Error::from(error));
+                    walk.unreadable.insert(uid.clone(), reason);
                 }
                 (Err(error), None) => return Err(error.into()),
-            };
-            let Some(cpuset) = read else { continue };
-            if self.version == CgroupVersion::V2
-                && known.pod.is_some()
-                && is_apart(&cpuset, ceiling.as_ref())
-            {
-                continue;
-            }
-            seen.insert(path.clone(), (known.since, known.inode));
-            match &known.pod {
-                Some(uid) => add(&mut pods, uid, path, cpuset, known.ours),
-                None => {
-                    let effective = cpuset.effective;
-                    let above = path.parent().and_then(|parent| levels.get(parent));
-                    if above.is_some_and(|above| !above.is_subset(&effective)) {
-                        confined = Some((path.clone(), effective.clone()));
-                    }
-                    levels.insert(path, effective.clone());
-                    ceiling =
-                        Some(ceiling.map_or(effective.clone(), |all| all.intersection(&effective)));
-                }
             }
         }
         gone.iter().for_each(|path| self.on_vanished(path));
-        let other_root = self
-            .roots
-            .iter()
-            .find(|other| **other != root && self.running_below(other) > 0)
-            .cloned();
+        let mut others = self.roots.iter().filter(|other| **other != root);
+        let other_root = others.find(|other| self.running_below(other) > 0).cloned();
+        let CpusetWalk { pods, ceiling, confined, seen, unreadable, .. } = walk;
         let ceiling = ceiling.filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
             Error::NoCpusets(format!(
                 "no kubepods cgroup with a cpuset below {}",
@@ -300,6 +271,44 @@ impl PodTree {
         };
         let hierarchy = placement::Hierarchy { version: self.version, ceiling, full };
         Ok(View { hierarchy, pods, seen, confined, unreadable, other_root })
+    }
+}
+
+/// The cpusets that were read of a root, ancestors before descendants.
+#[derive(Default)]
+struct CpusetWalk {
+    pods: Vec<PodCgroups>,
+    /// CPUs that all cgroups above the pods have.
+    ceiling: Option<CpuSet>,
+    /// Effective CPUs of the cgroups above the pods.
+    levels: BTreeMap<PathBuf, CpuSet>,
+    confined: Option<(PathBuf, CpuSet)>,
+    seen: BTreeMap<PathBuf, (Instant, u64)>,
+    unreadable: BTreeMap<Uid, String>,
+}
+
+impl CpusetWalk {
+    fn add(&mut self, path: &Path, known: &Known, cpuset: Cpuset, version: CgroupVersion) {
+        let is_of_pod = known.pod.is_some();
+        if version == CgroupVersion::V2 && is_of_pod && is_apart(&cpuset, self.ceiling.as_ref()) {
+            return;
+        }
+        self.seen.insert(path.to_owned(), (known.since, known.inode));
+        match &known.pod {
+            Some(uid) => add(&mut self.pods, uid, path, cpuset, known.ours),
+            None => self.add_level(path, cpuset.effective),
+        }
+    }
+
+    fn add_level(&mut self, path: &Path, effective: CpuSet) {
+        let above = path.parent().and_then(|parent| self.levels.get(parent));
+        if above.is_some_and(|above| !above.is_subset(&effective)) {
+            self.confined = Some((path.to_owned(), effective.clone()));
+        }
+        let ceiling = self.ceiling.take();
+        let ceiling = ceiling.map_or(effective.clone(), |all| all.intersection(&effective));
+        self.ceiling = Some(ceiling);
+        self.levels.insert(path.to_owned(), effective);
     }
 }
 

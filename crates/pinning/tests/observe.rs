@@ -5,14 +5,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use cgroup_tree::{Change, Interests, KubepodsTree, TreeOptions};
 use cgroupfs::Hierarchy;
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
-use kubepods::{ExclusiveCpus, PodIndex};
-use pinning::{NodeConfig, NodePods, Pinner, PinnerConfig, PinningStatus, Report, Round};
+use kubepods::{ExclusiveCpus, PodIndex, Reported};
+use pinning::{NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus, Round};
 use placement::{Profile, Profiles, Reason, Settings};
 
 /// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs
@@ -123,14 +124,14 @@ impl Files {
     }
 }
 
-fn pass(pinner: &mut Pinner, pods: &[Pod]) -> Report {
+fn pass(pinner: &mut Pinner, pods: &[Pod]) -> PassReport {
     let pods = pods.iter().cloned().map(Into::into).collect();
     pinner.pass(&PodIndex::build(&PodIndex::default(), pods, []), &CpuSet::new(), &mut |_| {
         panic!("it wrote")
     })
 }
 
-fn pins(report: &Report) -> Vec<String> {
+fn pins(report: &PassReport) -> Vec<String> {
     report.pins.iter().map(|pin| format!("{} {} {}", pin.pod, pin.cpu_qos, pin.cpus)).collect()
 }
 
@@ -254,7 +255,7 @@ fn another_owner_of_cpusets_is_reported_as_the_reason() {
         matches!(&report.status, PinningStatus::Observing(reason) if reason.contains("dynamic"))
     );
     // The policy from `/configz` takes precedence over the state file.
-    pinner.set_policy(Some("none".to_owned()));
+    pinner.set_policy(Arc::new(Reported::Read("none".to_owned())));
     assert_eq!(
         pass(&mut pinner, &[]).status,
         PinningStatus::Observing("--pinning=observe".to_owned())
@@ -265,7 +266,7 @@ fn another_owner_of_cpusets_is_reported_as_the_reason() {
 fn the_static_policy_and_exclusive_cpus_are_obstacles() {
     let files = Files::new();
     let mut pinner = files.pinner(none());
-    let observing = |report: Report| match report.status {
+    let observing = |report: PassReport| match report.status {
         PinningStatus::Observing(reason) => reason,
         PinningStatus::Enforcing => "enforcing".to_owned(),
     };
@@ -277,7 +278,9 @@ fn the_static_policy_and_exclusive_cpus_are_obstacles() {
         (Some("none"), r#"{"policyName":"none","entries":{"u":{"c":"2-3"}}}"#, "2-3"),
     ] {
         files.policy(file);
-        pinner.set_policy(policy.map(str::to_owned));
+        let reported =
+            policy.map_or(Reported::NotAsked, |policy| Reported::Read(policy.to_owned()));
+        pinner.set_policy(Arc::new(reported));
         let reason = observing(pass(&mut pinner, &[]));
         assert!(reason.contains(expected), "{policy:?} {file}: {reason}");
     }
@@ -294,6 +297,21 @@ fn the_static_policy_and_exclusive_cpus_are_obstacles() {
         (Vec::new(), vec![Reason::KubeletStatic])
     );
     assert!(observing(report).contains("4-5"));
+}
+
+#[test]
+fn an_unknown_policy_is_reported_with_the_reasons_of_file_and_kubelet() {
+    let files = Files::new();
+    let mut pinner = files.pinner(none());
+    files.policy(r#"{"policyName":"dynamic"}"#);
+    let reason = |pinner: &mut Pinner| match pass(pinner, &[]).status {
+        PinningStatus::Observing(reason) => reason,
+        PinningStatus::Enforcing => "enforcing".to_owned(),
+    };
+    assert!(!reason(&mut pinner).contains("kubelet does not report"), "it was not asked yet");
+    pinner.set_policy(Arc::new(Reported::Failed("/configz: 403 Forbidden".to_owned())));
+    let reason = reason(&mut pinner);
+    assert!(reason.contains("dynamic") && reason.ends_with("403 Forbidden"), "{reason}");
 }
 
 #[test]
@@ -362,7 +380,7 @@ fn container(files: &Files, pod: &Pod) -> PathBuf {
     files.path("cgroup/kubepods/burstable").join(format!("pod{}/{number:064x}", pod.uid))
 }
 
-fn share(report: &Report) -> String {
+fn share(report: &PassReport) -> String {
     report.pools.as_ref().unwrap().share.to_string()
 }
 

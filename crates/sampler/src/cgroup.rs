@@ -22,7 +22,7 @@ use crate::timing::TIMING;
 
 /// Role of a cgroup in the kubelet's hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SampledKind {
     /// An ancestor of a kubelet's top cgroup, up to the mount's root: its quota also limits the
     /// pods.
     Above,
@@ -49,7 +49,7 @@ pub(crate) struct ContainerKey {
     pub(crate) driver: Driver,
 }
 
-impl Kind {
+impl SampledKind {
     /// Kind of a cgroup of the tree; `None` if the sampler does not read such a cgroup.
     pub(crate) fn of(role: &Role) -> Option<Self> {
         let path = match role {
@@ -119,7 +119,7 @@ pub(crate) struct Cgroup {
     /// The same path with a leading slash, `/kubepods/burstable/pod…/…`.
     pub(crate) absolute: Arc<str>,
     pub(crate) inode: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SampledKind,
     pub(crate) parent: Option<CgroupId>,
     /// Time of discovery.
     pub(crate) found: Instant,
@@ -180,8 +180,8 @@ impl Limit {
 }
 
 impl Cgroup {
-    pub(crate) fn new(cgroup: &cgroup_tree::Cgroup, kind: Kind) -> Self {
-        let naming = if kind == Kind::Conmon { Naming::Sandbox } else { Naming::Pending };
+    pub(crate) fn new(cgroup: &cgroup_tree::Cgroup, kind: SampledKind) -> Self {
+        let naming = if kind == SampledKind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),
             absolute: format!("/{}", cgroup.path).into(),
@@ -231,7 +231,7 @@ impl Cgroup {
     /// cgroup in one v1 hierarchy after the other.
     pub(crate) fn awaits_usage(&self) -> bool {
         let is_young = || self.found.elapsed() < TIMING.complete_after;
-        matches!(self.kind, Kind::Container(_))
+        matches!(self.kind, SampledKind::Container(_))
             && self.is_read()
             && !self.marks.user.is_known()
             && is_young()

@@ -3,16 +3,16 @@
 use kernel_text::CgroupVersion;
 use snapshot::{FeatureState, KernelInfo};
 
-use crate::cgroup::Kind;
+use crate::cgroup::SampledKind;
 use crate::files::FileId;
-use crate::tree::Tree;
+use crate::tree::SampledTree;
 
 /// State of every feature that can be determined by now. Features visible only in a container's
 /// files are left out before the first container.
-pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
+pub(crate) fn states(tree: &SampledTree, kernel: &KernelInfo) -> Vec<FeatureState> {
     let mut states = vec![state("inotify", tree.watch_error().unwrap_or_default())];
     let mut containers =
-        tree.cgroups.iter().filter(|(_, cgroup)| matches!(cgroup.kind, Kind::Container(_)));
+        tree.cgroups.iter().filter(|(_, cgroup)| matches!(cgroup.kind, SampledKind::Container(_)));
     let Some((_, sample)) =
         containers.find(|(_, cgroup)| cgroup.is_read() && cgroup.files.has(FileId::CpuStat))
     else {
@@ -42,7 +42,7 @@ pub(crate) fn states(tree: &Tree, kernel: &KernelInfo) -> Vec<FeatureState> {
     states
 }
 
-fn pressure(tree: &Tree, kernel: &KernelInfo) -> String {
+fn pressure(tree: &SampledTree, kernel: &KernelInfo) -> String {
     let reason = match (tree.hierarchy.version, kernel.psi) {
         (CgroupVersion::V1, _) => "cgroup v1 has no cpu.pressure",
         (_, "off") => "PSI is disabled: boot with psi=1",

@@ -28,4 +28,4 @@ mod wake;
 
 pub use budget::DescriptorBudget;
 pub use sampler::{Sampler, SamplerConfig};
-pub use thread::{Running, TickReport, spawn};
+pub use thread::{TickReport, spawn};

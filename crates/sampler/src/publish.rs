@@ -2,18 +2,25 @@
 
 use std::sync::Arc;
 
-use snapshot::{NodeSnapshot, Published};
+use snapshot::{NodeSnapshot, NodeWaits, Published};
 
 /// The writer: fills a snapshot that no consumer holds any more.
 #[derive(Debug, Default)]
-pub(crate) struct Publisher {
+pub(crate) struct SnapshotPublisher {
     published: Published<NodeSnapshot>,
     spare: Vec<Arc<NodeSnapshot>>,
+    /// Waits for the next snapshot.
+    waits: Published<NodeWaits>,
 }
 
-impl Publisher {
+impl SnapshotPublisher {
     pub(crate) fn published(&self) -> Published<NodeSnapshot> {
         self.published.clone()
+    }
+
+    /// Slot for the waits that the next snapshot publishes.
+    pub(crate) fn waits(&self) -> Published<NodeWaits> {
+        self.waits.clone()
     }
 
     /// Lets `fill` overwrite an older snapshot, which keeps its buffers, and publishes it.
@@ -37,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_in_use_is_never_written_to() {
-        let mut publisher = Publisher::default();
+        let mut publisher = SnapshotPublisher::default();
         let published = publisher.published();
         let mut held = Vec::new();
         for sequence in 1..=10 {
@@ -51,7 +58,7 @@ mod tests {
 
     #[test]
     fn an_unreferenced_snapshot_is_reused() {
-        let mut publisher = Publisher::default();
+        let mut publisher = SnapshotPublisher::default();
         let published = publisher.published();
         let mut addresses = std::collections::HashSet::new();
         for sequence in 1..=20 {

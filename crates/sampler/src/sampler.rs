@@ -1,9 +1,12 @@
 //! One tick: find, name, read, count, publish.
 
 mod life;
+mod lookup;
 mod names;
+mod node;
 mod reads;
 mod rows;
+mod schedule;
 mod turns;
 
 use std::io;
@@ -17,24 +20,18 @@ use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::Hierarchy;
 use cgroupfs::node::own_thread_cpu_ns;
 use kernel_text::WeightRule;
-use kubepods::{PodIndex, PodNames};
-use snapshot::{FeatureState, NodeSnapshot, NodeWaits, Published, ends_window};
+use kubepods::PodNames;
+use snapshot::{NodeSnapshot, NodeWaits, Published};
 
 use crate::budget::DescriptorBudget;
-use crate::cgroup::CgroupId;
-use crate::features;
-use crate::files::ReadErrors;
-use crate::governor::Governor;
-use crate::plan::Clock;
-use crate::probe::NodeProbe;
-use crate::publish::Publisher;
+use crate::publish::SnapshotPublisher;
 use crate::series::{ContainerSeries, PodSeries, Table};
-use crate::slow::Slow;
-use crate::tasks::TaskScan;
-use crate::tree::Tree;
-use crate::wake::{Cause, Wake};
-use names::{ExitedUnnamed, Lookups};
-use turns::DueReads;
+use crate::tree::SampledTree;
+use crate::wake::{Wake, Wakeup};
+use lookup::NameLookup;
+use node::NodeState;
+use reads::ReadState;
+use schedule::Schedule;
 
 /// Configuration of the sampler.
 #[derive(Debug, Clone)]
@@ -63,42 +60,21 @@ pub struct SamplerConfig {
 
 /// State of the sampler. It lives on one thread; consumers read what it [`Published`].
 pub struct Sampler {
-    names: Box<dyn PodNames>,
-    proc_root: PathBuf,
-    governor: Governor,
-    started: Instant,
-    reconcile_interval: Duration,
-    tasks: TaskScan,
-    tree: Tree,
-    clock: Clock,
+    tree: SampledTree,
     wake: Wake,
-    causes: Vec<Cause>,
-    probe: NodeProbe,
+    schedule: Schedule,
+    reader: ReadState,
+    names: NameLookup,
+    ledger: Ledger,
+    node: NodeState,
+    publisher: SnapshotPublisher,
+}
+
+/// Series of the containers and pods.
+#[derive(Default)]
+struct Ledger {
     containers: Table<ContainerSeries>,
     pods: Table<PodSeries>,
-    publisher: Publisher,
-    buffer: Vec<u8>,
-    slow: Slow,
-    errors: ReadErrors,
-    index: Arc<PodIndex>,
-    lookups: Lookups,
-    /// Containers that exited before they were named.
-    exited: Vec<ExitedUnnamed>,
-    /// Time of the last retry of failed operations.
-    reconciled: Option<Instant>,
-    due: DueReads,
-    /// Cgroups of which a read has reported that they are gone.
-    vanished: Vec<CgroupId>,
-    path: PathBuf,
-    window_began: Option<Instant>,
-    /// Time at which the last tick read the counters.
-    read_at: Option<Instant>,
-    features: Vec<FeatureState>,
-    /// Reason for the feature `pod_names`, as last returned by [`PodNames::missing`].
-    names_missing: Option<&'static str>,
-    waits: Published<NodeWaits>,
-    /// Whether a container has shown the rule between shares and weights.
-    is_weight_rule_shown: bool,
 }
 
 impl Sampler {
@@ -127,45 +103,19 @@ impl Sampler {
         config: SamplerConfig,
         names: Box<dyn PodNames>,
     ) -> io::Result<Self> {
-        let SamplerConfig { hierarchy, proc_root, sys_root, descriptors, weight_rule, .. } = config;
         // Required resources first.
         let wake = Wake::new()?;
-        let tree = Tree::new(hierarchy, tree, descriptors)?;
+        let tree = SampledTree::new(config.hierarchy.clone(), tree, config.descriptors)?;
         wake.on_tree(tree.as_fd())?;
-        let mut probe = NodeProbe::new(&proc_root, &sys_root, &tree.hierarchy);
-        probe.kernel.weight_rule = weight_rule;
-        let clock = Clock::new(Instant::now(), tree.hierarchy.version);
         Ok(Self {
-            names,
-            governor: Governor::new(config.interval, config.cpu_budget_cores),
-            started: Instant::now(),
-            reconcile_interval: config.reconcile_interval,
-            tasks: TaskScan::new(&proc_root),
-            tree,
-            clock,
-            proc_root,
             wake,
-            causes: Vec::new(),
-            probe,
-            containers: Table::default(),
-            pods: Table::default(),
-            publisher: Publisher::default(),
-            buffer: vec![0; 16 * 1024],
-            slow: Slow::default(),
-            errors: ReadErrors::default(),
-            index: Arc::default(),
-            lookups: Lookups::default(),
-            exited: Vec::new(),
-            reconciled: None,
-            due: DueReads::default(),
-            vanished: Vec::new(),
-            path: PathBuf::new(),
-            window_began: None,
-            read_at: None,
-            features: Vec::new(),
-            names_missing: None,
-            waits: Published::default(),
-            is_weight_rule_shown: false,
+            schedule: Schedule::new(&config, tree.hierarchy.version),
+            reader: ReadState::new(&config.proc_root),
+            ledger: Ledger::default(),
+            node: NodeState::new(&config, &tree.hierarchy),
+            names: NameLookup::new(names, config.proc_root),
+            publisher: SnapshotPublisher::default(),
+            tree,
         })
     }
 
@@ -184,13 +134,13 @@ impl Sampler {
     /// Slot for the waits that the next snapshot publishes.
     #[must_use]
     pub fn waits(&self) -> Published<NodeWaits> {
-        self.waits.clone()
+        self.publisher.waits()
     }
 
     /// Time between ticks.
     #[must_use]
     pub fn interval(&self) -> Duration {
-        self.governor.interval()
+        self.schedule.governor.interval()
     }
 
     /// Makes [`Sampler::wait`] break when `stop` becomes readable.
@@ -210,25 +160,23 @@ impl Sampler {
             }
             self.tree.now = now;
             self.welcome(now);
-            let news = self.lookups.awaited.polling_interval().map(|interval| now + interval);
+            let news = self.names.lookups.awaited.polling_interval().map(|interval| now + interval);
             let until =
                 [self.read_again(now), news].into_iter().flatten().fold(deadline, Instant::min);
             let left = until.saturating_duration_since(now);
-            let mut causes = std::mem::take(&mut self.causes);
-            self.wake.wait(left, |cause| causes.push(cause));
-            let stop = causes.contains(&Cause::Stop);
+            let causes = self.wake.wait(left);
+            let stop = causes.contains(&Some(Wakeup::Stop));
             self.tree.now = Instant::now();
-            for cause in causes.drain(..) {
+            for cause in causes.into_iter().flatten() {
                 match cause {
-                    Cause::Tree => {
-                        self.tree.poll(&mut self.errors);
+                    Wakeup::Tree => {
+                        self.tree.poll(&mut self.reader.errors);
                         self.attend();
                     }
-                    Cause::Exit(id) => self.read_last(id),
-                    Cause::Stop => {}
+                    Wakeup::Exit(id) => self.read_last(id),
+                    Wakeup::Stop => {}
                 }
             }
-            self.causes = causes;
             if stop {
                 return ControlFlow::Break(());
             }
@@ -254,60 +202,53 @@ impl Sampler {
         let began = Instant::now();
         self.tree.tick += 1;
         self.tree.now = now;
-        self.clock.advance(now);
+        self.schedule.clock.advance(now);
         // Before a walk: the counters of a cgroup that has emptied may be about to disappear.
-        self.tree.poll(&mut self.errors);
+        self.tree.poll(&mut self.reader.errors);
         self.attend();
-        let due =
-            self.reconciled.is_none_or(|last| now.duration_since(last) >= self.reconcile_interval);
+        let due = self.schedule.is_walk_due(now);
         if due {
-            self.try_again(now);
+            // What failed because descriptors were unavailable; the walk opens other files.
+            self.node.probe.open_missing();
         }
-        let walked = self.tree.reconcile(due, &mut self.errors);
+        let walked = self.tree.reconcile(due, &mut self.reader.errors);
         if walked {
-            self.probe.read_slow();
+            self.node.probe.read_slow();
             self.attend();
         }
         self.rename(now);
         self.watch_exits(walked);
-        self.read_at = Some(now + began.elapsed());
+        self.schedule.read_at = Some(now + began.elapsed());
         self.read_all();
         self.read_slow_round();
         self.scan_tasks();
         self.close_windows(now);
         self.govern(now);
-        let missing = self.names.missing();
-        if walked || self.features.len() <= 1 || missing != self.names_missing {
-            self.names_missing = missing;
+        let missing = self.names.source.missing();
+        if walked || self.node.features.len() <= 1 || missing != self.names.missing {
+            self.names.missing = missing;
             self.tell_features();
         }
-        if walked || !self.is_weight_rule_shown {
+        if walked || !self.node.is_weight_rule_shown {
             self.follow_weight_rule();
         }
         self.publish();
     }
 
-    /// Retries what failed because descriptors were unavailable. The walk that follows opens files.
-    fn try_again(&mut self, now: Instant) {
-        self.reconciled = Some(now);
-        self.probe.open_missing();
-    }
-
     fn close_windows(&mut self, now: Instant) {
-        let began = *self.window_began.get_or_insert(now);
-        if !ends_window(began, now, self.interval()) {
-            return;
+        if self.schedule.ends_window(now) {
+            self.ledger.containers.iter_mut().for_each(ContainerSeries::close_window);
+            self.ledger.pods.iter_mut().for_each(PodSeries::close_window);
         }
-        self.window_began = Some(now);
-        self.containers.iter_mut().for_each(ContainerSeries::close_window);
-        self.pods.iter_mut().for_each(PodSeries::close_window);
     }
 
     /// Lengthens the interval if sampling costs too much, and logs it. Only this thread's CPU time
     /// counts: a longer interval would not reduce that of the other threads.
     fn govern(&mut self, now: Instant) {
-        let Some(change) =
-            self.governor.observe(now.duration_since(self.started), own_thread_cpu_ns())
+        let Some(change) = self
+            .schedule
+            .governor
+            .observe(now.duration_since(self.schedule.started), own_thread_cpu_ns())
         else {
             return;
         };
@@ -318,42 +259,5 @@ impl Sampler {
             "changed the sample interval to keep sampling within --cpu-budget"
         );
         self.tell_features();
-    }
-
-    /// Derives the rule between shares and weights from containers with a known request. The
-    /// majority decides: after an upgrade of the runtime, older containers still have the old
-    /// rule's weight.
-    fn follow_weight_rule(&mut self) {
-        let shown = self.containers.iter_mut().filter_map(|series| series.row.shown_weight_rule());
-        let balance: i64 = shown.map(|rule| if rule == WeightRule::Linear { 1 } else { -1 }).sum();
-        if balance != 0 {
-            self.is_weight_rule_shown = true;
-            self.probe.kernel.weight_rule =
-                if balance > 0 { WeightRule::Linear } else { WeightRule::Quadratic };
-        }
-    }
-
-    fn tell_features(&mut self) {
-        self.features = features::states(&self.tree, &self.probe.kernel);
-        self.features.push(features::state("sample_interval", self.governor.reason()));
-        self.features.extend(
-            self.names_missing.map(|reason| features::state("pod_names", reason.to_owned())),
-        );
-        let unkept =
-            self.tree.cgroups.iter().filter(|(_, cgroup)| cgroup.files.any_unkept()).count();
-        let reason = match unkept {
-            0 => String::new(),
-            _ => "the agent opens some files for each read: raise --max-open-files, or the limit of open files \
-                 (LimitNOFILE)"
-                .to_owned(),
-        };
-        self.features.push(features::state("kept_descriptors", reason));
-        let scan = self.tasks.cost();
-        if scan.time > Duration::ZERO {
-            let unseen = "no process of any container is visible: the agent needs the host's PID namespace (hostPID: \
-                 true)";
-            let reason = if scan.any_process { "" } else { unseen };
-            self.features.push(features::state("run_queue_delay", reason.to_owned()));
-        }
     }
 }

@@ -1,11 +1,10 @@
 //! The sampler's thread: wakes at absolute deadlines, and between them when cgroups come and go.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use watchdog::JoinedThread;
 
 use crate::sampler::Sampler;
 
@@ -20,42 +19,8 @@ pub struct TickReport {
     pub interval: Duration,
 }
 
-/// The running thread; it ends when this is dropped or [`Running::stop`] is called.
-#[derive(Debug)]
-pub struct Running {
-    stop: OwnedFd,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    /// Ends the thread after the tick in progress and waits for it.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    /// Whether the thread is running; false after it panicked.
-    #[must_use]
-    pub fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-    }
-
-    fn end(&mut self) {
-        // A write to an eventfd fails only if its counter is full, and then the thread is woken
-        // anyway.
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// Starts the sampler on its own thread, `sampler`. `report` is called after every tick, on that
+/// Starts the sampler on its own thread, `sampler`, which ends after the tick in progress when the handle is
+/// dropped. `report` is called after every tick, on that
 /// thread.
 ///
 /// # Errors
@@ -63,10 +28,15 @@ impl Drop for Running {
 pub fn spawn(
     mut sampler: Sampler,
     mut report: impl FnMut(TickReport) + Send + 'static,
-) -> io::Result<Running> {
+) -> io::Result<JoinedThread> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     sampler.stop_when_readable(&stop)?;
-    let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
+    let stop = move || {
+        // A write to an eventfd fails only if its counter is full, and then the thread is woken
+        // anyway.
+        let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
+    };
+    JoinedThread::spawn("sampler", stop, move || {
         let mut deadline = Instant::now();
         loop {
             let began = Instant::now();
@@ -81,8 +51,7 @@ pub fn spawn(
                 return;
             }
         }
-    })?;
-    Ok(Running { stop, thread: Some(thread) })
+    })
 }
 
 /// The next future deadline, a multiple of the interval after `deadline`. Ticks missed by an

@@ -11,11 +11,11 @@ use cgroup_tree::{CgroupId, Change, Interests, KubepodsTree, Slots, Subscription
 use cgroupfs::Hierarchy;
 
 use crate::budget::DescriptorBudget;
-use crate::cgroup::{Cgroup, Kind};
+use crate::cgroup::{Cgroup, SampledKind};
 use crate::files::{self, FileSet, ReadErrors};
 
 /// All cgroups that are read.
-pub(crate) struct Tree {
+pub(crate) struct SampledTree {
     pub(crate) hierarchy: Hierarchy,
     subscription: Subscription,
     /// Buffer of the changes to follow.
@@ -41,7 +41,7 @@ pub(crate) struct Tree {
     pub(crate) now: Instant,
 }
 
-impl Tree {
+impl SampledTree {
     /// # Errors
     /// No descriptor is left.
     pub(crate) fn new(
@@ -125,7 +125,7 @@ impl Tree {
     }
 
     fn add(&mut self, found: &cgroup_tree::Cgroup) {
-        let kind = Kind::of(&found.role).filter(|_| found.is_this_kubelets);
+        let kind = SampledKind::of(&found.role).filter(|_| found.is_this_kubelets);
         let Some(kind) = kind else { return };
         self.cgroups.insert(found.id, Cgroup::new(found, kind));
         self.added.push(found.id);
@@ -179,17 +179,18 @@ impl Tree {
         }
     }
 
-    /// Number of cgroups, for [`Tree::at_depth`].
+    /// Number of cgroups, for [`SampledTree::at_depth`].
     pub(crate) fn sort_by_depth(&mut self) -> usize {
         if std::mem::take(&mut self.stale_depths) {
             self.by_depth.clear();
-            let above = self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind == Kind::Above);
+            let above = self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind == SampledKind::Above);
             self.by_depth.extend(above.map(|(id, _)| id));
             // A descendant's path is longer than its ancestors'.
             self.by_depth.sort_by_key(|&id| self.cgroups[id].relative.len());
-            for rank in 0..=Kind::LAST_RANK {
-                let of_rank =
-                    |cgroup: &Cgroup| cgroup.kind.rank() == rank && cgroup.kind != Kind::Above;
+            for rank in 0..=SampledKind::LAST_RANK {
+                let of_rank = |cgroup: &Cgroup| {
+                    cgroup.kind.rank() == rank && cgroup.kind != SampledKind::Above
+                };
                 self.by_depth.extend(
                     self.cgroups.iter().filter(|(_, cgroup)| of_rank(cgroup)).map(|(id, _)| id),
                 );
@@ -199,7 +200,7 @@ impl Tree {
     }
 
     /// The cgroup at this place of the order in which ancestors come before descendants, as of the
-    /// last [`Tree::sort_by_depth`].
+    /// last [`SampledTree::sort_by_depth`].
     pub(crate) fn at_depth(&self, place: usize) -> CgroupId {
         self.by_depth[place]
     }
@@ -229,7 +230,7 @@ impl Tree {
     }
 }
 
-impl AsFd for Tree {
+impl AsFd for SampledTree {
     /// Descriptor that becomes readable when there are changes.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.subscription.as_fd()

@@ -13,7 +13,7 @@ use crate::cgroup::CgroupId;
 
 /// Reason for a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum Wakeup {
     /// The tree has changes.
     Tree,
     /// The first process of this cgroup has ended.
@@ -38,17 +38,17 @@ impl Wake {
         Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
-    /// Wakes with [`Cause::Tree`] when this is readable.
+    /// Wakes with [`Wakeup::Tree`] when this is readable.
     pub(crate) fn on_tree(&self, tree: BorrowedFd<'_>) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, tree, EventData::new_u64(TREE), EventFlags::IN)?)
     }
 
-    /// Wakes with [`Cause::Stop`] when this is readable.
+    /// Wakes with [`Wakeup::Stop`] when this is readable.
     pub(crate) fn on_stop(&self, stop: &OwnedFd) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?)
     }
 
-    /// Wakes with [`Cause::Exit`] when the process ends, for as long as the returned descriptor is
+    /// Wakes with [`Wakeup::Exit`] when the process ends, for as long as the returned descriptor is
     /// kept.
     ///
     /// # Errors
@@ -61,21 +61,25 @@ impl Wake {
         Ok(process)
     }
 
-    /// Waits; calls `visit` once per cause, or not at all on a timeout.
-    pub(crate) fn wait(&self, timeout: Duration, mut visit: impl FnMut(Cause)) {
+    /// Waits; returns the causes, none on a timeout.
+    pub(crate) fn wait(&self, timeout: Duration) -> [Option<Wakeup>; AT_ONCE] {
+        let mut causes = [None; AT_ONCE];
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         };
         let mut buffer = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
         // EINTR is treated as a timeout: the caller checks the clock.
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) else { return };
-        for event in events {
-            visit(match event.data.u64() {
-                TREE => Cause::Tree,
-                STOP => Cause::Stop,
-                id => Cause::Exit(CgroupId::from_u64(id)),
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) else {
+            return causes;
+        };
+        for (cause, event) in causes.iter_mut().zip(events) {
+            *cause = Some(match event.data.u64() {
+                TREE => Wakeup::Tree,
+                STOP => Wakeup::Stop,
+                id => Wakeup::Exit(CgroupId::from_u64(id)),
             });
         }
+        causes
     }
 }

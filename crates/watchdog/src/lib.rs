@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 pub use checks::start_checks;
 pub use restart::keep_running;
-pub use worker::Worker;
+pub use worker::{JoinedThread, Worker};
 
 /// A part is late after this number of its rounds, but not before [`LATE_AT_LEAST`].
 const LATE_AFTER_ROUNDS: u32 = 10;

@@ -200,6 +200,12 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         purpose: "makes the cluster's certificates",
         task: Task::Test,
     },
+    Prerequisite {
+        probe: &["ip", "-V"],
+        provider: Package("iproute2"),
+        purpose: "makes the networks of tests and of the cluster",
+        task: Task::Test,
+    },
     cluster_tool(&["mmdebstrap", "--version"], "mmdebstrap", "makes the cluster node's Debian"),
     cluster_tool(&["mke2fs", "-V"], "e2fsprogs", "makes the cluster node's disk"),
     cluster_tool(
@@ -207,7 +213,6 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         "libseccomp-dev",
         "is linked into runc",
     ),
-    cluster_tool(&["ip", "-V"], "iproute2", "makes the cluster's network"),
     cluster_tool(&["unshare", "--version"], "util-linux", "makes the cluster's namespaces"),
 ];
 
@@ -356,8 +361,7 @@ mod tests {
             Missing(PREREQUISITES.iter().filter(|tool| tool.task == Task::Cluster).collect())
                 .to_string();
         assert!(text.contains("mmdebstrap, which makes the cluster node's Debian"), "{text}");
-        let remedy =
-            "\nremedy: apt-get install mmdebstrap e2fsprogs libseccomp-dev iproute2 util-linux";
+        let remedy = "\nremedy: apt-get install mmdebstrap e2fsprogs libseccomp-dev util-linux";
         assert!(text.contains(remedy), "{text}");
     }
 

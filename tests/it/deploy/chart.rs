@@ -169,6 +169,16 @@ fn tracing_follows_the_profile_or_the_configuration() {
 }
 
 #[test]
+fn limits_burst_only_in_the_profile_that_writes() {
+    let agent = container(&render(&["--set=profile=pin,config.pinning=off,config.burst=enforce"]));
+    assert_eq!(writable(&agent), ["/host/cgroup", "/var/lib/cpuwarden"]);
+    let observing = container(&render(&["--set=profile=pin,config.burst=observe"]));
+    assert_eq!(writable(&observing), [""; 0]);
+    let error = generated::render(&["--set=config.burst=enforce"]).unwrap_err().to_string();
+    assert!(error.contains("config.burst=enforce") && error.contains("profile=pin"), "{error}");
+}
+
+#[test]
 fn best_effort_pods_yield_only_in_the_profile_that_writes_and_with_the_trace() {
     let agent =
         container(&render(&["--set=profile=pin,config.pinning=off,config.bestEffort=enforce"]));

@@ -6,13 +6,20 @@ use std::process::Command;
 use super::{catalogue, deploy, output_of, read};
 use crate::support::binary;
 
+/// Maximum size of a picture, bytes.
+const LARGEST_PICTURE: u64 = 200_000;
+
+/// Names of the files in a directory of deploy.
+fn file_names(directory: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(deploy(directory)).unwrap().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    files.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
 /// Path and text of each page.
 fn pages() -> Vec<(String, String)> {
-    let names = std::fs::read_dir(deploy("docs"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let names: Vec<String> =
-        names.map(|name| format!("docs/{name}")).chain(["../README.md".to_owned()]).collect();
+    let names = file_names("docs").into_iter().map(|name| format!("docs/{name}"));
+    let names: Vec<String> = names.chain(["../README.md".to_owned()]).collect();
     assert!(names.len() > 5, "{names:?}");
     names.into_iter().map(|name| (name.clone(), read(&name))).collect()
 }
@@ -48,12 +55,28 @@ fn every_link_leads_somewhere() {
 #[test]
 fn every_page_is_in_the_index() {
     let index = read("docs/README.md");
-    for entry in std::fs::read_dir(deploy("docs")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
+    for name in file_names("docs") {
         assert!(
             name == "README.md" || index.contains(&format!("]({name})")),
             "{name} is not in docs/README.md"
         );
+    }
+}
+
+#[test]
+fn every_picture_is_small_and_shown_on_a_page() {
+    let pages = pages();
+    let pictures = file_names("docs/images");
+    assert!(pictures.len() > 3, "{pictures:?}");
+    for picture in pictures {
+        let bytes = std::fs::read(deploy("docs/images").join(&picture)).unwrap();
+        assert!(bytes.starts_with(b"\x89PNG"), "{picture} is not a PNG");
+        assert!(bytes.len() as u64 <= LARGEST_PICTURE, "{picture}: {} bytes", bytes.len());
+        let is_shown = |text: &str| {
+            after(text, "![", |char| char != ')')
+                .any(|link| link.ends_with(&format!("images/{picture}")))
+        };
+        assert!(pages.iter().any(|(_, text)| is_shown(text)), "no page shows {picture}");
     }
 }
 

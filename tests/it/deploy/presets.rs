@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Arc;
 
-use metrics::catalogue::{self, Form, Kind, Preset, Selection};
+use metrics::catalogue::{self, Form, MetricKind, Preset, Selection};
 use metrics::{Exposition, Format};
 use serde_json::{Value, json};
 
@@ -44,9 +44,9 @@ fn input(preset: Preset, traced: bool) -> Vec<Value> {
         };
         let (_, metric) = catalogue::find(name_of(&series)).unwrap();
         let values = match metric.kind {
-            Kind::Counter => "0+60x30".to_owned(),
-            Kind::Gauge => "1x30".to_owned(),
-            Kind::Histogram => format!("0+{value}x30"),
+            MetricKind::Counter => "0+60x30".to_owned(),
+            MetricKind::Gauge => "1x30".to_owned(),
+            MetricKind::Histogram => format!("0+{value}x30"),
         };
         json!({"series": series, "values": values})
     });

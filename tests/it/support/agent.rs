@@ -34,7 +34,8 @@ impl Agent {
         Self::start_command(cgroup.command(super::binary()), "127.0.0.1:0".parse().unwrap(), args)
     }
 
-    fn start_command(
+    /// As [`start`](Self::start), with a command that runs the binary and passes on arguments.
+    pub(crate) fn start_command(
         mut command: Command,
         address: SocketAddr,
         args: &[impl AsRef<OsStr>],

@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use kubepods::model::Pod;
-use kubepods::{ExclusiveCpus, PodIndex};
+use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -72,7 +72,7 @@ pub(crate) struct Shared {
     index: ArcSwap<PodIndex>,
     exclusive: ArcSwap<ExclusiveCpus>,
     /// CPU manager policy, as reported by `/configz`.
-    policy: ArcSwapOption<Box<str>>,
+    policy: ArcSwap<Reported<String>>,
     asks: Mutex<Asks>,
     asked: Notify,
     statuses: Mutex<Statuses>,
@@ -93,7 +93,7 @@ impl Shared {
         Self {
             index: ArcSwap::default(),
             exclusive: ArcSwap::default(),
-            policy: ArcSwapOption::default(),
+            policy: ArcSwap::default(),
             asks: Mutex::default(),
             asked: Notify::new(),
             statuses: Mutex::new(statuses),
@@ -221,10 +221,10 @@ impl Pods {
         Ok(())
     }
 
-    /// The kubelet's last reported CPU manager policy, `none` or `static`; `None` before the first
-    /// answer and after two failed attempts.
-    pub fn cpu_manager_policy(&self) -> Option<String> {
-        self.shared.policy.load().as_deref().map(ToString::to_string)
+    /// The kubelet's CPU manager policy, `none` or `static`, as it reports it; failed after two
+    /// failed attempts.
+    pub fn cpu_manager_policy(&self) -> Arc<Reported<String>> {
+        self.shared.policy.load_full()
     }
 
     /// Reports that a cgroup with this pod UID (or static hash) and container id has no name in the

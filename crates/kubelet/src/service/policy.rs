@@ -4,14 +4,14 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use kubepods::chain;
+use kubepods::{Reported, chain};
 use tokio::time::sleep;
 
 use super::schedule::jittered;
 use super::{Beat, Shared};
 use crate::source::http::KubeletHttp;
 
-/// Number of failed attempts after which the last answer is dropped: the kubelet may have been
+/// Number of failed attempts after which the last answer does not count: the kubelet may have been
 /// restarted with another policy.
 const BELIEVED_FOR: u32 = 2;
 
@@ -28,18 +28,16 @@ pub(super) async fn keep_policy(
         match kubelet.cpu_manager_policy().await {
             Ok(policy) => {
                 let Some(shared) = shared.upgrade() else { return };
-                shared.policy.store(Some(Arc::new(policy)));
+                shared.policy.store(Arc::new(Reported::Read(policy.into_string())));
                 failures = 0;
             }
             Err(error) => {
-                tracing::debug!(
-                    error = chain(&error),
-                    "the kubelet does not report its CPU manager policy"
-                );
+                let error = chain(&error);
+                tracing::debug!(error, "the kubelet does not report its CPU manager policy");
                 failures = failures.saturating_add(1);
                 if failures == BELIEVED_FOR {
                     let Some(shared) = shared.upgrade() else { return };
-                    shared.policy.store(None);
+                    shared.policy.store(Arc::new(Reported::Failed(error)));
                 }
             }
         }

@@ -17,11 +17,11 @@ const LINGER: Duration = Duration::from_secs(60);
 
 /// The only writer of the current index.
 #[derive(Debug, Default)]
-pub(super) struct Publisher {
+pub(super) struct PodPublisher {
     lingering: Vec<(Arc<Pod>, Instant)>,
 }
 
-impl Publisher {
+impl PodPublisher {
     /// Publishes the list, as of `taken` or later. Unchanged pods keep their allocation, and a list
     /// without changes creates no new index.
     pub(super) fn publish(&mut self, shared: &Shared, mut pods: Vec<Arc<Pod>>, taken: Instant) {
@@ -83,7 +83,7 @@ mod tests {
     /// the list.
     fn known_after(seconds: u64) -> [bool; 2] {
         let shared = Shared::new(Statuses::of([]), false, Arc::default());
-        let mut publisher = Publisher::default();
+        let mut publisher = PodPublisher::default();
         let now = Instant::now();
         publisher.publish(&shared, vec![pod("live"), pod("gone"), pod("static")], now);
         *lock(&shared.live) = Some(["live".into(), "static".into()].into());
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn an_unchanged_list_still_counts_as_a_newer_list() {
         let shared = Shared::new(Statuses::of([]), false, Arc::default());
-        let mut publisher = Publisher::default();
+        let mut publisher = PodPublisher::default();
         let now = Instant::now();
         publisher.publish(&shared, vec![pod("a")], now);
         let later = now + Duration::from_secs(30);

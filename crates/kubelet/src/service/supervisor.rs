@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
 use super::poller::Poller;
-use super::publisher::Publisher;
+use super::publisher::PodPublisher;
 use super::schedule::{Backoff, jittered};
 use super::sources::Sources;
 use super::{Beat, Shared, lock};
@@ -43,7 +43,7 @@ enum Delivery {
 pub(super) struct Supervisor {
     shared: Arc<Shared>,
     poller: Poller,
-    publisher: Publisher,
+    publisher: PodPublisher,
     pods_api: Delivery,
     /// Cause of missing names, as last logged.
     missing: Option<Cause>,
@@ -78,7 +78,7 @@ impl Supervisor {
             shared,
             pods_api_alone: sources.polled.is_empty(),
             poller: Poller::new(sources.polled, interval),
-            publisher: Publisher::default(),
+            publisher: PodPublisher::default(),
             pods_api: Delivery::Down,
             missing: None,
             apiserver: sources.apiserver.map(|(server, after)| Fallback::new(server, after)),

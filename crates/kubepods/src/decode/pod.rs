@@ -46,6 +46,7 @@ pub fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
         priority_class: spec.priority_class_name.map(name),
         pinning,
         injection,
+        burst: annotation(metadata.annotations.cpu_burst),
         labels: keep.kept(metadata.labels),
         owner,
         phase,

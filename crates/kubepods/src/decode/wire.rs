@@ -55,6 +55,8 @@ pub struct Annotations {
     pub resource_spec: Option<Box<str>>,
     #[serde(rename = "scheduling.koordinator.sh/resource-status")]
     pub resource_status: Option<Box<str>>,
+    #[serde(rename = "koordinator.sh/cpuBurst")]
+    pub cpu_burst: Option<Box<str>>,
     #[serde(rename = "cpuwarden.io/inject-env")]
     pub inject_env: Option<Box<str>>,
     #[serde(rename = "cpuwarden.io/inject-env-containers")]

@@ -16,7 +16,7 @@ use super::record::{Found, Record};
 use super::{PinnerConfig, chain};
 use crate::checkpoint::WrittenCgroup;
 use crate::repairs::Pause;
-use crate::report::Report;
+use crate::report::PassReport;
 use crate::tree::View;
 use crate::{Error, Machine};
 
@@ -68,15 +68,15 @@ pub(super) struct Work {
 pub(super) type Rewritten = (Uid, Vec<(PathBuf, CpuSet)>);
 
 /// One pass. `mode` already reflects the obstacles ([`Mode::facing`]).
-pub(super) fn pass(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Option<Work>, Report) {
+pub(super) fn pass(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Option<Work>, PassReport) {
     let (mode, work) = work(mode, inputs);
     match work {
         Ok(work) => {
             let status = mode.status();
             let pools = Some(work.planned.plan.pools.clone());
-            (mode, Some(work), Report { status, pools, ..Report::idle(String::new()) })
+            (mode, Some(work), PassReport { status, pools, ..PassReport::idle(String::new()) })
         }
-        Err(error) => (mode, None, Report::idle(chain(&error))),
+        Err(error) => (mode, None, PassReport::idle(chain(&error))),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::carry_out::carry_out;
 use crate::checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name};
 use crate::claims::has_ended;
 use crate::decision::PodOutcome;
-use crate::report::{Operation, PinningStatus, Report, Trace};
+use crate::report::{Operation, PassReport, PinningStatus, Trace};
 use crate::tree::View;
 use crate::{Result, nested};
 
@@ -31,7 +31,7 @@ impl Pinner {
         view: &View,
         work: &Work,
         pods: &PodIndex,
-        report: &mut Report,
+        report: &mut PassReport,
         trace: &mut dyn FnMut(Trace<'_>),
     ) {
         self.report_rewritten(work, pods, report);
@@ -56,7 +56,7 @@ impl Pinner {
         view: &View,
         work: &Work,
         pods: &PodIndex,
-        report: &mut Report,
+        report: &mut PassReport,
         trace: &mut dyn FnMut(Trace<'_>),
     ) -> Result<BTreeSet<Uid>> {
         let (plan, steps) = (&work.planned.plan, &work.steps);
@@ -111,7 +111,7 @@ impl Pinner {
         view: &View,
         plan: &Plan,
         steps: &[Step],
-        report: &mut Report,
+        report: &mut PassReport,
         trace: &mut dyn FnMut(Trace<'_>),
     ) -> Carried {
         let version = self.tree.version();
@@ -170,7 +170,7 @@ impl Pinner {
     }
 
     /// Writes the checkpoint if it differs from the one on disk.
-    fn save(&mut self, report: &mut Report) -> Result<()> {
+    fn save(&mut self, report: &mut PassReport) -> Result<()> {
         self.record.checkpoint.boot_id = node::boot_id(&self.config.node.proc_root);
         if !self.record.unsaved && self.record.saved.as_ref() == Some(&self.record.checkpoint) {
             return Ok(());
@@ -227,7 +227,7 @@ impl Pinner {
         }
     }
 
-    fn note_pins(&mut self, plan: &Plan, pods: &PodIndex, report: &mut Report) {
+    fn note_pins(&mut self, plan: &Plan, pods: &PodIndex, report: &mut PassReport) {
         let mut pins = self.pins(plan, pods);
         pins.retain(|uid, _| self.record.committed.held.contains_key(uid.as_str()));
         let before = std::mem::replace(&mut self.record.checkpoint.pins, pins);
@@ -267,7 +267,7 @@ impl Pinner {
     }
 
     /// Logs and counts the changes of another writer.
-    fn report_rewritten(&self, work: &Work, pods: &PodIndex, report: &mut Report) {
+    fn report_rewritten(&self, work: &Work, pods: &PodIndex, report: &mut PassReport) {
         let is_repaired = |uid: &Uid| work.stepped_back.iter().all(|(left, _)| left != uid);
         if !matches!(self.mode, Mode::Enforcing { .. }) {
             return;
@@ -429,7 +429,7 @@ fn effective(path: &Path, version: CgroupVersion) -> CpuSet {
 }
 
 /// Reports the pods that are paused from now on.
-fn report_stepped_back(work: &Work, pods: &PodIndex, report: &mut Report) {
+fn report_stepped_back(work: &Work, pods: &PodIndex, report: &mut PassReport) {
     for (uid, pause) in &work.stepped_back {
         let (cause, minutes) = (pause.cause, pause.minutes());
         let decision = decision(uid, pods, PodOutcome::SteppedBack { cause, minutes });

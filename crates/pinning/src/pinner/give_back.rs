@@ -10,9 +10,9 @@ use super::{Pinner, chain};
 use crate::checkpoint::{Checkpoint, Pin};
 use crate::decision::{Decision, PodOutcome};
 use crate::drain::Scope;
+use crate::drain_request::DrainRequest;
 use crate::owner::CpuManagerState;
-use crate::report::{Operation, Report};
-use crate::state_dir::DrainRequest;
+use crate::report::{Operation, PassReport};
 use crate::tree::View;
 use crate::{drain, stranded};
 
@@ -23,7 +23,7 @@ const SETTLED: Duration = Duration::from_secs(5);
 impl Pinner {
     /// Moves processes back into cpusets that had lost their last CPU. Skips cgroups that the
     /// runtime may still be setting up. Does nothing while the agent only observes.
-    pub(super) fn bring_back(&mut self, view: &View, report: &mut Report) {
+    pub(super) fn bring_back(&mut self, view: &View, report: &mut PassReport) {
         let containers = view
             .pods
             .iter()
@@ -48,7 +48,7 @@ impl Pinner {
     }
 
     /// Restores all written cgroups, as requested by `cpuwarden drain`.
-    pub(super) fn drain(&mut self, view: &View, pods: &PodIndex, report: &mut Report) {
+    pub(super) fn drain(&mut self, view: &View, pods: &PodIndex, report: &mut PassReport) {
         let kubelets = CpuManagerState::read(&self.config.node.cpu_manager_state)
             .map(|state| state.exclusive());
         let mut kubelets = kubelets.unwrap_or_default();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cgroupfs::has_processes;
 use kernel_text::CpuSet;
-use kubepods::PodIndex;
+use kubepods::{PodIndex, Reported};
 use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 
 use super::{OtherAgents, Pinner};
@@ -35,7 +35,7 @@ impl Pinner {
         let mut own = file.as_ref().map(CpuManagerState::exclusive).unwrap_or_default();
         own.cpus = own.cpus.union(given);
         own.pods.extend(self.holders(pods));
-        let policy = policy(self.kubelet.policy.as_deref(), &file);
+        let policy = policy(&self.kubelet.policy, &file);
         let obstacle = match &policy {
             Ok(true) => Some("the kubelet's CPU manager policy is static".to_owned()),
             Err(unknown) => Some(format!("the kubelet's CPU manager policy is unknown: {unknown}")),
@@ -167,15 +167,22 @@ pub(super) fn names(uid: &str, pods: &PodIndex) -> (String, String) {
 
 /// Whether the policy `static` is in force, according to the kubelet (`/configz`) or its state
 /// file. An error if both are silent or the only answer is not understood.
-fn policy(reported: Option<&str>, file: &Result<CpuManagerState, String>) -> Result<bool, String> {
+fn policy(
+    reported: &Reported<String>,
+    file: &Result<CpuManagerState, String>,
+) -> Result<bool, String> {
     let of_file = || {
         file.as_ref()
             .map_err(Clone::clone)
             .and_then(|state| CpuManagerState::is_static(&state.policy_name))
     };
     match reported {
-        Some(reported) => Ok(CpuManagerState::is_static(reported)? || of_file().unwrap_or(false)),
-        None => of_file(),
+        Reported::Read(policy) => {
+            Ok(CpuManagerState::is_static(policy)? || of_file().unwrap_or(false))
+        }
+        Reported::Failed(reason) => of_file()
+            .map_err(|unknown| format!("{unknown}; the kubelet does not report it: {reason}")),
+        Reported::NotAsked => of_file(),
     }
 }
 

@@ -20,11 +20,11 @@ use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 pub(crate) use kubepods::chain;
-use kubepods::{ExclusiveCpus, PodIndex};
+use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::{Profiles, Reason, Settings, Uid};
 
-use crate::report::{PinningStatus, Report, Trace};
-use crate::state_dir::{DrainRequest, Lock};
+use crate::drain_request::{DrainRequest, is_lock_of, take_lock};
+use crate::report::{PassReport, PinningStatus, Trace};
 use crate::tree::{PodTree, View};
 use crate::{Error, Machine, Result};
 
@@ -90,8 +90,8 @@ pub struct Pinner {
 /// Values that the kubelet reports about its own CPU manager.
 #[derive(Debug, Default)]
 struct KubeletReport {
-    /// CPU manager policy; `None` if the kubelet did not report it. Its state file is then used.
-    policy: Option<String>,
+    /// CPU manager policy. Unless it was read, the kubelet's state file is used.
+    policy: Arc<Reported<String>>,
     /// Resources that the kubelet gave to containers, according to pod-resources.
     resources: Arc<ExclusiveCpus>,
 }
@@ -185,8 +185,9 @@ impl Pinner {
         self.kubelet.resources = resources;
     }
 
-    /// Sets the CPU manager policy reported by the kubelet; with `None`, its state file is used.
-    pub fn set_policy(&mut self, policy: Option<String>) {
+    /// Sets the CPU manager policy reported by the kubelet; unless it was read, the kubelet's state
+    /// file is used.
+    pub fn set_policy(&mut self, policy: Arc<Reported<String>>) {
         self.kubelet.policy = policy;
     }
 
@@ -214,7 +215,7 @@ impl Pinner {
         pods: &PodIndex,
         given: &CpuSet,
         trace: &mut dyn FnMut(Trace<'_>),
-    ) -> Report {
+    ) -> PassReport {
         let began = Instant::now();
         let mut report = match self.try_pass(pods, given, began, trace) {
             Ok(report) => report,
@@ -232,7 +233,7 @@ impl Pinner {
 
     /// Report of a pass that could not read the node. If a drain is requested, releases the lock
     /// anyway, so that `cpuwarden drain` can drain by the checkpoint.
-    fn failed(&mut self, error: &Error) -> Report {
+    fn failed(&mut self, error: &Error) -> PassReport {
         if self.mode.has_lock() && DrainRequest::of(&self.config.node.state_dir).exists() {
             if let Err(error) =
                 self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount())
@@ -245,7 +246,7 @@ impl Pinner {
             self.record.clear();
             self.mode = Mode::Observing { why: Why::Drained, lock: None };
         }
-        Report::idle(chain(error))
+        PassReport::idle(chain(error))
     }
 
     fn try_pass(
@@ -254,7 +255,7 @@ impl Pinner {
         given: &CpuSet,
         began: Instant,
         trace: &mut dyn FnMut(Trace<'_>),
-    ) -> Result<Report> {
+    ) -> Result<PassReport> {
         self.renew_state();
         self.refresh(began)?;
         self.tree.find_home(|uid| pods.pod(uid).is_some());
@@ -290,7 +291,7 @@ impl Pinner {
         view: &View,
         work: Work,
         pods: &PodIndex,
-        report: &mut Report,
+        report: &mut PassReport,
         trace: &mut dyn FnMut(Trace<'_>),
     ) {
         if let Some(written) = &work.adopted {
@@ -325,9 +326,11 @@ impl Pinner {
     /// checkpoint.
     fn renew_state(&mut self) {
         let state_dir = &self.config.node.state_dir;
-        let Some(lock) = self.mode.lock().filter(|lock| !lock.is_of(state_dir)) else { return };
+        let Some(lock) = self.mode.lock().filter(|lock| !is_lock_of(lock, state_dir)) else {
+            return;
+        };
         // If it cannot be created, the old lock and the checkpoint in memory stay valid.
-        let Ok(renewed) = Lock::take(state_dir) else { return };
+        let Ok(renewed) = take_lock(state_dir) else { return };
         *lock = renewed;
         tracing::warn!(state_dir = %state_dir.display(), "the state directory was removed; creating it again");
         self.record.unsaved = self.record.checkpoint.write(state_dir, self.tree.mount()).is_err();
@@ -349,8 +352,8 @@ impl Pinner {
 
     /// Drains if requested, before anything else and whatever the obstacles: an agent that has
     /// written must restore it. If this agent never wrote, `cpuwarden drain` itself restores.
-    fn drain_if_requested(&mut self, view: &View, pods: &PodIndex) -> Report {
-        let mut report = Report::idle(String::new());
+    fn drain_if_requested(&mut self, view: &View, pods: &PodIndex) -> PassReport {
+        let mut report = PassReport::idle(String::new());
         let is_over = matches!(self.mode, Mode::Observing { why: Why::Drained, .. });
         if self.config.enforce && !is_over && DrainRequest::of(&self.config.node.state_dir).exists()
         {
@@ -386,7 +389,7 @@ impl Pinner {
     fn face(&mut self, mut obstacle: Option<Why>, now: Instant) {
         let mut mode = std::mem::take(&mut self.mode);
         if obstacle.is_none() && mode.lacks_lock() {
-            match Lock::take(&self.config.node.state_dir) {
+            match take_lock(&self.config.node.state_dir) {
                 Ok(lock) => mode = Mode::Observing { why: Why::NotStarted, lock: Some(lock) },
                 Err(error) => obstacle = Some(Why::Obstacle(chain(&error))),
             }

@@ -10,7 +10,7 @@ use placement::Uid;
 
 use crate::repairs::{Cause, Pause, Repairs};
 use crate::report::PinningStatus;
-use crate::state_dir::Lock;
+use state_dir::Lock;
 
 /// Whether cpusets are written.
 #[derive(Debug)]
@@ -174,13 +174,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::take_lock;
 
     fn obstacle() -> Option<Why> {
         Some(Why::Obstacle("koordlet".to_owned()))
     }
 
     fn enforcing(directory: &tempfile::TempDir) -> Mode {
-        Mode::Enforcing { lock: Lock::take(directory.path()).unwrap(), granted: Granted::default() }
+        Mode::Enforcing { lock: take_lock(directory.path()).unwrap(), granted: Granted::default() }
     }
 
     /// The mode while the node is paused because of most of its pods.

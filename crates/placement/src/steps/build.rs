@@ -8,12 +8,12 @@ use kernel_text::CpuSet;
 use crate::plan::{Class, Holding, Placement};
 use crate::pod::Uid;
 
-use super::tree::{Tree, TreeWrite};
+use super::tree::{CpusetTree, TreeWrite};
 use super::{Step, Transition};
 
 pub(super) struct Build<'a> {
     placements: &'a BTreeMap<Uid, Placement>,
-    trees: BTreeMap<Uid, Tree<'a>>,
+    trees: BTreeMap<Uid, CpusetTree<'a>>,
     /// The grants at this point of the sequence.
     granted: BTreeMap<Uid, Holding>,
     steps: Vec<Step>,
@@ -36,7 +36,7 @@ impl<'a> Build<'a> {
     pub(super) fn new(transition: Transition<'a>) -> Self {
         let ours =
             transition.pods.iter().filter(|pod| transition.placements.contains_key(&pod.uid));
-        let tree = |cgroups| Tree::new(transition.hierarchy, cgroups);
+        let tree = |cgroups| CpusetTree::new(transition.hierarchy, cgroups);
         Self {
             placements: transition.placements,
             trees: ours.map(|pod| (pod.uid.clone(), tree(&pod.cgroups))).collect(),

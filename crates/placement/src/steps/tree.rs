@@ -8,12 +8,12 @@ use kernel_text::{CgroupVersion, CpuSet};
 use super::{Cgroup, Hierarchy};
 
 /// A pod's cgroups, parents before children.
-pub(super) struct Tree<'a> {
+pub(super) struct CpusetTree<'a> {
     hierarchy: &'a Hierarchy,
-    nodes: Vec<Node>,
+    nodes: Vec<CpusetNode>,
 }
 
-struct Node {
+struct CpusetNode {
     path: PathBuf,
     parent: Option<usize>,
     configured: CpuSet,
@@ -31,14 +31,14 @@ pub(super) struct TreeWrite {
     pub(super) effective: CpuSet,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> CpusetTree<'a> {
     pub(super) fn new(hierarchy: &'a Hierarchy, cgroups: &[Cgroup]) -> Self {
-        let mut nodes: Vec<Node> = Vec::with_capacity(cgroups.len());
+        let mut nodes: Vec<CpusetNode> = Vec::with_capacity(cgroups.len());
         for cgroup in cgroups {
             let follows = |at: usize| !nodes[at].chosen && nodes[at].effective == cgroup.effective;
             let chosen = !cgroup.ours && !cgroup.parent.is_some_and(follows);
             let Cgroup { path, parent, configured, effective, .. } = cgroup.clone();
-            nodes.push(Node { path, parent, configured, effective, chosen });
+            nodes.push(CpusetNode { path, parent, configured, effective, chosen });
         }
         Self { hierarchy, nodes }
     }

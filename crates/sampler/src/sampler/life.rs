@@ -5,8 +5,8 @@ use std::time::Instant;
 use kernel_text::CgroupVersion;
 
 use super::Sampler;
-use super::names::{Awaited, ExitedUnnamed};
-use crate::cgroup::{Cgroup, CgroupId, Kind, Naming};
+use super::lookup::{Awaited, ExitedUnnamed};
+use crate::cgroup::{Cgroup, CgroupId, Naming, SampledKind};
 use crate::timing::TIMING;
 
 impl Sampler {
@@ -31,7 +31,7 @@ impl Sampler {
         let is_wanted = self.tree.hierarchy.version == CgroupVersion::V1
             && cgroup.exit.is_none()
             && cgroup.is_read();
-        if is_wanted && matches!(cgroup.kind, Kind::Container(_)) {
+        if is_wanted && matches!(cgroup.kind, SampledKind::Container(_)) {
             let pid = cgroupfs::first_pid(&self.tree.hierarchy.cpu.join(&*cgroup.relative));
             cgroup.exit = pid.and_then(|pid| self.wake.on_exit(id, pid).ok());
         }
@@ -49,18 +49,18 @@ impl Sampler {
 
     pub(super) fn forget(&mut self, id: CgroupId, cgroup: &Cgroup) {
         match (&cgroup.kind, cgroup.series) {
-            (Kind::Pod { uid }, series) => {
-                self.names.pod_lives(uid, false);
+            (SampledKind::Pod { uid }, series) => {
+                self.names.source.pod_lives(uid, false);
                 if let Some(series) = series {
-                    self.pods.detach(series);
+                    self.ledger.pods.detach(series);
                 }
-                self.pods.drop_pod(id);
-                self.exited.retain(|gone| gone.pod != id);
-                self.containers.drop_pod(id);
+                self.ledger.pods.drop_pod(id);
+                self.names.exited.retain(|gone| gone.pod != id);
+                self.ledger.containers.drop_pod(id);
             }
-            (Kind::Container(key), Some(series)) => {
-                self.tasks.forget(id);
-                self.containers.detach(series);
+            (SampledKind::Container(key), Some(series)) => {
+                self.reader.tasks.forget(id);
+                self.ledger.containers.detach(series);
                 if cgroup.naming != Naming::Named {
                     let (found, pod) = (cgroup.found, cgroup.parent.unwrap_or(id));
                     let is_shown = cgroup.naming == Naming::Unmapped;
@@ -79,11 +79,11 @@ impl Sampler {
 
     pub(super) fn greet(&mut self, id: CgroupId) {
         let cgroup = &mut self.tree.cgroups[id];
-        if let Kind::Pod { uid } = &cgroup.kind {
-            self.names.pod_lives(uid, true);
+        if let SampledKind::Pod { uid } = &cgroup.kind {
+            self.names.source.pod_lives(uid, true);
         }
-        let Kind::Container(key) = &cgroup.kind else { return };
-        self.probe.kernel.cgroup_driver = key.driver.as_str();
+        let SampledKind::Container(key) = &cgroup.kind else { return };
+        self.node.probe.kernel.cgroup_driver = key.driver.as_str();
         let (parent, found) = (cgroup.parent, cgroup.found);
         let since = |start: Instant| found.saturating_duration_since(start);
         if parent
@@ -93,7 +93,7 @@ impl Sampler {
         }
         self.name(id, self.tree.now);
         self.watch_exit(id);
-        self.lookups.wait_for(Awaited::News);
-        self.lookups.next = Some(self.tree.now);
+        self.names.lookups.wait_for(Awaited::News);
+        self.names.lookups.next = Some(self.tree.now);
     }
 }

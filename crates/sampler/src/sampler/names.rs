@@ -6,16 +6,11 @@ use std::time::{Duration, Instant};
 use snapshot::ContainerIdentity;
 
 use super::Sampler;
-use crate::cgroup::{Cgroup, CgroupId, ContainerKey, Kind, Marks, Naming};
+use super::lookup::{Awaited, ExitedUnnamed, Lookups, NameLookup};
+use crate::cgroup::{Cgroup, CgroupId, Marks, Naming, SampledKind};
 use crate::naming::{self, Circumstances, KnownContainer, Limits, Name, Surroundings};
 use crate::series::{SeriesId, Track};
-use crate::tree::Tree;
-
-/// Polling interval while a new cgroup has no name or no usage yet.
-const NEWS_EVERY: Duration = Duration::from_millis(100);
-
-/// Polling interval while a cgroup is shown without a name.
-const NAMES_EVERY: Duration = Duration::from_secs(1);
+use crate::tree::SampledTree;
 
 /// Time for which the name of an exited container is requested.
 const ASKED_FOR: Duration = Duration::from_secs(120);
@@ -24,62 +19,9 @@ const ASKED_FOR: Duration = Duration::from_secs(120);
 /// merged into one series of the pod.
 const MOST_EXITED: usize = 8;
 
-/// Information that the sampler awaits between ticks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Awaited {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// The names of cgroups that are shown without one.
-    Names,
-    /// The first name or usage of a new cgroup.
-    News,
-}
-
-impl Awaited {
-    /// Polling interval; `None` if there is nothing to look for.
-    pub(super) fn polling_interval(self) -> Option<Duration> {
-        match self {
-            Self::Nothing => None,
-            Self::Names => Some(NAMES_EVERY),
-            Self::News => Some(NEWS_EVERY),
-        }
-    }
-}
-
-/// Lookups of names that are still to come.
-#[derive(Debug, Default)]
-pub(super) struct Lookups {
-    pub(super) awaited: Awaited,
-    /// Time of the next lookup.
-    pub(super) next: Option<Instant>,
-}
-
-impl Lookups {
-    /// Records what a cgroup waits for.
-    pub(super) fn wait_for(&mut self, awaited: Awaited) {
-        self.awaited = self.awaited.max(awaited);
-    }
-
-    /// Records a lookup that is due then.
-    fn plan(&mut self, due: Instant) {
-        self.next = Some(self.next.map_or(due, |next| next.min(due)));
-    }
-}
-
-/// A container that exited before it was named. Its counts are kept until it gets a name.
-#[derive(Debug)]
-pub(super) struct ExitedUnnamed {
-    pub(super) key: ContainerKey,
-    pub(super) found: Instant,
-    pub(super) series: SeriesId,
-    pub(super) pod: CgroupId,
-    pub(super) is_shown: bool,
-}
-
 /// Kernel data about an unnamed cgroup, from the tree and `/proc`.
 struct InTree<'a> {
-    tree: &'a Tree,
+    tree: &'a SampledTree,
     proc_root: &'a Path,
     id: CgroupId,
 }
@@ -113,12 +55,13 @@ impl Surroundings for InTree<'_> {
 
     fn lives(&self, container_id: &str) -> bool {
         self.siblings()
-            .any(|cgroup| matches!(&cgroup.kind, Kind::Container(key) if *key.id == *container_id))
+            .any(|cgroup| matches!(&cgroup.kind, SampledKind::Container(key) if *key.id == *container_id))
     }
 
     fn has_sandbox(&self) -> bool {
-        let is_sandbox =
-            |cgroup: &Cgroup| cgroup.naming == Naming::Sandbox && cgroup.kind != Kind::Conmon;
+        let is_sandbox = |cgroup: &Cgroup| {
+            cgroup.naming == Naming::Sandbox && cgroup.kind != SampledKind::Conmon
+        };
         self.siblings().any(is_sandbox)
     }
 }
@@ -127,12 +70,12 @@ impl Sampler {
     /// Shows cgroups that were named, or got their usage, since the last tick, without waiting for
     /// the next one.
     pub(super) fn welcome(&mut self, now: Instant) {
-        if self.lookups.awaited == Awaited::Nothing {
+        if self.names.lookups.awaited == Awaited::Nothing {
             return;
         }
-        let has_names = self.names.index().generation() != self.index.generation();
-        let is_due = self.lookups.next.is_some_and(|due| due <= now);
-        let awaits_usage = self.lookups.awaited == Awaited::News && self.awaits_usage();
+        let has_names = self.names.source.index().generation() != self.names.index.generation();
+        let is_due = self.names.lookups.next.is_some_and(|due| due <= now);
+        let awaits_usage = self.names.lookups.awaited == Awaited::News && self.awaits_usage();
         if !has_names && !is_due && !awaits_usage {
             return;
         }
@@ -142,7 +85,7 @@ impl Sampler {
             self.publish();
         }
         if self.awaits_usage() {
-            self.lookups.wait_for(Awaited::News);
+            self.names.lookups.wait_for(Awaited::News);
         }
     }
 
@@ -154,25 +97,25 @@ impl Sampler {
     /// Names the unnamed cgroups, and refreshes the others if the pods changed. Returns whether a
     /// series appeared or was renamed.
     pub(super) fn rename(&mut self, now: Instant) -> bool {
-        let index = self.names.index();
-        let changed = index.generation() != self.index.generation();
-        self.index = index;
-        let may_answer = self.names.may_answer();
+        let index = self.names.source.index();
+        let changed = index.generation() != self.names.index.generation();
+        self.names.index = index;
+        let may_answer = self.names.source.may_answer();
         let mut has_shown = self.name_exited(now, may_answer);
-        self.lookups = Lookups::default();
+        self.names.lookups = Lookups::default();
         for slot in 0..self.tree.cgroups.capacity() {
             let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
             let cgroup = &self.tree.cgroups[id];
             let is_open = changed || cgroup.is_to_be_named(now, may_answer);
             match (&cgroup.kind, cgroup.naming) {
-                (Kind::Container(_), Naming::Pending | Naming::Unmapped) if is_open => {
+                (SampledKind::Container(_), Naming::Pending | Naming::Unmapped) if is_open => {
                     has_shown |= self.name(id, now);
                 }
-                (Kind::Container(_), Naming::Named) if changed => self.refresh(id),
-                (Kind::Container(_), Naming::Sandbox) if changed => {
+                (SampledKind::Container(_), Naming::Named) if changed => self.refresh(id),
+                (SampledKind::Container(_), Naming::Sandbox) if changed => {
                     has_shown |= self.name_listed(id);
                 }
-                (Kind::Pod { .. }, Naming::Pending | Naming::Unmapped)
+                (SampledKind::Pod { .. }, Naming::Pending | Naming::Unmapped)
                     if is_open && cgroup.series.is_some() =>
                 {
                     self.name_pod(id, now);
@@ -180,7 +123,7 @@ impl Sampler {
                 _ => {}
             }
             if !self.tree.cgroups[id].is_complete() {
-                self.tree.open_files(id, &mut self.errors);
+                self.tree.open_files(id, &mut self.reader.errors);
             }
             self.plan_look(id, may_answer);
         }
@@ -190,36 +133,39 @@ impl Sampler {
     /// Records that the name of a container is pending, and when its next lookup is due.
     fn plan_look(&mut self, id: CgroupId, may_answer: bool) {
         let cgroup = &self.tree.cgroups[id];
-        if !matches!(cgroup.kind, Kind::Container(_)) {
+        if !matches!(cgroup.kind, SampledKind::Container(_)) {
             return;
         }
         match cgroup.naming {
-            Naming::Pending if !cgroup.look.is_in_vain() => self.lookups.wait_for(Awaited::News),
+            Naming::Pending if !cgroup.look.is_in_vain() => {
+                self.names.lookups.wait_for(Awaited::News);
+            }
             Naming::Pending | Naming::Unmapped if may_answer => {
-                self.lookups.wait_for(Awaited::Names);
+                self.names.lookups.wait_for(Awaited::Names);
             }
             Naming::Pending | Naming::Unmapped => {}
             Naming::Named | Naming::Sandbox => return,
         }
-        self.lookups.plan(cgroup.look.due());
+        self.names.lookups.plan(cgroup.look.due());
     }
 
     /// Names containers that exited before the kubelet listed them: their counts still belong to
     /// their pod.
     fn name_exited(&mut self, now: Instant, may_answer: bool) -> bool {
         let mut has_shown = false;
-        let Self { exited, names, index, containers, .. } = self;
+        let NameLookup { exited, source, index, .. } = &mut self.names;
+        let containers = &mut self.ledger.containers;
         exited.retain_mut(|gone| {
             if let Some(known) = naming::listed(index, &gone.key) {
                 let series = containers.rename(gone.series, known.identity, gone.pod, true);
                 containers.detach(series);
-                names.withdraw(&gone.key.id);
+                source.withdraw(&gone.key.id);
                 has_shown = true;
                 return false;
             }
             let age = now.saturating_duration_since(gone.found);
             if age < ASKED_FOR {
-                names.ask(&gone.key.uid, &gone.key.id);
+                source.ask(&gone.key.uid, &gone.key.id);
             }
             if !gone.is_shown && naming::is_shown_unnamed(index, &gone.key, age, may_answer) {
                 let identity = naming::unmapped(index, &gone.key);
@@ -236,39 +182,42 @@ impl Sampler {
     /// Keeps the counts of an unnamed exited container until it is listed.
     pub(super) fn keep_exited(&mut self, gone: ExitedUnnamed) {
         let pod = gone.pod;
-        self.exited.push(gone);
+        self.names.exited.push(gone);
         let of_pod = |gone: &&ExitedUnnamed| gone.pod == pod;
-        if self.exited.iter().filter(of_pod).count() <= MOST_EXITED {
+        if self.names.exited.iter().filter(of_pod).count() <= MOST_EXITED {
             return;
         }
-        let Some(oldest) = self.exited.iter().position(|gone| gone.pod == pod) else { return };
-        let oldest = self.exited.remove(oldest);
-        let identity = naming::exited_unnamed(&self.index, &oldest.key);
-        let series = self.containers.rename(oldest.series, identity, pod, true);
-        self.containers.detach(series);
-        self.names.withdraw(&oldest.key.id);
+        let Some(oldest) = self.names.exited.iter().position(|gone| gone.pod == pod) else {
+            return;
+        };
+        let oldest = self.names.exited.remove(oldest);
+        let identity = naming::exited_unnamed(&self.names.index, &oldest.key);
+        let series = self.ledger.containers.rename(oldest.series, identity, pod, true);
+        self.ledger.containers.detach(series);
+        self.names.source.withdraw(&oldest.key.id);
     }
 
     /// Looks up the name of a container's cgroup. Returns whether a series appeared or was renamed.
     pub(super) fn name(&mut self, id: CgroupId, now: Instant) -> bool {
         self.tree.cgroups[id].look.taken(now);
         let cgroup = &self.tree.cgroups[id];
-        let Kind::Container(key) = &cgroup.kind else { return false };
-        let listed_at = self.names.listed_at();
+        let SampledKind::Container(key) = &cgroup.kind else { return false };
+        let listed_at = self.names.source.listed_at();
         let circumstances = Circumstances {
             age: now.saturating_duration_since(cgroup.found),
             age_at_list: listed_at.and_then(|listed| listed.checked_duration_since(cgroup.found)),
             limits: self.limits(cgroup),
-            may_answer: self.names.may_answer(),
+            may_answer: self.names.source.may_answer(),
         };
-        let surroundings = InTree { tree: &self.tree, proc_root: &self.proc_root, id };
-        match naming::name(&self.index, key, circumstances, &surroundings) {
+        let surroundings = InTree { tree: &self.tree, proc_root: &self.names.proc_root, id };
+        match naming::name(&self.names.index, key, circumstances, &surroundings) {
             Name::Known(known) => self.name_known(id, &known),
             Name::Sandbox => self.name_sandbox(id),
             Name::Unmapped(identity) => {
-                self.names.ask(&key.uid, &key.id);
-                let labels =
-                    cgroup.series.map(|series| &self.containers.get(series).row().identity.labels);
+                self.names.source.ask(&key.uid, &key.id);
+                let labels = cgroup
+                    .series
+                    .map(|series| &self.ledger.containers.get(series).row().identity.labels);
                 let is_news = cgroup.naming != Naming::Unmapped || labels != Some(&identity.labels);
                 if is_news {
                     self.place(id, *identity, true, Naming::Unmapped);
@@ -276,9 +225,9 @@ impl Sampler {
                 return is_news;
             }
             Name::Pending => {
-                self.names.ask(&key.uid, &key.id);
+                self.names.source.ask(&key.uid, &key.id);
                 if cgroup.series.is_none() {
-                    let identity = naming::unmapped(&self.index, key);
+                    let identity = naming::unmapped(&self.names.index, key);
                     self.place(id, identity, false, Naming::Pending);
                 }
                 return false;
@@ -288,7 +237,7 @@ impl Sampler {
     }
 
     fn limits(&self, cgroup: &Cgroup) -> Limits {
-        let row = cgroup.series.map(|series| self.containers.get(series).row());
+        let row = cgroup.series.map(|series| self.ledger.containers.get(series).row());
         Limits {
             cpu_cores: cgroup.bandwidth.and_then(|bandwidth| bandwidth.limit_cores()),
             memory_bytes: row.and_then(|row| row.memory_limit_bytes),
@@ -296,8 +245,8 @@ impl Sampler {
     }
 
     fn name_known(&mut self, id: CgroupId, known: &KnownContainer) {
-        if let Kind::Container(key) = &self.tree.cgroups[id].kind {
-            self.names.withdraw(&key.id);
+        if let SampledKind::Container(key) = &self.tree.cgroups[id].kind {
+            self.names.source.withdraw(&key.id);
         }
         let series = self.place(id, known.identity.clone(), true, Naming::Named);
         self.describe(series, known);
@@ -306,16 +255,18 @@ impl Sampler {
     /// Updates the spec data of the container. Its name does not change.
     fn refresh(&mut self, id: CgroupId) {
         let cgroup = &self.tree.cgroups[id];
-        let (Kind::Container(key), Some(series)) = (&cgroup.kind, cgroup.series) else { return };
-        let identity = &self.containers.get(series).row().identity;
-        if let Some(known) = naming::refreshed(&self.index, key, identity) {
-            self.containers.describe(series, known.identity.clone(), true);
+        let (SampledKind::Container(key), Some(series)) = (&cgroup.kind, cgroup.series) else {
+            return;
+        };
+        let identity = &self.ledger.containers.get(series).row().identity;
+        if let Some(known) = naming::refreshed(&self.names.index, key, identity) {
+            self.ledger.containers.describe(series, known.identity.clone(), true);
             self.describe(series, &known);
         }
     }
 
     fn describe(&mut self, series: SeriesId, known: &KnownContainer) {
-        let row = self.containers.get_mut(series).row_mut();
+        let row = self.ledger.containers.get_mut(series).row_mut();
         row.request_cores = known.request_cores;
         row.memory_request_bytes = known.memory_request_bytes;
         row.spec = Some(known.spec);
@@ -324,10 +275,10 @@ impl Sampler {
     /// Names a cgroup that was classified as a sandbox but is listed as a container: a container
     /// may run a program called pause. Its counters are read from zero.
     fn name_listed(&mut self, id: CgroupId) -> bool {
-        let Kind::Container(key) = &self.tree.cgroups[id].kind else { return false };
-        let Some(known) = naming::listed(&self.index, key) else { return false };
+        let SampledKind::Container(key) = &self.tree.cgroups[id].kind else { return false };
+        let Some(known) = naming::listed(&self.names.index, key) else { return false };
         self.name_known(id, &known);
-        self.tree.open_files(id, &mut self.errors);
+        self.tree.open_files(id, &mut self.reader.errors);
         true
     }
 
@@ -335,13 +286,13 @@ impl Sampler {
         let cgroup = &mut self.tree.cgroups[id];
         cgroup.naming = Naming::Sandbox;
         cgroup.marks = Marks::default();
-        if let Kind::Container(key) = &cgroup.kind {
-            self.names.withdraw(&key.id);
+        if let SampledKind::Container(key) = &cgroup.kind {
+            self.names.source.withdraw(&key.id);
         }
         if let Some(series) = cgroup.series.take() {
-            self.containers.discard(series);
+            self.ledger.containers.discard(series);
         }
-        self.tasks.forget(id);
+        self.reader.tasks.forget(id);
         self.tree.close_files(id);
     }
 
@@ -357,31 +308,31 @@ impl Sampler {
         cgroup.naming = naming;
         let pod = cgroup.parent.unwrap_or(id);
         let series = match cgroup.series {
-            Some(series) => self.containers.rename(series, identity, pod, visible),
-            None => self.containers.attach(identity, pod, visible),
+            Some(series) => self.ledger.containers.rename(series, identity, pod, visible),
+            None => self.ledger.containers.attach(identity, pod, visible),
         };
         if cgroup.series.replace(series) != Some(series) {
             // The gauges are not transferred.
             cgroup.activity.slow_read = None;
         }
         // A cgroup with the same id takes over the counts that its predecessor left unnamed.
-        self.exited.retain(|gone| gone.series != series);
+        self.names.exited.retain(|gone| gone.series != series);
         series
     }
 
     /// Names a pod's own series, if the pod has one.
     pub(super) fn name_pod(&mut self, id: CgroupId, now: Instant) {
-        let may_answer = self.names.may_answer();
+        let may_answer = self.names.source.may_answer();
         let cgroup = &mut self.tree.cgroups[id];
-        let Kind::Pod { uid } = &cgroup.kind else { return };
+        let SampledKind::Pod { uid } = &cgroup.kind else { return };
         cgroup.look.taken(now);
         let age = now.saturating_duration_since(cgroup.found);
-        let (identity, naming) = naming::pod(&self.index, uid, age, may_answer);
+        let (identity, naming) = naming::pod(&self.names.index, uid, age, may_answer);
         cgroup.naming = naming;
         let visible = naming != Naming::Pending;
         let series = match cgroup.series {
-            Some(series) => self.pods.rename(series, identity, id, visible),
-            None => self.pods.attach(identity, id, visible),
+            Some(series) => self.ledger.pods.rename(series, identity, id, visible),
+            None => self.ledger.pods.attach(identity, id, visible),
         };
         cgroup.series = Some(series);
     }

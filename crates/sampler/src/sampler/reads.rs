@@ -1,20 +1,47 @@
 //! Reads cgroups' counters into their series.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Sampler;
-use super::names::Awaited;
-use crate::cgroup::{CgroupId, Gains, Kind, PathQuota};
-use crate::files::Place;
+use super::lookup::Awaited;
+use crate::cgroup::{CgroupId, Gains, PathQuota, SampledKind};
+use crate::files::{Place, ReadErrors};
 use crate::plan::{ReadPlan, Watched, read_plan};
 use crate::reading::{Reader, TickReading};
 use crate::series::Track;
+use crate::slow::Slow;
+use crate::tasks::TaskScan;
 use crate::timing;
 
 /// Delay of the second read. A process is charged for its last microseconds after its end was
 /// reported; a runtime takes longer to remove the cgroup.
 const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
+
+/// Buffers of the reads, and what they have reported.
+pub(super) struct ReadState {
+    pub(super) tasks: TaskScan,
+    pub(super) slow: Slow,
+    pub(super) buffer: Vec<u8>,
+    pub(super) path: PathBuf,
+    pub(super) errors: ReadErrors,
+    /// Cgroups of which a read has reported that they are gone.
+    pub(super) vanished: Vec<CgroupId>,
+}
+
+impl ReadState {
+    pub(super) fn new(proc_root: &Path) -> Self {
+        Self {
+            tasks: TaskScan::new(proc_root),
+            slow: Slow::default(),
+            buffer: vec![0; 16 * 1024],
+            path: PathBuf::new(),
+            errors: ReadErrors::default(),
+            vanished: Vec::new(),
+        }
+    }
+}
 
 impl Sampler {
     /// Reads a cgroup whose first process has ended: its counters may be about to disappear.
@@ -29,41 +56,41 @@ impl Sampler {
         self.tree.cgroups[id].activity.throttle_due = true;
         self.read(id);
         self.tree.cgroups[id].activity.throttle_due = true;
-        self.due.again.push((Instant::now() + LAST_MICROSECONDS, id));
+        self.schedule.due.again.push((Instant::now() + LAST_MICROSECONDS, id));
     }
 
     /// Reads the cgroups whose second read is due by `now`; returns the time of the next one.
     pub(super) fn read_again(&mut self, now: Instant) -> Option<Instant> {
-        for (due, id) in std::mem::take(&mut self.due.again) {
+        for (due, id) in std::mem::take(&mut self.schedule.due.again) {
             if due > now {
-                self.due.again.push((due, id));
+                self.schedule.due.again.push((due, id));
             } else if self.tree.cgroups.contains(id) {
                 self.read(id);
             }
         }
-        self.due.again.iter().map(|(due, _)| *due).min()
+        self.schedule.due.again.iter().map(|(due, _)| *due).min()
     }
 
     /// Reads every cgroup that may have changed, and collects the containers whose slow files or
     /// threads are due.
     pub(super) fn read_all(&mut self) {
-        self.due.slow.clear();
-        self.due.threads.clear();
+        self.schedule.due.slow.clear();
+        self.schedule.due.threads.clear();
         for place in 0..self.tree.sort_by_depth() {
             let id = self.tree.at_depth(place);
             let plan = self.visit(id);
             if plan.slow {
-                self.due.slow.push(id);
+                self.schedule.due.slow.push(id);
             }
             if plan.threads {
-                self.due.threads.push(id);
+                self.schedule.due.threads.push(id);
             }
             if self.tree.cgroups[id].awaits_usage() {
-                self.lookups.wait_for(Awaited::News);
+                self.names.lookups.wait_for(Awaited::News);
             }
         }
-        for id in std::mem::take(&mut self.vanished) {
-            self.tree.on_vanished(id, &mut self.errors);
+        for id in std::mem::take(&mut self.reader.vanished) {
+            self.tree.on_vanished(id, &mut self.reader.errors);
         }
         self.settle();
     }
@@ -73,7 +100,7 @@ impl Sampler {
         for place in 0..self.tree.sort_by_depth() {
             let id = self.tree.at_depth(place);
             let cgroup = &self.tree.cgroups[id];
-            if cgroup.kind == Kind::Above || cgroup.is_unread() || cgroup.awaits_usage() {
+            if cgroup.kind == SampledKind::Above || cgroup.is_unread() || cgroup.awaits_usage() {
                 self.visit(id);
             }
         }
@@ -102,7 +129,7 @@ impl Sampler {
             above: parent.map_or_else(PathQuota::default, |parent| parent.path),
             parent: parent.map(|parent| &parent.activity),
         };
-        read_plan(&watched, &self.clock.at(self.tree.now, self.tree.reports_settings()))
+        read_plan(&watched, &self.schedule.clock.at(self.tree.now, self.tree.reports_settings()))
     }
 
     /// Reads one cgroup's counters into its series.
@@ -123,18 +150,18 @@ impl Sampler {
             relative: &cgroup.relative,
             settings: plan.settings,
         };
-        let (buffer, errors) = (&mut self.buffer, &mut self.errors);
+        let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
         let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
         if reader.vanished {
             cgroup.vanished = true;
-            self.vanished.push(id);
+            self.reader.vanished.push(id);
             return;
         }
         let gains = cgroup.take(&reading, above, self.tree.now);
         match cgroup.kind {
-            Kind::Pod { .. } => self.count_pod(id, &gains),
-            Kind::Container(_) => self.count_container(id, &gains),
+            SampledKind::Pod { .. } => self.count_pod(id, &gains),
+            SampledKind::Container(_) => self.count_container(id, &gains),
             _ => {}
         }
     }
@@ -149,14 +176,14 @@ impl Sampler {
         let cgroup = &self.tree.cgroups[id];
         if let Some(series) = cgroup.series {
             let limit = cgroup.bandwidth.and_then(|bandwidth| bandwidth.limit_cores());
-            self.pods.get_mut(series).gain(gains, limit);
+            self.ledger.pods.get_mut(series).gain(gains, limit);
         }
     }
 
     pub(super) fn count_container(&mut self, id: CgroupId, gains: &Gains) {
         let cgroup = &self.tree.cgroups[id];
         let Some(series) = cgroup.series else { return };
-        let series = self.containers.get_mut(series);
+        let series = self.ledger.containers.get_mut(series);
         series.gain(gains, cgroup.activity.had_quota);
         let row = series.row_mut();
         row.limit_cores = cgroup.path.limit.map(|limit| limit.cores);

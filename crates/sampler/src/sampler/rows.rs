@@ -5,19 +5,23 @@ use std::time::SystemTime;
 
 use snapshot::{CgroupKind, CgroupRow, SamplerRow};
 
-use super::Sampler;
-use crate::cgroup::{Cgroup, Kind, Naming};
+use super::node::NodeState;
+use super::reads::ReadState;
+use super::{Ledger, Sampler};
+use crate::cgroup::{Cgroup, Naming, SampledKind};
 use crate::files::ReadErrors;
 use crate::series::{ContainerSeries, Table, Track};
-use crate::tree::Tree;
+use crate::tree::SampledTree;
 
 impl Sampler {
     pub(super) fn publish(&mut self) {
-        let (interval, read_at) = (self.interval(), self.read_at);
-        let scan = self.tasks.cost();
-        let Self {
-            publisher, containers, pods, tree, probe, errors, buffer, features, waits, ..
-        } = self;
+        let (interval, read_at) = (self.interval(), self.schedule.read_at);
+        let scan = self.reader.tasks.cost();
+        let waits = self.publisher.waits().latest();
+        let Self { publisher, ledger, tree, node, reader, .. } = self;
+        let Ledger { containers, pods } = ledger;
+        let NodeState { probe, features, .. } = node;
+        let ReadState { errors, buffer, .. } = reader;
         publisher.publish(|snapshot| {
             snapshot.sequence = tree.tick;
             snapshot.taken = Some(SystemTime::now());
@@ -28,14 +32,14 @@ impl Sampler {
                 .containers
                 .iter_mut()
                 .for_each(|row| row.weight_rule = probe.kernel.weight_rule);
-            snapshot.waits = waits.latest();
+            snapshot.waits = waits;
             snapshot.waits.join(&mut snapshot.containers);
             snapshot.cgroups.clear();
             let cgroups = tree
                 .cgroups
                 .iter()
                 .map(|(_, cgroup)| cgroup)
-                .filter(|cgroup| cgroup.kind != Kind::Above);
+                .filter(|cgroup| cgroup.kind != SampledKind::Above);
             snapshot.cgroups.extend(cgroups.map(|cgroup| cgroup_row(cgroup, containers)));
             pods.publish(&mut snapshot.pods);
             probe.publish(&mut snapshot.node, features, buffer);
@@ -50,9 +54,12 @@ impl Sampler {
 /// Row of a cgroup.
 fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> CgroupRow {
     let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
-        (Kind::Above | Kind::Root | Kind::Partition | Kind::Qos, ..) => CgroupKind::Top,
-        (Kind::Pod { .. }, ..) => CgroupKind::Pod,
-        (Kind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
+        (
+            SampledKind::Above | SampledKind::Root | SampledKind::Partition | SampledKind::Qos,
+            ..,
+        ) => CgroupKind::Top,
+        (SampledKind::Pod { .. }, ..) => CgroupKind::Pod,
+        (SampledKind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
         (_, Naming::Named | Naming::Unmapped, Some(series)) => {
             CgroupKind::Container(Arc::clone(&containers.get_mut(series).row_mut().identity))
         }
@@ -62,15 +69,15 @@ fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> Cgrou
 }
 
 /// Counts the cgroups by kind.
-fn describe(tree: &Tree, errors: &ReadErrors, row: &mut SamplerRow) {
+fn describe(tree: &SampledTree, errors: &ReadErrors, row: &mut SamplerRow) {
     let (mut container, mut sandbox, mut pod, mut qos, mut unmapped, mut unkept) =
         (0, 0, 0, 0, 0, 0);
     for (_, cgroup) in tree.cgroups.iter() {
         unkept += u64::from(cgroup.files.any_unkept());
         match (&cgroup.kind, cgroup.naming) {
-            (Kind::Above | Kind::Root | Kind::Partition, _) => {}
-            (Kind::Qos, _) => qos += 1,
-            (Kind::Pod { .. }, _) => pod += 1,
+            (SampledKind::Above | SampledKind::Root | SampledKind::Partition, _) => {}
+            (SampledKind::Qos, _) => qos += 1,
+            (SampledKind::Pod { .. }, _) => pod += 1,
             (_, Naming::Sandbox) => sandbox += 1,
             (_, naming) => {
                 container += 1;

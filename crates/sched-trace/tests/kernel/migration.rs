@@ -7,7 +7,7 @@ use sched_trace::RunDelay;
 
 use crate::lab::{Container, Lab, last_cpu};
 
-/// Tells what the victim has waited, while everything stands still, and gives what of it is
+/// Reports the wait of the victim while everything stands still, and returns the part of it that is
 /// unattributed.
 fn settle(lab: &mut Lab, victim: &Container, gained_ns: u64) -> u64 {
     lab.poll(&[RunDelay { container: victim.id, gained_ns }]);

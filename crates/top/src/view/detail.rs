@@ -11,7 +11,7 @@ use crate::rows;
 use crate::text;
 
 /// Width of the labels.
-const LABEL: usize = 17;
+const LABEL: usize = 18;
 /// Width of a number after a strip.
 const NUMBER: usize = 7;
 /// Least time that fills a bar of the waits, seconds per second.

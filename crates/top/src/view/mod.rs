@@ -107,13 +107,11 @@ impl App {
         }
         let Some(frame) = &self.frame else { return vec![Line::default()] };
         let trace = &frame.node.trace;
-        let order = self.order();
-        match trace.mode.as_str() {
-            "continuous" => vec![Line::styled(format!("waits are traced{order}"), look.dim())],
-            "bursts" => vec![Line::styled(
-                format!("waits are traced in bursts: all waits are estimates{order}"),
-                look.dim(),
-            )],
+        let (text, style) = match trace.mode.as_str() {
+            "continuous" => ("waits are traced".to_owned(), look.dim()),
+            "bursts" => {
+                ("waits are traced in bursts: all waits are estimates".to_owned(), look.dim())
+            }
             mode => {
                 let mode = if mode == "detached" { "paused (over its budget)" } else { "off" };
                 let why = trace.reason.trim_start_matches("off: ");
@@ -123,13 +121,17 @@ impl App {
                      that threads waited for others.",
                     text::clean(why)
                 );
-                let mut lines = wrapped(&text, width, TRACE_LINES);
-                if let Some(last) = lines.last_mut().filter(|_| !order.is_empty()) {
-                    last.push_str(&order);
-                }
-                lines.into_iter().map(|line| Line::styled(line, look.warm())).collect()
+                (text, look.warm())
             }
+        };
+        let mut lines = wrapped(&text, width, TRACE_LINES);
+        let order = self.order();
+        let fits = |line: &str| line.chars().count() + order.chars().count() <= width;
+        match lines.last_mut().filter(|line| fits(line)) {
+            Some(last) => last.push_str(&order),
+            None => lines.push(order.trim_start().to_owned()),
         }
+        lines.into_iter().map(|line| Line::styled(line, style)).collect()
     }
 
     /// Order and filter of the table, where they are not the usual ones.

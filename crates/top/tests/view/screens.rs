@@ -50,6 +50,21 @@ fn a_missing_trace_is_reported_with_the_reason_and_bounds() {
 }
 
 #[test]
+fn order_and_filter_are_readable_beside_a_long_notice() {
+    for size in SIZES {
+        let mut screen = Screen::empty(size);
+        (0..5).for_each(|second| screen.show(untraced(second)));
+        screen.press(KeyCode::Char('/'));
+        for char in "checkout".chars() {
+            screen.press(KeyCode::Char(char));
+        }
+        screen.press(KeyCode::Enter);
+        let text = screen.text();
+        assert!(text.contains("sorted by time lost  filter: checkout"), "{text}");
+    }
+}
+
+#[test]
 fn the_pod_shows_its_five_minutes_and_the_change() {
     for size in SIZES {
         let mut screen = Screen::new(size);

@@ -12,12 +12,20 @@ use crate::support::{Agent, Qos, binary, eventually};
 
 /// Serves this list of pods to all clients, for the lifetime of the test binary.
 pub(in crate::kernel) fn kubelet(pods: &Value) -> SocketAddr {
+    let body = pods.to_string();
+    changing_kubelet(move || body.clone())
+}
+
+/// As [`kubelet`], with a list that may change.
+pub(in crate::kernel) fn changing_kubelet(
+    list: impl Fn() -> String + Send + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let body = pods.to_string();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 4096]);
+            let body = list();
             let length = body.len();
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n"

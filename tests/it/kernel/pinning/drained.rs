@@ -197,7 +197,7 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
     assert!(matches!(&report.status, PinningStatus::Observing(_)), "{report:?}");
     if scene.all_effective() != before {
         assert!(
-            pinning::Lock::take(&scene.config(true).node.state_dir).is_ok(),
+            pinning::take_lock(&scene.config(true).node.state_dir).is_ok(),
             "the agent holds its lock"
         );
         stdout_of(&drain(&scene, &[]));
@@ -296,7 +296,7 @@ fn a_removed_state_directory_is_created_again() {
     let state_dir = scene.config(true).node.state_dir;
     fs::remove_dir_all(&state_dir).unwrap();
     scene.pass(&mut pinner);
-    assert!(pinning::Lock::take(&state_dir).is_err(), "the agent holds the new lock");
+    assert!(pinning::take_lock(&state_dir).is_err(), "the agent holds the new lock");
     drop(pinner);
     stdout_of(&drain(&scene, &[]));
     assert_eq!(scene.all_effective(), before);

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
-use pinning::{Checkpoint, DrainOutcome, Operation, PinningStatus, PodOutcome, Report};
+use pinning::{Checkpoint, DrainOutcome, Operation, PassReport, PinningStatus, PodOutcome};
 use placement::Class;
 
 use super::scene::{PodRequest, Scene, all_classes, container_id, effective, online};
@@ -49,7 +49,7 @@ fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
 }
 
 /// CPUs that other pods hold exclusively, according to the report.
-fn granted_to_others(scene: &Scene, at: usize, report: &Report) -> CpuSet {
+fn granted_to_others(scene: &Scene, at: usize, report: &PassReport) -> CpuSet {
     let others = (2..scene.pods.len()).filter(|&owner| owner != at);
     let closed =
         others.filter(|&owner| !scene.request(at).class.may_share_with(scene.request(owner).class));
@@ -82,7 +82,8 @@ fn the_second_pass_writes_nothing_and_a_restart_keeps_every_cpu() {
     drop(pinner);
     let after = scene.pass(&mut scene.pinner(true));
     assert_eq!((after.operations.iter().count(), scene.bytes()), (0, bytes));
-    let pins = |report: &Report| report.pins.iter().map(|pin| pin.cpus.clone()).collect::<Vec<_>>();
+    let pins =
+        |report: &PassReport| report.pins.iter().map(|pin| pin.cpus.clone()).collect::<Vec<_>>();
     assert_eq!(pins(&after), pins(&first));
 }
 
@@ -118,7 +119,7 @@ fn a_new_shared_pod_is_confined_by_the_next_pass() {
         .child(&container_id(99));
     let _running = late.spawn(&Workload::Spin { threads: 1 });
     assert!(!effective(&late).is_disjoint(&granted));
-    let overlaps = |report: Report| report.overlaps.into_values().max().unwrap();
+    let overlaps = |report: PassReport| report.overlaps.into_values().max().unwrap();
     assert!(overlaps(scene.pass(&mut pinner)) > Duration::ZERO);
     assert!(effective(&late).is_disjoint(&granted), "a pod of which nothing is known shares");
     assert_eq!(overlaps(scene.pass(&mut pinner)), Duration::ZERO);

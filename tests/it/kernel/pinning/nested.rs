@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{DrainOutcome, DrainRequest, Pinner, PinningStatus, Report};
+use pinning::{DrainOutcome, DrainRequest, PassReport, Pinner, PinningStatus};
 use placement::Class;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -164,7 +164,7 @@ fn cpu_time() -> Duration {
 
 /// CPU time of the first pass, which confines the shared pod, the median of eleven more, and the
 /// last report.
-fn cost(scene: &Scene, pinner: &mut Pinner) -> (Duration, Duration, Report) {
+fn cost(scene: &Scene, pinner: &mut Pinner) -> (Duration, Duration, PassReport) {
     let mut timed = || {
         let began = cpu_time();
         let report = pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {});

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{Cause, Operation, Pinner, PinningStatus, PodOutcome, Report, Trace};
+use pinning::{Cause, Operation, PassReport, Pinner, PinningStatus, PodOutcome, Trace};
 use placement::{Class, Step};
 
 use super::scene::{PodRequest, Scene, all_classes, online};
@@ -18,7 +18,7 @@ pub(super) fn rewrite(scene: &Scene) {
 
 /// A pass without the scene's check: the other writer breaks the invariant, and the pass restores
 /// it.
-fn pass_after_a_rival(scene: &Scene, pinner: &mut Pinner) -> Report {
+fn pass_after_a_rival(scene: &Scene, pinner: &mut Pinner) -> PassReport {
     pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {})
 }
 
@@ -100,7 +100,7 @@ fn stepped_back_from_the_node_what_is_released_is_given_back() {
             }
         }
     };
-    let mut report = Report::idle(String::new());
+    let mut report = PassReport::idle(String::new());
     for _ in 0..6 {
         rewrite_most();
         report = pass_after_a_rival(&scene, &mut pinner);

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use kernel_text::CpuSet;
 use kubepods::PodIndex;
 use kubepods::model::{Container, Phase, Pod, Resources};
-use pinning::{Checkpoint, DrainConfig, NodeConfig, Pinner, PinnerConfig, Report, Scope, Trace};
+use pinning::{
+    Checkpoint, DrainConfig, NodeConfig, PassReport, Pinner, PinnerConfig, Scope, Trace,
+};
 use placement::{Class, Holding, Profiles, Settings, Step, Uid};
 
 use crate::support::{Cgroup, Qos, RealTree};
@@ -104,7 +106,7 @@ impl Scene {
     }
 
     /// Runs one pass and checks the invariant after each step, including for earlier grants.
-    pub(super) fn pass(&self, pinner: &mut Pinner) -> Report {
+    pub(super) fn pass(&self, pinner: &mut Pinner) -> PassReport {
         let mut granted = Granted::before(self);
         let report =
             pinner.pass(&self.index(), &CpuSet::new(), &mut |trace| granted.follow(self, trace));

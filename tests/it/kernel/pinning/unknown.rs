@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{Operation, PinningStatus, Report, Trace};
+use pinning::{Operation, PassReport, PinningStatus, Trace};
 use placement::{Class, Step};
 
 use super::rival::rewrite;
 use super::scene::{PodRequest, Scene, all_classes, effective, online};
 use crate::support::Workload;
 
-fn checkpoints(reports: &[Report]) -> u64 {
+fn checkpoints(reports: &[PassReport]) -> u64 {
     reports.iter().map(|report| report.operations.count(Operation::Checkpoint)).sum()
 }
 
@@ -56,7 +56,7 @@ fn cgroup_churn_in_a_container_delays_nothing() {
     std::thread::scope(|scope| {
         let making = scope.spawn(make_cgroups);
         std::thread::sleep(Duration::from_millis(20));
-        let reports: Vec<Report> =
+        let reports: Vec<PassReport> =
             (0..40).map(|_| pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {})).collect();
         stop.store(true, Ordering::Relaxed);
         making.join().unwrap();
@@ -84,7 +84,7 @@ fn a_pod_that_stays_on_its_cpus_delays_grants_briefly() {
             }
         })
     };
-    let reports: Vec<Report> = (0..8).map(|_| pass()).collect();
+    let reports: Vec<PassReport> = (0..8).map(|_| pass()).collect();
     assert!(reports[0].pins.is_empty(), "{:?}", reports[0]);
     let last = &reports[7];
     assert_eq!(
@@ -97,7 +97,7 @@ fn a_pod_that_stays_on_its_cpus_delays_grants_briefly() {
         [("pod", 1)]
     );
     assert!(scene.effective(1).is_disjoint(&scene.effective(2)), "the others are confined");
-    let later: Vec<Report> = (0..5).map(|_| pass()).collect();
+    let later: Vec<PassReport> = (0..5).map(|_| pass()).collect();
     assert_eq!(
         (checkpoints(&later), later[4].operations.iter().count()),
         (0, 0),

@@ -1,0 +1,30 @@
+//! Options of the connection to an agent.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+
+/// Options of every command that queries a running agent.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("https").args(["tls_cert", "insecure_skip_verify"]).multiple(true))]
+pub struct AgentArgs {
+    /// Address of the agent
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
+    pub address: SocketAddr,
+    /// Use HTTPS: PEM file of the agent's certificate or its CA's [default in the agent's pod: its
+    /// own]
+    #[arg(long, env = "CPUWARDEN_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Required name in a certificate that a CA signed [default: the address]
+    #[arg(long, value_name = "NAME", requires = "tls_cert")]
+    pub server_name: Option<String>,
+    /// Use HTTPS without verifying the agent's certificate (insecure: an impostor can steal the
+    /// token and forge the answer)
+    #[arg(long)]
+    pub insecure_skip_verify: bool,
+    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it exists
+    /// and the certificate is verified]
+    #[arg(long, value_name = "FILE", requires = "https")]
+    pub token_file: Option<PathBuf>,
+}

@@ -1,0 +1,14 @@
+//! A running agent, seen from a command: the options of the connection, the HTTP client, and the
+//! advice as text.
+
+mod advise;
+mod args;
+mod client;
+mod render;
+mod snapshot;
+
+pub use advise::{AdviceFormat, AdviseArgs, advise};
+pub use args::AgentArgs;
+pub use client::{AgentClient, Answer, block_on};
+pub use render::{figures, render};
+pub use snapshot::{PartArgs, SnapshotArgs, save, snapshot};

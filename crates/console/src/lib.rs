@@ -1,0 +1,28 @@
+//! Input and output that every command shares: values of options, a [`Failure`] with its exit code,
+//! standard output, the log on standard error, plain tables, and the version.
+
+mod byte_size;
+mod failure;
+mod human_duration;
+pub mod log;
+pub mod output;
+pub mod stderr;
+pub mod table;
+
+pub use byte_size::ByteSize;
+pub use failure::Failure;
+pub use human_duration::HumanDuration;
+
+/// Git revision of this build.
+pub const REVISION: &str = match option_env!("CPUWARDEN_REVISION") {
+    Some(revision) => revision,
+    None => "unknown",
+};
+
+/// Version, revision and kind of this build.
+#[must_use]
+pub fn version() -> String {
+    let kind = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let version = env!("CARGO_PKG_VERSION");
+    format!("{version} (revision {REVISION}, {kind} build for {})", std::env::consts::ARCH)
+}

@@ -1,0 +1,169 @@
+//! `kubectl cpuwarden advise`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use advisor::{AdviceReport, ContainerReport, patch_command};
+use agent_client::{AdviceFormat, AgentClient, block_on, figures, render};
+use anyhow::Context as _;
+use console::{Failure, output, stderr};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::command::{Of, resolve};
+use crate::{MergedContainer, Resolved, Workload, merged};
+
+/// Number of agents that are asked at the same time.
+const AT_ONCE: usize = 8;
+
+/// Advice for a workload.
+#[derive(Debug, Serialize)]
+struct WorkloadAdvice<'a> {
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    /// Number of nodes with pods of the workload.
+    nodes: usize,
+    /// Nodes whose agent did not answer.
+    missing: usize,
+    containers: Vec<MergedContainer>,
+    /// All changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Value>,
+}
+
+/// Prints the advice for a target.
+///
+/// # Errors
+/// No agent of the target's nodes answers.
+pub(crate) fn advise(of: &Of, format: AdviceFormat) -> Result<(), Failure> {
+    let (resolved, cluster) = resolve(of)?;
+    let (mut report, missing) = reports(&cluster, &resolved)?;
+    let names: BTreeSet<(&str, &str)> =
+        resolved.pods().iter().map(|pod| (pod.namespace.as_str(), pod.name.as_str())).collect();
+    if !matches!(resolved, Resolved::Node(_)) {
+        report.containers.retain(|row| names.contains(&(row.namespace.as_str(), row.pod.as_str())));
+    }
+    let text = match &resolved {
+        Resolved::Workload(workload) => {
+            let nodes = resolved.nodes().len();
+            print(&of_workload(workload, nodes, missing, &report.containers), format)?
+        }
+        _ => render(&report, format)?,
+    };
+    output::show(&text);
+    Ok(())
+}
+
+/// The reports of the agents of all nodes, and the number of nodes without one; each of these is
+/// said on standard error.
+fn reports(cluster: &Cluster<'_>, resolved: &Resolved) -> Result<(AdviceReport, usize), Failure> {
+    let nodes: Vec<&str> = resolved.nodes().into_iter().collect();
+    let mut all = AdviceReport { objective: 0.0, containers: Vec::new() };
+    let (mut missing, mut last) = (0, None);
+    for some in nodes.chunks(AT_ONCE) {
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let asked: Vec<_> =
+                some.iter().map(|node| scope.spawn(|| report(cluster, node))).collect();
+            asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        for (node, answer) in some.iter().zip(answers) {
+            match answer {
+                Ok(report) => {
+                    all.objective = report.objective;
+                    all.containers.extend(report.containers);
+                }
+                Err(failure) => {
+                    missing += 1;
+                    if nodes.len() > 1 {
+                        stderr::say(format!("node {node}: {failure}"));
+                    }
+                    last = Some(failure);
+                }
+            }
+        }
+    }
+    match last {
+        Some(failure) if missing == nodes.len() => Err(failure),
+        _ => Ok((all, missing)),
+    }
+}
+
+/// The report of one node's agent.
+fn report(cluster: &Cluster<'_>, node: &str) -> Result<AdviceReport, Failure> {
+    let agent = cluster.agent(node)?;
+    let client = AgentClient::new(&agent.args)?;
+    block_on(client.get("/api/v1/advice"))
+}
+
+fn of_workload<'a>(
+    workload: &'a Workload,
+    nodes: usize,
+    missing: usize,
+    rows: &[ContainerReport],
+) -> WorkloadAdvice<'a> {
+    let (containers, patch) = merged(rows);
+    let Workload { kind, namespace, name, .. } = workload;
+    WorkloadAdvice { kind, namespace, name, nodes, missing, containers, patch }
+}
+
+fn print(advice: &WorkloadAdvice<'_>, format: AdviceFormat) -> Result<String, Failure> {
+    Ok(match format {
+        AdviceFormat::Table => table(advice),
+        AdviceFormat::Json => {
+            serde_json::to_string_pretty(advice).context("cannot print the advice")? + "\n"
+        }
+        AdviceFormat::Yaml => serde_saphyr::to_string(advice).context("cannot print the advice")?,
+        AdviceFormat::Patch => match &advice.patch {
+            Some(patch) => serde_saphyr::to_string(patch).context("cannot print the patch")?,
+            None => String::new(),
+        },
+    })
+}
+
+fn table(advice: &WorkloadAdvice<'_>) -> String {
+    let WorkloadAdvice { kind, namespace, name, nodes, missing, .. } = advice;
+    let mut text = format!("{kind} {namespace}/{name} on {}", count(*nodes, "node"));
+    if *missing > 0 {
+        let _ = write!(text, ", {missing} without an answer");
+    }
+    text.push('\n');
+    for container in &advice.containers {
+        let _ = writeln!(text, "{}: {}", container.container, count(container.pods, "pod"));
+        for merged in &container.findings {
+            let finding = &merged.finding;
+            let mark = if finding.severity == analysis::Severity::Warning { "!" } else { "·" };
+            let (seen, of) = (merged.seen.pods, merged.seen.of);
+            let (name, worst) = (finding.kind.as_str(), &merged.worst_pod);
+            let _ = writeln!(
+                text,
+                "  {mark} {name} in {seen} of {of}, most in {worst}:{}",
+                figures(finding)
+            );
+            if let Some(reason) = finding.no_patch.as_ref().filter(|_| finding.patch.is_none()) {
+                let _ = writeln!(text, "    no change: {reason}");
+            }
+        }
+        if container.findings.is_empty() {
+            let _ = writeln!(text, "  · nothing to change");
+        }
+        if container.pods_without_enough_history > 0 {
+            let pods = count(container.pods_without_enough_history, "pod");
+            let _ = writeln!(text, "  · more advice comes later: too little history of {pods}");
+        }
+    }
+    if advice.containers.is_empty() {
+        text.push_str("no agent has seen a container of it yet\n");
+    }
+    let command =
+        advice.patch.as_ref().and_then(|patch| patch_command(namespace, kind, name, patch));
+    if let Some(command) = command {
+        let _ = writeln!(text, "{command}");
+    }
+    text
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,259 @@
+//! `cpuwarden replay`: shows a recording.
+
+mod page;
+
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use clap::Args;
+use console::{Failure, HumanDuration, output, stderr};
+use recording::Recording;
+use timeline::Frame;
+use top::{App, Look, Playback, Source as _};
+
+/// Width of the table that is not drawn on a terminal, columns.
+const WIDTH: usize = 120;
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Options of `cpuwarden replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// File, or directory in which an agent records
+    #[arg(value_name = "FILE|DIR")]
+    pub path: PathBuf,
+    /// Time at which to begin, UTC: 2026-11-22T03:04:05Z, 03:04, or -10m (before the end) [default:
+    /// the first second; the last one for a table and for the page]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub at: Option<ReplayStart>,
+    /// Serve the page and the JSON API on the recording at this address, instead of the terminal
+    /// view: the ten minutes before the time, and each second after it when it is due
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["once", "output"])]
+    pub listen: Option<SocketAddr>,
+    /// Print one second, and exit
+    #[arg(long)]
+    pub once: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: ReplayOutput,
+}
+
+/// Output format of `replay`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReplayOutput {
+    /// The view of top, or a table if standard output is not a terminal
+    #[default]
+    Text,
+    /// One frame per line
+    Json,
+}
+
+/// A time in a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayStart {
+    /// Milliseconds since the epoch.
+    Time(u64),
+    /// Milliseconds since midnight, UTC, at the last time that the recording has it.
+    TimeOfDay(u64),
+    /// Time before the end.
+    BeforeEnd(Duration),
+}
+
+impl FromStr for ReplayStart {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(HumanDuration(span)) = text.strip_prefix('-').and_then(|span| span.parse().ok())
+        {
+            return Ok(Self::BeforeEnd(span));
+        }
+        let of_day = format!("1970-01-01T{text}{}Z", if text.len() == 5 { ":00" } else { "" });
+        if let Ok(time) = humantime::parse_rfc3339(&of_day) {
+            return Ok(Self::TimeOfDay(milliseconds(time)));
+        }
+        let time = humantime::parse_rfc3339_weak(text).map_err(
+            |_| "not a time such as 2026-11-22T03:04:05Z, 03:04 (UTC), or -10m (before the end)",
+        )?;
+        Ok(Self::Time(milliseconds(time)))
+    }
+}
+
+impl ReplayStart {
+    /// Milliseconds since the epoch, for a recording that ends at `end`.
+    fn in_recording(self, end: u64) -> u64 {
+        match self {
+            Self::Time(time) => time,
+            Self::BeforeEnd(span) => {
+                end.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+            }
+            Self::TimeOfDay(time) => {
+                let today = end - end % DAY_MS + time;
+                if today <= end { today } else { today.saturating_sub(DAY_MS) }
+            }
+        }
+    }
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Shows a recording.
+///
+/// # Errors
+/// The recording cannot be opened or is one of a later version, or the terminal is gone.
+pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
+    let mut recording =
+        Recording::open(&args.path).map_err(|error| Failure::config(error.to_string()))?;
+    for note in recording.notes() {
+        let (path, at, length) = (note.path.display(), note.at, note.length);
+        stderr::say(format!("{path}: skipped {length} bytes at {at}: {}", note.reason));
+    }
+    let (start, end) = recording.span();
+    let is_live = !args.once && io::stdout().is_terminal();
+    let at = match args.at {
+        Some(at) => at.in_recording(end),
+        // A table and the page show the end; a playback begins at the start.
+        None if args.listen.is_some() => end,
+        None if args.output == ReplayOutput::Text && !is_live => end,
+        None => start,
+    };
+    if let Some(address) = args.listen {
+        return page::serve(recording, at, address);
+    }
+    match args.output {
+        ReplayOutput::Json => {
+            let stdout = BufWriter::new(io::stdout().lock());
+            match print_frames(&mut recording, at, args.once, stdout) {
+                // A closed pipe, as with `head`.
+                Err(Printing::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                Err(Printing::Output(error)) => Err(error).context("cannot print the frames")?,
+                Err(Printing::Input(error)) => Err(Failure::config(error.to_string())),
+                Ok(()) => Ok(()),
+            }
+        }
+        ReplayOutput::Text if is_live => {
+            let mut playback = Playback::new(Frames(recording), at);
+            let shown = top::run(&mut App::new(Look::from_env()), &mut playback, || false);
+            Ok(shown.context("cannot use the terminal")?)
+        }
+        ReplayOutput::Text => {
+            output::show(&table(recording, at));
+            Ok(())
+        }
+    }
+}
+
+/// The table at a time.
+fn table(recording: Recording, at: u64) -> String {
+    let mut app = App::new(Look { color: false, ..Look::from_env() });
+    Playback::new(Frames(recording), at).updates().into_iter().for_each(|update| app.apply(update));
+    top::table(&app, WIDTH)
+}
+
+/// Reason why frames were not printed.
+#[derive(Debug)]
+enum Printing {
+    Input(recording::Error),
+    Output(io::Error),
+}
+
+/// Prints the frame at a time as JSON, and unless `once`, all later ones.
+fn print_frames(
+    recording: &mut Recording,
+    at: u64,
+    once: bool,
+    mut to: impl Write,
+) -> Result<(), Printing> {
+    let first = recording.position(at);
+    let last = if once { first } else { recording.times().len().saturating_sub(1) };
+    for number in first..=last {
+        let Some(frame) = recording.frame(number).map_err(Printing::Input)? else { continue };
+        let written = serde_json::to_writer(&mut to, &frame).map_err(io::Error::from);
+        written.and_then(|()| to.write_all(b"\n")).map_err(Printing::Output)?;
+    }
+    to.flush().map_err(Printing::Output)
+}
+
+/// A recording for the view.
+struct Frames(Recording);
+
+impl top::Recording for Frames {
+    fn span(&self) -> (u64, u64) {
+        self.0.span()
+    }
+
+    fn frames(&mut self, after_ms: u64, until_ms: u64) -> Result<Vec<Frame>, String> {
+        self.0.between(after_ms, until_ms).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use recording::Origin;
+
+    use super::*;
+
+    /// 2026-11-22T03:00:00Z.
+    const THREE: u64 = 1_795_316_400_000;
+
+    fn recording(dir: &tempfile::TempDir) -> Recording {
+        let frame = |second: u64| Frame {
+            at_ms: THREE + second * 1000,
+            seconds: 1.0,
+            containers: vec![timeline::ContainerFrame {
+                namespace: "shop".to_owned(),
+                pod: format!("checkout-{second}"),
+                container: "app".to_owned(),
+                ..timeline::ContainerFrame::default()
+            }],
+            ..Frame::default()
+        };
+        let frames: Vec<Frame> = (0..300).map(frame).collect();
+        let path = dir.path().join("recording");
+        std::fs::write(&path, recording::encode(&frames, &Origin::default()).unwrap()).unwrap();
+        Recording::open(&path).unwrap()
+    }
+
+    fn at(text: &str) -> u64 {
+        text.parse::<ReplayStart>().unwrap().in_recording(THREE + 299_000)
+    }
+
+    #[test]
+    fn a_time_is_absolute_or_of_the_day_or_before_the_end() {
+        assert_eq!(at("2026-11-22T03:00:00Z"), THREE);
+        assert_eq!(at("2026-11-22 03:00:05"), THREE + 5000);
+        assert_eq!(at("03:00"), THREE);
+        assert_eq!(at("03:01:30"), THREE + 90_000);
+        assert_eq!(at("03:05"), THREE + 300_000 - DAY_MS);
+        assert_eq!(at("-1m"), THREE + 239_000);
+        let error = "tomorrow".parse::<ReplayStart>().unwrap_err();
+        assert!(error.contains("-10m (before the end)"), "{error}");
+        assert!("25:00".parse::<ReplayStart>().is_err());
+    }
+
+    #[test]
+    fn json_has_the_frame_of_the_time_or_all_from_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut recording = recording(&dir);
+        let mut printed = |at, once| {
+            let mut text = Vec::new();
+            print_frames(&mut recording, at, once, &mut text).unwrap();
+            let frame = |line: &str| serde_json::from_str::<Frame>(line).unwrap().at_ms;
+            String::from_utf8(text).unwrap().lines().map(frame).collect::<Vec<u64>>()
+        };
+        assert_eq!(printed(THREE + 5500, true), [THREE + 5000]);
+        assert_eq!(printed(THREE + 297_000, false), [297, 298, 299].map(|s| THREE + s * 1000));
+    }
+
+    #[test]
+    fn the_table_shows_the_second_of_the_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = table(recording(&dir), THREE + 130_000);
+        assert!(text.contains("checkout-130") && !text.contains("checkout-131"), "{text}");
+    }
+}

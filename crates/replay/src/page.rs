@@ -1,0 +1,167 @@
+//! `cpuwarden replay --listen`: the page and the JSON API on a recording.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use advisor::Advisor;
+use anyhow::{Context as _, anyhow};
+use console::{Failure, output, stderr};
+use endpoint::{Parts, Serving, Sources, Ui};
+use kernel_text::CpuSet;
+use kubelet::{PodConfig, PodService, PodSource};
+use metrics::{AgentMetrics, Build, Exposition};
+use recording::{Origin, Recording};
+use serde_json::{Value, json};
+use snapshot::Published;
+use timeline::{CpuFrame, KEPT, Timeline, TimelineConfig};
+use tokio::runtime::Handle;
+use tokio::time::{MissedTickBehavior, interval};
+use top::{Playback, Source as _, Update};
+use top_commands::Signals;
+use watchdog::Watchdog;
+
+use crate::Frames;
+
+/// Maximum number of containers, and of pairs of victim and aggressor: those of an agent.
+const CONTAINERS: usize = 1024;
+const PAIRS: usize = 1024;
+/// Maximum number of series at /metrics, where a replay has only those of its own process.
+const SERIES: usize = 1000;
+/// Length of the history of the page: the frames that a timeline keeps.
+const HISTORY: Duration = Duration::from_secs(KEPT as u64);
+/// Time between two looks for frames that are due.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Serves the page until SIGINT or SIGTERM: first the ten minutes before `at`, then each second
+/// when it is due.
+///
+/// # Errors
+/// The address cannot be used.
+pub(super) fn serve(recording: Recording, at: u64, address: SocketAddr) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let listener =
+            endpoint::listen(address).map_err(|error| Failure::unavailable(error.to_string()))?;
+        let address = listener.local_addr().context("cannot read the port")?;
+        let origin = recording.origin(recording.position(at)).cloned().unwrap_or_default();
+        let timeline = Timeline::new(TimelineConfig {
+            node: String::new(),
+            proc_root: PathBuf::new(),
+            containers: CONTAINERS,
+            pairs: PAIRS,
+        });
+        let playback = Playback::new(Frames(recording), at).with_history(HISTORY);
+        let mut player = Player { playback, timeline };
+        player.play();
+        let parts = parts(listener, views(&player.timeline, origin))?;
+        let serving = Serving::start(parts).context("cannot start the endpoint's thread")?;
+        output::show(&format!("page of the recording: http://{address}/ (Ctrl-C ends)\n"));
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = signals.any() => break,
+                _ = look.tick() => player.play(),
+            }
+        }
+        serving.stop().await;
+        Ok(())
+    })
+}
+
+/// Moves frames of the recording to the history when they are due.
+struct Player {
+    playback: Playback<Frames>,
+    timeline: Timeline,
+}
+
+impl Player {
+    fn play(&mut self) {
+        for update in self.playback.updates() {
+            match update {
+                Update::Seek(frames) => frames.iter().for_each(|frame| self.timeline.add(frame)),
+                Update::Frame(frame) => self.timeline.add(&frame),
+                Update::Status(error) => stderr::say(error),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// An endpoint without an agent: it has no pods and no samples of its own.
+fn parts(listener: std::net::TcpListener, ui: Ui) -> anyhow::Result<Parts> {
+    let metrics = AgentMetrics::new(Build { version: ui.version, revision: ui.revision });
+    let metrics = Arc::new(metrics);
+    let config = PodConfig { source: PodSource::None, ..PodConfig::default() };
+    Ok(Parts {
+        listener,
+        identity: None,
+        auth: None,
+        cadvisor: false,
+        sources: Sources {
+            published: Published::default(),
+            pods: PodService::start(&config, &Handle::current())?,
+            advisor: Advisor::new(PathBuf::new(), Arc::clone(&metrics), Duration::ZERO),
+            metrics,
+            watchdog: Watchdog::new(),
+        },
+        new_exposition: Box::new(|| Exposition::new(SERIES)),
+        interval: Duration::from_secs(1),
+        ui: Some(ui),
+    })
+}
+
+fn views(timeline: &Timeline, origin: Origin) -> Ui {
+    let (of_topology, of_recording) = (timeline.clone(), timeline.clone());
+    Ui {
+        timeline: timeline.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        revision: console::REVISION,
+        topology: Box::new(move || {
+            let frame = of_topology.latest().context("no frame yet")?;
+            Ok(topology(&frame.node.cpus))
+        }),
+        pins: Box::new(|| Err(anyhow!("a recording has no pins"))),
+        doctor: Box::new(|| Err(anyhow!("a recording has no node to examine"))),
+        recording: Box::new(move |span| {
+            Ok(recording::encode(&of_recording.frames(span), &origin)?)
+        }),
+    }
+}
+
+/// The answer of `/api/v1/topology` from the CPUs of a frame. Recordings do not contain the owners
+/// of CPUs.
+fn topology(cpus: &[CpuFrame]) -> Value {
+    let list = |cpus: &mut dyn Iterator<Item = u32>| cpus.collect::<CpuSet>().to_string();
+    let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for cpu in cpus {
+        nodes.entry(cpu.numa_node.unwrap_or_default()).or_default().push(cpu.cpu);
+    }
+    let nodes: BTreeMap<u32, String> =
+        nodes.into_iter().map(|(node, cpus)| (node, list(&mut cpus.into_iter()))).collect();
+    let cpu = |cpu: &CpuFrame| {
+        json!({
+            "cpu": cpu.cpu,
+            "core": cpu.core.unwrap_or(cpu.cpu),
+            "l3": cpu.llc,
+            "die": null,
+            "numaNode": cpu.numa_node.unwrap_or_default(),
+            "socket": cpu.socket.unwrap_or_default(),
+            "kind": null,
+            "owner": "unknown",
+        })
+    };
+    json!({
+        "online": list(&mut cpus.iter().map(|cpu| cpu.cpu)),
+        "offline": "",
+        "isolated": "",
+        "nohzFull": "",
+        "numaNodes": nodes,
+        "distances": {},
+        "cpus": cpus.iter().map(cpu).collect::<Vec<Value>>(),
+    })
+}

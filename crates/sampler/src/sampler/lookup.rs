@@ -1,0 +1,96 @@
+//! The lookup of names: its source, and what it waits for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kubepods::{PodIndex, PodNames};
+
+use crate::cgroup::{CgroupId, ContainerKey};
+use crate::series::SeriesId;
+
+/// Polling interval while a new cgroup has no name or no usage yet.
+const NEWS_EVERY: Duration = Duration::from_millis(100);
+
+/// Polling interval while a cgroup is shown without a name.
+const NAMES_EVERY: Duration = Duration::from_secs(1);
+
+/// Information that the sampler awaits between ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Awaited {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The names of cgroups that are shown without one.
+    Names,
+    /// The first name or usage of a new cgroup.
+    News,
+}
+
+impl Awaited {
+    /// Polling interval; `None` if there is nothing to look for.
+    pub(super) fn polling_interval(self) -> Option<Duration> {
+        match self {
+            Self::Nothing => None,
+            Self::Names => Some(NAMES_EVERY),
+            Self::News => Some(NEWS_EVERY),
+        }
+    }
+}
+
+/// Lookups of names that are still to come.
+#[derive(Debug, Default)]
+pub(super) struct Lookups {
+    pub(super) awaited: Awaited,
+    /// Time of the next lookup.
+    pub(super) next: Option<Instant>,
+}
+
+impl Lookups {
+    /// Records what a cgroup waits for.
+    pub(super) fn wait_for(&mut self, awaited: Awaited) {
+        self.awaited = self.awaited.max(awaited);
+    }
+
+    /// Records a lookup that is due then.
+    pub(super) fn plan(&mut self, due: Instant) {
+        self.next = Some(self.next.map_or(due, |next| next.min(due)));
+    }
+}
+
+/// A container that exited before it was named. Its counts are kept until it gets a name.
+#[derive(Debug)]
+pub(super) struct ExitedUnnamed {
+    pub(super) key: ContainerKey,
+    pub(super) found: Instant,
+    pub(super) series: SeriesId,
+    pub(super) pod: CgroupId,
+    pub(super) is_shown: bool,
+}
+
+/// The source of names and its answers.
+pub(super) struct NameLookup {
+    pub(super) source: Box<dyn PodNames>,
+    /// `/proc` of the node, which shows the sandboxes of runtimes.
+    pub(super) proc_root: PathBuf,
+    /// Pods as of the last tick.
+    pub(super) index: Arc<PodIndex>,
+    pub(super) lookups: Lookups,
+    /// Containers that exited before they were named.
+    pub(super) exited: Vec<ExitedUnnamed>,
+    /// Reason for the feature `pod_names`, as last returned by [`PodNames::missing`].
+    pub(super) missing: Option<&'static str>,
+}
+
+impl NameLookup {
+    pub(super) fn new(source: Box<dyn PodNames>, proc_root: PathBuf) -> Self {
+        Self {
+            source,
+            proc_root,
+            index: Arc::default(),
+            lookups: Lookups::default(),
+            exited: Vec::new(),
+            missing: None,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What is due when.
+
+use std::time::{Duration, Instant};
+
+use kernel_text::CgroupVersion;
+use snapshot::ends_window;
+
+use super::SamplerConfig;
+use crate::cgroup::CgroupId;
+use crate::governor::Governor;
+use crate::plan::Clock;
+
+/// Times of the ticks and of the rarer work in them.
+pub(super) struct Schedule {
+    pub(super) governor: Governor,
+    pub(super) started: Instant,
+    pub(super) clock: Clock,
+    pub(super) due: DueReads,
+    /// Time at which the last tick read the counters.
+    pub(super) read_at: Option<Instant>,
+    /// Time between walks of the tree.
+    walk_interval: Duration,
+    walked: Option<Instant>,
+    window_began: Option<Instant>,
+}
+
+/// Reads that are due for some cgroups only.
+#[derive(Debug, Default)]
+pub(super) struct DueReads {
+    /// Containers whose slow files are due in this tick.
+    pub(super) slow: Vec<CgroupId>,
+    /// Containers whose threads are due in this tick, in the order of their ids.
+    pub(super) threads: Vec<CgroupId>,
+    /// Slot at which the scan of threads continues.
+    pub(super) next_scan: usize,
+    /// Cgroups to read once more, with the time to do so.
+    pub(super) again: Vec<(Instant, CgroupId)>,
+}
+
+impl Schedule {
+    pub(super) fn new(config: &SamplerConfig, version: CgroupVersion) -> Self {
+        let now = Instant::now();
+        Self {
+            governor: Governor::new(config.interval, config.cpu_budget_cores),
+            started: now,
+            clock: Clock::new(now, version),
+            due: DueReads::default(),
+            read_at: None,
+            walk_interval: config.reconcile_interval,
+            walked: None,
+            window_began: None,
+        }
+    }
+
+    /// Whether a walk of the tree is due; if so, the next one is due an interval later.
+    pub(super) fn is_walk_due(&mut self, now: Instant) -> bool {
+        let is_due = self.walked.is_none_or(|last| now.duration_since(last) >= self.walk_interval);
+        if is_due {
+            self.walked = Some(now);
+        }
+        is_due
+    }
+
+    /// Whether this tick ends a window of the histograms.
+    pub(super) fn ends_window(&mut self, now: Instant) -> bool {
+        let began = *self.window_began.get_or_insert(now);
+        let ends = ends_window(began, now, self.governor.interval());
+        if ends {
+            self.window_began = Some(now);
+        }
+        ends
+    }
+}

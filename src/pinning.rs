@@ -1,0 +1,246 @@
+//! Pinning as a part of the agent, and the commands that show or undo it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use cgroupfs::Hierarchy;
+use events::Events;
+use kubelet::{Pods, chain};
+use metrics::{AgentMetrics, PinningMetrics};
+use pinning::{
+    DrainConfig, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus,
+    PinningThread, Round, Scope,
+};
+use pinning_commands::{NodeTopology, TopologySources};
+use serde_json::Value;
+use watchdog::{Part, Watchdog};
+
+use crate::agent::Shared;
+use crate::check::{check_machine, hierarchy};
+use crate::cli::{DrainArgs, JsonArgs};
+use crate::config::{Config, PinningMode};
+use crate::exit::Failure;
+use crate::output;
+
+/// Maximum number of descriptors: two per cgroup of 250 pods with two containers and a sandbox.
+const MOST_DESCRIPTORS: u64 = 2000;
+/// Maximum time for a running agent to release the lock.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Access of the pinning thread to the pods; `None` until they are known.
+fn node_pods(pods: Pods) -> impl FnMut() -> Option<NodePods> {
+    move || {
+        pods.is_known().then(|| NodePods {
+            index: pods.index(),
+            exclusive: pods.exclusive_cpus(),
+            policy: pods.cpu_manager_policy(),
+        })
+    }
+}
+
+/// Starts pinning unless it is off.
+///
+/// # Errors
+/// Nothing to pin on this node.
+pub(crate) fn start(shared: &Shared<'_>) -> Result<Option<PinningThread>, Failure> {
+    let Shared { config, tree, hierarchy, pods, metrics, watchdog } = shared;
+    if config.options.pinning == PinningMode::Off {
+        return Ok(None);
+    }
+    let watch = || -> kubelet::Beat {
+        let beat = watchdog.watch(Part::CpuManagerPolicy, config.pods.poll_interval);
+        Box::new(move |every| beat.beat(every))
+    };
+    pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current(), watch)
+        .map_err(|error| Failure::config(chain(&error)))?;
+    let pinner = Pinner::on(tree, pinner_config(config, hierarchy))
+        .map_err(|error| Failure::node(chain(&error)))?;
+    let mut events =
+        config.options.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
+    let metrics = Arc::clone(metrics);
+    let mut status = None;
+    let interval = config.options.sample_interval.0;
+    let beat = watchdog.watch(Part::Pinning, interval);
+    let running = pinning::spawn(pinner, node_pods(pods.clone()), interval, move |round| {
+        match round {
+            Round::Waited => {}
+            Round::Passed(report) => {
+                log_if_changed(&mut status, &report);
+                export(metrics.pinning(), &report);
+                if let Some(events) = &mut events {
+                    events.tell(&report);
+                }
+            }
+            Round::Panicked => {
+                metrics.subsystem_restarted(Part::Pinning.as_str());
+                metrics.pinning().set_enforcing(Some("the pinning thread panicked; restarting it"));
+                return;
+            }
+        }
+        beat.beat(interval);
+    });
+    Ok(Some(running.context("cannot start the pinning thread")?))
+}
+
+fn events(
+    config: &Config,
+    pods: &Pods,
+    metrics: &Arc<AgentMetrics>,
+    watchdog: &Watchdog,
+) -> Result<Events, Failure> {
+    let failed =
+        |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
+    let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
+    let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
+    Events::start(&connection, node, Arc::clone(metrics), watchdog).map_err(|error| failed(&error))
+}
+
+/// Number of descriptors that pinning may keep open; the sampler has the rest.
+pub(crate) fn descriptors(config: &Config, soft_limit: u64) -> u64 {
+    match config.options.pinning {
+        PinningMode::Off => 0,
+        PinningMode::Observe | PinningMode::Enforce => {
+            (soft_limit.min(config.options.max_open_files) / 4).min(MOST_DESCRIPTORS)
+        }
+    }
+}
+
+fn node_config(config: &Config, hierarchy: Hierarchy) -> NodeConfig {
+    NodeConfig {
+        hierarchy,
+        kubepods: config.options.kubepods.iter().cloned().collect(),
+        proc_root: config.options.proc_root.clone(),
+        sys_root: config.options.sys_root.clone(),
+        state_dir: config.options.state_dir.clone(),
+        cpu_manager_state: config.options.cpu_manager_state.clone(),
+    }
+}
+
+fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
+    let pinning = &config.pinning;
+    let descriptors = descriptors(config, cgroupfs::raise_descriptor_limit().soft);
+    PinnerConfig {
+        enforce: config.options.pinning == PinningMode::Enforce,
+        node: node_config(config, hierarchy.clone()),
+        owner_namespaces: pinning.owner_namespaces.clone(),
+        descriptors: usize::try_from(descriptors).unwrap_or(usize::MAX),
+        reserved: pinning.reserved.clone(),
+        settings: pinning.settings.clone(),
+        profiles: pinning.profiles.clone(),
+    }
+}
+
+/// Logs one line when the status changes. If enforcement is configured but not in effect, the line
+/// is a warning.
+fn log_if_changed(last: &mut Option<PinningStatus>, report: &PassReport) {
+    let now = &report.status;
+    if last.as_ref() == Some(now) {
+        return;
+    }
+    match report.stepped_back.keys().any(|(scope, _)| *scope == "node") {
+        true => tracing::warn!(status = %now, "pinning"),
+        false => tracing::info!(status = %now, "pinning"),
+    }
+    *last = Some(now.clone());
+}
+
+fn export(metrics: &PinningMetrics, report: &PassReport) {
+    metrics.set_enforcing(match &report.status {
+        PinningStatus::Enforcing => None,
+        PinningStatus::Observing(reason) => Some(reason),
+    });
+    metrics.set_stepped_back(
+        report.stepped_back.iter().map(|(&(scope, reason), &count)| ([scope, reason], count)),
+    );
+    if let Some(pools) = &report.pools {
+        let named = [
+            ("exclusive", &pools.exclusive),
+            ("share", &pools.share),
+            ("best_effort", &pools.best_effort),
+            ("reserved", &pools.reserved),
+            ("kubelet", &pools.kubelet),
+        ];
+        named.into_iter().for_each(|(name, cpus)| metrics.set_pool(name, cpus.len()));
+    }
+    let pins = report.pins.iter().map(|pin| {
+        let count = pin.cpus.parse::<kernel_text::CpuSet>().map_or(0, |cpus| cpus.len());
+        ([&*pin.namespace, &pin.pod, &pin.cpu_qos, &pin.bind_policy], count)
+    });
+    metrics.set_pinned(pins);
+    metrics.add_overlaps(
+        report.overlaps.iter().map(|((namespace, pod), time)| ([&**namespace, &**pod], *time)),
+    );
+    for (operation, held, times) in report.operations.iter() {
+        metrics.add_operations(operation.as_str(), held, times);
+    }
+    report.rejections().for_each(|reason| metrics.add_rejection(reason.as_str()));
+}
+
+/// The node, after the checks of the options about it.
+fn checked_node(config: &Config) -> Result<NodeConfig, Failure> {
+    check_machine(config)?;
+    Ok(node_config(config, hierarchy(config)?))
+}
+
+/// Prints the pods with exclusive CPUs on this node, and the rejections.
+///
+/// # Errors
+/// A state directory or a hierarchy that cannot be read.
+pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
+    args.run.within(|config| pinning_commands::show_pins(&checked_node(config)?, args.json))
+}
+
+/// The JSON form of [`pins`].
+///
+/// # Errors
+/// As [`pins`].
+pub(crate) fn pins_json(config: &Config) -> Result<Value, Failure> {
+    let rows = pinning_commands::pins(&checked_node(config)?)?.unwrap_or_default();
+    Ok(serde_json::to_value(rows).context("cannot print the pins")?)
+}
+
+/// Prints the topology of this node.
+///
+/// # Errors
+/// A node whose CPUs cannot be read.
+pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
+    args.run.within(node_topology)?.show(args.json)
+}
+
+/// The JSON form of [`topology`].
+///
+/// # Errors
+/// As [`topology`].
+pub(crate) fn topology_json(config: &Config) -> Result<Value, Failure> {
+    Ok(serde_json::to_value(node_topology(config)?).context("cannot print the topology")?)
+}
+
+fn node_topology(config: &Config) -> Result<NodeTopology, Failure> {
+    check_machine(config)?;
+    NodeTopology::read(&TopologySources {
+        sys_root: &config.options.sys_root,
+        proc_root: &config.options.proc_root,
+        state_dir: &config.options.state_dir,
+        cpu_manager_state: &config.options.cpu_manager_state,
+        reserved: &config.pinning.reserved,
+    })
+}
+
+/// Runs `cpuwarden drain`.
+///
+/// # Errors
+/// The cgroups that could not be restored.
+pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
+    let scope = if args.every_pod { Scope::EveryPod } else { Scope::Written };
+    args.run.within(|config| {
+        crate::logging::install(&config.log, config.options.log_format);
+        let node = checked_node(config)?;
+        let restored = crate::best_effort::drain(config, &node.hierarchy, DRAIN_TIMEOUT)?;
+        if restored > 0 {
+            output::show(&format!("best-effort pods are restored ({restored} settings)\n"));
+        }
+        output::show(&pinning_commands::drain(&DrainConfig { node, scope }, DRAIN_TIMEOUT)?);
+        Ok(())
+    })
+}
