@@ -32,10 +32,18 @@ pub enum CommandError {
 /// # Errors
 /// A command that cannot be started, or ends with a status other than 0.
 pub fn output_of(command: &mut Command) -> Result<Vec<u8>, CommandError> {
+    output_with(command, &[0])
+}
+
+/// Runs a command to completion and returns its standard output.
+///
+/// # Errors
+/// A command that cannot be started, or ends with a status that is not among `statuses`.
+pub fn output_with(command: &mut Command, statuses: &[i32]) -> Result<Vec<u8>, CommandError> {
     let output =
         command.stdin(Stdio::null()).output().map_err(|source| start_error(command, source))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() {
+    if output.status.code().is_some_and(|status| statuses.contains(&status)) {
         Ok(output.stdout)
     } else {
         Err(failed(command, output.status, &stderr))
