@@ -86,6 +86,8 @@ fn place(source: SourceName, config: &PodConfig) -> String {
         SourceName::ApiServer => {
             config.apiserver.url.clone().unwrap_or_else(|| "the API server".to_owned())
         }
+        // The agent connects to it, the doctor does not.
+        SourceName::Nri => String::new(),
     }
 }
 

@@ -19,7 +19,9 @@ pub use config::{
 };
 pub use file_stamp::FileStamp;
 pub use kubepods::chain;
-pub use service::{Beat, PodService, Pods, SourceStatus, Task};
+pub use service::{
+    Beat, CreatedContainer, PodService, Pods, RuntimeSource, Sandbox, SourceStatus, Task,
+};
 pub use source::SourceName;
 pub use source::connection::ApiServerConnection;
 pub use source::trust::{client_config, copy_certificate, unverified_client_config};

@@ -12,6 +12,8 @@ use crate::model::{Container, Pod};
 pub struct PodIndex {
     generation: u64,
     pods: Vec<Arc<Pod>>,
+    /// Pods that are not in the list, and can be found.
+    others: Vec<Arc<Pod>>,
     /// Pods by UID, and static pods also by hash, including pods that left the list. `None` if two
     /// pods claim the key.
     by_uid: HashMap<Box<str>, Option<Arc<Pod>>>,
@@ -40,8 +42,8 @@ pub enum Lookup<'a> {
 
 impl PodIndex {
     /// Builds the successor of `previous` from a new list. `lingering` are pods that recently left
-    /// the list: their cgroups may outlive them, so they can still be found, but are not in
-    /// [`Self::pods`].
+    /// the list, because their cgroups may outlive them, or that are not listed yet. They can be
+    /// found, but are not in [`Self::pods`].
     pub fn build(
         previous: &Self,
         pods: Vec<Arc<Pod>>,
@@ -55,12 +57,19 @@ impl PodIndex {
                 claim.take_if(|other| !Arc::ptr_eq(other, pod));
             }
         }
-        for pod in lingering {
+        let lingering: Vec<_> = lingering.into_iter().collect();
+        for pod in &lingering {
             for key in pod.cgroup_names() {
-                by_uid.entry(key.into()).or_insert_with(|| Some(Arc::clone(&pod)));
+                by_uid.entry(key.into()).or_insert_with(|| Some(Arc::clone(pod)));
             }
         }
-        Self { generation: previous.generation + 1, pods, by_uid }
+        let others = lingering;
+        Self { generation: previous.generation + 1, pods, others, by_uid }
+    }
+
+    /// Whether [`Self::build`] would give an equal index from these arguments.
+    pub fn is_of(&self, pods: &[Arc<Pod>], lingering: &[Arc<Pod>]) -> bool {
+        self.pods == pods && self.others == lingering
     }
 
     /// Number of this index in the process; 0 for the empty one before the first answer. An answer

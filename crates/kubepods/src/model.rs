@@ -47,6 +47,10 @@ pub struct Pod {
     pub actual_resources: Option<Resources>,
     /// Status of an in-place resize of the pod.
     pub resize: Option<Resize>,
+    /// CPU and memory of the whole pod as the container runtime reports them, for a pod that no list
+    /// contains yet. Such a pod has no spec: its containers are those created so far, of unknown
+    /// kind.
+    pub unlisted: Option<Resources>,
     /// Init containers and sidecars, then containers, then ephemeral containers, each in spec
     /// order.
     pub containers: Vec<Container>,
@@ -234,6 +238,11 @@ impl Pod {
     /// Possible names of the pod's cgroup: its UID and, for a static pod, its hash.
     pub fn cgroup_names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.uid).chain(self.static_hash.as_deref())
+    }
+
+    /// Whether a list contains the pod, or contained it. If not, only the container runtime knows it.
+    pub fn is_listed(&self) -> bool {
+        self.unlisted.is_none()
     }
 
     /// Finds a container by name.

@@ -100,10 +100,11 @@ impl Asks {
 }
 
 fn is_resolved(index: &PodIndex, uid: &str, key: &str) -> bool {
+    // The runtime's report names a pod, but does not contain its spec.
     if uid == key {
-        return index.pod(uid).is_some();
+        return index.pod(uid).is_some_and(|pod| pod.is_listed());
     }
-    matches!(index.container(uid, key), Lookup::Named { .. })
+    matches!(index.container(uid, key), Lookup::Named { pod, .. } if pod.is_listed())
 }
 
 /// Delay from the start of the last attempt to the next one; `None` if the regular poll suffices.

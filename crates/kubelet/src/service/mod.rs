@@ -10,6 +10,8 @@ mod names;
 mod policy;
 mod poller;
 mod publisher;
+mod runtime_pods;
+mod runtime_source;
 mod schedule;
 mod sources;
 mod status;
@@ -34,6 +36,8 @@ use crate::source::http::KubeletHttp;
 use asks::Asks;
 use exclusive::keep_exclusive_cpus;
 use policy::keep_policy;
+use publisher::PodPublisher;
+pub use runtime_source::{CreatedContainer, RuntimeSource, Sandbox};
 use sources::Sources;
 pub use status::SourceStatus;
 use status::Statuses;
@@ -70,6 +74,7 @@ pub struct Pods {
 #[derive(Debug)]
 pub(crate) struct Shared {
     index: ArcSwap<PodIndex>,
+    publisher: Mutex<PodPublisher>,
     exclusive: ArcSwap<ExclusiveCpus>,
     /// CPU manager policy, as reported by `/configz`.
     policy: ArcSwap<Reported<String>>,
@@ -92,6 +97,7 @@ impl Shared {
     fn new(statuses: Statuses, is_known: bool, apiserver_requests: Arc<AtomicU64>) -> Self {
         Self {
             index: ArcSwap::default(),
+            publisher: Mutex::default(),
             exclusive: ArcSwap::default(),
             policy: ArcSwap::default(),
             asks: Mutex::default(),

@@ -41,7 +41,7 @@ impl Poller {
     }
 
     /// Polls once. Returns `None` if no source has answered with an accepted list.
-    pub(super) async fn poll(&mut self, shared: &Shared) -> Option<Vec<Arc<Pod>>> {
+    pub(super) async fn poll(&mut self, shared: &Shared) -> Option<Listed> {
         let begun = Instant::now();
         self.schedule.begin(begun);
         let answer = self.first_answer(shared, begun).await;
@@ -54,7 +54,7 @@ impl Poller {
         answer
     }
 
-    async fn first_answer(&mut self, shared: &Shared, begun: Instant) -> Option<Vec<Arc<Pod>>> {
+    async fn first_answer(&mut self, shared: &Shared, begun: Instant) -> Option<Listed> {
         for (source, backoff) in
             self.sources.iter_mut().filter(|(_, backoff)| backoff.is_over(begun))
         {
@@ -62,26 +62,30 @@ impl Poller {
                 if is_cut {
                     lock(&shared.statuses).list_was_cut(source.name(), pods.len());
                 }
-                let index = shared.index.load_full();
-                let known_run = shared.any_runs(index.pods());
+                let last = lock(&shared.publisher).listed().to_vec();
+                let known_run = shared.any_runs(&last);
                 if self.empty.believes(
                     pods.is_empty(),
                     known_run || lock(&shared.asks).any(),
                     begun,
                 ) {
-                    return Ok(pods);
+                    return Ok(Listed { pods, is_cut });
                 }
                 // The kubelet removes static pods and force-deleted pods from its list before their
                 // containers end.
                 let is_leaving = |pod: &Arc<Pod>| pod.deleting || pod.static_hash.is_some();
-                let all_leave = known_run && index.pods().iter().all(is_leaving);
-                if all_leave { Ok(index.pods().to_vec()) } else { Err(SourceError::EmptyList) }
+                match known_run && last.iter().all(is_leaving) {
+                    // An answer that is not believed ends nothing.
+                    true => Ok(Listed { pods: last, is_cut: true }),
+                    false => Err(SourceError::EmptyList),
+                }
             });
             match listed {
-                Ok(pods) => {
+                Ok(listed) => {
                     backoff.succeeded();
-                    lock(&shared.statuses).succeeded(source.name(), pods.len(), SystemTime::now());
-                    return Some(pods);
+                    let (count, now) = (listed.pods.len(), SystemTime::now());
+                    lock(&shared.statuses).succeeded(source.name(), count, now);
+                    return Some(listed);
                 }
                 Err(error) => {
                     backoff.failed(Instant::now(), fastrand::f64());

@@ -57,12 +57,19 @@ impl Statuses {
         Self { entries: sources.into_iter().map(fresh).collect(), cut_lists: 0 }
     }
 
+    /// Adds a source, unless it is there.
+    pub(super) fn add(&mut self, source: SourceName) {
+        if self.find(source).is_none() {
+            self.entries.push(Entry { status: SourceStatus::fresh(source), absent: false });
+        }
+    }
+
     pub(super) fn list(&self, now: SystemTime) -> Vec<SourceStatus> {
         let present =
             self.entries.iter().filter(|entry| !entry.absent).map(|entry| entry.status.clone());
         present
             .map(|status| match status.source {
-                source if status.up && is_watch(source) => {
+                source if status.up && (is_watch(source) || source == SourceName::Nri) => {
                     SourceStatus { last_success: Some(now), ..status }
                 }
                 _ => status,
@@ -118,6 +125,13 @@ impl Statuses {
         entry.status.error = entry.status.ever().then(|| "its socket no longer exists".to_owned());
     }
 
+    /// Records that the connection to the runtime is lost; its user logs the cause.
+    pub(super) fn disconnected(&mut self, source: SourceName, error: String) {
+        let Some(entry) = self.find(source) else { return };
+        entry.status.up = false;
+        (entry.status.error, entry.status.cause) = (Some(error), Some(Cause::Unreachable));
+    }
+
     /// Records that a source was stopped because a better one is back.
     pub(super) fn stood_down(&mut self, source: SourceName) {
         let Some(entry) = self.find(source) else { return };
@@ -141,7 +155,7 @@ impl Statuses {
         self.cut_lists
     }
 
-    /// Whether a watch reports every change at once.
+    /// Whether a watch on the list reports every change at once.
     pub(super) fn has_live_watch(&self) -> bool {
         self.entries.iter().any(|entry| entry.status.up && is_watch(entry.status.source))
     }

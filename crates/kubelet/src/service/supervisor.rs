@@ -10,12 +10,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
 use super::poller::Poller;
-use super::publisher::PodPublisher;
+use super::publisher::List;
 use super::schedule::{Backoff, jittered};
 use super::sources::Sources;
 use super::{Beat, Shared, lock};
 use crate::cause::Cause;
 use crate::source::apiserver::ApiServer;
+use crate::source::body::Listed;
 use crate::source::pods_api::PodsApiSocket;
 use crate::source::{SourceError, SourceName, Update, Updates};
 
@@ -43,7 +44,6 @@ enum Delivery {
 pub(super) struct Supervisor {
     shared: Arc<Shared>,
     poller: Poller,
-    publisher: PodPublisher,
     pods_api: Delivery,
     /// Cause of missing names, as last logged.
     missing: Option<Cause>,
@@ -78,7 +78,6 @@ impl Supervisor {
             shared,
             pods_api_alone: sources.polled.is_empty(),
             poller: Poller::new(sources.polled, interval),
-            publisher: PodPublisher::default(),
             pods_api: Delivery::Down,
             missing: None,
             apiserver: sources.apiserver.map(|(server, after)| Fallback::new(server, after)),
@@ -130,8 +129,9 @@ impl Supervisor {
 
     async fn poll(&mut self) {
         let begun = Instant::now();
-        if let Some(pods) = self.poller.poll(&self.shared).await {
-            self.publisher.publish(&self.shared, pods, begun);
+        if let Some(Listed { pods, is_cut }) = self.poller.poll(&self.shared).await {
+            let list = List { pods, taken: begun, is_complete: !is_cut };
+            lock(&self.shared.publisher).publish(&self.shared, list);
             self.local_source_answered();
             self.shared.attempt_ended(true);
         } else {
@@ -151,7 +151,8 @@ impl Supervisor {
         match update.outcome {
             Ok(pods) => {
                 lock(&self.shared.statuses).succeeded(update.source, pods.len(), SystemTime::now());
-                self.publisher.publish(&self.shared, pods, Instant::now());
+                let list = List { pods, taken: Instant::now(), is_complete: true };
+                lock(&self.shared.publisher).publish(&self.shared, list);
                 if is_pods_api {
                     self.local_source_answered();
                 }

@@ -33,10 +33,12 @@ pub enum SourceName {
     PodResources,
     /// The API server.
     ApiServer,
+    /// The container runtime's NRI socket: names of new pods and containers, no specs.
+    Nri,
 }
 
 impl SourceName {
-    /// Returns `kubelet`, `readonly`, `pods-api`, `pod-resources` or `apiserver`.
+    /// Returns `kubelet`, `readonly`, `pods-api`, `pod-resources`, `apiserver` or `nri`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kubelet => "kubelet",
@@ -44,6 +46,7 @@ impl SourceName {
             Self::PodsApi => "pods-api",
             Self::PodResources => "pod-resources",
             Self::ApiServer => "apiserver",
+            Self::Nri => "nri",
         }
     }
 }

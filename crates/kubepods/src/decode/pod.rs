@@ -54,6 +54,7 @@ pub fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
         resources: resources(&spec.resources),
         actual_resources: status.resources.as_ref().map(resources),
         resize: resize(&status),
+        unlisted: None,
         containers,
     }
 }
