@@ -8,6 +8,7 @@ use advisor::Advisor;
 use anyhow::Context;
 use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
+use creation::Users;
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
 use kernel_text::WeightRule;
 use kubelet::{PodService, Pods, chain};
@@ -21,7 +22,7 @@ use watchdog::{JoinedThread, Part, Watchdog, Worker, keep_running};
 
 use crate::check::{Checked, check};
 use crate::claims::Claims;
-use crate::config::{Config, PinningMode, WeightRuleName};
+use crate::config::{Config, NriMode, PinningMode, WeightRuleName};
 use crate::exit::Failure;
 use crate::ui::History;
 use crate::{recorder, trace};
@@ -33,8 +34,8 @@ const DRAIN: Duration = Duration::from_millis(700);
 pub(crate) struct Agent {
     sampling: JoinedThread,
     tracing: Option<Worker>,
-    /// Stops when the agent is dropped; containers keep their variables.
-    _injecting: Option<JoinedThread>,
+    /// Stops when the agent is dropped; containers keep their adjustments.
+    _creating: Option<JoinedThread>,
     /// Stops when the agent is dropped; pinned pods stay as they are.
     pinning: Option<PinningThread>,
     /// Restores the settings of pods when it is dropped.
@@ -112,7 +113,7 @@ impl Agent {
             &shared.metrics,
             &shared.watchdog,
         )?;
-        let injecting = shared.start_injection(&advising.advisor)?;
+        let creating = shared.start_creation(&advising.advisor)?;
         let checks = shared.start_checks(waits)?;
         let sources = shared.sources(&published, advising.advisor.clone());
         let ui = history.as_ref().and_then(|history| history.ui(config, build()));
@@ -120,7 +121,7 @@ impl Agent {
         Ok(Self {
             sampling: sampling.running,
             tracing,
-            _injecting: injecting,
+            _creating: creating,
             pinning,
             yielding,
             sampler_ended: sampling.ended,
@@ -291,10 +292,18 @@ impl Shared<'_> {
         Ok(Advising { advisor, task: tokio::spawn(follow), arrivals })
     }
 
-    fn start_injection(&self, advisor: &Advisor) -> anyhow::Result<Option<JoinedThread>> {
-        let Some(rules) = self.config.injection.clone() else { return Ok(None) };
-        let socket = &self.config.options.nri_socket;
-        injection::start(rules, socket, &self.pods, advisor, &self.metrics).map(Some)
+    /// Starts the plugin of the container runtime, unless it is off.
+    fn start_creation(&self, advisor: &Advisor) -> anyhow::Result<Option<JoinedThread>> {
+        let options = &self.config.options;
+        if options.nri == NriMode::Off {
+            return Ok(None);
+        }
+        let injector = |rules| injection::injector(rules, &self.pods, advisor, &self.metrics);
+        let users = Users {
+            source: self.pods.runtime_source(&self.config.pods),
+            injector: self.config.injection.clone().map(injector),
+        };
+        creation::start(users, &options.nri_socket, &self.metrics).map(Some)
     }
 
     fn start_arrivals(&self, advisor: Advisor) -> std::io::Result<Worker> {

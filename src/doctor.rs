@@ -8,7 +8,7 @@ use kubelet::{ConfigError, chain};
 
 use crate::agent::sampler_config;
 use crate::cli::DoctorArgs;
-use crate::config::{Config, PinningMode, SchedTraceMode};
+use crate::config::{Config, NriMode, PinningMode, SchedTraceMode};
 use crate::exit::Failure;
 use crate::run;
 
@@ -54,6 +54,6 @@ fn options(config: &Config) -> ::doctor::Options {
         cpu_manager_state: config.options.cpu_manager_state.clone(),
         state_dir: config.options.state_dir.clone(),
         owner_namespaces: config.pinning.owner_namespaces.clone(),
-        nri_socket: config.injection.is_some().then(|| config.options.nri_socket.clone()),
+        nri_socket: (config.options.nri == NriMode::On).then(|| config.options.nri_socket.clone()),
     }
 }

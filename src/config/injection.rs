@@ -14,11 +14,7 @@ pub(super) fn resolve(options: &Options) -> Result<Option<InjectionRules>, Failu
     let profiles = checked_profiles(&options.inject_profiles)
         .map_err(|text| Failure::config(format!("injectProfiles: {text}")))?;
     match (options.nri, options.inject_env) {
-        (NriMode::Off, InjectEnvMode::Off) => return Ok(None),
-        (NriMode::On, InjectEnvMode::Off) => {
-            let text = "--nri: on has no effect without --inject-env; set it to observe, annotated or profiles";
-            return Err(Failure::config(text.to_owned()));
-        }
+        (_, InjectEnvMode::Off) => return Ok(None),
         (NriMode::Off, _) => {
             let text = "--inject-env needs --nri=on and the runtime's socket; set both";
             return Err(Failure::config(text.to_owned()));
@@ -55,6 +51,7 @@ mod tests {
     #[test]
     fn nothing_is_injected_by_default() {
         assert_eq!(resolve("{}"), Ok(None));
+        assert_eq!(resolve("nri: on"), Ok(None));
         assert_eq!(resolve(SHOP), Ok(None));
     }
 
@@ -91,7 +88,6 @@ mod tests {
     fn contradictions_and_invalid_profiles_are_errors_with_a_remedy() {
         let profile = |rest: &str| format!("injectProfiles: [{{name: a, selector: {rest}}}]");
         let cases = [
-            ("nri: on".to_owned(), "--nri: on has no effect without --inject-env"),
             ("injectEnv: annotated".to_owned(), "--inject-env needs --nri=on"),
             (
                 "nri: on\ninjectEnv: profiles".to_owned(),

@@ -16,8 +16,8 @@ use serde::de::IgnoredAny;
 
 pub(crate) use console::{ByteSize, HumanDuration};
 pub(crate) use options::{
-    ActingMode, MetricsPreset, Options, PinningMode, PodSourceName, SchedTraceMode, UiMode,
-    WeightRuleName, augment,
+    ActingMode, MetricsPreset, NriMode, Options, PinningMode, PodSourceName, SchedTraceMode,
+    UiMode, WeightRuleName, augment,
 };
 pub(crate) use resolved::Config;
 pub(crate) use sources::{OptionSources, camel_case};

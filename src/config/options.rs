@@ -250,7 +250,7 @@ pub(crate) struct Options {
     pub(crate) authorization: Authorization,
 
     /// Connect to the container runtime through the Node Resource Interface (containerd 1.7 and
-    /// later, CRI-O 1.26 and later), for --inject-env
+    /// later, CRI-O 1.26 and later), for names of new containers and for --inject-env
     #[arg(long, help_heading = "Environment", value_name = "MODE", default_value = "off")]
     pub(crate) nri: NriMode,
     /// The runtime's NRI socket

@@ -42,6 +42,7 @@ const CRATES: &[Crate] = &[
     io("cgroup-tree", &["cgroupfs", "kernel-text", "kubepods"]),
     io("cgroupfs", &["kernel-text"]),
     io("console", &[]),
+    io("creation", &["injection", "kubelet", "kubepods", "metrics", "nri", "watchdog"]),
     io("demo", &["cgroupfs", "cpu-load", "kernel-text", "kubelet-stub", "kubepods", "snapshot"]),
     io(
         "doctor",
@@ -60,10 +61,7 @@ const CRATES: &[Crate] = &[
     ),
     io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "timeline", "watchdog"]),
     io("events", &["kubelet", "metrics", "pinning", "watchdog"]),
-    io(
-        "injection",
-        &["advisor", "analysis", "kubelet", "kubepods", "metrics", "nri", "placement", "watchdog"],
-    ),
+    io("injection", &["advisor", "analysis", "kubelet", "kubepods", "metrics", "nri", "placement"]),
     io(
         "kubectl-plugin",
         &[
@@ -149,6 +147,7 @@ const CRATES: &[Crate] = &[
             "cgroupfs",
             "colocation",
             "console",
+            "creation",
             "demo",
             "doctor",
             "endpoint",

@@ -3,7 +3,7 @@
 
 #[path = "../../crates/nri/tests/plugin/runtime.rs"]
 #[expect(dead_code, reason = "shared with the tests of the plugin library")]
-mod runtime;
+pub(crate) mod runtime;
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;

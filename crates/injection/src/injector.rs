@@ -15,11 +15,18 @@ type SpecOf = Box<dyn Fn(&str, &str) -> Option<(Place, Known)> + Send>;
 type Publish = Box<dyn FnMut(&InjectedContainers) + Send>;
 
 /// Injects variables into new containers, or only reports them.
-pub(super) struct Injector {
+pub struct Injector {
     rules: InjectionRules,
     spec_of: SpecOf,
     publish: Publish,
     containers: InjectedContainers,
+}
+
+impl std::fmt::Debug for Injector {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { rules, containers, .. } = self;
+        out.debug_struct("Injector").field("rules", rules).field("containers", containers).finish()
+    }
 }
 
 impl Injector {

@@ -74,7 +74,8 @@ pub(crate) static SERIES_DROPPED_TOTAL: Descriptor = counter(
 pub(crate) static POD_SOURCE_UP: Descriptor = gauge(
     "cpuwarden_pod_source_up",
     &["source"],
-    "1 if the last answer of this pod source was valid, else 0. Pods keep their last names while the source is down.",
+    "1 if the last answer of this pod source was valid, else 0; of nri, if the container runtime is connected. Pods keep \
+     their last names while the source is down.",
 );
 
 pub(crate) static POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS: Descriptor = gauge(

@@ -1,0 +1,101 @@
+//! The handler of the runtime's calls, which passes them to their users.
+
+use injection::Injector;
+use kubelet::RuntimeSource;
+use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
+use nri::{Creation, Events, Handler};
+
+use crate::Users;
+use crate::report::{container_of, sandbox_of};
+
+/// Passes calls to their users. The report to the pod sources comes first, so that others find the
+/// pod.
+pub(crate) struct Creations {
+    source: RuntimeSource,
+    injector: Option<Injector>,
+}
+
+impl Creations {
+    pub(crate) fn new(users: Users) -> Self {
+        let Users { source, injector } = users;
+        Self { source, injector }
+    }
+}
+
+impl Handler for Creations {
+    fn events(&self) -> Events {
+        Events::of(&[
+            Event::RunPodSandbox,
+            Event::RemovePodSandbox,
+            Event::CreateContainer,
+            Event::UpdateContainer,
+            Event::UpdatePodSandbox,
+            Event::StopContainer,
+            Event::RemoveContainer,
+        ])
+    }
+
+    fn synchronize(
+        &mut self,
+        pods: Vec<PodSandbox>,
+        containers: Vec<Container>,
+    ) -> Vec<ContainerUpdate> {
+        let live = |container: &&Container| container.state() != ContainerState::ContainerStopped;
+        let of = |container: &Container| pods.iter().find(|pod| pod.id == container.pod_sandbox_id);
+        let reported: Vec<_> = containers
+            .iter()
+            .filter(live)
+            .filter_map(|container| Some(container_of(of(container)?, container)))
+            .collect();
+        self.source.synchronized(pods.iter().map(sandbox_of).collect(), &reported);
+        // Running containers are not updated through the runtime.
+        self.injector.as_mut().map(|one| one.synchronize(pods, containers)).unwrap_or_default()
+    }
+
+    fn create_container(&mut self, pod: PodSandbox, container: Container) -> Creation {
+        self.source.container_created(sandbox_of(&pod), &container_of(&pod, &container));
+        self.injector.as_mut().map(|one| one.create_container(pod, container)).unwrap_or_default()
+    }
+
+    fn update_container(
+        &mut self,
+        pod: PodSandbox,
+        container: Container,
+        resources: LinuxResources,
+    ) -> Vec<ContainerUpdate> {
+        let updates =
+            self.injector.as_mut().map(|one| one.update_container(pod, container, resources));
+        updates.unwrap_or_default()
+    }
+
+    fn update_pod(&mut self, pod: PodSandbox, overhead: LinuxResources, resources: LinuxResources) {
+        if let Some(injector) = &mut self.injector {
+            injector.update_pod(pod, overhead, resources);
+        }
+    }
+
+    fn stop_container(&mut self, pod: PodSandbox, container: Container) -> Vec<ContainerUpdate> {
+        // Its cgroup still exists: it keeps its name until its removal.
+        self.injector.as_mut().map(|one| one.stop_container(pod, container)).unwrap_or_default()
+    }
+
+    fn notify(&mut self, event: Event, pod: PodSandbox, container: Option<Container>) {
+        match (event, &container) {
+            (Event::RunPodSandbox, _) => self.source.pod_created(sandbox_of(&pod)),
+            (Event::RemovePodSandbox, _) => self.source.pod_removed(&pod.uid, &pod.id),
+            (Event::RemoveContainer, Some(container)) => {
+                self.source.container_removed(&pod.uid, &container.id);
+            }
+            _ => {}
+        }
+        if let Some(injector) = &mut self.injector {
+            injector.notify(event, pod, container);
+        }
+    }
+
+    fn disconnected(&mut self) {
+        if let Some(injector) = &mut self.injector {
+            injector.disconnected();
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The agent as a plugin of the container runtime, through the Node Resource Interface: it gets
+//! each pod and container before the first instruction.
+//!
+//! One connection serves all parts: the names of new pods for the pod sources, and environment
+//! variables for new containers. Every call is answered from memory.
+
+mod handler;
+mod log;
+mod report;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use injection::Injector;
+use kubelet::RuntimeSource;
+use metrics::AgentMetrics;
+use nri::{Plugin, Stop};
+use watchdog::JoinedThread;
+
+use handler::Creations;
+use log::Log;
+
+/// Name of the plugin at the runtime.
+pub const NAME: &str = "cpuwarden";
+/// Place of the plugin: runtimes call plugins in ascending order. A late one sees the variables
+/// and CPUs that others have set.
+const INDEX: u8 = 90;
+
+/// Users of the runtime's events.
+#[derive(Debug)]
+pub struct Users {
+    /// The pod sources.
+    pub source: RuntimeSource,
+    /// Environment variables for new containers.
+    pub injector: Option<Injector>,
+}
+
+/// Starts the plugin, whose connection ends when the handle is dropped; containers keep their
+/// adjustments. The runtime's socket may appear later.
+///
+/// # Errors
+/// The thread does not start.
+pub fn start(
+    users: Users,
+    nri_socket: &Path,
+    metrics: &Arc<AgentMetrics>,
+) -> anyhow::Result<JoinedThread> {
+    let mut log = Log::new(Arc::clone(metrics), users.source.clone());
+    let plugin = Plugin::new(NAME, INDEX, nri_socket, Creations::new(users));
+    let plugin = plugin.context("cannot set up the NRI plugin")?;
+    let stop = Stop::new();
+    let stopped = stop.clone();
+    let body = move || {
+        log.disconnected("not connected yet");
+        if let Err(error) = plugin.run(&stopped, |report| log.take(&report)) {
+            log.disconnected("the plugin ended");
+            tracing::error!(%error, "the NRI plugin ended; new containers start without it");
+        }
+    };
+    let thread = JoinedThread::spawn("nri", move || stop.stop(), body);
+    thread.context("cannot start the thread of the NRI plugin")
+}
