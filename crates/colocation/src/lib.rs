@@ -24,6 +24,6 @@ pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transit
 pub use cpus::{keep_cpus, split_pools};
 pub use harm::{Harm, HarmMeter};
 pub use interference::{Aggressor, Cause, Pair, Suggestion, Suggestions};
-pub use pressure::{ClassPressure, PressureMeter, QosClass};
+pub use pressure::PressureMeter;
 pub use scaling::{Overload, QuotaScaler, Scaling, ScalingSettings, overload};
 pub use writes::{PodValues, Write, burst_writes};

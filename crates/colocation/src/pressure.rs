@@ -1,157 +1,206 @@
-//! Contention-only pressure: the share of wall-clock time in which at least one thread of a class
-//! waited for a CPU although its own quota allowed it to run. PSI cannot give it, because PSI
-//! counts throttled threads as waiting.
+//! Contention-only pressure: the share of wall-clock time in which at least one thread waited for a
+//! CPU although its own quota allowed it to run. PSI cannot give it, because PSI counts throttled
+//! threads as waiting.
 //!
 //! The trace counts thread time, not its union over threads, so the share is known as a range.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
-use snapshot::{ContainerRow, NodeSnapshot, TraceMode};
+use snapshot::{ContainerRow, NodeWaits, PressureRow, PressureScope, TraceMode};
 
-/// Kubernetes QoS class of a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QosClass {
-    /// `Guaranteed`.
-    Guaranteed,
-    /// `Burstable`.
-    Burstable,
-    /// `BestEffort`.
-    BestEffort,
-}
+/// Namespace and name of a pod.
+type PodKey = (Arc<str>, Arc<str>);
 
-impl QosClass {
-    /// All classes.
-    pub const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
-
-    /// Name as in the pod's status.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "Guaranteed",
-            Self::Burstable => "Burstable",
-            Self::BestEffort => "BestEffort",
-        }
-    }
-
-    fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.name() == name)
-    }
-}
-
-/// Share of wall-clock time under contention: between `lower` and `upper`, both 0 to 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct ClassPressure {
-    /// At least this share.
-    pub lower: f64,
-    /// At most this share.
-    pub upper: f64,
-}
-
-impl ClassPressure {
-    /// Range for threads of several containers. Per container: contended thread time over the
-    /// interval (1 is one thread that waits all the time), and its number of threads.
-    ///
-    /// At most `threads` wait at once, so the union of a container's waits is at least its thread
-    /// time over its threads; the union over containers is at least that of any one, and at most
-    /// the sum of all thread time.
-    fn of(containers: impl Iterator<Item = (f64, u64)>) -> Self {
-        let mut range = Self::default();
-        for (waited, threads) in containers {
-            range.lower = range.lower.max(waited / threads.max(1) as f64);
-            range.upper += waited;
-        }
-        Self { lower: range.lower.min(1.0), upper: range.upper.min(1.0) }
-    }
-
-    /// Range of the union of classes.
-    #[must_use]
-    pub fn union(classes: impl IntoIterator<Item = Self>) -> Self {
-        classes.into_iter().fold(Self::default(), |all, class| Self {
-            lower: all.lower.max(class.lower),
-            upper: (all.upper + class.upper).min(1.0),
-        })
-    }
-}
-
-/// Turns the trace's counters into pressure per tick.
+/// Turns the trace's counters into pressure per poll.
 ///
 /// A wait counts when it ends, so a reading may include the begin of a wait from the interval
-/// before.
+/// before. Time without a known cause is in neither bound: it may have been throttling.
 #[derive(Debug, Default)]
 pub struct PressureMeter {
     /// By the labels of the container's series.
-    last: HashMap<Box<str>, Counted>,
+    containers: HashMap<Box<str>, Counted>,
+    /// By victim and aggressor, nanoseconds.
+    pairs: HashMap<(PodKey, PodKey), u64>,
     read_at: Option<Instant>,
+    /// Sums of the bounds since the start, nanoseconds.
+    totals: BTreeMap<PressureScope, (u64, u64)>,
 }
 
 impl PressureMeter {
-    /// Reads a snapshot. Returns the range of each class that has containers, or `None` for the
-    /// first snapshot and unless waits are traced all the time: counts of a trace in bursts are
-    /// estimates and bound nothing.
-    pub fn read(&mut self, snapshot: &NodeSnapshot) -> Option<Vec<(QosClass, ClassPressure)>> {
-        let trace = snapshot.waits.trace.as_ref();
-        if trace.is_none_or(|trace| trace.mode != TraceMode::Continuous) {
-            *self = Self::default();
-            return None;
+    /// Reads the counters of one poll. `now` is the time up to which they count, and `containers`
+    /// the containers of the latest snapshot. Returns nothing for the first reading and unless
+    /// waits are traced all the time: counts of a trace in bursts are estimates and bound nothing.
+    pub fn read(
+        &mut self,
+        now: Instant,
+        waits: &NodeWaits,
+        containers: &[ContainerRow],
+    ) -> Vec<PressureRow> {
+        let mode = waits.trace.as_ref().map(|trace| trace.mode);
+        if mode != Some(TraceMode::Continuous) {
+            *self = Self { totals: std::mem::take(&mut self.totals), ..Self::default() };
+            return Vec::new();
         }
-        let now = snapshot.read_at?;
         let elapsed = self.read_at.and_then(|last| now.checked_duration_since(last));
-        let elapsed = elapsed.filter(|time| !time.is_zero());
-        if self.read_at.is_some() && elapsed.is_none() {
-            return None;
-        }
-        let rows = snapshot.containers.iter().filter(|row| row.live);
-        let counted = rows.map(|row| (row.identity.labels.clone(), Counted::of(row))).collect();
-        let before = std::mem::replace(&mut self.last, counted);
         self.read_at = Some(now);
-        Some(by_class(snapshot, &before, elapsed?.as_nanos() as f64))
+        let gained = self.gained(waits, containers);
+        let elapsed = elapsed.filter(|time| !time.is_zero());
+        elapsed.map_or(Vec::new(), |elapsed| self.rows(&gained, elapsed.as_nanos() as f64))
+    }
+
+    /// Waits since the last reading.
+    fn gained(&mut self, waits: &NodeWaits, containers: &[ContainerRow]) -> Gained {
+        let (mut now, mut gained) = (HashMap::new(), Gained::default());
+        for row in containers.iter().filter(|row| row.live) {
+            let counted = Counted::of(row, waits);
+            let before = self.containers.get(&row.identity.labels).copied();
+            gained.add_container(row, counted, before);
+            now.insert(row.identity.labels.clone(), counted);
+        }
+        self.containers = now;
+        let mut pairs = HashMap::with_capacity(self.pairs.len());
+        for row in &waits.interference {
+            let victim = (row.victim.namespace.as_str().into(), row.victim.pod.as_str().into());
+            let aggressor = (Arc::clone(&row.aggressor_namespace), Arc::clone(&row.aggressor_pod));
+            let pair = (victim, aggressor);
+            // A pair that was not there before began at 0.
+            let waited = row.wait_ns.saturating_sub(self.pairs.get(&pair).copied().unwrap_or(0));
+            gained.pairs.push((pair.clone(), waited));
+            pairs.insert(pair, row.wait_ns);
+        }
+        self.pairs = pairs;
+        gained
+    }
+
+    fn rows(&mut self, gained: &Gained, elapsed_ns: f64) -> Vec<PressureRow> {
+        let scopes = [PressureScope::Node].into_iter().chain(PressureScope::CLASSES);
+        let mut rows = Vec::new();
+        for scope in scopes {
+            let Some((lower, upper)) = gained.bounds(scope, elapsed_ns) else { continue };
+            let total = self.totals.entry(scope).or_default();
+            // A share of an interval fits.
+            total.0 += (lower * elapsed_ns) as u64;
+            total.1 += (upper * elapsed_ns) as u64;
+            rows.push(PressureRow { scope, lower_ns: total.0, upper_ns: total.1, lower, upper });
+        }
+        rows
     }
 }
 
 /// Counters of one container at one reading.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Counted {
+    /// Thread time that it waited for something else than a quota.
     contended_ns: u64,
+    /// The part in which its own pod ran.
+    self_ns: u64,
     threads: Option<u64>,
 }
 
 impl Counted {
-    fn of(row: &ContainerRow) -> Self {
-        Self { contended_ns: contended_ns(row), threads: row.threads }
-    }
-
-    /// Contended thread time since `before` over the interval, and the larger number of threads at
-    /// its ends. An unknown number is no bound.
-    fn since(self, before: Option<&Self>, elapsed_ns: f64) -> (f64, u64) {
-        let waited =
-            self.contended_ns - before.map_or(0, |b| b.contended_ns).min(self.contended_ns);
-        let threads = match before {
-            Some(before) => self.threads.max(before.threads),
-            None => self.threads,
-        };
-        (waited as f64 / elapsed_ns, threads.unwrap_or(u64::MAX))
-    }
-}
-
-fn by_class(
-    snapshot: &NodeSnapshot,
-    before: &HashMap<Box<str>, Counted>,
-    elapsed_ns: f64,
-) -> Vec<(QosClass, ClassPressure)> {
-    let mut containers: BTreeMap<QosClass, Vec<(f64, u64)>> = BTreeMap::new();
-    for row in snapshot.containers.iter().filter(|row| row.live) {
-        if let Some(class) = QosClass::of(&row.identity.qos_class) {
-            let waited = Counted::of(row).since(before.get(&row.identity.labels), elapsed_ns);
-            containers.entry(class).or_default().push(waited);
+    fn of(row: &ContainerRow, waits: &NodeWaits) -> Self {
+        let waits = waits.containers.get(&row.identity.labels);
+        Self {
+            contended_ns: waits.map_or(0, |w| w.neighbor_ns + w.self_ns + w.system_ns),
+            self_ns: waits.map_or(0, |waits| waits.self_ns),
+            threads: row.threads,
         }
     }
-    let pressures = containers.into_iter();
-    pressures.map(|(class, waits)| (class, ClassPressure::of(waits.into_iter()))).collect()
 }
 
-/// Thread time that a container waited for something else than a quota. Time without a known cause
-/// is left out: it may have been throttling.
-fn contended_ns(row: &ContainerRow) -> u64 {
-    row.waits.as_deref().map_or(0, |waits| waits.neighbor_ns + waits.self_ns + waits.system_ns)
+/// Waits of one interval.
+#[derive(Debug, Default)]
+struct Gained {
+    containers: Vec<Waited>,
+    pods: HashMap<PodKey, Waited>,
+    pairs: Vec<((PodKey, PodKey), u64)>,
+}
+
+/// Waits of a container, or of a pod, in one interval.
+#[derive(Debug, Clone, Default)]
+struct Waited {
+    qos_class: Box<str>,
+    contended_ns: u64,
+    self_ns: u64,
+    /// Largest number of threads; `None` if it is unknown, which is no bound.
+    threads: Option<u64>,
+}
+
+impl Gained {
+    fn add_container(&mut self, row: &ContainerRow, now: Counted, before: Option<Counted>) {
+        let last = before.unwrap_or_default();
+        let waited = Waited {
+            qos_class: row.identity.qos_class.as_str().into(),
+            contended_ns: now.contended_ns.saturating_sub(last.contended_ns),
+            self_ns: now.self_ns.saturating_sub(last.self_ns),
+            // The larger number at the ends of the interval.
+            threads: now.threads.max(last.threads),
+        };
+        let key = (row.identity.namespace.as_str().into(), row.identity.pod.as_str().into());
+        let pod = self.pods.entry(key).or_insert_with(|| Waited {
+            qos_class: waited.qos_class.clone(),
+            threads: Some(0),
+            ..Waited::default()
+        });
+        pod.self_ns += waited.self_ns;
+        pod.threads = pod.threads.zip(waited.threads).map(|(sum, more)| sum + more);
+        self.containers.push(waited);
+    }
+
+    /// Bounds of the share of the interval in which some thread of the scope waited, 0 to 1; `None`
+    /// if it has no containers.
+    ///
+    /// At most all thread time, if no two waits overlap. At least the largest of these:
+    /// - the wait of one container over its threads, since at most so many wait at once;
+    /// - the waits inside one pod, or inside two pods of the scope, over their threads but one,
+    ///   since one of them runs while others wait for it.
+    fn bounds(&self, scope: PressureScope, elapsed_ns: f64) -> Option<(f64, f64)> {
+        let mut containers =
+            self.containers.iter().filter(|waited| scope.covers(&waited.qos_class)).peekable();
+        containers.peek()?;
+        let (mut lower_ns, mut upper_ns) = (0.0_f64, 0.0);
+        for waited in containers {
+            lower_ns = lower_ns.max(least(waited.contended_ns, waited.threads));
+            upper_ns += waited.contended_ns as f64;
+        }
+        let pods = self.pods.values().filter(|pod| scope.covers(&pod.qos_class));
+        for pod in pods {
+            lower_ns = lower_ns.max(least(pod.self_ns, others(pod.threads)));
+        }
+        for (waited_ns, threads) in self.inside_pairs(scope) {
+            lower_ns = lower_ns.max(least(waited_ns, others(threads)));
+        }
+        let upper = (upper_ns / elapsed_ns).min(1.0);
+        Some(((lower_ns / elapsed_ns).min(upper), upper))
+    }
+
+    /// Wait of two pods for each other and for themselves, with their threads.
+    fn inside_pairs(
+        &self,
+        scope: PressureScope,
+    ) -> impl Iterator<Item = (u64, Option<u64>)> + use<'_> {
+        let mut mutual: BTreeMap<(&PodKey, &PodKey), u64> = BTreeMap::new();
+        for ((victim, aggressor), waited_ns) in &self.pairs {
+            let pair = (victim.min(aggressor), victim.max(aggressor));
+            *mutual.entry(pair).or_default() += waited_ns;
+        }
+        mutual.into_iter().filter_map(move |((a, b), waited_ns)| {
+            let (a, b) = (self.pods.get(a)?, self.pods.get(b)?);
+            let is_covered = scope.covers(&a.qos_class) && scope.covers(&b.qos_class);
+            let threads = a.threads.zip(b.threads).map(|(a, b)| a + b);
+            is_covered.then_some((waited_ns + a.self_ns + b.self_ns, threads))
+        })
+    }
+}
+
+/// Least time in which one of at most `threads` waits, if they waited this long together.
+fn least(waited_ns: u64, threads: Option<u64>) -> f64 {
+    threads.map_or(0.0, |threads| waited_ns as f64 / threads.max(1) as f64)
+}
+
+/// All threads but the one that runs.
+fn others(threads: Option<u64>) -> Option<u64> {
+    threads.map(|threads| threads.saturating_sub(1))
 }

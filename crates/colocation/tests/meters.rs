@@ -1,16 +1,15 @@
 //! Harm, pressure and suggestions from snapshots.
 
-use std::collections::HashMap;
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use colocation::{
-    Aggressor, Cause, ClassPressure, HarmMeter, Pair, PressureMeter, QosClass, Suggestions,
-};
+use colocation::{Aggressor, Cause, HarmMeter, Pair, PressureMeter, Suggestions};
 use proptest::prelude::*;
 use snapshot::{
     ContainerIdentity, ContainerRow, ContainerWaits, InterferenceRow, Losses, NodeSnapshot,
-    NodeWaits, PodIdentity, TraceMode, TraceRow,
+    NodeWaits, PodIdentity, PressureRow, PressureScope, TraceMode, TraceRow,
 };
 
 const MS: u64 = 1_000_000;
@@ -57,8 +56,7 @@ fn snapshot(
     containers: Vec<ContainerRow>,
 ) -> NodeSnapshot {
     let trace = TraceRow { mode, run_ns: 0, switches: 0, losses: Losses::default() };
-    let waits =
-        NodeWaits { containers: HashMap::new(), interference, trace: Some(trace), feature: None };
+    let waits = NodeWaits { interference, trace: Some(trace), ..NodeWaits::default() };
     NodeSnapshot {
         read_at: Some(read_at),
         waits: Arc::new(waits),
@@ -126,11 +124,6 @@ fn a_trace_in_bursts_is_read_once_per_cycle() {
     assert_eq!(lost, expected);
 }
 
-fn waiting(name: &str, qos_class: &str, threads: u64, waits: ContainerWaits) -> ContainerRow {
-    let waits = Some(Arc::new(waits));
-    ContainerRow { threads: Some(threads), waits, ..container(name, qos_class, 0) }
-}
-
 fn contended(neighbor: u64, own: u64) -> ContainerWaits {
     ContainerWaits {
         neighbor_ns: neighbor * MS,
@@ -142,63 +135,136 @@ fn contended(neighbor: u64, own: u64) -> ContainerWaits {
     }
 }
 
+/// Container with its waits.
+type Waiting = (ContainerRow, ContainerWaits);
+
+fn waiting(name: &str, qos_class: &str, threads: u64, waits: ContainerWaits) -> Waiting {
+    (ContainerRow { threads: Some(threads), ..container(name, qos_class, 0) }, waits)
+}
+
+fn pressure(
+    meter: &mut PressureMeter,
+    now: Instant,
+    mode: TraceMode,
+    containers: &[Waiting],
+    interference: Vec<InterferenceRow>,
+) -> Vec<PressureRow> {
+    let node = snapshot(now, mode, interference, Vec::new());
+    let labelled = |(row, waits): &Waiting| (row.identity.labels.clone(), Arc::new(*waits));
+    let by_labels = containers.iter().map(labelled).collect();
+    let waits = NodeWaits { containers: by_labels, ..(*node.waits).clone() };
+    let rows: Vec<ContainerRow> = containers.iter().map(|(row, _)| row.clone()).collect();
+    meter.read(now, &waits, &rows)
+}
+
+fn of(rows: &[PressureRow], scope: PressureScope) -> (f64, f64) {
+    let row = rows.iter().find(|row| row.scope == scope).unwrap();
+    (row.lower, row.upper)
+}
+
+fn is_about(actual: (f64, f64), expected: (f64, f64)) -> bool {
+    (actual.0 - expected.0).abs() < 1e-9 && (actual.1 - expected.1).abs() < 1e-9
+}
+
 #[test]
 fn pressure_is_a_range_without_throttling() {
     let (mut meter, start) = (PressureMeter::default(), start());
     let mut read = |seconds: u64, mode| {
-        let rows = vec![
+        let rows = [
             waiting("a", "Burstable", 4, contended(200 * seconds, 200 * seconds)),
             waiting("b", "Burstable", 1, contended(50 * seconds, 0)),
             waiting("c", "BestEffort", 1, contended(3_000 * seconds, 0)),
         ];
-        let at = start + Duration::from_secs(seconds);
-        meter.read(&snapshot(at, mode, vec![], rows))
+        pressure(&mut meter, start + Duration::from_secs(seconds), mode, &rows, vec![])
     };
-    assert_eq!(read(0, TraceMode::Continuous), None);
-    let pressure = read(1, TraceMode::Continuous).unwrap();
-    let classes: Vec<QosClass> = pressure.iter().map(|(class, _)| *class).collect();
-    assert_eq!(classes, [QosClass::Burstable, QosClass::BestEffort]);
-    let burstable = pressure[0].1;
-    assert!((burstable.lower - 0.1).abs() < 1e-9, "0.4 s of four threads: {burstable:?}");
-    assert!((burstable.upper - 0.45).abs() < 1e-9, "{burstable:?}");
-    assert_eq!(pressure[1].1, ClassPressure { lower: 1.0, upper: 1.0 });
-    assert_eq!(read(2, TraceMode::Bursts { one_of: 4 }), None, "estimates bound nothing");
+    assert_eq!(read(0, TraceMode::Continuous), []);
+    let rows = read(1, TraceMode::Continuous);
+    let scopes: Vec<PressureScope> = rows.iter().map(|row| row.scope).collect();
+    let (node, burstable) = (PressureScope::Node, PressureScope::Burstable);
+    assert_eq!(scopes, [node, burstable, PressureScope::BestEffort]);
+    assert!(is_about(of(&rows, burstable), (0.1, 0.45)), "0.4 s of four threads: {rows:?}");
+    assert_eq!(of(&rows, PressureScope::BestEffort), (1.0, 1.0));
+    assert_eq!(of(&rows, node), of(&rows, burstable), "best effort is not latency-sensitive");
+    assert_eq!(read(2, TraceMode::Bursts { one_of: 4 }), [], "estimates bound nothing");
+    assert_eq!(read(3, TraceMode::Continuous), [], "a new baseline");
+    let rows = read(5, TraceMode::Continuous);
+    assert!(is_about(of(&rows, node), (0.1, 0.45)), "{rows:?}");
+    let near = |counter: u64, ms: u64| counter.abs_diff(ms * MS) < 10;
+    assert!(near(rows[0].lower_ns, 300) && near(rows[0].upper_ns, 1350), "{rows:?}");
 }
 
 #[test]
-fn the_union_of_classes_is_a_range_too() {
-    let range = |lower, upper| ClassPressure { lower, upper };
-    let all = ClassPressure::union([range(0.1, 0.4), range(0.3, 0.3)]);
-    assert!((all.lower - 0.3).abs() < 1e-9 && (all.upper - 0.7).abs() < 1e-9, "{all:?}");
-    assert_eq!(ClassPressure::union([]), range(0.0, 0.0));
-    assert_eq!(ClassPressure::union([range(0.9, 0.9), range(0.8, 0.8)]).upper, 1.0);
+fn threads_that_wait_for_each_other_do_not_wait_at_the_same_time() {
+    let read = |class_of_b: &str| {
+        let (mut meter, start) = (PressureMeter::default(), start());
+        let mut read = |seconds: u64| {
+            let waits = contended(500 * seconds, 0);
+            let rows = [waiting("a", "Burstable", 1, waits), waiting("b", class_of_b, 1, waits)];
+            let pairs = [("a", "b"), ("b", "a")];
+            let pairs = pairs.map(|(a, b)| interference(a, b, 500 * seconds)).to_vec();
+            let now = start + Duration::from_secs(seconds);
+            pressure(&mut meter, now, TraceMode::Continuous, &rows, pairs)
+        };
+        read(0);
+        read(1)
+    };
+    assert!(is_about(of(&read("Burstable"), PressureScope::Burstable), (1.0, 1.0)));
+    assert!(is_about(of(&read("Guaranteed"), PressureScope::Node), (1.0, 1.0)));
+    let best_effort = read("BestEffort");
+    assert!(is_about(of(&best_effort, PressureScope::Node), (0.5, 0.5)), "{best_effort:?}");
 }
 
 proptest! {
-    /// Simulates waits of threads on a grid of milliseconds and compares with the exact union.
+    /// Simulates CPUs that are shared by threads of pods in a random order, on a grid of
+    /// milliseconds, and compares with the exact union.
     #[test]
     fn the_exact_union_lies_in_the_range(
-        containers in proptest::collection::vec(
-            proptest::collection::vec((0..1000usize, 0..400usize), 1..4), 1..5),
+        cpus in proptest::collection::vec(
+            // Threads of the CPU by pod, and who is ready at each of 40 moments.
+            (proptest::collection::vec(0..4usize, 1..4),
+             proptest::collection::vec(0..64u8, 40..41)), 1..3),
     ) {
-        let mut union = vec![false; 1000];
-        let rows = |scale: u64| -> Vec<ContainerRow> {
-            containers.iter().enumerate().map(|(i, threads)| {
-                let waited: usize =
-                    threads.iter().map(|&(begin, length)| (begin + length).min(1000) - begin).sum();
-                let waits = contended(waited as u64 * scale, 0);
-                waiting(&i.to_string(), "Burstable", threads.len() as u64, waits)
-            }).collect()
-        };
-        for &(begin, length) in containers.iter().flatten() {
-            union[begin..(begin + length).min(1000)].fill(true);
+        const PODS: [&str; 4] = ["a", "b", "c", "d"];
+        let (mut exact, mut waits) = (0, [ContainerWaits::default(); 4]);
+        let mut pairs = std::collections::BTreeMap::<(usize, usize), u64>::new();
+        for moment in 0..40 {
+            let mut has_waiter = false;
+            for (threads, ready) in &cpus {
+                let is_ready = |at: &usize| ready[moment] >> at & 1 == 1;
+                let mut ready = (0..threads.len()).filter(is_ready);
+                let Some(running) = ready.next() else { continue };
+                for waiting in ready {
+                    has_waiter = true;
+                    let (victim, aggressor) = (threads[waiting], threads[running]);
+                    if victim == aggressor {
+                        waits[victim].self_ns += MS;
+                    } else {
+                        waits[victim].neighbor_ns += MS;
+                        *pairs.entry((victim, aggressor)).or_default() += 1;
+                    }
+                }
+            }
+            exact += u32::from(has_waiter);
         }
-        let exact = union.iter().filter(|waits| **waits).count() as f64 / 1000.0;
+        let exact = f64::from(exact) / 40.0;
+        let containers: Vec<Waiting> = PODS.iter().enumerate().map(|(pod, name)| {
+            let threads = cpus.iter().flat_map(|(threads, _)| threads);
+            let count = threads.filter(|thread| **thread == pod).count();
+            waiting(name, "Burstable", count as u64, waits[pod])
+        }).collect();
+        let rows = |ms: u64| -> Vec<InterferenceRow> {
+            let pair = |(&(a, b), waited): (&(usize, usize), &u64)| {
+                interference(PODS[a], PODS[b], waited * ms)
+            };
+            pairs.iter().map(pair).collect()
+        };
+        let idle: Vec<Waiting> =
+            containers.iter().map(|(row, _)| (row.clone(), ContainerWaits::default())).collect();
         let (mut meter, start) = (PressureMeter::default(), start());
-        meter.read(&snapshot(start, TraceMode::Continuous, vec![], rows(0)));
-        let end = start + Duration::from_secs(1);
-        let pressure = meter.read(&snapshot(end, TraceMode::Continuous, vec![], rows(1))).unwrap();
-        let ClassPressure { lower, upper } = pressure[0].1;
+        pressure(&mut meter, start, TraceMode::Continuous, &idle, rows(0));
+        let end = start + Duration::from_millis(40);
+        let read = pressure(&mut meter, end, TraceMode::Continuous, &containers, rows(1));
+        let (lower, upper) = of(&read, PressureScope::Burstable);
         prop_assert!(lower <= exact + 1e-9 && exact <= upper + 1e-9, "{lower} {exact} {upper}");
     }
 }

@@ -10,6 +10,7 @@ export function facts(element, frame) {
     ["CPUs", `${frame.node.cpus.length}`, "Online CPUs"],
     ["busy", busy.length ? percent(busy.reduce((sum, value) => sum + value, 0) / busy.length) : null, "Mean load of the CPUs in this second"],
     ["CPU pressure", frame.node.pressure === undefined ? null : percent(frame.node.pressure), "Share of the time in which some thread waited for a CPU"],
+    ["contention", frame.node.contention?.node ? range(frame.node.contention.node) : null, "Share of the time in which some thread of a Guaranteed or Burstable pod waited for another reason than its own limit: at least and at most"],
     ["stolen", frame.node.steal > 0.0005 ? `${(frame.node.steal * 1000).toFixed(0)} ms/s` : null, "Time that the hypervisor gave to others, summed over CPUs"],
     ["containers", `${frame.containers.length}`, "Running containers of pods"],
     ["trace", frame.node.trace.mode, "Scheduler trace: without it, the causes of waits are not known"],
@@ -23,6 +24,8 @@ export function facts(element, frame) {
     setText(item.children[1], value);
   });
 }
+
+const range = ({ lower, upper }) => percent(lower) === percent(upper) ? percent(upper) : `${percent(lower)} to ${percent(upper)}`;
 
 /** Why the figures are less than they could be; empty if they are not. */
 export function notice(frame) {

@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use timeline::{ContainerFrame, CpuFrame, Frame, Interference, Measure, NodeFrame, Rates};
+use timeline::{
+    ContainerFrame, CpuFrame, Frame, Interference, Measure, NodeFrame, PressureScope, Rates,
+};
 
 use crate::table::{Row, Table};
 use crate::wire::{Input, put};
@@ -101,26 +103,68 @@ impl Decoder {
     }
 }
 
+/// Scopes of the columns of contention, a lower and an upper bound each.
+const CONTENTION: [(PressureScope, &str); 4] = [
+    (PressureScope::Node, "contention.node"),
+    (PressureScope::Guaranteed, "contention.guaranteed"),
+    (PressureScope::Burstable, "contention.burstable"),
+    (PressureScope::BestEffort, "contention.bestEffort"),
+];
+
+/// The bound of contention in a column behind the first two: its scope, and whether it is the upper.
+fn bound(column: usize) -> ((PressureScope, &'static str), bool) {
+    (CONTENTION[(column - 2) / 2], column % 2 == 1)
+}
+
 impl Row for NodeFrame {
-    const WIDTH: usize = 2;
+    const WIDTH: usize = 2 + 2 * CONTENTION.len();
 
     fn column(column: usize) -> String {
-        ["pressure", "steal"][column].to_owned()
+        match column {
+            0 => "pressure".to_owned(),
+            1 => "steal".to_owned(),
+            column => {
+                let ((_, scope), is_upper) = bound(column);
+                format!("{scope}.{}", if is_upper { "upper" } else { "lower" })
+            }
+        }
     }
 
     fn order(&self, other: &Self) -> Ordering {
         // All fields, so that a new one is not forgotten; the CPUs have their own table.
-        let Self { name, trace, pressure: _, steal: _, cpus: _ } = self;
+        let Self { name, trace, pressure: _, contention: _, steal: _, cpus: _ } = self;
         let key = (name, &trace.mode, &trace.reason);
         key.cmp(&(&other.name, &other.trace.mode, &other.trace.reason))
     }
 
     fn value(&self, column: usize) -> Option<f64> {
-        [self.pressure, self.steal][column]
+        match column {
+            0 => self.pressure,
+            1 => self.steal,
+            column => {
+                let ((scope, _), is_upper) = bound(column);
+                let mut contention = self.contention;
+                let bounds = (*contention.of_mut(scope))?;
+                Some(if is_upper { bounds.upper } else { bounds.lower })
+            }
+        }
     }
 
     fn set(&mut self, column: usize, value: Option<f64>) {
-        *[&mut self.pressure, &mut self.steal][column] = value;
+        match column {
+            0 => self.pressure = value,
+            1 => self.steal = value,
+            column => {
+                let ((scope, _), is_upper) = bound(column);
+                let bounds = self.contention.of_mut(scope);
+                match value {
+                    // Both bounds are there, or neither.
+                    None => *bounds = None,
+                    Some(value) if is_upper => bounds.get_or_insert_default().upper = value,
+                    Some(value) => bounds.get_or_insert_default().lower = value,
+                }
+            }
+        }
     }
 }
 

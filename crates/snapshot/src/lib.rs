@@ -19,6 +19,6 @@ pub use node::{
 pub use published::Published;
 pub use runtime::{Language, Runtime};
 pub use waits::{
-    ContainerWaits, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, NodeWaits,
-    STALL_BOUNDS_NS, SmtShares, TraceMode, TraceRow,
+    ContainerWaits, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, NodeWaits, PressureRow,
+    PressureScope, STALL_BOUNDS_NS, SmtShares, TraceMode, TraceRow,
 };

@@ -141,6 +141,60 @@ pub struct TraceRow {
     pub losses: Losses,
 }
 
+/// Pods that a pressure covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PressureScope {
+    /// The latency-sensitive pods of the node: QoS classes `Guaranteed` and `Burstable`.
+    Node,
+    /// QoS class `Guaranteed`.
+    Guaranteed,
+    /// QoS class `Burstable`.
+    Burstable,
+    /// QoS class `BestEffort`.
+    BestEffort,
+}
+
+impl PressureScope {
+    /// The scopes of one QoS class.
+    pub const CLASSES: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
+
+    /// Name of the QoS class as in the pod's status; `None` for the node.
+    #[must_use]
+    pub const fn qos_class(self) -> Option<&'static str> {
+        match self {
+            Self::Node => None,
+            Self::Guaranteed => Some("Guaranteed"),
+            Self::Burstable => Some("Burstable"),
+            Self::BestEffort => Some("BestEffort"),
+        }
+    }
+
+    /// Whether pods of this QoS class are covered.
+    #[must_use]
+    pub fn covers(self, qos_class: &str) -> bool {
+        match self {
+            Self::Node => Self::Guaranteed.covers(qos_class) || Self::Burstable.covers(qos_class),
+            class => class.qos_class() == Some(qos_class),
+        }
+    }
+}
+
+/// Contention-only pressure: wall-clock time in which at least one thread of the scope waited for a
+/// CPU for another reason than its own quota. Known as a range.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PressureRow {
+    /// The pods.
+    pub scope: PressureScope,
+    /// Counter, nanoseconds: at least this time.
+    pub lower_ns: u64,
+    /// Counter, nanoseconds: at most this time.
+    pub upper_ns: u64,
+    /// Share of the last interval between two polls, 0 to 1: at least.
+    pub lower: f64,
+    /// Share of the last interval between two polls, 0 to 1: at most.
+    pub upper: f64,
+}
+
 /// All findings of the trace up to its last poll.
 #[derive(Debug, Clone, Default)]
 pub struct NodeWaits {
@@ -148,6 +202,9 @@ pub struct NodeWaits {
     pub containers: HashMap<Box<str>, Arc<ContainerWaits>>,
     /// Waits by victim and aggressor.
     pub interference: Vec<InterferenceRow>,
+    /// Pressure of the node and of each QoS class that has containers, by scope. Empty unless waits
+    /// are traced all the time: estimates bound nothing.
+    pub pressure: Vec<PressureRow>,
     /// `None` if nothing is traced.
     pub trace: Option<TraceRow>,
     /// Whether waits are traced, and the reason if not; `None` before that is known.

@@ -1,6 +1,7 @@
 //! One second of a node, as the views show it.
 
 use serde::{Deserialize, Serialize};
+use snapshot::PressureScope;
 
 /// One second of a node. Rates are averages over the frame.
 ///
@@ -32,11 +33,61 @@ pub struct NodeFrame {
     /// Share of the time in which some thread waited for a CPU (PSI `some`), 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pressure: Option<f64>,
+    /// Contention-only pressure; unlike [`NodeFrame::pressure`] without throttling.
+    #[serde(skip_serializing_if = "Contention::is_empty")]
+    pub contention: Contention,
     /// Stolen time, seconds per second, summed over CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steal: Option<f64>,
     /// The online CPUs.
     pub cpus: Vec<CpuFrame>,
+}
+
+/// Share of the time in which some thread waited for a CPU for another reason than its own quota.
+/// All are absent unless waits are traced all the time; a class is absent if it has no containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Contention {
+    /// Threads of latency-sensitive pods: classes `Guaranteed` and `Burstable`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<Bounds>,
+    /// Threads of QoS class `Guaranteed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed: Option<Bounds>,
+    /// Threads of QoS class `Burstable`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burstable: Option<Bounds>,
+    /// Threads of QoS class `BestEffort`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_effort: Option<Bounds>,
+}
+
+impl Contention {
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The bounds of a scope.
+    #[must_use]
+    pub fn of_mut(&mut self, scope: PressureScope) -> &mut Option<Bounds> {
+        match scope {
+            PressureScope::Node => &mut self.node,
+            PressureScope::Guaranteed => &mut self.guaranteed,
+            PressureScope::Burstable => &mut self.burstable,
+            PressureScope::BestEffort => &mut self.best_effort,
+        }
+    }
+}
+
+/// Bounds of a share, 0 to 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// At least this share.
+    pub lower: f64,
+    /// At most this share.
+    pub upper: f64,
 }
 
 /// State of the scheduler trace: without it, the causes of waits are unknown.

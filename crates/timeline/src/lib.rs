@@ -13,9 +13,13 @@ mod packed;
 mod series;
 mod timeline;
 
-pub use frame::{ContainerFrame, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates, Trace};
+pub use frame::{
+    Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates,
+    Trace,
+};
 pub use history::{BYTES_PER_CONTAINER, BYTES_PER_PAIR};
 pub use measure::Measure;
 pub use packed::{pack, unpack};
 pub use series::{Aggressor, PairSeries, Points, Series};
+pub use snapshot::PressureScope;
 pub use timeline::{KEPT, ROUND, Selection, Timeline, TimelineConfig};

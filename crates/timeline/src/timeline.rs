@@ -13,7 +13,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::counters::Counters;
 use crate::cpus::CpuLoad;
-use crate::frame::{ContainerFrame, CpuFrame, Frame, NodeFrame, PodName, Rates, Trace};
+use crate::frame::{
+    Bounds, ContainerFrame, Contention, CpuFrame, Frame, NodeFrame, PodName, Rates, Trace,
+};
 use crate::history::{Table, position};
 use crate::measure::Measure;
 use crate::series::{Aggressor, Points};
@@ -299,6 +301,7 @@ impl State {
             name: self.node.clone(),
             trace: trace(&snapshot.waits),
             pressure: rate(before.pressure_ns, now.pressure_ns).map(|share| share.min(1.0)),
+            contention: contention(&snapshot.waits),
             steal: rate(before.steal_ns, now.steal_ns),
             cpus: cpus(&node.cpu_info, &load),
         };
@@ -342,6 +345,16 @@ impl Container {
             rates,
         }
     }
+}
+
+/// Shares of the trace's last interval: its polls and the frames have the same length but do not
+/// begin at the same time, so differences of the counters would alternate.
+fn contention(waits: &NodeWaits) -> Contention {
+    let mut contention = Contention::default();
+    for row in &waits.pressure {
+        *contention.of_mut(row.scope) = Some(Bounds { lower: row.lower, upper: row.upper });
+    }
+    contention
 }
 
 fn trace(waits: &NodeWaits) -> Trace {

@@ -1,5 +1,7 @@
 //! Numbers, names and strips as text of a fixed width.
 
+use timeline::Bounds;
+
 use crate::look::Look;
 
 /// Text of a value that the kernel or the configuration does not provide.
@@ -17,6 +19,12 @@ pub(crate) fn cores(value: Option<f64>) -> String {
 /// A share of the time: `85%`.
 pub(crate) fn percent(value: Option<f64>) -> String {
     value.map_or(ABSENT.to_owned(), |value| format!("{:.0}%", value * 100.0))
+}
+
+/// Bounds of a share of the time: `12-45%`, or `85%` if both round to the same.
+pub(crate) fn percents(bounds: Bounds) -> String {
+    let (lower, upper) = (percent(Some(bounds.lower)), percent(Some(bounds.upper)));
+    if lower == upper { upper } else { format!("{}-{upper}", lower.trim_end_matches('%')) }
 }
 
 /// Time per second, given in seconds: `0`, `749ms`, `4.80s`, `12.3s`, `128s`.

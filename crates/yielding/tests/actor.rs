@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -167,10 +166,9 @@ impl Node {
             losses: Losses::default(),
         };
         let waits = NodeWaits {
-            containers: HashMap::new(),
             interference: vec![interference],
             trace: Some(trace),
-            feature: None,
+            ..NodeWaits::default()
         };
         let snapshot = NodeSnapshot {
             read_at: Some(now),

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::support::{Agent, Exposition, Qos, RealTree, Workload, binary, eventually};
+use crate::support::{
+    Agent, Cgroup, Exposition, Qos, RealTree, Running, Workload, binary, eventually,
+};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0005";
 const RIVAL_UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0006";
@@ -61,6 +63,85 @@ fn a_rival_on_the_same_cpu_is_named_and_a_quota_is_not_a_rival() {
         .value("cpuwarden_container_throttle_stall_seconds_count", &[("container", ID)])
         .unwrap();
     assert!(stalls >= 20.0, "{stalls} stalls");
+}
+
+#[test]
+fn contention_pressure_is_near_one_for_rivals_and_near_zero_for_a_quota() {
+    let tree = RealTree::new();
+    let (victim, rival) = (
+        tree.pod(Qos::Burstable, UID).child(ID),
+        tree.pod(Qos::Guaranteed, RIVAL_UID).child(RIVAL_ID),
+    );
+    for cgroup in [&victim, &rival] {
+        cgroup.write("cpuset", "cpuset.cpus", "0");
+    }
+    let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
+    agent.after_ticks(1);
+    // Processes of one thread: threads that sleep would lower the lower bound.
+    let spin = |cgroup: &Cgroup| {
+        let mut shell = cgroup.command("sh");
+        shell.args(["-c", "echo spinning; while :; do :; done"]);
+        Running::start(shell, |line| line == "spinning").0
+    };
+    let spinners = [&victim, &rival].map(spin);
+    eventually("half a second of waits", || waited(&agent.metrics(), "neighbor") > 0.5);
+    // The lower bound needs the number of threads, which is read every ten seconds.
+    eventually("a lower bound", || contention(&agent.metrics()).0 > 0.0);
+    let measured = over_seconds(&agent, 8.0);
+    drop(spinners);
+    assert!(measured.lower > 0.85, "one of two spinners always waits: {measured:?}");
+    assert!(measured.upper >= measured.lower && measured.upper <= 1.1, "{measured:?}");
+
+    // The same container alone, at its quota.
+    victim.set_quota_usec(20_000, 100_000);
+    let spinner = spin(&victim);
+    eventually("a second of throttling", || waited(&agent.metrics(), "throttled") > 1.0);
+    let measured = over_seconds(&agent, 8.0);
+    drop(spinner);
+    assert!(measured.upper < 0.1, "throttling is not contention: {measured:?}");
+    assert!(measured.throttled > 0.5, "it waits for its quota: {measured:?}");
+    if let Some(psi) = measured.psi {
+        assert!(psi > 0.4, "PSI counts throttling: {measured:?}");
+    }
+}
+
+/// Shares of the time over some seconds.
+#[derive(Debug)]
+struct Shares {
+    lower: f64,
+    upper: f64,
+    throttled: f64,
+    /// PSI of the victim's cgroup; cgroup v1 has none.
+    psi: Option<f64>,
+}
+
+/// Bounds of the node's contention, seconds.
+fn contention(page: &Exposition) -> (f64, f64) {
+    let bound = |bound| {
+        let value = page.value("cpuwarden_node_contention_seconds_total", &[("bound", bound)]);
+        value.unwrap_or(0.0)
+    };
+    (bound("lower"), bound("upper"))
+}
+
+fn over_seconds(agent: &Agent, seconds: f64) -> Shares {
+    let taken = |page: &Exposition| page.value("cpuwarden_last_sample_timestamp_seconds", &[]);
+    let psi = |page: &Exposition| {
+        let name = "cpuwarden_container_pressure_cpu_waiting_seconds_total";
+        page.value(name, &[("container", ID)])
+    };
+    let first = agent.metrics();
+    let is_over = |page: &Exposition| taken(page).unwrap() - taken(&first).unwrap() >= seconds;
+    eventually("the next seconds", || is_over(&agent.metrics()));
+    let last = agent.metrics();
+    let elapsed = taken(&last).unwrap() - taken(&first).unwrap();
+    let (before, after) = (contention(&first), contention(&last));
+    Shares {
+        lower: (after.0 - before.0) / elapsed,
+        upper: (after.1 - before.1) / elapsed,
+        throttled: (waited(&last, "throttled") - waited(&first, "throttled")) / elapsed,
+        psi: psi(&last).zip(psi(&first)).map(|(after, before)| (after - before) / elapsed),
+    }
 }
 
 /// The pod has one container and one neighbor. Waits from before the pair got a series are in

@@ -11,7 +11,8 @@ use metrics::{AgentMetrics, Build, Exposition};
 use serde_json::{Value, json};
 use snapshot::{
     CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpusetRow, FeatureState,
-    InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity, Published, TraceMode, TraceRow,
+    InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity, PressureRow, PressureScope,
+    Published, TraceMode, TraceRow,
 };
 use timeline::{Timeline, TimelineConfig};
 use watchdog::Watchdog;
@@ -204,6 +205,13 @@ fn waits(second: u64) -> NodeWaits {
     let feature = FeatureState { feature: "sched_trace", enabled: true, reason: String::new() };
     NodeWaits {
         interference: vec![pair(HOSTILE, "pod-1", 90_000_000), pair("pod-1", HOSTILE, 10_000_000)],
+        pressure: vec![PressureRow {
+            scope: PressureScope::Node,
+            lower_ns: second * 250_000_000,
+            upper_ns: second * 500_000_000,
+            lower: 0.25,
+            upper: 0.5,
+        }],
         trace: Some(trace),
         feature: Some(feature),
         ..NodeWaits::default()

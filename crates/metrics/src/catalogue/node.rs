@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use snapshot::{NodeSnapshot, TraceMode};
+use snapshot::{NodeSnapshot, PressureScope, TraceMode};
 
 use super::{Metric, Preset, counter, gauge};
 
@@ -37,6 +37,32 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         "Wall time in which at least one task of the node waited for a CPU. From /proc/pressure/cpu (some).",
     )
     .read(|snapshot, out| out.seconds(snapshot.node.pressure_waiting_ns)),
+    counter(
+        "cpuwarden_node_contention_seconds_total",
+        &["bound"],
+        "Wall time in which at least one thread of a latency-sensitive pod (QoS class Guaranteed or Burstable) waited \
+         for a CPU for another reason than its own quota, as a lower and an upper bound. Unlike PSI it does not \
+         contain throttling. Waits of unknown cause are in neither bound. Absent unless waits are traced all the \
+         time. From eBPF.",
+    )
+    .read(|snapshot, out| {
+        for row in snapshot.waits.pressure.iter().filter(|row| row.scope == PressureScope::Node) {
+            out.with(["lower"]).seconds(Some(row.lower_ns));
+            out.with(["upper"]).seconds(Some(row.upper_ns));
+        }
+    }),
+    counter(
+        "cpuwarden_qos_class_contention_seconds_total",
+        &["qos_class", "bound"],
+        "As cpuwarden_node_contention_seconds_total, over the pods of one Kubernetes QoS class. From eBPF.",
+    )
+    .read(|snapshot, out| {
+        for row in &snapshot.waits.pressure {
+            let Some(class) = row.scope.qos_class() else { continue };
+            out.with([class, "lower"]).seconds(Some(row.lower_ns));
+            out.with([class, "upper"]).seconds(Some(row.upper_ns));
+        }
+    }),
     gauge(
         "cpuwarden_kernel_info",
         &["release", "cgroup_version", "cgroup_driver", "throttle_accounting", "psi", "btf", "weight_rule"],

@@ -76,6 +76,7 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "cpuwarden_pod_throttled_window_ratio",
         "heat map of throttled windows for the pod's own quota",
     ),
+    ("cpuwarden_qos_class_contention_seconds_total", "contention without throttling by QoS class"),
     ("cpuwarden_recording", "nodes whose last seconds are not kept for a replay"),
     ("cpuwarden_sched_trace_evicted_histories_total", "explanation of unattributed waits"),
     ("process_max_fds", "comparison of open file descriptors with their limit"),

@@ -9,8 +9,8 @@ use metrics::{AdviceRow, AgentMetrics, Build};
 use snapshot::{
     CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpuWeight, CpusetRow,
     FeatureState, Histogram, InterferenceRow, KernelInfo, Losses, NodeRow, NodeSnapshot, NodeWaits,
-    PodIdentity, PodRow, ProcessRow, SamplerRow, SmtShares, TraceMode, TraceRow, WINDOW_BUCKETS,
-    WeightRule, WindowHistogram, labels,
+    PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, SamplerRow, SmtShares, TraceMode,
+    TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
@@ -127,6 +127,10 @@ pub(crate) fn maximal() -> NodeSnapshot {
             aggressor_pod: "encode-0".into(),
             wait_ns: 1_250_000_000,
         }],
+        pressure: vec![
+            pressure(PressureScope::Node, 1_500_000_000, 4_000_000_000),
+            pressure(PressureScope::Burstable, 1_250_000_000, 3_000_000_000),
+        ],
         trace: Some(TraceRow {
             mode: TraceMode::Bursts { one_of: 4 },
             run_ns: 2_000_000,
@@ -141,6 +145,10 @@ pub(crate) fn maximal() -> NodeSnapshot {
         ..NodeWaits::default()
     });
     snapshot
+}
+
+fn pressure(scope: PressureScope, lower_ns: u64, upper_ns: u64) -> PressureRow {
+    PressureRow { scope, lower_ns, upper_ns, lower: 0.1, upper: 0.4 }
 }
 
 /// Identity of a container's series, with plausible values for the other fields.

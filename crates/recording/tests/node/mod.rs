@@ -1,7 +1,10 @@
 //! A synthetic node: 250 pods with 330 containers on 64 CPUs. The same for each run.
 
 use recording::Origin;
-use timeline::{ContainerFrame, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates, Trace};
+use timeline::{
+    Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates,
+    Trace,
+};
 
 /// Start of the synthetic recordings.
 pub(crate) const START_MS: u64 = 1_763_800_000_000;
@@ -89,6 +92,14 @@ impl Node {
             name: "node-1".to_owned(),
             trace: Trace { mode: "continuous".to_owned(), reason: String::new() },
             pressure: Some(random.share()),
+            contention: Contention {
+                // Absent in every other frame.
+                node: self
+                    .frame
+                    .is_multiple_of(2)
+                    .then(|| Bounds { lower: random.share() / 2.0, upper: random.share() }),
+                ..Contention::default()
+            },
             steal: Some(0.0),
             cpus: (0..64).map(|cpu| cpu_frame(cpu, random.share())).collect(),
         };

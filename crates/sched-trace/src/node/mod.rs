@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use cgroup_tree::PathIndex;
+use colocation::PressureMeter;
 use snapshot::{FeatureState, NodeSnapshot, NodeWaits};
 
 use crate::trace::SchedTrace;
@@ -34,12 +35,20 @@ pub struct NodeTrace<P> {
     program: P,
     owners: NodeOwners,
     delays: Delays,
+    pressure: PressureMeter,
+    polled_at: Option<Instant>,
 }
 
 impl<P: Program> NodeTrace<P> {
     /// `index`: paths of the hierarchy with the cpu controller.
     pub fn new(program: P, index: PathIndex) -> Self {
-        Self { program, owners: NodeOwners::new(index), delays: Delays::default() }
+        Self {
+            program,
+            owners: NodeOwners::new(index),
+            delays: Delays::default(),
+            pressure: PressureMeter::default(),
+            polled_at: None,
+        }
     }
 
     /// Polls the program and joins its counts with the cgroups of the latest snapshot.
@@ -47,7 +56,12 @@ impl<P: Program> NodeTrace<P> {
         self.owners.refresh(snapshot, now);
         let delays = self.delays.gained(snapshot, &self.owners);
         let found = self.program.poll(now, &mut self.owners, &delays);
-        report::waits(found, &self.owners)
+        let mut waits = report::waits(found, &self.owners);
+        // The results count up to the poll before this one.
+        if let Some(counted_at) = self.polled_at.replace(now) {
+            waits.pressure = self.pressure.read(counted_at, &waits, &snapshot.containers);
+        }
+        waits
     }
 }
 

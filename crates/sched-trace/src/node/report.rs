@@ -17,6 +17,8 @@ pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
             .iter()
             .filter_map(|row| interference(row, owners))
             .collect(),
+        // Measured by the caller, which knows the times of the polls.
+        pressure: Vec::new(),
         trace: Some(TraceRow {
             mode: found.mode,
             run_ns: found.run_ns,

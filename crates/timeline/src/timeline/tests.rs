@@ -2,7 +2,10 @@
 
 use std::time::UNIX_EPOCH;
 
-use snapshot::{CfsTotals, ContainerWaits, InterferenceRow, Losses, PodIdentity, TraceRow};
+use snapshot::{
+    CfsTotals, ContainerWaits, InterferenceRow, Losses, PodIdentity, PressureRow, PressureScope,
+    TraceRow,
+};
 
 use super::*;
 
@@ -59,7 +62,19 @@ fn waits(second: u64) -> NodeWaits {
     };
     let losses = Losses::default();
     let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
-    NodeWaits { interference: vec![row], trace: Some(trace), ..NodeWaits::default() }
+    let pressure = PressureRow {
+        scope: PressureScope::Node,
+        lower_ns: second * 100_000_000,
+        upper_ns: second * 300_000_000,
+        lower: 0.1,
+        upper: 0.3,
+    };
+    NodeWaits {
+        interference: vec![row],
+        pressure: vec![pressure],
+        trace: Some(trace),
+        ..NodeWaits::default()
+    }
 }
 
 fn snapshot(start: Instant, second: u64, pods: &[&str]) -> NodeSnapshot {
@@ -87,6 +102,9 @@ fn a_frame_has_the_rates_of_its_second() {
     let frame = timeline.latest().unwrap();
     assert_eq!((frame.at_ms, frame.seconds), (4000, 4.0));
     assert_eq!(frame.node.trace.mode, "continuous");
+    let contention = frame.node.contention;
+    assert_eq!(contention.node, Some(Bounds { lower: 0.1, upper: 0.3 }));
+    assert_eq!(contention.burstable, None, "absent is not zero");
     let row = &frame.containers[0];
     assert_eq!(
         (row.pod.as_str(), row.uid.as_str(), row.limit_cores),

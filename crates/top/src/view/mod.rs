@@ -76,25 +76,28 @@ impl App {
         let node = &frame.node;
         let mut facts = vec![format!("{} UTC", text::clock(frame.at_ms))];
         facts.push(format!("{} containers", frame.containers.len()));
-        if let Some(pressure) = node.pressure {
-            facts.push(format!("pressure {}", text::percent(Some(pressure))));
-        }
-        if let Some(steal) = node.steal.filter(|steal| *steal >= 0.005) {
-            facts.push(format!("steal {}", text::time(Some(steal))));
-        }
         if let Some(position) = self.position {
             let length = (position.end_ms - position.start_ms).max(1) as f64;
             let share = position.at_ms.saturating_sub(position.start_ms) as f64 / length;
             let speed = position.speed;
             facts.push(format!("recording {} x{speed}", text::percent(Some(share))));
         }
-        let mut spans = vec![
-            Span::styled(format!("cpuwarden  {}", text::clean(&node.name)), look.strong()),
-            Span::raw(format!("  {}", facts.join("  "))),
-        ];
+        if let Some(pressure) = node.pressure {
+            facts.push(format!("pressure {}", text::percent(Some(pressure))));
+        }
+        if let Some(bounds) = node.contention.node {
+            facts.push(format!("contention {}", text::percents(bounds)));
+        }
+        if let Some(steal) = node.steal.filter(|steal| *steal >= 0.005) {
+            facts.push(format!("steal {}", text::time(Some(steal))));
+        }
+        let name = format!("cpuwarden  {}", text::clean(&node.name));
+        let mut spans = vec![Span::styled(name, look.strong())];
+        // Before the facts, of which a narrow terminal cuts the last.
         if self.is_paused {
             spans.push(Span::styled("  PAUSED", look.warm().add_modifier(Modifier::BOLD)));
         }
+        spans.push(Span::raw(format!("  {}", facts.join("  "))));
         Line::from(spans)
     }
 

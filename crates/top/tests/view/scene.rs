@@ -4,7 +4,10 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use timeline::{ContainerFrame, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates, Trace};
+use timeline::{
+    Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates,
+    Trace,
+};
 use top::{Advice, App, Change, Control, Look, Update};
 
 pub(crate) const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
@@ -71,6 +74,10 @@ pub(crate) fn frame(second: u64) -> Frame {
             name: "worker-1".into(),
             trace: Trace { mode: "continuous".into(), reason: String::new() },
             pressure: Some(0.91),
+            contention: Contention {
+                node: Some(Bounds { lower: 0.37, upper: 0.78 }),
+                ..Contention::default()
+            },
             steal: Some(0.0),
             cpus: (0..8).map(cpu).collect(),
         },
@@ -94,6 +101,7 @@ pub(crate) fn untraced(second: u64) -> Frame {
     let mut frame = frame(second);
     let reason = "no permission to load eBPF programs: add the capabilities BPF and PERFMON".into();
     frame.node.trace = Trace { mode: "off".into(), reason };
+    frame.node.contention = Contention::default();
     frame.interference.clear();
     for row in &mut frame.containers {
         let rates = &mut row.rates;
