@@ -1,10 +1,11 @@
 //! Harm that best-effort pods do to latency-sensitive pods, from the trace's counters.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use snapshot::{NodeSnapshot, TraceMode};
+use snapshot::NodeSnapshot;
+
+use crate::waits::{PodKey, WaitMeter};
 
 /// Worst harm over one interval.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,22 +17,11 @@ pub struct Harm {
 }
 
 /// Waits below this share of one CPU are noise: kernel threads and timers cause them too.
-const LEAST_WAIT: f64 = 0.01;
-
-/// Minimum length of a reading. The trace publishes at its own pace, once a second: over shorter
-/// intervals the waits of one second would alternate with none.
-const SHORTEST: Duration = Duration::from_secs(2);
+pub(crate) const LEAST_WAIT: f64 = 0.01;
 
 /// Turns counters into harm per reading.
 #[derive(Debug, Default)]
-pub struct HarmMeter {
-    waits: HashMap<(Key, Key), u64>,
-    usage: HashMap<Key, u64>,
-    read_at: Option<std::time::Instant>,
-}
-
-/// Namespace and name of a pod.
-type Key = (Arc<str>, Arc<str>);
+pub struct HarmMeter(WaitMeter);
 
 /// Wait and use of one victim since the last reading, nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,88 +40,25 @@ impl HarmMeter {
         snapshot: &NodeSnapshot,
         is_best_effort: impl Fn(&str, &str) -> bool,
     ) -> Option<Harm> {
-        let mode = snapshot.waits.trace.as_ref()?.mode;
-        if mode == TraceMode::Detached {
-            *self = Self::default();
-            return None;
+        let reading = self.0.read(
+            snapshot,
+            |victim, aggressor| {
+                is_best_effort(&aggressor.0, &aggressor.1) && !is_best_effort(&victim.0, &victim.1)
+            },
+            |namespace, pod| !is_best_effort(namespace, pod),
+        )?;
+        let mut shares: HashMap<&PodKey, Share> = HashMap::new();
+        for (victim, _, waited_ns) in &reading.waits {
+            shares.entry(victim).or_default().waited_ns += waited_ns;
         }
-        let elapsed = self.elapsed(snapshot, mode)?;
-        let first = self.read_at.is_none();
-        self.read_at = snapshot.read_at;
-        let mut shares: HashMap<Key, Share> = HashMap::new();
-        self.add_waits(snapshot, &is_best_effort, &mut shares);
-        self.add_usage(snapshot, &is_best_effort, &mut shares);
-        (!first).then(|| worst(&shares, elapsed))
-    }
-
-    /// Time since the last reading; `None` if it is too early to read again. A trace in bursts
-    /// reports once per cycle, so one reading covers a whole cycle.
-    fn elapsed(&self, snapshot: &NodeSnapshot, mode: TraceMode) -> Option<Duration> {
-        let read_at = snapshot.read_at?;
-        let Some(last) = self.read_at else { return Some(Duration::ZERO) };
-        let elapsed = read_at.checked_duration_since(last).filter(|time| !time.is_zero())?;
-        let cycle = match mode {
-            TraceMode::Bursts { one_of } => Duration::from_secs(one_of.into()),
-            TraceMode::Continuous | TraceMode::Detached => Duration::ZERO,
+        for (pod, share) in &mut shares {
+            share.used_ns = reading.used_ns.get(*pod).copied().unwrap_or_default();
         }
-        .max(SHORTEST);
-        // Half a tick of tolerance: a snapshot that comes slightly early counts as in time.
-        (elapsed + snapshot.interval / 2 >= cycle).then_some(elapsed)
-    }
-
-    fn add_waits(
-        &mut self,
-        snapshot: &NodeSnapshot,
-        is_best_effort: &impl Fn(&str, &str) -> bool,
-        shares: &mut HashMap<Key, Share>,
-    ) {
-        let mut waits = HashMap::with_capacity(self.waits.len());
-        for row in &snapshot.waits.interference {
-            let victim = key(&row.victim.namespace, &row.victim.pod);
-            let aggressor = (Arc::clone(&row.aggressor_namespace), Arc::clone(&row.aggressor_pod));
-            if !is_best_effort(&aggressor.0, &aggressor.1) || is_best_effort(&victim.0, &victim.1) {
-                continue;
-            }
-            let pair = (victim, aggressor);
-            // A pair that was not there before began at 0, unless this is the first reading.
-            let before = self.waits.get(&pair).copied().unwrap_or_default();
-            shares.entry(pair.0.clone()).or_default().waited_ns +=
-                row.wait_ns.saturating_sub(before);
-            waits.insert(pair, row.wait_ns);
-        }
-        self.waits = waits;
-    }
-
-    fn add_usage(
-        &mut self,
-        snapshot: &NodeSnapshot,
-        is_best_effort: &impl Fn(&str, &str) -> bool,
-        shares: &mut HashMap<Key, Share>,
-    ) {
-        let mut usage: HashMap<Key, u64> = HashMap::with_capacity(self.usage.len());
-        for row in &snapshot.containers {
-            let (namespace, pod) = (&row.identity.namespace, &row.identity.pod);
-            if let Some(used) = row.usage_ns
-                && !is_best_effort(namespace, pod)
-            {
-                *usage.entry(key(namespace, pod)).or_default() += used;
-            }
-        }
-        for (pod, used) in &usage {
-            if let Some(share) = shares.get_mut(pod) {
-                let before = self.usage.get(pod).copied().unwrap_or_default();
-                share.used_ns += used.saturating_sub(before);
-            }
-        }
-        self.usage = usage;
+        Some(worst(&shares, reading.elapsed))
     }
 }
 
-fn key(namespace: &str, pod: &str) -> Key {
-    (namespace.into(), pod.into())
-}
-
-fn worst(shares: &HashMap<Key, Share>, elapsed: Duration) -> Harm {
+fn worst(shares: &HashMap<&PodKey, Share>, elapsed: Duration) -> Harm {
     let least = elapsed.as_nanos() as f64 * LEAST_WAIT;
     let mut harm = Harm::default();
     for ((namespace, pod), share) in shares {

@@ -13,6 +13,7 @@ mod harm;
 mod interference;
 mod pressure;
 mod scaling;
+mod waits;
 mod writes;
 
 pub use budget::{NodeUsage, budget_cores, grown_cpus, grown_quota_usec};
@@ -23,7 +24,7 @@ pub use burst::{
 pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transition};
 pub use cpus::{keep_cpus, split_pools};
 pub use harm::{Harm, HarmMeter};
-pub use interference::{Aggressor, Cause, Pair, Suggestion, Suggestions};
+pub use interference::{Aggressor, Cause, Pair, PairMeter, Suggestion, Suggestions};
 pub use pressure::PressureMeter;
 pub use scaling::{Overload, QuotaScaler, Scaling, ScalingSettings, overload};
 pub use writes::{PodValues, Write, burst_writes};

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use colocation::{Aggressor, Cause, HarmMeter, Pair, PressureMeter, Suggestions};
+use colocation::{Aggressor, Cause, HarmMeter, Pair, PairMeter, PressureMeter, Suggestions};
+use kubepods::model::ContainerKind;
 use proptest::prelude::*;
 use snapshot::{
     ContainerIdentity, ContainerRow, ContainerWaits, InterferenceRow, Losses, NodeSnapshot,
-    NodeWaits, PodIdentity, PressureRow, PressureScope, TraceMode, TraceRow,
+    NodeWaits, PodIdentity, PressureRow, PressureScope, SpecRow, TraceMode, TraceRow,
 };
 
 const MS: u64 = 1_000_000;
@@ -274,6 +275,42 @@ fn pair(victim: &str, aggressor: &str, lost: f64, facts: Aggressor) -> Pair {
 }
 
 #[test]
+fn pairs_have_the_facts_of_the_aggressor() {
+    let (mut meter, start) = (PairMeter::default(), start());
+    let spec =
+        SpecRow { kind: ContainerKind::App, pod_requests_cpu: false, pod_limits_memory: false };
+    let mut read = |seconds: u64, spec: SpecRow| {
+        let pairs = vec![
+            interference("a", "b", 200 * seconds),
+            interference("a", "be1", 100 * seconds),
+            interference("a", "c", seconds),
+            interference("a", "", 500 * seconds),
+            interference("be1", "b", 500 * seconds),
+        ];
+        let mut b = container("b", "Burstable", 1_500 * seconds);
+        b.spec = Some(spec);
+        (b.request_cores, b.limit_cores, b.runnable_threads) = (Some(0.5), Some(2.0), Some(4));
+        let rows = vec![container("a", "Burstable", 800 * seconds), b];
+        let at = start + Duration::from_secs(seconds);
+        meter.read(&snapshot(at, TraceMode::Continuous, pairs, rows), is_best_effort)
+    };
+    assert_eq!(read(0, spec), None);
+    let pairs = read(10, spec).unwrap();
+    let names: Vec<_> = pairs.iter().map(|pair| (&*pair.victim, &*pair.aggressor)).collect();
+    assert_eq!(names, [("n/a", "n/b"), ("n/a", "n/be1")], "c is noise, and the system is no pod");
+    assert!((pairs[0].lost - 0.2).abs() < 1e-9, "{pairs:?}");
+    let facts = Aggressor {
+        request_cores: Some(0.5),
+        used_cores: 1.5,
+        limit_cores: Some(2.0),
+        runnable_threads: Some(4),
+    };
+    assert_eq!(pairs[0].facts, facts);
+    let pod_level = read(20, SpecRow { pod_requests_cpu: true, ..spec }).unwrap();
+    assert_eq!(pod_level[0].facts.request_cores, None, "the request of the pod is not in the row");
+}
+
+#[test]
 fn a_lasting_pair_is_suggested_once_in_ten_minutes() {
     let mut suggestions = Suggestions::default();
     let times: Vec<u64> = (0..1400)
@@ -283,6 +320,8 @@ fn a_lasting_pair_is_suggested_once_in_ten_minutes() {
         })
         .collect();
     assert_eq!(times, [60, 660, 1260]);
+    let mut in_force = |second| suggestions.in_force(Duration::from_secs(second)).count();
+    assert_eq!((in_force(1859), in_force(1860)), (1, 0));
 }
 
 #[test]
@@ -310,7 +349,7 @@ fn suggestions_name_the_likely_cause() {
     };
     for (facts, cause) in [
         (
-            facts(None, 0.5, None, None),
+            facts(Some(0.0), 0.5, None, None),
             Cause::RequestBelowUse { request_cores: 0.0, used_cores: 0.5 },
         ),
         (
@@ -323,6 +362,7 @@ fn suggestions_name_the_likely_cause() {
         ),
         (facts(Some(2.0), 2.1, Some(4.0), Some(4)), Cause::WithinRequest),
         (facts(Some(2.0), 1.0, None, Some(64)), Cause::WithinRequest),
+        (facts(None, 8.0, None, None), Cause::WithinRequest),
     ] {
         let mut suggestions = Suggestions::default();
         let mut tick = |second| {
