@@ -18,6 +18,8 @@ use crate::support::{Agent, Kubelet, Qos, RealTree, eventually, pod_list};
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0004";
 const ID: &str = "1b7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
 
+const NEXT: &str = "2c7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9c";
+
 /// The runtime's socket.
 pub(super) struct Socket {
     directory: TempDir,
@@ -93,7 +95,7 @@ fn labels(pod: &str) -> [(&str, &str); 4] {
 const USAGE: &str = "cpuwarden_container_cpu_usage_seconds_total";
 
 #[test]
-fn a_container_has_its_name_from_its_creation_to_its_removal() {
+fn a_container_has_its_name_from_its_creation_on() {
     let (tree, socket) = (RealTree::new(), Socket::new());
     let mut flags = socket.flags().to_vec();
     flags.push("--pod-source=none".to_owned());
@@ -115,15 +117,17 @@ fn a_container_has_its_name_from_its_creation_to_its_removal() {
     let _: RemoveContainerResponse = runtime.call("RemoveContainer", &request);
     let request = RemovePodSandboxRequest { pod: sandbox };
     let _: RemovePodSandboxResponse = runtime.call("RemovePodSandbox", &request);
-    cgroup.existing_child(ID).remove();
-    eventually("the end of its series", || !is_named());
+    // The pod's next container is not reported.
+    cgroup.child(NEXT);
+    let labels = [("pod", "new"), ("container", "next"), ("mode", "user")];
+    let next_is_named = || agent.metrics().value(USAGE, &labels).is_some();
+    assert!(!next_is_named());
 
-    // Cgroups without a report have no name. Another connection reports what runs.
-    cgroup.child(ID);
+    // Another connection reports what runs.
     drop(runtime);
-    assert!(!is_named());
-    let _runtime = socket.accept(vec![pod("new")], vec![container()]);
-    eventually("the name of a running container", is_named);
+    let next = Container { id: NEXT.into(), name: "next".into(), ..container() };
+    let _runtime = socket.accept(vec![pod("new")], vec![next]);
+    eventually("the name of a running container", next_is_named);
 }
 
 #[test]
