@@ -171,6 +171,9 @@ const LONGEST_PATIENCE: u32 = 16;
 /// Share of the node's CPUs by which a restriction is loosened at a time.
 const GROWTH: f64 = 0.1;
 
+/// Number of quotas that the utilization rule distinguishes.
+const QUOTA_STEPS: f64 = 50.0;
+
 /// The state machine. Times are offsets from any fixed moment and must not decrease.
 #[derive(Debug, Clone)]
 pub struct Controller {
@@ -330,12 +333,29 @@ impl Controller {
         target
     }
 
-    /// koordlet's rule: fewer CPUs, without the other steps.
+    /// koordlet's rule: fewer CPUs. Where the floor leaves more CPUs than the budget, also a quota,
+    /// koordlet's other policy.
     fn follow_budget(&mut self, budget: f64, node_cpus: usize) -> Option<Transition> {
         let current = self.target.cpus.unwrap_or(node_cpus);
         let cpus = grown_cpus(budget, current, node_cpus, self.settings.floor_cpus);
         let cpus = (self.settings.can_move && cpus < node_cpus).then_some(cpus);
-        self.change(Target { cpus, ..Target::default() }, Reason::Utilization(budget))
+        let quota_cores = self.budget_quota(budget, cpus.unwrap_or(node_cpus), node_cpus);
+        let target = Target { cpus, quota_cores, idle: false };
+        self.change(target, Reason::Utilization(budget))
+    }
+
+    /// Quota for a budget of less than the CPUs that best-effort pods keep at least, in steps of a
+    /// fiftieth of the node, so that the noise of utilization does not write it in every tick.
+    fn budget_quota(&self, budget: f64, cpus: usize, node_cpus: usize) -> Option<f64> {
+        let node = node_cpus as f64;
+        let is_at_floor = !self.settings.can_move || cpus <= self.settings.floor_cpus;
+        if !is_at_floor || budget >= cpus as f64 {
+            return None;
+        }
+        let step = node / QUOTA_STEPS;
+        let wanted = (budget / step).floor() * step;
+        let most = self.target.quota_cores.map_or(node, |current| current + node * GROWTH);
+        Some(wanted.min(most).max(self.settings.floor_cores))
     }
 
     fn change(&mut self, target: Target, reason: Reason) -> Option<Transition> {

@@ -115,7 +115,34 @@ fn the_fallback_follows_the_budget_with_limited_growth() {
     assert_eq!(tick(1, 3.2), Some(target(false, Some(4), None)), "shrinks at once");
     assert_eq!(tick(2, 3.5), None);
     assert_eq!(tick(3, 20.0), Some(target(false, Some(6), None)), "a tenth of 16, rounded up");
-    assert_eq!(tick(4, -4.0), Some(target(false, Some(2), None)), "the floor");
+    assert_eq!(tick(4, 2.0), Some(target(false, Some(2), None)), "the floor");
+}
+
+#[test]
+fn a_budget_below_the_floor_of_cpus_is_a_quota() {
+    let mut controller = Controller::new(Settings::default());
+    let mut tick = |second, budget| {
+        controller.tick(at(second), Signal::Utilization(budget), 2).map(|t| t.to.quota_cores)
+    };
+    let near = |quota: Option<Option<f64>>, cores: f64| {
+        assert!((quota.unwrap().unwrap() - cores).abs() < 1e-9, "{quota:?}, not {cores}");
+    };
+    assert_eq!(tick(0, 2.0), None);
+    near(tick(1, 0.73), 0.72);
+    assert_eq!(tick(2, 0.755), None, "a change below a fiftieth of the node");
+    near(tick(3, 1.9), 0.92);
+    near(tick(4, -4.0), 0.1);
+    for second in 5..15 {
+        tick(second, 2.0);
+    }
+    assert_eq!(controller.target(), Target::default(), "the budget is the whole node");
+}
+
+#[test]
+fn on_a_large_node_the_budget_is_cpus_and_then_a_quota() {
+    let mut controller = Controller::new(Settings::default());
+    let transition = controller.tick(at(0), Signal::Utilization(0.7), NODE_CPUS).unwrap();
+    assert_eq!(transition.to, target(false, Some(2), Some(0.64)));
 }
 
 #[test]
