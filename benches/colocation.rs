@@ -215,9 +215,9 @@ fn spin() {
     (0..cpus).for_each(|_| {
         drop(std::thread::spawn(|| {
             loop {
-                std::hint::spin_loop()
+                std::hint::spin_loop();
             }
-        }))
+        }));
     });
     end_with_the_bench();
 }
