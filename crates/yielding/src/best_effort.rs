@@ -75,7 +75,8 @@ impl Yielding {
         mode: Mode,
     ) -> (BestEffortReport, Wanted) {
         let pool = cpus.difference(&inputs.exclusive);
-        let (signal, harm) = self.signal(&inputs.snapshot, best_effort, usage);
+        let is_best_effort = |namespace: &str, pod: &str| best_effort.contains(namespace, pod);
+        let (signal, harm) = signal(&mut self.harm, &inputs.snapshot, is_best_effort, usage);
         let since = now.saturating_duration_since(self.start);
         let is_harmed = matches!(&signal, Signal::Waits(harm) if harm.lost > 0.0);
         let transition = self.controller.tick(since, signal, pool.len());
@@ -94,22 +95,6 @@ impl Yielding {
             writes: Writes::default(),
         };
         (report, wanted)
-    }
-
-    /// The signal of this tick, and the harm if it was measured. Without a trace the signal is the
-    /// utilization rule.
-    fn signal(
-        &mut self,
-        snapshot: &NodeSnapshot,
-        best_effort: &BestEffort,
-        usage: Option<&NodeUsage>,
-    ) -> (Signal, Option<Harm>) {
-        let is_best_effort = |namespace: &str, pod: &str| best_effort.contains(namespace, pod);
-        match self.harm.read(snapshot, is_best_effort) {
-            Some(harm) => (Signal::Waits(harm.clone()), Some(harm)),
-            None if is_traced(snapshot) => (Signal::Missing, None),
-            None => (usage.map(budget).map_or(Signal::Missing, Signal::Utilization), None),
-        }
     }
 
     /// The values that the target requires, by cgroup and setting.
@@ -163,7 +148,45 @@ impl Yielding {
     }
 }
 
+/// The signal of this tick, and the harm if it was measured. Without a trace the signal is the
+/// utilization rule, but not before it is known whether waits are traced.
+fn signal(
+    meter: &mut HarmMeter,
+    snapshot: &NodeSnapshot,
+    is_best_effort: impl Fn(&str, &str) -> bool,
+    usage: Option<&NodeUsage>,
+) -> (Signal, Option<Harm>) {
+    match meter.read(snapshot, is_best_effort) {
+        Some(harm) => (Signal::Waits(harm.clone()), Some(harm)),
+        None if is_traced(snapshot) || snapshot.waits.feature.is_none() => (Signal::Missing, None),
+        None => (usage.map(budget).map_or(Signal::Missing, Signal::Utilization), None),
+    }
+}
+
 fn is_traced(snapshot: &NodeSnapshot) -> bool {
     let trace = snapshot.waits.trace.as_ref();
     trace.is_some_and(|trace| trace.mode != snapshot::TraceMode::Detached)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use snapshot::{FeatureState, NodeWaits};
+
+    use super::*;
+
+    #[test]
+    fn the_utilization_rule_applies_only_once_it_is_known_that_nothing_is_traced() {
+        let usage = NodeUsage { capacity: 2.0, node: 2.0, ..NodeUsage::default() };
+        let mut harm = HarmMeter::default();
+        let mut signal = |feature: Option<FeatureState>| {
+            let waits = Arc::new(NodeWaits { feature, ..NodeWaits::default() });
+            let snapshot = NodeSnapshot { waits, ..NodeSnapshot::default() };
+            signal(&mut harm, &snapshot, |_, _| false, Some(&usage)).0
+        };
+        assert_eq!(signal(None), Signal::Missing, "the trace may be loading");
+        let off = FeatureState { feature: "sched_trace", enabled: false, reason: "off".into() };
+        assert_eq!(signal(Some(off)), Signal::Utilization(0.0));
+    }
 }
