@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use node::{Node, START_MS, origin};
 use proptest::prelude::*;
 use recording::{Error, Recording, encode};
-use timeline::{ContainerFrame, Frame, Measure, PodName, Rates, pack, unpack};
+use timeline::{ContainerFrame, Contention, Frame, Measure, PodName, Rates, pack, unpack};
 
 /// The value as it is read back: with three digits.
 fn kept(value: Option<f64>) -> Option<f64> {
@@ -21,6 +21,12 @@ fn as_recorded(frame: &Frame) -> Frame {
     let mut frame = frame.clone();
     frame.node.pressure = kept(frame.node.pressure);
     frame.node.steal = kept(frame.node.steal);
+    let Contention { node, guaranteed, burstable, best_effort } = &mut frame.node.contention;
+    for bounds in [node, guaranteed, burstable, best_effort].into_iter().flatten() {
+        for bound in [&mut bounds.lower, &mut bounds.upper] {
+            *bound = kept(Some(*bound)).unwrap_or_default();
+        }
+    }
     frame.node.cpus.iter_mut().for_each(|cpu| cpu.busy = kept(cpu.busy));
     for row in &mut frame.containers {
         for measure in Measure::ALL.into_iter().filter(|of| *of != Measure::LimitCores) {
@@ -189,17 +195,23 @@ fn a_later_version_is_rejected_with_both_versions() {
     assert!(text.contains("use a later cpuwarden"), "{text}");
 }
 
+/// The frames of the fixture, which is older than contention.
+fn version_1() -> Vec<Frame> {
+    let mut frames: Vec<Frame> = small(3).iter().map(as_recorded).collect();
+    frames.iter_mut().for_each(|frame| frame.node.contention = Contention::default());
+    frames
+}
+
 #[test]
 fn a_recording_of_version_1_can_be_read() {
-    let expected: Vec<Frame> = small(3).iter().map(as_recorded).collect();
-    assert_eq!(read(include_bytes!("fixtures/version-1.cpuwarden")).unwrap(), expected);
+    assert_eq!(read(include_bytes!("fixtures/version-1.cpuwarden")).unwrap(), version_1());
 }
 
 /// Writes the fixtures. Only for a new version of the format: add a file, and keep the old ones.
 #[test]
 #[ignore = "writes files"]
 fn write_fixtures() {
-    let bytes = encode(&small(3), &origin()).unwrap();
+    let bytes = encode(&version_1(), &origin()).unwrap();
     fs::write("tests/fixtures/version-1.cpuwarden", bytes).unwrap();
     let json = br#"{"agent":"7.0.0","node":"node-1"}"#;
     let (version, length) = (99_u32.to_le_bytes(), (json.len() as u32).to_le_bytes());
@@ -274,7 +286,7 @@ fn sorted(mut frame: Frame) -> String {
 }
 
 /// The frames of the fixture.
-static THREE: LazyLock<Vec<Frame>> = LazyLock::new(|| small(3).iter().map(as_recorded).collect());
+static THREE: LazyLock<Vec<Frame>> = LazyLock::new(version_1);
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
