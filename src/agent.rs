@@ -10,6 +10,7 @@ use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
 use creation::Users;
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
+use events::Events;
 use kernel_text::WeightRule;
 use kubelet::{PodService, Pods, chain};
 use metrics::{AgentMetrics, Build, Exposition};
@@ -25,7 +26,7 @@ use crate::claims::Claims;
 use crate::config::{Config, NriMode, PinningMode, WeightRuleName};
 use crate::exit::Failure;
 use crate::ui::History;
-use crate::{recorder, trace};
+use crate::{interference, recorder, trace};
 
 /// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -51,6 +52,9 @@ pub(crate) struct Agent {
     serving: Option<Serving>,
     identity: Option<Arc<Identity>>,
     advising: JoinHandle<()>,
+    suggesting: JoinHandle<()>,
+    /// Stops when the agent is dropped, and discards its queue.
+    _events: Option<Events>,
     /// Stops when the agent is dropped.
     _arrivals: Worker,
     /// Stops when the agent is dropped.
@@ -93,7 +97,9 @@ impl Agent {
         let metrics = Arc::new(AgentMetrics::new(build()));
         log_start(config, &hierarchy);
         let tree = tree(config, &hierarchy);
-        let shared = Shared { config, hierarchy, tree, pods, metrics, watchdog };
+        let events = start_events(config, &pods, &metrics, &watchdog)?;
+        let sender = events.as_ref().map(Events::sender);
+        let shared = Shared { config, hierarchy, tree, pods, metrics, watchdog, events: sender };
 
         let pinning = crate::pinning::start(&shared)?;
         let sampler = shared.sampler()?;
@@ -104,15 +110,9 @@ impl Agent {
             .context("cannot start the thread that records")?;
         let sampling = shared.start_sampling(sampler, history.as_ref())?;
         let advising = shared.start_advising(&published, sampling.is_published)?;
-        let yielding = crate::best_effort::start(
-            config,
-            &shared.hierarchy,
-            &shared.pods,
-            &published,
-            advising.advisor.clone(),
-            &shared.metrics,
-            &shared.watchdog,
-        )?;
+        let advisor = advising.advisor.clone();
+        let yielding = crate::best_effort::start(&shared, &published, advisor)?;
+        let suggesting = interference::start(&shared, &published, &advising.advisor);
         let creating = shared.start_creation(&advising.advisor)?;
         let checks = shared.start_checks(waits)?;
         let sources = shared.sources(&published, advising.advisor.clone());
@@ -132,6 +132,8 @@ impl Agent {
             serving,
             identity,
             advising: advising.task,
+            suggesting,
+            _events: events,
             _arrivals: advising.arrivals,
             history,
             _recording: recording,
@@ -191,6 +193,7 @@ impl Agent {
         // Stop the watchdog first: the parts that end from here on are meant to.
         drop(self.checks);
         self.advising.abort();
+        self.suggesting.abort();
         drop(self.yielding);
         if let Some(serving) = self.serving
             && tokio::time::timeout(DRAIN, serving.stop()).await.is_err()
@@ -212,6 +215,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) pods: Pods,
     pub(crate) metrics: Arc<AgentMetrics>,
     pub(crate) watchdog: Watchdog,
+    /// `None` without `--events`.
+    pub(crate) events: Option<events::Sender>,
 }
 
 /// The sampler's thread.
@@ -379,6 +384,24 @@ fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
     };
     PodService::start_watched(&config.pods, &tokio::runtime::Handle::current(), watch)
         .map_err(|error| Failure::config(chain(&error)))
+}
+
+/// Starts the publisher of Kubernetes Events, with `--events`.
+fn start_events(
+    config: &Config,
+    pods: &Pods,
+    metrics: &Arc<AgentMetrics>,
+    watchdog: &Watchdog,
+) -> Result<Option<Events>, Failure> {
+    if !config.options.events {
+        return Ok(None);
+    }
+    let failed =
+        |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
+    let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
+    let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
+    let events = Events::start(&connection, node, Arc::clone(metrics), watchdog);
+    events.map(Some).map_err(|error| failed(&error))
 }
 
 /// The reviewer of readers of the metrics.

@@ -8,16 +8,20 @@ use std::time::Duration;
 use advisor::Advisor;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use colocation::Settings;
+use colocation::{Settings, Step};
+use events::Sender;
 use kernel_text::CpuSet;
 use kubelet::{Pods, chain};
 use kubepods::PodName;
 use metrics::AgentMetrics;
 use pinning::DrainRequest;
 use snapshot::{NodeSnapshot, Published};
-use watchdog::{JoinedThread, Part, Watchdog};
-use yielding::{ActorConfig, BestEffortReport, BurstSettings, Error, Inputs, Mode, Round, Switch};
+use watchdog::{JoinedThread, Part};
+use yielding::{
+    ActorConfig, BestEffortReport, BurstSettings, Error, Inputs, Mode, Report, Round, Switch,
+};
 
+use crate::agent::Shared;
 use crate::burst;
 use crate::config::{ActingMode, Config, PinningMode};
 use crate::exit::Failure;
@@ -27,14 +31,11 @@ use crate::exit::Failure;
 /// # Errors
 /// A thread that cannot be created.
 pub(crate) fn start(
-    config: &Config,
-    hierarchy: &Hierarchy,
-    pods: &Pods,
+    shared: &Shared<'_>,
     published: &Published<NodeSnapshot>,
     advisor: Advisor,
-    metrics: &Arc<AgentMetrics>,
-    watchdog: &Watchdog,
 ) -> Result<Option<JoinedThread>, Failure> {
+    let Shared { config, hierarchy, pods, watchdog, .. } = shared;
     let actor = actor_config(config, hierarchy);
     restore_leftovers(&actor);
     if actor.best_effort == Switch::Off && actor.burst == Switch::Off {
@@ -62,24 +63,15 @@ pub(crate) fn start(
             draining: request.exists(),
         })
     };
-    let (metrics, interval) = (Arc::clone(metrics), config.options.sample_interval.0);
+    let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Yielding, interval);
-    let (mut log, mut burst_log) = (Log::default(), burst::Log::default());
+    let mut reporter = Reporter::new(shared);
     let running = yielding::spawn(actor, inputs, interval, move |round| {
         match round {
             Round::Waited => {}
-            Round::Passed(report) => {
-                if let Some(report) = &report.best_effort {
-                    log.report(report);
-                    export(&metrics, report, interval);
-                }
-                if let Some(report) = &report.burst {
-                    burst_log.report(report);
-                    burst::export(metrics.burst(), report);
-                }
-            }
+            Round::Passed(report) => reporter.report(&report),
             Round::Panicked => {
-                metrics.subsystem_restarted(Part::Yielding.as_str());
+                reporter.metrics.subsystem_restarted(Part::Yielding.as_str());
                 return;
             }
         }
@@ -183,6 +175,78 @@ fn has_cpu_idle(mount: &Path) -> bool {
         || children.iter().any(|child| mount.join(&child.name).join("cpu.idle").exists())
 }
 
+/// Reports each pass: to the log, the metrics, and as Events.
+struct Reporter {
+    metrics: Arc<AgentMetrics>,
+    /// `None` without `--events`.
+    events: Option<Sender>,
+    interval: Duration,
+    log: Log,
+    steps: Steps,
+    burst_log: burst::Log,
+    bursts: burst::Bursts,
+}
+
+impl Reporter {
+    fn new(shared: &Shared<'_>) -> Self {
+        Self {
+            metrics: Arc::clone(&shared.metrics),
+            events: shared.events.clone(),
+            interval: shared.config.options.sample_interval.0,
+            log: Log::default(),
+            steps: Steps::default(),
+            burst_log: burst::Log::default(),
+            bursts: burst::Bursts::default(),
+        }
+    }
+
+    fn report(&mut self, report: &Report) {
+        if let Some(report) = &report.best_effort {
+            self.log.report(report);
+            export(&self.metrics, report, self.interval);
+            if let (Some(events), Some((step, reason))) = (&self.events, self.steps.next(report)) {
+                events.best_effort(step, &reason);
+            }
+        }
+        if let Some(report) = &report.burst {
+            self.burst_log.report(report);
+            burst::export(self.metrics.burst(), report);
+            if let Some(events) = &self.events {
+                for (one, burst) in self.bursts.next(report) {
+                    events.burst([&one.namespace, &one.pod, &one.uid], &burst);
+                }
+            }
+        }
+    }
+}
+
+/// Steps that are written, for Events.
+#[derive(Debug, Default)]
+struct Steps {
+    written: Step,
+}
+
+impl Steps {
+    /// The step of a pass with its reason, if it differs from the one before: without enforcement
+    /// there is none.
+    fn next(&mut self, report: &BestEffortReport) -> Option<(Step, String)> {
+        let step = match report.mode {
+            Mode::Enforcing => report.target.step(),
+            Mode::Observing(_) => Step::None,
+        };
+        if std::mem::replace(&mut self.written, step) == step {
+            return None;
+        }
+        let reason = match (&report.mode, &report.transition) {
+            (Mode::Observing(reason), _) => reason.clone(),
+            (Mode::Enforcing, Some(change)) => change.reason.to_string(),
+            (Mode::Enforcing, None) if step == Step::None => "the decision starts again".to_owned(),
+            (Mode::Enforcing, None) => "the step is written again".to_owned(),
+        };
+        Some((step, reason))
+    }
+}
+
 /// Log lines for changes only.
 #[derive(Debug, Default)]
 struct Log {
@@ -237,4 +301,42 @@ fn export(metrics: &AgentMetrics, report: &BestEffortReport, interval: Duration)
     metrics.add_writes("all", "restored", report.writes.restored);
     metrics.add_writes("all", "repaired", report.writes.repaired);
     metrics.add_writes("all", "error", report.writes.errors.len() as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use colocation::{Harm, Reason, Target, Transition};
+
+    use super::*;
+
+    fn pass(mode: &Mode, idle: bool, changed: bool) -> BestEffortReport {
+        let target = Target { idle, ..Target::default() };
+        let from = Target { idle: idle != changed, ..Target::default() };
+        let harm = Harm { lost: 0.2, victim: "shop/cart-0".to_owned() };
+        let transition = Transition { from, to: target, reason: Reason::Harm(harm) };
+        BestEffortReport {
+            mode: mode.clone(),
+            target,
+            transition: changed.then_some(transition),
+            traced: true,
+            harm: None,
+            pods: 1,
+            exhausted: false,
+            writes: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_written_step_is_reported_once_and_its_end_with_the_reason() {
+        let (mut steps, observing) = (Steps::default(), Mode::Observing("a drain".to_owned()));
+        let mut next = |mode: &Mode, idle, changed| steps.next(&pass(mode, idle, changed));
+        assert_eq!(next(&observing, true, true), None, "computed, not written");
+        let again = (Step::Idle, "the step is written again".to_owned());
+        assert_eq!(next(&Mode::Enforcing, true, false), Some(again));
+        assert_eq!(next(&Mode::Enforcing, true, false), None);
+        assert_eq!(next(&observing, true, false), Some((Step::None, "a drain".to_owned())));
+        assert_eq!(next(&observing, false, true), None);
+        let (step, reason) = next(&Mode::Enforcing, true, true).unwrap();
+        assert!(step == Step::Idle && reason.contains("shop/cart-0 waits"), "{reason}");
+    }
 }

@@ -1,5 +1,8 @@
 //! Log lines and metrics of CPU limits that burst.
 
+use std::collections::HashMap;
+
+use events::Burst;
 use metrics::BurstMetrics;
 use yielding::{BurstChange, BurstReport, Bursting, Mode};
 
@@ -53,6 +56,67 @@ impl Log {
     }
 }
 
+/// Limits that burst, for Events.
+#[derive(Debug, Default)]
+pub(crate) struct Bursts {
+    /// By UID of the pod and name of the container.
+    chosen: HashMap<(String, String), Chosen>,
+}
+
+/// A limit that bursts or would burst.
+#[derive(Debug, Default)]
+struct Chosen {
+    /// Replayed shares of throttled periods without and with burst.
+    throttled: [f64; 2],
+    /// Whether its burst is written.
+    is_written: bool,
+}
+
+impl Bursts {
+    /// The limits whose burst began or ended with a pass: without enforcement none bursts. A burst
+    /// that is only raised has not begun again, and one of a removed container has no end.
+    pub(crate) fn next<'a>(&mut self, report: &'a BurstReport) -> Vec<(&'a Bursting, Burst<'a>)> {
+        let mut changed = Vec::new();
+        let end = |one: &'a Bursting, reason: String| {
+            (one, Burst::Ends { container: &one.container, reason })
+        };
+        for (one, change) in &report.changes {
+            match change {
+                BurstChange::Raised { without, with } => {
+                    self.chosen.entry(key(one)).or_default().throttled = [*without, *with];
+                }
+                BurstChange::Ended(reason) => {
+                    let known = self.chosen.remove(&key(one));
+                    if known.is_some_and(|known| known.is_written) {
+                        changed.push(end(one, reason.replace('_', " ")));
+                    }
+                }
+            }
+        }
+        let mut before = std::mem::take(&mut self.chosen);
+        for one in &report.containers {
+            let Some(mut chosen) = before.remove(&key(one)) else { continue };
+            let was_written = chosen.is_written;
+            chosen.is_written = report.mode == Mode::Enforcing;
+            match &report.mode {
+                Mode::Enforcing if !was_written => {
+                    let ([without, with], container) = (chosen.throttled, &*one.container);
+                    let percent = one.percent;
+                    changed.push((one, Burst::Begins { container, percent, without, with }));
+                }
+                Mode::Observing(reason) if was_written => changed.push(end(one, reason.clone())),
+                Mode::Enforcing | Mode::Observing(_) => {}
+            }
+            self.chosen.insert(key(one), chosen);
+        }
+        changed
+    }
+}
+
+fn key(one: &Bursting) -> (String, String) {
+    (one.uid.clone(), one.container.clone())
+}
+
 /// Exports a pass.
 pub(crate) fn export(metrics: &BurstMetrics, report: &BurstReport) {
     metrics.set_enforcing(match &report.mode {
@@ -82,5 +146,61 @@ pub(crate) fn export(metrics: &BurstMetrics, report: &BurstReport) {
         ("error", writes.errors.len() as u64),
     ] {
         metrics.add_writes("all", result, times);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(percent: u64) -> Bursting {
+        Bursting {
+            namespace: "shop".to_owned(),
+            pod: "cart-0".to_owned(),
+            container: "app".to_owned(),
+            uid: "u".to_owned(),
+            percent,
+            usec: 1000,
+        }
+    }
+
+    fn pass(mode: &Mode, in_force: Option<u64>, change: Option<BurstChange>) -> BurstReport {
+        BurstReport {
+            mode: mode.clone(),
+            containers: in_force.map(limit).into_iter().collect(),
+            scaled: 0,
+            others: Default::default(),
+            changes: change.into_iter().map(|change| (limit(0), change)).collect(),
+            writes: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_written_burst_begins_and_ends_once() {
+        let observing = Mode::Observing("a drain".to_owned());
+        let raised = || Some(BurstChange::Raised { without: 0.2, with: 0.01 });
+        let ended = || Some(BurstChange::Ended("not_throttled"));
+        let mut bursts = Bursts::default();
+        let mut next = |mode: &Mode, in_force, change| {
+            let report = pass(mode, in_force, change);
+            let of = |(_, burst)| match burst {
+                Burst::Begins { percent, without, with, .. } => {
+                    format!("{percent} {without} {with}")
+                }
+                Burst::Ends { reason, .. } => reason,
+            };
+            bursts.next(&report).into_iter().map(of).collect::<Vec<_>>()
+        };
+        assert!(next(&observing, Some(40), raised()).is_empty(), "computed, not written");
+        assert_eq!(next(&Mode::Enforcing, Some(40), None), ["40 0.2 0.01"]);
+        assert!(next(&Mode::Enforcing, Some(75), raised()).is_empty(), "raised, not begun");
+        assert_eq!(next(&observing, Some(75), None), ["a drain"]);
+        assert!(next(&observing, None, ended()).is_empty());
+        assert_eq!(next(&Mode::Enforcing, Some(75), raised()), ["75 0.2 0.01"]);
+        assert_eq!(next(&Mode::Enforcing, None, ended()), ["not throttled"]);
+        next(&Mode::Enforcing, Some(75), raised());
+        // The container is removed: nothing is kept about it.
+        assert!(next(&Mode::Enforcing, None, None).is_empty());
+        assert!(bursts.chosen.is_empty());
     }
 }

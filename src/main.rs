@@ -11,6 +11,7 @@ mod config;
 mod demo;
 mod doctor;
 mod exit;
+mod interference;
 mod pinning;
 mod record;
 mod recorder;

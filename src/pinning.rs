@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use events::Events;
+use events::PinningEvents;
 use kubelet::{Pods, chain};
-use metrics::{AgentMetrics, PinningMetrics};
+use metrics::PinningMetrics;
 use pinning::{
     DrainConfig, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus,
     PinningThread, Round, Scope,
 };
 use pinning_commands::{NodeTopology, TopologySources};
 use serde_json::Value;
-use watchdog::{Part, Watchdog};
+use watchdog::Part;
 
 use crate::agent::Shared;
 use crate::check::{check_machine, hierarchy};
@@ -44,7 +44,7 @@ fn node_pods(pods: Pods) -> impl FnMut() -> Option<NodePods> {
 /// # Errors
 /// Nothing to pin on this node.
 pub(crate) fn start(shared: &Shared<'_>) -> Result<Option<PinningThread>, Failure> {
-    let Shared { config, tree, hierarchy, pods, metrics, watchdog } = shared;
+    let Shared { config, tree, hierarchy, pods, metrics, watchdog, events } = shared;
     if config.options.pinning == PinningMode::Off {
         return Ok(None);
     }
@@ -56,8 +56,7 @@ pub(crate) fn start(shared: &Shared<'_>) -> Result<Option<PinningThread>, Failur
         .map_err(|error| Failure::config(chain(&error)))?;
     let pinner = Pinner::on(tree, pinner_config(config, hierarchy))
         .map_err(|error| Failure::node(chain(&error)))?;
-    let mut events =
-        config.options.events.then(|| events(config, pods, metrics, watchdog)).transpose()?;
+    let mut events = events.clone().map(PinningEvents::new);
     let metrics = Arc::clone(metrics);
     let mut status = None;
     let interval = config.options.sample_interval.0;
@@ -81,19 +80,6 @@ pub(crate) fn start(shared: &Shared<'_>) -> Result<Option<PinningThread>, Failur
         beat.beat(interval);
     });
     Ok(Some(running.context("cannot start the pinning thread")?))
-}
-
-fn events(
-    config: &Config,
-    pods: &Pods,
-    metrics: &Arc<AgentMetrics>,
-    watchdog: &Watchdog,
-) -> Result<Events, Failure> {
-    let failed =
-        |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
-    let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
-    let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
-    Events::start(&connection, node, Arc::clone(metrics), watchdog).map_err(|error| failed(&error))
 }
 
 /// Number of descriptors that pinning may keep open; the sampler has the rest.

@@ -235,8 +235,8 @@ pub(crate) struct Options {
     /// Directory of pinning's state, which must survive restarts
     #[arg(long, help_heading = "Pinning", value_name = "DIR", default_value = state_dir::STATE_DIR)]
     pub(crate) state_dir: PathBuf,
-    /// Report pinning decisions to pod owners with Kubernetes Events, at most 10 requests in 30
-    /// seconds
+    /// Report decisions about pods, and pods that make them wait, to their owners with Kubernetes
+    /// Events, at most 10 requests in 30 seconds
     #[arg(long, help_heading = "Pinning")]
     pub(crate) events: bool,
 

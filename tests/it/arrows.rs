@@ -60,7 +60,7 @@ const CRATES: &[Crate] = &[
         ],
     ),
     io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "timeline", "watchdog"]),
-    io("events", &["kubelet", "metrics", "pinning", "watchdog"]),
+    io("events", &["colocation", "kubelet", "metrics", "pinning", "watchdog"]),
     io("injection", &["advisor", "analysis", "kubelet", "kubepods", "metrics", "nri", "placement"]),
     io(
         "kubectl-plugin",

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use analysis::injection::{Injections, KnownWorkloads};
-use analysis::{BurstForecasts, Facts, OBJECTIVE, UsageTrace, findings};
+use analysis::{BurstForecasts, Delays, Facts, OBJECTIVE, UsageTrace, findings};
 use metrics::AgentMetrics;
 use runtimes::Detector;
 use snapshot::{ContainerRow, NodeSnapshot, Published, ends_window};
@@ -44,6 +44,7 @@ struct NodeHistories {
     after_seconds: u64,
     known: Published<KnownWorkloads>,
     injections: Published<Injections>,
+    delays: Published<Delays>,
 }
 
 impl Advisor {
@@ -62,6 +63,7 @@ impl Advisor {
             after_seconds: after.as_secs(),
             known: Published::default(),
             injections: Published::default(),
+            delays: Published::default(),
         })))
     }
 
@@ -76,6 +78,12 @@ impl Advisor {
     #[must_use]
     pub fn injections(&self) -> Published<Injections> {
         self.lock().injections.clone()
+    }
+
+    /// Pods that delay others, which their owner publishes and the advice contains.
+    #[must_use]
+    pub fn delays(&self) -> Published<Delays> {
+        self.lock().delays.clone()
     }
 
     /// Processes the latest snapshot whenever one is published, until the task is aborted. Calls
@@ -242,8 +250,10 @@ impl NodeHistories {
     ) -> ContainerReport {
         let pod = quotas.get(&(&*row.identity.namespace, &*row.identity.pod)).copied();
         let injected = self.injections.latest().get(&row.identity.container_id).cloned();
+        let name = (row.identity.namespace.clone(), row.identity.pod.clone());
         let facts = Facts {
             pod,
+            delay: self.delays.latest().get(&name).cloned(),
             injected: injected.unwrap_or_default(),
             ..history.facts(row, &self.latest.node.kernel.release)
         };

@@ -260,6 +260,7 @@ impl ContainerHistory {
             memory,
             runtime: self.program.runtime().cloned(),
             injected: Vec::new(),
+            delay: None,
         }
     }
 

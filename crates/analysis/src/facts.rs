@@ -1,5 +1,7 @@
 //! Inputs of the findings of one container.
 
+use std::collections::HashMap;
+
 use snapshot::Runtime;
 
 use crate::cpu::CpuAdvice;
@@ -74,4 +76,28 @@ pub struct Facts {
     pub runtime: Option<Runtime>,
     /// Environment variables that the agent injected, or would inject.
     pub injected: Vec<Injected>,
+    /// The pod that waits most for this container's pod.
+    pub delay: Option<Delay>,
 }
+
+/// A pod that waits for the pod of a container.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Delay {
+    /// The pod that waits, as `namespace/pod`.
+    pub victim: String,
+    /// Share of its time that it waits, 0 to 1.
+    pub lost: f64,
+    /// CPU use of this pod, cores.
+    pub used_cores: f64,
+    /// CPU request of this pod, cores, if it is known.
+    pub request_cores: Option<f64>,
+    /// CPU limit of this pod, cores.
+    pub limit_cores: Option<f64>,
+    /// Threads of this pod that ran or wanted to run at once.
+    pub runnable_threads: Option<u64>,
+    /// Likely cause and remedy, which continue "this pod, which …".
+    pub remedy: String,
+}
+
+/// Delays by namespace and name of the pod that causes them.
+pub type Delays = HashMap<(String, String), Delay>;

@@ -39,6 +39,8 @@ pub enum FindingKind {
     InjectedEnvStale,
     /// Other pods use the CPUs that the container waits for.
     NoisyNeighbor,
+    /// Another pod waits for the CPUs that this one uses.
+    DelaysNeighbor,
     /// A kernel before 5.4, which expires slices and throttles below the quota.
     KernelSliceExpiry,
 }
@@ -84,12 +86,13 @@ impl FindingKind {
             Self::GoIgnoresLimit => ("go-ignores-limit", Warning),
             Self::InjectedEnvStale => ("injected-env-stale", Info),
             Self::NoisyNeighbor => ("noisy-neighbor", Info),
+            Self::DelaysNeighbor => ("delays-neighbor", Info),
             Self::KernelSliceExpiry => ("kernel-slice-expiry", Info),
         }
     }
 
     /// Every kind.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NoCpuRequest,
         Self::FractionalLimit,
         Self::ParallelismAboveLimit,
@@ -105,6 +108,7 @@ impl FindingKind {
         Self::GoIgnoresLimit,
         Self::InjectedEnvStale,
         Self::NoisyNeighbor,
+        Self::DelaysNeighbor,
         Self::KernelSliceExpiry,
     ];
 }

@@ -24,7 +24,7 @@ mod window;
 
 pub use burst::{BurstForecast, BurstForecasts};
 pub use cpu::{CpuAdvice, LimitAdvice, OBJECTIVE};
-pub use facts::{Facts, Place, Spec};
+pub use facts::{Delay, Delays, Facts, Place, Spec};
 pub use finding::{Finding, FindingKind, Severity};
 pub use grid::LIMITS_CORES;
 pub use history::{History, REPLAYED_SECONDS};

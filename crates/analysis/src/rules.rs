@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use snapshot::{Language, Runtime};
 
-use crate::facts::{Facts, Place};
+use crate::facts::{Delay, Facts, Place};
 use crate::finding::{Finding, FindingKind};
 use crate::injection::{Injected, Status};
 use crate::patch;
@@ -50,7 +50,7 @@ impl Change {
 }
 
 /// The rules, in the order of the findings.
-const RULES: [(FindingKind, Rule); 16] = [
+const RULES: [(FindingKind, Rule); 17] = [
     (FindingKind::ThrottledByOwnQuota, throttled_by_own_quota),
     (FindingKind::LimitTooTightForBursts, limit_too_tight_for_bursts),
     (FindingKind::ThrottledByAncestor, throttled_by_ancestor),
@@ -66,6 +66,7 @@ const RULES: [(FindingKind, Rule); 16] = [
     (FindingKind::HeapLimitUnset, heap_limit_unset),
     (FindingKind::InjectedEnvStale, injected_env_stale),
     (FindingKind::NoisyNeighbor, noisy_neighbor),
+    (FindingKind::DelaysNeighbor, delays_neighbor),
     (FindingKind::KernelSliceExpiry, kernel_slice_expiry),
 ];
 
@@ -314,6 +315,18 @@ fn noisy_neighbor(facts: &Facts) -> Answer {
             "no field of this workload fixes it: move one of the pods, or raise this pod's CPU request",
         ),
     ))
+}
+
+fn delays_neighbor(facts: &Facts) -> Answer {
+    let delay = facts.delay.as_ref()?;
+    let mut figures = vec![("victimWaitShare", delay.lost), ("podUsedCores", delay.used_cores)];
+    figures.extend(delay.request_cores.map(|cores| ("podRequestCores", cores)));
+    figures.extend(delay.limit_cores.map(|cores| ("podLimitCores", cores)));
+    figures.extend(delay.runnable_threads.map(|threads| ("podRunnableThreads", threads as f64)));
+    let share = delay.lost * 100.0;
+    let Delay { victim, remedy, .. } = delay;
+    let text = format!("{victim} waits {share:.0}% of its time for this pod, which {remedy}");
+    Some((figures, Change::none(text)))
 }
 
 /// Fixed by 512ac999 in 5.4. Distributions backported it to older kernels, which the release does

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use analysis::injection::{Injected, Status};
 use analysis::{
-    CpuAdvice, Facts, FindingKind, Gogc, LimitAdvice, Place, PodQuota, Spec, Steady, findings,
-    memory_advice, merged,
+    CpuAdvice, Delay, Facts, FindingKind, Gogc, LimitAdvice, Place, PodQuota, Spec, Steady,
+    findings, memory_advice, merged,
 };
 use snapshot::{Language, Runtime};
 
@@ -88,6 +88,7 @@ fn cases() -> Vec<(FindingKind, Change)> {
             ];
         }),
         (FindingKind::NoisyNeighbor, |facts| facts.contention_share = Some(0.11)),
+        (FindingKind::DelaysNeighbor, |facts| facts.delay = Some(Delay::default())),
         (FindingKind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
     ]
 }
@@ -399,4 +400,25 @@ fn a_figure_rises_soon_falls_late_and_does_not_flap() {
     assert!((0..29).all(|_| steady.follow(Some(1.0)) == Some(1.5)));
     assert_eq!(steady.follow(Some(1.0)), Some(1.0));
     assert_eq!(steady.follow(None), None);
+}
+
+#[test]
+fn a_pod_that_delays_another_names_it_with_the_remedy() {
+    let delay = Delay {
+        victim: "shop/cart-0".to_owned(),
+        lost: 0.234,
+        used_cores: 1.9,
+        request_cores: Some(0.5),
+        remedy: "uses 1.90 cores and requests 0.50: raise that request".to_owned(),
+        ..Delay::default()
+    };
+    let facts = Facts { delay: Some(delay), ..Facts::default() };
+    let found = findings(&facts);
+    let found = found.iter().find(|found| found.kind == FindingKind::DelaysNeighbor).unwrap();
+    let text = found.no_patch.as_deref().unwrap();
+    assert!(text.contains("shop/cart-0 waits 23% of its time for this pod, which uses"), "{text}");
+    assert_eq!(found.evidence["podRequestCores"], 0.5);
+    assert!(!found.evidence.contains_key("podLimitCores"), "absent is not zero");
+    let without = findings(&Facts::default());
+    assert!(without.iter().all(|found| found.kind != FindingKind::DelaysNeighbor));
 }

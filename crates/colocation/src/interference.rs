@@ -2,6 +2,7 @@
 //! pair and the likely cause; moving a pod is left to its owner.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::time::Duration;
 
 use snapshot::{ContainerRow, NodeSnapshot};
@@ -111,8 +112,35 @@ pub enum Cause {
         /// CPU limit, cores.
         limit_cores: f64,
     },
-    /// It stays within its request, or the request is unknown: only another node helps.
+    /// It stays within its request: only another node helps.
     WithinRequest,
+    /// Its request is unknown, and nothing else explains the use.
+    UnknownRequest,
+}
+
+/// Cause and remedy, which continue "the aggressor, which …".
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RequestBelowUse { request_cores, used_cores } => write!(
+                f,
+                "uses {used_cores:.2} cores and requests {request_cores:.2}: raise that request to \
+                 the use, so that less is placed beside it, or move one of the two pods"
+            ),
+            Self::ParallelismAboveLimit { threads, limit_cores } => write!(
+                f,
+                "runs {threads} threads at once under a limit of {limit_cores:.2} cores: run as \
+                 many threads as its limit supplies, or move one of the two pods"
+            ),
+            Self::WithinRequest => {
+                f.write_str("stays within its request: move one of the two pods to another node")
+            }
+            Self::UnknownRequest => f.write_str(
+                "has a CPU request that is unknown: compare it with the use, or move one of the \
+                 two pods to another node",
+            ),
+        }
+    }
 }
 
 /// A suggestion about one pair.
@@ -196,6 +224,7 @@ fn cause(facts: &Aggressor) -> Cause {
         (Some(threads), Some(limit_cores)) if threads as f64 > limit_cores.ceil() => {
             Cause::ParallelismAboveLimit { threads, limit_cores }
         }
+        _ if facts.request_cores.is_none() => Cause::UnknownRequest,
         _ => Cause::WithinRequest,
     }
 }

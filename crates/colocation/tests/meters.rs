@@ -362,7 +362,7 @@ fn suggestions_name_the_likely_cause() {
         ),
         (facts(Some(2.0), 2.1, Some(4.0), Some(4)), Cause::WithinRequest),
         (facts(Some(2.0), 1.0, None, Some(64)), Cause::WithinRequest),
-        (facts(None, 8.0, None, None), Cause::WithinRequest),
+        (facts(None, 8.0, None, None), Cause::UnknownRequest),
     ] {
         let mut suggestions = Suggestions::default();
         let mut tick = |second| {

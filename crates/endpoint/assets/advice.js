@@ -9,7 +9,7 @@ const TITLES = {
   "limit-too-tight-for-bursts": "Limit too tight for bursts", "request-above-use": "Request far above use", "request-below-use": "Request far below use",
   "memory-limit-not-request": "Memory limit and request differ", "no-memory-limit": "No memory limit", "heap-limit-unset": "Heap not bounded", "go-ignores-limit": "Go ignores the CPU limit",
   "injected-env-stale": "Injected variables do not match the limits",
-  "noisy-neighbor": "Noisy neighbor", "kernel-slice-expiry": "Kernel expires slices",
+  "noisy-neighbor": "Noisy neighbor", "delays-neighbor": "Delays a neighbor", "kernel-slice-expiry": "Kernel expires slices",
 };
 /** Time for which a button says that it has copied, milliseconds. */
 const COPIED = 3000;

@@ -1,6 +1,6 @@
-//! Kubernetes Events about decisions of pinning, if `--events` is set. Best effort, rate-limited,
-//! and never delaying pinning itself. Apart from `pinning`, which thereby needs no client of the
-//! API server.
+//! Kubernetes Events about decisions of pinning and co-location, if `--events` is set. Best effort,
+//! rate-limited, and never delaying the decisions themselves. Apart from `pinning` and `colocation`,
+//! which thereby need no client of the API server.
 
 mod message;
 mod publisher;
@@ -9,6 +9,7 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
+use colocation::{Step, Suggestion};
 use kubelet::ApiServerConnection;
 use metrics::AgentMetrics;
 use pinning::{PassReport, PinningStatus};
@@ -24,13 +25,9 @@ use queue::Queue;
 /// one request it stays within the watchdog's limit.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// Sends Events through a queue; dropping this discards the queue.
+/// The publisher of Events. Dropping it ends the publisher and discards the queue.
 pub struct Events {
-    node: String,
-    queue: Arc<Queue>,
-    metrics: Arc<AgentMetrics>,
-    /// Whether cpusets were written after the last pass; `None` before the first pass.
-    enforcing: Option<bool>,
+    sender: Sender,
     publishing: JoinHandle<()>,
 }
 
@@ -56,21 +53,95 @@ impl Events {
         let beat = watchdog.watch(Part::Events, ROUND);
         let publishing =
             tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics), beat));
-        Ok(Self { node, queue, metrics, enforcing: None, publishing })
+        Ok(Self { sender: Sender { node: node.into(), queue, metrics }, publishing })
     }
 
-    /// Queues the messages about a pass. Never waits.
-    pub fn tell(&mut self, report: &PassReport) {
-        report.decisions.iter().filter_map(Message::of).for_each(|message| self.say(message));
-        let enforcing = report.status == PinningStatus::Enforcing;
-        if self.enforcing.replace(enforcing).is_some_and(|before| before != enforcing) {
-            self.say(Message::of_status(&self.node, &report.status));
+    /// A sender into the publisher's queue.
+    #[must_use]
+    pub fn sender(&self) -> Sender {
+        self.sender.clone()
+    }
+}
+
+/// Queues messages for the publisher; never waits. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    node: Arc<str>,
+    queue: Arc<Queue>,
+    metrics: Arc<AgentMetrics>,
+}
+
+impl Sender {
+    /// Queues a suggestion for the owner of the pod that waits. `uid` is the pod's.
+    pub fn suggest(&self, uid: &str, suggestion: &Suggestion) {
+        if let Some(message) = Message::of_suggestion(uid, suggestion) {
+            self.say(message);
         }
+    }
+
+    /// Queues a message about the node: its best-effort pods took another step.
+    pub fn best_effort(&self, step: Step, reason: &str) {
+        self.say(Message::of_step(&self.node, step, reason));
+    }
+
+    /// Queues a message for a pod's owner: a container's limit begins to burst, or no longer
+    /// bursts.
+    pub fn burst(&self, [namespace, pod, uid]: [&str; 3], burst: &Burst<'_>) {
+        self.say(Message::of_burst([namespace, pod, uid], burst));
     }
 
     fn say(&self, message: Message) {
         if !self.queue.push(message) {
             self.metrics.pinning().add_event("dropped");
+        }
+    }
+}
+
+/// Change of a container's burst.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Burst<'a> {
+    /// It begins to burst.
+    Begins {
+        /// Name of the container.
+        container: &'a str,
+        /// Burst, percent of the quota.
+        percent: u64,
+        /// Replayed share of throttled periods without burst.
+        without: f64,
+        /// Replayed share of throttled periods with burst.
+        with: f64,
+    },
+    /// It no longer bursts.
+    Ends {
+        /// Name of the container.
+        container: &'a str,
+        /// Reason of the end.
+        reason: String,
+    },
+}
+
+/// Events about pinning.
+#[derive(Debug)]
+pub struct PinningEvents {
+    sender: Sender,
+    /// Whether cpusets were written after the last pass; `None` before the first pass.
+    enforcing: Option<bool>,
+}
+
+impl PinningEvents {
+    /// Events through this sender.
+    #[must_use]
+    pub fn new(sender: Sender) -> Self {
+        Self { sender, enforcing: None }
+    }
+
+    /// Queues the messages about a pass. Never waits.
+    pub fn tell(&mut self, report: &PassReport) {
+        let decided = report.decisions.iter().filter_map(Message::of);
+        decided.for_each(|message| self.sender.say(message));
+        let enforcing = report.status == PinningStatus::Enforcing;
+        if self.enforcing.replace(enforcing).is_some_and(|before| before != enforcing) {
+            self.sender.say(Message::of_status(&self.sender.node, &report.status));
         }
     }
 }
@@ -103,6 +174,7 @@ fn log_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
 mod tests {
     use std::time::Instant;
 
+    use colocation::{Cause, Pair};
     use kubelet::{ApiServerConfig, PodConfig, PodService, PodSource};
     use kubelet_stub::apiserver::ApiServerStub;
     use pinning::{Decision, PodOutcome};
@@ -173,7 +245,7 @@ mod tests {
     async fn a_storm_stays_under_the_rate_and_what_is_lost_is_counted() {
         let (cluster, events) = Cluster::new().await;
         let began = Instant::now();
-        (0..CAPACITY + 50).for_each(|pod| events.say(Message::of_test(pod, "a")));
+        (0..CAPACITY + 50).for_each(|pod| events.sender.say(Message::of_test(pod, "a")));
         assert_eq!(cluster.count("dropped"), 50);
         cluster.until("ten requests", |cluster| cluster.server.requests().len() >= 10).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -195,12 +267,12 @@ mod tests {
             cluster.server.events().iter().map(of).collect::<Vec<_>>()
         };
         for (note, sent) in [("a", 1), ("a", 2), ("b", 3)] {
-            events.say(Message::of_test(1, note));
+            events.sender.say(Message::of_test(1, note));
             cluster.until("an answer", |cluster| cluster.count("sent") == sent).await;
         }
         assert_eq!(shown(&cluster), [("a".into(), 2.into()), ("b".into(), ().into())]);
         cluster.server.expire_events();
-        events.say(Message::of_test(1, "b"));
+        events.sender.say(Message::of_test(1, "b"));
         cluster.until("an answer", |cluster| cluster.count("sent") == 4).await;
         assert_eq!(shown(&cluster), [("b".into(), ().into())]);
         assert_eq!(cluster.count("failed"), 0);
@@ -208,11 +280,12 @@ mod tests {
 
     #[tokio::test]
     async fn pauses_create_node_events_and_a_start_does_not() {
-        let (cluster, mut events) = Cluster::new().await;
+        let (cluster, events) = Cluster::new().await;
+        let mut pinning = PinningEvents::new(events.sender());
         let enforcing = PassReport { status: PinningStatus::Enforcing, ..observing() };
         for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing]
         {
-            events.tell(report);
+            pinning.tell(report);
         }
         // The two changes to enforcing make one message, because nothing was sent in between.
         cluster.until("two events", |cluster| cluster.count("sent") == 2).await;
@@ -226,6 +299,56 @@ mod tests {
             sent[1].contains("PinningSteppedBack\" \"Node") && sent[1].contains("keeps changing"),
             "{sent:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn suggestions_steps_and_bursts_become_events() {
+        let (cluster, events) = Cluster::new().await;
+        let sender = events.sender();
+        let pair = Pair {
+            victim: "shop/cart-0".to_owned(),
+            aggressor: "batch/encode-0".to_owned(),
+            lost: 0.234,
+            facts: colocation::Aggressor::default(),
+        };
+        let cause = Cause::RequestBelowUse { request_cores: 0.5, used_cores: 1.9 };
+        sender.suggest("uid-cart", &Suggestion { pair, cause });
+        sender.best_effort(Step::Idle, "shop/cart-0 waits");
+        sender.best_effort(Step::None, "no harm for 30 s");
+        let pod = ["shop", "cart-0", "uid-cart"];
+        let begins = |container| Burst::Begins { container, percent: 80, without: 0.2, with: 0.01 };
+        // The containers of a pod have their own Events.
+        sender.burst(pod, &begins("app"));
+        sender.burst(pod, &begins("log"));
+        sender.burst(pod, &Burst::Ends { container: "app", reason: "not throttled".to_owned() });
+        cluster.until("six events", |cluster| cluster.count("sent") == 6).await;
+        let of = |event: &serde_json::Value| {
+            let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+            let about = &event["regarding"];
+            let path = about["fieldPath"].as_str().unwrap_or_default();
+            let about = format!("{}{path}", about["name"].as_str().unwrap_or_default());
+            (text("type"), text("reason"), about, text("note"))
+        };
+        let sent: Vec<_> = cluster.server.events().iter().map(of).collect();
+        let [app, log] = ["cart-0spec.containers{app}", "cart-0spec.containers{log}"];
+        let expected = [
+            (
+                "Warning",
+                "CpuContention",
+                "cart-0",
+                "Waits 23% of its time for batch/encode-0, which uses 1.90 cores and requests 0.50",
+            ),
+            ("Normal", "BestEffortYields", "node-1", "Best-effort pods yield CPU (step 1 of 3)"),
+            ("Normal", "BestEffortReleased", "node-1", "no longer restricted"),
+            ("Normal", "CpuBurstBegins", app, "container app may burst by 80% of its limit"),
+            ("Normal", "CpuBurstBegins", log, "container log may burst by 80% of its limit"),
+            ("Normal", "CpuBurstEnds", app, "container app no longer bursts: not throttled"),
+        ];
+        assert_eq!(sent.len(), expected.len(), "{sent:?}");
+        for ((type_, reason, about, note), expected) in sent.iter().zip(expected) {
+            assert_eq!((&**type_, &**reason, &**about), (expected.0, expected.1, expected.2));
+            assert!(note.contains(expected.3), "{note}");
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Texts of the Events for a pod's owner and about the node.
 
+use colocation::{Step, Suggestion};
 use k8s_openapi::api::core::v1::ObjectReference;
 use pinning::{Decision, PinningStatus, PodOutcome};
+
+use crate::Burst;
 
 /// One event, without its time and count.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +35,12 @@ static REPAIRED: EventKind = kind("Warning", "CpusetRepaired", "Repair");
 static STEPPED_BACK: EventKind = kind("Warning", "PinningSteppedBack", "StepBack");
 static POD_STEPPED_BACK: EventKind = kind("Warning", "PodSteppedBack", "StepBack");
 static RESUMED: EventKind = kind("Normal", "PinningResumed", "Pin");
+
+static CONTENTION: EventKind = kind("Warning", "CpuContention", "Suggest");
+static YIELDS: EventKind = kind("Normal", "BestEffortYields", "Restrict");
+static NOT_RESTRICTED: EventKind = kind("Normal", "BestEffortReleased", "Release");
+static BURST_BEGINS: EventKind = kind("Normal", "CpuBurstBegins", "Burst");
+static BURST_ENDS: EventKind = kind("Normal", "CpuBurstEnds", "Burst");
 
 /// Maximum length of a note, bytes.
 const NOTE: usize = 1000;
@@ -82,13 +91,76 @@ impl Message {
             PinningStatus::Enforcing => (&RESUMED, "Resumed writing cpusets".to_owned()),
         };
         note.truncate(note.floor_char_boundary(NOTE));
-        // As in the kubelet's own events of a node, the UID is the node's name.
-        Self { regarding: reference("Node", None, node, node), kind, note }
+        Self { regarding: node_reference(node), kind, note }
     }
 
-    /// Whether both are of the same kind and about the same object.
+    /// The message for the owner of a pod that waits for another pod; `None` if the pod's name is
+    /// unknown.
+    pub(super) fn of_suggestion(uid: &str, suggestion: &Suggestion) -> Option<Self> {
+        let pair = &suggestion.pair;
+        let (namespace, pod) = pair.victim.split_once('/').filter(|(n, _)| !n.is_empty())?;
+        let mut note = format!(
+            "Waits {:.0}% of its time for {}, which {}",
+            pair.lost * 100.0,
+            pair.aggressor,
+            suggestion.cause
+        );
+        note.truncate(note.floor_char_boundary(NOTE));
+        let regarding = reference("Pod", Some(namespace), pod, uid);
+        Some(Self { regarding, kind: &CONTENTION, note })
+    }
+
+    /// The message about the node when its best-effort pods take another step.
+    pub(super) fn of_step(node: &str, step: Step, reason: &str) -> Self {
+        let (kind, mut note) = match step {
+            Step::None => {
+                (&NOT_RESTRICTED, format!("Best-effort pods are no longer restricted: {reason}"))
+            }
+            step => {
+                let number = step.number();
+                let how = match step {
+                    Step::None | Step::Idle => "cpu.idle",
+                    Step::FewerCpus => "fewer CPUs",
+                    Step::Quota => "a quota",
+                };
+                let what = format!("Best-effort pods yield CPU (step {number} of 3): {how}");
+                (&YIELDS, format!("{what}; {reason}"))
+            }
+        };
+        note.truncate(note.floor_char_boundary(NOTE));
+        Self { regarding: node_reference(node), kind, note }
+    }
+
+    /// The message for a pod's owner when a limit begins to burst, or no longer bursts.
+    pub(super) fn of_burst([namespace, pod, uid]: [&str; 3], burst: &Burst<'_>) -> Self {
+        let (kind, container, mut note) = match burst {
+            Burst::Begins { container, percent, without, with } => (
+                &BURST_BEGINS,
+                container,
+                format!(
+                    "CPU limit of container {container} may burst by {percent}% of its limit: \
+                     throttled periods fall from {:.1}% to {:.1}% in the replay",
+                    without * 100.0,
+                    with * 100.0
+                ),
+            ),
+            Burst::Ends { container, reason } => (
+                &BURST_ENDS,
+                container,
+                format!("CPU limit of container {container} no longer bursts: {reason}"),
+            ),
+        };
+        note.truncate(note.floor_char_boundary(NOTE));
+        // As in the kubelet's own events of a container.
+        let field_path = Some(format!("spec.containers{{{container}}}"));
+        let of_pod = reference("Pod", Some(namespace), pod, uid);
+        Self { regarding: ObjectReference { field_path, ..of_pod }, kind, note }
+    }
+
+    /// Whether both are of the same kind and about the same object or container.
     pub(super) fn is_about_the_same(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.regarding.uid == other.regarding.uid
+        let (one, two) = (&self.regarding, &other.regarding);
+        self.kind == other.kind && one.uid == two.uid && one.field_path == two.field_path
     }
 
     /// Namespace of the event: `default` for an object without a namespace.
@@ -105,6 +177,11 @@ impl Message {
             note: note.to_owned(),
         }
     }
+}
+
+/// As in the kubelet's own events of a node, the UID is the node's name.
+fn node_reference(node: &str) -> ObjectReference {
+    reference("Node", None, node, node)
 }
 
 fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: &str) -> ObjectReference {

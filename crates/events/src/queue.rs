@@ -10,7 +10,7 @@ use super::message::Message;
 /// Maximum number of queued messages: two per pod of a full node.
 pub(super) const CAPACITY: usize = 256;
 
-/// Filled by the pinning thread, which it never blocks, and emptied by the publisher.
+/// Filled by the threads that decide, which it never blocks, and emptied by the publisher.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: Mutex<VecDeque<(Message, i32)>>,

@@ -44,6 +44,8 @@ pub enum Part {
     Timeline,
     /// The thread that samples arrivals.
     ArrivalSampler,
+    /// The task that finds pods that delay others.
+    Interference,
     /// The publisher of Kubernetes Events.
     Events,
     /// The endpoint's thread.
@@ -66,6 +68,7 @@ impl Part {
             Self::Advice => "advice",
             Self::Timeline => "timeline",
             Self::ArrivalSampler => "arrival_sampler",
+            Self::Interference => "interference",
             Self::Events => "events",
             Self::Http => "http",
             Self::Watchdog => "watchdog",

@@ -52,7 +52,7 @@ pub(crate) static PINNING_STEPPED_BACK: Descriptor = gauge(
 pub(crate) static PIN_EVENTS_TOTAL: Descriptor = counter(
     "cpuwarden_pin_events_total",
     &["result"],
-    "Kubernetes Events about pinning (--events), by result: sent, failed (the API server rejected the Event or did not \
+    "Kubernetes Events (--events), by result: sent, failed (the API server rejected the Event or did not \
      answer), dropped (the queue was full). Failed and dropped Events are lost. Repetitions of a queued Event are \
      merged into it.",
 );
