@@ -110,8 +110,8 @@ impl Agent {
             .context("cannot start the thread that records")?;
         let sampling = shared.start_sampling(sampler, history.as_ref())?;
         let advising = shared.start_advising(&published, sampling.is_published)?;
-        let advisor = advising.advisor.clone();
-        let yielding = crate::best_effort::start(&shared, &published, advisor)?;
+        let (advisor, timeline) = (&advising.advisor, history.as_ref().map(History::timeline));
+        let yielding = crate::best_effort::start(&shared, &published, advisor.clone(), timeline)?;
         let suggesting = interference::start(&shared, &published, &advising.advisor);
         let creating = shared.start_creation(&advising.advisor)?;
         let checks = shared.start_checks(waits)?;

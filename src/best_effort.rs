@@ -16,9 +16,11 @@ use kubepods::PodName;
 use metrics::AgentMetrics;
 use pinning::DrainRequest;
 use snapshot::{NodeSnapshot, Published};
+use timeline::{BestEffort, Colocation, ContainerName, Timeline};
 use watchdog::{JoinedThread, Part};
 use yielding::{
-    ActorConfig, BestEffortReport, BurstSettings, Error, Inputs, Mode, Report, Round, Switch,
+    ActorConfig, BestEffortReport, BurstSettings, Bursting, Error, Inputs, Mode, Report, Round,
+    Switch,
 };
 
 use crate::agent::Shared;
@@ -34,6 +36,7 @@ pub(crate) fn start(
     shared: &Shared<'_>,
     published: &Published<NodeSnapshot>,
     advisor: Advisor,
+    timeline: Option<Timeline>,
 ) -> Result<Option<JoinedThread>, Failure> {
     let Shared { config, hierarchy, pods, watchdog, .. } = shared;
     let actor = actor_config(config, hierarchy);
@@ -65,7 +68,7 @@ pub(crate) fn start(
     };
     let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Yielding, interval);
-    let mut reporter = Reporter::new(shared);
+    let mut reporter = Reporter::new(shared, timeline);
     let running = yielding::spawn(actor, inputs, interval, move |round| {
         match round {
             Round::Waited => {}
@@ -175,8 +178,9 @@ fn has_cpu_idle(mount: &Path) -> bool {
         || children.iter().any(|child| mount.join(&child.name).join("cpu.idle").exists())
 }
 
-/// Reports each pass: to the log, the metrics, and as Events.
+/// Reports each pass: to the views, the log, the metrics, and as Events.
 struct Reporter {
+    timeline: Option<Timeline>,
     metrics: Arc<AgentMetrics>,
     /// `None` without `--events`.
     events: Option<Sender>,
@@ -188,8 +192,9 @@ struct Reporter {
 }
 
 impl Reporter {
-    fn new(shared: &Shared<'_>) -> Self {
+    fn new(shared: &Shared<'_>, timeline: Option<Timeline>) -> Self {
         Self {
+            timeline,
             metrics: Arc::clone(&shared.metrics),
             events: shared.events.clone(),
             interval: shared.config.options.sample_interval.0,
@@ -201,6 +206,9 @@ impl Reporter {
     }
 
     fn report(&mut self, report: &Report) {
+        if let Some(timeline) = &self.timeline {
+            timeline.set_colocation(colocation(report));
+        }
         if let Some(report) = &report.best_effort {
             self.log.report(report);
             export(&self.metrics, report, self.interval);
@@ -217,6 +225,23 @@ impl Reporter {
                 }
             }
         }
+    }
+}
+
+/// The state for the views.
+fn colocation(report: &Report) -> Colocation {
+    let best_effort = report.best_effort.as_ref().map(|report| BestEffort {
+        step: report.target.step().number(),
+        enforcing: report.mode == Mode::Enforcing,
+    });
+    let restricted = report.best_effort.iter().flat_map(|report| &report.restricted);
+    let written = report.burst.iter().filter(|report| report.mode == Mode::Enforcing);
+    let name =
+        |one: &Bursting| ContainerName { uid: one.uid.clone(), container: one.container.clone() };
+    Colocation {
+        best_effort,
+        yields: restricted.map(ToString::to_string).collect(),
+        bursts: written.flat_map(|report| report.containers.iter().map(name)).collect(),
     }
 }
 
@@ -321,6 +346,7 @@ mod tests {
             traced: true,
             harm: None,
             pods: 1,
+            restricted: Vec::new(),
             exhausted: false,
             writes: Default::default(),
         }

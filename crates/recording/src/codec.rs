@@ -132,9 +132,9 @@ impl Row for NodeFrame {
 
     fn order(&self, other: &Self) -> Ordering {
         // All fields, so that a new one is not forgotten; the CPUs have their own table.
-        let Self { name, trace, pressure: _, contention: _, steal: _, cpus: _ } = self;
-        let key = (name, &trace.mode, &trace.reason);
-        key.cmp(&(&other.name, &other.trace.mode, &other.trace.reason))
+        let Self { name, trace, pressure: _, contention: _, steal: _, colocation, cpus: _ } = self;
+        let key = (name, &trace.mode, &trace.reason, colocation);
+        key.cmp(&(&other.name, &other.trace.mode, &other.trace.reason, &other.colocation))
     }
 
     fn value(&self, column: usize) -> Option<f64> {

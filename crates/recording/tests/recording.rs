@@ -9,7 +9,9 @@ use std::sync::LazyLock;
 use node::{Node, START_MS, origin};
 use proptest::prelude::*;
 use recording::{Error, Recording, encode};
-use timeline::{ContainerFrame, Contention, Frame, Measure, PodName, Rates, pack, unpack};
+use timeline::{
+    Colocation, ContainerFrame, Contention, Frame, Measure, PodName, Rates, pack, unpack,
+};
 
 /// The value as it is read back: with three digits.
 fn kept(value: Option<f64>) -> Option<f64> {
@@ -195,10 +197,13 @@ fn a_later_version_is_rejected_with_both_versions() {
     assert!(text.contains("use a later cpuwarden"), "{text}");
 }
 
-/// The frames of the fixture, which is older than contention.
+/// The frames of the fixture, which is older than contention and co-location.
 fn version_1() -> Vec<Frame> {
     let mut frames: Vec<Frame> = small(3).iter().map(as_recorded).collect();
-    frames.iter_mut().for_each(|frame| frame.node.contention = Contention::default());
+    for frame in &mut frames {
+        frame.node.contention = Contention::default();
+        frame.node.colocation = Colocation::default();
+    }
     frames
 }
 

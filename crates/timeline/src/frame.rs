@@ -39,8 +39,66 @@ pub struct NodeFrame {
     /// Stolen time, seconds per second, summed over CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steal: Option<f64>,
+    /// Pods that yield CPU, and limits that burst.
+    #[serde(skip_serializing_if = "Colocation::is_empty")]
+    pub colocation: Colocation,
     /// The online CPUs.
     pub cpus: Vec<CpuFrame>,
+}
+
+/// Actions of co-location.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Colocation {
+    /// State of best-effort pods; `None` if that is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_effort: Option<BestEffort>,
+    /// UIDs of the pods that are restricted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub yields: Vec<String>,
+    /// Containers whose limit may burst.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bursts: Vec<ContainerName>,
+}
+
+/// State of best-effort pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BestEffort {
+    /// Step, 0 to 3.
+    pub step: u8,
+    /// Whether the step is written, and not only computed.
+    pub enforcing: bool,
+}
+
+/// UID of a pod and name of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerName {
+    /// UID of the pod.
+    pub uid: String,
+    /// Name of the container.
+    pub container: String,
+}
+
+impl Colocation {
+    /// Whether co-location is off.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the container's pod yields CPU.
+    #[must_use]
+    pub fn yields(&self, row: &ContainerFrame) -> bool {
+        self.yields.contains(&row.uid)
+    }
+
+    /// Whether the container's limit may burst.
+    #[must_use]
+    pub fn bursts(&self, row: &ContainerFrame) -> bool {
+        self.bursts.iter().any(|one| one.uid == row.uid && one.container == row.container)
+    }
 }
 
 /// Share of the time in which some thread waited for a CPU for another reason than its own quota.

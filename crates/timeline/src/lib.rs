@@ -14,8 +14,8 @@ mod series;
 mod timeline;
 
 pub use frame::{
-    Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates,
-    Trace,
+    BestEffort, Bounds, Colocation, ContainerFrame, ContainerName, Contention, CpuFrame, Frame,
+    Interference, NodeFrame, PodName, Rates, Trace,
 };
 pub use history::{BYTES_PER_CONTAINER, BYTES_PER_PAIR};
 pub use measure::Measure;

@@ -14,7 +14,8 @@ use tokio::sync::{Notify, watch};
 use crate::counters::Counters;
 use crate::cpus::CpuLoad;
 use crate::frame::{
-    Bounds, ContainerFrame, Contention, CpuFrame, Frame, NodeFrame, PodName, Rates, Trace,
+    Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, NodeFrame, PodName, Rates,
+    Trace,
 };
 use crate::history::{Table, position};
 use crate::measure::Measure;
@@ -75,6 +76,7 @@ struct State {
     began: Option<Instant>,
     totals: Totals,
     latest: NodeFrame,
+    colocation: Colocation,
     load: CpuLoad,
     watched_at: Option<Instant>,
     /// Reused for the keys of pairs.
@@ -119,6 +121,7 @@ impl Timeline {
             began: None,
             totals: Totals::default(),
             latest: NodeFrame::default(),
+            colocation: Colocation::default(),
             load: CpuLoad::new(&config.proc_root),
             watched_at: None,
             key: String::new(),
@@ -148,6 +151,11 @@ impl Timeline {
         let frame = self.lock().observe(snapshot)?;
         self.frame.send_replace(frame);
         Some(frame)
+    }
+
+    /// Sets the actions of co-location, from the next frame on.
+    pub fn set_colocation(&self, colocation: Colocation) {
+        self.lock().colocation = colocation;
     }
 
     /// Adds a frame of a recording. A timeline of recorded frames observes no snapshots.
@@ -303,6 +311,7 @@ impl State {
             pressure: rate(before.pressure_ns, now.pressure_ns).map(|share| share.min(1.0)),
             contention: contention(&snapshot.waits),
             steal: rate(before.steal_ns, now.steal_ns),
+            colocation: self.colocation.clone(),
             cpus: cpus(&node.cpu_info, &load),
         };
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cgroupfs::node;
 use colocation::{
-    Controller, Harm, HarmMeter, NodeUsage, Settings, Signal, Target, Transition, keep_cpus,
+    Controller, Harm, HarmMeter, NodeUsage, Settings, Signal, Step, Target, Transition, keep_cpus,
 };
 use kernel_text::CpuSet;
 use placement::Topology;
@@ -33,6 +33,8 @@ pub struct BestEffortReport {
     pub harm: Option<Harm>,
     /// Number of best-effort pods.
     pub pods: usize,
+    /// UIDs of the pods that are restricted.
+    pub restricted: Vec<Box<str>>,
     /// Whether harm lasts although every restriction is at its floor.
     pub exhausted: bool,
     /// The writes.
@@ -84,7 +86,10 @@ impl Yielding {
             Mode::Enforcing => self.wanted(config, best_effort, cpus, &pool, &inputs.exclusive),
             Mode::Observing(_) => Wanted::new(),
         };
+        let is_restricted =
+            mode == Mode::Enforcing && self.controller.target().step() != Step::None;
         let report = BestEffortReport {
+            restricted: if is_restricted { best_effort.uids.clone() } else { Vec::new() },
             mode,
             target: self.controller.target(),
             transition,

@@ -1,6 +1,6 @@
 //! The best-effort pods of the node and their cgroups.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use kernel_text::CgroupVersion;
@@ -40,6 +40,8 @@ pub(crate) fn may_have_quota(pod: &Path, version: CgroupVersion) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct BestEffort {
     names: HashSet<(Box<str>, Box<str>)>,
+    /// UIDs of the pods with a cgroup, as the pods' source reports them, sorted.
+    pub(crate) uids: Vec<Box<str>>,
     /// Paths of the pods' cgroups, each with its containers' and sandboxes' cgroups.
     pub(crate) cgroups: BTreeMap<PathBuf, Vec<PathBuf>>,
 }
@@ -48,23 +50,26 @@ impl BestEffort {
     pub(crate) fn new(snapshot: &NodeSnapshot, pods: &PodIndex) -> Self {
         let best_effort = pods.pods().iter().filter(|pod| is_best_effort(pod));
         let names = best_effort.map(|pod| (pod.namespace.clone(), pod.name.clone())).collect();
+        let mut uids = BTreeSet::new();
         let mut cgroups = BTreeMap::<PathBuf, Vec<PathBuf>>::new();
         for row in &snapshot.cgroups {
             let row_path = row.path.trim_start_matches('/');
             let Some(split) = path::split(row_path) else { continue };
-            let is_pods = |uid: &str| pods.pod(uid).is_some_and(|pod| is_best_effort(pod));
+            let known = |uid: &str| pods.pod(uid).filter(|pod| is_best_effort(pod));
             match path::parse(split.relative) {
-                Some(CgroupPath::Pod(pod)) if is_pods(&pod.uid) => {
+                Some(CgroupPath::Pod(pod)) => {
+                    let Some(pod) = known(&pod.uid) else { continue };
+                    uids.insert(pod.uid.clone());
                     cgroups.entry(row_path.into()).or_default();
                 }
-                Some(CgroupPath::Container(container)) if is_pods(&container.pod.uid) => {
+                Some(CgroupPath::Container(container)) if known(&container.pod.uid).is_some() => {
                     let Some((parent, _)) = row_path.rsplit_once('/') else { continue };
                     cgroups.entry(parent.into()).or_default().push(row_path.into());
                 }
                 _ => {}
             }
         }
-        Self { names, cgroups }
+        Self { names, uids: uids.into_iter().collect(), cgroups }
     }
 
     /// Whether the pod with this namespace and name is best effort.

@@ -26,6 +26,7 @@ use yielding::{
 const BATCH: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 const SPARK: &str = "aaaaaaaa-0000-4000-8000-000000000002";
 const CART: &str = "aaaaaaaa-0000-4000-8000-000000000003";
+const DONE: &str = "aaaaaaaa-0000-4000-8000-000000000004";
 
 /// A node of 8 CPUs with a best-effort pod, a batch pod by priority with a quota, and a service.
 struct Node {
@@ -132,6 +133,8 @@ impl Node {
             pod("batch", BATCH, QosClass::BestEffort, None),
             pod("spark", SPARK, QosClass::Burstable, Some(5500)),
             pod("cart", CART, QosClass::Burstable, Some(9000)),
+            // A pod that has ended: it has no cgroup.
+            pod("done", DONE, QosClass::BestEffort, None),
         ];
         PodIndex::build(&PodIndex::default(), pods, [])
     }
@@ -238,8 +241,10 @@ fn each_step_writes_only_best_effort_pods_and_their_containers() {
     for version in [CgroupVersion::V1, CgroupVersion::V2] {
         let mut node = Node::new(version);
         let (before, mut actor) = (node.files(), node.actor());
+        assert!(node.pass(&mut actor, 0).restricted.is_empty());
         let report = node.reach(&mut actor, Step::Idle);
         assert_eq!(report.pods, 2);
+        assert_eq!(report.restricted, [BATCH.into(), SPARK.into()]);
         let (batch, spark) =
             (format!("kubepods/besteffort/pod{BATCH}"), format!("kubepods/burstable/pod{SPARK}"));
         let idle = [

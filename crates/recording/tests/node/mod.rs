@@ -2,8 +2,8 @@
 
 use recording::Origin;
 use timeline::{
-    Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates,
-    Trace,
+    BestEffort, Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, Interference,
+    NodeFrame, PodName, Rates, Trace,
 };
 
 /// Start of the synthetic recordings.
@@ -101,6 +101,13 @@ impl Node {
                 ..Contention::default()
             },
             steal: Some(0.0),
+            colocation: Colocation {
+                best_effort: Some(BestEffort {
+                    step: (self.frame / 40 % 4) as u8,
+                    enforcing: true,
+                }),
+                ..Colocation::default()
+            },
             cpus: (0..64).map(|cpu| cpu_frame(cpu, random.share())).collect(),
         };
         let at_ms = START_MS + 1000 * self.frame;

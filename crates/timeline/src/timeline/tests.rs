@@ -8,6 +8,7 @@ use snapshot::{
 };
 
 use super::*;
+use crate::frame::{BestEffort, ContainerName};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -120,6 +121,22 @@ fn a_frame_has_the_rates_of_its_second() {
     let (aggressor, wait) = frame.worst_aggressor(&row.pod_name()).unwrap();
     assert_eq!(aggressor.pod, "hog");
     assert!(is_about(Some(wait), 0.1));
+}
+
+#[test]
+fn actions_are_in_the_next_frame() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    timeline.observe(&snapshot(start, 0, &["web"]));
+    let best_effort = Some(BestEffort { step: 1, enforcing: true });
+    let bursts = vec![ContainerName { uid: "uid-web".into(), container: "app".into() }];
+    let yields = vec!["uid-batch".to_owned()];
+    timeline.set_colocation(Colocation { best_effort, yields, bursts });
+    timeline.observe(&snapshot(start, 1, &["web", "batch"]));
+    let frame = timeline.latest().unwrap();
+    let actions = &frame.node.colocation;
+    let of = |row: &ContainerFrame| (row.pod.clone(), actions.yields(row), actions.bursts(row));
+    let marked: Vec<_> = frame.containers.iter().map(of).collect();
+    assert_eq!(marked, [("batch".to_owned(), true, false), ("web".to_owned(), false, true)]);
 }
 
 #[test]

@@ -15,6 +15,10 @@ const MEANINGS: &[(&str, &str)] = &[
         "first letter",
         "main cause of the delay: L its own limit, A a limit above it (the pod's), N other pods, S services of the host, C other threads (without the trace)",
     ),
+    (
+        "y, b",
+        "y: the best-effort pod yields CPU (--best-effort); b: the container's limit may burst (--burst)",
+    ),
     ("USED, LIMIT", "CPU use and the lowest CPU limit over the container and its pod, cores"),
     ("OWN", "share of the time in which its own limit throttled it"),
     ("ABOVE", "time throttled each second by a limit above the container, summed over CPUs"),

@@ -88,6 +88,10 @@ impl App {
         if let Some(bounds) = node.contention.node {
             facts.push(format!("contention {}", text::percents(bounds)));
         }
+        if let Some(state) = node.colocation.best_effort.as_ref().filter(|state| state.step > 0) {
+            let mode = if state.enforcing { "" } else { " (observed)" };
+            facts.push(format!("best effort: step {}{mode}", state.step));
+        }
         if let Some(steal) = node.steal.filter(|steal| *steal >= 0.005) {
             facts.push(format!("steal {}", text::time(Some(steal))));
         }

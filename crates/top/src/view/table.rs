@@ -46,7 +46,7 @@ fn head_and_rows(
 ) -> (Vec<Line<'static>>, Vec<Line<'static>>) {
     let Some(frame) = &app.frame else { return (Vec::new(), Vec::new()) };
     let rows = app.victims();
-    let names: Vec<String> = rows.iter().map(|row| rows::short_name(row, frame)).collect();
+    let names: Vec<String> = rows.iter().map(|row| name(row, frame)).collect();
     let aggressors: Vec<String> = rows.iter().map(|row| aggressor(row, frame)).collect();
     let longest =
         |texts: &[String]| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
@@ -59,6 +59,17 @@ fn head_and_rows(
     let lines = rows.iter().zip(names.iter().zip(&aggressors));
     let lines = lines.map(|(row, (name, aggressor))| line(app, row, name, aggressor, &columns));
     (head, lines.collect())
+}
+
+/// Name of the container; where pods yield or limits burst, after a letter for it.
+fn name(row: &ContainerFrame, frame: &Frame) -> String {
+    let (actions, name) = (&frame.node.colocation, rows::short_name(row, frame));
+    match actions {
+        actions if actions.yields.is_empty() && actions.bursts.is_empty() => name,
+        actions if actions.yields(row) => format!("y {name}"),
+        actions if actions.bursts(row) => format!("b {name}"),
+        _ => format!("  {name}"),
+    }
 }
 
 fn aggressor(row: &ContainerFrame, frame: &Frame) -> String {

@@ -5,8 +5,8 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use timeline::{
-    Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame, PodName, Rates,
-    Trace,
+    Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame,
+    PodName, Rates, Trace,
 };
 use top::{Advice, App, Change, Control, Look, Update};
 
@@ -79,6 +79,7 @@ pub(crate) fn frame(second: u64) -> Frame {
                 ..Contention::default()
             },
             steal: Some(0.0),
+            colocation: Colocation::default(),
             cpus: (0..8).map(cpu).collect(),
         },
         containers: vec![

@@ -1,7 +1,7 @@
 //! Contents of each view.
 
 use ratatui::crossterm::event::KeyCode;
-use timeline::Rates;
+use timeline::{BestEffort, Colocation, ContainerName, Rates};
 use top::Update;
 
 use crate::scene::{SIZES, Screen, frame, row, untraced};
@@ -22,6 +22,24 @@ fn the_container_that_loses_most_time_is_on_top_with_its_cause() {
         assert!(sentence.starts_with("shop/checko"), "{text}");
         assert!(sentence.ends_with(": throttled 83% of the time by its own limit of 0.2 cores"));
     }
+}
+
+#[test]
+fn pods_that_yield_or_burst_are_marked_and_the_step_is_shown() {
+    let mut screen = Screen::new((120, 24));
+    assert!(!screen.text().contains("best effort"), "off by default");
+    let mut acting = frame(120);
+    acting.node.colocation = Colocation {
+        best_effort: Some(BestEffort { step: 1, enforcing: true }),
+        yields: vec!["uid-encode".into()],
+        bursts: vec![ContainerName { uid: "uid-db-0".into(), container: "postgres".into() }],
+    };
+    screen.show(acting);
+    let (rows, text) = (screen.rows(), screen.text());
+    assert!(text.lines().next().unwrap().contains("best effort: step 1"), "{text}");
+    assert!(rows[1].starts_with(" N y batch/encode"), "{text}");
+    assert!(rows[2].starts_with(" A   data/ingest"), "{text}");
+    assert!(rows.iter().any(|row| row.contains("b shop/db-0")), "{text}");
 }
 
 #[test]
