@@ -140,15 +140,16 @@ fn a_burst_ends_throttling_as_predicted_and_everything_is_restored() {
     assert!((after - with).abs() < 0.15, "after: {after}, replayed {with}");
     assert!(after < before / 2.0, "{before} before, {after} after");
     let labels = [("namespace", "test"), ("pod", "service"), ("container", "c")];
+    // The agent may have raised it since, if some periods were still throttled.
     eventually("the metric", || {
         let seconds = agent.metrics().value("cpuwarden_container_burst_seconds", &labels);
-        seconds == Some(container as f64 / 1e6)
+        seconds == Some(Scene::burst_usec(&scene.container) as f64 / 1e6)
     });
     let table = stdout_of(&command("pins", &scene.options, &[]));
     assert!(table.contains(POD) && table.contains("burst"), "{table}");
 
     agent.signal(Signal::KILL);
-    assert_eq!(scene.bursts(), [pod, container], "a killed agent restores nothing");
+    assert!(!scene.bursts().contains(&0), "a killed agent restores nothing");
     drop(scene.agent("off"));
     assert_eq!(scene.bursts(), [0, 0], "after the next start, even without the feature");
 
