@@ -37,7 +37,7 @@ const BATCH: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0202";
 const SERVICE_ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650201";
 const BATCH_ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650202";
 
-/// What runs beside the service.
+/// Load and rule beside the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Alone,

@@ -153,7 +153,8 @@ impl Gained {
     /// if it has no containers.
     ///
     /// At most all thread time, if no two waits overlap. At least the largest of these:
-    /// - the wait of one container over its threads, since at most so many wait at once;
+    /// - the wait of one container over its threads, since no more threads than it has can wait at
+    ///   the same time;
     /// - the waits inside one pod, or inside two pods of the scope, over their threads but one,
     ///   since one of them runs while others wait for it.
     fn bounds(&self, scope: PressureScope, elapsed_ns: f64) -> Option<(f64, f64)> {

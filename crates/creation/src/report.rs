@@ -43,16 +43,7 @@ pub(crate) fn sandbox_of(pod: &PodSandbox) -> Sandbox {
 
 /// The annotations that are kept of a listed pod.
 fn annotations(all: &BTreeMap<String, String>) -> Annotations {
-    let annotation = |key: &str| all.get(key).map(|text| text.as_str().into());
-    Annotations {
-        config_hash: annotation("kubernetes.io/config.hash"),
-        config_mirror: annotation("kubernetes.io/config.mirror"),
-        resource_spec: annotation("scheduling.koordinator.sh/resource-spec"),
-        resource_status: annotation("scheduling.koordinator.sh/resource-status"),
-        cpu_burst: annotation("koordinator.sh/cpuBurst"),
-        inject_env: annotation("cpuwarden.io/inject-env"),
-        inject_env_containers: annotation("cpuwarden.io/inject-env-containers"),
-    }
+    Annotations::from_keys(|key| all.get(key).map(|text| text.as_str().into()))
 }
 
 /// The QoS class by the pod's cgroup: `/kubepods/burstable/pod<uid>`, or

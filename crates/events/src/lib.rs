@@ -100,7 +100,7 @@ impl Sender {
 /// Change of a container's burst.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Burst<'a> {
-    /// It begins to burst.
+    /// Start of the container's burst.
     Begins {
         /// Name of the container.
         container: &'a str,
@@ -111,7 +111,7 @@ pub enum Burst<'a> {
         /// Replayed share of throttled periods with burst.
         with: f64,
     },
-    /// It no longer bursts.
+    /// End of the container's burst.
     Ends {
         /// Name of the container.
         container: &'a str,

@@ -33,22 +33,15 @@ fn boxed(text: Option<String>) -> Box<str> {
 
 fn metadata(meta: core_v1::ObjectMeta) -> Metadata {
     let mut annotations = meta.annotations;
-    let mut annotation = |key: &str| annotations.remove(key).map(String::into_boxed_str);
     Metadata {
         name: boxed(meta.name),
         namespace: boxed(meta.namespace),
         uid: boxed(meta.uid),
         resource_version: None,
         deletion_timestamp: meta.deletion_timestamp.map(|_| "".into()),
-        annotations: Annotations {
-            config_hash: annotation("kubernetes.io/config.hash"),
-            config_mirror: annotation("kubernetes.io/config.mirror"),
-            resource_spec: annotation("scheduling.koordinator.sh/resource-spec"),
-            resource_status: annotation("scheduling.koordinator.sh/resource-status"),
-            cpu_burst: annotation("koordinator.sh/cpuBurst"),
-            inject_env: annotation("cpuwarden.io/inject-env"),
-            inject_env_containers: annotation("cpuwarden.io/inject-env-containers"),
-        },
+        annotations: Annotations::from_keys(|key| {
+            annotations.remove(key).map(String::into_boxed_str)
+        }),
         labels: meta.labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
         owner_references: meta.owner_references.into_iter().map(owner).collect(),
     }

@@ -3,10 +3,10 @@
 /// The kubelet's answer to a question that it is asked at intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Reported<T> {
-    /// It is not asked, or has not answered yet.
+    /// No answer yet, or no question: the kubelet is not asked.
     #[default]
     NotAsked,
-    /// It does not answer any more, or never did; the reason.
+    /// No answer, or none any more, with the reason.
     Failed(String),
     /// The last answer.
     Read(T),

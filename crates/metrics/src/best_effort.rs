@@ -49,17 +49,12 @@ impl BestEffortMetrics {
 
     /// Sets whether restrictions are written, or the reason why not.
     pub fn set_enforcing(&self, reason_not: Option<&str>) {
-        let state = ([reason_not.unwrap_or_default()], i64::from(reason_not.is_none()));
-        let vector = &self.enforcing.vector;
-        let set = |labels: &[&str], value: i64| vector.with_label_values(labels).set(value);
-        self.enforcing.keep([state].into_iter(), set, |labels| vector.remove_label_values(labels));
+        self.enforcing.set_state(reason_not);
     }
 
     /// Sets the reason why nothing is written any more, unless the feature is off.
     pub fn withdraw(&self, reason: &str) {
-        if self.enforcing.is_set() {
-            self.set_enforcing(Some(reason));
-        }
+        self.enforcing.withdraw_state(reason);
     }
 
     /// Sets the worst harm of the last sample.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use prometheus::core::Collector;
-use prometheus::{Opts, Registry};
+use prometheus::{IntGaugeVec, Opts, Registry};
 
 use crate::catalogue::Descriptor;
 
@@ -45,6 +45,22 @@ impl<V> GaugeSet<V> {
             let _ = remove(&labels);
         }
         *series = now;
+    }
+}
+
+impl GaugeSet<IntGaugeVec> {
+    /// Sets a state with the label `reason`: 1 without a reason, or 0 with the reason why not.
+    pub(crate) fn set_state(&self, reason_not: Option<&str>) {
+        let state = ([reason_not.unwrap_or_default()], i64::from(reason_not.is_none()));
+        let set = |labels: &[&str], value: i64| self.vector.with_label_values(labels).set(value);
+        self.keep([state].into_iter(), set, |labels| self.vector.remove_label_values(labels));
+    }
+
+    /// Sets the reason why the state no longer holds, if a state was set.
+    pub(crate) fn withdraw_state(&self, reason: &str) {
+        if self.is_set() {
+            self.set_state(Some(reason));
+        }
     }
 }
 

@@ -94,13 +94,7 @@ impl PinningMetrics {
 
     /// Sets whether cpusets are written, or the reason why not.
     pub fn set_enforcing(&self, reason_not: Option<&str>) {
-        let state = ([reason_not.unwrap_or_default()], i64::from(reason_not.is_none()));
-        let set = |labels: &[&str], value: i64| {
-            self.enforcing.vector.with_label_values(labels).set(value);
-        };
-        self.enforcing.keep([state].into_iter(), set, |labels| {
-            self.enforcing.vector.remove_label_values(labels)
-        });
+        self.enforcing.set_state(reason_not);
     }
 }
 

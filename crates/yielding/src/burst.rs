@@ -68,15 +68,14 @@ pub struct Bursting {
 /// Change of a container's burst.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BurstChange {
-    /// It begins to burst, or bursts more; with the replayed shares of throttled periods without
-    /// and with this burst.
+    /// First or larger burst, with the replayed shares of throttled periods without and with it.
     Raised {
         /// Share without burst.
         without: f64,
         /// Share with this burst.
         with: f64,
     },
-    /// It no longer bursts, for this reason.
+    /// End of the burst, with its reason.
     Ended(&'static str),
 }
 

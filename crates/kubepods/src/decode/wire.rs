@@ -63,6 +63,21 @@ pub struct Annotations {
     pub inject_env_containers: Option<Box<str>>,
 }
 
+impl Annotations {
+    /// The kept annotations of a source that is not JSON: `value` returns the one with a key.
+    pub fn from_keys(mut value: impl FnMut(&str) -> Option<Box<str>>) -> Self {
+        Self {
+            config_hash: value("kubernetes.io/config.hash"),
+            config_mirror: value("kubernetes.io/config.mirror"),
+            resource_spec: value("scheduling.koordinator.sh/resource-spec"),
+            resource_status: value("scheduling.koordinator.sh/resource-status"),
+            cpu_burst: value("koordinator.sh/cpuBurst"),
+            inject_env: value("cpuwarden.io/inject-env"),
+            inject_env_containers: value("cpuwarden.io/inject-env-containers"),
+        }
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OwnerReference {
@@ -179,4 +194,20 @@ pub struct Terminated {
     pub exit_code: Option<i32>,
     #[serde(rename = "containerID")]
     pub container_id: Option<Box<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_have_the_same_keys_in_json_and_elsewhere() {
+        let mut all = serde_json::Map::new();
+        let of_keys = Annotations::from_keys(|key| {
+            all.insert(key.to_owned(), key.into());
+            Some(key.into())
+        });
+        let of_json: Annotations = serde_json::from_value(all.into()).unwrap();
+        assert_eq!(format!("{of_json:?}"), format!("{of_keys:?}"));
+    }
 }

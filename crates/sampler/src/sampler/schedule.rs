@@ -1,4 +1,4 @@
-//! What is due when.
+//! Schedule of the sampler: times of the ticks, and the reads and walks that are due in each.
 
 use std::time::{Duration, Instant};
 
