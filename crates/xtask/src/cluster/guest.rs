@@ -71,7 +71,7 @@ impl Guest {
         manifests: &[(&str, String)],
         work: &Path,
     ) -> Result<Self, ClusterError> {
-        let kernel = node::obtain_kernel(KernelSeries::V6_1)?;
+        let kernel = kernel()?;
         let disk = disk::node_disk(&options.release)?;
         let (initramfs, run_disk) =
             (initramfs(&kernel, work)?, run_disk(options, certificates, manifests, work)?);
@@ -142,6 +142,11 @@ pub(super) fn is_up() -> bool {
     let address = format!("{NODE_ADDRESS}:{SHELL_PORT}").parse();
     address
         .is_ok_and(|address| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
+}
+
+/// The node's kernel, downloaded if it is missing: a cluster reaches no network but its own.
+pub(super) fn kernel() -> Result<Kernel, ClusterError> {
+    Ok(node::obtain_kernel(KernelSeries::V6_1)?)
 }
 
 /// Shell, modules and init, as a cpio archive.

@@ -32,7 +32,7 @@ use crate::make_once::FileError;
 use crate::node::NodeError;
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
-use crate::tools::ToolError;
+use crate::tools::{self, ToolError};
 
 /// An error of building, starting or using a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +94,8 @@ pub struct Options {
 /// A missing tool, with its package; a failed download or build.
 pub fn build(options: &Options) -> Result<(), ClusterError> {
     check_prerequisites()?;
+    guest::kernel()?;
+    tools::helm()?;
     disk::node_disk(&options.release)?;
     images::agent(options)?;
     Ok(())

@@ -55,7 +55,9 @@ impl PrivateApt {
         apt.write("status", "")?;
         let dump = process::output_of(Command::new("apt-config").arg("dump"))?;
         apt.write("apt.conf", &configuration(&String::from_utf8_lossy(&dump), directory))?;
-        process::output_of(apt.command("apt-get").arg("update"))?;
+        // Without this option, an archive that cannot be reached is only a warning.
+        let update = ["update", "-o", "APT::Update::Error-Mode=any"];
+        process::output_of(apt.command("apt-get").args(update))?;
         Ok(apt)
     }
 
