@@ -43,7 +43,7 @@ fn finite(value: f64) -> f64 {
 }
 
 /// Largest growth in one tick, as a share of the node's capacity.
-const GROWTH: f64 = 0.1;
+pub(crate) const GROWTH: f64 = 0.1;
 
 /// Number of CPUs for a budget: rounded up, at least `floor` and at most `node_cpus`. It shrinks at
 /// once; it grows by at most a tenth of the node's CPUs, rounded up, over `current`.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::budget::grown_cpus;
+use crate::budget::{GROWTH, grown_cpus, grown_quota_usec};
 use crate::harm::Harm;
 
 /// How far best-effort pods yield. Each step includes the ones before it.
@@ -168,11 +168,8 @@ pub struct Transition {
 /// Maximum factor by which relapses lengthen [`Settings::loosen_after`].
 const LONGEST_PATIENCE: u32 = 16;
 
-/// Share of the node's CPUs by which a restriction is loosened at a time.
-const GROWTH: f64 = 0.1;
-
-/// Number of quotas that the utilization rule distinguishes.
-const QUOTA_STEPS: f64 = 50.0;
+/// Period of the quotas, microseconds.
+const PERIOD_USEC: u64 = 100_000;
 
 /// The state machine. Times are offsets from any fixed moment and must not decrease.
 #[derive(Debug, Clone)]
@@ -344,18 +341,16 @@ impl Controller {
         self.change(target, Reason::Utilization(budget))
     }
 
-    /// Quota for a budget of less than the CPUs that best-effort pods keep at least, in steps of a
-    /// fiftieth of the node, so that the noise of utilization does not write it in every tick.
+    /// Quota for a budget of less than the CPUs that best-effort pods keep at least.
     fn budget_quota(&self, budget: f64, cpus: usize, node_cpus: usize) -> Option<f64> {
-        let node = node_cpus as f64;
         let is_at_floor = !self.settings.can_move || cpus <= self.settings.floor_cpus;
         if !is_at_floor || budget >= cpus as f64 {
             return None;
         }
-        let step = node / QUOTA_STEPS;
-        let wanted = (budget / step).floor() * step;
-        let most = self.target.quota_cores.map_or(node, |current| current + node * GROWTH);
-        Some(wanted.min(most).max(self.settings.floor_cores))
+        let per_core = PERIOD_USEC as f64;
+        let current = self.target.quota_cores.map(|cores| (cores * per_core).round() as u64);
+        let quota = grown_quota_usec(budget, current, node_cpus as f64, PERIOD_USEC).or(current)?;
+        Some((quota as f64 / per_core).max(self.settings.floor_cores))
     }
 
     fn change(&mut self, target: Target, reason: Reason) -> Option<Transition> {

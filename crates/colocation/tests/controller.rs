@@ -128,9 +128,9 @@ fn a_budget_below_the_floor_of_cpus_is_a_quota() {
         assert!((quota.unwrap().unwrap() - cores).abs() < 1e-9, "{quota:?}, not {cores}");
     };
     assert_eq!(tick(0, 2.0), None);
-    near(tick(1, 0.73), 0.72);
-    assert_eq!(tick(2, 0.755), None, "a change below a fiftieth of the node");
-    near(tick(3, 1.9), 0.92);
+    near(tick(1, 0.73), 0.73);
+    assert_eq!(tick(2, 0.745), None, "a change below a hundredth of the node");
+    near(tick(3, 1.9), 0.93);
     near(tick(4, -4.0), 0.1);
     for second in 5..15 {
         tick(second, 2.0);
@@ -142,7 +142,7 @@ fn a_budget_below_the_floor_of_cpus_is_a_quota() {
 fn on_a_large_node_the_budget_is_cpus_and_then_a_quota() {
     let mut controller = Controller::new(Settings::default());
     let transition = controller.tick(at(0), Signal::Utilization(0.7), NODE_CPUS).unwrap();
-    assert_eq!(transition.to, target(false, Some(2), Some(0.64)));
+    assert_eq!(transition.to, target(false, Some(2), Some(0.7)));
 }
 
 #[test]
