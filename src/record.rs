@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use recording::{LEAST_SIZE, Ring};
 use snapshot::{NodeSnapshot, Published};
-use timeline::{Timeline, TimelineConfig};
+use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;
@@ -16,9 +16,6 @@ use crate::config::{ByteSize, Config, PinningMode};
 use crate::exit::Failure;
 use crate::{logging, run};
 
-/// Maximum number of containers, and of pairs of victim and aggressor, in a recording.
-const CONTAINERS: usize = 1024;
-const PAIRS: usize = 1024;
 /// Time between two looks for a new snapshot.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -58,8 +55,8 @@ async fn record_until_signal(config: &Config, ring: Ring) -> Result<(), Failure>
     let timeline = Timeline::new(TimelineConfig {
         node: config.pods.node_name.clone().unwrap_or_default(),
         proc_root: config.options.proc_root.clone(),
-        containers: CONTAINERS,
-        pairs: PAIRS,
+        containers: MAX_CONTAINERS,
+        pairs: MAX_PAIRS,
     });
     let is_stopped = Arc::new(AtomicBool::new(false));
     let (published, stopped) = (agent.published(), Arc::clone(&is_stopped));

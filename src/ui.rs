@@ -7,7 +7,7 @@ use endpoint::Ui;
 use metrics::Build;
 use recording::Origin;
 use snapshot::{NodeSnapshot, Published};
-use timeline::{Timeline, TimelineConfig};
+use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -15,12 +15,6 @@ use watchdog::{Part, Watchdog};
 
 use crate::config::{Config, UiMode};
 use crate::exit::Failure;
-
-/// Maximum number of containers, and of pairs of victim and aggressor, with a history. Memory is
-/// only used for those that exist. The trace has about seven pairs for each pod that waits: five
-/// pods, the system, and all others.
-const CONTAINERS: usize = 1024;
-const PAIRS: usize = 2048;
 
 /// The history, and the task that feeds it.
 pub(crate) struct History {
@@ -42,8 +36,8 @@ impl History {
         let timeline = Timeline::new(TimelineConfig {
             node: config.pods.node_name.clone().unwrap_or_default(),
             proc_root: config.options.proc_root.clone(),
-            containers: CONTAINERS,
-            pairs: PAIRS,
+            containers: MAX_CONTAINERS,
+            pairs: MAX_PAIRS,
         });
         let is_published = Arc::new(Notify::new());
         let beat = watchdog.watch(Part::Timeline, timeline::ROUND);

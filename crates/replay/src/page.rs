@@ -16,7 +16,7 @@ use metrics::{AgentMetrics, Build, Exposition};
 use recording::{Origin, Recording};
 use serde_json::{Value, json};
 use snapshot::Published;
-use timeline::{CpuFrame, KEPT, Timeline, TimelineConfig};
+use timeline::{CpuFrame, KEPT, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 use tokio::runtime::Handle;
 use tokio::time::{MissedTickBehavior, interval};
 use top::{Playback, Source as _, Update};
@@ -25,9 +25,6 @@ use watchdog::Watchdog;
 
 use crate::Frames;
 
-/// Maximum number of containers, and of pairs of victim and aggressor: those of an agent.
-const CONTAINERS: usize = 1024;
-const PAIRS: usize = 1024;
 /// Maximum number of series at /metrics, where a replay has only those of its own process.
 const SERIES: usize = 1000;
 /// Length of the history of the page: the frames that a timeline keeps.
@@ -51,8 +48,8 @@ pub(super) fn serve(recording: Recording, at: u64, address: SocketAddr) -> Resul
         let timeline = Timeline::new(TimelineConfig {
             node: String::new(),
             proc_root: PathBuf::new(),
-            containers: CONTAINERS,
-            pairs: PAIRS,
+            containers: MAX_CONTAINERS,
+            pairs: MAX_PAIRS,
         });
         let playback = Playback::new(Frames(recording), at).with_history(HISTORY);
         let mut player = Player { playback, timeline };

@@ -16,8 +16,8 @@ pub const BYTES_PER_PAIR: usize = KEPT * size_of::<u16>();
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     width: usize,
-    /// Values by slot, measure and position. Zeroed memory, which the kernel provides when a page
-    /// is first written.
+    /// Values by position, slot and measure, so that the values of one frame are side by side.
+    /// Zeroed memory, which the kernel provides when a page is first written.
     values: Vec<u16>,
     slots: Vec<Option<Slot<T>>>,
     by_key: HashMap<Box<str>, usize>,
@@ -48,13 +48,11 @@ impl<T> Table<T> {
 
     /// Prepares all series for the next frame, and forgets those without a value in the ring.
     pub(crate) fn advance(&mut self, frame: u64) {
-        let position = position(frame);
-        for (at, place) in self.slots.iter_mut().enumerate() {
+        let used = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        let first = self.index(0, 0, frame);
+        self.values[first..first + used * self.width].fill(0);
+        for place in &mut self.slots {
             let Some(slot) = place else { continue };
-            let base = at * self.width * KEPT;
-            for measure in 0..self.width {
-                self.values[base + measure * KEPT + position] = 0;
-            }
             if slot.last + KEPT as u64 <= frame {
                 self.by_key.remove(&slot.key);
                 *place = None;
@@ -80,10 +78,12 @@ impl<T> Table<T> {
         if let Some(old) = self.slots[at].take() {
             self.by_key.remove(&old.key);
         }
-        let base = at * self.width * KEPT;
-        // Only memory that was used is written.
-        let used = &mut self.values[base..base + self.width * KEPT];
-        used.iter_mut().filter(|value| **value != 0).for_each(|value| *value = 0);
+        let frame_len = self.slots.len() * self.width;
+        for values in self.values.chunks_exact_mut(frame_len) {
+            let old = &mut values[at * self.width..(at + 1) * self.width];
+            // Only memory that was used is written.
+            old.iter_mut().filter(|value| **value != 0).for_each(|value| *value = 0);
+        }
         self.slots[at] = Some(Slot { key: key.into(), state: state(), last: frame });
         self.by_key.insert(key.into(), at);
         Some(at)
@@ -100,14 +100,19 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn set(&mut self, at: usize, measure: usize, frame: u64, value: Option<f64>) {
-        self.values[(at * self.width + measure) * KEPT + position(frame)] = pack(value);
+        let index = self.index(at, measure, frame);
+        self.values[index] = pack(value);
         if let Some(slot) = &mut self.slots[at] {
             slot.last = frame;
         }
     }
 
     pub(crate) fn value(&self, at: usize, measure: usize, frame: u64) -> Option<f64> {
-        unpack(self.values[(at * self.width + measure) * KEPT + position(frame)])
+        unpack(self.values[self.index(at, measure, frame)])
+    }
+
+    fn index(&self, at: usize, measure: usize, frame: u64) -> usize {
+        (position(frame) * self.slots.len() + at) * self.width + measure
     }
 
     /// Number of the last frame with a value of this series.

@@ -22,4 +22,4 @@ pub use measure::Measure;
 pub use packed::{pack, unpack};
 pub use series::{Aggressor, PairSeries, Points, Series};
 pub use snapshot::PressureScope;
-pub use timeline::{KEPT, ROUND, Selection, Timeline, TimelineConfig};
+pub use timeline::{KEPT, MAX_CONTAINERS, MAX_PAIRS, ROUND, Selection, Timeline, TimelineConfig};

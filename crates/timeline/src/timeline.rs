@@ -30,6 +30,13 @@ pub const ROUND: Duration = Duration::from_secs(10);
 /// Time after the last request for a frame in which the load of each CPU is still read.
 const WATCHED_FOR: Duration = Duration::from_secs(5);
 
+/// Maximum number of containers with a history, for a node.
+pub const MAX_CONTAINERS: usize = 1024;
+
+/// Maximum number of pairs of victim and aggressor with a history, for a node: about seven for each
+/// pod that waits, which are five pods, the system, and all others.
+pub const MAX_PAIRS: usize = 2048;
+
 /// Size of the history, and what the frames need besides the snapshots.
 #[derive(Debug, Clone)]
 pub struct TimelineConfig {
@@ -37,7 +44,7 @@ pub struct TimelineConfig {
     pub node: String,
     /// Mount point of procfs.
     pub proc_root: PathBuf,
-    /// Maximum number of containers with a history.
+    /// Maximum number of containers with a history. Memory is only used for those that exist.
     pub containers: usize,
     /// Maximum number of pairs of victim and aggressor with a history.
     pub pairs: usize,
