@@ -21,6 +21,8 @@ pub(crate) struct Table<T> {
     values: Vec<u16>,
     slots: Vec<Option<Slot<T>>>,
     by_key: HashMap<Box<str>, usize>,
+    /// Slot after the one that was last returned.
+    next: usize,
     /// Number of series for which there was no slot.
     pub(crate) dropped: u64,
 }
@@ -42,12 +44,14 @@ impl<T> Table<T> {
             values: vec![0; capacity * width * KEPT],
             slots,
             by_key: HashMap::new(),
+            next: 0,
             dropped: 0,
         }
     }
 
     /// Prepares all series for the next frame, and forgets those without a value in the ring.
     pub(crate) fn advance(&mut self, frame: u64) {
+        self.next = 0;
         let used = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         let first = self.index(0, 0, frame);
         self.values[first..first + used * self.width].fill(0);
@@ -69,6 +73,7 @@ impl<T> Table<T> {
         state: impl FnOnce() -> T,
     ) -> Option<usize> {
         if let Some(&at) = self.by_key.get(key) {
+            self.next = at + 1;
             return Some(at);
         }
         let Some(at) = self.free(frame) else {
@@ -86,7 +91,19 @@ impl<T> Table<T> {
         }
         self.slots[at] = Some(Slot { key: key.into(), state: state(), last: frame });
         self.by_key.insert(key.into(), at);
+        self.next = at + 1;
         Some(at)
+    }
+
+    /// Returns the slot after the last returned one if its state is that of the wanted series: a
+    /// frame's series mostly come in the order of the one before, and then need no search.
+    pub(crate) fn next_slot(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<usize> {
+        let at = self.next;
+        let slot = self.slots.get(at)?.as_ref()?;
+        is_wanted(&slot.state).then(|| {
+            self.next = at + 1;
+            at
+        })
     }
 
     /// A slot without a series, or that of the series that ended first.
@@ -99,9 +116,16 @@ impl<T> Table<T> {
         })
     }
 
-    pub(crate) fn set(&mut self, at: usize, measure: usize, frame: u64, value: Option<f64>) {
-        let index = self.index(at, measure, frame);
-        self.values[index] = pack(value);
+    /// Sets the values of a series in the frame, in the order of its measures.
+    pub(crate) fn set(
+        &mut self,
+        at: usize,
+        frame: u64,
+        values: impl IntoIterator<Item = Option<f64>>,
+    ) {
+        let first = self.index(at, 0, frame);
+        let row = &mut self.values[first..first + self.width];
+        row.iter_mut().zip(values).for_each(|(packed, value)| *packed = pack(value));
         if let Some(slot) = &mut self.slots[at] {
             slot.last = frame;
         }
@@ -146,7 +170,7 @@ mod tests {
         let mut table = Table::new(2, 1);
         table.advance(1);
         let at = table.slot("a", 1, || ()).unwrap();
-        table.set(at, 0, 1, Some(2.0));
+        table.set(at, 1, [Some(2.0)]);
         for frame in 2..=KEPT as u64 {
             table.advance(frame);
             assert_eq!(table.value(at, 0, frame), None);
@@ -158,11 +182,28 @@ mod tests {
     }
 
     #[test]
+    fn series_in_the_same_order_are_found_without_a_search() {
+        let mut table = Table::new(3, 1);
+        table.advance(1);
+        for key in ["a", "b", "c"] {
+            table.slot(key, 1, || key).unwrap();
+        }
+        table.advance(2);
+        let mut next = |wanted| table.next_slot(|key| *key == wanted);
+        assert_eq!([next("a"), next("b")], [Some(0), Some(1)]);
+        assert_eq!(next("b"), None, "the next one is `c`");
+        assert_eq!(next("c"), Some(2));
+        assert_eq!(next("a"), None, "there is no more slot");
+        assert_eq!(table.slot("a", 2, || "new"), Some(0));
+        assert_eq!(table.next_slot(|key| *key == "b"), Some(1), "after the one that was searched");
+    }
+
+    #[test]
     fn a_full_table_replaces_only_series_that_have_ended() {
         let mut table = Table::new(1, 1);
         table.advance(1);
         let at = table.slot("a", 1, || 'a').unwrap();
-        table.set(at, 0, 1, Some(1.0));
+        table.set(at, 1, [Some(1.0)]);
         table.advance(2);
         assert_eq!(table.slot("b", 2, || 'b'), None, "`a` had a value in the frame before");
         assert_eq!(table.dropped, 1);

@@ -256,16 +256,18 @@ impl State {
     fn add_container(&mut self, row: &ContainerRow, traced: bool, seconds: f64) {
         let now = Counters::of(row, traced);
         let frame = self.frame;
+        let is_same = |kept: &Container| Arc::ptr_eq(&kept.identity, &row.identity);
+        let known = self.containers.next_slot(is_same);
         let new = || Container::new(row, now);
-        let Some(at) = self.containers.slot(&row.identity.labels, frame, new) else { return };
+        let search = || self.containers.slot(&row.identity.labels, frame, new);
+        let Some(at) = known.or_else(search) else { return };
         let was_read = self.containers.last(at) + 1 == frame;
         let Some(container) = self.containers.state_mut(at) else { return };
         let before = std::mem::replace(&mut container.counters, now);
         let rates = if was_read { before.rates_until(&now, seconds) } else { Rates::default() };
         container.update(row, rates);
-        for (measure, of) in Measure::ALL.into_iter().enumerate() {
-            self.containers.set(at, measure, frame, of.of(&rates, row.limit_cores));
-        }
+        let values = Measure::ALL.map(|measure| measure.of(&rates, row.limit_cores));
+        self.containers.set(at, frame, values);
     }
 
     fn add_pairs(&mut self, waits: &NodeWaits, is_first: bool, seconds: f64) {
@@ -295,7 +297,7 @@ impl State {
             let waited = row.wait_ns.saturating_sub(pair.wait_ns) as f64 / 1e9;
             pair.wait_ns = row.wait_ns;
             let rate = if seconds > 0.0 { waited / seconds } else { 0.0 };
-            self.pairs.set(at, 0, self.frame, Some(rate));
+            self.pairs.set(at, self.frame, [Some(rate)]);
         }
         self.key = key;
     }

@@ -34,10 +34,8 @@ impl State {
         if let Some(container) = self.containers.state_mut(at) {
             *container = Container::recorded(row);
         }
-        for (measure, of) in Measure::ALL.into_iter().enumerate() {
-            let value = of.of(&row.rates, row.limit_cores);
-            self.containers.set(at, measure, self.frame, value);
-        }
+        let values = Measure::ALL.map(|measure| measure.of(&row.rates, row.limit_cores));
+        self.containers.set(at, self.frame, values);
     }
 
     fn add_recorded_pairs(&mut self, frame: &Frame) {
@@ -49,7 +47,7 @@ impl State {
             );
             let new = || Pair { victim: victim.clone(), aggressor: aggressor.clone(), wait_ns: 0 };
             let Some(at) = self.pairs.slot(&key, self.frame, new) else { continue };
-            self.pairs.set(at, 0, self.frame, Some(row.wait));
+            self.pairs.set(at, self.frame, [Some(row.wait)]);
         }
     }
 }
