@@ -6,7 +6,7 @@
 use std::io::{self, BufRead as _, BufReader, PipeReader, Write};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::process::{self, CommandError};
 
@@ -25,7 +25,12 @@ pub struct Summary {
     pub skipped: u64,
     /// Failed targets, in order.
     pub failures: Vec<FailedTarget>,
+    /// Targets that took [`LONG`] or more, in order: `tests/it/main.rs (it)`.
+    pub long: Vec<(String, Duration)>,
 }
+
+/// Shorter targets are not listed.
+pub const LONG: Duration = Duration::from_secs(10);
 
 /// A failed test binary, or failed documentation tests of a crate.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,10 +59,10 @@ pub fn run(
     let status = follow(&mut child, &lines(reader), |line| {
         // If the output cannot be written, the tests still run.
         let _ = out.write_all(line);
-        summary.follow(String::from_utf8_lossy(line).trim_end());
+        summary.follow(String::from_utf8_lossy(line).trim_end(), Instant::now());
     });
     let status = status.map_err(|source| CommandError::Start { command: line, source })?;
-    Ok((status, summary.finish()))
+    Ok((status, summary.finish(Instant::now())))
 }
 
 /// Both outputs share one pipe, so that their lines keep their order.
@@ -105,9 +110,12 @@ impl Summary {
         self.failed == 0 && self.failures.is_empty()
     }
 
-    /// Failed targets and tests; the last line has the number of tests.
+    /// Long targets, failed targets and tests; the last line has the number of tests.
     pub fn describe(&self) -> String {
         let mut text = String::new();
+        for (target, time) in &self.long {
+            text += &format!("{:5.0} s  {target}\n", time.as_secs_f64());
+        }
         for target in &self.failures {
             text += &format!("failed: cargo test {}\n", target.arguments);
             if target.tests.is_empty() {
@@ -123,28 +131,44 @@ impl Summary {
 #[derive(Debug, Default)]
 struct Follower {
     summary: Summary,
+    /// The current target, and when it began.
+    target: Option<(String, Instant)>,
     /// Passed, failed and skipped tests of the current target. A test that itself runs tests prints
     /// their counts first; the last counts are the target's own.
     latest: [u64; 3],
     /// Names below the latest `failures:`.
     names: Vec<String>,
-    lists_names: bool,
+    list: List,
+}
+
+/// The list to which an indented line belongs.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum List {
+    #[default]
+    None,
+    /// libtest's failed tests of a target.
+    Tests,
+    /// cargo's failed targets of the whole run.
+    Targets,
 }
 
 impl Follower {
-    fn follow(&mut self, line: &str) {
+    fn follow(&mut self, line: &str, now: Instant) {
         if line == "failures:" {
             self.names.clear();
-            self.lists_names = true;
-        } else if let Some(name) = line.strip_prefix("    ").filter(|_| self.lists_names) {
-            self.names.push(name.to_owned());
+            self.list = List::Tests;
+        } else if let Some(entry) = line.strip_prefix("    ").filter(|_| self.list != List::None) {
+            match self.list {
+                List::Targets => self.ensure_failed(entry.trim().trim_matches('`')),
+                _ => self.names.push(entry.to_owned()),
+            }
         } else if !line.is_empty() {
-            self.lists_names = false;
-            self.follow_status(line);
+            self.list = List::None;
+            self.follow_status(line, now);
         }
     }
 
-    fn follow_status(&mut self, line: &str) {
+    fn follow_status(&mut self, line: &str, now: Instant) {
         if let Some(result) = line.strip_prefix("test result: ") {
             self.latest = ["passed", "failed", "ignored"].map(|word| count_before(result, word));
         } else if let Some((_, arguments)) = line
@@ -155,25 +179,58 @@ impl Follower {
                 arguments: arguments.trim_end_matches('`').to_owned(),
                 tests: std::mem::take(&mut self.names),
             };
-            self.end_target();
+            self.end_target(now);
             self.summary.failures.push(target);
-        } else if ["     Running ", "   Doc-tests "].iter().any(|status| line.starts_with(status)) {
-            self.end_target();
+        } else if let Some(target) =
+            ["     Running ", "   Doc-tests "].iter().find_map(|status| line.strip_prefix(status))
+        {
+            self.end_target(now);
+            self.target = Some((name_of(target), now));
+        } else if is_list_of_targets(line) {
+            self.end_target(now);
+            self.list = List::Targets;
         }
     }
 
-    fn end_target(&mut self) {
+    /// Lists a failed target whose own line is missing: the output of a process that a test left
+    /// behind can be in the middle of that line.
+    fn ensure_failed(&mut self, arguments: &str) {
+        if !self.summary.failures.iter().any(|target| target.arguments == arguments) {
+            let target = FailedTarget { arguments: arguments.to_owned(), tests: Vec::new() };
+            self.summary.failures.push(target);
+        }
+    }
+
+    fn end_target(&mut self, now: Instant) {
         let [passed, failed, skipped] = std::mem::take(&mut self.latest);
         self.summary.passed += passed;
         self.summary.failed += failed;
         self.summary.skipped += skipped;
         self.names.clear();
+        if let Some((target, began)) = self.target.take() {
+            let time = now.duration_since(began);
+            self.summary.long.extend((time >= LONG).then_some((target, time)));
+        }
     }
 
-    fn finish(mut self) -> Summary {
-        self.end_target();
+    fn finish(mut self, now: Instant) -> Summary {
+        self.end_target(now);
         self.summary
     }
+}
+
+/// Whether it is `error: 2 targets failed:`.
+fn is_list_of_targets(line: &str) -> bool {
+    line.starts_with("error: ")
+        && [" target failed:", " targets failed:"].iter().any(|end| line.ends_with(end))
+}
+
+/// `unittests src/lib.rs (a)` of `unittests src/lib.rs (target/debug/deps/a-0123456789abcdef)`.
+fn name_of(target: &str) -> String {
+    let program = target.rsplit_once('/').zip(target.split_once(" ("));
+    let Some(((_, program), (source, _))) = program else { return target.to_owned() };
+    let name = program.rsplit_once('-').map_or(program, |(name, _)| name);
+    format!("{source} ({name})")
 }
 
 /// Number before a word in `ok. 5 passed; 0 failed; …`.
@@ -186,14 +243,19 @@ fn count_before(result: &str, word: &str) -> u64 {
 mod tests {
     use super::*;
 
+    /// The summary if each line comes a second after the one before.
     fn summary(text: &str) -> Summary {
         let mut follower = Follower::default();
-        text.lines().for_each(|line| follower.follow(line));
-        follower.finish()
+        let mut now = Instant::now();
+        for line in text.lines() {
+            follower.follow(line, now);
+            now += Duration::from_secs(1);
+        }
+        follower.finish(now)
     }
 
     /// Output of cargo 1.95 with `--no-fail-fast`.
-    const TWO_FAILED: &str = "\
+    const TWO_FAILED: &str = "
      Running unittests src/lib.rs (target/debug/deps/a-0123456789abcdef)
 
 running 3 tests
@@ -242,19 +304,26 @@ error: 2 targets failed:
             [failed("-p a --lib", &["two"]), failed("-p a --test b", &[])]
         );
         assert_eq!((summary.passed, summary.failed, summary.skipped), (3, 1, 1));
-        let text = summary.describe();
-        assert!(
-            text.starts_with(
-                "failed: cargo test -p a --lib\n    two\nfailed: cargo test -p a --test b\n"
-            ),
-            "{text}"
-        );
-        assert_eq!(text.lines().last(), Some("3 passed, 1 failed, 1 skipped"));
+        let expected = "   18 s  unittests src/lib.rs (a)
+failed: cargo test -p a --lib
+    two
+failed: cargo test -p a --test b
+    ended without a list of failed tests
+3 passed, 1 failed, 1 skipped";
+        assert_eq!(summary.describe(), expected);
+    }
+
+    #[test]
+    fn a_failed_target_without_its_own_line_is_in_the_list_of_cargo() {
+        let garbled = TWO_FAILED.replace("error: test failed, to rerun", "xerror: test failed,");
+        let failed: Vec<_> =
+            summary(&garbled).failures.into_iter().map(|target| target.arguments).collect();
+        assert_eq!(failed, ["-p a --lib", "-p a --test b"]);
     }
 
     #[test]
     fn figures_that_a_test_prints_are_not_counted() {
-        let nested = "\
+        let nested = "
      Running tests/it/main.rs (target/debug/deps/it-0123456789abcdef)
 failures:
     inner::test

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
+use std::time::Instant;
 
 use crate::cargo_test;
 use crate::deny::{self, Advisories, DenyError};
@@ -67,15 +68,18 @@ pub fn run(steps: &[Step], test_args: &[OsString]) -> Result<(), TestRunError> {
             command.args(test_args);
         }
         eprintln!("==> {}", process::command_line(&command));
-        match step {
-            Step::Deny => {
-                advisories = format!("{}\n", deny::run(Advisories::IfReachable)?);
+        let began = Instant::now();
+        let result: Result<(), TestRunError> = match step {
+            Step::Deny => deny::run(Advisories::IfReachable).map_err(Into::into).map(|checked| {
+                advisories = format!("{checked}\n");
                 eprint!("{advisories}");
-            }
-            Step::Tools => tools::install_all()?,
-            Step::Test => run_tests(command, &advisories)?,
-            _ => process::run(&mut command)?,
-        }
+            }),
+            Step::Tools => tools::install_all().map_err(Into::into),
+            Step::Test => run_tests(command, &advisories),
+            _ => process::run(&mut command).map_err(Into::into),
+        };
+        eprintln!("==> {step:?} took {:.0} s", began.elapsed().as_secs_f64());
+        result?;
     }
     Ok(())
 }
