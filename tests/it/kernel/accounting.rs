@@ -272,7 +272,6 @@ fn anonymous_kib(agent: &Agent) -> u64 {
 /// (seconds, containers a second). `CPUWARDEN_CHURN_SECONDS` shortens the storm, as on an emulated
 /// CPU.
 fn churn() -> (u64, u64) {
-    let seconds =
-        std::env::var("CPUWARDEN_CHURN_SECONDS").map_or(180, |text| text.parse().unwrap());
+    let seconds = std::env::var("CPUWARDEN_CHURN_SECONDS").map_or(80, |text| text.parse().unwrap());
     (seconds, 50)
 }
