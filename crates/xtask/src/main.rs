@@ -154,6 +154,9 @@ struct ClusterArgs {
     /// Static program of the agent; without it, this checkout's is built
     #[arg(long, value_name = "PATH", global = true)]
     agent: Option<PathBuf>,
+    /// Sockets x cores x threads of the node; the test best-effort needs 3 CPUs or more
+    #[arg(long, default_value = "2x2x2", global = true)]
+    cpus: CpuTopology,
     #[command(subcommand)]
     task: ClusterTask,
 }
@@ -274,7 +277,7 @@ fn run_node(args: NodeArgs) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let options = cluster::Options { release: args.kubernetes, agent: args.agent };
+    let options = cluster::Options { release: args.kubernetes, agent: args.agent, cpus: args.cpus };
     match args.task {
         ClusterTask::Build => cluster::build(&options)?,
         ClusterTask::Run { command } => return Ok(cluster::run(&options, &command)?),

@@ -14,9 +14,8 @@ use super::{ClusterError, Options, disk, images, write};
 use crate::node::{self, Kernel, KernelSeries};
 use crate::prerequisites::write_executable;
 use crate::process;
-use crate::qemu::{self, CpuTopology, Qemu};
+use crate::qemu::{self, Qemu};
 
-const CPUS: CpuTopology = CpuTopology { sockets: 2, cores: 2, threads: 2 };
 const MEMORY_MIB: u32 = 4096;
 /// Maximum duration of one command in the node.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
@@ -78,7 +77,7 @@ impl Guest {
         let console = work.join("console");
         let kernel_options = ["net.ifnames=0", "systemd.show_status=1"];
         let mut command =
-            qemu::command(CPUS, MEMORY_MIB, &kernel.image, &initramfs, &kernel_options);
+            qemu::command(options.cpus, MEMORY_MIB, &kernel.image, &initramfs, &kernel_options);
         command.arg("-chardev").arg(format!("file,id=console,path={}", console.display()));
         command.args(["-device", "isa-serial,chardev=console"]);
         let drive = |id: &str, path: &Path| {

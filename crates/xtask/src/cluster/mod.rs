@@ -32,6 +32,7 @@ use crate::make_once::FileError;
 use crate::node::NodeError;
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
+use crate::qemu::CpuTopology;
 use crate::tools::{self, ToolError};
 
 /// An error of building, starting or using a cluster.
@@ -85,6 +86,8 @@ pub struct Options {
     pub release: Release,
     /// Static program of the agent; without one, this checkout's is built.
     pub agent: Option<PathBuf>,
+    /// CPUs of the node.
+    pub cpus: CpuTopology,
 }
 
 /// Builds everything that a cluster needs and that is not in the cache yet. The first build takes

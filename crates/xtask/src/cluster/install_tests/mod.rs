@@ -1,13 +1,17 @@
 //! Install tests: the chart as it is, by helm, in a cluster with systemd.
 //!
-//! They run in order, since each profile is an upgrade of the one before; the last one uninstalls.
+//! They run in order, since each profile is an upgrade of the one before; the last ones uninstall.
 //! Each prints its figures.
 
 mod agent;
 mod audit;
+mod best_effort;
+mod burst;
 mod lifecycle;
 mod monitor;
+mod nri;
 mod pin;
+mod placement;
 mod plugin;
 mod pods;
 mod trace;
@@ -24,17 +28,21 @@ use crate::process;
 /// A test: returns its figures.
 type Test = fn(&Cluster) -> Result<String, ClusterError>;
 
-const TESTS: [(&str, Test); 10] = [
+const TESTS: [(&str, Test); 14] = [
     ("pods", pods::create),
     ("monitor-ready", monitor::becomes_ready),
     ("names", monitor::every_container_has_its_name),
     ("audit", audit::agent_asks_nothing_of_the_api_server),
     ("plugin", plugin::commands_need_only_the_documented_rights),
     ("trace", trace::attaches_or_says_why),
+    ("nri", nri::variables_come_and_no_container_waits),
+    ("burst", burst::limit_shrinks_below_a_burst),
+    ("placement", placement::containers_are_created_on_their_cpus),
     ("pin-observe", pin::observing_plans_and_writes_nothing),
     ("pin-enforce", pin::pins_survive_systemd_and_kubelet),
     ("upgrade", lifecycle::upgrade_and_rollback_keep_pins),
     ("uninstall", lifecycle::uninstall_leaves_nothing),
+    ("best-effort", best_effort::steps_survive_the_kubelet),
 ];
 
 /// Runs the tests, or those named. Prints a line per test; fails if one failed.

@@ -11,7 +11,7 @@ use super::pods::{container, pod};
 
 /// Pods that ask for CPUs of their own, with their class.
 const EXCLUSIVE: [(&str, &str); 2] = [("exclusive-lsr", "LSR"), ("exclusive-lse", "LSE")];
-const CPUS_EACH: usize = 2;
+pub(super) const CPUS_EACH: usize = 2;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Observing, both pods are planned and no cpuset is written.
@@ -62,7 +62,7 @@ pub(super) fn pins_survive_systemd_and_kubelet(cluster: &Cluster) -> Result<Stri
     Ok(format!("{took}; {granted:?} kept, {repairs} repairs"))
 }
 
-fn exclusive_pod(name: &str, class: &str) -> String {
+pub(super) fn exclusive_pod(name: &str, class: &str) -> String {
     let resources = format!(
         "{{requests: {{cpu: \"{CPUS_EACH}\", memory: 32Mi}}, limits: {{cpu: \"{CPUS_EACH}\", memory: 32Mi}}}}"
     );
@@ -105,6 +105,16 @@ pub(super) fn pinned_sets(cluster: &Cluster) -> Result<Vec<(String, String)>, Cl
     Ok(pinned)
 }
 
+/// Waits until the agent writes cpusets.
+pub(super) fn await_enforcing(cluster: &Cluster) -> Result<(), ClusterError> {
+    let is_enforcing =
+        |one: &agent::Series| one.name == "cpuwarden_pinning_enforcing" && one.value > 0.0;
+    wait_until("pinning in force", TIMEOUT, || {
+        Ok(agent::metrics(cluster)?.iter().any(is_enforcing))
+    })
+    .map(drop)
+}
+
 /// Waits until both pods have their number of CPUs, disjoint, and the LSE pod shares with nobody.
 pub(super) fn await_pins(cluster: &Cluster) -> Result<(), ClusterError> {
     let mut state = String::new();
@@ -122,7 +132,7 @@ pub(super) fn await_pins(cluster: &Cluster) -> Result<(), ClusterError> {
 }
 
 /// CPUs of a list such as `0-2,5`.
-fn cpu_list(text: &str) -> BTreeSet<u32> {
+pub(super) fn cpu_list(text: &str) -> BTreeSet<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)

@@ -85,6 +85,14 @@ pub(super) fn running_containers(pod: &Value) -> impl Iterator<Item = &str> {
         .filter_map(|status| status["name"].as_str())
 }
 
+/// Id of a pod's only container.
+pub(super) fn container_id(cluster: &Cluster, pod: &str) -> Result<String, ClusterError> {
+    let pod = cluster.get(&["pod", pod])?;
+    let id = pod["status"]["containerStatuses"][0]["containerID"].as_str();
+    let id = id.and_then(|id| id.strip_prefix("containerd://")).map(str::to_owned);
+    id.ok_or_else(|| ClusterError::Unexpected(format!("no container of {}", name(&pod))))
+}
+
 /// The items of a list.
 pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()

@@ -1,0 +1,93 @@
+//! Environment variables through the Node Resource Interface of containerd: with the agent, while
+//! it hangs, after it was killed, and without it.
+
+use std::time::{Duration, Instant};
+
+use super::super::ClusterError;
+use super::super::session::{Cluster, wait_until};
+use super::{agent, ensure, pods};
+
+const TIMEOUT: Duration = Duration::from_secs(300);
+const VALUES: [&str; 2] = ["nri.enabled=true", "nri.injectEnv=annotated"];
+const VARIABLES: [&str; 2] = ["GOMAXPROCS=1", "GOMEMLIMIT="];
+/// The agent's process in the node. Its container has no other.
+const AGENT: &str = "pgrep -x cpuwarden";
+
+/// Containers start in each case, and have the variables if and only if the agent answers.
+pub(super) fn variables_come_and_no_container_waits(
+    cluster: &Cluster,
+) -> Result<String, ClusterError> {
+    let ready = agent::install(cluster, &VALUES)?;
+    await_connection(cluster)?;
+    let with = start_pod(cluster, "injected")?;
+    ensure(with.has_variables, || "a new container lacks the variables".into())?;
+
+    // Longer than the runtime's deadline of 2 s, and shorter than the liveness probe's patience.
+    cluster.in_node(&format!("kill -STOP $({AGENT})"))?;
+    let hung = start_pod(cluster, "beside-hung");
+    cluster.in_node(&format!("kill -CONT $({AGENT})"))?;
+    let hung = hung?;
+    ensure(!hung.has_variables, || "an agent that hangs has injected variables".into())?;
+    await_connection(cluster)?;
+    let again = start_pod(cluster, "after-hang")?;
+    ensure(again.has_variables, || "no variables after the agent hung".into())?;
+
+    cluster.in_node(&format!("kill -KILL $({AGENT})"))?;
+    let killed = start_pod(cluster, "beside-killed")?;
+    agent::await_ready(cluster)?;
+    await_connection(cluster)?;
+    let back = start_pod(cluster, "after-kill")?;
+    ensure(back.has_variables, || "no variables after the agent was killed".into())?;
+
+    agent::install(cluster, &[])?;
+    let without = start_pod(cluster, "without-nri")?;
+    ensure(!without.has_variables, || "variables without nri.enabled".into())?;
+    Ok(format!(
+        "{ready}; seconds until a pod runs: {with}, agent hung {hung}, killed {killed}, without NRI {without}"
+    ))
+}
+
+/// Start of a pod with the annotation.
+struct Start {
+    took: Duration,
+    has_variables: bool,
+}
+
+impl std::fmt::Display for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = if self.has_variables { "with" } else { "without" };
+        write!(f, "{:.0} ({words} variables)", self.took.as_secs_f64())
+    }
+}
+
+/// Creates a pod, and removes it when its variables are read.
+fn start_pod(cluster: &Cluster, name: &str) -> Result<Start, ClusterError> {
+    let limits = "{requests: {cpu: 10m}, limits: {cpu: 500m, memory: 64Mi}}";
+    let manifest = pods::pod(name, "", &pods::container("main", "sleep 1000000", limits));
+    let annotations = "annotations: {cpuwarden.io/inject-env: \"true\", cpuwarden.io/inject-env-containers: main}";
+    let start = Instant::now();
+    cluster.apply(&manifest.replacen("metadata: {", &format!("metadata: {{{annotations}, "), 1))?;
+    wait_until("running pod", TIMEOUT, || {
+        Ok(cluster.get(&["pod", name])?["status"]["phase"] == "Running")
+    })?;
+    let took = start.elapsed();
+    let environment =
+        cluster.kubectl(&["exec", name, "--", "/bin/busybox", "cat", "/proc/1/environ"])?;
+    let variables: Vec<_> = environment.split('\0').collect();
+    let is_there = |start: &str| variables.iter().any(|variable| variable.starts_with(start));
+    let there = VARIABLES.iter().filter(|variable| is_there(variable)).count();
+    ensure(there == 0 || there == VARIABLES.len(), || format!("{name}: {variables:?}"))?;
+    cluster.kubectl(&["delete", "pod", name, "--wait=false"])?;
+    Ok(Start { took, has_variables: there > 0 })
+}
+
+/// Waits until containerd calls the agent.
+pub(super) fn await_connection(cluster: &Cluster) -> Result<(), ClusterError> {
+    let is_connected =
+        |one: &agent::Series| one.name == "cpuwarden_nri_connected" && one.value > 0.0;
+    wait_until("connection to containerd", TIMEOUT, || {
+        // Not to be reached while it starts.
+        Ok(agent::metrics(cluster).is_ok_and(|series| series.iter().any(is_connected)))
+    })
+    .map(drop)
+}
