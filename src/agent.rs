@@ -20,10 +20,11 @@ use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use watchdog::{JoinedThread, Part, Watchdog, Worker, keep_running};
+use yielding::Resizes;
 
 use crate::check::{Checked, check};
 use crate::claims::Claims;
-use crate::config::{Config, NriMode, PinningMode, WeightRuleName};
+use crate::config::{ActingMode, Config, NriMode, PinningMode, WeightRuleName};
 use crate::exit::Failure;
 use crate::ui::History;
 use crate::{interference, recorder, trace};
@@ -99,7 +100,16 @@ impl Agent {
         let tree = tree(config, &hierarchy);
         let events = start_events(config, &pods, &metrics, &watchdog)?;
         let sender = events.as_ref().map(Events::sender);
-        let shared = Shared { config, hierarchy, tree, pods, metrics, watchdog, events: sender };
+        let shared = Shared {
+            config,
+            hierarchy,
+            tree,
+            pods,
+            metrics,
+            watchdog,
+            events: sender,
+            resizes: Resizes::default(),
+        };
 
         let pinning = crate::pinning::start(&shared)?;
         let sampler = shared.sampler()?;
@@ -217,6 +227,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) watchdog: Watchdog,
     /// `None` without `--events`.
     pub(crate) events: Option<events::Sender>,
+    /// Bursts in force, for the hook of the container runtime.
+    pub(crate) resizes: Resizes,
 }
 
 /// The sampler's thread.
@@ -307,6 +319,7 @@ impl Shared<'_> {
         let users = Users {
             source: self.pods.runtime_source(&self.config.pods),
             injector: self.config.injection.clone().map(injector),
+            resizes: (options.burst == ActingMode::Enforce).then(|| self.resizes.clone()),
         };
         creation::start(users, &options.nri_socket, &self.metrics).map(Some)
     }

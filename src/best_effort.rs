@@ -19,8 +19,8 @@ use snapshot::{NodeSnapshot, Published};
 use timeline::{BestEffort, Colocation, ContainerName, Timeline};
 use watchdog::{JoinedThread, Part};
 use yielding::{
-    ActorConfig, BestEffortReport, BurstSettings, Bursting, Error, Inputs, Mode, Report, Round,
-    Switch,
+    ActorConfig, BestEffortReport, BurstSettings, Bursting, Error, Inputs, Mode, Report, Resizes,
+    Round, Switch,
 };
 
 use crate::agent::Shared;
@@ -39,7 +39,7 @@ pub(crate) fn start(
     timeline: Option<Timeline>,
 ) -> Result<Option<JoinedThread>, Failure> {
     let Shared { config, hierarchy, pods, watchdog, .. } = shared;
-    let actor = actor_config(config, hierarchy);
+    let actor = ActorConfig { resizes: shared.resizes.clone(), ..actor_config(config, hierarchy) };
     restore_leftovers(&actor);
     if actor.best_effort == Switch::Off && actor.burst == Switch::Off {
         return Ok(None);
@@ -159,6 +159,7 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
             ..BurstSettings::default()
         },
         reserved_cores: config.pinning.reserved.len() as f64,
+        resizes: Resizes::default(),
     }
 }
 

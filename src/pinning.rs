@@ -44,7 +44,7 @@ fn node_pods(pods: Pods) -> impl FnMut() -> Option<NodePods> {
 /// # Errors
 /// Nothing to pin on this node.
 pub(crate) fn start(shared: &Shared<'_>) -> Result<Option<PinningThread>, Failure> {
-    let Shared { config, tree, hierarchy, pods, metrics, watchdog, events } = shared;
+    let Shared { config, tree, hierarchy, pods, metrics, watchdog, events, .. } = shared;
     if config.options.pinning == PinningMode::Off {
         return Ok(None);
     }

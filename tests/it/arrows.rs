@@ -42,7 +42,7 @@ const CRATES: &[Crate] = &[
     io("cgroup-tree", &["cgroupfs", "kernel-text", "kubepods"]),
     io("cgroupfs", &["kernel-text"]),
     io("console", &[]),
-    io("creation", &["injection", "kubelet", "kubepods", "metrics", "nri", "watchdog"]),
+    io("creation", &["injection", "kubelet", "kubepods", "metrics", "nri", "watchdog", "yielding"]),
     io("demo", &["cgroupfs", "cpu-load", "kernel-text", "kubelet-stub", "kubepods", "snapshot"]),
     io(
         "doctor",

@@ -4,6 +4,7 @@ use injection::Injector;
 use kubelet::RuntimeSource;
 use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
 use nri::{Creation, Events, Handler};
+use yielding::Resizes;
 
 use crate::Users;
 use crate::report::{container_of, sandbox_of};
@@ -13,12 +14,13 @@ use crate::report::{container_of, sandbox_of};
 pub(crate) struct Creations {
     source: RuntimeSource,
     injector: Option<Injector>,
+    resizes: Option<Resizes>,
 }
 
 impl Creations {
     pub(crate) fn new(users: Users) -> Self {
-        let Users { source, injector } = users;
-        Self { source, injector }
+        let Users { source, injector, resizes } = users;
+        Self { source, injector, resizes }
     }
 }
 
@@ -63,12 +65,18 @@ impl Handler for Creations {
         container: Container,
         resources: LinuxResources,
     ) -> Vec<ContainerUpdate> {
+        if let (Some(resizes), Some(quota)) = (&self.resizes, quota_usec(&resources)) {
+            resizes.container(&pod.uid, &container.id, quota);
+        }
         let updates =
             self.injector.as_mut().map(|one| one.update_container(pod, container, resources));
         updates.unwrap_or_default()
     }
 
     fn update_pod(&mut self, pod: PodSandbox, overhead: LinuxResources, resources: LinuxResources) {
+        if let (Some(resizes), Some(quota)) = (&self.resizes, quota_usec(&resources)) {
+            resizes.pod(&pod.uid, quota);
+        }
         if let Some(injector) = &mut self.injector {
             injector.update_pod(pod, overhead, resources);
         }
@@ -98,4 +106,8 @@ impl Handler for Creations {
             injector.disconnected();
         }
     }
+}
+
+fn quota_usec(resources: &LinuxResources) -> Option<i64> {
+    Some(resources.cpu.as_ref()?.quota.as_ref()?.value)
 }

@@ -2,7 +2,7 @@
 //! each pod and container before the first instruction.
 //!
 //! One connection serves all parts: the names of new pods for the pod sources, and environment
-//! variables for new containers. Every call is answered from memory.
+//! variables for new containers, and resizes for their bursts. Every call is answered from memory.
 
 mod handler;
 mod log;
@@ -17,6 +17,7 @@ use kubelet::RuntimeSource;
 use metrics::AgentMetrics;
 use nri::{Plugin, Stop};
 use watchdog::JoinedThread;
+use yielding::Resizes;
 
 use handler::Creations;
 use log::Log;
@@ -34,6 +35,8 @@ pub struct Users {
     pub source: RuntimeSource,
     /// Environment variables for new containers.
     pub injector: Option<Injector>,
+    /// Bursts, which must be lowered before a limit is.
+    pub resizes: Option<Resizes>,
 }
 
 /// Starts the plugin, whose connection ends when the handle is dropped; containers keep their

@@ -11,7 +11,8 @@ use crate::best_effort::{BestEffortReport, Yielding};
 use crate::budget::UsageMeter;
 use crate::burst::{BurstReport, BurstSettings, Bursts};
 use crate::inputs::Inputs;
-use crate::setting::Feature;
+use crate::resize::Resizes;
+use crate::setting::{Feature, Kind};
 use crate::writer::{AllWrites, Wanted, Writer};
 
 /// Whether a feature acts.
@@ -57,6 +58,8 @@ pub struct ActorConfig {
     pub burst_settings: BurstSettings,
     /// CPUs reserved for the host, for the utilization rule.
     pub reserved_cores: f64,
+    /// Resizes of containers, from the container runtime.
+    pub resizes: Resizes,
 }
 
 impl ActorConfig {
@@ -112,6 +115,7 @@ impl Actor {
     /// Runs one pass.
     pub fn pass(&mut self, now: Instant, inputs: &Inputs) -> Report {
         let (config, mut writes) = (&self.config, AllWrites::new());
+        let (resizes, lowered) = config.resizes.begin(now);
         let cpus = node::cpu_list(&config.sys_root, "online").unwrap_or_default();
         let best_effort = inputs.best_effort();
         let usage = self.usage.read(
@@ -136,12 +140,13 @@ impl Actor {
             wanted.extend(more);
             report
         });
-        self.writer.reconcile(config, &wanted, now, &mut writes);
+        self.writer.reconcile(config, &wanted, resizes, now, &mut writes);
         if let Some(report) = &mut yielded {
             report.writes = writes.remove(&Feature::BestEffort).unwrap_or_default();
         }
         if let Some(report) = &mut burst {
             report.writes = writes.remove(&Feature::Burst).unwrap_or_default();
+            report.writes.add(Kind::Burst, lowered);
         }
         let is_enforcing = yielded.as_ref().is_some_and(|report| report.mode == Mode::Enforcing)
             || burst.as_ref().is_some_and(|report| report.mode == Mode::Enforcing);

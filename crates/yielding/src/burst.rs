@@ -330,7 +330,10 @@ impl Bursts {
             let path = path_of(member.row)?;
             let base = values.writer.unscaled(values.config, &path)?;
             // While a resize is under way the kubelet must find its own quotas.
-            let is_settled = base.quota.is_some() && base.quota == member.desired_usec(base.period);
+            let quota = base.quota?;
+            let coming = values.config.resizes.lowest(&member.row.identity.container_id, quota);
+            let is_settled =
+                coming == Some(quota) && member.desired_usec(base.period) == Some(quota);
             is_settled.then(|| Scalable::of(member.row, &request, most, path, base))
         });
         let scaled = self.scaling.tick(scalable.collect(), now, usage);
@@ -347,6 +350,7 @@ struct PodSum {
     more_quota: f64,
     /// The pod-level limit of the spec, millicores.
     limit_millis: Option<u64>,
+    uid: Box<str>,
 }
 
 /// The values to write.
@@ -358,17 +362,20 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// Adds a container's burst: below its quota and below the one that the spec requires, so that
-    /// the kubelet can lower the quota. Returns the burst, microseconds; `None` if there is no
-    /// quota.
+    /// Adds a container's burst: below its quota, below the one that the spec requires, and below
+    /// the one that the runtime is about to write, so that the quota can be lowered. Returns the
+    /// burst, microseconds; `None` if there is no quota.
     fn burst(&mut self, member: &Member<'_>, percent: u64) -> Option<u64> {
         let path = path_of(member.row)?;
         let Bandwidth { quota, period } = self.writer.unscaled(self.config, &path)?;
-        let quota = quota?.min(member.desired_usec(period).unwrap_or(u64::MAX));
+        let id = &member.row.identity.container_id;
+        let quota = self.config.resizes.lowest(id, quota?)?;
+        let quota = quota.min(member.desired_usec(period).unwrap_or(u64::MAX));
         let usec = burst_usec(Some(quota), percent);
         let pod = self.pods.entry(path.parent()?.to_owned()).or_default();
         pod.burst += usec as f64 / period as f64;
         pod.limit_millis = member.pod.resources.cpu_limit_millis;
+        pod.uid.clone_from(&member.pod.uid);
         self.wanted.insert((path, Kind::Burst), Want::Exactly(usec.to_string()));
         Some(usec)
     }
@@ -390,8 +397,9 @@ impl Values<'_> {
             let Some(quota) = base.quota else { continue };
             let usec = |share: f64| (share * base.period as f64).round() as u64;
             let desired = sum.limit_millis.map(|millis| quota_usec(millis, base.period));
-            let burst =
-                usec(sum.burst).min(burst_usec(Some(quota.min(desired.unwrap_or(quota))), 100));
+            let lowest = self.config.resizes.lowest(&sum.uid, quota);
+            let lowest = lowest.map(|lowest| lowest.min(desired.unwrap_or(lowest)));
+            let burst = usec(sum.burst).min(burst_usec(lowest, 100));
             if burst > 0 {
                 let burst = Want::Exactly(burst.to_string());
                 self.wanted.insert((path.clone(), Kind::Burst), burst);

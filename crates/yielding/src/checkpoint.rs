@@ -8,6 +8,7 @@ use cgroupfs::{Hierarchy, node};
 use serde::{Deserialize, Serialize};
 use state_dir::{CheckedFile, FileError, Lock};
 
+use crate::resize::Resizes;
 use crate::setting::{self, Kind, Original};
 use crate::{Error, Result};
 
@@ -43,11 +44,24 @@ impl Written {
         let is = |value: &str| value == found || kind == Kind::Burst && is_thousandth(found, value);
         is(&self.wrote) || self.replaces.as_deref().is_some_and(is)
     }
+
+    /// As [`Self::is_ours`], for a restoration: a resize lowers a burst before the checkpoint knows,
+    /// and the process may end in between.
+    pub(crate) fn may_be_ours(&self, kind: Kind, found: &str) -> bool {
+        let number = |text: &str| text.parse::<u64>().ok();
+        let is_lower = |wrote: &str| number(found) < number(wrote);
+        let is_lowered = || {
+            kind == Kind::Burst
+                && number(found).is_some()
+                && (is_lower(&self.wrote) || self.replaces.as_deref().is_some_and(is_lower))
+        };
+        self.is_ours(kind, found) || is_lowered()
+    }
 }
 
 /// Whether a kernel before 6.10 has divided the burst at a write of `cpu.max` (fixed by commit
 /// 49217ea147 of Linux).
-fn is_thousandth(found: &str, wrote: &str) -> bool {
+pub(crate) fn is_thousandth(found: &str, wrote: &str) -> bool {
     let number = |text: &str| text.parse::<u64>().ok();
     number(wrote).is_some_and(|wrote| wrote > 0 && number(found) == Some(wrote / 1000))
 }
@@ -104,6 +118,7 @@ impl Checkpoint {
         &mut self,
         hierarchy: &Hierarchy,
         all_cpus: &str,
+        resizes: &Resizes,
         is_due: impl Fn(&Key) -> bool,
     ) -> Restored {
         let mut restored = Restored::default();
@@ -112,9 +127,17 @@ impl Checkpoint {
             let Some(was) = self.written.remove(&key) else { continue };
             let Some(directory) = directory(hierarchy, &key) else { continue };
             if !cgroupfs::inode(&directory).is_ok_and(|inode| inode == was.inode) {
+                if key.1 == Kind::Burst {
+                    resizes.remove(&key.0);
+                }
                 continue;
             }
-            match setting::restore(&directory, key.1, hierarchy.version, &was, all_cpus) {
+            let restore = || setting::restore(&directory, key.1, hierarchy.version, &was, all_cpus);
+            let restored_one = match key.1 {
+                Kind::Burst => resizes.restore(&key.0, restore),
+                _ => restore(),
+            };
+            match restored_one {
                 Ok(()) => restored.done.push(key.1),
                 Err(error) if error.is_vanished() => {}
                 Err(error) => {

@@ -184,7 +184,7 @@ pub(crate) fn restore(
     if kind == Kind::Idle {
         return restore_idle(directory, version, original, &now);
     }
-    if !was.is_ours(kind, &now.value) {
+    if !was.may_be_ours(kind, &now.value) {
         return Ok(());
     }
     if kind == Kind::Burst {

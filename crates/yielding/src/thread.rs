@@ -89,7 +89,8 @@ pub fn restore(config: &ActorConfig, patience: Duration) -> Result<usize> {
         }
     };
     let mut checkpoint = Checkpoint::read(&config.state_dir, &config.proc_root)?;
-    let restored = checkpoint.restore(&config.hierarchy, &all_cpus(config), |_| true);
+    let restored =
+        checkpoint.restore(&config.hierarchy, &all_cpus(config), &config.resizes, |_| true);
     checkpoint.write(&config.state_dir, &config.proc_root)?;
     let first = restored.failed.into_iter().next();
     first.map_or(Ok(restored.done.len()), |(_, error)| Err(error))

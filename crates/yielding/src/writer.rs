@@ -34,6 +34,14 @@ pub struct Writes {
     pub errors: Vec<String>,
 }
 
+impl Writes {
+    pub(crate) fn add(&mut self, kind: Kind, times: u64) {
+        if times > 0 {
+            *self.written.entry(kind).or_default() += times;
+        }
+    }
+}
+
 /// Writes of one pass by feature.
 pub(crate) type AllWrites = BTreeMap<Feature, Writes>;
 
@@ -105,12 +113,13 @@ impl Writer {
         }
     }
 
-    /// Restores what is no longer wanted, then writes what is. Bursts come last: older kernels
-    /// change them when a quota is written.
+    /// Restores what is no longer wanted, then writes what is, decided after this number of resizes.
+    /// Bursts come last: older kernels change them when a quota is written.
     pub(crate) fn reconcile(
         &mut self,
         config: &ActorConfig,
         wanted: &Wanted,
+        resizes: u64,
         now: Instant,
         writes: &mut AllWrites,
     ) {
@@ -118,7 +127,9 @@ impl Writer {
             return;
         }
         let is_due = |key: &Key| !wanted.contains_key(key);
-        let restored = self.checkpoint.restore(&config.hierarchy, &all_cpus(config), is_due);
+        let all_cpus = all_cpus(config);
+        let restored =
+            self.checkpoint.restore(&config.hierarchy, &all_cpus, &config.resizes, is_due);
         for kind in restored.done {
             writes.entry(kind.feature()).or_default().restored += 1;
         }
@@ -128,8 +139,8 @@ impl Writer {
         self.rejected.retain(|key, (_, until)| wanted.contains_key(key) && *until > now);
         let (bursts, others): (Vec<_>, Vec<_>) =
             wanted.iter().partition(|(key, _)| key.1 == Kind::Burst);
-        self.write_all(config, &others, now, writes);
-        self.write_all(config, &bursts, now, writes);
+        self.write_all(config, &others, resizes, now, writes);
+        self.write_all(config, &bursts, resizes, now, writes);
         for (&feature, writes) in writes.iter() {
             if writes.repaired > 0 {
                 self.conflicts.entry(feature).or_default().note(now);
@@ -147,7 +158,9 @@ impl Writer {
     /// Restores everything that was written, and releases the lock. Returns the number of restored
     /// settings and the errors.
     pub(crate) fn give_back(&mut self, config: &ActorConfig) -> (usize, Vec<Error>) {
-        let restored = self.checkpoint.restore(&config.hierarchy, &all_cpus(config), |_| true);
+        let all_cpus = all_cpus(config);
+        let restored =
+            self.checkpoint.restore(&config.hierarchy, &all_cpus, &config.resizes, |_| true);
         let mut errors: Vec<Error> = restored.failed.into_iter().map(|(_, error)| error).collect();
         if self.lock.is_some()
             && let Err(error) = self.checkpoint.write(&config.state_dir, &config.proc_root)
@@ -163,6 +176,7 @@ impl Writer {
         &mut self,
         config: &ActorConfig,
         wanted: &[(&Key, &Want)],
+        resizes: u64,
         now: Instant,
         writes: &mut AllWrites,
     ) {
@@ -184,44 +198,53 @@ impl Writer {
         }
         for (key, change) in in_order(due) {
             let writes = writes.entry(key.1.feature()).or_default();
-            match self.write(config, key, &change.to, now) {
-                Ok(true) => *writes.written.entry(key.1).or_default() += 1,
-                Ok(false) => writes.rejected += 1,
+            match self.write(config, key, &change.to, resizes, now) {
+                Ok(Outcome::Written) => writes.add(key.1, 1),
+                Ok(Outcome::Rejected) => writes.rejected += 1,
+                Ok(Outcome::Postponed) => {}
                 Err(error) if error.is_vanished() => {}
                 Err(error) => writes.errors.push(chain(&error)),
             }
         }
     }
 
-    /// Writes a value that the checkpoint contains. Returns false if the kernel rejects a burst,
-    /// which is then 0.
+    /// Writes a value that the checkpoint contains.
     fn write(
         &mut self,
         config: &ActorConfig,
         key: &Key,
         value: &str,
+        resizes: u64,
         now: Instant,
-    ) -> Result<bool> {
+    ) -> Result<Outcome> {
         let version = config.hierarchy.version;
-        let Some(directory) = directory(&config.hierarchy, key) else { return Ok(true) };
-        let written = setting::write(&directory, key.1, version, value);
+        let Some(directory) = directory(&config.hierarchy, key) else {
+            return Ok(Outcome::Written);
+        };
+        let write = |value: &str| match key.1 {
+            Kind::Burst => config.resizes.write(resizes, &key.0, &directory, version, value),
+            kind => setting::write(&directory, kind, version, value).map(|()| true),
+        };
+        let written = write(value);
         if let Err(error) = &written
             && key.1 == Kind::Burst
             && error.is_rejected()
         {
             self.rejected.insert(key.clone(), (value.to_owned(), now + REJECTION));
-            setting::write(&directory, key.1, version, NO_BURST)?;
+            write(NO_BURST)?;
             self.checkpoint.written.entry(key.clone()).and_modify(|was| {
                 (was.wrote, was.replaces) = (NO_BURST.to_owned(), None);
             });
-            return Ok(false);
+            return Ok(Outcome::Rejected);
         }
-        written?;
+        if !written? {
+            return Ok(Outcome::Postponed);
+        }
         // On disk it stays until the next change: a restart cannot know.
         for checkpoint in [&mut self.checkpoint, &mut self.stored] {
             checkpoint.written.entry(key.clone()).and_modify(|was| was.replaces = None);
         }
-        Ok(true)
+        Ok(Outcome::Written)
     }
 
     /// Stores the checkpoint if it differs from the one on disk.
@@ -247,7 +270,12 @@ impl Writer {
         let inode = cgroupfs::inode(&directory)?;
         let known = self.checkpoint.written.get(key).filter(|was| was.inode == inode);
         let original = match known {
-            Some(was) if was.is_ours(key.1, &found.value) => was.original.clone(),
+            Some(was)
+                if was.is_ours(key.1, &found.value)
+                    || key.1 == Kind::Burst && config.resizes.wrote(&key.0, &found.value) =>
+            {
+                was.original.clone()
+            }
             Some(was) => {
                 writes.repaired += 1;
                 setting::rebase(&was.original, found.clone(), version)
@@ -274,6 +302,15 @@ impl Writer {
         self.checkpoint.written.insert(key.clone(), written);
         Ok((!is_there).then_some(Change { from: found.value, to: value }))
     }
+}
+
+/// Result of a write.
+enum Outcome {
+    Written,
+    /// The kernel rejects the burst; the cgroup has none now.
+    Rejected,
+    /// A resize came since the decision.
+    Postponed,
 }
 
 /// A change of a setting.

@@ -19,8 +19,8 @@ use snapshot::{
     TraceMode, TraceRow,
 };
 use yielding::{
-    Actor, ActorConfig, BestEffortReport, BurstSettings, Inputs, Kind, Mode, Switch, restore,
-    take_lock,
+    Actor, ActorConfig, BestEffortReport, BurstSettings, Inputs, Kind, Mode, Resizes, Switch,
+    restore, take_lock,
 };
 
 const BATCH: &str = "aaaaaaaa-0000-4000-8000-000000000001";
@@ -111,6 +111,7 @@ impl Node {
             settings: Settings::default(),
             burst_settings: BurstSettings::default(),
             reserved_cores: 0.0,
+            resizes: Resizes::default(),
         }
     }
 

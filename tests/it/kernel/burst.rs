@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::pinning::agent::{changing_kubelet, command, stdout_of};
 use crate::support::{Agent, BURST_EVERY, Cgroup, Qos, RealTree, Running, Workload, eventually};
 
-const POD: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0107";
-const ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650107";
+pub(super) const POD: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0107";
+pub(super) const ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650107";
 
 /// Limit of 200m: 20 ms per period.
-const QUOTA_USEC: u64 = 20_000;
-const PERIOD_USEC: u64 = 100_000;
+pub(super) const QUOTA_USEC: u64 = 20_000;
+pub(super) const PERIOD_USEC: u64 = 100_000;
 
 /// An eighth of the limit, in bursts of 28 ms: each is throttled once, though its CPU time was saved
 /// before. The replayed bursts are 5, 10 and 15 ms; it is 2 ms or more from what each of them allows.
@@ -23,20 +23,20 @@ const LOAD: Workload =
     Workload::Burst { threads: 1, cpu: Duration::from_millis(28), every: BURST_EVERY };
 
 /// A pod of one container with bursts.
-struct Scene {
-    state: tempfile::TempDir,
-    options: Vec<String>,
-    limit_millis: Arc<Mutex<u64>>,
+pub(super) struct Scene {
+    pub(super) state: tempfile::TempDir,
+    pub(super) options: Vec<String>,
+    pub(super) limit_millis: Arc<Mutex<u64>>,
     _load: Running,
-    container: Cgroup,
-    pod: Cgroup,
-    _tree: RealTree,
+    pub(super) container: Cgroup,
+    pub(super) pod: Cgroup,
+    pub(super) tree: RealTree,
 }
 
-fn list(limit_millis: u64) -> Value {
+fn list(limit_millis: u64, annotations: &Value) -> Value {
     let resources = json!({"limits": {"cpu": format!("{limit_millis}m")}});
     json!({"kind": "PodList", "apiVersion": "v1", "items": [{
-        "metadata": {"namespace": "test", "name": "service", "uid": POD},
+        "metadata": {"namespace": "test", "name": "service", "uid": POD, "annotations": annotations},
         "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
         "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [{
             "name": "c", "containerID": format!("containerd://{ID}"), "restartCount": 0, "state": {"running": {}},
@@ -45,16 +45,21 @@ fn list(limit_millis: u64) -> Value {
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
+        Self::with(&LOAD, json!({}))
+    }
+
+    pub(super) fn with(load: &Workload, annotations: Value) -> Self {
         let tree = RealTree::new();
         let pod = tree.pod(Qos::Burstable, POD);
         pod.set_quota_usec(QUOTA_USEC, PERIOD_USEC);
         let container = pod.child(ID);
         container.set_quota_usec(QUOTA_USEC, PERIOD_USEC);
-        let load = container.spawn(&LOAD);
+        let load = container.spawn(load);
         let limit_millis = Arc::new(Mutex::new(QUOTA_USEC / 100));
         let shared = Arc::clone(&limit_millis);
-        let kubelet = changing_kubelet(move || list(*shared.lock().unwrap()).to_string());
+        let kubelet =
+            changing_kubelet(move || list(*shared.lock().unwrap(), &annotations).to_string());
         let state = tempfile::tempdir().unwrap();
         let options = vec![
             format!("--kubepods={}", tree.kubepods().path().display()),
@@ -63,10 +68,10 @@ impl Scene {
             "--pod-poll-interval=1s".to_owned(),
             format!("--state-dir={}", state.path().display()),
         ];
-        Self { state, options, limit_millis, _load: load, container, pod, _tree: tree }
+        Self { state, options, limit_millis, _load: load, container, pod, tree }
     }
 
-    fn agent(&self, mode: &str) -> Agent {
+    pub(super) fn agent(&self, mode: &str) -> Agent {
         let more = [
             format!("--burst={mode}"),
             "--advice-after=15s".to_owned(),
@@ -76,19 +81,19 @@ impl Scene {
         Agent::start(&[&self.options[..], &more].concat())
     }
 
-    fn burst_usec(cgroup: &Cgroup) -> u64 {
+    pub(super) fn burst_usec(cgroup: &Cgroup) -> u64 {
         let is_v2 = fs::exists(cgroup.dir("cpu").join("cpu.max")).unwrap();
         let file = if is_v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
         cgroup.read("cpu", file).trim().parse().unwrap()
     }
 
     /// Bursts of the pod and the container.
-    fn bursts(&self) -> [u64; 2] {
+    pub(super) fn bursts(&self) -> [u64; 2] {
         [&self.pod, &self.container].map(Self::burst_usec)
     }
 
     /// Whether the kernel accepts the quota.
-    fn try_quota(cgroup: &Cgroup, quota_usec: u64) -> bool {
+    pub(super) fn try_quota(cgroup: &Cgroup, quota_usec: u64) -> bool {
         let directory = cgroup.dir("cpu");
         let written = match fs::exists(directory.join("cpu.max")).unwrap() {
             true => fs::write(directory.join("cpu.max"), format!("{quota_usec} {PERIOD_USEC}")),

@@ -10,6 +10,8 @@ mod doctor;
 mod harness;
 mod names;
 mod pinning;
+mod resize;
+mod scaled;
 mod throttling;
 mod waits;
 mod yielding;

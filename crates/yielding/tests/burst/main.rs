@@ -3,231 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::collections::BTreeMap;
+mod node;
+mod resize;
+
 use std::fs;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use analysis::BurstForecast;
-use cgroupfs::Hierarchy;
-use colocation::Settings;
 use kernel_text::CgroupVersion;
-use kubepods::PodIndex;
-use kubepods::model::{Container, Pod, Resources};
 use kubepods::path::QosClass;
-use snapshot::{CfsTotals, ContainerIdentity, ContainerRow, NodeSnapshot};
-use yielding::{
-    Actor, ActorConfig, BurstChange, BurstReport, BurstSettings, Inputs, Kind, Mode, Switch,
-    restore,
-};
+use yielding::{Actor, ActorConfig, BurstChange, BurstSettings, Kind, Mode, Switch, restore};
 
-const UID: &str = "aaaaaaaa-0000-4000-8000-000000000001";
-
-/// A node of 8 CPUs with one pod of two containers, `app` and `side`, each with a limit of 400m.
-/// `app` is throttled in 30 % of its periods, and a burst of half of its quota would end this.
-struct Node {
-    dir: tempfile::TempDir,
-    version: CgroupVersion,
-    start: Instant,
-    second: u64,
-    pod: Pod,
-    forecasts: BTreeMap<&'static str, BurstForecast>,
-    cpu_qos: &'static str,
-    used_share: f64,
-    used_ns: u64,
-    throttled: u64,
-    is_throttled: bool,
-}
-
-impl Node {
-    fn new(version: CgroupVersion) -> Self {
-        let container = |name: &str| Container {
-            name: name.into(),
-            id: Some(id(name).into()),
-            resources: Resources { cpu_limit_millis: Some(400), ..Resources::default() },
-            ..Container::default()
-        };
-        let pod = Pod {
-            namespace: "n".into(),
-            name: "cart".into(),
-            uid: UID.into(),
-            qos_class: Some(QosClass::Burstable),
-            containers: vec![container("app"), container("side")],
-            ..Pod::default()
-        };
-        let good = BurstForecast {
-            throttled_share: Some(0.3),
-            mean_use: Some(0.1),
-            replayed: vec![(0.0, 0.3), (0.25, 0.2), (0.5, 0.001), (0.75, 0.0)],
-        };
-        let node = Self {
-            dir: tempfile::tempdir().unwrap(),
-            version,
-            start: Instant::now(),
-            second: 0,
-            pod,
-            forecasts: [("app", good)].into(),
-            cpu_qos: "",
-            used_share: 0.1,
-            used_ns: 0,
-            throttled: 0,
-            is_throttled: false,
-        };
-        for (path, quota) in [(pod_path(), 200_000), (path("app"), 40_000), (path("side"), 40_000)]
-        {
-            node.quota(&path, quota);
-            node.file(&node.burst_file(&path), "0\n");
-        }
-        for name in ["online", "possible"] {
-            node.file(&format!("sys/devices/system/cpu/{name}"), "0-7\n");
-        }
-        node
-    }
-
-    fn file(&self, path: &str, text: &str) {
-        let path = self.dir.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    fn read(&self, path: &str) -> String {
-        let text = fs::read_to_string(self.dir.path().join(path)).unwrap().trim().to_owned();
-        // A plain file keeps the end of a longer value, which the kernel does not.
-        if text.starts_with('0') { "0".to_owned() } else { text }
-    }
-
-    fn burst_file(&self, path: &str) -> String {
-        match self.version {
-            CgroupVersion::V1 => format!("cpu/{path}/cpu.cfs_burst_us"),
-            CgroupVersion::V2 => format!("cpu/{path}/cpu.max.burst"),
-        }
-    }
-
-    fn quota(&self, path: &str, quota: u64) {
-        match self.version {
-            CgroupVersion::V1 => {
-                self.file(&format!("cpu/{path}/cpu.cfs_quota_us"), &format!("{quota}\n"));
-                self.file(&format!("cpu/{path}/cpu.cfs_period_us"), "100000\n");
-            }
-            CgroupVersion::V2 => {
-                self.file(&format!("cpu/{path}/cpu.max"), &format!("{quota} 100000\n"));
-            }
-        }
-    }
-
-    /// Bursts of the pod, `app` and `side`.
-    fn bursts(&self) -> [String; 3] {
-        [pod_path(), path("app"), path("side")].map(|path| self.read(&self.burst_file(&path)))
-    }
-
-    /// Quotas of the pod, `app` and `side`, microseconds.
-    fn quotas(&self) -> [u64; 3] {
-        let file = match self.version {
-            CgroupVersion::V1 => "cpu.cfs_quota_us",
-            CgroupVersion::V2 => "cpu.max",
-        };
-        [pod_path(), path("app"), path("side")].map(|path| {
-            let text = self.read(&format!("cpu/{path}/{file}"));
-            text.split(' ').next().unwrap().parse().unwrap()
-        })
-    }
-
-    fn config(&self) -> ActorConfig {
-        let path = |name| self.dir.path().join(name);
-        ActorConfig {
-            best_effort: Switch::Off,
-            burst: Switch::Enforce,
-            hierarchy: Hierarchy {
-                version: self.version,
-                hybrid: false,
-                cpu: path("cpu"),
-                cpuacct: Some(path("cpu")),
-                cpuset: None,
-                memory: None,
-            },
-            proc_root: path("proc"),
-            sys_root: path("sys"),
-            state_dir: path("state"),
-            settings: Settings::default(),
-            burst_settings: BurstSettings { quota_percent: 200, ..BurstSettings::default() },
-            reserved_cores: 0.0,
-        }
-    }
-
-    fn actor(&self) -> Actor {
-        Actor::new(self.config(), self.start)
-    }
-
-    fn pass(&mut self, actor: &mut Actor) -> BurstReport {
-        self.pass_with(actor, false)
-    }
-
-    /// One second later.
-    fn pass_with(&mut self, actor: &mut Actor, draining: bool) -> BurstReport {
-        self.second += 1;
-        self.throttled += u64::from(self.is_throttled);
-        self.used_ns += (self.used_share * 8e9) as u64;
-        self.file("cpu/cpuacct.usage", &format!("{}\n", self.used_ns));
-        self.file("cpu/cpu.stat", &format!("usage_usec {}\n", self.used_ns / 1000));
-        let now = self.start + Duration::from_secs(self.second);
-        let rows = self.pod.containers.iter().map(|container| self.row(&container.name));
-        let snapshot = NodeSnapshot {
-            read_at: Some(now),
-            containers: rows.collect(),
-            ..NodeSnapshot::default()
-        };
-        let forecasts = self.forecasts.iter();
-        let pods = vec![Arc::new(self.pod.clone())];
-        let inputs = Inputs {
-            snapshot: Arc::new(snapshot),
-            pods: Arc::new(PodIndex::build(&PodIndex::default(), pods, [])),
-            forecasts: forecasts.map(|(&name, one)| (name.into(), one.clone())).collect(),
-            draining,
-            ..Inputs::default()
-        };
-        actor.pass(now, &inputs).burst.unwrap()
-    }
-
-    fn row(&self, name: &str) -> ContainerRow {
-        let identity = ContainerIdentity {
-            labels: name.into(),
-            namespace: "n".into(),
-            pod: "cart".into(),
-            container: name.into(),
-            uid: UID.into(),
-            container_id: id(name),
-            cpu_qos: self.cpu_qos.into(),
-            ..ContainerIdentity::default()
-        };
-        let cfs = CfsTotals { throttled_periods: self.throttled, ..CfsTotals::default() };
-        ContainerRow {
-            identity: Arc::new(identity),
-            live: true,
-            cgroup: Some(format!("/{}", path(name)).into()),
-            quota_usec: Some(40_000),
-            period_usec: Some(100_000),
-            usage_ns: Some(self.second * 300_000_000),
-            cfs: Some(cfs),
-            ..ContainerRow::default()
-        }
-    }
-
-    fn annotate(&mut self, json: &str) {
-        self.pod.burst = Some(json.into());
-    }
-}
-
-fn id(name: &str) -> String {
-    format!("{name:c<64}").replace(['p', 's', 'i'], "e")
-}
-
-fn pod_path() -> String {
-    format!("kubepods/burstable/pod{UID}")
-}
-
-fn path(name: &str) -> String {
-    format!("{}/{}", pod_path(), id(name))
-}
+use node::{Node, path};
 
 #[test]
 fn a_container_that_gains_bursts_and_its_pod_with_it() {
@@ -284,19 +70,6 @@ fn the_annotation_lowers_the_burst_and_cannot_raise_it() {
         node.forecasts.get_mut("app").unwrap().replayed[1].1 = 0.1;
         node.pass(&mut node.actor());
         assert_eq!(node.bursts()[1], burst, "{percent} %");
-    }
-}
-
-#[test]
-fn a_burst_is_lowered_before_the_limit_shrinks() {
-    for version in [CgroupVersion::V1, CgroupVersion::V2] {
-        let mut node = Node::new(version);
-        let mut actor = node.actor();
-        node.pass(&mut actor);
-        node.pod.containers[0].resources.cpu_limit_millis = Some(200);
-        node.pass(&mut actor);
-        assert_eq!(node.bursts(), ["10000", "10000", "0"]);
-        assert_eq!(node.quotas()[1], 40_000, "the kubelet has not written yet");
     }
 }
 
@@ -377,15 +150,6 @@ fn everything_is_as_before_after_stop_crash_drain_and_restore() {
         assert_eq!(report.mode, Mode::Observing("a drain is requested".to_owned()));
         check(&node, "drain");
         assert!(!node.dir.path().join("state/yields.json").exists());
-    }
-}
-
-impl Node {
-    /// Truncates the values, as the kernel does.
-    fn normalize(&self) {
-        for path in [pod_path(), path("app"), path("side")] {
-            self.file(&self.burst_file(&path), "0\n");
-        }
     }
 }
 
