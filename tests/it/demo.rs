@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
-use crate::support::{binary, turn};
+use crate::support::{binary, turn, write_program};
 
 /// UID of `nobody`, on every distribution.
 const NOBODY: u32 = 65534;
@@ -18,7 +18,7 @@ fn without_root_the_demo_replays_a_recorded_node() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = place.path().join("cpuwarden");
-    fs::copy(binary(), &program).unwrap();
+    write_program(&program, fs::File::open(binary()).unwrap());
     let mut command = Command::new(&program);
     // The names come within a second or two, later on a busy machine.
     command.args(["demo", "--once", "8", "--listen", "127.0.0.1:0"]);

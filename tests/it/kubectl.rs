@@ -3,7 +3,7 @@
 //! against a real one.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Agent, Kubelet, Qos, RealTree, Running, Workload, binary, eventually, pod_list, running_pod,
+    write_program,
 };
 
 const NODE: &str = "node-1";
@@ -123,8 +124,7 @@ case "$*" in
 esac
 "#
         );
-        fs::write(self.kubectl(), script).unwrap();
-        fs::set_permissions(self.kubectl(), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&self.kubectl(), script.as_bytes());
         symlink(binary(), self.plugin()).unwrap();
     }
 

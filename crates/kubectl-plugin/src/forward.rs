@@ -77,24 +77,19 @@ fn address(mut lines: BufReader<ChildStdout>) -> Option<(SocketAddr, BufReader<C
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
     use crate::agents::Scheme;
+    use crate::script::scripted;
 
     fn start(script: &str) -> (tempfile::TempDir, Result<Forward, Error>) {
         let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("kubectl");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let agent = AgentPod {
             namespace: "cpuwarden".into(),
             name: "cpuwarden-x".into(),
             port: 9753,
             scheme: Scheme::Http,
         };
-        let forward = Forward::start(&Kubectl::new(program, Vec::new()), &agent);
+        let forward = Forward::start(&scripted(&dir, script, &[]), &agent);
         (dir, forward)
     }
 

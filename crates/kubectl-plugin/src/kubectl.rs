@@ -118,16 +118,11 @@ pub(crate) fn failed(arguments: &[&str], errors: &[u8]) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
+    use crate::script::scripted;
 
     fn kubectl(dir: &tempfile::TempDir, script: &str) -> Kubectl {
-        let program = dir.path().join("kubectl");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        Kubectl::new(program, vec!["--context=prod".into()])
+        scripted(dir, script, &["--context=prod"])
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod cluster;
 mod command;
 mod forward;
 mod kubectl;
+#[cfg(test)]
+mod script;
 mod target;
 mod workload;
 

@@ -9,7 +9,9 @@ mod ticks;
 mod tree;
 mod workload;
 
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,16 @@ pub(crate) const BINARY_VARIABLE: &str = "CPUWARDEN_BIN";
 pub(crate) fn binary() -> PathBuf {
     std::env::var_os(BINARY_VARIABLE)
         .map_or_else(|| env!("CARGO_BIN_EXE_cpuwarden").into(), PathBuf::from)
+}
+
+/// Writes a program, by a child process. If a thread of the test wrote it, a child that another
+/// thread forks meanwhile would hold it open for writing, and its start would fail (ETXTBSY).
+pub(crate) fn write_program(path: &Path, mut content: impl Read) {
+    let write = "cat > \"$0\" && chmod 755 \"$0\"";
+    let mut shell =
+        Command::new("sh").args(["-c", write]).arg(path).stdin(Stdio::piped()).spawn().unwrap();
+    io::copy(&mut content, &mut shell.stdin.take().unwrap()).unwrap();
+    assert!(shell.wait().unwrap().success(), "{} not written", path.display());
 }
 
 static TURN: Mutex<()> = Mutex::new(());
