@@ -99,7 +99,6 @@ mod tests {
 
     use super::Advisories::{IfReachable, Required};
     use super::*;
-    use crate::prerequisites::write_executable;
 
     /// A stand-in for cargo-deny that fails for these arguments.
     fn cargo_deny(fails_for: &str) -> (TempDir, std::path::PathBuf) {
@@ -108,7 +107,11 @@ mod tests {
         let script = format!(
             "#!/bin/sh\ncase \"$*\" in {fails_for}) echo 'first\nno such host' >&2; exit 1;; esac\n"
         );
-        write_executable(&path, &script).unwrap();
+        // Written by a child process: a child that the thread of another test forks meanwhile would
+        // hold the file open for writing, and its start would fail (ETXTBSY).
+        let write = "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"";
+        let mut shell = Command::new("sh");
+        assert!(shell.args(["-c", write]).arg(&path).arg(&script).status().unwrap().success());
         (directory, path)
     }
 
