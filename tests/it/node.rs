@@ -13,9 +13,14 @@ use crate::support;
 /// Timeout of all kernel tests together, at the speed of an emulated CPU.
 const TIMEOUT: Duration = Duration::from_secs(1200);
 
+/// Tests of what the agent writes for co-location.
+const ACTING: [&str; 4] =
+    ["kernel::yielding::", "kernel::burst::", "kernel::resize::", "kernel::scaled::"];
+
 #[test]
 fn the_kernel_tests_pass_on_6_1() {
-    let elsewhere = ["--skip=kernel::yielding::", "--skip=kernel::burst::"];
+    let elsewhere = ACTING.map(|test| format!("--skip={test}"));
+    let elsewhere = elsewhere.each_ref().map(String::as_str);
     kernel_tests_pass_on(KernelSeries::V6_1, &[&["kernel::"][..], &elsewhere].concat());
 }
 
@@ -48,13 +53,13 @@ fn hotplug_is_taken_in_on_6_12() {
 
 #[test]
 fn best_effort_pods_yield_and_limits_burst_on_6_1() {
-    acting_tests_pass_on(KernelSeries::V6_1, &["kernel::yielding::", "kernel::burst::"]);
+    acting_tests_pass_on(KernelSeries::V6_1, &ACTING);
 }
 
 /// Only the bursts: before 6.10 the kernel changes them with the quota, `cpu.idle` is the same.
 #[test]
 fn limits_burst_on_6_12() {
-    acting_tests_pass_on(KernelSeries::V6_12, &["kernel::burst::"]);
+    acting_tests_pass_on(KernelSeries::V6_12, &["kernel::burst::", "kernel::resize::"]);
 }
 
 fn kernel_tests_pass_on(kernel: KernelSeries, tests: &[&str]) {
