@@ -8,13 +8,13 @@ use advisor::Advisor;
 use anyhow::Context;
 use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
-use creation::Users;
+use creation::{Placing, Users};
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
 use events::Events;
 use kernel_text::WeightRule;
 use kubelet::{PodService, Pods, chain};
 use metrics::{AgentMetrics, Build, Exposition};
-use pinning::PinningThread;
+use pinning::{Admission, PinningThread};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::{Notify, oneshot};
@@ -111,7 +111,8 @@ impl Agent {
             resizes: Resizes::default(),
         };
 
-        let pinning = crate::pinning::start(&shared)?;
+        let admission = crate::pinning::admission(config)?;
+        let pinning = crate::pinning::start(&shared, admission.clone())?;
         let sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
         let tracing = shared.start_trace(&published, &waits).await?;
@@ -123,7 +124,7 @@ impl Agent {
         let (advisor, timeline) = (&advising.advisor, history.as_ref().map(History::timeline));
         let yielding = crate::best_effort::start(&shared, &published, advisor.clone(), timeline)?;
         let suggesting = interference::start(&shared, &published, &advising.advisor);
-        let creating = shared.start_creation(&advising.advisor)?;
+        let creating = shared.start_creation(&advising.advisor, admission)?;
         let checks = shared.start_checks(waits)?;
         let sources = shared.sources(&published, advising.advisor.clone());
         let ui = history.as_ref().and_then(|history| history.ui(config, build()));
@@ -310,7 +311,11 @@ impl Shared<'_> {
     }
 
     /// Starts the plugin of the container runtime, unless it is off.
-    fn start_creation(&self, advisor: &Advisor) -> anyhow::Result<Option<JoinedThread>> {
+    fn start_creation(
+        &self,
+        advisor: &Advisor,
+        admission: Option<Admission>,
+    ) -> anyhow::Result<Option<JoinedThread>> {
         let options = &self.config.options;
         if options.nri == NriMode::Off {
             return Ok(None);
@@ -320,6 +325,7 @@ impl Shared<'_> {
             source: self.pods.runtime_source(&self.config.pods),
             injector: self.config.injection.clone().map(injector),
             resizes: (options.burst == ActingMode::Enforce).then(|| self.resizes.clone()),
+            placing: admission.map(|admission| Placing::new(self.pods.clone(), admission)),
         };
         creation::start(users, &options.nri_socket, &self.metrics).map(Some)
     }

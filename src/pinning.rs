@@ -9,7 +9,7 @@ use events::PinningEvents;
 use kubelet::{Pods, chain};
 use metrics::PinningMetrics;
 use pinning::{
-    DrainConfig, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus,
+    Admission, DrainConfig, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus,
     PinningThread, Round, Scope,
 };
 use pinning_commands::{NodeTopology, TopologySources};
@@ -19,7 +19,7 @@ use watchdog::Part;
 use crate::agent::Shared;
 use crate::check::{check_machine, hierarchy};
 use crate::cli::{DrainArgs, JsonArgs};
-use crate::config::{Config, PinningMode};
+use crate::config::{Config, NriMode, PinningMode};
 use crate::exit::Failure;
 use crate::output;
 
@@ -39,11 +39,28 @@ fn node_pods(pods: Pods) -> impl FnMut() -> Option<NodePods> {
     }
 }
 
+/// The decisions about the CPUs of new containers, if the runtime asks for them and cpusets are
+/// written.
+///
+/// # Errors
+/// No descriptor is left.
+pub(crate) fn admission(config: &Config) -> anyhow::Result<Option<Admission>> {
+    let options = &config.options;
+    if options.nri == NriMode::Off || options.pinning != PinningMode::Enforce {
+        return Ok(None);
+    }
+    let admission = Admission::new(options.sample_interval.0);
+    admission.map(Some).context("cannot prepare the placement of new containers")
+}
+
 /// Starts pinning unless it is off.
 ///
 /// # Errors
 /// Nothing to pin on this node.
-pub(crate) fn start(shared: &Shared<'_>) -> Result<Option<PinningThread>, Failure> {
+pub(crate) fn start(
+    shared: &Shared<'_>,
+    admission: Option<Admission>,
+) -> Result<Option<PinningThread>, Failure> {
     let Shared { config, tree, hierarchy, pods, metrics, watchdog, events, .. } = shared;
     if config.options.pinning == PinningMode::Off {
         return Ok(None);
@@ -54,8 +71,8 @@ pub(crate) fn start(shared: &Shared<'_>) -> Result<Option<PinningThread>, Failur
     };
     pods.ask_cpu_manager_policy(&config.pods, &tokio::runtime::Handle::current(), watch)
         .map_err(|error| Failure::config(chain(&error)))?;
-    let pinner = Pinner::on(tree, pinner_config(config, hierarchy))
-        .map_err(|error| Failure::node(chain(&error)))?;
+    let pinner_config = PinnerConfig { admission, ..pinner_config(config, hierarchy) };
+    let pinner = Pinner::on(tree, pinner_config).map_err(|error| Failure::node(chain(&error)))?;
     let mut events = events.clone().map(PinningEvents::new);
     let metrics = Arc::clone(metrics);
     let mut status = None;
@@ -114,6 +131,7 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
         reserved: pinning.reserved.clone(),
         settings: pinning.settings.clone(),
         profiles: pinning.profiles.clone(),
+        admission: None,
     }
 }
 

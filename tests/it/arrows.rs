@@ -42,7 +42,20 @@ const CRATES: &[Crate] = &[
     io("cgroup-tree", &["cgroupfs", "kernel-text", "kubepods"]),
     io("cgroupfs", &["kernel-text"]),
     io("console", &[]),
-    io("creation", &["injection", "kubelet", "kubepods", "metrics", "nri", "watchdog", "yielding"]),
+    io(
+        "creation",
+        &[
+            "injection",
+            "kubelet",
+            "kubepods",
+            "metrics",
+            "nri",
+            "pinning",
+            "placement",
+            "watchdog",
+            "yielding",
+        ],
+    ),
     io("demo", &["cgroupfs", "cpu-load", "kernel-text", "kubelet-stub", "kubepods", "snapshot"]),
     io(
         "doctor",

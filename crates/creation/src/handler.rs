@@ -7,6 +7,7 @@ use nri::{Creation, Events, Handler};
 use yielding::Resizes;
 
 use crate::Users;
+use crate::placing::Placing;
 use crate::report::{container_of, sandbox_of};
 
 /// Passes calls to their users. The report to the pod sources comes first, so that others find the
@@ -15,12 +16,13 @@ pub(crate) struct Creations {
     source: RuntimeSource,
     injector: Option<Injector>,
     resizes: Option<Resizes>,
+    placing: Option<Placing>,
 }
 
 impl Creations {
     pub(crate) fn new(users: Users) -> Self {
-        let Users { source, injector, resizes } = users;
-        Self { source, injector, resizes }
+        let Users { source, injector, resizes, placing } = users;
+        Self { source, injector, resizes, placing }
     }
 }
 
@@ -50,13 +52,21 @@ impl Handler for Creations {
             .filter_map(|container| Some(container_of(of(container)?, container)))
             .collect();
         self.source.synchronized(pods.iter().map(sandbox_of).collect(), &reported);
+        if let Some(placing) = &self.placing {
+            placing.synchronized(&containers);
+        }
         // Running containers are not updated through the runtime.
         self.injector.as_mut().map(|one| one.synchronize(pods, containers)).unwrap_or_default()
     }
 
     fn create_container(&mut self, pod: PodSandbox, container: Container) -> Creation {
         self.source.container_created(sandbox_of(&pod), &container_of(&pod, &container));
-        self.injector.as_mut().map(|one| one.create_container(pod, container)).unwrap_or_default()
+        let mut placed = Creation::default();
+        if let Some(placing) = &self.placing {
+            placing.place(&pod, &container, &mut placed);
+        }
+        let injected = self.injector.as_mut().map(|one| one.create_container(pod, container));
+        merged(placed, injected.unwrap_or_default())
     }
 
     fn update_container(
@@ -68,9 +78,11 @@ impl Handler for Creations {
         if let (Some(resizes), Some(quota)) = (&self.resizes, quota_usec(&resources)) {
             resizes.container(&pod.uid, &container.id, quota);
         }
+        let placing = self.placing.as_ref();
+        let kept = placing.and_then(|placing| placing.keep(&pod, &container, &resources));
         let updates =
             self.injector.as_mut().map(|one| one.update_container(pod, container, resources));
-        updates.unwrap_or_default()
+        updates.unwrap_or_default().into_iter().chain(kept).collect()
     }
 
     fn update_pod(&mut self, pod: PodSandbox, overhead: LinuxResources, resources: LinuxResources) {
@@ -96,6 +108,13 @@ impl Handler for Creations {
             }
             _ => {}
         }
+        match (event, &container, &self.placing) {
+            (Event::RemovePodSandbox, _, Some(placing)) => placing.pod_removed(&pod.uid),
+            (Event::RemoveContainer, Some(container), Some(placing)) => {
+                placing.container_removed(&container.id);
+            }
+            _ => {}
+        }
         if let Some(injector) = &mut self.injector {
             injector.notify(event, pod, container);
         }
@@ -110,4 +129,35 @@ impl Handler for Creations {
 
 fn quota_usec(resources: &LinuxResources) -> Option<i64> {
     Some(resources.cpu.as_ref()?.quota.as_ref()?.value)
+}
+
+/// CPUs and environment in one answer.
+fn merged(placed: Creation, injected: Creation) -> Creation {
+    let (Some(cpus), Some(variables)) = (&placed.adjustment, &injected.adjustment) else {
+        return if placed.adjustment.is_some() { placed } else { injected };
+    };
+    let mut both = variables.clone();
+    both.linux.clone_from(&cpus.linux);
+    both.annotations.extend(cpus.annotations.clone());
+    Creation { adjustment: Some(both), updates: injected.updates }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_the_cpus_and_the_variables() {
+        let (mut placed, mut injected) = (Creation::default(), Creation::default());
+        placed.set_cpus("2-3");
+        placed.add_annotation("placed", "2-3");
+        injected.add_env("GOMAXPROCS", "2");
+        injected.add_annotation("injected", "GOMAXPROCS=2");
+        let both = merged(placed.clone(), injected.clone()).adjustment.unwrap();
+        assert_eq!(both.linux, placed.adjustment.as_ref().unwrap().linux);
+        assert_eq!(both.env, injected.adjustment.as_ref().unwrap().env);
+        assert_eq!(both.annotations.keys().collect::<Vec<_>>(), ["injected", "placed"]);
+        assert_eq!(merged(placed.clone(), Creation::default()), placed);
+        assert_eq!(merged(Creation::default(), injected.clone()), injected);
+    }
 }

@@ -1,11 +1,12 @@
 //! The agent as a plugin of the container runtime, through the Node Resource Interface: it gets
 //! each pod and container before the first instruction.
 //!
-//! One connection serves all parts: the names of new pods for the pod sources, and environment
+//! One connection serves all parts: the names of new pods for the pod sources, CPUs and environment
 //! variables for new containers, and resizes for their bursts. Every call is answered from memory.
 
 mod handler;
 mod log;
+mod placing;
 mod report;
 
 use std::path::Path;
@@ -21,12 +22,13 @@ use yielding::Resizes;
 
 use handler::Creations;
 use log::Log;
+pub use placing::Placing;
 
 /// Name of the plugin at the runtime.
 pub const NAME: &str = "cpuwarden";
 /// Place of the plugin: runtimes call plugins in ascending order. A late one sees the variables
 /// and CPUs that others have set.
-const INDEX: u8 = 90;
+const INDEX: u8 = 95;
 
 /// Users of the runtime's events.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct Users {
     pub injector: Option<Injector>,
     /// Bursts, which must be lowered before a limit is.
     pub resizes: Option<Resizes>,
+    /// CPUs for new containers.
+    pub placing: Option<Placing>,
 }
 
 /// Starts the plugin, whose connection ends when the handle is dropped; containers keep their

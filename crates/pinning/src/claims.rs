@@ -4,7 +4,7 @@ use kubepods::model::{Container, ContainerKind, Pod, Resize, Resources};
 use kubepods::path::QosClass;
 
 /// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the
-/// order of arrival.
+/// order of arrival. Of a pod that no list contains yet, the runtime's sums count.
 #[must_use]
 pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     let labels = pod.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
@@ -45,6 +45,9 @@ pub fn has_ended(pod: &Pod) -> bool {
 /// the sum over app containers and sidecars, and of each init container plus the sidecars before
 /// it. `None` if an app container or a sidecar sets none, or if the total is 0.
 fn whole_pod(pod: &Pod, of: impl Fn(&Resources) -> Option<u64>) -> Option<u64> {
+    if let Some(sum) = &pod.unlisted {
+        return of(sum);
+    }
     if let Some(millis) = of(&pod.resources) {
         return Some(millis);
     }
@@ -143,6 +146,15 @@ mod tests {
         let pod = Pod { resources, containers, ..Pod::default() };
         let claim = claim("u".into(), &pod, 0);
         assert_eq!((claim.request_millis, claim.limit_millis), (Some(4000), Some(1000)));
+    }
+
+    #[test]
+    fn of_a_pod_that_is_not_listed_yet_the_runtimes_sums_count() {
+        let sum = container(ContainerKind::App, Some(2000)).resources;
+        let created = vec![Container::default()];
+        let pod = Pod { unlisted: Some(sum), containers: created, ..Pod::default() };
+        let claim = claim("u".into(), &pod, 0);
+        assert_eq!((claim.request_millis, claim.limit_millis), (Some(2000), Some(2000)));
     }
 
     #[test]

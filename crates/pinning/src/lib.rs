@@ -5,6 +5,7 @@
 //! the current state, writes and verifies, and keeps a checkpoint that survives a crash. It also
 //! repairs what other writers change, and restores the original CPUs.
 
+mod admission;
 mod carry_out;
 mod checkpoint;
 mod claims;
@@ -15,6 +16,7 @@ mod error;
 mod nested;
 mod owner;
 mod pinner;
+mod planned;
 mod repairs;
 mod report;
 mod stranded;
@@ -23,6 +25,7 @@ mod topology;
 mod tree;
 mod verified;
 
+pub use admission::{Admission, Placed};
 pub use checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name};
 pub use claims::{claim, has_ended};
 pub use decision::{Decision, PodOutcome};

@@ -174,7 +174,7 @@ fn log(trace: Trace<'_>) {
     }
 }
 
-/// Waits for the deadline or, after [`REST`], for cgroup changes. Returns whether the thread must
+/// Waits for the deadline or, after [`REST`], for cgroup changes or reservations. Returns whether the thread must
 /// stop.
 fn wait(pinner: &mut Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
     let rest = Instant::now() + REST;
@@ -184,10 +184,12 @@ fn wait(pinner: &mut Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
     loop {
         // Changes that do not concern cpusets wake the thread, too.
         let now = Instant::now();
-        if now >= deadline || pinner.has_changes(now) {
+        let is_woken = pinner.take_wake();
+        if is_woken || now >= deadline || pinner.has_changes(now) {
             return false;
         }
-        if ready(&[stop.as_fd(), pinner.watch_fd()], deadline) {
+        let fds = [Some(stop.as_fd()), Some(pinner.watch_fd()), pinner.wake_fd()];
+        if ready(&fds.into_iter().flatten().collect::<Vec<_>>(), deadline) {
             return true;
         }
     }

@@ -98,6 +98,7 @@ impl Files {
             reserved: CpuSet::new(),
             settings: Settings::default(),
             profiles,
+            admission: None,
         }
     }
 

@@ -3,18 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Current, Holding, Kubelet, Node, Plan, Pod, PodCgroups, Step, Transition, Uid, plan,
-    widen_steps, write_steps,
+    Current, Holding, Kubelet, Plan, Pod, PodCgroups, Step, Transition, Uid, widen_steps,
+    write_steps,
 };
 
+use super::chain;
 use super::mode::{Granted, Mode};
 use super::record::{Found, Record};
-use super::{PinnerConfig, chain};
 use crate::checkpoint::WrittenCgroup;
+use crate::planned::{PlanInputs, Planned, Rules};
 use crate::repairs::Pause;
 use crate::report::PassReport;
 use crate::tree::View;
@@ -24,31 +26,17 @@ use crate::{Error, Machine};
 #[derive(Debug)]
 pub(super) struct Inputs<'a> {
     pub(super) now: Instant,
-    pub(super) config: &'a PinnerConfig,
+    pub(super) rules: &'a Rules,
     pub(super) machine: &'a Machine,
     pub(super) view: &'a View,
     pub(super) record: &'a Record,
-    /// Pods that have cgroups.
+    /// Pods that have cgroups, or reservations.
     pub(super) claims: Vec<Pod>,
+    /// CPUs in which containers of pods have started since the last plan.
+    pub(super) reserved: BTreeMap<Uid, Holding>,
     pub(super) kubelet: Kubelet,
     /// The last plan; reused while its inputs are unchanged.
     pub(super) last: Option<&'a Planned>,
-}
-
-/// All inputs of a plan except the machine; equal inputs give the same plan.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct PlanInputs {
-    claims: Vec<Pod>,
-    kubelet: Kubelet,
-    ceiling: CpuSet,
-    current: Current,
-}
-
-/// A plan with its inputs.
-#[derive(Debug, Clone)]
-pub(super) struct Planned {
-    from: PlanInputs,
-    pub(super) plan: Plan,
 }
 
 /// Work of a pass, to be carried out.
@@ -91,7 +79,7 @@ fn work(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Result<Work, Error>) {
     };
     let (mode, stepped_back) = yielding(mode, &rewritten, inputs);
     // Plan again: a paused pod gets another placement.
-    let work = plan_from(&mode, inputs, planned.from.current).and_then(|planned| {
+    let work = plan_from(&mode, inputs, planned.from.current.clone()).and_then(|planned| {
         let steps = steps(&mode, inputs, &planned.plan)?;
         Ok(Work { planned, adopted, rewritten, stepped_back, steps })
     });
@@ -194,25 +182,17 @@ fn planned(
 }
 
 fn plan_from(mode: &Mode, inputs: &Inputs<'_>, mut current: Current) -> Result<Planned, Error> {
-    let Inputs { claims, kubelet, view, machine, config, .. } = inputs;
+    let Inputs { claims, kubelet, view, machine, rules, reserved, .. } = inputs;
     current.withheld = withheld(mode, inputs);
+    let reserved = reserved.iter().filter(|(uid, _)| !current.demoted.contains(*uid));
+    current.held.extend(reserved.map(clone));
     let ceiling = view.hierarchy.ceiling.clone();
     let from = PlanInputs { claims: claims.clone(), kubelet: kubelet.clone(), ceiling, current };
-    if let Some(last) = inputs.last.filter(|last| last.from == from) {
+    if let Some(last) = inputs.last.filter(|last| *last.from == from) {
         return Ok(last.clone());
     }
-    // The scheduler does no load balancing on isolated CPUs: threads sent there pile up on one.
-    let reserved = config.reserved.union(&machine.isolated);
-    let node = Node {
-        topology: &machine.topology,
-        allowed: &from.ceiling,
-        reserved: &reserved,
-        kubelet: &from.kubelet,
-        settings: &config.settings,
-    };
-    let plan = plan(&node, &from.claims, &config.profiles, &from.current)
-        .map_err(|error| Error::NoCpusets(error.to_string()))?;
-    Ok(Planned { from, plan })
+    let plan = from.plan(machine, rules).map_err(|error| Error::NoCpusets(error.to_string()))?;
+    Ok(Planned { from: Arc::new(from), plan: Arc::new(plan) })
 }
 
 /// Pods for which nothing can be enforced now. While the whole node is paused: all pods without

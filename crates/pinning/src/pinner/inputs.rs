@@ -10,6 +10,7 @@ use kubepods::{PodIndex, Reported};
 use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 
 use super::{OtherAgents, Pinner};
+use crate::admission::Reservation;
 use crate::checkpoint::class_name;
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, PodOutcome};
@@ -82,15 +83,29 @@ impl Pinner {
             .collect()
     }
 
-    /// The pods that have cgroups, in the planner's form.
-    pub(super) fn claims(&mut self, view: &View, pods: &PodIndex) -> Vec<Pod> {
+    /// The pods that have cgroups or reservations, in the planner's form.
+    pub(super) fn claims(
+        &mut self,
+        view: &View,
+        pods: &PodIndex,
+        reservations: &BTreeMap<Uid, Reservation>,
+    ) -> Vec<Pod> {
         self.note_arrivals(view);
-        view.pods.iter().map(|pod| self.claim(pod, pods)).collect()
+        let is_seen = |uid: &Uid| view.pods.iter().any(|pod| pod.uid == *uid);
+        let unseen = reservations.iter().filter(|(uid, _)| !is_seen(uid));
+        let unseen = unseen.map(|(_, one)| Pod { arrival: u64::MAX, ..one.claim.clone() });
+        let seen = view.pods.iter().map(|pod| self.claim(pod, pods, reservations.get(&pod.uid)));
+        seen.chain(unseen).collect()
     }
 
-    fn claim(&self, cgroups: &PodCgroups, pods: &PodIndex) -> Pod {
+    fn claim(&self, cgroups: &PodCgroups, pods: &PodIndex, reserved: Option<&Reservation>) -> Pod {
         let uid = &cgroups.uid;
         let arrival = self.record.checkpoint.arrivals.get(&**uid).copied().unwrap_or(u64::MAX);
+        if let Some(Reservation { claim, .. }) = reserved
+            && !is_listed(uid, pods)
+        {
+            return Pod { arrival, ..claim.clone() };
+        }
         let held = self.record.planned.held.get(uid);
         if held.is_some() && !is_listed(uid, pods) && !runs(cgroups) {
             return Pod { uid: uid.clone(), arrival, ..Pod::default() };

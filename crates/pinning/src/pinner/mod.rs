@@ -7,6 +7,7 @@ mod give_back;
 mod inputs;
 mod mode;
 mod overlap;
+mod publish;
 mod record;
 mod strays;
 
@@ -21,14 +22,15 @@ use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 pub(crate) use kubepods::chain;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
-use placement::{Profiles, Reason, Settings, Uid};
+use placement::{Kubelet, Profiles, Reason, Settings, Uid};
 
 use crate::drain_request::{DrainRequest, is_lock_of, take_lock};
+use crate::planned::{Planned, Rules};
 use crate::report::{PassReport, PinningStatus, Trace};
 use crate::tree::{PodTree, View};
-use crate::{Error, Machine, Result};
+use crate::{Admission, Error, Machine, Result};
 
-use decide::{Inputs, Planned, Work, pass};
+use decide::{Inputs, Work, pass};
 use mode::{Mode, Why};
 use record::{Found, Record};
 use strays::StraySearch;
@@ -71,13 +73,16 @@ pub struct PinnerConfig {
     pub settings: Settings,
     /// Profiles of the operator for pods without labels of their own.
     pub profiles: Profiles,
+    /// Decisions about new containers, if the container runtime asks for them.
+    pub admission: Option<Admission>,
 }
 
 /// Plans and enforces. It is not a thread; [`crate::spawn`] runs it on one.
 #[derive(Debug)]
 pub struct Pinner {
     config: PinnerConfig,
-    machine: Machine,
+    rules: Arc<Rules>,
+    machine: Arc<Machine>,
     tree: PodTree,
     record: Record,
     mode: Mode,
@@ -148,7 +153,7 @@ impl Pinner {
     /// Creates a pinner after a panic of the previous one; unlike [`Pinner::new`], it keeps a drain
     /// request.
     pub(crate) fn resume(config: PinnerConfig, shared: Option<&Arc<KubepodsTree>>) -> Result<Self> {
-        let machine = Machine::read(&config.node.sys_root)?;
+        let machine = Arc::new(Machine::read(&config.node.sys_root)?);
         let tree = PodTree::new(
             &config.node.hierarchy,
             config.node.kubepods.clone(),
@@ -165,6 +170,7 @@ impl Pinner {
             other_agents: OtherAgents::default(),
             last: LastPass::default(),
             strays: StraySearch::default(),
+            rules: Arc::new(Rules::of(&config)),
             config,
         })
     }
@@ -172,6 +178,7 @@ impl Pinner {
     /// Replaces the operator's profiles from the next pass on.
     pub fn set_profiles(&mut self, profiles: Profiles) {
         self.config.profiles = profiles;
+        self.rules = Arc::new(Rules::of(&self.config));
         // The profiles are not among the inputs compared for reuse of the plan.
         self.last.planned = None;
     }
@@ -222,6 +229,7 @@ impl Pinner {
             Err(error) => self.failed(&error),
         };
         report.stepped_back = self.mode.stepped_back(began);
+        self.publish_status(&report.status);
         if self.config.enforce
             && report.status != PinningStatus::Enforcing
             && report.stepped_back.is_empty()
@@ -263,26 +271,49 @@ impl Pinner {
         let drained = self.drain_if_requested(&view, pods);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
         self.face(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)), began);
-        let claims = self.claims(&view, pods);
-        let mode = std::mem::take(&mut self.mode);
-        let inputs = Inputs {
-            now: began,
-            config: &self.config,
-            machine: &self.machine,
-            view: &view,
-            claims,
-            record: &self.record,
-            kubelet,
-            last: self.last.planned.as_ref(),
-        };
-        let (mode, work, mut report) = pass(mode, &inputs);
-        self.mode = mode;
+        let (work, mut report) = self.decide(&view, pods, kubelet, began);
         report.take_in(drained);
         if let Some(work) = work {
             self.apply(&view, work, pods, &mut report, trace);
         }
         self.last.ended = Some(Instant::now());
         Ok(report)
+    }
+
+    /// Plans, and publishes the plan. No container gets its CPUs in between, so that the plan knows
+    /// all of them.
+    fn decide(
+        &mut self,
+        view: &View,
+        pods: &PodIndex,
+        kubelet: Kubelet,
+        now: Instant,
+    ) -> (Option<Work>, PassReport) {
+        let admission = self.config.admission.clone();
+        let mut admitted = admission.as_ref().map(Admission::lock);
+        let reservations = admitted.as_mut().map(|state| state.reservations(now).clone());
+        let reservations = reservations.unwrap_or_default();
+        let claims = self.claims(view, pods, &reservations);
+        let mode = std::mem::take(&mut self.mode);
+        let inputs = Inputs {
+            now,
+            rules: &self.rules,
+            machine: &self.machine,
+            view,
+            claims,
+            reserved: reservations.into_iter().map(|(uid, one)| (uid, one.holding)).collect(),
+            record: &self.record,
+            kubelet,
+            last: self.last.planned.as_ref(),
+        };
+        let (mode, work, report) = pass(mode, &inputs);
+        self.mode = mode;
+        if let (Some(state), Some(work)) = (&mut admitted, &work)
+            && report.status == PinningStatus::Enforcing
+        {
+            self.publish(state, view, work, now);
+        }
+        (work, report)
     }
 
     /// Carries out the work of a pass, and completes the report with the results.
@@ -298,11 +329,12 @@ impl Pinner {
             self.record.checkpoint.written.clone_from(written);
         }
         self.record.found = Found::Known;
-        let plan = &work.planned.plan;
+        let plan = &*work.planned.plan;
         report.decisions.extend(self.new_rejections(plan, pods));
         let planned = plan.outcome();
         let overlapping = self.overlapping(view, plan, &planned.held);
         self.carry_out(view, &work, pods, report, trace);
+        self.settle(view, plan);
         self.bring_back(view, report);
         let is_enforcing = report.status == PinningStatus::Enforcing;
         report.overlaps = match is_enforcing {
@@ -340,7 +372,7 @@ impl Pinner {
     fn refresh(&mut self, now: Instant) -> Result<()> {
         if node::cpu_list(&self.config.node.sys_root, "online")? != *self.machine.topology.online()
         {
-            self.machine = Machine::read(&self.config.node.sys_root)?;
+            self.machine = Arc::new(Machine::read(&self.config.node.sys_root)?);
             self.last.planned = None;
             self.strays.after_loss();
             tracing::info!(online = %self.machine.topology.online(), "online CPUs changed");
@@ -357,6 +389,7 @@ impl Pinner {
         let is_over = matches!(self.mode, Mode::Observing { why: Why::Drained, .. });
         if self.config.enforce && !is_over && DrainRequest::of(&self.config.node.state_dir).exists()
         {
+            self.close_admission(view);
             if self.mode.has_lock() {
                 self.drain(view, pods, &mut report);
             }

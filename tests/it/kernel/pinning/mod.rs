@@ -12,6 +12,8 @@ mod given_back;
 mod hotplug;
 mod nested;
 mod observe;
+mod placed;
 mod rival;
 mod scene;
+mod starts;
 mod unknown;

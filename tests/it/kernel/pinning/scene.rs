@@ -199,6 +199,7 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
         reserved: CpuSet::new(),
         settings: Settings { share_floor: 1, ..Settings::default() },
         profiles: Profiles::default(),
+        admission: None,
     }
 }
 

@@ -1,0 +1,126 @@
+//! CPUs of new containers, decided before their first instruction.
+//!
+//! The passes publish their plan here; the container runtime's plugin asks for the CPUs of each new
+//! container. An answer comes from memory: it never waits for a file or for the writes of a pass.
+//! CPUs granted here are reserved until a pass has taken them into its plan.
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kernel_text::CpuSet;
+use placement::{Class, Pod};
+use rustix::event::{EventfdFlags, eventfd};
+
+pub(crate) use state::{InEffect, Reservation, State};
+
+/// CPUs in which a container starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Class that the pod runs in.
+    pub class: Class,
+    /// The CPUs, never empty.
+    pub cpus: CpuSet,
+}
+
+/// Shared handle: the passes on one side, the runtime's plugin on the other.
+#[derive(Debug, Clone)]
+pub struct Admission(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Readable when a pass should run at once.
+    wake: OwnedFd,
+    /// Maximum age of a plan.
+    max_age: Duration,
+}
+
+impl Admission {
+    /// `interval` is that of the passes: without one for longer, nothing is placed.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(interval: Duration) -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let max_age = interval * 2 + Duration::from_secs(5);
+        Ok(Self(Arc::new(Shared { state: Mutex::default(), wake, max_age })))
+    }
+
+    /// CPUs for a new container of this pod; `None` if it is not to be placed: pinning is not in
+    /// effect, another program places the pod, or no CPU is certain to stay the pod's.
+    #[must_use]
+    pub fn start(&self, pod: &Pod, container_id: &str) -> Option<Placed> {
+        let now = Instant::now();
+        let mut state = self.0.state.lock().ok()?;
+        let (placed, is_reserved) = state.start(pod, container_id, self.0.max_age, now)?;
+        drop(state);
+        if is_reserved {
+            self.wake();
+        }
+        Some(placed)
+    }
+
+    /// CPUs of a container that was placed at its creation, for an update of its resources; `None`
+    /// for any other container.
+    #[must_use]
+    pub fn keep(&self, pod: &Pod, container_id: &str) -> Option<Placed> {
+        let is_placed = |state: &mut State| state.placed().contains(container_id);
+        if self.change(is_placed)? { self.start(pod, container_id) } else { None }
+    }
+
+    /// Replaces the containers that were placed at their creation: the runtime is connected.
+    pub fn synchronized(&self, placed: BTreeSet<String>) {
+        self.change(|state| state.synchronized(placed));
+    }
+
+    /// A container is gone.
+    pub fn container_removed(&self, id: &str) {
+        self.change(|state| state.container_removed(id));
+    }
+
+    /// A pod is gone; ends its reservation.
+    pub fn pod_removed(&self, uid: &str) {
+        if self.change(|state| state.pod_removed(uid)) == Some(true) {
+            self.wake();
+        }
+    }
+
+    /// `None` after a panic; the next pass starts with a new state.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Option<T> {
+        Some(change(&mut *self.0.state.lock().ok()?))
+    }
+
+    /// The state, for a pass. After a panic it is a new one.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        if self.0.state.is_poisoned() {
+            self.0.state.clear_poison();
+            let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+            *state = State::default();
+            return state;
+        }
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Descriptor that is readable when a pass should run at once.
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.0.wake.as_fd()
+    }
+
+    /// Whether a pass should run at once; asked once.
+    pub(crate) fn take_wake(&self) -> bool {
+        rustix::io::read(&self.0.wake, &mut [0_u8; 8]).is_ok()
+    }
+
+    fn wake(&self) {
+        // Writing eight bytes to an eventfd fails only if its counter is full, and then it is
+        // readable anyway.
+        let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
+    }
+}

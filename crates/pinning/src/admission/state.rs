@@ -1,0 +1,248 @@
+//! The last plan and the reservations since, and the decisions from them. Pure: time is an
+//! argument.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kernel_text::CpuSet;
+use placement::{Class, Holding, Placement, Plan, Pod, Uid};
+
+use super::Placed;
+use crate::Machine;
+use crate::planned::{PlanInputs, Planned, Rules};
+
+/// Maximum time from the last start of a container until a pass sees its pod.
+const RESERVED_FOR: Duration = Duration::from_secs(10);
+
+/// The plan of a pass that enforces it.
+#[derive(Debug, Clone)]
+pub(crate) struct InEffect {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) planned: Planned,
+    /// Grants in force before the plan is carried out.
+    pub(crate) held: BTreeMap<Uid, Holding>,
+    /// CPUs that each pod's cgroup has from before the writes until after them. A container outside
+    /// of them cannot be created on cgroup v1.
+    pub(crate) confined: BTreeMap<Uid, CpuSet>,
+}
+
+/// CPUs in which containers of a pod have started.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reservation {
+    pub(crate) claim: Pod,
+    pub(crate) holding: Holding,
+    pub(crate) since: Instant,
+}
+
+/// The last plan with the starts since.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// `None` while pinning is not in effect.
+    published: Option<Published>,
+    reservations: BTreeMap<Uid, Reservation>,
+    /// Containers that got their CPUs at their creation, by id.
+    placed: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct Published {
+    at: Instant,
+    effect: InEffect,
+    /// Inputs of the next plan: the last plan's outcome with the starts since.
+    inputs: PlanInputs,
+    /// The last plan, made again after a start of an unknown pod.
+    plan: Arc<Plan>,
+    /// Whether a start has changed the inputs.
+    has_starts: bool,
+}
+
+impl State {
+    /// CPUs for a new container, and whether they were reserved now.
+    pub(super) fn start(
+        &mut self,
+        pod: &Pod,
+        container_id: &str,
+        max_age: Duration,
+        now: Instant,
+    ) -> Option<(Placed, bool)> {
+        let published = self.published.as_mut()?;
+        if now.saturating_duration_since(published.at) > max_age || published.is_left_alone(pod) {
+            return None;
+        }
+        let placement = published.placement(pod)?;
+        let class = placement.class;
+        let is_reserved = class.is_exclusive() && {
+            let holding = Holding { class, cpus: placement.cpus.clone() };
+            let new = published.reserve(pod, &holding);
+            if new || self.reservations.contains_key(&pod.uid) {
+                let claim = pod.clone();
+                let reservation = Reservation { claim, holding, since: now };
+                self.reservations.insert(pod.uid.clone(), reservation);
+            }
+            new
+        };
+        let cpus = published.free(pod, &placement)?;
+        self.placed.insert(container_id.to_owned());
+        Some((Placed { class, cpus }, is_reserved))
+    }
+
+    pub(super) fn synchronized(&mut self, placed: BTreeSet<String>) {
+        self.placed = placed;
+    }
+
+    pub(super) fn container_removed(&mut self, id: &str) {
+        self.placed.remove(id);
+    }
+
+    /// Ends the pod's reservation; returns whether it had one.
+    pub(super) fn pod_removed(&mut self, uid: &str) -> bool {
+        let was_reserved = self.reservations.remove(uid).is_some();
+        if let Some(published) = self.published.as_mut().filter(|_| was_reserved) {
+            published.forget(uid);
+        }
+        was_reserved
+    }
+
+    /// The reservations for the next plan; those of pods that never appeared end.
+    pub(crate) fn reservations(&mut self, now: Instant) -> &BTreeMap<Uid, Reservation> {
+        let is_current =
+            |one: &Reservation| now.saturating_duration_since(one.since) < RESERVED_FOR;
+        self.reservations.retain(|_, one| is_current(one));
+        &self.reservations
+    }
+
+    /// Containers that got their CPUs at their creation, by id.
+    pub(crate) fn placed(&self) -> &BTreeSet<String> {
+        &self.placed
+    }
+
+    /// Publishes a plan, which includes the reservations, before it is carried out. `seen` are the
+    /// pods that have cgroups: from here on they are in every plan.
+    pub(crate) fn publish(&mut self, effect: InEffect, seen: &BTreeSet<&Uid>, now: Instant) {
+        self.reservations.retain(|uid, _| !seen.contains(uid));
+        let same = self.published.take().filter(|old| {
+            !old.has_starts && Arc::ptr_eq(&old.effect.planned.plan, &effect.planned.plan)
+        });
+        let inputs = same.map_or_else(|| next_inputs(&effect.planned), |old| old.inputs);
+        let plan = Arc::clone(&effect.planned.plan);
+        self.published = Some(Published { at: now, effect, inputs, plan, has_starts: false });
+    }
+
+    /// Takes in the results of the writes: the grants in force, and the CPUs of the pods' cgroups.
+    pub(crate) fn settle(
+        &mut self,
+        held: &BTreeMap<Uid, Holding>,
+        confined: impl Fn(&Uid) -> Option<CpuSet>,
+    ) {
+        let Some(Published { effect, .. }) = &mut self.published else { return };
+        if effect.held != *held {
+            effect.held.clone_from(held);
+        }
+        for (uid, cpus) in &mut effect.confined {
+            if let Some(now) = confined(uid) {
+                *cpus = now;
+            }
+        }
+    }
+
+    /// Pinning is not in effect: nothing is placed until the next plan.
+    pub(crate) fn suspend(&mut self) {
+        self.published = None;
+        self.reservations.clear();
+    }
+}
+
+impl Published {
+    /// Whether the agent does not write this pod's cpusets: it is the kubelet's, or paused.
+    fn is_left_alone(&self, pod: &Pod) -> bool {
+        let PlanInputs { kubelet, current, .. } = &self.inputs;
+        kubelet.static_policy
+            || kubelet.pods.contains(&pod.uid)
+            || current.withheld.contains(&pod.uid)
+    }
+
+    /// The pod's CPUs by the last plan or, if the plan did not know the pod as it is now, by a new
+    /// one.
+    fn placement(&mut self, pod: &Pod) -> Option<Placement> {
+        if self.take_in(pod) {
+            self.has_starts = true;
+            let InEffect { machine, rules, .. } = &self.effect;
+            self.plan = Arc::new(self.inputs.plan(machine, rules).ok()?);
+        }
+        self.plan.placements.get(&pod.uid).cloned()
+    }
+
+    /// Adds the pod to the inputs; returns whether they change.
+    fn take_in(&mut self, pod: &Pod) -> bool {
+        let claims = &mut self.inputs.claims;
+        let Some(known) = claims.iter_mut().find(|known| known.uid == pod.uid) else {
+            claims.push(Pod { arrival: u64::MAX, ..pod.clone() });
+            return true;
+        };
+        let new = Pod { arrival: known.arrival, ..pod.clone() };
+        let is_new = *known != new;
+        *known = new;
+        is_new
+    }
+
+    /// Makes the pod the holder of its CPUs; returns whether it was not.
+    fn reserve(&mut self, pod: &Pod, holding: &Holding) -> bool {
+        let held = &mut self.inputs.current.held;
+        if held.get(&pod.uid) == Some(holding) {
+            return false;
+        }
+        held.insert(pod.uid.clone(), holding.clone());
+        self.has_starts = true;
+        true
+    }
+
+    fn forget(&mut self, uid: &str) {
+        self.has_starts = true;
+        self.inputs.claims.retain(|pod| *pod.uid != *uid);
+        self.inputs.current.held.remove(uid);
+        if let Ok(plan) = self.inputs.plan(&self.effect.machine, &self.effect.rules) {
+            self.plan = Arc::new(plan);
+        }
+    }
+
+    /// The part of the placement that no other pod holds and the pod's cgroup has. While the CPUs of
+    /// an exclusive pod are still others', it starts in the shared pool.
+    fn free(&self, pod: &Pod, placement: &Placement) -> Option<CpuSet> {
+        let confined = self.effect.confined.get(&pod.uid);
+        let free = |class, cpus: &CpuSet| {
+            let free = cpus.difference(&self.closed_to(&pod.uid, class));
+            confined.map_or_else(|| free.clone(), |confined| free.intersection(confined))
+        };
+        let own = free(placement.class, &placement.cpus);
+        let cpus = if own.is_empty() { free(Class::Share, &self.plan.pools.share) } else { own };
+        (!cpus.is_empty()).then_some(cpus)
+    }
+
+    /// CPUs that other pods hold now, or will after the writes, and do not share with this class.
+    fn closed_to(&self, uid: &Uid, class: Class) -> CpuSet {
+        let all = self.effect.held.iter().chain(&self.inputs.current.held);
+        let others = all.filter(|(other, held)| *other != uid && !class.may_share_with(held.class));
+        others.fold(CpuSet::new(), |closed, (_, held)| closed.union(&held.cpus))
+    }
+}
+
+/// Inputs of a plan that keeps the outcome of this one.
+fn next_inputs(planned: &Planned) -> PlanInputs {
+    let mut current = planned.plan.outcome();
+    current.withheld.clone_from(&planned.from.current.withheld);
+    PlanInputs { current, ..(*planned.from).clone() }
+}
+
+#[cfg(test)]
+impl State {
+    pub(super) fn is_suspended(&self) -> bool {
+        self.published.is_none()
+    }
+
+    /// CPUs that a pod holds in the next plan.
+    pub(super) fn held(&self, uid: &Uid) -> Option<&Holding> {
+        self.published.as_ref()?.inputs.current.held.get(uid)
+    }
+}

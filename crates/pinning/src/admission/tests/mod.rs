@@ -1,0 +1,266 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kernel_text::CpuSet;
+use placement::{
+    Class, Current, Grid, Holding, Kubelet, Numbering, Pod, QOS_CLASS_LABEL, Settings, Uid,
+};
+
+use super::state::{InEffect, State};
+use super::{Admission, Placed};
+use crate::Machine;
+use crate::planned::{PlanInputs, Planned, Rules};
+
+mod sequences;
+
+const MAX_AGE: Duration = Duration::from_secs(10);
+
+fn machine(cpus: u32) -> Arc<Machine> {
+    let grid = Grid {
+        sockets: 1,
+        nodes_per_socket: 1,
+        cores_per_node: cpus,
+        threads_per_core: 1,
+        numbering: Numbering::Sequential,
+    };
+    let topology = grid.topology();
+    let possible = topology.online().clone();
+    let none = CpuSet::new();
+    Arc::new(Machine { topology, possible, isolated: none.clone(), nohz_full: none })
+}
+
+fn pod(uid: &str, class: &str, cpus: u64) -> Pod {
+    let millis = (cpus > 0).then_some(cpus * 1000);
+    Pod {
+        uid: uid.into(),
+        labels: [(QOS_CLASS_LABEL.to_owned(), class.to_owned())].into(),
+        best_effort: class == "BE",
+        request_millis: millis,
+        limit_millis: millis,
+        ..Pod::default()
+    }
+}
+
+/// Passes over pods that all have cgroups.
+struct Passes {
+    machine: Arc<Machine>,
+    rules: Arc<Rules>,
+    kubelet: Kubelet,
+    /// Outcome of the last plan.
+    current: Current,
+    state: State,
+    now: Instant,
+}
+
+impl Passes {
+    fn new(cpus: u32) -> Self {
+        let settings = Settings { share_floor: 1, ..Settings::default() };
+        Self {
+            machine: machine(cpus),
+            rules: Arc::new(Rules { settings, ..Rules::default() }),
+            kubelet: Kubelet::default(),
+            current: Current::default(),
+            state: State::default(),
+            now: Instant::now(),
+        }
+    }
+
+    /// Plans as a pass does.
+    fn plan(&mut self, mut claims: Vec<Pod>) -> Planned {
+        let reserved = self.state.reservations(self.now).clone();
+        for (uid, one) in &reserved {
+            if claims.iter().all(|pod| pod.uid != *uid) {
+                claims.push(Pod { arrival: u64::MAX, ..one.claim.clone() });
+            }
+        }
+        let mut current = self.current.clone();
+        current.held.extend(reserved.into_iter().map(|(uid, one)| (uid, one.holding)));
+        let ceiling = self.machine.possible.clone();
+        let from = PlanInputs { claims, kubelet: self.kubelet.clone(), ceiling, current };
+        let plan = from.plan(&self.machine, &self.rules).unwrap();
+        self.current = plan.outcome();
+        Planned { from: Arc::new(from), plan: Arc::new(plan) }
+    }
+
+    /// Publishes; `held` is what is in force before the writes.
+    fn publish(
+        &mut self,
+        planned: &Planned,
+        held: BTreeMap<Uid, Holding>,
+        confined: BTreeMap<Uid, CpuSet>,
+        seen: &BTreeSet<&Uid>,
+    ) {
+        let effect = InEffect {
+            machine: Arc::clone(&self.machine),
+            rules: Arc::clone(&self.rules),
+            planned: planned.clone(),
+            held,
+            confined,
+        };
+        self.state.publish(effect, seen, self.now);
+    }
+
+    /// A whole pass over these pods.
+    fn pass(&mut self, pods: &[Pod]) -> Planned {
+        let held = self.current.held.clone();
+        let planned = self.plan(pods.to_vec());
+        let seen = pods.iter().map(|pod| &pod.uid).collect();
+        self.publish(&planned, held, BTreeMap::new(), &seen);
+        self.state.settle(&self.current.held, |_| None);
+        planned
+    }
+
+    fn start(&mut self, pod: &Pod) -> Option<Placed> {
+        self.state.start(pod, "c", MAX_AGE, self.now).map(|(placed, _)| placed)
+    }
+
+    /// CPUs of a new container, as text.
+    fn cpus(&mut self, pod: &Pod) -> Option<String> {
+        self.start(pod).map(|placed| placed.cpus.to_string())
+    }
+}
+
+#[test]
+fn containers_start_in_their_pods_cpus_or_outside_all_others() {
+    let mut passes = Passes::new(6);
+    let (own, reserved) = (pod("own", "LSE", 2), pod("reserved", "LSR", 1));
+    passes.pass(&[own.clone(), reserved.clone(), pod("shared", "LS", 0)]);
+    assert_eq!(passes.cpus(&own).as_deref(), Some("0-1"));
+    assert_eq!(passes.cpus(&reserved).as_deref(), Some("2"));
+    assert_eq!(passes.cpus(&pod("shared", "LS", 0)).as_deref(), Some("3-5"));
+    assert_eq!(passes.cpus(&pod("new", "LS", 0)).as_deref(), Some("3-5"));
+    assert_eq!(passes.cpus(&pod("batch", "BE", 0)).as_deref(), Some("2-5"));
+    let refused = passes.start(&pod("refused", "LSE", 9)).unwrap();
+    assert_eq!((refused.class, refused.cpus.to_string()), (Class::Share, "3-5".to_owned()));
+}
+
+#[test]
+fn cpus_of_a_pod_that_no_pass_has_seen_are_reserved() {
+    let mut passes = Passes::new(4);
+    let shared = pod("shared", "LS", 0);
+    passes.pass(std::slice::from_ref(&shared));
+    let (first, second) = (pod("z", "LSE", 1), pod("a", "LSE", 1));
+    assert_eq!(passes.cpus(&first).as_deref(), Some("0"));
+    assert_eq!(passes.cpus(&shared).as_deref(), Some("1-3"), "though it runs on all CPUs");
+    assert_eq!(passes.cpus(&second).as_deref(), Some("1"));
+    assert_eq!(passes.cpus(&first).as_deref(), Some("0"), "its next container");
+    // The pass has neither of them in its list of pods, and plans the second one first.
+    let planned = passes.pass(std::slice::from_ref(&shared));
+    let of = |uid: &str| planned.plan.placements[uid].cpus.to_string();
+    assert_eq!([of("z"), of("a"), of("shared")], ["0", "1", "2-3"]);
+}
+
+#[test]
+fn a_reservation_ends_with_its_pod_or_its_time() {
+    let mut passes = Passes::new(4);
+    let exclusive = |uid| pod(uid, "LSE", 2);
+    passes.pass(&[]);
+    assert_eq!(passes.cpus(&exclusive("first")).as_deref(), Some("0-1"));
+    assert!(passes.state.pod_removed("first"));
+    assert!(!passes.state.pod_removed("first"));
+    assert_eq!(passes.cpus(&exclusive("second")).as_deref(), Some("0-1"));
+    passes.now += Duration::from_secs(9);
+    assert!(passes.pass(&[]).plan.placements.contains_key("second"));
+    passes.now += Duration::from_secs(1);
+    assert!(passes.pass(&[]).plan.placements.is_empty(), "it never appeared");
+    // A pod that a pass has seen needs none.
+    assert_eq!(passes.cpus(&exclusive("third")).as_deref(), Some("0-1"));
+    passes.pass(&[exclusive("third")]);
+    assert!(passes.state.reservations(passes.now).is_empty());
+}
+
+#[test]
+fn during_the_writes_no_container_starts_on_cpus_that_are_leaving_or_coming() {
+    let mut passes = Passes::new(4);
+    let (old, new, shared) = (pod("old", "LSE", 2), pod("new", "LSE", 2), pod("shared", "LS", 0));
+    passes.pass(&[old.clone(), shared.clone()]);
+    let held = passes.current.held.clone();
+    let planned = passes.plan(vec![new.clone(), shared.clone()]);
+    assert_eq!(planned.plan.placements["new"].cpus.to_string(), "0-1", "the old one's CPUs");
+    let confined = [("shared".into(), "2-3".parse().unwrap())].into();
+    passes.publish(&planned, held, confined, &[&new.uid, &shared.uid].into());
+    assert_eq!(passes.cpus(&shared).as_deref(), Some("2-3"));
+    assert_eq!(passes.cpus(&new).as_deref(), Some("2-3"), "its CPUs are the old one's still");
+    let held = passes.current.held.clone();
+    passes.state.settle(&held, |_| None);
+    assert_eq!(passes.cpus(&new).as_deref(), Some("0-1"));
+}
+
+#[test]
+fn a_container_starts_within_the_cpus_of_its_pods_cgroup() {
+    let mut passes = Passes::new(4);
+    let shared = pod("shared", "LS", 0);
+    let planned = passes.plan(vec![shared.clone()]);
+    let confined = |cpus: &str| [("shared".into(), cpus.parse().unwrap())].into();
+    passes.publish(&planned, BTreeMap::new(), confined("1"), &[&shared.uid].into());
+    assert_eq!(passes.cpus(&shared).as_deref(), Some("1"));
+    passes.state.settle(&BTreeMap::new(), |_| Some("0-3".parse().unwrap()));
+    assert_eq!(passes.cpus(&shared).as_deref(), Some("0-3"));
+    passes.publish(&planned, BTreeMap::new(), confined(""), &[&shared.uid].into());
+    assert_eq!(passes.cpus(&shared), None);
+}
+
+#[test]
+fn nothing_is_placed_without_a_recent_plan_in_effect() {
+    let mut passes = Passes::new(4);
+    let shared = pod("shared", "LS", 0);
+    assert_eq!(passes.cpus(&shared), None, "no pass yet");
+    passes.pass(&[]);
+    assert!(passes.cpus(&shared).is_some());
+    passes.now += MAX_AGE + Duration::from_millis(1);
+    assert_eq!(passes.cpus(&shared), None, "the plan is too old");
+    passes.pass(&[]);
+    assert!(passes.cpus(&shared).is_some());
+    passes.state.suspend();
+    assert_eq!(passes.cpus(&shared), None);
+}
+
+#[test]
+fn pods_of_the_kubelet_and_paused_pods_are_left_alone() {
+    let mut passes = Passes::new(4);
+    let shared = pod("shared", "LS", 0);
+    passes.current.withheld.insert("paused".into());
+    passes.kubelet.pods.insert("kubelets".into());
+    passes.pass(&[pod("paused", "LSE", 1)]);
+    assert_eq!(passes.cpus(&pod("paused", "LSE", 1)), None);
+    assert_eq!(passes.cpus(&pod("kubelets", "LS", 0)), None);
+    assert!(passes.cpus(&shared).is_some());
+    passes.kubelet.static_policy = true;
+    passes.pass(&[]);
+    assert_eq!(passes.cpus(&shared), None);
+}
+
+#[test]
+fn after_a_panic_nothing_is_placed_until_the_next_plan() {
+    let admission = Admission::new(Duration::from_secs(1)).unwrap();
+    let mut passes = Passes::new(2);
+    passes.pass(&[]);
+    *admission.lock() = std::mem::take(&mut passes.state);
+    let shared = pod("shared", "LS", 0);
+    assert!(admission.start(&shared, "c").is_some());
+    let other = admission.clone();
+    let panicked = std::thread::spawn(move || {
+        let _state = other.lock();
+        panic!("while planning");
+    });
+    assert!(panicked.join().is_err());
+    assert_eq!(admission.start(&shared, "c"), None);
+    assert!(admission.lock().placed().is_empty(), "a new state");
+    assert_eq!(admission.start(&shared, "c"), None);
+}
+
+#[test]
+fn a_reservation_wakes_the_passes_once() {
+    let admission = Admission::new(Duration::from_secs(1)).unwrap();
+    let mut passes = Passes::new(2);
+    passes.pass(&[]);
+    *admission.lock() = std::mem::take(&mut passes.state);
+    assert!(admission.start(&pod("shared", "LS", 0), "c").is_some());
+    assert!(!admission.take_wake());
+    let exclusive = pod("own", "LSE", 1);
+    for expected in [true, false] {
+        assert!(admission.start(&exclusive, "c").is_some());
+        assert_eq!(admission.take_wake(), expected);
+    }
+}
