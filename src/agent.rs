@@ -14,6 +14,7 @@ use events::Events;
 use kernel_text::WeightRule;
 use kubelet::{PodService, Pods, chain};
 use metrics::{AgentMetrics, Build, Exposition};
+use node_condition::NodeCondition;
 use pinning::{Admission, PinningThread};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 use snapshot::{NodeSnapshot, NodeWaits, Published};
@@ -27,7 +28,7 @@ use crate::claims::Claims;
 use crate::config::{ActingMode, Config, NriMode, PinningMode, WeightRuleName};
 use crate::exit::Failure;
 use crate::ui::History;
-use crate::{interference, recorder, trace};
+use crate::{condition, interference, recorder, trace};
 
 /// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -56,6 +57,7 @@ pub(crate) struct Agent {
     suggesting: JoinHandle<()>,
     /// Stops when the agent is dropped, and discards its queue.
     _events: Option<Events>,
+    _node_condition: Option<NodeCondition>,
     /// Stops when the agent is dropped.
     _arrivals: Worker,
     /// Stops when the agent is dropped.
@@ -123,6 +125,7 @@ impl Agent {
         let advising = shared.start_advising(&published, sampling.is_published)?;
         let (advisor, timeline) = (&advising.advisor, history.as_ref().map(History::timeline));
         let yielding = crate::best_effort::start(&shared, &published, advisor.clone(), timeline)?;
+        let node_condition = condition::start(&shared, &published)?;
         let suggesting = interference::start(&shared, &published, &advising.advisor);
         let creating = shared.start_creation(&advising.advisor, admission)?;
         let checks = shared.start_checks(waits)?;
@@ -145,6 +148,7 @@ impl Agent {
             advising: advising.task,
             suggesting,
             _events: events,
+            _node_condition: node_condition,
             _arrivals: advising.arrivals,
             history,
             _recording: recording,

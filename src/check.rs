@@ -28,9 +28,11 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
     let hierarchy = hierarchy(config)?;
     let identity = config.tls.clone().map(Identity::load).transpose();
     let identity = identity.map_err(|error| Failure::config(error.to_string()))?;
-    for (flag, is_wanted) in
-        [("--metrics-auth", config.options.metrics_auth), ("--events", config.options.events)]
-    {
+    for (flag, is_wanted) in [
+        ("--metrics-auth", config.options.metrics_auth),
+        ("--events", config.options.events),
+        ("--node-condition", config.options.node_condition),
+    ] {
         if is_wanted {
             let needs = |error| match error {
                 ConfigError::Missing { setting, .. } => format!("{flag} needs {setting}; set it"),

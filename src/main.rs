@@ -6,6 +6,7 @@ mod burst;
 mod check;
 mod claims;
 mod cli;
+mod condition;
 mod config;
 #[cfg(feature = "demo")]
 mod demo;

@@ -120,6 +120,10 @@ pub(crate) struct Options {
     /// detaches
     #[arg(long, help_heading = "Waits", value_name = "SHARE", default_value = "0.01")]
     pub(crate) sched_trace_budget: f64,
+    /// Report as the condition CPUContention of the Node object that pods wait for CPUs, which
+    /// needs the trace and the right to patch nodes/status
+    #[arg(long, help_heading = "Waits")]
+    pub(crate) node_condition: bool,
 
     /// Source of pod names
     #[arg(long, help_heading = "Pods", value_name = "SOURCE", default_value = "auto")]

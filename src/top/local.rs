@@ -40,6 +40,7 @@ async fn measure(config: &Config, is_once: bool) -> Result<(), Failure> {
     // A view must change nothing.
     config.options.pinning = PinningMode::Off;
     config.options.events = false;
+    config.options.node_condition = false;
     config.options.metrics_auth = false;
     // Its history is the view's.
     config.options.ui = UiMode::On;

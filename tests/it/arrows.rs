@@ -74,6 +74,7 @@ const CRATES: &[Crate] = &[
     ),
     io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "timeline", "watchdog"]),
     io("events", &["colocation", "kubelet", "metrics", "pinning", "watchdog"]),
+    io("node-condition", &["kubelet", "metrics", "snapshot", "watchdog"]),
     io("injection", &["advisor", "analysis", "kubelet", "kubepods", "metrics", "nri", "placement"]),
     io(
         "kubectl-plugin",
@@ -165,6 +166,7 @@ const CRATES: &[Crate] = &[
             "doctor",
             "endpoint",
             "events",
+            "node-condition",
             "injection",
             "kernel-text",
             "kubectl-plugin",

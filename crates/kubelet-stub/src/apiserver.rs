@@ -1,7 +1,7 @@
 //! An API server for tests that implements the parts of list and watch of pods where a client can
 //! go wrong: resource versions, bookmarks, 410 Gone, 429 with Retry-After, watches that end. The
 //! test sets the pods; selectors are only logged, not evaluated. It also reviews tokens and access,
-//! and accepts events.
+//! and accepts events and patches of a node's status.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http_body_util::{BodyExt as _, Collected};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use rustls::ServerConfig;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::answer::{json as json_body, plain, streamed};
-use crate::events::Events;
+use crate::events::{Events, failure};
 use crate::log::Log;
 use crate::pki::{Authority, CertificateKind};
 use crate::reviews::Readers;
@@ -62,6 +62,9 @@ struct Cluster {
     gone: usize,
     readers: Readers,
     events: Events,
+    /// Accepted patches of the status of nodes.
+    node_patches: Vec<Value>,
+    are_node_patches_forbidden: bool,
 }
 
 impl ApiServerStub {
@@ -136,6 +139,16 @@ impl ApiServerStub {
         self.cluster().events.forget();
     }
 
+    /// The accepted strategic merge patches of the status of nodes, oldest first.
+    pub fn node_patches(&self) -> Vec<Value> {
+        self.cluster().node_patches.clone()
+    }
+
+    /// Forbids or allows the account to patch the status of nodes: 403.
+    pub fn forbid_node_patches(&self, forbidden: bool) {
+        self.cluster().are_node_patches_forbidden = forbidden;
+    }
+
     /// Removes a pod and notifies the watches.
     pub fn delete(&self, uid: &str) {
         let mut cluster = self.cluster();
@@ -205,6 +218,23 @@ impl State {
 }
 
 impl Cluster {
+    fn patch_node(&mut self, request: &Parts, body: &[u8]) -> Response<Body> {
+        let kind = request.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let path = request.uri.path();
+        let is_status = path.starts_with("/api/v1/nodes/") && path.ends_with("/status");
+        if !is_status || kind != Some(b"application/strategic-merge-patch+json") {
+            return plain(StatusCode::NOT_FOUND, "404 page not found");
+        }
+        if self.are_node_patches_forbidden {
+            let text = "nodes \"node-1\" is forbidden: cannot patch resource \"nodes/status\"";
+            return failure(StatusCode::FORBIDDEN, "Forbidden", text);
+        }
+        let patch = serde_json::from_slice::<Value>(body).unwrap_or_default();
+        self.node_patches.push(patch.clone());
+        let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-1"}, "status": patch["status"]});
+        json_body(node.to_string().into())
+    }
+
     fn next_version(&mut self) -> String {
         self.version += 1;
         self.version.to_string()
@@ -259,6 +289,9 @@ impl ApiServer {
         }
         if let Some(answer) = cluster.events.answer(&request.method, request.uri.path(), body) {
             return answer;
+        }
+        if request.method == Method::PATCH {
+            return cluster.patch_node(request, body);
         }
         if request.method == Method::POST {
             return cluster.readers.review(request.uri.path(), body);

@@ -115,7 +115,7 @@ fn check_series(series: &Value) -> Result<(), &'static str> {
     if repeats && when { Ok(()) } else { Err("series") }
 }
 
-fn failure(status: StatusCode, reason: &str, message: &str) -> Response<Body> {
+pub(crate) fn failure(status: StatusCode, reason: &str, message: &str) -> Response<Body> {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason,
         "message": message, "code": status.as_u16()});
     json_with(status, body.to_string().into())

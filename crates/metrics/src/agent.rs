@@ -43,6 +43,7 @@ pub struct AgentMetrics {
     subsystem_up: GaugeSet<IntGaugeVec>,
     subsystem_restarts: IntCounterVec,
     page_renders: IntCounterVec,
+    node_condition_patches: IntCounterVec,
     http_connections_cut: IntCounterVec,
     pod_lists_cut: IntCounter,
     /// Absent until its first value.
@@ -97,6 +98,7 @@ impl AgentMetrics {
                 &registry,
                 IntCounter::with_opts(opts(&agent::POD_LISTS_CUT_TOTAL)),
             ),
+            node_condition_patches: counters(&agent::NODE_CONDITION_PATCHES_TOTAL),
             recording: registered(
                 &registry,
                 IntGaugeVec::new(opts(&agent::RECORDING), agent::RECORDING.labels),
@@ -161,6 +163,11 @@ impl AgentMetrics {
     /// Counts a rendered page.
     pub fn page_rendered(&self, page: &str) {
         self.page_renders.with_label_values(&[page]).inc();
+    }
+
+    /// Counts a request to the API server about the node's condition: `ok` or `error`.
+    pub fn add_node_condition_patch(&self, result: &str) {
+        self.node_condition_patches.with_label_values(&[result]).inc();
     }
 
     /// Counts a closed or rejected connection to the endpoint.

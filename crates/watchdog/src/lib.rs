@@ -48,6 +48,8 @@ pub enum Part {
     Interference,
     /// The publisher of Kubernetes Events.
     Events,
+    /// The task that reports the condition of the node.
+    NodeCondition,
     /// The endpoint's thread.
     Http,
     /// The watchdog's own thread.
@@ -70,6 +72,7 @@ impl Part {
             Self::ArrivalSampler => "arrival_sampler",
             Self::Interference => "interference",
             Self::Events => "events",
+            Self::NodeCondition => "node_condition",
             Self::Http => "http",
             Self::Watchdog => "watchdog",
         }

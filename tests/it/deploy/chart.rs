@@ -235,6 +235,28 @@ fn events_and_their_permission_need_pinning_and_a_request() {
 }
 
 #[test]
+fn the_node_condition_and_its_permission_need_the_trace_and_a_request() {
+    let granted = |arguments: &[&str]| {
+        let text = render(arguments);
+        let env = container(&text)["env"].as_array().unwrap().clone();
+        let role =
+            documents(&text).into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+        let rules = role["rules"].as_array().unwrap().clone();
+        let rule = rules.iter().find(|rule| rule["resources"][0] == "nodes/status");
+        (
+            env.iter().any(|variable| variable["name"] == "CPUWARDEN_NODE_CONDITION"),
+            rule.map(|rule| serde_saphyr::to_string(rule).unwrap()),
+            text.contains("port: 6443"),
+        )
+    };
+    assert_eq!(granted(&["--set=profile=trace"]), (false, None, false));
+    assert_eq!(granted(&["--set=nodeCondition=true"]), (false, None, false));
+    let rule = "apiGroups:\n- ''\nresources:\n- nodes/status\nverbs:\n- patch\n";
+    let expected = (true, Some(rule.to_owned()), true);
+    assert_eq!(granted(&["--set=profile=trace,nodeCondition=true"]), expected);
+}
+
+#[test]
 fn runtimes_add_root_and_sys_ptrace_only_on_request() {
     for (profile, before) in [("monitor", &[][..]), ("trace", &["BPF", "PERFMON"]), ("pin", &[])] {
         let agent = container(&render(&[&format!("--set=profile={profile},runtimes=true")]));

@@ -4,6 +4,7 @@ mod accounting;
 mod advice;
 mod agent;
 mod burst;
+mod condition;
 mod created;
 mod demo;
 mod doctor;

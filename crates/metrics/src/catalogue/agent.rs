@@ -17,6 +17,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &HTTP_CONNECTIONS_CUT_TOTAL,
     &POD_LISTS_CUT_TOTAL,
     &RECORDING,
+    &NODE_CONDITION_PATCHES_TOTAL,
     &pinning::PINNED_CPUS,
     &pinning::POOL_CPUS,
     &pinning::EXCLUSIVE_OVERLAP_SECONDS_TOTAL,
@@ -115,6 +116,13 @@ pub(crate) static PAGE_RENDERS_TOTAL: Descriptor = counter(
     &["page"],
     "Number of times that a page (metrics, cadvisor or advice) was rendered: at most once per sample and format, \
      regardless of the number of requests.",
+);
+
+pub(crate) static NODE_CONDITION_PATCHES_TOTAL: Descriptor = counter(
+    "cpuwarden_node_condition_patches_total",
+    &["result"],
+    "Requests to the API server that set the node condition CPUContention, by result: ok or error; the log contains \
+     the reason. Absent without --node-condition.",
 );
 
 pub(crate) static HTTP_CONNECTIONS_CUT_TOTAL: Descriptor = counter(

@@ -65,6 +65,7 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "cpuwarden_container_recommended_cpu_burst_seconds",
         "value for cpu.max.burst, if the container runtime can set it",
     ),
+    ("cpuwarden_node_condition_patches_total", "failing reports of the node condition"),
     ("cpuwarden_nri_connected", "nodes on which containers start without injected variables"),
     ("cpuwarden_nri_empty_answers_total", "containers that a fault left without variables"),
     ("cpuwarden_pod_cfs_burst_periods_total", "the same as for containers"),

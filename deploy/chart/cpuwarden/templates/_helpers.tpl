@@ -73,6 +73,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if and .Values.events (eq .Values.profile "pin") }}true{{ end }}
 {{- end }}
 
+{{- /* Whether the agent sets the node's condition: "true" or nothing. It needs the trace. */}}
+{{- define "cpuwarden.setsNodeCondition" -}}
+{{- if and .Values.nodeCondition (include "cpuwarden.trace" .) }}true{{ end }}
+{{- end }}
+
 {{- /* Whether the agent lists pods at the API server: "true" or nothing. */}}
 {{- define "cpuwarden.listsPods" -}}
 {{- if or .Values.config.apiserverFallback (eq (.Values.config.podSource | default "") "apiserver") }}true{{ end }}
@@ -80,7 +85,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* Whether the agent talks to the API server: "true" or nothing. */}}
 {{- define "cpuwarden.asksApiserver" -}}
-{{- if or .Values.endpoint.auth (include "cpuwarden.makesEvents" .) (include "cpuwarden.listsPods" .) }}true{{ end }}
+{{- if or .Values.endpoint.auth (include "cpuwarden.makesEvents" .) (include "cpuwarden.setsNodeCondition" .) (include "cpuwarden.listsPods" .) }}true{{ end }}
 {{- end }}
 
 {{- /* An auto value: "true" or nothing. */}}

@@ -11,21 +11,21 @@ use super::scene::{Scene, all_classes, effective, online};
 use crate::support::{Agent, eventually};
 
 /// An API server over TLS.
-struct Cluster {
-    server: ApiServerStub,
+pub(in crate::kernel) struct Cluster {
+    pub(in crate::kernel) server: ApiServerStub,
     runtime: tokio::runtime::Runtime,
     _directory: tempfile::TempDir,
 }
 
 impl Cluster {
-    fn start() -> Self {
+    pub(in crate::kernel) fn start() -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let server = runtime.block_on(ApiServerStub::start(directory.path())).unwrap();
         Self { server, runtime, _directory: directory }
     }
 
-    fn flags(&self) -> Vec<String> {
+    pub(in crate::kernel) fn flags(&self) -> Vec<String> {
         vec![
             "--node-name=node-1".to_owned(),
             format!("--apiserver-url={}", self.server.url()),

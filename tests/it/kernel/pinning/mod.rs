@@ -7,7 +7,7 @@ mod churn;
 mod crash;
 mod drained;
 mod enforce;
-mod events;
+pub(super) mod events;
 mod given_back;
 mod hotplug;
 mod nested;

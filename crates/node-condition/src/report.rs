@@ -1,0 +1,179 @@
+//! Sends the condition to the API server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use metrics::AgentMetrics;
+use serde_json::{Value, json};
+
+use crate::rule::{State, Status};
+
+/// Type of the condition.
+const TYPE: &str = "CPUContention";
+/// Interval of heartbeats, that of the kubelet's node status.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(300);
+/// Timeout of a request, with the wait for the client's rate limit.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause after a failed request; doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LAST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Sends a state when it is new, or as a heartbeat.
+pub(crate) struct Reporter {
+    nodes: Api<Node>,
+    node: String,
+    metrics: Arc<AgentMetrics>,
+    /// The last accepted status with its time.
+    sent: Option<(Status, Instant)>,
+    /// Pause after the last failure, and its end.
+    pause: Option<(Duration, Instant)>,
+}
+
+impl Reporter {
+    pub(crate) fn new(client: Client, node: String, metrics: Arc<AgentMetrics>) -> Self {
+        Self { nodes: Api::all(client), node, metrics, sent: None, pause: None }
+    }
+
+    pub(crate) async fn report(&mut self, state: State, now: Instant) {
+        if !self.is_due(state.status, now) {
+            return;
+        }
+        let is_new = self.sent.is_none_or(|(status, _)| status != state.status);
+        let patch = Patch::Strategic(condition(state, is_new, &Timestamp::now().to_string()));
+        let parameters = PatchParams::default();
+        let request = self.nodes.patch_status(&self.node, &parameters, &patch);
+        let failed = match tokio::time::timeout(TIMEOUT, request).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Some(format!(
+                "{}; remedy: grant the verb patch on nodes/status (nodeCondition of the chart)",
+                status.message
+            )),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the API server does not answer".to_owned()),
+        };
+        self.metrics.add_node_condition_patch(if failed.is_none() { "ok" } else { "error" });
+        match failed {
+            None => {
+                if is_new {
+                    let status = state.status.as_str();
+                    tracing::info!(status, share = state.share, "node condition {TYPE} set");
+                }
+                (self.sent, self.pause) = (Some((state.status, now)), None);
+            }
+            Some(error) => {
+                if self.pause.is_none() {
+                    tracing::warn!(error, "failed to set the node condition {TYPE}");
+                }
+                let pause =
+                    self.pause.map_or(FIRST_PAUSE, |(pause, _)| (pause * 2).min(LAST_PAUSE));
+                self.pause = Some((pause, now + pause));
+            }
+        }
+    }
+
+    fn is_due(&self, status: Status, now: Instant) -> bool {
+        let is_due = self.sent.is_none_or(|(sent, at)| {
+            sent != status || now.saturating_duration_since(at) >= HEARTBEAT
+        });
+        is_due && self.pause.is_none_or(|(_, end)| now >= end)
+    }
+}
+
+/// The patch. Without a new status the API server keeps the time of the last transition.
+fn condition(state: State, is_new: bool, now: &str) -> Value {
+    let message = match state.share {
+        Some(share) => format!(
+            "In {:.0}% of the last minute a thread of a Guaranteed or Burstable pod waited for a CPU; waits for the \
+             pod's own limit are not counted",
+            share * 100.0
+        ),
+        None => "cpuwarden does not trace waits all the time on this node".to_owned(),
+    };
+    let mut condition = json!({
+        "type": TYPE,
+        "status": state.status.as_str(),
+        "reason": state.status.reason(),
+        "message": message,
+        "lastHeartbeatTime": now,
+    });
+    if is_new {
+        condition["lastTransitionTime"] = now.into();
+    }
+    json!({"status": {"conditions": [condition]}})
+}
+
+#[cfg(test)]
+mod tests {
+    use kubelet::{ApiServerConfig, PodConfig, PodService, PodSource};
+    use kubelet_stub::apiserver::ApiServerStub;
+    use tokio::runtime::Handle;
+
+    use super::*;
+
+    const TRUE: State = State { status: Status::True, share: Some(0.234) };
+    const FALSE: State = State { status: Status::False, share: Some(0.01) };
+
+    async fn start(directory: &tempfile::TempDir) -> (ApiServerStub, Reporter) {
+        let server = ApiServerStub::start(directory.path()).await.unwrap();
+        let apiserver = ApiServerConfig {
+            url: Some(server.url()),
+            ca_file: Some(server.ca_file()),
+            token_file: Some(server.token_file()),
+            ..ApiServerConfig::default()
+        };
+        let config = PodConfig { source: PodSource::None, apiserver, ..PodConfig::default() };
+        let pods = PodService::start(&config, &Handle::current()).unwrap();
+        let client = pods.apiserver(&config).unwrap().client().unwrap();
+        let metrics = AgentMetrics::new(metrics::Build { version: "0", revision: "0" });
+        let reporter = Reporter::new(client, "node-1".into(), Arc::new(metrics));
+        (server, reporter)
+    }
+
+    #[tokio::test]
+    async fn a_new_status_and_a_heartbeat_are_the_only_requests() {
+        let directory = tempfile::tempdir().unwrap();
+        let (server, mut reporter) = start(&directory).await;
+        let start = Instant::now();
+        for (state, second) in [(FALSE, 0), (FALSE, 10), (TRUE, 20), (TRUE, 319), (TRUE, 320)] {
+            reporter.report(state, start + Duration::from_secs(second)).await;
+        }
+        let requests = server.requests();
+        assert_eq!(requests, ["/api/v1/nodes/node-1/status?"; 3]);
+        let sent = server.node_patches();
+        let conditions: Vec<_> =
+            sent.iter().map(|patch| &patch["status"]["conditions"][0]).collect();
+        let statuses: Vec<_> = conditions.iter().map(|one| &one["status"]).collect();
+        assert_eq!(statuses, ["False", "True", "True"]);
+        assert!(conditions.iter().all(|one| one["type"] == "CPUContention"), "{sent:?}");
+        assert!(conditions.iter().all(|one| one["lastHeartbeatTime"].is_string()), "{sent:?}");
+        let is_transition: Vec<_> =
+            conditions.iter().map(|one| one["lastTransitionTime"].is_string()).collect();
+        assert_eq!(is_transition, [true, true, false]);
+        let message = conditions[1]["message"].as_str().unwrap();
+        assert!(message.starts_with("In 23% of the last minute"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn without_the_right_it_asks_less_and_less_often_and_goes_on_when_granted() {
+        let directory = tempfile::tempdir().unwrap();
+        let (server, mut reporter) = start(&directory).await;
+        server.forbid_node_patches(true);
+        let start = Instant::now();
+        for second in (0..=600).step_by(10) {
+            reporter.report(TRUE, start + Duration::from_secs(second)).await;
+        }
+        // At 0, 10, 30, 70, 150, 310 and 610 s.
+        assert_eq!(server.requests().len(), 6);
+        server.forbid_node_patches(false);
+        reporter.report(TRUE, start + Duration::from_secs(610)).await;
+        reporter.report(FALSE, start + Duration::from_secs(620)).await;
+        let sent = server.node_patches();
+        let statuses: Vec<_> =
+            sent.iter().map(|patch| &patch["status"]["conditions"][0]["status"]).collect();
+        assert_eq!(statuses, ["True", "False"]);
+    }
+}

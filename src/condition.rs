@@ -1,0 +1,32 @@
+//! The condition of the Node object, as a part of the agent.
+
+use std::sync::Arc;
+
+use kubelet::chain;
+use node_condition::NodeCondition;
+use snapshot::{NodeSnapshot, Published};
+
+use crate::agent::Shared;
+use crate::exit::Failure;
+
+/// Starts the task with `--node-condition`. Must be called inside a tokio runtime.
+///
+/// # Errors
+/// The API server is not configured, or its CA or token cannot be read.
+pub(crate) fn start(
+    shared: &Shared<'_>,
+    published: &Published<NodeSnapshot>,
+) -> Result<Option<NodeCondition>, Failure> {
+    let Shared { config, pods, metrics, watchdog, .. } = shared;
+    if !config.options.node_condition {
+        return Ok(None);
+    }
+    let failed = |error: &str| Failure::config(format!("--node-condition: {error}"));
+    let Some(node) = config.pods.node_name.clone() else {
+        return Err(failed("the name of the node is not known; set --node-name"));
+    };
+    let connection = pods.apiserver(&config.pods).map_err(|error| failed(&chain(&error)))?;
+    let metrics = Arc::clone(metrics);
+    let started = NodeCondition::start(&connection, node, published.clone(), metrics, watchdog);
+    started.map(Some).map_err(|error| failed(&chain(&error)))
+}
