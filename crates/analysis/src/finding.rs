@@ -21,6 +21,8 @@ pub enum FindingKind {
     ThrottledByOwnQuota,
     /// The pod's or another ancestor's quota throttles it.
     ThrottledByAncestor,
+    /// The pod's quota throttles a container that has exclusive CPUs of a claim.
+    ClaimedCpusThrottled,
     /// Bursts exceed the limit, the average use does not.
     LimitTooTightForBursts,
     /// The request is far above the use.
@@ -77,6 +79,7 @@ impl FindingKind {
             Self::ParallelismBelowLimit => ("parallelism-below-limit", Info),
             Self::ThrottledByOwnQuota => ("throttled-by-own-quota", Warning),
             Self::ThrottledByAncestor => ("throttled-by-ancestor", Warning),
+            Self::ClaimedCpusThrottled => ("claimed-cpus-throttled", Warning),
             Self::LimitTooTightForBursts => ("limit-too-tight-for-bursts", Warning),
             Self::RequestAboveUse => ("request-above-use", Info),
             Self::RequestBelowUse => ("request-below-use", Info),
@@ -92,13 +95,14 @@ impl FindingKind {
     }
 
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NoCpuRequest,
         Self::FractionalLimit,
         Self::ParallelismAboveLimit,
         Self::ParallelismBelowLimit,
         Self::ThrottledByOwnQuota,
         Self::ThrottledByAncestor,
+        Self::ClaimedCpusThrottled,
         Self::LimitTooTightForBursts,
         Self::RequestAboveUse,
         Self::RequestBelowUse,

@@ -50,10 +50,11 @@ impl Change {
 }
 
 /// The rules, in the order of the findings.
-const RULES: [(FindingKind, Rule); 17] = [
+const RULES: [(FindingKind, Rule); 18] = [
     (FindingKind::ThrottledByOwnQuota, throttled_by_own_quota),
     (FindingKind::LimitTooTightForBursts, limit_too_tight_for_bursts),
     (FindingKind::ThrottledByAncestor, throttled_by_ancestor),
+    (FindingKind::ClaimedCpusThrottled, claimed_cpus_throttled),
     (FindingKind::ParallelismAboveLimit, parallelism_above_limit),
     (FindingKind::GoIgnoresLimit, go_ignores_limit),
     (FindingKind::NoCpuRequest, request::none),
@@ -151,7 +152,31 @@ fn container_limit(facts: &Facts, cores: f64) -> Change {
     })
 }
 
+/// The kubelet enforces quotas of the container and of the pod; the driver of the claim can lift
+/// only the container's (KEP-5517).
+fn claimed_cpus_throttled(facts: &Facts) -> Answer {
+    let rate = facts.ancestor_throttled_rate.filter(|&rate| rate > ANCESTOR_THROTTLED_RATE)?;
+    let pod = facts.pod.filter(|pod| pod.throttles && claims_cpus(facts))?;
+    let mut figures = vec![("throttledSecondsPerSecond", rate), ("podLimitCores", pod.limit_cores)];
+    figures.extend(facts.cpus.map(|cpus| ("cpus", f64::from(cpus))));
+    let reason = if pod.is_of_the_spec {
+        "remove the CPU limit of the pod's spec: the claim already bounds the CPUs"
+    } else {
+        "remove the CPU limits of the pod's containers: the pod's quota is their sum, and the claim \
+         already bounds the CPUs"
+    };
+    Some((figures, Change::none(reason)))
+}
+
+fn claims_cpus(facts: &Facts) -> bool {
+    facts.runtime.as_ref().is_some_and(|runtime| runtime.claims_cpus)
+}
+
+/// Without a claim: for its CPUs, a higher limit is no remedy.
 fn throttled_by_ancestor(facts: &Facts) -> Answer {
+    if claimed_cpus_throttled(facts).is_some() {
+        return None;
+    }
     let rate = facts.ancestor_throttled_rate.filter(|&rate| rate > ANCESTOR_THROTTLED_RATE)?;
     let mut figures = vec![("throttledSecondsPerSecond", rate)];
     let Some(pod) = facts.pod.filter(|pod| pod.throttles) else {

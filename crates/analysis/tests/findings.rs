@@ -69,6 +69,11 @@ fn cases() -> Vec<(FindingKind, Change)> {
         (FindingKind::ParallelismBelowLimit, |facts| set_limit(facts, 3.0)),
         (FindingKind::ThrottledByOwnQuota, |facts| facts.throttled_share = Some(0.06)),
         (FindingKind::ThrottledByAncestor, |facts| facts.ancestor_throttled_rate = Some(0.06)),
+        (FindingKind::ClaimedCpusThrottled, |facts| {
+            facts.ancestor_throttled_rate = Some(0.06);
+            facts.pod = Some(pod_quota());
+            facts.runtime.iter_mut().for_each(|runtime| runtime.claims_cpus = true);
+        }),
         (FindingKind::LimitTooTightForBursts, |facts| {
             facts.throttled_share = Some(0.02);
             facts.cpu.burst_seconds = Some(0.05);
@@ -107,6 +112,31 @@ fn every_kind_is_brought_about_by_its_own_fact_alone() {
     }
     let found: BTreeSet<_> = cases().iter().map(|(kind, _)| *kind).collect();
     assert_eq!(found, FindingKind::ALL.into_iter().collect());
+}
+
+fn pod_quota() -> PodQuota {
+    PodQuota { limit_cores: 2.0, throttles: true, is_of_the_spec: false, advised_cores: None }
+}
+
+#[test]
+fn claimed_cpus_are_throttled_only_by_the_quota_of_their_pod() {
+    let mut facts = Facts { cpus: Some(4), pod: Some(pod_quota()), ..sound() };
+    facts.runtime.as_mut().unwrap().claims_cpus = true;
+    facts.ancestor_throttled_rate = Some(0.04);
+    assert_eq!(kinds(&facts), []);
+    facts.ancestor_throttled_rate = Some(0.06);
+    let found = findings(&facts);
+    let found =
+        found.iter().find(|finding| finding.kind == FindingKind::ClaimedCpusThrottled).unwrap();
+    assert_eq!((found.evidence["podLimitCores"], found.evidence["cpus"]), (2.0, 4.0));
+    assert!(found.no_patch.as_ref().unwrap().contains("containers"), "{found:?}");
+    let unclaimed = Facts { runtime: None, ..facts.clone() };
+    assert_eq!(kinds(&unclaimed), [FindingKind::ThrottledByAncestor]);
+    facts.pod = None;
+    assert!(kinds(&facts).contains(&FindingKind::ThrottledByAncestor), "above the pod");
+    (facts.pod, facts.throttled_share) = (Some(pod_quota()), Some(0.5));
+    facts.ancestor_throttled_rate = None;
+    assert!(!kinds(&facts).contains(&FindingKind::ClaimedCpusThrottled), "its own quota");
 }
 
 #[test]

@@ -25,6 +25,15 @@ pub const ALLOWED: [&str; 16] = [
     "_JAVA_OPTIONS",
 ];
 
+/// Prefix of the variable with the CPUs of a claim (`cdiEnvVarPrefix` of
+/// kubernetes-sigs/dra-driver-cpu).
+const CLAIM: &[u8] = b"DRA_CPUSET_";
+
+/// Whether a `/proc/PID/environ` names CPUs of a claim.
+pub(crate) fn claims_cpus(environ: &[u8]) -> bool {
+    bounded::strings(environ, bounded::ENVIRON_BYTES).any(|pair| pair.starts_with(CLAIM))
+}
+
 /// The allowed variables in a `/proc/PID/environ`.
 pub(crate) fn allowed(environ: &[u8]) -> BTreeMap<String, String> {
     let pairs = bounded::strings(environ, bounded::ENVIRON_BYTES).filter_map(|pair| {
@@ -51,5 +60,12 @@ mod tests {
             .map(|(name, value)| (name.into(), value.into()));
         assert_eq!(allowed(environ), expected.into());
         assert_eq!(allowed(b""), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_claim_of_cpus_is_in_the_environment() {
+        assert!(claims_cpus(b"PATH=/bin\0DRA_CPUSET_0d6f6d1c_1111=0,1\0"));
+        assert!(!claims_cpus(b"PATH=/bin\0MY_DRA_CPUSET_1=0\0DRA_CPU=1\0"));
+        assert!(!claims_cpus(b""));
     }
 }

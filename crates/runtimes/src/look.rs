@@ -79,13 +79,15 @@ impl Looker {
 
 /// The runtime of a process with this executable.
 fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runtime {
+    let environ = process.environ();
     let mut runtime = Runtime {
         language: executable.language,
         version: executable.version,
         module: executable.go.module,
         automaxprocs: executable.go.automaxprocs,
         automemlimit: executable.go.automemlimit,
-        settings: environment::allowed(&process.environ()),
+        claims_cpus: environment::claims_cpus(&environ),
+        settings: environment::allowed(&environ),
         ..Runtime::default()
     };
     if runtime.language == Language::Jvm {

@@ -56,6 +56,9 @@ pub struct Runtime {
     /// Whether the binary contains github.com/KimMachineGun/automemlimit.
     #[serde(default)]
     pub automemlimit: bool,
+    /// Whether the DRA CPU driver gave the container exclusive CPUs of a claim.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub claims_cpus: bool,
     /// Number of threads the runtime runs in parallel; `None` if unknown.
     pub parallelism: Option<u32>,
     /// Source of `parallelism`.

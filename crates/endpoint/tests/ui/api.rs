@@ -131,6 +131,7 @@ pub(crate) fn full_report() -> ContainerReport {
             module: Some("example.com/app".to_owned()),
             automaxprocs: true,
             automemlimit: true,
+            claims_cpus: false,
             parallelism: Some(2),
             parallelism_source: Some("GOMAXPROCS".to_owned()),
             settings: [("GOMAXPROCS".to_owned(), "2".to_owned())].into(),
