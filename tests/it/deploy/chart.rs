@@ -245,14 +245,14 @@ fn the_node_condition_and_its_permission_need_the_trace_and_a_request() {
         let rule = rules.iter().find(|rule| rule["resources"][0] == "nodes/status");
         (
             env.iter().any(|variable| variable["name"] == "CPUWARDEN_NODE_CONDITION"),
-            rule.map(|rule| serde_saphyr::to_string(rule).unwrap()),
+            rule.cloned(),
             text.contains("port: 6443"),
         )
     };
     assert_eq!(granted(&["--set=profile=trace"]), (false, None, false));
     assert_eq!(granted(&["--set=nodeCondition=true"]), (false, None, false));
-    let rule = "apiGroups:\n- ''\nresources:\n- nodes/status\nverbs:\n- patch\n";
-    let expected = (true, Some(rule.to_owned()), true);
+    let rule = json!({"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]});
+    let expected = (true, Some(rule), true);
     assert_eq!(granted(&["--set=profile=trace,nodeCondition=true"]), expected);
 }
 
