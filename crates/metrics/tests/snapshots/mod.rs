@@ -30,6 +30,7 @@ pub(crate) fn agent() -> AgentMetrics {
     agent.subsystem_restarted("pinning");
     agent.page_rendered("metrics");
     agent.http_connection_cut("waiting");
+    agent.add_node_condition_patch("ok");
     agent.set_pod_lists_cut(1);
     let pinning = agent.pinning();
     pinning.set_pinned([(["shop", "cart-1", "LSR", "FullPCPUs"], 2)].into_iter());
