@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_changes_are_queued_once_and_again_after_they_were_taken() {
+    fn equal_changes_are_queued_once_until_they_are_taken() {
         let id = Ids::default().take();
         let mut queue = Queue::new(Interests::COUNTERS).unwrap();
         for _ in 0..2 {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kubepods::path::{self, Tops};
+use kubepods::path::{self, KubepodsRoots};
 
 /// Maximum depth of a kubepods root: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
 const LOCATE_DEPTH: usize = 5;
@@ -25,14 +25,20 @@ pub(crate) struct Roots {
     others: bool,
     /// Whether to log missing and ambiguous roots.
     reports: bool,
-    chosen: Tops,
+    chosen: KubepodsRoots,
     /// Whether the missing root was already logged.
     is_reported_missing: bool,
 }
 
 impl Roots {
     pub(crate) fn new(named: Vec<String>, others: bool, reports: bool) -> Self {
-        Self { named, others, reports, chosen: Tops::default(), is_reported_missing: false }
+        Self {
+            named,
+            others,
+            reports,
+            chosen: KubepodsRoots::default(),
+            is_reported_missing: false,
+        }
     }
 
     /// Roots to watch. `known`: paths of roots found before, which stay candidates.
@@ -43,7 +49,7 @@ impl Roots {
         }
         // Search again each time: after a change of its driver a kubelet leaves the old root beside
         // the new one.
-        let chosen = path::choose_tops(locate(mount).into_iter().chain(known));
+        let chosen = path::choose_roots(locate(mount).into_iter().chain(known));
         if chosen != self.chosen {
             self.report(&chosen);
             self.chosen.clone_from(&chosen);
@@ -61,7 +67,7 @@ impl Roots {
     }
 
     /// Logs which of several cgroups called kubepods are read.
-    fn report(&self, chosen: &Tops) {
+    fn report(&self, chosen: &KubepodsRoots) {
         if self.reports && (chosen.taken.len() > 1 || !chosen.passed_over.is_empty()) {
             let (taken, passed_over) = (chosen.taken.join(", "), chosen.passed_over.join(", "));
             tracing::warn!(

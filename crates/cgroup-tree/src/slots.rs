@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_of_a_removed_cgroup_finds_nothing_after_its_slot_is_reused() {
+    fn a_removed_cgroups_id_is_invalid_after_its_slot_is_reused() {
         let (mut ids, mut slots) = (Ids::default(), Slots::default());
         let old = ids.take();
         slots.insert(old, "old");

@@ -4,9 +4,10 @@
 /// logs, and a margin.
 const RESERVED: u64 = 256;
 
-/// Read frequency of a file. When descriptors are scarce, the earlier variants keep theirs first.
+/// Class of a file by its read frequency. When descriptors are scarce, the earlier variants keep
+/// theirs first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rhythm {
+pub(crate) enum ReadClass {
     /// A counter, read at every tick.
     Counter,
     /// Read at every tick, but changes rarely or matters for some cgroups only.
@@ -15,16 +16,17 @@ pub(crate) enum Rhythm {
     Slow,
 }
 
-/// All rhythms, by descending priority for descriptors.
-pub(crate) const RHYTHMS: [Rhythm; 3] = [Rhythm::Counter, Rhythm::Setting, Rhythm::Slow];
+/// All classes, by descending priority for descriptors.
+pub(crate) const READ_CLASSES: [ReadClass; 3] =
+    [ReadClass::Counter, ReadClass::Setting, ReadClass::Slow];
 
 /// Number of descriptors that may still be kept open.
 #[derive(Debug, Clone, Copy)]
 pub struct DescriptorBudget {
     whole: u64,
     left: u64,
-    /// Files with a later rhythm than this are not kept open.
-    keep: Rhythm,
+    /// Files of a later class are not kept open.
+    keep: ReadClass,
 }
 
 impl DescriptorBudget {
@@ -33,7 +35,7 @@ impl DescriptorBudget {
     pub fn from_limit(soft_limit: u64) -> Self {
         let whole = soft_limit.saturating_sub(RESERVED);
         // Until the number of cgroups is known.
-        Self { whole, left: whole, keep: Rhythm::Counter }
+        Self { whole, left: whole, keep: ReadClass::Counter }
     }
 
     /// Limits the budget to at most `most` descriptors.
@@ -43,29 +45,29 @@ impl DescriptorBudget {
         Self { whole, left: whole, ..self }
     }
 
-    /// Keeps as many rhythms as fit the budget; `wanted(rhythm)` is the number of files of each.
+    /// Keeps as many classes as fit the budget; `wanted(class)` is the number of files of each.
     /// Returns whether fewer are kept than before.
-    pub(crate) fn plan(&mut self, wanted: impl Fn(Rhythm) -> u64) -> bool {
+    pub(crate) fn plan(&mut self, wanted: impl Fn(ReadClass) -> u64) -> bool {
         let before = self.keep;
         let mut sum = 0;
-        self.keep = Rhythm::Counter;
-        for rhythm in RHYTHMS {
-            sum += wanted(rhythm);
+        self.keep = ReadClass::Counter;
+        for class in READ_CLASSES {
+            sum += wanted(class);
             if sum <= self.whole {
-                self.keep = rhythm;
+                self.keep = class;
             }
         }
         self.keep < before
     }
 
-    /// Whether files of this rhythm are kept open.
-    pub(crate) fn keeps(&self, rhythm: Rhythm) -> bool {
-        rhythm <= self.keep
+    /// Whether files of this class are kept open.
+    pub(crate) fn keeps(&self, class: ReadClass) -> bool {
+        class <= self.keep
     }
 
-    /// Takes one descriptor; returns false if none is left for a file of this rhythm.
-    pub(crate) fn take(&mut self, rhythm: Rhythm) -> bool {
-        let some = self.left > 0 && self.keeps(rhythm);
+    /// Takes one descriptor; returns false if no descriptor is left for a file of this class.
+    pub(crate) fn take(&mut self, class: ReadClass) -> bool {
+        let some = self.left > 0 && self.keeps(class);
         self.left -= u64::from(some);
         some
     }
@@ -82,35 +84,35 @@ mod tests {
     #[test]
     fn released_budget_can_be_reused() {
         let mut budget = DescriptorBudget::from_limit(RESERVED + 1);
-        assert!(budget.take(Rhythm::Counter));
-        assert!(!budget.take(Rhythm::Counter));
+        assert!(budget.take(ReadClass::Counter));
+        assert!(!budget.take(ReadClass::Counter));
         budget.give_back(1);
-        assert!(budget.take(Rhythm::Counter));
-        assert!(!DescriptorBudget::from_limit(10).take(Rhythm::Counter));
+        assert!(budget.take(ReadClass::Counter));
+        assert!(!DescriptorBudget::from_limit(10).take(ReadClass::Counter));
     }
 
     #[test]
     fn no_more_are_kept_than_was_said_and_no_more_than_there_are() {
         let limit = DescriptorBudget::from_limit(RESERVED + 100);
         let taken = |mut budget: DescriptorBudget| {
-            (0..1000).filter(|_| budget.take(Rhythm::Counter)).count()
+            (0..1000).filter(|_| budget.take(ReadClass::Counter)).count()
         };
         assert_eq!([taken(limit.at_most(70)), taken(limit.at_most(700))], [70, 100]);
         let mut planned = limit.at_most(70);
         planned.plan(|_| 30);
-        assert!(planned.keeps(Rhythm::Setting) && !planned.keeps(Rhythm::Slow));
+        assert!(planned.keeps(ReadClass::Setting) && !planned.keeps(ReadClass::Slow));
     }
 
     #[test]
-    fn the_rhythms_that_fit_together_are_kept() {
+    fn the_classes_that_fit_together_are_kept() {
         let mut budget = DescriptorBudget::from_limit(RESERVED + 100);
-        assert!(!budget.keeps(Rhythm::Setting));
+        assert!(!budget.keeps(ReadClass::Setting));
         assert!(!budget.plan(|_| 30));
-        assert!(budget.keeps(Rhythm::Slow));
+        assert!(budget.keeps(ReadClass::Slow));
         assert!(budget.plan(|_| 40));
-        assert!(budget.keeps(Rhythm::Setting) && !budget.keeps(Rhythm::Slow));
+        assert!(budget.keeps(ReadClass::Setting) && !budget.keeps(ReadClass::Slow));
         // Counters have the highest priority, even if not all of them fit.
         assert!(budget.plan(|_| 1000));
-        assert!(budget.keeps(Rhythm::Counter) && !budget.keeps(Rhythm::Setting));
+        assert!(budget.keeps(ReadClass::Counter) && !budget.keeps(ReadClass::Setting));
     }
 }

@@ -12,21 +12,20 @@ use snapshot::CpuWeight;
 
 use crate::budget::DescriptorBudget;
 use crate::contention::ThrottledTime;
-use crate::counter::{Beyond, HighWater, Mark};
+use crate::counter::{AncestorThrottle, HighWater, LastValue};
 use crate::files::{FileSet, Files};
-use crate::naming::Look;
+use crate::naming::LookupSchedule;
 use crate::plan::Activity;
 use crate::reading::{LastUsage, TickReading, Value};
 use crate::series::SeriesId;
-use crate::timing::TIMING;
+use crate::timing::Timing;
 
 /// Role of a cgroup in the kubelet's hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SampledKind {
-    /// An ancestor of a kubelet's top cgroup, up to the mount's root: its quota also limits the
-    /// pods.
+    /// An ancestor of a kubepods root, up to the mount's root: its quota also limits the pods.
     Above,
-    /// The kubelet's top cgroup.
+    /// A kubepods root.
     Root,
     /// The system partition, if the kubelet has one.
     Partition,
@@ -125,10 +124,10 @@ pub(crate) struct Cgroup {
     pub(crate) found: Instant,
     pub(crate) naming: Naming,
     /// Schedule of the name lookups while it is unnamed.
-    pub(crate) look: Look,
+    pub(crate) lookup: LookupSchedule,
     pub(crate) series: Option<SeriesId>,
     pub(crate) files: Files,
-    pub(crate) marks: Marks,
+    pub(crate) last: LastCounters,
     pub(crate) bandwidth: Option<Bandwidth>,
     pub(crate) weight: Option<CpuWeight>,
     /// Recent activity, which decides what to read.
@@ -191,9 +190,9 @@ impl Cgroup {
             parent: cgroup.parent,
             found: cgroup.found,
             naming,
-            look: Look::new(cgroup.found),
+            lookup: LookupSchedule::new(cgroup.found),
             series: None,
-            marks: Marks::default(),
+            last: LastCounters::default(),
             bandwidth: None,
             weight: None,
             activity: Activity::new(),
@@ -217,38 +216,30 @@ impl Cgroup {
 
     /// Whether it is unnamed and its next lookup is due. `may_answer`: some source may still name
     /// it.
-    pub(crate) fn is_to_be_named(&self, now: Instant, may_answer: bool) -> bool {
+    pub(crate) fn is_to_be_named(&self, now: Instant, may_answer: bool, timing: &Timing) -> bool {
         let is_open = matches!(self.naming, Naming::Pending | Naming::Unmapped);
-        is_open && self.look.is_due(now) && (may_answer || !self.look.is_in_vain())
+        is_open && self.lookup.is_due(now) && (may_answer || !self.lookup.is_exhausted(timing))
     }
 
-    /// Whether it was never read.
-    pub(crate) fn is_unread(&self) -> bool {
-        !self.marks.seen
-    }
-
-    /// Whether its usage file may still appear: the container is new, and a runtime creates the
-    /// cgroup in one v1 hierarchy after the other.
-    pub(crate) fn awaits_usage(&self) -> bool {
-        let is_young = || self.found.elapsed() < TIMING.complete_after;
+    /// Whether its usage file may still appear, and is looked for between ticks.
+    pub(crate) fn is_usage_pending(&self, now: Instant, timing: &Timing) -> bool {
         matches!(self.kind, SampledKind::Container(_))
             && self.is_read()
-            && !self.marks.user.is_known()
-            && is_young()
+            && self.activity.is_usage_pending(self.found, now, timing)
     }
 
     /// Whether all its files had been created by the last read.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.activity.is_complete(self.found, &TIMING)
+    pub(crate) fn is_complete(&self, timing: &Timing) -> bool {
+        self.activity.is_complete(self.found, timing)
     }
 
     /// Usage at the last reading.
     pub(crate) fn last_usage(&self) -> LastUsage {
-        LastUsage { usage_ns: self.marks.usage.last(), modes_due_ns: self.marks.modes_due_ns }
+        LastUsage { usage_ns: self.last.usage.last(), modes_due_ns: self.last.modes_due_ns }
     }
 
     /// Applies the reading of a tick: stores the gauges and returns the increments of the counters.
-    pub(crate) fn take(&mut self, reading: &TickReading, above: PathQuota, now: Instant) -> Gains {
+    pub(crate) fn take(&mut self, reading: &TickReading, above: PathQuota, now: Instant) -> Deltas {
         // Values that were not read or failed stay as they were.
         self.bandwidth = reading.bandwidth.read().or(self.bandwidth);
         self.weight = reading.weight.read().or(self.weight);
@@ -258,48 +249,49 @@ impl Cgroup {
         self.activity.had_quota |=
             limit.is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
         let usage_ns = reading.usage_ns();
-        let has_run = usage_ns.is_none() || usage_ns != self.marks.usage.last();
-        let mut gains = self.marks.advance(reading);
-        let own_ns = gains.throttled_ns.unwrap_or(0);
-        let gained_ns = self.marks.advance_above(reading.local_throttled_ns, above, own_ns);
-        gains.ancestor_ns = above.had_quota.then_some(gained_ns);
+        let has_run = usage_ns.is_none() || usage_ns != self.last.usage.last();
+        let mut deltas = self.last.advance(reading);
+        deltas.first = self.activity.counters_read.is_none();
+        let own_ns = deltas.throttled_ns.unwrap_or(0);
+        let delta_ns = self.last.advance_above(reading.local_throttled_ns, above, own_ns);
+        deltas.ancestor_ns = above.had_quota.then_some(delta_ns);
         let has_throttled = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
+        self.activity.has_usage |= deltas.user_ns.is_some();
         // Read again next time what failed now.
         self.activity.throttle_due =
             has_throttled || matches!(reading.local_throttled_ns, Value::Failed);
         self.activity.settings_written |=
             matches!(reading.bandwidth, Value::Failed) || matches!(reading.weight, Value::Failed);
-        self.activity.note(now, has_run || !gains.are_none());
+        self.activity.note(now, has_run || !deltas.are_zero());
         self.activity.above = above;
         self.path = PathQuota {
-            throttled_ns: above.throttled_ns + self.marks.own_throttled_ns,
+            throttled_ns: above.throttled_ns + self.last.own_throttled_ns,
             limit: Limit::lowest(limit, above.limit),
             had_quota: above.had_quota || self.activity.had_quota,
         };
-        gains
+        deltas
     }
 }
 
 /// Last value of each counter of a cgroup.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Marks {
-    seen: bool,
-    usage: Mark,
+pub(crate) struct LastCounters {
+    usage: LastValue,
     user: HighWater,
     system: HighWater,
     /// v1: [`LastUsage::modes_due_ns`].
     modes_due_ns: Option<u64>,
-    periods: Mark,
-    throttled_periods: Mark,
-    throttled: Mark,
-    bursts: Mark,
-    burst: Mark,
-    pressure_some: Mark,
-    pressure_full: Mark,
+    periods: LastValue,
+    throttled_periods: LastValue,
+    throttled: LastValue,
+    bursts: LastValue,
+    burst: LastValue,
+    pressure_some: LastValue,
+    pressure_full: LastValue,
     local: HighWater,
     /// The ancestors' throttled time when this cgroup was last read, nanoseconds.
     ancestors: Option<u64>,
-    beyond: Beyond,
+    ancestor_throttle: AncestorThrottle,
     own_throttled_ns: u64,
     /// Throttled time by its own quota and its ancestors' quotas.
     pub(crate) throttled_time: ThrottledTime,
@@ -307,7 +299,7 @@ pub(crate) struct Marks {
 
 /// Increments of the counters since the previous reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Gains {
+pub(crate) struct Deltas {
     /// Whether this is the cgroup's first reading: the increments are then its whole history.
     pub(crate) first: bool,
     pub(crate) usage_ns: Option<u64>,
@@ -321,36 +313,34 @@ pub(crate) struct Gains {
     pub(crate) ancestor_ns: Option<u64>,
 }
 
-impl Gains {
+impl Deltas {
     /// Whether no quota counter has moved.
-    fn are_none(&self) -> bool {
+    fn are_zero(&self) -> bool {
         let counters = [self.periods, self.throttled_periods, self.throttled_ns];
-        !self.first && counters.into_iter().flatten().all(|gained| gained == 0)
+        !self.first && counters.into_iter().flatten().all(|delta| delta == 0)
     }
 }
 
-impl Marks {
-    fn advance(&mut self, reading: &TickReading) -> Gains {
-        let first = !std::mem::replace(&mut self.seen, true);
+impl LastCounters {
+    fn advance(&mut self, reading: &TickReading) -> Deltas {
         let stat = &reading.stat.read().unwrap_or_default();
         let (user_ns, system_ns) = self.advance_modes(reading);
-        let mut gain = |mark: fn(&mut Self) -> &mut Mark, value: Option<u64>| {
-            value.map(|now| mark(self).advance(now))
+        let mut delta = |field: fn(&mut Self) -> &mut LastValue, value: Option<u64>| {
+            value.map(|now| field(self).advance(now))
         };
-        let gains = Gains {
-            first,
-            usage_ns: gain(|marks| &mut marks.usage, reading.usage_ns()),
+        let deltas = Deltas {
+            usage_ns: delta(|last| &mut last.usage, reading.usage_ns()),
             user_ns,
             system_ns,
-            periods: gain(|marks| &mut marks.periods, stat.nr_periods),
-            throttled_periods: gain(|marks| &mut marks.throttled_periods, stat.nr_throttled),
-            throttled_ns: gain(|marks| &mut marks.throttled, stat.throttled_ns),
-            burst_periods: gain(|marks| &mut marks.bursts, stat.nr_bursts),
-            burst_ns: gain(|marks| &mut marks.burst, stat.burst_ns),
-            ancestor_ns: None,
+            periods: delta(|last| &mut last.periods, stat.nr_periods),
+            throttled_periods: delta(|last| &mut last.throttled_periods, stat.nr_throttled),
+            throttled_ns: delta(|last| &mut last.throttled, stat.throttled_ns),
+            burst_periods: delta(|last| &mut last.bursts, stat.nr_bursts),
+            burst_ns: delta(|last| &mut last.burst, stat.burst_ns),
+            ..Deltas::default()
         };
-        self.own_throttled_ns += gains.throttled_ns.unwrap_or(0);
-        gains
+        self.own_throttled_ns += deltas.throttled_ns.unwrap_or(0);
+        deltas
     }
 
     /// Increments of user and system time. Both restart with the usage; a step back of one alone is
@@ -381,10 +371,10 @@ impl Marks {
     /// ancestors' increments during this cgroup's lifetime that exceeds its own.
     fn advance_above(&mut self, local_ns: Value<u64>, above: PathQuota, own_ns: u64) -> u64 {
         // Increment, and the lower and upper bound of the wait for ancestors' quotas.
-        let (gained_ns, least_ns, most_ns) = match local_ns {
+        let (delta_ns, least_ns, most_ns) = match local_ns {
             Value::Read(local_ns) => {
-                let gained_ns = self.advance_local(local_ns);
-                (gained_ns, gained_ns, gained_ns)
+                let delta_ns = self.advance_local(local_ns);
+                (delta_ns, delta_ns, delta_ns)
             }
             Value::NotRead | Value::Failed => (0, 0, 0),
             Value::Absent => {
@@ -392,11 +382,11 @@ impl Marks {
                     self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
                 let all_ns = above.throttled_ns - before;
                 // Only the excess over its own: the quotas need not have run out at the same time.
-                (self.beyond.advance(own_ns, all_ns), 0, all_ns)
+                (self.ancestor_throttle.advance(own_ns, all_ns), 0, all_ns)
             }
         };
         self.throttled_time.add(own_ns + least_ns, own_ns + most_ns);
-        gained_ns
+        delta_ns
     }
 
     /// Increments of the pressure counters: (some, full).

@@ -33,7 +33,7 @@ impl ThrottledTime {
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     threads: HashMap<u32, Seen>,
-    round: u64,
+    scan: u64,
     throttled: ThrottledTime,
     began: bool,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Delays {
 #[derive(Debug)]
 struct Seen {
     delay_ns: u64,
-    round: u64,
+    scan: u64,
 }
 
 /// Delay and contention bounds of an interval.
@@ -54,7 +54,7 @@ pub(crate) struct Contention {
 }
 
 /// A scan over all threads of a container.
-pub(crate) struct Look<'a> {
+pub(crate) struct Scan<'a> {
     delays: &'a mut Delays,
     gained_ns: u64,
     waiting: u64,
@@ -62,18 +62,18 @@ pub(crate) struct Look<'a> {
 
 impl Delays {
     /// Begins a scan.
-    pub(crate) fn look(&mut self) -> Look<'_> {
-        self.round += 1;
-        Look { delays: self, gained_ns: 0, waiting: 0 }
+    pub(crate) fn begin_scan(&mut self) -> Scan<'_> {
+        self.scan += 1;
+        Scan { delays: self, gained_ns: 0, waiting: 0 }
     }
 }
 
-impl Look<'_> {
+impl Scan<'_> {
     /// Records a thread's delay. The whole delay of a thread that is new since the last scan
     /// counts.
     pub(crate) fn thread(&mut self, tid: u32, delay_ns: u64) {
-        let round = self.delays.round;
-        let before = self.delays.threads.insert(tid, Seen { delay_ns, round });
+        let scan = self.delays.scan;
+        let before = self.delays.threads.insert(tid, Seen { delay_ns, scan });
         let gained = match before {
             // The thread id was reused.
             Some(seen) if delay_ns < seen.delay_ns => delay_ns,
@@ -87,8 +87,8 @@ impl Look<'_> {
     /// Ends the scan. `throttled`: the container's throttled time so far. Returns `None` at the
     /// first scan, which only sets the baseline.
     pub(crate) fn end(self, throttled: ThrottledTime) -> Option<Contention> {
-        let round = self.delays.round;
-        self.delays.threads.retain(|_, seen| seen.round == round);
+        let scan = self.delays.scan;
+        self.delays.threads.retain(|_, seen| seen.scan == scan);
         let before = std::mem::replace(&mut self.delays.throttled, throttled);
         let least = throttled.least_ns.saturating_sub(before.least_ns);
         let most = throttled.most_ns.saturating_sub(before.most_ns);
@@ -108,35 +108,35 @@ mod tests {
     use super::*;
 
     /// A scan; the container's own quota has throttled it for `own_ns`.
-    fn look(delays: &mut Delays, threads: &[(u32, u64)], own_ns: u64) -> Option<Contention> {
-        look_below(delays, threads, own_ns, 0)
+    fn scan(delays: &mut Delays, threads: &[(u32, u64)], own_ns: u64) -> Option<Contention> {
+        scan_below(delays, threads, own_ns, 0)
     }
 
     /// A scan; ancestors' quotas have throttled the container for up to `above_ns` in addition.
-    fn look_below(
+    fn scan_below(
         delays: &mut Delays,
         threads: &[(u32, u64)],
         own_ns: u64,
         above_ns: u64,
     ) -> Option<Contention> {
-        let mut look = delays.look();
-        threads.iter().for_each(|&(tid, delay)| look.thread(tid, delay));
-        look.end(ThrottledTime { least_ns: own_ns, most_ns: own_ns + above_ns })
+        let mut scan = delays.begin_scan();
+        threads.iter().for_each(|&(tid, delay)| scan.thread(tid, delay));
+        scan.end(ThrottledTime { least_ns: own_ns, most_ns: own_ns + above_ns })
     }
 
     #[test]
     fn the_first_scan_gives_no_bounds() {
         let mut delays = Delays::default();
-        assert_eq!(look(&mut delays, &[(1, 500)], 100), None);
-        assert_eq!(look(&mut delays, &[(1, 500)], 100), Some(Contention::default()));
+        assert_eq!(scan(&mut delays, &[(1, 500)], 100), None);
+        assert_eq!(scan(&mut delays, &[(1, 500)], 100), Some(Contention::default()));
     }
 
     #[test]
     fn a_thread_that_only_its_quota_held_back_was_in_no_contention() {
         let mut delays = Delays::default();
-        look(&mut delays, &[(1, 0)], 0);
+        scan(&mut delays, &[(1, 0)], 0);
         assert_eq!(
-            look(&mut delays, &[(1, 800)], 800),
+            scan(&mut delays, &[(1, 800)], 800),
             Some(Contention { delay_ns: 800, lower_ns: 0, upper_ns: 0 })
         );
     }
@@ -144,41 +144,41 @@ mod tests {
     #[test]
     fn several_threads_leave_a_span() {
         let mut delays = Delays::default();
-        look(&mut delays, &[(1, 0), (2, 0), (3, 7)], 0);
+        scan(&mut delays, &[(1, 0), (2, 0), (3, 7)], 0);
         // The third thread did not wait, so it was not throttled.
-        let found = look(&mut delays, &[(1, 500), (2, 500), (3, 7)], 300).unwrap();
+        let found = scan(&mut delays, &[(1, 500), (2, 500), (3, 7)], 300).unwrap();
         assert_eq!(found, Contention { delay_ns: 1000, lower_ns: 400, upper_ns: 700 });
     }
 
     #[test]
-    fn throttling_that_may_be_another_containers_lowers_only_the_lower_bound() {
+    fn throttling_of_unknown_share_lowers_only_the_lower_bound() {
         let mut delays = Delays::default();
-        look_below(&mut delays, &[(1, 0)], 0, 0);
-        let found = look_below(&mut delays, &[(1, 900)], 300, 500).unwrap();
+        scan_below(&mut delays, &[(1, 0)], 0, 0);
+        let found = scan_below(&mut delays, &[(1, 900)], 300, 500).unwrap();
         assert_eq!(found, Contention { delay_ns: 900, lower_ns: 100, upper_ns: 600 });
     }
 
     #[test]
     fn threads_that_come_and_go_are_counted_once() {
         let mut delays = Delays::default();
-        look(&mut delays, &[(1, 100)], 0);
-        assert_eq!(look(&mut delays, &[(2, 40)], 0).unwrap().upper_ns, 40);
+        scan(&mut delays, &[(1, 100)], 0);
+        assert_eq!(scan(&mut delays, &[(2, 40)], 0).unwrap().upper_ns, 40);
         // Thread 1's id is reused by a younger thread.
-        assert_eq!(look(&mut delays, &[(1, 30), (2, 40)], 0).unwrap().upper_ns, 30);
+        assert_eq!(scan(&mut delays, &[(1, 30), (2, 40)], 0).unwrap().upper_ns, 30);
     }
 
     proptest! {
         #[test]
         fn the_lower_bound_is_never_above_the_upper(
-            looks in proptest::collection::vec(
+            scans in proptest::collection::vec(
                 (proptest::collection::vec((0u32..5, 0u64..1000), 0..6), 0u64..1000, 0u64..1000),
                 1..20,
             )
         ) {
             let (mut delays, mut own, mut above) = (Delays::default(), 0, 0);
-            for (threads, own_gained, above_gained) in looks {
+            for (threads, own_gained, above_gained) in scans {
                 (own, above) = (own + own_gained, above + above_gained);
-                if let Some(found) = look_below(&mut delays, &threads, own, above) {
+                if let Some(found) = scan_below(&mut delays, &threads, own, above) {
                     prop_assert!(found.lower_ns <= found.upper_ns, "{:?}", found);
                 }
             }

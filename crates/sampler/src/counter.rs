@@ -2,9 +2,9 @@
 
 /// Last value of one kernel counter of one cgroup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Mark(Option<u64>);
+pub(crate) struct LastValue(Option<u64>);
 
-impl Mark {
+impl LastValue {
     /// The last value read.
     pub(crate) fn last(self) -> Option<u64> {
         self.0
@@ -25,11 +25,6 @@ impl Mark {
 pub(crate) struct HighWater(Option<u64>);
 
 impl HighWater {
-    /// Whether it was read before.
-    pub(crate) fn is_known(self) -> bool {
-        self.0.is_some()
-    }
-
     pub(crate) fn advance(&mut self, now: u64) -> u64 {
         let highest = self.0.unwrap_or(0);
         self.0 = Some(highest.max(now));
@@ -45,12 +40,12 @@ const SLIP_NS: u64 = 1_000_000_000;
 /// the sum of its containers' limits, so both quotas run out together, and each counter counts the
 /// whole wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Beyond {
+pub(crate) struct AncestorThrottle {
     /// Own throttling not yet matched by the ancestors' count.
     own_ns: u64,
 }
 
-impl Beyond {
+impl AncestorThrottle {
     /// Returns the excess, from the increments of the own and the ancestors' count.
     pub(crate) fn advance(&mut self, own_ns: u64, ancestors_ns: u64) -> u64 {
         let own_ns = self.own_ns + own_ns;
@@ -73,16 +68,16 @@ mod tests {
         ) {
             // Each run is a cgroup's increments. A new cgroup starts at zero. As in the kernel, it
             // is detected only if its first value is below the last value of the previous run.
-            let mut mark = Mark::default();
+            let mut counter = LastValue::default();
             let mut total = 0u64;
             let mut truth = 0u64;
             for run in &runs {
                 let mut value = 0u64;
-                let fresh = std::mem::take(&mut mark);
-                prop_assert!(fresh == Mark::default() || fresh.0.is_some());
+                let fresh = std::mem::take(&mut counter);
+                prop_assert!(fresh == LastValue::default() || fresh.0.is_some());
                 for step in run {
                     value += step;
-                    total += mark.advance(value);
+                    total += counter.advance(value);
                 }
                 truth += value;
             }
@@ -91,38 +86,38 @@ mod tests {
 
         #[test]
         fn a_total_never_decreases(values in proptest::collection::vec(any::<u32>(), 0..50)) {
-            let mut mark = Mark::default();
+            let mut counter = LastValue::default();
             let mut last = None;
             for value in values.into_iter().map(u64::from) {
-                let gained = mark.advance(value);
+                let delta = counter.advance(value);
                 match last {
-                    Some(last) if value >= last => prop_assert_eq!(gained, value - last),
-                    _ => prop_assert_eq!(gained, value),
+                    Some(last) if value >= last => prop_assert_eq!(delta, value - last),
+                    _ => prop_assert_eq!(delta, value),
                 }
                 last = Some(value);
             }
         }
 
         #[test]
-        fn a_high_water_mark_gains_its_maximum(values in proptest::collection::vec(0u64..1000, 1..50)) {
-            let mut mark = HighWater::default();
-            let gained: u64 = values.iter().map(|&value| mark.advance(value)).sum();
-            prop_assert_eq!(gained, *values.iter().max().unwrap());
+        fn a_high_water_mark_increases_by_its_maximum(values in proptest::collection::vec(0u64..1000, 1..50)) {
+            let mut counter = HighWater::default();
+            let total: u64 = values.iter().map(|&value| counter.advance(value)).sum();
+            prop_assert_eq!(total, *values.iter().max().unwrap());
         }
     }
 
     #[test]
     fn one_wait_that_two_quotas_count_is_not_counted_twice() {
-        let mut beyond = Beyond::default();
-        let gained = [(80, 0), (80, 160), (0, 80), (80, 80), (80, 0), (0, 300)]
-            .map(|(own, all)| beyond.advance(own, all));
-        assert_eq!(gained, [0, 0, 80, 0, 0, 220]);
+        let mut ancestors = AncestorThrottle::default();
+        let excess = [(80, 0), (80, 160), (0, 80), (80, 80), (80, 0), (0, 300)]
+            .map(|(own, all)| ancestors.advance(own, all));
+        assert_eq!(excess, [0, 0, 80, 0, 0, 220]);
     }
 
     #[test]
     fn old_own_throttling_hides_little_new_ancestor_throttling() {
-        let mut beyond = Beyond::default();
-        assert_eq!(beyond.advance(100 * SLIP_NS, 0), 0);
-        assert_eq!(beyond.advance(0, 3 * SLIP_NS), 2 * SLIP_NS);
+        let mut ancestors = AncestorThrottle::default();
+        assert_eq!(ancestors.advance(100 * SLIP_NS, 0), 0);
+        assert_eq!(ancestors.advance(0, 3 * SLIP_NS), 2 * SLIP_NS);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cgroupfs::{Hierarchy, KeptFile, is_vanished};
 use kernel_text::CgroupVersion;
 
-use crate::budget::{DescriptorBudget, Rhythm};
+use crate::budget::{DescriptorBudget, ReadClass};
 use crate::reading::Value;
 
 /// A file by its content, whatever its name on this cgroup version.
@@ -51,42 +51,42 @@ enum Controller {
     Memory,
 }
 
-type Entry = (FileId, Rhythm, Controller, &'static str);
+type Entry = (FileId, ReadClass, Controller, &'static str);
 
 /// Files of every cgroup. `cpu.stat` is read only with a quota.
 const V1_CPU: &[Entry] = &[
-    (FileId::CpuStat, Rhythm::Setting, Controller::Cpu, "cpu.stat"),
-    (FileId::CfsQuota, Rhythm::Setting, Controller::Cpu, "cpu.cfs_quota_us"),
-    (FileId::CfsPeriod, Rhythm::Setting, Controller::Cpu, "cpu.cfs_period_us"),
+    (FileId::CpuStat, ReadClass::Setting, Controller::Cpu, "cpu.stat"),
+    (FileId::CfsQuota, ReadClass::Setting, Controller::Cpu, "cpu.cfs_quota_us"),
+    (FileId::CfsPeriod, ReadClass::Setting, Controller::Cpu, "cpu.cfs_period_us"),
 ];
 /// Additional files of pods and containers.
 const V1_USAGE: &[Entry] =
-    &[(FileId::AcctUsage, Rhythm::Counter, Controller::Cpuacct, "cpuacct.usage")];
+    &[(FileId::AcctUsage, ReadClass::Counter, Controller::Cpuacct, "cpuacct.usage")];
 /// Additional files of containers.
 const V1_CONTAINER: &[Entry] = &[
-    (FileId::CpuStatLocal, Rhythm::Setting, Controller::Cpu, "cpu.stat.local"),
-    (FileId::CpuShares, Rhythm::Setting, Controller::Cpu, "cpu.shares"),
-    (FileId::AcctStat, Rhythm::Counter, Controller::Cpuacct, "cpuacct.stat"),
-    (FileId::MemoryUsage, Rhythm::Slow, Controller::Memory, "memory.usage_in_bytes"),
-    (FileId::MemoryLimit, Rhythm::Slow, Controller::Memory, "memory.limit_in_bytes"),
-    (FileId::MemoryStat, Rhythm::Slow, Controller::Memory, "memory.stat"),
-    (FileId::MemoryNuma, Rhythm::Slow, Controller::Memory, "memory.numa_stat"),
-    (FileId::CpusetEffective, Rhythm::Slow, Controller::Cpuset, "cpuset.effective_cpus"),
+    (FileId::CpuStatLocal, ReadClass::Setting, Controller::Cpu, "cpu.stat.local"),
+    (FileId::CpuShares, ReadClass::Setting, Controller::Cpu, "cpu.shares"),
+    (FileId::AcctStat, ReadClass::Counter, Controller::Cpuacct, "cpuacct.stat"),
+    (FileId::MemoryUsage, ReadClass::Slow, Controller::Memory, "memory.usage_in_bytes"),
+    (FileId::MemoryLimit, ReadClass::Slow, Controller::Memory, "memory.limit_in_bytes"),
+    (FileId::MemoryStat, ReadClass::Slow, Controller::Memory, "memory.stat"),
+    (FileId::MemoryNuma, ReadClass::Slow, Controller::Memory, "memory.numa_stat"),
+    (FileId::CpusetEffective, ReadClass::Slow, Controller::Cpuset, "cpuset.effective_cpus"),
 ];
 /// `cpu.stat` also contains the usage.
 const V2_CPU: &[Entry] = &[
-    (FileId::CpuStat, Rhythm::Counter, Controller::Cpu, "cpu.stat"),
-    (FileId::CpuMax, Rhythm::Setting, Controller::Cpu, "cpu.max"),
+    (FileId::CpuStat, ReadClass::Counter, Controller::Cpu, "cpu.stat"),
+    (FileId::CpuMax, ReadClass::Setting, Controller::Cpu, "cpu.max"),
 ];
 const V2_CONTAINER: &[Entry] = &[
-    (FileId::CpuStatLocal, Rhythm::Setting, Controller::Cpu, "cpu.stat.local"),
-    (FileId::CpuWeight, Rhythm::Setting, Controller::Cpu, "cpu.weight"),
-    (FileId::CpuPressure, Rhythm::Slow, Controller::Cpu, "cpu.pressure"),
-    (FileId::MemoryUsage, Rhythm::Slow, Controller::Memory, "memory.current"),
-    (FileId::MemoryLimit, Rhythm::Slow, Controller::Memory, "memory.max"),
-    (FileId::MemoryStat, Rhythm::Slow, Controller::Memory, "memory.stat"),
-    (FileId::MemoryNuma, Rhythm::Slow, Controller::Memory, "memory.numa_stat"),
-    (FileId::CpusetEffective, Rhythm::Slow, Controller::Cpuset, "cpuset.cpus.effective"),
+    (FileId::CpuStatLocal, ReadClass::Setting, Controller::Cpu, "cpu.stat.local"),
+    (FileId::CpuWeight, ReadClass::Setting, Controller::Cpu, "cpu.weight"),
+    (FileId::CpuPressure, ReadClass::Slow, Controller::Cpu, "cpu.pressure"),
+    (FileId::MemoryUsage, ReadClass::Slow, Controller::Memory, "memory.current"),
+    (FileId::MemoryLimit, ReadClass::Slow, Controller::Memory, "memory.max"),
+    (FileId::MemoryStat, ReadClass::Slow, Controller::Memory, "memory.stat"),
+    (FileId::MemoryNuma, ReadClass::Slow, Controller::Memory, "memory.numa_stat"),
+    (FileId::CpusetEffective, ReadClass::Slow, Controller::Cpuset, "cpuset.cpus.effective"),
 ];
 
 /// Files that are read for a cgroup.
@@ -113,9 +113,9 @@ fn entries(version: CgroupVersion, set: FileSet) -> impl Iterator<Item = &'stati
     cpu.iter().chain(usage).chain(container)
 }
 
-/// Number of files of a rhythm for a file set.
-pub(crate) fn count(version: CgroupVersion, set: FileSet, rhythm: Rhythm) -> u64 {
-    entries(version, set).filter(|entry| entry.1 == rhythm).count() as u64
+/// Number of files of a class for a file set.
+pub(crate) fn count(version: CgroupVersion, set: FileSet, class: ReadClass) -> u64 {
+    entries(version, set).filter(|entry| entry.1 == class).count() as u64
 }
 
 fn mount(hierarchy: &Hierarchy, controller: Controller) -> Option<&Path> {
@@ -166,19 +166,19 @@ impl Files {
         budget: &mut DescriptorBudget,
     ) -> cgroupfs::Result<()> {
         let mut result = Ok(());
-        for (id, rhythm, controller, name) in entries(hierarchy.version, self.set) {
+        for (id, class, controller, name) in entries(hierarchy.version, self.set) {
             let slot = &mut self.slots[*id as usize];
             let Some(mount) = mount(hierarchy, *controller) else { continue };
             let wanted = match slot {
                 Slot::Absent => true,
-                Slot::Unkept => budget.keeps(*rhythm),
+                Slot::Unkept => budget.keeps(*class),
                 Slot::Kept(_) => false,
             };
             if !wanted {
                 continue;
             }
             let directory = mount.join(relative);
-            if budget.take(*rhythm) {
+            if budget.take(*class) {
                 match KeptFile::open(&directory, name) {
                     Ok(Some(file)) => *slot = Slot::Kept(file),
                     Ok(None) => {
@@ -207,8 +207,7 @@ impl Files {
         budget: &DescriptorBudget,
     ) -> usize {
         let mut closed = 0;
-        for (id, ..) in entries(version, self.set).filter(|(_, rhythm, ..)| !budget.keeps(*rhythm))
-        {
+        for (id, ..) in entries(version, self.set).filter(|(_, class, ..)| !budget.keeps(*class)) {
             let slot = &mut self.slots[*id as usize];
             if matches!(slot, Slot::Kept(_)) {
                 *slot = Slot::Unkept;
@@ -240,17 +239,17 @@ impl Files {
     pub(crate) fn read<'a>(
         &self,
         id: FileId,
-        place: Place<'_>,
+        dir: CgroupDir<'_>,
         buffer: &'a mut Vec<u8>,
     ) -> io::Result<Value<&'a [u8]>> {
         let slot = &self.slots[id as usize];
         match slot {
             Slot::Absent => return Ok(Value::Absent),
-            _ if id.is_setting() && !place.settings => return Ok(Value::NotRead),
+            _ if id.is_setting() && !dir.settings => return Ok(Value::NotRead),
             Slot::Kept(file) => return file.read(buffer).map(Value::Read),
             Slot::Unkept => {}
         }
-        let Some((directory, name)) = place.of(id) else { return Ok(Value::Absent) };
+        let Some((directory, name)) = dir.file(id) else { return Ok(Value::Absent) };
         match KeptFile::open(&directory, name) {
             Ok(Some(file)) => file.read(buffer).map(Value::Read),
             Ok(None) => Ok(Value::Absent),
@@ -262,15 +261,15 @@ impl Files {
 
 /// Location of a cgroup's files, and whether to read its settings.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct CgroupDir<'a> {
     pub(crate) hierarchy: &'a Hierarchy,
     pub(crate) relative: &'a str,
     /// Whether to read the settings: they may have changed, or a recheck is due.
     pub(crate) settings: bool,
 }
 
-impl Place<'_> {
-    fn of(&self, wanted: FileId) -> Option<(PathBuf, &'static str)> {
+impl CgroupDir<'_> {
+    fn file(&self, wanted: FileId) -> Option<(PathBuf, &'static str)> {
         let mut all = entries(self.hierarchy.version, FileSet::Container);
         let (_, _, controller, name) = all.find(|(id, ..)| *id == wanted)?;
         Some((mount(self.hierarchy, *controller)?.join(self.relative), name))

@@ -5,10 +5,12 @@
 use std::time::{Duration, Instant};
 
 use kubepods::model::{Container, Pod};
+use kubepods::path::QosClass;
 use kubepods::{Lookup, PodIndex};
 use snapshot::{ContainerIdentity, PodIdentity, SpecRow, Workload, labels};
 
 use crate::cgroup::{ContainerKey, Naming};
+use crate::timing::Timing;
 
 /// Time for which a cgroup of an unknown pod stays hidden while a source of names answers. It
 /// exceeds the time a kubelet needs to list a new pod, so that a series does not start under
@@ -22,22 +24,17 @@ const UNMAPPED_AFTER: Duration = Duration::from_secs(3);
 /// Age of a cgroup at which a new list request must name it.
 const LISTED_AFTER: Duration = Duration::from_secs(5);
 
-/// Delay before the second lookup of an unnamed cgroup; doubles with each lookup.
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-
-/// Maximum delay between two lookups of an unnamed cgroup. A new list makes all of them due.
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
-
 /// Schedule of the lookups of an unnamed cgroup: the first at once, then at growing delays.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
+pub(crate) struct LookupSchedule {
     due: Instant,
+    /// Delay between the last lookup and the next; zero before the first.
     delay: Duration,
 }
 
-impl Look {
+impl LookupSchedule {
     pub(crate) fn new(found: Instant) -> Self {
-        Self { due: found, delay: FIRST_DELAY }
+        Self { due: found, delay: Duration::ZERO }
     }
 
     pub(crate) fn due(self) -> Instant {
@@ -50,14 +47,15 @@ impl Look {
 
     /// Whether further lookups are useless if no source answers: a pause process would have been
     /// found by now.
-    pub(crate) fn is_in_vain(self) -> bool {
-        self.delay >= LONGEST_DELAY
+    pub(crate) fn is_exhausted(self, timing: &Timing) -> bool {
+        self.delay * 2 >= timing.max_lookup_delay
     }
 
     /// Records a lookup at `now`.
-    pub(crate) fn taken(&mut self, now: Instant) {
+    pub(crate) fn record(&mut self, now: Instant, timing: &Timing) {
+        let delay = (self.delay * 2).max(timing.first_lookup_delay);
+        self.delay = delay.min(timing.max_lookup_delay);
         self.due = now + self.delay;
-        self.delay = (self.delay * 2).min(LONGEST_DELAY);
     }
 }
 
@@ -216,8 +214,10 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
         image: container.image.to_string(),
         qos_class: pod.qos_class.unwrap_or(key.qos).as_str().to_owned(),
         cpu_qos: pod.pinning.qos_class.as_deref().unwrap_or_default().to_owned(),
+        best_effort: is_best_effort(Some(pod), key),
         cgroup_driver: key.driver.as_str(),
         workload: workload(pod),
+        claims_cpus: container.claimed_cpus.is_some(),
     };
     let resources = container.resources;
     KnownContainer {
@@ -230,6 +230,12 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
             pod_limits_memory: pod.resources.memory_limit_bytes.is_some(),
         },
     }
+}
+
+/// Whether the pod is best effort; by its cgroup until its class is known.
+fn is_best_effort(pod: Option<&Pod>, key: &ContainerKey) -> bool {
+    let known = pod.filter(|pod| pod.qos_class.is_some());
+    known.map_or(key.qos == QosClass::BestEffort, Pod::is_best_effort)
 }
 
 /// The workload of a pod. A static pod belongs to its node, which is none.
@@ -261,6 +267,7 @@ fn in_pod(index: &PodIndex, key: &ContainerKey, container: &str) -> ContainerIde
         uid: key.uid.to_string(),
         container_id: key.id.to_string(),
         qos_class: key.qos.as_str().to_owned(),
+        best_effort: is_best_effort(pod.map(|pod| &**pod), key),
         cgroup_driver: key.driver.as_str(),
         ..ContainerIdentity::default()
     }
@@ -441,15 +448,15 @@ mod tests {
     }
 
     #[test]
-    fn looks_become_rare() {
+    fn lookups_become_rare() {
         let begin = Instant::now();
-        let (mut look, mut now, mut looks) = (Look::new(begin), begin, 0);
+        let (mut schedule, mut now, mut lookups) = (LookupSchedule::new(begin), begin, 0);
         while now < begin + Duration::from_secs(3600) {
-            now = look.due();
-            assert!(look.is_due(now));
-            look.taken(now);
-            looks += 1;
+            now = schedule.due();
+            assert!(schedule.is_due(now));
+            schedule.record(now, &Timing::default());
+            lookups += 1;
         }
-        assert!((115..140).contains(&looks), "{looks} in an hour");
+        assert!((115..140).contains(&lookups), "{lookups} in an hour");
     }
 }

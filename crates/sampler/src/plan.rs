@@ -1,4 +1,5 @@
-//! The read plan: the only place that decides what is read of a cgroup in a tick. Pure functions.
+//! The read plan: the only place that decides what is read of a cgroup, in a tick and between two.
+//! Pure functions.
 
 use std::time::Instant;
 
@@ -6,7 +7,7 @@ use kernel_text::CgroupVersion;
 
 use crate::cgroup::PathQuota;
 use crate::files::FileSet;
-use crate::timing::{Phase, TIMING, Timing, Turn};
+use crate::timing::{Phase, RecheckSlice, Timing};
 
 /// Past activity of a cgroup.
 #[derive(Debug, Clone, Copy)]
@@ -19,12 +20,13 @@ pub(crate) struct Activity {
     pub(crate) slow_read: Option<Instant>,
     /// Time of the last read of its threads.
     pub(crate) threads_read: Option<Instant>,
+    /// Whether its user and system time have been read.
+    pub(crate) has_usage: bool,
     /// Whether a setting was written since the last read.
     pub(crate) settings_written: bool,
     /// Whether it has, or had, a quota.
     pub(crate) had_quota: bool,
-    /// Whether a quota has throttled it since the reading before the last, or it is about to
-    /// disappear.
+    /// Whether a quota has throttled it since the reading before the last.
     pub(crate) throttle_due: bool,
     /// Quotas inherited at the last read.
     pub(crate) above: PathQuota,
@@ -38,6 +40,7 @@ impl Activity {
             idle_since: None,
             slow_read: None,
             threads_read: None,
+            has_usage: false,
             settings_written: true,
             had_quota: false,
             throttle_due: true,
@@ -59,8 +62,8 @@ impl Activity {
     }
 
     /// Whether nothing has run in it since this earlier reading.
-    fn has_been_idle_since(&self, look: Instant) -> bool {
-        self.idle_since.is_some_and(|since| since < look)
+    fn has_been_idle_since(&self, read: Instant) -> bool {
+        self.idle_since.is_some_and(|since| since < read)
     }
 
     /// Whether it was read after all its files must have existed.
@@ -68,12 +71,20 @@ impl Activity {
         self.counters_read
             .is_some_and(|read| read.saturating_duration_since(found) >= timing.complete_after)
     }
+
+    /// Whether a container's usage file may still appear: the container is new, and a runtime
+    /// creates the cgroup in one v1 hierarchy after the other.
+    pub(crate) fn is_usage_pending(&self, found: Instant, now: Instant, timing: &Timing) -> bool {
+        !self.has_usage && now.saturating_duration_since(found) < timing.complete_after
+    }
 }
 
 /// Inputs of the plan from a cgroup.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watched<'a> {
     pub(crate) files: FileSet,
+    /// Whether it is an ancestor of a kubepods root.
+    pub(crate) is_above_root: bool,
     pub(crate) phase: Phase,
     pub(crate) found: Instant,
     pub(crate) activity: &'a Activity,
@@ -83,30 +94,39 @@ pub(crate) struct Watched<'a> {
     pub(crate) parent: Option<&'a Activity>,
 }
 
+/// Reason for a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// A tick.
+    Tick,
+    /// Between two ticks: a new cgroup is shown as soon as it has a name and usage.
+    BetweenTicks,
+    /// The cgroup may be about to disappear.
+    LastRead,
+}
+
 /// Inputs of the plan from the tick.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) now: Instant,
-    pub(crate) timing: Timing,
     pub(crate) version: CgroupVersion,
     /// Whether inotify reports every write to a setting.
     pub(crate) sees_settings: bool,
     started: Instant,
-    round: Turn,
-    idle_round: Turn,
+    recheck: RecheckSlice,
+    idle_recheck: RecheckSlice,
 }
 
 impl Clock {
     pub(crate) fn new(now: Instant, version: CgroupVersion) -> Self {
-        let turn = Turn::default();
+        let slice = RecheckSlice::default();
         Self {
             now,
-            timing: TIMING,
             version,
             sees_settings: true,
             started: now,
-            round: turn,
-            idle_round: turn,
+            recheck: slice,
+            idle_recheck: slice,
         }
     }
 
@@ -116,10 +136,10 @@ impl Clock {
     }
 
     /// Advances to the tick at `now`.
-    pub(crate) fn advance(&mut self, now: Instant) {
+    pub(crate) fn advance(&mut self, now: Instant, timing: &Timing) {
         self.now = now;
-        self.round.advance(self.started, now, self.timing.round);
-        self.idle_round.advance(self.started, now, self.timing.idle_round);
+        self.recheck.advance(self.started, now, timing.recheck);
+        self.idle_recheck.advance(self.started, now, timing.idle_recheck);
     }
 }
 
@@ -134,6 +154,11 @@ pub(crate) enum StatRead {
 }
 
 /// Files to read of one cgroup.
+///
+/// Two conditions depend on values of the same reading, so
+/// [`TickReading::read`](crate::reading::TickReading::read) resolves them: [`StatRead`], and on v1
+/// `cpuacct.stat`, which is read once the usage has reached
+/// [`LastUsage::modes_due_ns`](crate::reading::LastUsage::modes_due_ns).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadPlan {
     /// Whether to read its counters; otherwise they are unchanged.
@@ -149,20 +174,36 @@ pub(crate) struct ReadPlan {
 }
 
 /// Decides what to read of this cgroup now.
-pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
-    let Watched { files, phase, found, activity, above, parent } = *cgroup;
-    let Clock { now, timing, .. } = clock;
+pub(crate) fn read_plan(
+    cgroup: &Watched<'_>,
+    occasion: Occasion,
+    clock: &Clock,
+    timing: &Timing,
+) -> ReadPlan {
+    let Watched { files, is_above_root, phase, found, activity, above, parent } = *cgroup;
+    let now = clock.now;
     let is_container = files == FileSet::Container;
-    let is_recheck = clock.idle_round.contains(phase);
+    let is_scheduled = is_container && occasion == Occasion::Tick;
+    let is_idle_recheck = clock.idle_recheck.contains(phase);
     let settings = activity.settings_written
-        || is_recheck
+        || is_idle_recheck
         || !clock.sees_settings
         || !activity.is_complete(found, timing);
-    let is_idle = activity.is_idle(*now, timing);
+    let is_idle = activity.is_idle(now, timing);
     // The pod's usage includes its containers', and the inherited quotas cover all effects of the
     // pod's quota on them.
-    let is_settled =
-        is_idle && parent.is_some_and(|pod| pod.is_idle(*now, timing)) && activity.above == above;
+    let is_unchanged =
+        is_idle && parent.is_some_and(|pod| pod.is_idle(now, timing)) && activity.above == above;
+    let counters = match occasion {
+        Occasion::Tick => !(is_container && is_unchanged) || settings,
+        // A new cgroup inherits the current quotas of those above the kubepods root.
+        Occasion::BetweenTicks => {
+            let is_new = activity.counters_read.is_none();
+            let is_pending = is_container && activity.is_usage_pending(found, now, timing);
+            is_new || is_pending || is_above_root
+        }
+        Occasion::LastRead => true,
+    };
     let stat = match (clock.version, files) {
         // This file also contains the usage.
         (CgroupVersion::V2, FileSet::Pod | FileSet::Container) => StatRead::Always,
@@ -174,23 +215,26 @@ pub(crate) fn read_plan(cgroup: &Watched<'_>, clock: &Clock) -> ReadPlan {
     let is_due = |read: Option<Instant>| {
         let is_long = |read| activity.has_been_idle_since(read);
         read.is_none_or(|read| {
-            let round = if is_long(read) { timing.idle_round } else { timing.round };
-            now.saturating_duration_since(read) >= round
+            let recheck = if is_long(read) { timing.idle_recheck } else { timing.recheck };
+            now.saturating_duration_since(read) >= recheck
         })
     };
-    let has_turn = |read| {
-        if activity.has_been_idle_since(read) { is_recheck } else { clock.round.contains(phase) }
+    let is_recheck = |read| match activity.has_been_idle_since(read) {
+        true => is_idle_recheck,
+        false => clock.recheck.contains(phase),
     };
+    let is_throttle_due =
+        activity.throttle_due || has_throttled_above || occasion == Occasion::LastRead;
     ReadPlan {
-        counters: !(is_container && is_settled) || settings,
+        counters,
         settings,
         stat,
         // The file changes when a throttle ends, together with the count of the quota that
         // throttled. It is read once more in the next tick: that moment may lie between the reads
         // of the pod and of its container.
-        local: is_container && above.had_quota && (activity.throttle_due || has_throttled_above),
-        slow: is_container && activity.slow_read.is_none_or(has_turn),
-        threads: is_container && is_due(activity.threads_read),
+        local: is_container && above.had_quota && is_throttle_due,
+        slow: is_scheduled && activity.slow_read.is_none_or(is_recheck),
+        threads: is_scheduled && is_due(activity.threads_read),
     }
 }
 
@@ -232,23 +276,37 @@ mod tests {
         activity: &Activity,
         parent_idle: u64,
     ) -> ReadPlan {
-        let start = Instant::now();
+        plan_on(Occasion::Tick, version, files, activity, parent_idle, |_| {})
+    }
+
+    /// The same on any occasion, after `change` of the inputs.
+    fn plan_on(
+        occasion: Occasion,
+        version: CgroupVersion,
+        files: FileSet,
+        activity: &Activity,
+        parent_idle: u64,
+        change: impl FnOnce(&mut Watched<'_>),
+    ) -> ReadPlan {
+        let (start, timing) = (Instant::now(), Timing::default());
         let offset = seconds(100);
         let mut clock = Clock::new(start, version);
         // A tick of zero length, which contains no phase.
-        clock.advance(start + offset);
-        clock.advance(start + offset);
+        clock.advance(start + offset, &timing);
+        clock.advance(start + offset, &timing);
         let now = start + offset;
         let parent = read_each_second(now - seconds(30), 30, parent_idle);
-        let watched = Watched {
+        let mut watched = Watched {
             files,
+            is_above_root: false,
             phase: 0,
             found: now - seconds(30),
             activity,
             above: PathQuota::default(),
             parent: Some(&parent),
         };
-        read_plan(&watched, &clock)
+        change(&mut watched);
+        read_plan(&watched, occasion, &clock, &timing)
     }
 
     fn container(idle: u64) -> Activity {
@@ -321,25 +379,76 @@ mod tests {
     }
 
     #[test]
+    fn between_ticks_only_new_cgroups_and_those_above_the_root_are_read() {
+        use FileSet::{Bandwidth, Container, Pod};
+        let running = container(0);
+        let used = Activity { has_usage: true, ..running };
+        let never_read = Activity::new();
+        for (case, files, activity, age, is_above_root, expected) in [
+            ("what runs waits for its tick", Container, running, 5, false, false),
+            ("a usage file may still appear", Container, running, 4, false, true),
+            ("it has appeared", Container, used, 4, false, false),
+            ("a pod has no such file", Pod, running, 4, false, false),
+            ("what was never read", Pod, never_read, 5, false, true),
+            ("a quota that new cgroups inherit", Bandwidth, used, 5, true, true),
+            ("one of the kubelet", Bandwidth, used, 5, false, false),
+        ] {
+            let change = |watched: &mut Watched<'_>| {
+                watched.found += seconds(30 - age);
+                watched.is_above_root = is_above_root;
+            };
+            let version = CgroupVersion::V1;
+            let plan = plan_on(Occasion::BetweenTicks, version, files, &activity, 0, change);
+            assert_eq!(
+                (plan.counters, plan.slow, plan.threads),
+                (expected, false, false),
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_last_read_includes_throttling_by_ancestors() {
+        let idle = container(5);
+        let quota = PathQuota { had_quota: true, ..PathQuota::default() };
+        let idle = Activity { above: quota, slow_read: None, threads_read: None, ..idle };
+        let on = |occasion, files| {
+            let limited = |watched: &mut Watched<'_>| watched.above = quota;
+            plan_on(occasion, CgroupVersion::V2, files, &idle, 5, limited)
+        };
+        let last = on(Occasion::LastRead, FileSet::Container);
+        assert_eq!(
+            (last.counters, last.local, last.slow, last.threads),
+            (true, true, false, false)
+        );
+        let tick = on(Occasion::Tick, FileSet::Container);
+        assert_eq!(
+            (tick.counters, tick.local, tick.slow, tick.threads),
+            (false, false, true, true)
+        );
+        assert!(!on(Occasion::LastRead, FileSet::Pod).local, "only containers have the file");
+    }
+
+    #[test]
     fn idle_is_a_time_at_any_interval() {
-        let start = Instant::now();
+        let (start, timing) = (Instant::now(), Timing::default());
         for millis in [100, 250, 1000, 1500, 60_000] {
             let mut activity = Activity::new();
             let interval = Duration::from_millis(millis);
             activity.note(start, true);
             let mut now = start;
-            while now < start + TIMING.idle_after {
+            while now < start + timing.idle_after {
                 assert!(
-                    !activity.is_idle(now, &TIMING),
+                    !activity.is_idle(now, &timing),
                     "every {millis} ms, after {:?}",
                     now - start
                 );
                 now += interval;
                 activity.note(now, false);
             }
-            assert!(activity.is_idle(now, &TIMING), "every {millis} ms");
+            assert!(activity.is_idle(now, &timing), "every {millis} ms");
             activity.note(now + interval, true);
-            assert!(!activity.is_idle(now + interval * 2, &TIMING));
+            assert!(!activity.is_idle(now + interval * 2, &timing));
         }
     }
 }

@@ -3,7 +3,7 @@
 use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64};
 use snapshot::CpuWeight;
 
-use crate::files::{FileId, Files, Place, ReadErrors};
+use crate::files::{CgroupDir, FileId, Files, ReadErrors};
 use crate::plan::{ReadPlan, StatRead};
 
 /// Result of reading a file.
@@ -41,7 +41,7 @@ impl<T> Value<T> {
 /// Reads and parses files, and counts failures.
 pub(crate) struct Reader<'a> {
     pub(crate) files: &'a Files,
-    pub(crate) place: Place<'a>,
+    pub(crate) dir: CgroupDir<'a>,
     pub(crate) buffer: &'a mut Vec<u8>,
     pub(crate) errors: &'a mut ReadErrors,
     /// Whether a read has reported that the cgroup is gone.
@@ -55,7 +55,7 @@ impl Reader<'_> {
         id: FileId,
         parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
     ) -> Value<T> {
-        let text = match self.files.read(id, self.place, self.buffer) {
+        let text = match self.files.read(id, self.dir, self.buffer) {
             Ok(text) => text,
             Err(error) => {
                 self.vanished |= self.errors.count(&error);

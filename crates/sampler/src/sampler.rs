@@ -5,9 +5,9 @@ mod lookup;
 mod names;
 mod node;
 mod reads;
+mod rechecks;
 mod rows;
 mod schedule;
-mod turns;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -38,8 +38,8 @@ use schedule::Schedule;
 pub struct SamplerConfig {
     /// The cgroup hierarchies.
     pub hierarchy: Hierarchy,
-    /// The kubelet's top cgroups as paths below the cpu mount; if empty, they are searched for. Not
-    /// used with a shared tree, which has its own.
+    /// The kubepods roots as paths below the cpu mount; if empty, they are searched for.
+    /// Not used with a shared tree, which has its own.
     pub kubepods: Vec<String>,
     /// `/proc` of the node.
     pub proc_root: PathBuf,
@@ -159,10 +159,11 @@ impl Sampler {
                 return ControlFlow::Continue(());
             }
             self.tree.now = now;
-            self.welcome(now);
-            let news = self.names.lookups.awaited.polling_interval().map(|interval| now + interval);
+            self.publish_new(now);
+            let poll = self.names.lookups.awaited.polling_interval(&self.schedule.timing);
+            let poll = poll.map(|interval| now + interval);
             let until =
-                [self.read_again(now), news].into_iter().flatten().fold(deadline, Instant::min);
+                [self.read_again(now), poll].into_iter().flatten().fold(deadline, Instant::min);
             let left = until.saturating_duration_since(now);
             let causes = self.wake.wait(left);
             let stop = causes.contains(&Some(Wakeup::Stop));
@@ -171,7 +172,7 @@ impl Sampler {
                 match cause {
                     Wakeup::Tree => {
                         self.tree.poll(&mut self.reader.errors);
-                        self.attend();
+                        self.handle_events();
                     }
                     Wakeup::Exit(id) => self.read_last(id),
                     Wakeup::Stop => {}
@@ -185,8 +186,8 @@ impl Sampler {
 
     /// Handles the changes of the tree: shows new cgroups, and reads the last counters of those that
     /// have just emptied.
-    fn attend(&mut self) {
-        self.settle();
+    fn handle_events(&mut self) {
+        self.apply_changes();
         for id in std::mem::take(&mut self.tree.populated) {
             if self.tree.cgroups.contains(id) {
                 self.read_twice(id);
@@ -202,10 +203,10 @@ impl Sampler {
         let began = Instant::now();
         self.tree.tick += 1;
         self.tree.now = now;
-        self.schedule.clock.advance(now);
+        self.schedule.clock.advance(now, &self.schedule.timing);
         // Before a walk: the counters of a cgroup that has emptied may be about to disappear.
         self.tree.poll(&mut self.reader.errors);
-        self.attend();
+        self.handle_events();
         let due = self.schedule.is_walk_due(now);
         if due {
             // What failed because descriptors were unavailable; the walk opens other files.
@@ -214,23 +215,23 @@ impl Sampler {
         let walked = self.tree.reconcile(due, &mut self.reader.errors);
         if walked {
             self.node.probe.read_slow();
-            self.attend();
+            self.handle_events();
         }
         self.rename(now);
         self.watch_exits(walked);
         self.schedule.read_at = Some(now + began.elapsed());
         self.read_all();
-        self.read_slow_round();
+        self.read_slow();
         self.scan_tasks();
         self.close_windows(now);
         self.govern(now);
         let missing = self.names.source.missing();
         if walked || self.node.features.len() <= 1 || missing != self.names.missing {
             self.names.missing = missing;
-            self.tell_features();
+            self.update_features();
         }
         if walked || !self.node.is_weight_rule_shown {
-            self.follow_weight_rule();
+            self.detect_weight_rule();
         }
         self.publish();
     }
@@ -258,6 +259,6 @@ impl Sampler {
             used_cores,
             "changed the sample interval to keep sampling within --cpu-budget"
         );
-        self.tell_features();
+        self.update_features();
     }
 }

@@ -9,14 +9,14 @@ use kernel_text::{
 };
 use snapshot::{ContainerRow, CpusetRow};
 
-use crate::cgroup::Marks;
+use crate::cgroup::LastCounters;
 use crate::files::FileId;
 use crate::reading::{Reader, Value};
 use crate::series::add;
 
 /// The slow files of one container, in buffers reused from one container to the next.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Slow {
+pub(crate) struct SlowReading {
     pressure: Value<CpuPressure>,
     memory_bytes: Value<u64>,
     /// Inactive page cache, a part of `memory_bytes`.
@@ -29,13 +29,13 @@ pub(crate) struct Slow {
     cpuset: String,
 }
 
-impl Slow {
+impl SlowReading {
     /// Reads the slow files into `self`.
     pub(crate) fn read(&mut self, reader: &mut Reader<'_>) {
         self.pressure = reader.get(FileId::CpuPressure, CpuPressure::parse);
         self.memory_bytes =
             reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
-        let v1 = reader.place.hierarchy.version == CgroupVersion::V1;
+        let v1 = reader.dir.hierarchy.version == CgroupVersion::V1;
         let inactive = if v1 { v1_total_inactive_file } else { v2_inactive_file };
         self.inactive_bytes = reader.get(FileId::MemoryStat, inactive);
         self.limit_bytes = reader.get(FileId::MemoryLimit, limit_bytes);
@@ -62,9 +62,9 @@ impl Slow {
     }
 
     /// Updates a row. Values that could not be read stay as they were.
-    pub(crate) fn apply(&self, marks: &mut Marks, row: &mut ContainerRow) {
+    pub(crate) fn apply(&self, last: &mut LastCounters, row: &mut ContainerRow) {
         if let Value::Read(pressure) = self.pressure {
-            let (some, full) = marks.advance_pressure(pressure);
+            let (some, full) = last.advance_pressure(pressure);
             add(&mut row.pressure_waiting_ns, some);
             add(&mut row.pressure_stalled_ns, full);
         }

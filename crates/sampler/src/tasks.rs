@@ -43,17 +43,17 @@ pub(crate) struct ScanCost {
 
 /// Time budget of one tick.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ScanBudget {
     began: Instant,
     budget: Duration,
 }
 
-impl Turn {
+impl ScanBudget {
     pub(crate) fn new(interval: Duration) -> Self {
         Self { began: Instant::now(), budget: interval / BUDGET_OF_INTERVAL }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.began.elapsed() >= self.budget
     }
 }
@@ -119,9 +119,9 @@ impl TaskScan {
             return;
         }
         row.runnable_threads = Some(tasks.iter().filter(|task| task.runnable).count() as u64);
-        let mut look = containers.entry(id).or_default().look();
-        tasks.iter().for_each(|task| look.thread(task.tid, task.schedstat.run_delay_ns));
-        let contention = look.end(throttled);
+        let mut scan = containers.entry(id).or_default().begin_scan();
+        tasks.iter().for_each(|task| scan.thread(task.tid, task.schedstat.run_delay_ns));
+        let contention = scan.end(throttled);
         // Starts at 0 with the first scan: earlier waits are history.
         add(&mut row.run_delay_ns, Some(contention.map_or(0, |contention| contention.delay_ns)));
         add(&mut row.contention_lower_ns, contention.map(|contention| contention.lower_ns));

@@ -1,65 +1,91 @@
-//! Time spans that decide what is read. They are durations, so that each means the same at every
-//! sample interval.
+//! Time spans that decide what is read, and when. They are durations, so that each means the same
+//! at every sample interval.
+//!
+//! Spans that decide what a cgroup is called are in [`naming`](crate::naming), those that decide
+//! the sample interval in [`governor`](crate::governor).
 
 use std::time::{Duration, Instant};
 
-/// All time spans of the read plan.
+/// All time spans of the read plan, and of the reads and lookups between ticks. The default is what
+/// the agent uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     /// A cgroup is idle once nothing has run in it and none of its counters has moved for this
-    /// long. From then on its counters move only together with its usage: a running period ends
-    /// within one second, the kernel's maximum, and a throttled cgroup counts each period.
+    /// long: 2 s. From then on its counters move only together with its usage: a running period
+    /// ends within one second, the kernel's maximum, and a throttled cgroup counts each period.
     pub(crate) idle_after: Duration,
-    /// Time by which a runtime has created a container's cgroup in every v1 hierarchy. Missing
-    /// files and settings are looked for until one look has come after this time.
+    /// Time by which a runtime has created a container's cgroup in every v1 hierarchy: 5 s. Missing
+    /// files and settings are rechecked until one recheck has come after this time.
     pub(crate) complete_after: Duration,
-    /// Every container's slow files and threads are read once in this time.
-    pub(crate) round: Duration,
-    /// The same if nothing has run since the last read: memory then changes only by reclaim,
+    /// Every container's slow files and threads are read once in this time: 10 s.
+    pub(crate) recheck: Duration,
+    /// The same if nothing has run since the last read: 60 s. Memory then changes only by reclaim,
     /// threads not at all. Settings are rechecked at this rate, too, although inotify reports their
     /// changes.
-    pub(crate) idle_round: Duration,
-    /// A container found within this time after its pod was started together with it.
+    pub(crate) idle_recheck: Duration,
+    /// A container found within this time after its pod was started together with it: 1 s.
     pub(crate) started_together: Duration,
+    /// Delay of the second read of a cgroup that may be about to disappear: 2 ms. A process is
+    /// charged for its last microseconds after its end was reported; a runtime takes longer to
+    /// remove the cgroup.
+    pub(crate) last_read_delay: Duration,
+    /// Polling interval between ticks while a new cgroup has no name or no usage yet: 100 ms.
+    pub(crate) pending_poll: Duration,
+    /// Polling interval between ticks while a cgroup is shown without a name: 1 s.
+    pub(crate) unnamed_poll: Duration,
+    /// Delay before the second lookup of an unnamed cgroup: 100 ms; doubles with each lookup.
+    pub(crate) first_lookup_delay: Duration,
+    /// Maximum delay between two lookups of an unnamed cgroup: 30 s. A new list makes all of them
+    /// due.
+    pub(crate) max_lookup_delay: Duration,
 }
 
-/// The time spans in use.
-pub(crate) const TIMING: Timing = Timing {
-    idle_after: Duration::from_secs(2),
-    complete_after: Duration::from_secs(5),
-    round: Duration::from_secs(10),
-    idle_round: Duration::from_secs(60),
-    started_together: Duration::from_secs(1),
-};
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            idle_after: Duration::from_secs(2),
+            complete_after: Duration::from_secs(5),
+            recheck: Duration::from_secs(10),
+            idle_recheck: Duration::from_secs(60),
+            started_together: Duration::from_secs(1),
+            last_read_delay: Duration::from_millis(2),
+            pending_poll: Duration::from_millis(100),
+            unnamed_poll: Duration::from_secs(1),
+            first_lookup_delay: Duration::from_millis(100),
+            max_lookup_delay: Duration::from_secs(30),
+        }
+    }
+}
 
-/// Position of a cgroup within a round, in units of 1/65,536.
+/// Position of a cgroup within a recheck interval, in units of 1/65,536.
 pub(crate) type Phase = u16;
 
-/// Spreads the cgroups evenly over a round: multiples of the golden ratio.
+/// Spreads the cgroups evenly over a recheck interval: multiples of the golden ratio.
 pub(crate) fn phase(cgroup: usize) -> Phase {
     (cgroup as u16).wrapping_mul(40_503)
 }
 
-/// Part of a round that has passed since the previous tick. Cgroups whose phase lies in it are due.
+/// Part of a recheck interval that has passed since the previous tick. Cgroups whose phase lies in
+/// it are due.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Turn {
-    /// Start, in units of 1/65,536 round since the first round began.
+pub(crate) struct RecheckSlice {
+    /// Start, in units of 1/65,536 recheck interval since the first one began.
     from: u64,
     to: u64,
 }
 
-impl Turn {
-    /// Advances to `now`; the first round began at `started`.
-    pub(crate) fn advance(&mut self, started: Instant, now: Instant, round: Duration) {
-        let parts =
-            now.saturating_duration_since(started).as_micros() * 65_536 / round.as_micros().max(1);
+impl RecheckSlice {
+    /// Advances to `now`; the first recheck interval began at `started`.
+    pub(crate) fn advance(&mut self, started: Instant, now: Instant, recheck: Duration) {
+        let parts = now.saturating_duration_since(started).as_micros() * 65_536
+            / recheck.as_micros().max(1);
         self.from = self.to;
         self.to = u64::try_from(parts).unwrap_or(u64::MAX - 65_536).max(self.from);
     }
 
     pub(crate) fn contains(self, phase: Phase) -> bool {
-        let rounds = |parts: u64| (parts + 65_536 - u64::from(phase)) >> 16;
-        rounds(self.from) != rounds(self.to)
+        let passed = |parts: u64| (parts + 65_536 - u64::from(phase)) >> 16;
+        passed(self.from) != passed(self.to)
     }
 }
 
@@ -68,15 +94,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cgroup_is_due_once_a_round_at_any_interval() {
-        let started = Instant::now();
+    fn each_cgroup_is_due_once_per_recheck_at_any_interval() {
+        let (started, recheck) = (Instant::now(), Timing::default().recheck);
         for millis in [100, 333, 1000, 1500, 7000] {
-            let mut turn = Turn::default();
+            let mut slice = RecheckSlice::default();
             let mut due = [0_u32; 500];
-            let rounds = 21;
-            for tick in 1..=(rounds * 10_000 / millis) {
-                turn.advance(started, started + Duration::from_millis(millis * tick), TIMING.round);
-                let ids = (0..due.len()).filter(|&id| turn.contains(phase(id)));
+            let rechecks = 21;
+            for tick in 1..=(rechecks * 10_000 / millis) {
+                slice.advance(started, started + Duration::from_millis(millis * tick), recheck);
+                let ids = (0..due.len()).filter(|&id| slice.contains(phase(id)));
                 let ids: Vec<usize> = ids.collect();
                 assert!(
                     ids.len() as u64 <= due.len() as u64 * millis / 10_000 + 5,
@@ -93,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn every_cgroup_is_due_in_each_tick_that_is_longer_than_a_round() {
-        let started = Instant::now();
-        let mut turn = Turn::default();
+    fn every_cgroup_is_due_in_each_tick_longer_than_a_recheck() {
+        let (started, recheck) = (Instant::now(), Timing::default().recheck);
+        let mut slice = RecheckSlice::default();
         for tick in 1..10 {
-            turn.advance(started, started + Duration::from_secs(60 * tick), TIMING.round);
-            assert!((0..500).all(|id| turn.contains(phase(id))));
+            slice.advance(started, started + Duration::from_secs(60 * tick), recheck);
+            assert!((0..500).all(|id| slice.contains(phase(id))));
         }
     }
 }

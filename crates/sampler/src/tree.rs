@@ -164,8 +164,8 @@ impl SampledTree {
         };
         let sets =
             [FileSet::Bandwidth, FileSet::Pod, FileSet::Container].map(|set| (set, of_set(set)));
-        let fewer = self.budget.plan(|rhythm| {
-            sets.iter().map(|&(set, cgroups)| cgroups * files::count(version, set, rhythm)).sum()
+        let fewer = self.budget.plan(|class| {
+            sets.iter().map(|&(set, cgroups)| cgroups * files::count(version, set, class)).sum()
         });
         if fewer {
             for (_, cgroup) in self.cgroups.iter_mut() {
@@ -199,10 +199,10 @@ impl SampledTree {
         self.by_depth.len()
     }
 
-    /// The cgroup at this place of the order in which ancestors come before descendants, as of the
+    /// The cgroup at this index of the order in which ancestors come before descendants, as of the
     /// last [`SampledTree::sort_by_depth`].
-    pub(crate) fn at_depth(&self, place: usize) -> CgroupId {
-        self.by_depth[place]
+    pub(crate) fn at_depth(&self, index: usize) -> CgroupId {
+        self.by_depth[index]
     }
 
     fn open_added(&mut self, errors: &mut ReadErrors) {

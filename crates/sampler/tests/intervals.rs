@@ -1,4 +1,4 @@
-//! Idle detection, retries and rounds last the same time at every sample interval.
+//! Idle detection, retries and rechecks last the same time at every sample interval.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

@@ -275,7 +275,7 @@ fn restarts_that_end_before_they_are_listed_are_counted() {
 }
 
 #[test]
-fn containers_that_exit_unlisted_keep_a_bounded_number_of_series() {
+fn containers_that_exit_unlisted_keep_few_series() {
     let mut node = Node::new();
     node.list(&[no_image("app")]);
     for number in 1..=40 {
@@ -354,7 +354,7 @@ fn sandboxes_of_failing_pods_are_not_unmapped_containers() {
 }
 
 #[test]
-fn container_that_runs_a_pause_is_named_and_complete_once_listed() {
+fn container_that_runs_a_pause_is_complete_once_listed() {
     let mut node = Node::new();
     node.start(1);
     node.run(1, 77, "pause");
@@ -368,7 +368,26 @@ fn container_that_runs_a_pause_is_named_and_complete_once_listed() {
 }
 
 #[test]
-fn complete_list_proves_a_sandbox_only_while_its_containers_are_there() {
+fn history_of_a_container_that_ran_a_pause_is_in_no_window() {
+    let mut node = Node::new();
+    node.start(1);
+    node.ticks(1);
+    node.run(1, 77, "pause");
+    node.ticks(1);
+    assert_eq!(node.counts(), (0, 1, 0), "it was read, and is a sandbox now");
+    let periods = "nr_periods 9\nnr_throttled 9\nthrottled_usec 9\n";
+    let stat = format!("usage_usec 9\nuser_usec 9\nsystem_usec 0\n{periods}");
+    fs::write(node.pod().join(id(1)).join("cpu.stat"), stat).unwrap();
+    node.list(&[running("app", 1)]);
+    node.ticks(2);
+    let latest = node.sampler.published().latest();
+    let row = &latest.containers[0];
+    assert_eq!(row.cfs.unwrap().throttled_periods, 9);
+    assert_eq!(row.windows.unwrap().counts.iter().sum::<u64>(), 0);
+}
+
+#[test]
+fn complete_list_proves_a_sandbox_while_its_containers_exist() {
     let mut node = Node::new();
     node.start(1);
     node.start(2);
@@ -390,7 +409,7 @@ fn complete_list_proves_a_sandbox_only_while_its_containers_are_there() {
 }
 
 #[test]
-fn one_cgroup_of_a_shared_series_that_is_a_sandbox_leaves_the_other_its_series() {
+fn a_sandbox_leaves_a_shared_series_to_the_other_cgroup() {
     let mut node = Node::new();
     // The same pod and container id below two kubepods levels, as after a move between QoS classes.
     let twin = node.root.path().join(format!("kubepods/besteffort/pod{UID}")).join(id(1));

@@ -80,7 +80,7 @@ fn write(path: &Path, text: &str) {
 }
 
 #[test]
-fn no_mode_falls_when_the_mix_of_modes_changes_and_the_agent_restarts() {
+fn no_mode_decreases_when_the_mix_changes_over_a_restart() {
     let mut node = Node::new();
     let mut sampler = node.start_sampler();
     let mut before = [0; 2];

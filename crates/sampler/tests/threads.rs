@@ -106,7 +106,7 @@ impl Node {
 
     /// Ticks until the threads of every container, including idle ones, have been scanned once
     /// more.
-    fn look(&mut self) {
+    fn scan(&mut self) {
         for _ in 0..65 {
             self.now += Duration::from_secs(1);
             self.sampler.tick(self.now);
@@ -129,16 +129,16 @@ fn pid(container: u32) -> u32 {
 }
 
 #[test]
-fn upper_bound_holds_for_a_sidecar_that_waits_beside_its_pods_quota() {
+fn upper_bound_holds_for_a_sidecar_beside_its_pods_quota() {
     for is_v2 in [true, false] {
         let mut node = Node::new(is_v2);
-        node.look();
+        node.scan();
         // The pod's quota throttles the app for 5 s; the sidecar waits for 0.3 s because another
         // pod runs.
         node.throttle(&node.pod(), 5000);
         node.wait(APP, 0, 5000);
         node.wait(SIDECAR, 0, 300);
-        node.look();
+        node.scan();
         assert_eq!(node.bounds(SIDECAR), (0, 300), "v2: {is_v2}");
         assert_eq!(
             node.bounds(APP),
@@ -149,37 +149,37 @@ fn upper_bound_holds_for_a_sidecar_that_waits_beside_its_pods_quota() {
 }
 
 #[test]
-fn own_throttling_is_in_neither_bound_and_ancestors_may_add_to_it() {
+fn own_throttling_is_in_no_bound_and_ancestors_may_add_to_it() {
     for is_v2 in [true, false] {
         let mut node = Node::new(is_v2);
         node.set_quota(&node.container(APP));
-        node.look();
+        node.scan();
         // Its own quota throttles the app for 0.4 s, and at other times the pod's quota for 0.6 s.
         node.throttle(&node.container(APP), 400);
         node.throttle(&node.pod(), 600);
         node.wait(APP, 0, 1000);
-        node.look();
+        node.scan();
         assert_eq!(node.bounds(APP), (0, 600), "v2: {is_v2}");
         node.wait(APP, 0, 1500);
-        node.look();
+        node.scan();
         assert_eq!(node.bounds(APP), (500, 1100), "v2: {is_v2}: no throttling in this interval");
     }
 }
 
 #[test]
-fn both_bounds_are_exact_where_the_kernel_counts_what_each_cgroup_was_throttled() {
+fn both_bounds_are_exact_if_each_cgroup_counts_its_throttling() {
     let mut node = Node::new(true);
     let set_local = |node: &Node, number, millis: u64| {
         let text = format!("throttled_usec {}\n", millis * 1000);
         fs::write(node.container(number).join("cpu.stat.local"), text).unwrap();
     };
     [APP, SIDECAR].into_iter().for_each(|number| set_local(&node, number, 0));
-    node.look();
+    node.scan();
     node.throttle(&node.pod(), 5000);
     set_local(&node, APP, 5000);
     node.wait(APP, 0, 5200);
     node.wait(SIDECAR, 0, 300);
-    node.look();
+    node.scan();
     assert_eq!((node.bounds(APP), node.bounds(SIDECAR)), ((200, 200), (300, 300)));
 }
 
@@ -188,35 +188,35 @@ fn a_failed_thread_scan_counts_nothing_twice_and_loses_nothing() {
     let mut node = Node::new(true);
     node.wait(APP, 0, 7000);
     node.wait(APP, 1, 4000);
-    node.look();
-    assert_eq!(node.row(APP).run_delay_ns, Some(0), "what came before the first look is history");
+    node.scan();
+    assert_eq!(node.row(APP).run_delay_ns, Some(0), "what came before the first scan is history");
     // An error that means neither that the thread is gone nor that it may not be read.
     let schedstat = node.task(APP, 1).join("schedstat");
     let broken = node.task(APP, 1).join("broken");
     fs::rename(&schedstat, &broken).unwrap();
     symlink("schedstat", &schedstat).unwrap();
     node.wait(APP, 0, 7100);
-    node.look();
-    assert_eq!(node.row(APP).run_delay_ns, Some(0), "the whole look is discarded");
+    node.scan();
+    assert_eq!(node.row(APP).run_delay_ns, Some(0), "the whole scan is discarded");
     let errors = node.sampler.published().latest().sampler.read_errors.clone();
     assert!(errors.iter().any(|&(reason, count)| reason == "io" && count > 0), "{errors:?}");
     fs::rename(&broken, &schedstat).unwrap();
     node.wait(APP, 1, 4050);
-    node.look();
-    assert_eq!(node.row(APP).run_delay_ns, Some(150 * MS), "both threads, since the look before");
+    node.scan();
+    assert_eq!(node.row(APP).run_delay_ns, Some(150 * MS), "both threads, since the scan before");
     assert_eq!((node.bounds(APP), node.row(APP).threads), ((150, 150), Some(2)));
 }
 
 #[test]
 fn thread_that_ends_or_may_not_be_read_fails_no_look() {
     let mut node = Node::new(true);
-    node.look();
+    node.scan();
     fs::remove_file(node.task(APP, 1).join("schedstat")).unwrap();
     node.wait(APP, 0, 60);
-    node.look();
+    node.scan();
     assert_eq!(node.bounds(APP), (60, 60));
     fs::remove_dir_all(node.task(APP, 1)).unwrap();
     node.wait(APP, 0, 90);
-    node.look();
+    node.scan();
     assert_eq!((node.bounds(APP), node.row(APP).threads), ((90, 90), Some(1)));
 }

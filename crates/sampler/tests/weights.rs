@@ -158,7 +158,7 @@ fn on_v2_shares_are_those_of_the_request_whatever_the_runtime() {
 }
 
 #[test]
-fn on_v2_known_requests_show_the_rule_for_containers_without_one() {
+fn on_v2_known_requests_show_the_rule_for_other_containers() {
     // Two containers from before the runtime's upgrade, three from after it, and an unlisted one.
     let specs = [
         (Some(1000), 39),

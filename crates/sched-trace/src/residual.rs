@@ -30,9 +30,9 @@ impl Residual {
         self.unknown_ns += ns;
     }
 
-    /// Compares a gain of the container's run delay with its attributed and pending waits, which
-    /// were between the two values when the delay was read. The first call of a period only sets
-    /// the baseline.
+    /// Compares an increase of the container's run delay with its attributed waits, pending ones
+    /// included: their sum before, and after, the delay was read. The first call of a period only
+    /// sets the baseline.
     pub(crate) fn reconcile(
         &mut self,
         gained_ns: u64,

@@ -291,7 +291,7 @@ fn a_change_that_one_subscriber_applies_wakes_the_other() {
 }
 
 #[test]
-fn a_subscriber_that_comes_later_gets_all_cgroups_under_the_same_ids() {
+fn a_later_subscriber_gets_all_cgroups_under_the_same_ids() {
     let directory = tempfile::tempdir().unwrap();
     let mut node = Hierarchy::new(directory.path(), CgroupVersion::V2, TreeOptions::default());
     node.make(CONTAINER);
@@ -355,7 +355,7 @@ fn a_nested_cgroup_belongs_to_its_container() {
 }
 
 #[test]
-fn a_thread_that_panics_with_the_lock_leaves_a_tree_that_recovers() {
+fn the_tree_recovers_from_a_thread_that_panics_with_the_lock() {
     let directory = tempfile::tempdir().unwrap();
     let mut node = Hierarchy::new(directory.path(), CgroupVersion::V2, TreeOptions::default());
     node.make(CONTAINER);

@@ -7,7 +7,6 @@ use kernel_text::CgroupVersion;
 use super::Sampler;
 use super::lookup::{Awaited, ExitedUnnamed};
 use crate::cgroup::{Cgroup, CgroupId, Naming, SampledKind};
-use crate::timing::TIMING;
 
 impl Sampler {
     /// Finds the first process of containers where none was found yet: it joined before the watch,
@@ -18,7 +17,7 @@ impl Sampler {
         }
         for slot in 0..self.tree.cgroups.capacity() {
             let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
-            if walked || !self.tree.cgroups[id].is_complete() {
+            if walked || !self.tree.cgroups[id].is_complete(&self.schedule.timing) {
                 self.watch_exit(id);
             }
         }
@@ -38,12 +37,12 @@ impl Sampler {
     }
 
     /// Updates the series for cgroups that were added or removed.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn apply_changes(&mut self) {
         for (id, cgroup) in std::mem::take(&mut self.tree.removed) {
             self.forget(id, &cgroup);
         }
         for id in std::mem::take(&mut self.tree.added) {
-            self.greet(id);
+            self.on_added(id);
         }
     }
 
@@ -77,7 +76,7 @@ impl Sampler {
         }
     }
 
-    pub(super) fn greet(&mut self, id: CgroupId) {
+    pub(super) fn on_added(&mut self, id: CgroupId) {
         let cgroup = &mut self.tree.cgroups[id];
         if let SampledKind::Pod { uid } = &cgroup.kind {
             self.names.source.pod_lives(uid, true);
@@ -86,14 +85,13 @@ impl Sampler {
         self.node.probe.kernel.cgroup_driver = key.driver.as_str();
         let (parent, found) = (cgroup.parent, cgroup.found);
         let since = |start: Instant| found.saturating_duration_since(start);
-        if parent
-            .is_some_and(|parent| since(self.tree.cgroups[parent].found) < TIMING.started_together)
-        {
-            self.tree.cgroups[id].marks.inherit_history();
+        let together = self.schedule.timing.started_together;
+        if parent.is_some_and(|parent| since(self.tree.cgroups[parent].found) < together) {
+            self.tree.cgroups[id].last.inherit_history();
         }
         self.name(id, self.tree.now);
         self.watch_exit(id);
-        self.names.lookups.wait_for(Awaited::News);
+        self.names.lookups.wait_for(Awaited::Pending);
         self.names.lookups.next = Some(self.tree.now);
     }
 }

@@ -8,12 +8,7 @@ use kubepods::{PodIndex, PodNames};
 
 use crate::cgroup::{CgroupId, ContainerKey};
 use crate::series::SeriesId;
-
-/// Polling interval while a new cgroup has no name or no usage yet.
-const NEWS_EVERY: Duration = Duration::from_millis(100);
-
-/// Polling interval while a cgroup is shown without a name.
-const NAMES_EVERY: Duration = Duration::from_secs(1);
+use crate::timing::Timing;
 
 /// Information that the sampler awaits between ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,16 +19,16 @@ pub(super) enum Awaited {
     /// The names of cgroups that are shown without one.
     Names,
     /// The first name or usage of a new cgroup.
-    News,
+    Pending,
 }
 
 impl Awaited {
     /// Polling interval; `None` if there is nothing to look for.
-    pub(super) fn polling_interval(self) -> Option<Duration> {
+    pub(super) fn polling_interval(self, timing: &Timing) -> Option<Duration> {
         match self {
             Self::Nothing => None,
-            Self::Names => Some(NAMES_EVERY),
-            Self::News => Some(NEWS_EVERY),
+            Self::Names => Some(timing.unnamed_poll),
+            Self::Pending => Some(timing.pending_poll),
         }
     }
 }

@@ -7,8 +7,9 @@ use snapshot::ContainerIdentity;
 
 use super::Sampler;
 use super::lookup::{Awaited, ExitedUnnamed, Lookups, NameLookup};
-use crate::cgroup::{Cgroup, CgroupId, Marks, Naming, SampledKind};
+use crate::cgroup::{Cgroup, CgroupId, LastCounters, Naming, SampledKind};
 use crate::naming::{self, Circumstances, KnownContainer, Limits, Name, Surroundings};
+use crate::plan::Activity;
 use crate::series::{SeriesId, Track};
 use crate::tree::SampledTree;
 
@@ -69,29 +70,30 @@ impl Surroundings for InTree<'_> {
 impl Sampler {
     /// Shows cgroups that were named, or got their usage, since the last tick, without waiting for
     /// the next one.
-    pub(super) fn welcome(&mut self, now: Instant) {
+    pub(super) fn publish_new(&mut self, now: Instant) {
         if self.names.lookups.awaited == Awaited::Nothing {
             return;
         }
         let has_names = self.names.source.index().generation() != self.names.index.generation();
         let is_due = self.names.lookups.next.is_some_and(|due| due <= now);
-        let awaits_usage = self.names.lookups.awaited == Awaited::News && self.awaits_usage();
-        if !has_names && !is_due && !awaits_usage {
+        let is_pending = self.names.lookups.awaited == Awaited::Pending && self.is_usage_pending();
+        if !has_names && !is_due && !is_pending {
             return;
         }
         let has_shown = self.rename(now);
-        if has_names || has_shown || awaits_usage {
+        if has_names || has_shown || is_pending {
             self.read_new();
             self.publish();
         }
-        if self.awaits_usage() {
-            self.names.lookups.wait_for(Awaited::News);
+        if self.is_usage_pending() {
+            self.names.lookups.wait_for(Awaited::Pending);
         }
     }
 
     /// Whether some new container's usage may still appear.
-    pub(super) fn awaits_usage(&self) -> bool {
-        self.tree.cgroups.iter().any(|(_, cgroup)| cgroup.awaits_usage())
+    fn is_usage_pending(&self) -> bool {
+        let (now, timing) = (self.tree.now, &self.schedule.timing);
+        self.tree.cgroups.iter().any(|(_, cgroup)| cgroup.is_usage_pending(now, timing))
     }
 
     /// Names the unnamed cgroups, and refreshes the others if the pods changed. Returns whether a
@@ -106,7 +108,7 @@ impl Sampler {
         for slot in 0..self.tree.cgroups.capacity() {
             let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
             let cgroup = &self.tree.cgroups[id];
-            let is_open = changed || cgroup.is_to_be_named(now, may_answer);
+            let is_open = changed || cgroup.is_to_be_named(now, may_answer, &self.schedule.timing);
             match (&cgroup.kind, cgroup.naming) {
                 (SampledKind::Container(_), Naming::Pending | Naming::Unmapped) if is_open => {
                     has_shown |= self.name(id, now);
@@ -122,23 +124,23 @@ impl Sampler {
                 }
                 _ => {}
             }
-            if !self.tree.cgroups[id].is_complete() {
+            if !self.tree.cgroups[id].is_complete(&self.schedule.timing) {
                 self.tree.open_files(id, &mut self.reader.errors);
             }
-            self.plan_look(id, may_answer);
+            self.plan_lookup(id, may_answer);
         }
         has_shown
     }
 
     /// Records that the name of a container is pending, and when its next lookup is due.
-    fn plan_look(&mut self, id: CgroupId, may_answer: bool) {
+    fn plan_lookup(&mut self, id: CgroupId, may_answer: bool) {
         let cgroup = &self.tree.cgroups[id];
         if !matches!(cgroup.kind, SampledKind::Container(_)) {
             return;
         }
         match cgroup.naming {
-            Naming::Pending if !cgroup.look.is_in_vain() => {
-                self.names.lookups.wait_for(Awaited::News);
+            Naming::Pending if !cgroup.lookup.is_exhausted(&self.schedule.timing) => {
+                self.names.lookups.wait_for(Awaited::Pending);
             }
             Naming::Pending | Naming::Unmapped if may_answer => {
                 self.names.lookups.wait_for(Awaited::Names);
@@ -146,7 +148,7 @@ impl Sampler {
             Naming::Pending | Naming::Unmapped => {}
             Naming::Named | Naming::Sandbox => return,
         }
-        self.names.lookups.plan(cgroup.look.due());
+        self.names.lookups.plan(cgroup.lookup.due());
     }
 
     /// Names containers that exited before the kubelet listed them: their counts still belong to
@@ -199,7 +201,7 @@ impl Sampler {
 
     /// Looks up the name of a container's cgroup. Returns whether a series appeared or was renamed.
     pub(super) fn name(&mut self, id: CgroupId, now: Instant) -> bool {
-        self.tree.cgroups[id].look.taken(now);
+        self.tree.cgroups[id].lookup.record(now, &self.schedule.timing);
         let cgroup = &self.tree.cgroups[id];
         let SampledKind::Container(key) = &cgroup.kind else { return false };
         let listed_at = self.names.source.listed_at();
@@ -218,17 +220,17 @@ impl Sampler {
                 let labels = cgroup
                     .series
                     .map(|series| &self.ledger.containers.get(series).row().identity.labels);
-                let is_news = cgroup.naming != Naming::Unmapped || labels != Some(&identity.labels);
-                if is_news {
-                    self.place(id, *identity, true, Naming::Unmapped);
+                let is_new = cgroup.naming != Naming::Unmapped || labels != Some(&identity.labels);
+                if is_new {
+                    self.assign(id, *identity, true, Naming::Unmapped);
                 }
-                return is_news;
+                return is_new;
             }
             Name::Pending => {
                 self.names.source.ask(&key.uid, &key.id);
                 if cgroup.series.is_none() {
                     let identity = naming::unmapped(&self.names.index, key);
-                    self.place(id, identity, false, Naming::Pending);
+                    self.assign(id, identity, false, Naming::Pending);
                 }
                 return false;
             }
@@ -248,7 +250,7 @@ impl Sampler {
         if let SampledKind::Container(key) = &self.tree.cgroups[id].kind {
             self.names.source.withdraw(&key.id);
         }
-        let series = self.place(id, known.identity.clone(), true, Naming::Named);
+        let series = self.assign(id, known.identity.clone(), true, Naming::Named);
         self.describe(series, known);
     }
 
@@ -285,7 +287,8 @@ impl Sampler {
     fn name_sandbox(&mut self, id: CgroupId) {
         let cgroup = &mut self.tree.cgroups[id];
         cgroup.naming = Naming::Sandbox;
-        cgroup.marks = Marks::default();
+        cgroup.last = LastCounters::default();
+        cgroup.activity = Activity::new();
         if let SampledKind::Container(key) = &cgroup.kind {
             self.names.source.withdraw(&key.id);
         }
@@ -297,7 +300,7 @@ impl Sampler {
     }
 
     /// Assigns a cgroup to the series of `identity`.
-    fn place(
+    fn assign(
         &mut self,
         id: CgroupId,
         identity: ContainerIdentity,
@@ -325,7 +328,7 @@ impl Sampler {
         let may_answer = self.names.source.may_answer();
         let cgroup = &mut self.tree.cgroups[id];
         let SampledKind::Pod { uid } = &cgroup.kind else { return };
-        cgroup.look.taken(now);
+        cgroup.lookup.record(now, &self.schedule.timing);
         let age = now.saturating_duration_since(cgroup.found);
         let (identity, naming) = naming::pod(&self.names.index, uid, age, may_answer);
         cgroup.naming = naming;

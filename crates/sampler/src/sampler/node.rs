@@ -30,7 +30,7 @@ impl Sampler {
     /// Derives the rule between shares and weights from containers with a known request. The
     /// majority decides: after an upgrade of the runtime, older containers still have the old
     /// rule's weight.
-    pub(super) fn follow_weight_rule(&mut self) {
+    pub(super) fn detect_weight_rule(&mut self) {
         let shown =
             self.ledger.containers.iter_mut().filter_map(|series| series.row.shown_weight_rule());
         let balance: i64 = shown.map(|rule| if rule == WeightRule::Linear { 1 } else { -1 }).sum();
@@ -41,7 +41,7 @@ impl Sampler {
         }
     }
 
-    pub(super) fn tell_features(&mut self) {
+    pub(super) fn update_features(&mut self) {
         self.node.features = features::states(&self.tree, &self.node.probe.kernel);
         self.node
             .features

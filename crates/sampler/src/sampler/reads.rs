@@ -2,27 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Sampler;
 use super::lookup::Awaited;
-use crate::cgroup::{CgroupId, Gains, PathQuota, SampledKind};
-use crate::files::{Place, ReadErrors};
-use crate::plan::{ReadPlan, Watched, read_plan};
+use crate::cgroup::{CgroupId, Deltas, PathQuota, SampledKind};
+use crate::files::{CgroupDir, ReadErrors};
+use crate::plan::{Occasion, ReadPlan, Watched, read_plan};
 use crate::reading::{Reader, TickReading};
 use crate::series::Track;
-use crate::slow::Slow;
+use crate::slow::SlowReading;
 use crate::tasks::TaskScan;
 use crate::timing;
-
-/// Delay of the second read. A process is charged for its last microseconds after its end was
-/// reported; a runtime takes longer to remove the cgroup.
-const LAST_MICROSECONDS: Duration = Duration::from_millis(2);
 
 /// Buffers of the reads, and what they have reported.
 pub(super) struct ReadState {
     pub(super) tasks: TaskScan,
-    pub(super) slow: Slow,
+    pub(super) slow: SlowReading,
     pub(super) buffer: Vec<u8>,
     pub(super) path: PathBuf,
     pub(super) errors: ReadErrors,
@@ -34,7 +30,7 @@ impl ReadState {
     pub(super) fn new(proc_root: &Path) -> Self {
         Self {
             tasks: TaskScan::new(proc_root),
-            slow: Slow::default(),
+            slow: SlowReading::default(),
             buffer: vec![0; 16 * 1024],
             path: PathBuf::new(),
             errors: ReadErrors::default(),
@@ -53,22 +49,21 @@ impl Sampler {
 
     /// Reads a cgroup that may be about to disappear, now and once more.
     pub(super) fn read_twice(&mut self, id: CgroupId) {
-        self.tree.cgroups[id].activity.throttle_due = true;
-        self.read(id);
-        self.tree.cgroups[id].activity.throttle_due = true;
-        self.schedule.due.again.push((Instant::now() + LAST_MICROSECONDS, id));
+        self.read_as(id, &self.plan(id, Occasion::LastRead));
+        let again = Instant::now() + self.schedule.timing.last_read_delay;
+        self.schedule.due.second.push((again, id));
     }
 
     /// Reads the cgroups whose second read is due by `now`; returns the time of the next one.
     pub(super) fn read_again(&mut self, now: Instant) -> Option<Instant> {
-        for (due, id) in std::mem::take(&mut self.schedule.due.again) {
+        for (due, id) in std::mem::take(&mut self.schedule.due.second) {
             if due > now {
-                self.schedule.due.again.push((due, id));
+                self.schedule.due.second.push((due, id));
             } else if self.tree.cgroups.contains(id) {
-                self.read(id);
+                self.read_as(id, &self.plan(id, Occasion::LastRead));
             }
         }
-        self.schedule.due.again.iter().map(|(due, _)| *due).min()
+        self.schedule.due.second.iter().map(|(due, _)| *due).min()
     }
 
     /// Reads every cgroup that may have changed, and collects the containers whose slow files or
@@ -76,8 +71,8 @@ impl Sampler {
     pub(super) fn read_all(&mut self) {
         self.schedule.due.slow.clear();
         self.schedule.due.threads.clear();
-        for place in 0..self.tree.sort_by_depth() {
-            let id = self.tree.at_depth(place);
+        for at in 0..self.tree.sort_by_depth() {
+            let id = self.tree.at_depth(at);
             let plan = self.visit(id);
             if plan.slow {
                 self.schedule.due.slow.push(id);
@@ -85,58 +80,57 @@ impl Sampler {
             if plan.threads {
                 self.schedule.due.threads.push(id);
             }
-            if self.tree.cgroups[id].awaits_usage() {
-                self.names.lookups.wait_for(Awaited::News);
+            let (now, timing) = (self.tree.now, &self.schedule.timing);
+            if self.tree.cgroups[id].is_usage_pending(now, timing) {
+                self.names.lookups.wait_for(Awaited::Pending);
             }
         }
         for id in std::mem::take(&mut self.reader.vanished) {
             self.tree.on_vanished(id, &mut self.reader.errors);
         }
-        self.settle();
+        self.apply_changes();
     }
 
-    /// Reads the cgroups that have not been read completely yet, and those above the tops.
+    /// Reads the cgroups that are read between ticks, too: the new ones.
     pub(super) fn read_new(&mut self) {
-        for place in 0..self.tree.sort_by_depth() {
-            let id = self.tree.at_depth(place);
-            let cgroup = &self.tree.cgroups[id];
-            if cgroup.kind == SampledKind::Above || cgroup.is_unread() || cgroup.awaits_usage() {
-                self.visit(id);
+        for at in 0..self.tree.sort_by_depth() {
+            let id = self.tree.at_depth(at);
+            let plan = self.plan(id, Occasion::BetweenTicks);
+            if plan.counters {
+                self.read_as(id, &plan);
             }
         }
     }
 
     /// Reads what may have changed of a cgroup; returns the plan as of after the read.
     fn visit(&mut self, id: CgroupId) -> ReadPlan {
-        let plan = self.plan(id);
+        let plan = self.plan(id, Occasion::Tick);
         if plan.counters {
             self.read_as(id, &plan);
-            return self.plan(id);
+            return self.plan(id, Occasion::Tick);
         }
-        self.count_container(id, &Gains::default());
+        self.count_container(id, &Deltas::default());
         plan
     }
 
     /// Decides what to read of a cgroup now.
-    pub(super) fn plan(&self, id: CgroupId) -> ReadPlan {
+    fn plan(&self, id: CgroupId, occasion: Occasion) -> ReadPlan {
         let cgroup = &self.tree.cgroups[id];
         let parent = cgroup.parent.map(|parent| &self.tree.cgroups[parent]);
         let watched = Watched {
             files: cgroup.kind.file_set(),
+            is_above_root: cgroup.kind == SampledKind::Above,
             phase: timing::phase(id.slot()),
             found: cgroup.found,
             activity: &cgroup.activity,
             above: parent.map_or_else(PathQuota::default, |parent| parent.path),
             parent: parent.map(|parent| &parent.activity),
         };
-        read_plan(&watched, &self.schedule.clock.at(self.tree.now, self.tree.reports_settings()))
+        let clock = self.schedule.clock.at(self.tree.now, self.tree.reports_settings());
+        read_plan(&watched, occasion, &clock, &self.schedule.timing)
     }
 
-    /// Reads one cgroup's counters into its series.
-    pub(super) fn read(&mut self, id: CgroupId) {
-        self.read_as(id, &self.plan(id));
-    }
-
+    /// Reads what the plan selects of one cgroup into its series.
     fn read_as(&mut self, id: CgroupId, plan: &ReadPlan) {
         let parent = self.tree.cgroups[id].parent;
         let above = parent.map_or_else(PathQuota::default, |parent| self.tree.cgroups[parent].path);
@@ -145,28 +139,28 @@ impl Sampler {
             return;
         }
         cgroup.activity.settings_written &= !plan.settings;
-        let place = Place {
+        let dir = CgroupDir {
             hierarchy: &self.tree.hierarchy,
             relative: &cgroup.relative,
             settings: plan.settings,
         };
         let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
-        let mut reader = Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
+        let mut reader = Reader { files: &cgroup.files, dir, buffer, errors, vanished: false };
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
         if reader.vanished {
             cgroup.vanished = true;
             self.reader.vanished.push(id);
             return;
         }
-        let gains = cgroup.take(&reading, above, self.tree.now);
+        let deltas = cgroup.take(&reading, above, self.tree.now);
         match cgroup.kind {
-            SampledKind::Pod { .. } => self.count_pod(id, &gains),
-            SampledKind::Container(_) => self.count_container(id, &gains),
+            SampledKind::Pod { .. } => self.count_pod(id, &deltas),
+            SampledKind::Container(_) => self.count_container(id, &deltas),
             _ => {}
         }
     }
 
-    pub(super) fn count_pod(&mut self, id: CgroupId, gains: &Gains) {
+    pub(super) fn count_pod(&mut self, id: CgroupId, deltas: &Deltas) {
         if !self.tree.cgroups[id].activity.had_quota {
             return;
         }
@@ -176,15 +170,15 @@ impl Sampler {
         let cgroup = &self.tree.cgroups[id];
         if let Some(series) = cgroup.series {
             let limit = cgroup.bandwidth.and_then(|bandwidth| bandwidth.limit_cores());
-            self.ledger.pods.get_mut(series).gain(gains, limit);
+            self.ledger.pods.get_mut(series).add(deltas, limit);
         }
     }
 
-    pub(super) fn count_container(&mut self, id: CgroupId, gains: &Gains) {
+    pub(super) fn count_container(&mut self, id: CgroupId, deltas: &Deltas) {
         let cgroup = &self.tree.cgroups[id];
         let Some(series) = cgroup.series else { return };
         let series = self.ledger.containers.get_mut(series);
-        series.gain(gains, cgroup.activity.had_quota);
+        series.add(deltas, cgroup.activity.had_quota);
         let row = series.row_mut();
         row.limit_cores = cgroup.path.limit.map(|limit| limit.cores);
         row.limit_period_usec = cgroup.path.limit.map(|limit| limit.period_usec);

@@ -57,7 +57,7 @@ fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> Cgrou
         (
             SampledKind::Above | SampledKind::Root | SampledKind::Partition | SampledKind::Qos,
             ..,
-        ) => CgroupKind::Top,
+        ) => CgroupKind::AbovePods,
         (SampledKind::Pod { .. }, ..) => CgroupKind::Pod,
         (SampledKind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
         (_, Naming::Named | Naming::Unmapped, Some(series)) => {

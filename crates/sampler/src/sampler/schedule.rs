@@ -9,11 +9,13 @@ use super::SamplerConfig;
 use crate::cgroup::CgroupId;
 use crate::governor::Governor;
 use crate::plan::Clock;
+use crate::timing::Timing;
 
 /// Times of the ticks and of the rarer work in them.
 pub(super) struct Schedule {
     pub(super) governor: Governor,
     pub(super) started: Instant,
+    pub(super) timing: Timing,
     pub(super) clock: Clock,
     pub(super) due: DueReads,
     /// Time at which the last tick read the counters.
@@ -33,8 +35,8 @@ pub(super) struct DueReads {
     pub(super) threads: Vec<CgroupId>,
     /// Slot at which the scan of threads continues.
     pub(super) next_scan: usize,
-    /// Cgroups to read once more, with the time to do so.
-    pub(super) again: Vec<(Instant, CgroupId)>,
+    /// Cgroups that may be about to disappear, with the time of their second read.
+    pub(super) second: Vec<(Instant, CgroupId)>,
 }
 
 impl Schedule {
@@ -43,6 +45,7 @@ impl Schedule {
         Self {
             governor: Governor::new(config.interval, config.cpu_budget_cores),
             started: now,
+            timing: Timing::default(),
             clock: Clock::new(now, version),
             due: DueReads::default(),
             read_at: None,

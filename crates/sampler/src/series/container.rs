@@ -5,32 +5,32 @@ use std::sync::Arc;
 use snapshot::{ContainerIdentity, ContainerRow};
 
 use super::table::{Row, Track};
-use super::totals::{add, add_cfs, gain_cfs};
-use super::window::WindowMark;
-use crate::cgroup::Gains;
+use super::totals::{add, add_cfs, add_deltas};
+use super::window::WindowStart;
+use crate::cgroup::Deltas;
 
 /// Series of one container.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerSeries {
     pub(crate) row: ContainerRow,
-    window: WindowMark,
+    window: WindowStart,
 }
 
 impl ContainerSeries {
     /// Adds the increments of a cgroup's counters.
-    pub(crate) fn gain(&mut self, gains: &Gains, had_quota: bool) {
+    pub(crate) fn add(&mut self, deltas: &Deltas, had_quota: bool) {
         let row = &mut self.row;
-        add(&mut row.usage_ns, gains.usage_ns);
-        add(&mut row.user_ns, gains.user_ns);
-        add(&mut row.system_ns, gains.system_ns);
-        add(&mut row.throttled_ancestor_ns, gains.ancestor_ns);
+        add(&mut row.usage_ns, deltas.usage_ns);
+        add(&mut row.user_ns, deltas.user_ns);
+        add(&mut row.system_ns, deltas.system_ns);
+        add(&mut row.throttled_ancestor_ns, deltas.ancestor_ns);
         if !had_quota {
             return;
         }
         row.windows.get_or_insert_default();
-        gain_cfs(row.cfs.get_or_insert_default(), gains);
-        if gains.first {
-            self.window.skip(gains.periods.unwrap_or(0), gains.throttled_periods.unwrap_or(0));
+        add_deltas(row.cfs.get_or_insert_default(), deltas);
+        if deltas.first {
+            self.window.skip(deltas.periods.unwrap_or(0), deltas.throttled_periods.unwrap_or(0));
         }
     }
 

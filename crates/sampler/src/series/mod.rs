@@ -14,7 +14,7 @@ pub(crate) use totals::add;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::{CgroupId, Gains};
+    use crate::cgroup::{CgroupId, Deltas};
     use snapshot::ContainerIdentity;
 
     fn identity(container: &str) -> ContainerIdentity {
@@ -29,12 +29,12 @@ mod tests {
         CgroupId::from_u64(number)
     }
 
-    fn gains(user_ns: u64, periods: u64, throttled_periods: u64) -> Gains {
-        Gains {
+    fn deltas(user_ns: u64, periods: u64, throttled_periods: u64) -> Deltas {
+        Deltas {
             user_ns: Some(user_ns),
             periods: Some(periods),
             throttled_periods: Some(throttled_periods),
-            ..Gains::default()
+            ..Deltas::default()
         }
     }
 
@@ -48,11 +48,11 @@ mod tests {
     fn a_restart_goes_on_in_the_same_series() {
         let mut table = Table::<ContainerSeries>::default();
         let first = table.attach(identity("app"), pod(1), true);
-        table.get_mut(first).gain(&gains(5, 0, 0), false);
+        table.get_mut(first).add(&deltas(5, 0, 0), false);
         table.detach(first);
         assert!(!table.get_mut(first).row.live);
         let second = table.attach(identity("app"), pod(1), true);
-        table.get_mut(second).gain(&gains(7, 0, 0), false);
+        table.get_mut(second).add(&deltas(7, 0, 0), false);
         assert_eq!(rows(&mut table), [("app".to_owned(), 12)]);
     }
 
@@ -60,9 +60,9 @@ mod tests {
     fn a_name_that_comes_late_takes_the_totals_along() {
         let mut table = Table::<ContainerSeries>::default();
         let named = table.attach(identity("app"), pod(1), true);
-        table.get_mut(named).gain(&gains(5, 0, 0), false);
+        table.get_mut(named).add(&deltas(5, 0, 0), false);
         let unknown = table.attach(identity("0123"), pod(1), false);
-        table.get_mut(unknown).gain(&gains(7, 3, 3), true);
+        table.get_mut(unknown).add(&deltas(7, 3, 3), true);
         assert_eq!(rows(&mut table), [("app".to_owned(), 5)]);
         let id = table.rename(unknown, identity("app"), pod(1), true);
         assert_eq!((id, rows(&mut table)), (named, vec![("app".to_owned(), 12)]));
@@ -73,7 +73,7 @@ mod tests {
     fn a_series_goes_with_its_last_pod() {
         let mut table = Table::<ContainerSeries>::default();
         let old = table.attach(identity("app"), pod(1), true);
-        table.get_mut(old).gain(&gains(5, 0, 0), false);
+        table.get_mut(old).add(&deltas(5, 0, 0), false);
         table.attach(identity("app"), pod(2), true);
         table.drop_pod(pod(1));
         assert_eq!(rows(&mut table).len(), 1);
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn windows_count_only_where_there_were_periods_and_never_history() {
+    fn windows_count_only_with_periods_and_never_history() {
         let mut table = Table::<ContainerSeries>::default();
         let id = table.attach(identity("app"), pod(1), true);
         let series = table.get_mut(id);
-        series.gain(&Gains { first: true, ..gains(0, 100, 100) }, true);
+        series.add(&Deltas { first: true, ..deltas(0, 100, 100) }, true);
         series.close_window();
         assert_eq!(series.row.windows.unwrap().counts.iter().sum::<u64>(), 0);
-        series.gain(&gains(0, 10, 6), true);
+        series.add(&deltas(0, 10, 6), true);
         series.close_window();
         series.close_window();
         let windows = series.row.windows.unwrap();

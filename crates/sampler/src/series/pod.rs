@@ -5,24 +5,24 @@ use std::sync::Arc;
 use snapshot::{PodIdentity, PodRow};
 
 use super::table::{Row, Track};
-use super::totals::{add_cfs, gain_cfs};
-use super::window::WindowMark;
-use crate::cgroup::Gains;
+use super::totals::{add_cfs, add_deltas};
+use super::window::WindowStart;
+use crate::cgroup::Deltas;
 
 /// Series of one pod.
 #[derive(Debug, Default)]
 pub(crate) struct PodSeries {
     row: PodRow,
-    window: WindowMark,
+    window: WindowStart,
 }
 
 impl PodSeries {
     /// Adds the increments of the pod's own counters.
-    pub(crate) fn gain(&mut self, gains: &Gains, limit_cores: Option<f64>) {
-        gain_cfs(&mut self.row.cfs, gains);
+    pub(crate) fn add(&mut self, deltas: &Deltas, limit_cores: Option<f64>) {
+        add_deltas(&mut self.row.cfs, deltas);
         self.row.limit_cores = limit_cores;
-        if gains.first {
-            self.window.skip(gains.periods.unwrap_or(0), gains.throttled_periods.unwrap_or(0));
+        if deltas.first {
+            self.window.skip(deltas.periods.unwrap_or(0), deltas.throttled_periods.unwrap_or(0));
         }
     }
 

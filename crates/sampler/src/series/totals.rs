@@ -2,22 +2,22 @@
 
 use snapshot::CfsTotals;
 
-use crate::cgroup::Gains;
+use crate::cgroup::Deltas;
 
 /// Adds to a total that is `None` until its counter was first read.
-pub(crate) fn add(total: &mut Option<u64>, gain: Option<u64>) {
-    if let Some(gain) = gain {
-        *total = Some(total.unwrap_or(0) + gain);
+pub(crate) fn add(total: &mut Option<u64>, delta: Option<u64>) {
+    if let Some(delta) = delta {
+        *total = Some(total.unwrap_or(0) + delta);
     }
 }
 
 /// Adds the increments of a cgroup's CFS counters.
-pub(crate) fn gain_cfs(totals: &mut CfsTotals, gains: &Gains) {
-    totals.periods += gains.periods.unwrap_or(0);
-    totals.throttled_periods += gains.throttled_periods.unwrap_or(0);
-    totals.throttled_ns += gains.throttled_ns.unwrap_or(0);
-    add(&mut totals.burst_periods, gains.burst_periods);
-    add(&mut totals.burst_ns, gains.burst_ns);
+pub(crate) fn add_deltas(totals: &mut CfsTotals, deltas: &Deltas) {
+    totals.periods += deltas.periods.unwrap_or(0);
+    totals.throttled_periods += deltas.throttled_periods.unwrap_or(0);
+    totals.throttled_ns += deltas.throttled_ns.unwrap_or(0);
+    add(&mut totals.burst_periods, deltas.burst_periods);
+    add(&mut totals.burst_ns, deltas.burst_ns);
 }
 
 /// Adds other CFS totals.

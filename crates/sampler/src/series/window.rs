@@ -4,12 +4,12 @@ use snapshot::{CfsTotals, WindowHistogram};
 
 /// Totals at the start of the window.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct WindowMark {
+pub(crate) struct WindowStart {
     periods: u64,
     throttled_periods: u64,
 }
 
-impl WindowMark {
+impl WindowStart {
     /// Excludes periods from before the agent first read the counters.
     pub(crate) fn skip(&mut self, periods: u64, throttled_periods: u64) {
         self.periods += periods;

@@ -80,7 +80,7 @@ impl NodeOwners {
                 CgroupKind::Sandbox => {
                     self.own(row, of_pod(row.path.rsplit_once('/').map_or("", |(above, _)| above)));
                 }
-                CgroupKind::Pending | CgroupKind::Top => self.own(row, Owner::Unknown),
+                CgroupKind::Pending | CgroupKind::AbovePods => self.own(row, Owner::Unknown),
             }
         }
         self.forget();
@@ -209,7 +209,7 @@ mod tests {
         let containers =
             vec![ContainerRow { identity: Arc::clone(&cart), ..ContainerRow::default() }];
         let cgroups = vec![
-            row(1, "kubepods", CgroupKind::Top),
+            row(1, "kubepods", CgroupKind::AbovePods),
             row(10, "kubepods/pod1", CgroupKind::Pod),
             row(11, "kubepods/pod1/a", CgroupKind::Container(cart)),
             row(12, "kubepods/pod1/b", CgroupKind::Sandbox),

@@ -2,38 +2,37 @@
 
 use super::Sampler;
 use crate::cgroup::{CgroupId, SampledKind};
-use crate::files::Place;
+use crate::files::CgroupDir;
 use crate::reading::Reader;
 use crate::series::{SeriesId, Track};
-use crate::tasks::Turn;
+use crate::tasks::ScanBudget;
 
 impl Sampler {
     /// Reads the slow files of this tick's share of the containers, and of those never read before.
-    pub(super) fn read_slow_round(&mut self) {
+    pub(super) fn read_slow(&mut self) {
         for at in 0..self.schedule.due.slow.len() {
             let id = self.schedule.due.slow[at];
             let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.slow_read = Some(self.tree.now);
-            let place = Place {
+            let dir = CgroupDir {
                 hierarchy: &self.tree.hierarchy,
                 relative: &cgroup.relative,
                 settings: true,
             };
             let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
-            let mut reader =
-                Reader { files: &cgroup.files, place, buffer, errors, vanished: false };
+            let mut reader = Reader { files: &cgroup.files, dir, buffer, errors, vanished: false };
             self.reader.slow.read(&mut reader);
             self.reader
                 .slow
-                .apply(&mut cgroup.marks, self.ledger.containers.get_mut(series).row_mut());
+                .apply(&mut cgroup.last, self.ledger.containers.get_mut(series).row_mut());
         }
     }
 
     /// Reads the threads of containers that are due, within the tick's budget; at least one
     /// container.
     pub(super) fn scan_tasks(&mut self) {
-        let turn = Turn::new(self.interval());
+        let budget = ScanBudget::new(self.interval());
         let first = self
             .schedule
             .due
@@ -48,13 +47,13 @@ impl Sampler {
             self.reader.path.clear();
             self.reader.path.push(&self.tree.hierarchy.cpu);
             self.reader.path.push(&*cgroup.relative);
-            let throttled = cgroup.marks.throttled_time;
+            let throttled = cgroup.last.throttled_time;
             let row = self.ledger.containers.get_mut(series).row_mut();
             if let Err(error) = self.reader.tasks.scan(id, &self.reader.path, throttled, row) {
                 self.reader.errors.count(&error);
             }
             self.schedule.due.next_scan = id.slot() + 1;
-            if turn.is_over() {
+            if budget.is_spent() {
                 return;
             }
         }

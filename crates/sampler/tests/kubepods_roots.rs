@@ -1,4 +1,4 @@
-//! The kubelet's top cgroup may appear, disappear, and reappear elsewhere while the agent runs.
+//! The kubelet's root may appear, disappear, and reappear elsewhere while the agent runs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -29,7 +29,7 @@ impl Node {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
         let config = SamplerConfig {
-            kubepods: kubepods.iter().map(|top| (*top).to_owned()).collect(),
+            kubepods: kubepods.iter().map(|root| (*root).to_owned()).collect(),
             reconcile_interval: RECONCILE,
             ..support::config(root.path())
         };
@@ -65,8 +65,8 @@ fn scope(number: u32) -> String {
     format!("cri-containerd-{number:064x}.scope")
 }
 
-fn remove(top: &Path) {
-    fs::remove_dir_all(top).unwrap();
+fn remove(root: &Path) {
+    fs::remove_dir_all(root).unwrap();
 }
 
 #[test]
@@ -104,14 +104,14 @@ fn a_change_of_the_cgroup_driver_is_followed_to_the_new_root() {
 }
 
 #[test]
-fn kubepods_of_another_node_or_program_is_not_read_beside_the_kubelets() {
+fn kubepods_of_another_node_or_program_is_not_read() {
     let mut node = Node::new(&[]);
     node.start(CGROUPFS, &id(1));
     assert_eq!(node.containers(), 1);
-    for (number, place) in
+    for (number, parent) in
         (2..).zip(["docker/node", "kubepods-bench", "my.slice", "system.slice/k3s.service", "a"])
     {
-        node.start(&format!("{place}/{CGROUPFS}"), &id(number));
+        node.start(&format!("{parent}/{CGROUPFS}"), &id(number));
     }
     node.start(&format!("{CGROUPFS}/{}/{CGROUPFS}", id(1)), &id(9));
     node.now += RECONCILE;
@@ -119,7 +119,7 @@ fn kubepods_of_another_node_or_program_is_not_read_beside_the_kubelets() {
 }
 
 #[test]
-fn kubepods_of_a_node_in_a_container_is_read_only_while_it_is_the_only_one() {
+fn nested_kubepods_is_read_only_while_it_is_the_only_one() {
     let mut node = Node::new(&[]);
     node.start(&format!("docker/one/kubelet/{CGROUPFS}"), &id(1));
     assert_eq!(node.containers(), 1);
@@ -132,7 +132,7 @@ fn kubepods_of_a_node_in_a_container_is_read_only_while_it_is_the_only_one() {
 }
 
 #[test]
-fn beside_a_top_that_is_named_no_other_is_looked_at() {
+fn a_named_root_excludes_all_others() {
     let mut node = Node::new(&["kubepods"]);
     node.start(CGROUPFS, &id(1));
     node.start(SYSTEMD, &scope(2));

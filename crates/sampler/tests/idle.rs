@@ -10,13 +10,13 @@ use std::fs;
 use support::Node;
 
 /// Number of ticks after which every cgroup is idle.
-const SETTLED: usize = 30;
+const IDLE_TICKS: usize = 30;
 /// Number of ticks in which even an idle container is rechecked.
-const LATE_ROUND: usize = 60;
+const IDLE_RECHECK_TICKS: usize = 60;
 
-fn settled() -> Node {
+fn idle_node() -> Node {
     let mut node = Node::new(2);
-    (0..SETTLED).for_each(|_| node.tick());
+    (0..IDLE_TICKS).for_each(|_| node.tick());
     node
 }
 
@@ -33,7 +33,7 @@ fn limits(node: &Node) -> Vec<f64> {
 
 #[test]
 fn activity_in_an_idle_pod_is_counted_in_the_next_tick() {
-    let mut node = settled();
+    let mut node = idle_node();
     assert_eq!(usage(&node), [3000; 4]);
     node.run(1);
     node.tick();
@@ -41,8 +41,8 @@ fn activity_in_an_idle_pod_is_counted_in_the_next_tick() {
 }
 
 #[test]
-fn an_idle_container_is_read_with_its_pods_usage_or_at_its_recheck() {
-    let mut node = settled();
+fn an_idle_container_is_read_if_its_pod_ran_or_at_its_recheck() {
+    let mut node = idle_node();
     node.run_unseen(0);
     node.run_unseen(2);
     // A tick rechecks some of them, but not all.
@@ -51,13 +51,13 @@ fn an_idle_container_is_read_with_its_pods_usage_or_at_its_recheck() {
     node.run(1);
     node.tick();
     assert_eq!(usage(&node)[..2], [4000, 6000], "the pod of the first two counts");
-    (0..LATE_ROUND).for_each(|_| node.tick());
+    (0..IDLE_RECHECK_TICKS).for_each(|_| node.tick());
     assert_eq!(usage(&node), [4000, 6000, 5000, 3000]);
 }
 
 #[test]
 fn a_new_pod_quota_shows_on_idle_containers() {
-    let mut node = settled();
+    let mut node = idle_node();
     assert_eq!(limits(&node), [0.2; 4]);
     let pod = node.container(0).parent().unwrap().to_owned();
     fs::write(pod.join("cpu.max"), "10000 100000\n").unwrap();
