@@ -1,9 +1,16 @@
 //! Sections of a 64-bit little-endian ELF file by name, with bounded reads. The file is untrusted:
 //! the container's owner may have written it.
+//!
+//! `object` parses the headers, from buffers that are read here: its `ReadCache` allocates each
+//! size that the file states, up to the file's length, which a sparse file makes arbitrary.
 
 use std::io;
 
 use memchr::memmem;
+use object::elf::FileHeader64;
+use object::read::StringTable;
+use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
+use object::{LittleEndian, pod};
 
 /// A `pread`: fills a buffer from an offset in the file.
 pub(crate) trait Pread: Fn(&mut [u8], u64) -> io::Result<()> {}
@@ -14,12 +21,13 @@ impl<F: Fn(&mut [u8], u64) -> io::Result<()>> Pread for F {}
 #[derive(Debug)]
 pub(crate) struct Elf<R> {
     read: R,
-    headers: Vec<u8>,
+    /// Section headers, in words: they must be aligned.
+    headers: Vec<u64>,
     names: Vec<u8>,
 }
 
-const HEADER_BYTES: usize = 64;
-const SECTION_BYTES: usize = 64;
+const HEADER_WORDS: usize = 8;
+const SECTION_WORDS: usize = 8;
 /// Linkers write some 50 sections.
 const MAX_SECTIONS: usize = 1024;
 const MAX_NAMES_BYTES: usize = 64 << 10;
@@ -31,34 +39,33 @@ const BEHIND_BYTES: usize = 48;
 impl<R: Pread> Elf<R> {
     /// Reads the headers; `None` if this is not such a file.
     pub(crate) fn new(read: R) -> Option<Self> {
-        let mut header = [0; HEADER_BYTES];
-        read(&mut header, 0).ok()?;
-        if !header.starts_with(b"\x7fELF\x02\x01")
-            || usize::from(u16_at(&header, 0x3a)?) != SECTION_BYTES
-        {
+        let mut header = [0_u64; HEADER_WORDS];
+        read(pod::bytes_of_slice_mut(&mut header), 0).ok()?;
+        let header = FileHeader64::<LittleEndian>::parse(pod::bytes_of_slice(&header)).ok()?;
+        header.endian().ok()?;
+        let sections = usize::from(header.e_shnum(LittleEndian));
+        let section_bytes = usize::from(header.e_shentsize(LittleEndian));
+        if section_bytes != 8 * SECTION_WORDS || sections > MAX_SECTIONS {
             return None;
         }
-        let sections = usize::from(u16_at(&header, 0x3c)?);
-        if sections > MAX_SECTIONS {
-            return None;
-        }
-        let mut elf = Self { read, headers: vec![0; SECTION_BYTES * sections], names: Vec::new() };
-        (elf.read)(&mut elf.headers, u64_at(&header, 0x28)?).ok()?;
-        let names = place(
-            elf.headers.chunks_exact(SECTION_BYTES).nth(usize::from(u16_at(&header, 0x3e)?))?,
-        )?;
+        let headers = vec![0; SECTION_WORDS * sections];
+        let mut elf = Self { read, headers, names: Vec::new() };
+        let at = header.e_shoff(LittleEndian);
+        (elf.read)(pod::bytes_of_slice_mut(&mut elf.headers), at).ok()?;
+        let of_names = usize::from(header.e_shstrndx(LittleEndian));
+        let names = elf.sections()?.iter().nth(of_names)?.file_range(LittleEndian)?;
         elf.names = elf.bytes(names, MAX_NAMES_BYTES)?;
         Some(elf)
     }
 
     /// The first bytes of a section, at most `most`.
     pub(crate) fn section(&self, name: &[u8], most: usize) -> Option<Vec<u8>> {
-        self.bytes(self.place(name)?, most)
+        self.bytes(self.range(name)?, most)
     }
 
     /// Up to 48 bytes after the first `mark` within the first `most` bytes of a section.
     pub(crate) fn behind(&self, name: &[u8], mark: &[u8], most: u64) -> Option<Vec<u8>> {
-        let (offset, size) = self.place(name)?;
+        let (offset, size) = self.range(name)?;
         let end = offset.checked_add(size.min(most))?;
         let (mut at, mut buffer) = (offset, vec![0; CHUNK_BYTES]);
         while at < end {
@@ -80,14 +87,16 @@ impl<R: Pread> Elf<R> {
         None
     }
 
-    fn place(&self, name: &[u8]) -> Option<(u64, u64)> {
-        let is_named = |header: &&[u8]| {
-            let text = u32_at(header, 0).and_then(|at| self.names.get(usize::try_from(at).ok()?..));
-            text.is_some_and(|text| {
-                text.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
-            })
-        };
-        place(self.headers.chunks_exact(SECTION_BYTES).find(is_named)?)
+    fn sections(&self) -> Option<SectionTable<'_, FileHeader64<LittleEndian>>> {
+        let headers = pod::slice_from_all_bytes(pod::bytes_of_slice(&self.headers)).ok()?;
+        let names = StringTable::new(&*self.names, 0, self.names.len() as u64);
+        Some(SectionTable::new(headers, names))
+    }
+
+    /// Offset and size of a section in the file.
+    fn range(&self, name: &[u8]) -> Option<(u64, u64)> {
+        let (_, section) = self.sections()?.section_by_name(LittleEndian, name)?;
+        section.file_range(LittleEndian)
     }
 
     fn bytes(&self, (offset, size): (u64, u64), most: usize) -> Option<Vec<u8>> {
@@ -97,29 +106,15 @@ impl<R: Pread> Elf<R> {
     }
 }
 
-/// Offset and size of a section in the file.
-fn place(header: &[u8]) -> Option<(u64, u64)> {
-    Some((u64_at(header, 0x18)?, u64_at(header, 0x20)?))
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt as _;
 
     use super::*;
+
+    const HEADER_BYTES: usize = 8 * HEADER_WORDS;
+    const SECTION_BYTES: usize = 8 * SECTION_WORDS;
 
     fn of(bytes: &[u8]) -> Option<Elf<impl Pread>> {
         Elf::new(move |buffer: &mut [u8], at: u64| {
@@ -151,7 +146,7 @@ mod tests {
             CHUNK_BYTES,
             80_000,
         ] {
-            let mut file = b"\x7fELF\x02\x01".to_vec();
+            let mut file = b"\x7fELF\x02\x01\x01".to_vec();
             file.resize(offset + at, 0);
             file.extend(b"mark1.2");
             let size = file.len() - offset;
@@ -185,7 +180,13 @@ mod tests {
                 .chain([whole.len() / 2])
                 .all(|length| of(&whole[..length]).is_none())
         );
-        let mut header = b"\x7fELF\x02\x01".to_vec();
+        // A 32-bit file, and a big-endian one.
+        for (at, value) in [(4, 1), (5, 2)] {
+            let mut other = whole.clone();
+            other[at] = value;
+            assert!(of(&whole).is_some() && of(&other).is_none(), "byte {at}");
+        }
+        let mut header = b"\x7fELF\x02\x01\x01".to_vec();
         header.resize(HEADER_BYTES, 0xff);
         assert!(of(&header).is_none());
         // Valid section header size, but 65,535 headers.
@@ -193,7 +194,7 @@ mod tests {
         assert!(of(&header).is_none());
         assert!(of(b"#!/bin/sh\n").is_none());
         let of_many = |sections: usize| {
-            let mut file = b"\x7fELF\x02\x01".to_vec();
+            let mut file = b"\x7fELF\x02\x01\x01".to_vec();
             file.resize(HEADER_BYTES + SECTION_BYTES * sections, 0);
             file[0x28..0x30].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
             file[0x3a..0x3e].copy_from_slice(&[64, 0, sections as u8, (sections >> 8) as u8]);

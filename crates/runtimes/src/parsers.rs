@@ -1,6 +1,6 @@
 //! Properties of the parsers for container data, over a corpus and its mutations: no panic, little
-//! memory, no output that is not in the input, and the same result as a simpler or independent
-//! parser.
+//! memory, no output that is not in the input, and the same result as a simpler parser, or one
+//! without bounds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ const MARK: &[u8] = b"https://nodejs.org/download/release/v";
 /// Memory limit: section headers and names at their maximum, a section, and a chunk of another.
 const ELF_BYTES: usize = 512 << 10;
 
-/// The content of a section by another parser; `None` unless exactly one section has this name and
+/// The content of a section of a file that was parsed without bounds; `None` unless exactly one section has this name and
 /// content.
 fn section<'a>(file: &ElfFile64<'a, LittleEndian>, name: &str) -> Option<&'a [u8]> {
     let mut named = file.sections().filter(|section| section.name() == Ok(name));
@@ -48,7 +48,7 @@ fn section<'a>(file: &ElfFile64<'a, LittleEndian>, name: &str) -> Option<&'a [u8
 }
 
 #[test]
-fn sections_of_elf_files_are_those_that_another_parser_finds() {
+fn sections_of_elf_files_are_those_found_without_bounds() {
     let tokens: Vec<&[u8]> = SECTIONS.iter().map(|name| name.as_bytes()).chain([MARK]).collect();
     check("elf", &tokens, |bytes| {
         let Some(elf) = within(ELF_BYTES, || elf(bytes)) else { return };
@@ -74,7 +74,7 @@ fn sections_of_elf_files_are_those_that_another_parser_finds() {
     });
 }
 
-/// Whether the first section header, which other parsers skip, has this name.
+/// Whether the first section header, which `ElfFile64::sections` skips, has this name.
 fn is_first_named(bytes: &[u8], name: &str) -> bool {
     let u64_at = |at: usize| {
         bytes.get(at..at + 8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))

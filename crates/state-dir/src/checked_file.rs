@@ -4,7 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use tempfile::Builder;
+
 use crate::FileError;
+
+/// Suffix of a file that is being written.
+const SUFFIX: &str = ".new";
 
 /// A file of the state directory. It is written next to the old one, synced and renamed, so that a
 /// crash at any moment leaves the old or the new one.
@@ -56,14 +61,18 @@ impl CheckedFile {
     /// # Errors
     /// A state directory that cannot be written.
     pub fn write(&self, state_dir: &Path, body: &str) -> Result<(), FileError> {
-        let (path, temporary) =
-            (self.path(state_dir), state_dir.join(format!("{}.new", self.name)));
-        let written = File::create(&temporary).and_then(|mut file| {
+        let temporary = state_dir.join(format!("{}{SUFFIX}", self.name));
+        // A fixed name: what a crash left is overwritten. On an error, the file is removed.
+        let mut new = Builder::new();
+        new.prefix(self.name).suffix(SUFFIX).rand_bytes(0);
+        let written = new.make_in(state_dir, |path| File::create(path)).and_then(|mut file| {
             file.write_all(self.text(body).as_bytes())?;
-            file.sync_all()
+            file.as_file().sync_all()?;
+            Ok(file)
         });
-        written.map_err(FileError::on("write", &temporary))?;
-        fs::rename(&temporary, &path).map_err(FileError::on("rename", &temporary))?;
+        let file = written.map_err(FileError::on("write", &temporary))?;
+        let renamed = file.persist(self.path(state_dir)).map_err(|error| error.error);
+        renamed.map_err(FileError::on("rename", &temporary))?;
         // Syncing the directory makes the rename survive a crash of the machine.
         let synced = File::open(state_dir).and_then(|directory| directory.sync_all());
         synced.map_err(FileError::on("sync", state_dir))
@@ -113,6 +122,33 @@ mod tests {
         FILE.remove(dir.path()).unwrap();
         FILE.remove(dir.path()).unwrap();
         assert_eq!(FILE.read(dir.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_leftover_is_overwritten_and_a_failed_write_leaves_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let entries = || {
+            let entries = fs::read_dir(dir.path()).unwrap();
+            entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+        };
+        fs::write(dir.path().join("test.json.new"), "half of a longer text").unwrap();
+        FILE.write(dir.path(), "{}").unwrap();
+        assert_eq!(FILE.read(dir.path()).unwrap(), Some(FILE.text("{}")));
+        assert_eq!(entries(), ["test.json"]);
+        fs::remove_file(FILE.path(dir.path())).unwrap();
+        fs::create_dir(FILE.path(dir.path())).unwrap();
+        let error = FILE.write(dir.path(), "{}").unwrap_err().to_string();
+        assert!(error.starts_with("cannot rename ") && error.ends_with("test.json.new"), "{error}");
+        assert_eq!(entries(), ["test.json"], "the directory");
+    }
+
+    #[test]
+    fn a_written_file_has_the_permissions_of_any_new_file() {
+        let dir = tempfile::tempdir().unwrap();
+        FILE.write(dir.path(), "{}").unwrap();
+        File::create(dir.path().join("other")).unwrap();
+        let permissions = |name| fs::metadata(dir.path().join(name)).unwrap().permissions();
+        assert_eq!(permissions("test.json"), permissions("other"));
     }
 
     #[test]
