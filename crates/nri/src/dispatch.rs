@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem;
 use std::time::Duration;
 
-use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost::{DecodeError, Message};
 
 use crate::api::{
@@ -130,6 +130,27 @@ struct Chunks {
     containers: Vec<Container>,
     /// Length of the encoded chunks.
     bytes: usize,
+    /// First fault. What the chunks contain is then not kept, but the runtime must be able to send
+    /// them all: it would close the connection otherwise, and send everything again on the next.
+    fault: Option<Fault>,
+}
+
+impl Chunks {
+    /// Adds a chunk with this number of fields.
+    fn add(&mut self, payload: &[u8], fields: usize) -> Result<(), Fault> {
+        self.bytes += payload.len();
+        if self.bytes > SYNCHRONIZE_LIMIT {
+            return Err(Fault::LongSynchronization(self.bytes));
+        }
+        let objects = self.pods.len() + self.containers.len() + fields;
+        if objects > SYNCHRONIZE_OBJECTS {
+            return Err(Fault::ManyObjects(objects));
+        }
+        let request = SynchronizeRequest::decode(payload)?;
+        self.pods.extend(request.pods);
+        self.containers.extend(request.containers);
+        Ok(())
+    }
 }
 
 impl<H: Handler> Dispatcher<H> {
@@ -198,24 +219,21 @@ impl<H: Handler> Dispatcher<H> {
 
     fn synchronize(&mut self, payload: &[u8]) -> Answer {
         let mut chunks = mem::take(&mut self.chunks);
-        chunks.bytes += payload.len();
-        if chunks.bytes > SYNCHRONIZE_LIMIT {
-            return Err(Fault::LongSynchronization(chunks.bytes));
+        let (fields, more) = scan(payload)?;
+        if chunks.fault.is_none()
+            && let Err(fault) = chunks.add(payload, fields)
+        {
+            chunks = Chunks { fault: Some(fault), ..Chunks::default() };
         }
-        let objects = chunks.pods.len() + chunks.containers.len() + fields(payload)?;
-        if objects > SYNCHRONIZE_OBJECTS {
-            return Err(Fault::ManyObjects(objects));
-        }
-        let request = SynchronizeRequest::decode(payload)?;
-        chunks.pods.extend(request.pods);
-        chunks.containers.extend(request.containers);
-        let more = request.more;
-        let update = if more {
+        if more {
             self.chunks = chunks;
-            Vec::new()
-        } else {
-            self.handler.synchronize(chunks.pods, chunks.containers)
-        };
+            return Ok(chunk_answer());
+        }
+        let Chunks { pods, containers, fault, .. } = chunks;
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        let update = self.handler.synchronize(pods, containers);
         Ok(SynchronizeResponse { update, more }.encode_to_vec())
     }
 
@@ -252,15 +270,34 @@ impl<H: Handler> Dispatcher<H> {
     }
 }
 
-/// Number of fields of a message, those of nested messages not included.
-fn fields(mut message: &[u8]) -> Result<usize, DecodeError> {
-    let mut count = 0;
+/// Number of the field `more` in a request for a synchronization.
+const MORE: u32 = 3;
+
+/// Number of pods, containers and unknown fields of a request for a synchronization, and whether
+/// another request follows.
+fn scan(mut message: &[u8]) -> Result<(usize, bool), DecodeError> {
+    let (mut count, mut more) = (0, false);
     while !message.is_empty() {
-        let (tag, wire_type) = decode_key(&mut message)?;
-        skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
-        count += 1;
+        match decode_key(&mut message)? {
+            (MORE, WireType::Varint) => more = decode_varint(&mut message)? != 0,
+            (tag, wire_type) => {
+                skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
+                count += 1;
+            }
+        }
     }
-    Ok(count)
+    Ok((count, more))
+}
+
+/// Whether a request for a synchronization is followed by another one.
+pub(crate) fn is_chunk(payload: &[u8]) -> bool {
+    scan(payload).is_ok_and(|(_, more)| more)
+}
+
+/// Answer to a request that is followed by another one: the runtime closes the connection unless it
+/// gets its `more` back.
+pub(crate) fn chunk_answer() -> Vec<u8> {
+    SynchronizeResponse { update: Vec::new(), more: true }.encode_to_vec()
 }
 
 #[cfg(test)]
@@ -312,20 +349,22 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronization_over_the_limit_is_dropped_as_a_whole() {
+    fn a_synchronization_over_the_limit_is_taken_to_its_end_and_dropped_as_a_whole() {
         let container = Container { name: "x".repeat(1 << 20), ..Container::default() };
-        let chunk =
+        let mut chunk =
             SynchronizeRequest { pods: Vec::new(), containers: vec![container], more: true };
         let payload = chunk.encode_to_vec();
         let mut dispatcher = dispatcher();
-        for _ in 0..SYNCHRONIZE_LIMIT / payload.len() {
-            let answer = dispatcher.answer(Method::Synchronize, &payload).unwrap();
-            assert!(SynchronizeResponse::decode(&answer[..]).unwrap().more);
+        for _ in 0..2 * SYNCHRONIZE_LIMIT / payload.len() {
+            let answer = dispatcher.answer(Method::Synchronize, &payload);
+            assert_eq!(answer, Ok(chunk_answer()));
         }
-        let fault = dispatcher.answer(Method::Synchronize, &payload).unwrap_err();
-        assert!(matches!(fault, Fault::LongSynchronization(_)), "{fault}");
-        assert_eq!(dispatcher.chunks.bytes, 0);
         assert!(dispatcher.chunks.containers.is_empty());
+        chunk.more = false;
+        let last = chunk.encode_to_vec();
+        let fault = dispatcher.answer(Method::Synchronize, &last).unwrap_err();
+        assert!(matches!(fault, Fault::LongSynchronization(_)), "{fault}");
+        assert!(dispatcher.answer(Method::Synchronize, &last).is_ok(), "another synchronization");
     }
 
     #[test]
@@ -338,10 +377,27 @@ mod tests {
         let few = b"\x12\x00".repeat(1000);
         let mut chunk = few.clone();
         chunk.extend_from_slice(b"\x18\x01");
-        for _ in 0..16 {
-            dispatcher.answer(Method::Synchronize, &chunk).unwrap();
+        for _ in 0..20 {
+            assert_eq!(dispatcher.answer(Method::Synchronize, &chunk), Ok(chunk_answer()));
         }
         let fault = dispatcher.answer(Method::Synchronize, &few).unwrap_err();
         assert_eq!(fault, Fault::ManyObjects(17_000));
+    }
+
+    #[test]
+    fn a_chunk_is_detected_as_by_the_decoder() {
+        let request = |more| SynchronizeRequest {
+            more,
+            containers: vec![Container::default()],
+            ..SynchronizeRequest::default()
+        };
+        assert!(is_chunk(&request(true).encode_to_vec()));
+        assert!(!is_chunk(&request(false).encode_to_vec()));
+        for payload in
+            [&b""[..], b"\x18\x00", b"\x18\x01\x18\x00", b"\x18\xff", b"\x1a\x00", b"\xff"]
+        {
+            let decoded = SynchronizeRequest::decode(payload).is_ok_and(|request| request.more);
+            assert_eq!(is_chunk(payload), decoded, "{payload:?}");
+        }
     }
 }

@@ -110,6 +110,9 @@ impl Runtime {
     }
 }
 
+/// Beginnings of the suffixes of pre-releases.
+const PRE_RELEASES: [&str; 6] = ["alpha", "beta", "rc", "pre", "dev", "0."];
+
 /// A semantic version, as far as its order matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
@@ -127,7 +130,9 @@ impl Version {
         self.number
     }
 
-    /// Reads `v1.2.3`, `1.2.3` or `v1.2.3-suffix`.
+    /// Reads `v1.2.3`, `1.2.3` or `v1.2.3-suffix`. Distributions add suffixes to releases, such as
+    /// `-k3s1` or `~ds1`: only the usual words and Go's pseudo-versions (`-0.20251001…`) are
+    /// pre-releases.
     fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -135,7 +140,8 @@ impl Version {
         let mut parts = number.split('.').map(|part| part.parse().ok());
         let mut part = || parts.next().flatten();
         let number = [part()?, part()?, part()?];
-        Some(Self { number, released: !suffix.starts_with(['-', '~']) })
+        let word = suffix.strip_prefix(['-', '~']).unwrap_or_default();
+        Some(Self { number, released: !PRE_RELEASES.iter().any(|start| word.starts_with(start)) })
     }
 }
 
@@ -175,6 +181,9 @@ mod tests {
         let new = [
             ("containerd", "v2.2.0", ""),
             ("containerd", "v2.4.2", "v0.12.3"),
+            ("containerd", "v2.2.0-k3s1", ""),
+            ("containerd", "2.2.0~ds1", ""),
+            ("containerd", "2.2.0-1", ""),
             ("containerd", "2.3.1+ds1", "(devel)"),
             ("cri-o", "1.34.0", ""),
             ("another", "v1.0.0", "v0.10.0"),
@@ -188,11 +197,14 @@ mod tests {
             ("containerd", "v1.7.27", ""),
             ("containerd", "v2.1.5", ""),
             ("containerd", "v2.2.0-rc.1", ""),
+            ("containerd", "v2.2.0-beta.2-117-g1f5ae9a", ""),
+            ("containerd", "2.2.0~rc1", ""),
             ("containerd", "unknown", ""),
             ("cri-o", "1.33.9", ""),
             ("another", "v9.0.0", ""),
             ("another", "v9.0.0", "v0.9.1-0.20250219030224-e597e7849f24"),
             ("containerd", "v2.4.2", "v0.10.0-rc.1"),
+            ("another", "v9.0.0", "v0.10.0-0.20250901000000-000000000000"),
             ("", "", ""),
         ];
         for (name, version, nri_version) in old {

@@ -89,11 +89,14 @@ pub struct Creation {
 }
 
 impl Creation {
-    /// Adds an environment variable. Only keys that the container does not have: runtimes ignore
-    /// others silently.
+    /// Adds an environment variable, or replaces its value: runtimes fail a container that gets a
+    /// key twice. Only keys that the container does not have: runtimes ignore others silently.
     pub fn add_env(&mut self, key: &str, value: &str) {
-        let variable = KeyValue { key: key.to_owned(), value: value.to_owned() };
-        self.adjustment.get_or_insert_default().env.push(variable);
+        let env = &mut self.adjustment.get_or_insert_default().env;
+        match env.iter_mut().find(|variable| variable.key == key) {
+            Some(variable) => value.clone_into(&mut variable.value),
+            None => env.push(KeyValue { key: key.to_owned(), value: value.to_owned() }),
+        }
     }
 
     /// Adds an annotation.
@@ -112,5 +115,21 @@ impl Creation {
         let adjustment = self.adjustment.get_or_insert_default();
         let linux: &mut LinuxContainerAdjustment = adjustment.linux.get_or_insert_default();
         linux.resources.get_or_insert_default().cpu.get_or_insert_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_is_added_twice_has_the_last_value() {
+        let mut creation = Creation::default();
+        for (key, value) in [("GOMAXPROCS", "1"), ("PATH", "/bin"), ("GOMAXPROCS", "2")] {
+            creation.add_env(key, value);
+        }
+        let env = creation.adjustment.unwrap().env;
+        let pairs: Vec<_> = env.iter().map(|one| (one.key.as_str(), one.value.as_str())).collect();
+        assert_eq!(pairs, [("GOMAXPROCS", "2"), ("PATH", "/bin")]);
     }
 }

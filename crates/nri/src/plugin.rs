@@ -1,9 +1,12 @@
 //! A plugin that stays connected to its runtime.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use crate::dispatch::{Dispatcher, Fault, Job};
@@ -11,7 +14,7 @@ use crate::error::Error;
 use crate::events::Runtime;
 use crate::handler::Handler;
 use crate::session::{Session, Settings};
-use crate::stop::Stop;
+use crate::stop::{STOP_INTERVAL, Stop};
 use crate::worker::Worker;
 
 /// Socket of a runtime with default settings.
@@ -104,7 +107,7 @@ impl<H: Handler> Plugin<H> {
     }
 
     /// Time that the handler has for an answer; 500 ms by default. It never has more than half of
-    /// the time that the runtime waits.
+    /// the time that the runtime waits, which is the time for a synchronization.
     #[must_use]
     pub fn answer_within(mut self, time: Duration) -> Self {
         self.settings.answer_within = time;
@@ -139,7 +142,7 @@ impl<H: Handler> Plugin<H> {
         let mut worker = start(self.handler, &self.settings)?;
         let mut retry = Retry::default();
         loop {
-            let end = match UnixStream::connect(&self.socket) {
+            let end = match connect(&self.socket, stop) {
                 Ok(stream) => serve(&stream, &mut worker, &self.settings, stop, &mut report),
                 Err(source) => End::of(Error::Connect { socket: self.socket.clone(), source }),
             };
@@ -177,6 +180,24 @@ impl<H: Handler> Plugin<H> {
 
 fn start<H: Handler>(handler: H, settings: &Settings) -> Result<Worker, Error> {
     Worker::start(Dispatcher::new(handler, settings.wanted)).map_err(Error::Thread)
+}
+
+/// Connects, or returns after a stop: connecting has no time limit while the runtime hangs and its
+/// queue of connections is full.
+fn connect(socket: &Path, stop: &Stop) -> io::Result<UnixStream> {
+    let ((sender, connected), socket) = (channel(), socket.to_owned());
+    let connect = move || {
+        // Nobody receives it after a stop.
+        let _ = sender.send(UnixStream::connect(socket));
+    };
+    thread::Builder::new().name("nri-connect".to_owned()).spawn(connect)?;
+    loop {
+        match connected.recv_timeout(STOP_INTERVAL) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) if !stop.is_stopped() => {}
+            Err(_) => return Err(ErrorKind::TimedOut.into()),
+        }
+    }
 }
 
 /// End of a connection.

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 
-use crate::api::{
-    ConfigureRequest, ConfigureResponse, FailurePolicy, RegisterPluginRequest, SynchronizeResponse,
-};
-use crate::dispatch::{Fault, Job, Method};
+use crate::api::{ConfigureRequest, ConfigureResponse, FailurePolicy, RegisterPluginRequest};
+use crate::dispatch::{self, Fault, Job, Method};
 use crate::error::{Error, WireError};
 use crate::events::{Events, Runtime};
 use crate::mux;
@@ -49,11 +47,13 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Time for the answer to a request, of which the runtime waits `timeout_nano`: at most half of
-    /// that, so that the empty answer comes in time.
-    fn deadline(&self, timeout_nano: i64) -> Duration {
-        match u64::try_from(timeout_nano) {
-            Ok(nanos @ 1..) => self.answer_within.min(Duration::from_nanos(nanos / 2)),
-            _ => self.answer_within,
+    /// that, so that the empty answer comes in time. No container waits for a synchronization, and
+    /// it is much longer than any other request: it has that half in any case.
+    fn deadline(&self, method: Method, timeout_nano: i64) -> Duration {
+        match u64::try_from(timeout_nano).map(|nanos| Duration::from_nanos(nanos / 2)) {
+            Err(_) | Ok(Duration::ZERO) => self.answer_within,
+            Ok(half) if method == Method::Synchronize => half,
+            Ok(half) => self.answer_within.min(half),
         }
     }
 }
@@ -165,18 +165,20 @@ impl<'a> Session<'a> {
             return Err(WireError::EvenStream { stream }.into());
         }
         let request = decode::<Request>("Request", &message.payload)?;
-        let within = self.settings.deadline(request.timeout_nano);
         let own = request.service == PLUGIN_SERVICE;
         match Method::parse(&request.method).filter(|_| own) {
             None => {
                 let response = Response::unimplemented(&request.service, &request.method);
                 self.respond(stream, "", &response)
             }
-            Some(Method::Configure) => {
-                let answer = self.configure(&request.payload, within)?;
-                self.answer(stream, Method::Configure, answer)
+            Some(method) => {
+                let within = self.settings.deadline(method, request.timeout_nano);
+                if method == Method::Configure {
+                    let answer = self.configure(&request.payload, within)?;
+                    return self.answer(stream, method, answer);
+                }
+                self.call(stream, method, request.payload, within)
             }
-            Some(method) => self.call(stream, method, request.payload, within),
         }
     }
 
@@ -202,24 +204,26 @@ impl<'a> Session<'a> {
         payload: Vec<u8>,
         within: Duration,
     ) -> Result<(), Error> {
+        let is_synchronization = method == Method::Synchronize;
+        let is_chunk = is_synchronization && dispatch::is_chunk(&payload);
         let answer = self.worker.call(Job::Request { method, payload }, within);
         let (answer, late) = match answer {
             Ok(answer) => (answer, false),
             Err(fault) => {
                 self.report_fault(method.name(), &fault);
-                (Vec::new(), matches!(fault, Fault::Late(_)))
+                let answer = if is_chunk { dispatch::chunk_answer() } else { Vec::new() };
+                (answer, matches!(fault, Fault::Late(_)))
             }
         };
-        let synchronized = method == Method::Synchronize && is_last(&answer);
         self.answer(stream, method, answer)?;
-        if synchronized {
+        if is_synchronization && !is_chunk {
             self.synchronized = Some(Instant::now());
             if let Some(runtime) = &self.runtime {
                 (self.report)(PluginReport::Synchronized { runtime });
             }
         }
         // A late synchronization still gives the handler all it needs.
-        if late && method != Method::Synchronize {
+        if late && !is_synchronization {
             return Err(Error::Late { method: method.name(), within });
         }
         Ok(())
@@ -275,14 +279,10 @@ fn registered(message: &Message) -> Result<(), Error> {
     }
 }
 
-/// Whether an answer ends the synchronization.
-fn is_last(answer: &[u8]) -> bool {
-    SynchronizeResponse::decode(answer).is_ok_and(|response| !response.more)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Event;
 
     #[test]
     fn an_answer_has_at_most_half_of_the_runtimes_time() {
@@ -294,11 +294,15 @@ mod tests {
             register_within: Duration::from_secs(30),
             keep_connected: false,
         };
-        let deadline = |millis: i64| settings.deadline(millis * 1_000_000).as_millis();
-        assert_eq!(deadline(2000), 500);
-        assert_eq!(deadline(600), 300);
-        assert_eq!(deadline(0), 500);
-        assert_eq!(deadline(-5), 500);
+        let deadline =
+            |method, millis: i64| settings.deadline(method, millis * 1_000_000).as_millis();
+        let create = Method::Event(Event::CreateContainer);
+        for (timeout, expected) in [(2000, 500), (600, 300), (0, 500), (-5, 500)] {
+            assert_eq!(deadline(create, timeout), expected);
+        }
+        for (timeout, expected) in [(2000, 1000), (600, 300), (0, 500), (-5, 500)] {
+            assert_eq!(deadline(Method::Synchronize, timeout), expected);
+        }
     }
 
     #[test]

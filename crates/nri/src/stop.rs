@@ -6,6 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Interval at which a wait for something that hangs looks for a stop.
+pub(crate) const STOP_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Handle that ends [`Plugin::run`](crate::Plugin::run). Clones stop the same plugin.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {

@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::dispatch::{Answer, Dispatcher, Fault, Job};
 use crate::handler::Handler;
-use crate::stop::Stop;
-
-/// Interval at which a wait for a hung handler looks for a stop.
-const STOP_INTERVAL: Duration = Duration::from_millis(100);
+use crate::stop::{STOP_INTERVAL, Stop};
 
 /// The handler's thread. It runs jobs in their order.
 #[derive(Debug)]

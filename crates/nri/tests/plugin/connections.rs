@@ -1,6 +1,9 @@
 //! Ends of connections, and what comes after them.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -8,7 +11,7 @@ use nri::{Error, Events, Plugin, Stop};
 use prost::Message;
 
 use crate::node::{Node, recorder};
-use crate::runtime::{RESPONSE, RUNTIME, Response, Runtime, Status, message};
+use crate::runtime::{CALL_TIMEOUT, RESPONSE, RUNTIME, Response, Runtime, Status, message};
 
 #[test]
 fn a_runtime_that_starts_again_is_synchronized_with_what_now_runs() {
@@ -104,6 +107,41 @@ fn a_stop_ends_a_plugin_whose_handler_hangs() {
     runtime.wait_closed();
     node.stop.stop();
     node.join();
+}
+
+/// A runtime that hangs, with a full queue of connections: a further one waits without end.
+const FULL_SOCKET: &str = "
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(0)
+first = socket.socket(socket.AF_UNIX)
+first.connect(sys.argv[1])
+print('full', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_stop_ends_a_plugin_that_waits_for_its_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("nri.sock");
+    let mut python = Command::new("python3");
+    python.args(["-c", FULL_SOCKET]).arg(&socket);
+    python.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut runtime = python.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(runtime.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "full\n");
+
+    let (recorder, _calls, _release) = recorder(Events::LIFECYCLE);
+    let plugin = Plugin::new("recorder", 90, &socket, recorder).unwrap();
+    let (stop, (ended, end)) = (Stop::new(), channel());
+    let stopped = stop.clone();
+    thread::spawn(move || ended.send(plugin.run(&stopped, |_| ()).is_ok()));
+    stop.stop();
+    assert_eq!(end.recv_timeout(CALL_TIMEOUT), Ok(true), "the plugin hangs");
+    drop(runtime.stdin.take());
+    runtime.wait().unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nri::Events;
-use nri::api::{self, CreateContainerResponse};
+use nri::api::{self, CreateContainerResponse, SynchronizeRequest, SynchronizeResponse};
 use prost::Message;
 
 use crate::node::Node;
@@ -96,6 +96,51 @@ fn after_a_late_answer_the_plugin_reconnects_when_the_call_ends() {
         ["disconnected", "configured containerd v2.4.2", "synchronize 1 hangs"]
     );
     assert!(runtime.create("c").adjust.is_some());
+}
+
+#[test]
+fn a_late_chunk_of_a_synchronization_does_not_end_it() {
+    let within = Duration::from_millis(100);
+    let node = Node::with(Events::LIFECYCLE, |plugin| plugin.answer_within(within));
+    let mut runtime = Runtime::accept(&node.listener);
+    runtime.register();
+    runtime.configure("hangs", "v0.12.3");
+    let late = "the handler did not answer within 100ms";
+    assert_eq!(node.report(), format!("empty answer to Configure: {late}"));
+    let chunk = SynchronizeRequest {
+        containers: vec![container("a")],
+        more: true,
+        ..SynchronizeRequest::default()
+    };
+    let mut chunk = Request::decode(&request("Synchronize", &chunk)[..]).unwrap();
+    chunk.timeout_nano = 200_000_000;
+    let answer = runtime.exchange(&chunk.encode_to_vec());
+    assert!(SynchronizeResponse::decode(&answer.payload[..]).unwrap().more);
+    assert_eq!(node.report(), format!("empty answer to Synchronize: {late}"));
+    node.release.send(()).unwrap();
+    assert!(!runtime.synchronize(&["b"], false).more);
+    assert_eq!(node.report(), "synchronized with containerd hangs");
+    assert_eq!(node.calls(), ["configured containerd hangs", "synchronize 1 a,b"]);
+}
+
+#[test]
+fn a_synchronization_over_the_limit_is_reported_once_and_ends() {
+    let node = Node::new();
+    let mut runtime = Runtime::accept(&node.listener);
+    runtime.register();
+    runtime.configure("v2.4.2", "v0.12.3");
+    // The name is in the id, too.
+    let name = "x".repeat(2_000_000);
+    for _ in 0..10 {
+        assert!(runtime.synchronize(&[&name], true).more);
+    }
+    assert_eq!(runtime.synchronize(&["last"], false), SynchronizeResponse::default());
+    let report = node.report();
+    let expected = "empty answer to Synchronize: pods and containers are too long: over 3";
+    assert!(report.starts_with(expected), "{report}");
+    assert_eq!(node.report(), "synchronized with containerd v2.4.2");
+    assert!(runtime.create("c").adjust.is_some());
+    assert_eq!(node.calls(), ["configured containerd v2.4.2", "create pod/c"]);
 }
 
 #[test]
