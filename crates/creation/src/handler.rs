@@ -1,5 +1,7 @@
 //! The handler of the runtime's calls, which passes them to their users.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use injection::Injector;
 use kubelet::RuntimeSource;
 use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
@@ -14,7 +16,7 @@ use crate::report::{container_of, sandbox_of};
 /// pod.
 pub(crate) struct Creations {
     source: RuntimeSource,
-    injector: Option<Injector>,
+    injector: Option<Arc<Mutex<Injector>>>,
     resizes: Option<Resizes>,
     placing: Option<Placing>,
 }
@@ -23,6 +25,20 @@ impl Creations {
     pub(crate) fn new(users: Users) -> Self {
         let Users { source, injector, resizes, placing } = users;
         Self { source, injector, resizes, placing }
+    }
+
+    fn injector(&self) -> Option<MutexGuard<'_, Injector>> {
+        // A call that panicked was answered empty; the state is valid between any two calls.
+        let injector = self.injector.as_ref();
+        injector.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The plan follows the kubelet's list, which has the new resources before the runtime gets them.
+    fn report_resize(&self, pod: &PodSandbox, resources: &LinuxResources) {
+        let cpu = resources.cpu.as_ref();
+        if cpu.is_some_and(|cpu| cpu.shares.is_some() || cpu.quota.is_some()) {
+            self.source.resized(&pod.uid);
+        }
     }
 }
 
@@ -46,17 +62,16 @@ impl Handler for Creations {
     ) -> Vec<ContainerUpdate> {
         let live = |container: &&Container| container.state() != ContainerState::ContainerStopped;
         let of = |container: &Container| pods.iter().find(|pod| pod.id == container.pod_sandbox_id);
-        let reported: Vec<_> = containers
-            .iter()
-            .filter(live)
-            .filter_map(|container| Some(container_of(of(container)?, container)))
-            .collect();
+        let running = containers.iter().filter(live);
+        let running = running.filter_map(|container| Some((of(container)?, container)));
+        let reported: Vec<_> =
+            running.clone().map(|(pod, container)| container_of(pod, container)).collect();
         self.source.synchronized(pods.iter().map(sandbox_of).collect(), &reported);
         if let Some(placing) = &self.placing {
-            placing.synchronized(&containers);
+            placing.synchronized(&pods, running);
         }
         // Running containers are not updated through the runtime.
-        self.injector.as_mut().map(|one| one.synchronize(pods, containers)).unwrap_or_default()
+        self.injector().map(|mut one| one.synchronize(pods, containers)).unwrap_or_default()
     }
 
     fn create_container(&mut self, pod: PodSandbox, container: Container) -> Creation {
@@ -65,7 +80,7 @@ impl Handler for Creations {
         if let Some(placing) = &self.placing {
             placing.place(&pod, &container, &mut placed);
         }
-        let injected = self.injector.as_mut().map(|one| one.create_container(pod, container));
+        let injected = self.injector().map(|mut one| one.create_container(pod, container));
         merged(placed, injected.unwrap_or_default())
     }
 
@@ -78,10 +93,11 @@ impl Handler for Creations {
         if let (Some(resizes), Some(quota)) = (&self.resizes, quota_usec(&resources)) {
             resizes.container(&pod.uid, &container.id, quota);
         }
+        self.report_resize(&pod, &resources);
         let placing = self.placing.as_ref();
         let kept = placing.and_then(|placing| placing.keep(&pod, &container, &resources));
         let updates =
-            self.injector.as_mut().map(|one| one.update_container(pod, container, resources));
+            self.injector().map(|mut one| one.update_container(pod, container, resources));
         updates.unwrap_or_default().into_iter().chain(kept).collect()
     }
 
@@ -89,14 +105,18 @@ impl Handler for Creations {
         if let (Some(resizes), Some(quota)) = (&self.resizes, quota_usec(&resources)) {
             resizes.pod(&pod.uid, quota);
         }
-        if let Some(injector) = &mut self.injector {
+        self.report_resize(&pod, &resources);
+        if let Some(mut injector) = self.injector() {
             injector.update_pod(pod, overhead, resources);
         }
     }
 
     fn stop_container(&mut self, pod: PodSandbox, container: Container) -> Vec<ContainerUpdate> {
         // Its cgroup still exists: it keeps its name until its removal.
-        self.injector.as_mut().map(|one| one.stop_container(pod, container)).unwrap_or_default()
+        if let Some(placing) = &self.placing {
+            placing.container_stopped(&container.id);
+        }
+        self.injector().map(|mut one| one.stop_container(pod, container)).unwrap_or_default()
     }
 
     fn notify(&mut self, event: Event, pod: PodSandbox, container: Option<Container>) {
@@ -109,19 +129,20 @@ impl Handler for Creations {
             _ => {}
         }
         match (event, &container, &self.placing) {
-            (Event::RemovePodSandbox, _, Some(placing)) => placing.pod_removed(&pod.uid),
+            (Event::RunPodSandbox, _, Some(placing)) => placing.pod_started(&pod.id),
+            (Event::RemovePodSandbox, _, Some(placing)) => placing.pod_removed(&pod.uid, &pod.id),
             (Event::RemoveContainer, Some(container), Some(placing)) => {
                 placing.container_removed(&container.id);
             }
             _ => {}
         }
-        if let Some(injector) = &mut self.injector {
+        if let Some(mut injector) = self.injector() {
             injector.notify(event, pod, container);
         }
     }
 
     fn disconnected(&mut self) {
-        if let Some(injector) = &mut self.injector {
+        if let Some(mut injector) = self.injector() {
             injector.disconnected();
         }
     }

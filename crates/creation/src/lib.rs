@@ -10,7 +10,7 @@ mod placing;
 mod report;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use injection::Injector;
@@ -36,7 +36,7 @@ pub struct Users {
     /// The pod sources.
     pub source: RuntimeSource,
     /// Environment variables for new containers.
-    pub injector: Option<Injector>,
+    pub injector: Option<Arc<Mutex<Injector>>>,
     /// Bursts, which must be lowered before a limit is.
     pub resizes: Option<Resizes>,
     /// CPUs for new containers.

@@ -1,21 +1,22 @@
 //! CPUs of new containers: the answers of the admission as adjustments, unless another program
 //! places the container.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use kubelet::Pods;
 use nri::Creation;
 use nri::api::{
     Container, ContainerUpdate, LinuxContainerUpdate, LinuxCpu, LinuxResources, PodSandbox,
 };
-use pinning::{Admission, claim};
+use pinning::{Admission, ForeignContainer, claim};
+
+use crate::report::DRA_VARIABLE;
 
 /// Annotation of a placed container at the runtime, with the CPUs of its start.
 const RECORD_ANNOTATION: &str = "cpuwarden.io/started-in-cpus";
-/// Begin of the annotations with which a pod keeps NRI resource policies off its cpusets.
-const PRESERVE_ANNOTATION: &str = "cpu.preserve";
-/// Begin of the variable by which the DRA driver for CPUs marks the containers that it places.
-const DRA_VARIABLE: &str = "DRA_CPUSET_";
+/// Begin of the annotations with which a pod keeps NRI resource policies off its cpusets; the rest
+/// selects the pod or one of its containers.
+const PRESERVE_ANNOTATION: &str = "cpu.preserve.resource-policy.nri.io";
 
 /// Gives each new container the CPUs of its pod.
 #[derive(Debug)]
@@ -31,15 +32,28 @@ impl Placing {
         Self { pods, admission }
     }
 
-    pub(crate) fn synchronized(&self, containers: &[Container]) {
-        let is_placed = |one: &&Container| one.annotations.contains_key(RECORD_ANNOTATION);
-        let placed = containers.iter().filter(is_placed).map(|one| one.id.clone());
-        self.admission.synchronized(placed.collect::<BTreeSet<_>>());
+    /// Takes in all that runs.
+    pub(crate) fn synchronized<'a>(
+        &self,
+        pods: &[PodSandbox],
+        running: impl Iterator<Item = (&'a PodSandbox, &'a Container)> + Clone,
+    ) {
+        let placed = running.clone().filter(|(_, container)| is_placed_here(container));
+        let foreign = running
+            .filter_map(|(pod, container)| Some((container.id.clone(), foreign(pod, container)?)));
+        let placed = placed.map(|(_, container)| container.id.clone()).collect();
+        let sandboxes = pods.iter().map(|pod| pod.id.clone()).collect();
+        self.admission.synchronized(sandboxes, placed, foreign.collect::<BTreeMap<_, _>>());
+    }
+
+    pub(crate) fn pod_started(&self, sandbox: &str) {
+        self.admission.sandbox_started(sandbox);
     }
 
     /// Sets the CPUs of a new container.
     pub(crate) fn place(&self, pod: &PodSandbox, container: &Container, creation: &mut Creation) {
-        if is_placed_by_others(pod, container) {
+        if let Some(foreign) = foreign(pod, container) {
+            self.admission.start_foreign(&container.id, foreign);
             return;
         }
         let Some(placed) = self.admission.start(&self.claim(pod), &container.id) else { return };
@@ -73,12 +87,16 @@ impl Placing {
         })
     }
 
+    pub(crate) fn container_stopped(&self, id: &str) {
+        self.admission.container_stopped(id);
+    }
+
     pub(crate) fn container_removed(&self, id: &str) {
         self.admission.container_removed(id);
     }
 
-    pub(crate) fn pod_removed(&self, uid: &str) {
-        self.admission.pod_removed(uid);
+    pub(crate) fn pod_removed(&self, uid: &str, sandbox: &str) {
+        self.admission.pod_removed(uid, sandbox);
     }
 
     /// The planner's view of the pod. Of a pod that claims the name of another one nothing is known.
@@ -91,13 +109,24 @@ impl Placing {
     }
 }
 
-/// Whether the kubelet or another plugin has set the container's CPUs, or the pod asks to leave them
+/// The container, if the kubelet or another plugin has set its CPUs, or its pod asks to leave them
 /// alone.
-fn is_placed_by_others(pod: &PodSandbox, container: &Container) -> bool {
-    let annotations = pod.annotations.keys().chain(container.annotations.keys());
-    cpus_of(own(container)).is_some()
-        || annotations.into_iter().any(|key| key.starts_with(PRESERVE_ANNOTATION))
-        || container.env.iter().any(|pair| pair.starts_with(DRA_VARIABLE))
+fn foreign(pod: &PodSandbox, container: &Container) -> Option<ForeignContainer> {
+    let has_cpus = cpus_of(own(container)).is_some() && !is_placed_here(container);
+    let annotations = pod.annotations.iter().chain(&container.annotations);
+    let is_preserved = annotations
+        .into_iter()
+        .any(|(key, value)| key.starts_with(PRESERVE_ANNOTATION) && value != "false");
+    let is_claimed = container.env.iter().any(|pair| pair.starts_with(DRA_VARIABLE));
+    (has_cpus || is_preserved || is_claimed).then(|| ForeignContainer {
+        pod: pod.uid.as_str().into(),
+        name: format!("{}/{}/{}", pod.namespace, pod.name, container.name),
+        has_cpus,
+    })
+}
+
+fn is_placed_here(container: &Container) -> bool {
+    container.annotations.contains_key(RECORD_ANNOTATION)
 }
 
 fn own(container: &Container) -> Option<&LinuxResources> {
@@ -118,18 +147,26 @@ mod tests {
     #[test]
     fn containers_that_others_place_are_left_alone() {
         let (pod, container) = (PodSandbox::default(), Container::default());
-        assert!(!is_placed_by_others(&pod, &container));
-        let key = "cpu.preserve.resource-policy.nri.io/container.app".to_owned();
-        let annotations: std::collections::BTreeMap<_, _> = [(key, "true".to_owned())].into();
-        let preserved = PodSandbox { annotations: annotations.clone(), ..PodSandbox::default() };
-        assert!(is_placed_by_others(&preserved, &container));
-        let preserved = Container { annotations, ..Container::default() };
-        assert!(is_placed_by_others(&pod, &preserved));
+        let has_cpus = |pod: &PodSandbox, container: &Container| {
+            foreign(pod, container).map(|foreign| foreign.has_cpus)
+        };
+        assert_eq!(has_cpus(&pod, &container), None);
+        let key = "cpu.preserve.resource-policy.nri.io/container.app";
+        let annotations = |value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let annotated =
+            |value| PodSandbox { annotations: annotations(value), ..PodSandbox::default() };
+        assert_eq!(has_cpus(&annotated("true"), &container), Some(false));
+        assert_eq!(has_cpus(&annotated("false"), &container), None);
+        let preserved = Container { annotations: annotations("true"), ..Container::default() };
+        assert_eq!(has_cpus(&pod, &preserved), Some(false));
         let env = vec!["PATH=/bin".to_owned(), "DRA_CPUSET_4f2a=0-1".to_owned()];
-        assert!(is_placed_by_others(&pod, &Container { env, ..Container::default() }));
+        assert_eq!(has_cpus(&pod, &Container { env, ..Container::default() }), Some(false));
         let cpu = Some(LinuxCpu { cpus: "2".into(), ..LinuxCpu::default() });
         let resources = Some(LinuxResources { cpu, ..LinuxResources::default() });
         let linux = Some(LinuxContainer { resources, ..LinuxContainer::default() });
-        assert!(is_placed_by_others(&pod, &Container { linux, ..Container::default() }));
+        let with_cpus = Container { linux, ..Container::default() };
+        assert_eq!(has_cpus(&pod, &with_cpus), Some(true));
+        let annotations = [(RECORD_ANNOTATION.to_owned(), "2".to_owned())].into();
+        assert_eq!(has_cpus(&pod, &Container { annotations, ..with_cpus }), None, "placed here");
     }
 }

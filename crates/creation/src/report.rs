@@ -11,12 +11,24 @@ use nri::api::{Container, LinuxResources, PodSandbox};
 /// Shares that the kubelet sets without a request (`MinShares`).
 const MIN_SHARES: u64 = 2;
 
+/// Begin of the variable by which the DRA driver for CPUs marks the containers that it places
+/// (`DRA_CPUSET_<claim>=0,1`).
+pub(crate) const DRA_VARIABLE: &str = "DRA_CPUSET_";
+
 pub(crate) fn container_of(pod: &PodSandbox, container: &Container) -> CreatedContainer {
     CreatedContainer {
         pod_uid: pod.uid.clone(),
         name: container.name.clone(),
         id: container.id.clone(),
+        claimed_cpus: claimed_cpus(&container.env),
     }
+}
+
+/// CPUs of the container's claims, as the DRA driver for CPUs passes them.
+fn claimed_cpus(env: &[String]) -> Option<Box<str>> {
+    let claims = env.iter().filter_map(|pair| pair.strip_prefix(DRA_VARIABLE)?.split_once('='));
+    let lists: Vec<&str> = claims.map(|(_, cpus)| cpus).collect();
+    (!lists.is_empty()).then(|| lists.join(",").into())
 }
 
 pub(crate) fn sandbox_of(pod: &PodSandbox) -> Sandbox {
@@ -110,6 +122,17 @@ mod tests {
         assert_eq!(resources(Some(&cpu(2, -1))), Resources::default());
         assert_eq!(resources(Some(&cpu(2, 0))), Resources::default());
         assert_eq!(resources(None), Resources::default());
+    }
+
+    #[test]
+    fn claimed_cpus_are_those_of_all_claims() {
+        let claimed = |env: &[&str]| {
+            let env: Vec<String> = env.iter().map(|pair| (*pair).to_owned()).collect();
+            claimed_cpus(&env).map(String::from)
+        };
+        assert_eq!(claimed(&["PATH=/bin", "MY_DRA_CPUSET_1=0", "DRA_CPUSET_1"]), None);
+        let env = ["DRA_CPUSET_4f2a=0,1", "PATH=/bin", "DRA_CPUSET_5b1c=4-5"];
+        assert_eq!(claimed(&env).as_deref(), Some("0,1,4-5"));
     }
 
     #[test]

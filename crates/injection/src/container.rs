@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use analysis::Place;
 use analysis::injection::{Injected, Known, Limits, Record, Request};
 use kubepods::model::{self, Pod};
 use nri::api::LinuxResources;
@@ -54,6 +55,32 @@ impl InjectedContainer {
             self.record =
                 Record { values: request.missing(|_| false, &limits, &self.known), limits };
         }
+    }
+}
+
+/// A container of a pod with a request, before the variables are determined.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) pod_uid: String,
+    /// Variables that the container does not have.
+    pub(super) request: Request,
+    /// The container, without variables.
+    pub(super) entry: InjectedContainer,
+}
+
+impl Candidate {
+    /// The container with its variables, by its place in the pod's spec and what is known of its
+    /// workload; `None` if it gets none.
+    pub(super) fn resolve(self, spec: Option<(Place, Known)>) -> Option<InjectedContainer> {
+        let Self { request, entry, .. } = self;
+        if !request.selects(&entry.container, spec.map(|(place, _)| place)) {
+            return None;
+        }
+        let known = spec.map(|(_, known)| known).unwrap_or_default();
+        let limits = entry.now.limits();
+        let values = request.missing(|_| false, &limits, &known);
+        let record = Record { values, limits };
+        (!record.values.is_empty()).then_some(InjectedContainer { record, known, ..entry })
     }
 }
 

@@ -4,7 +4,7 @@ mod container;
 mod injector;
 mod rules;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use advisor::Advisor;
 use analysis::Place;
@@ -34,6 +34,19 @@ pub fn injector(
         injections.publish(all.collect());
     };
     Injector::new(rules, spec_of(pods, advisor), publish)
+}
+
+/// Determines the variables of running containers whose pods are listed only after the runtime has
+/// reported them, until the injector is dropped.
+pub async fn follow(injector: Weak<Mutex<Injector>>, pods: Pods) {
+    let mut seen = 0;
+    loop {
+        pods.until(|pods| pods.index().generation() != seen).await;
+        seen = pods.index().generation();
+        let Some(injector) = injector.upgrade() else { return };
+        // Its state is valid between any two calls.
+        injector.lock().unwrap_or_else(PoisonError::into_inner).pods_listed();
+    }
 }
 
 /// Place of a container in its pod's spec, and the knowledge of its workload; `None` until the pod

@@ -186,6 +186,9 @@ pub struct Container {
     /// Current resources, from the status (1.33 and later, or with the InPlacePodVerticalScaling
     /// gate).
     pub actual_resources: Option<Resources>,
+    /// CPUs of its claims (dynamic resource allocation) in list format, unparsed, as the container
+    /// runtime reports them. No list contains them.
+    pub claimed_cpus: Option<Box<str>>,
     /// State of the current run.
     pub state: ContainerState,
     /// `restartCount`.
@@ -205,7 +208,28 @@ fn in_pages(bytes: u64) -> u64 {
     bytes >> 16
 }
 
+/// Koordinator's priorities of batch pods.
+const BATCH: std::ops::RangeInclusive<i32> = 5000..=5999;
+
+/// Lowest priority of a system-critical pod (`SystemCriticalPriority` of Kubernetes).
+const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+
 impl Pod {
+    /// Whether the pod is best effort: by its QoS class, or a Burstable pod with the priority of a
+    /// batch pod. A Guaranteed pod never is: it may have exclusive CPUs. A system-critical pod never
+    /// is either: kubeadm's kube-proxy requests nothing, and its class is BestEffort.
+    #[must_use]
+    pub fn is_best_effort(&self) -> bool {
+        if self.priority.is_some_and(|value| value >= SYSTEM_CRITICAL) {
+            return false;
+        }
+        match self.qos_class {
+            Some(QosClass::BestEffort) => true,
+            Some(QosClass::Burstable) => self.priority.is_some_and(|value| BATCH.contains(&value)),
+            Some(QosClass::Guaranteed) | None => false,
+        }
+    }
+
     /// Finds a container by the runtime id of its current or previous run.
     pub fn container_by_id(&self, id: &str) -> Option<&Container> {
         let has = |field: &Option<Box<str>>| field.as_deref() == Some(id);

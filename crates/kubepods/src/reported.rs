@@ -1,13 +1,13 @@
-//! Answers that a kubelet may owe.
+//! State of a value requested from the kubelet.
 
-/// The kubelet's answer to a question that it is asked at intervals.
+/// A value that is requested from the kubelet at intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Reported<T> {
-    /// No answer yet, or no question: the kubelet is not asked.
+    /// Not requested, or not answered yet.
     #[default]
     NotAsked,
-    /// No answer, or none any more, with the reason.
+    /// Several requests in a row failed, with the reason of the last.
     Failed(String),
-    /// The last answer.
+    /// The last value.
     Read(T),
 }

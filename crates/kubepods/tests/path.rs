@@ -2,7 +2,7 @@
 
 use kubepods::path::{
     CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime,
-    choose_tops, kubepods_root, parse, split,
+    choose_roots, kubepods_root, parse, split,
 };
 use proptest::prelude::*;
 
@@ -145,9 +145,9 @@ fn pods_of_the_system_partition_have_their_own_qos_levels() {
 #[test]
 fn the_kubelets_top_is_chosen_among_several() {
     let chosen = |candidates: &[&str]| {
-        let tops = choose_tops(candidates.iter().map(|&path| path.to_owned()));
-        assert_eq!(tops.taken.len() + tops.passed_over.len(), candidates.len());
-        tops.taken.join(" ")
+        let roots = choose_roots(candidates.iter().map(|&path| path.to_owned()));
+        assert_eq!(roots.taken.len() + roots.passed_over.len(), candidates.len());
+        roots.taken.join(" ")
     };
     assert_eq!(chosen(&["kubepods", "a/kubepods", "docker/1/kubepods"]), "kubepods");
     assert_eq!(chosen(&["kubepods", "kubepods.slice"]), "kubepods kubepods.slice");

@@ -52,7 +52,22 @@ impl Asks {
             ask.last = now;
             return false;
         }
-        let due = now + DEBOUNCE;
+        self.open(key, uid, now, now + DEBOUNCE)
+    }
+
+    /// The same for a pod whose spec is needed at once. The kubelet lists a pod before it creates
+    /// it: pods that start together are in one list without a debounce.
+    pub(super) fn ask_at_once(&mut self, uid: &str, now: Instant) -> bool {
+        let Some(ask) = self.open.get_mut(uid) else { return self.open(uid, uid, now, now) };
+        ask.last = now;
+        let is_first = ask.attempts == 0;
+        if is_first {
+            ask.due = Some(now);
+        }
+        is_first
+    }
+
+    fn open(&mut self, key: &str, uid: &str, now: Instant, due: Instant) -> bool {
         let sooner = self.due().is_none_or(|present| due < present);
         if self.open.len() >= CAPACITY {
             self.overflow.get_or_insert(due);
@@ -61,6 +76,16 @@ impl Asks {
             self.open.insert(key.into(), ask);
         }
         sooner
+    }
+
+    /// Requests a pod that the current index may describe as it was. Returns whether the next request
+    /// may now be due earlier.
+    pub(super) fn ask_again(&mut self, uid: &str, now: Instant) -> bool {
+        let Some(ask) = self.open.get_mut(uid) else { return self.ask(uid, "", now) };
+        let due = now + DEBOUNCE;
+        let due = ask.due.map_or(due, |present| present.min(due));
+        *ask = Ask { uid: uid.into(), attempts: 0, due: Some(due), first: now, last: now };
+        true
     }
 
     /// Time at which the next request is due.
@@ -145,6 +170,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_is_created_is_requested_without_the_debounce() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        assert!(asks.ask_at_once(UID, now));
+        assert_eq!(asks.due(), Some(now));
+        let mut asks = Asks::default();
+        asks.ask(UID, "", now);
+        assert!(asks.ask_at_once(UID, now + millis(20)), "its cgroup was found before");
+        assert_eq!(asks.due(), Some(now + millis(20)));
+        asks.answered(&index(&[]), now + millis(30));
+        assert!(!asks.any());
+    }
+
+    #[test]
     fn an_answer_strikes_what_it_names() {
         let mut asks = Asks::default();
         let now = Instant::now();
@@ -152,6 +191,21 @@ mod tests {
         asks.ask(UID, "", now);
         asks.answered(&index(&["a"]), now + millis(100));
         assert!(!asks.any());
+    }
+
+    #[test]
+    fn a_listed_pod_is_requested_again_by_a_later_list() {
+        let (mut asks, index, now) = (Asks::default(), index(&["a"]), Instant::now());
+        asks.ask(UID, "", now);
+        let resized = now + millis(150);
+        assert!(asks.ask_again(UID, resized));
+        assert_eq!(asks.due(), Some(now + DEBOUNCE), "the earlier request counts for the schedule");
+        asks.answered(&index, now + DEBOUNCE);
+        assert!(asks.any(), "that list was requested before the resize");
+        asks.answered(&index, resized + millis(1));
+        assert!(!asks.any());
+        assert!(asks.ask_again(UID, resized));
+        assert_eq!(asks.due(), Some(resized + DEBOUNCE));
     }
 
     #[test]

@@ -243,6 +243,20 @@ impl Pods {
         }
     }
 
+    /// Requests the pod, which the runtime is creating, without the debounce.
+    fn ask_at_once(&self, pod_uid: &str) {
+        if lock(&self.shared.asks).ask_at_once(pod_uid, Instant::now()) {
+            self.shared.asked.notify_one();
+        }
+    }
+
+    /// Requests a list with the current resources of this pod.
+    fn ask_again(&self, pod_uid: &str) {
+        if lock(&self.shared.asks).ask_again(pod_uid, Instant::now()) {
+            self.shared.asked.notify_one();
+        }
+    }
+
     /// Cancels the request for the name of this container's cgroup.
     pub fn withdraw(&self, container_id: &str) {
         lock(&self.shared.asks).withdraw(container_id);

@@ -114,7 +114,7 @@ impl PodPublisher {
 
 #[cfg(test)]
 mod tests {
-    use super::super::runtime_pods::Reported;
+    use super::super::runtime_pods::ReportedSandbox;
     use super::*;
     use crate::service::status::Statuses;
 
@@ -161,11 +161,17 @@ mod tests {
 
     fn report(publisher: &mut PodPublisher, shared: &Shared, uid: &str) {
         let pod = Pod { uid: uid.into(), unlisted: Some(<_>::default()), ..Pod::default() };
-        let reported = Reported { pod, sandbox: "s".into() };
+        let reported = ReportedSandbox { pod, sandbox: "s".into() };
         publisher.report(shared, |runtime| {
             runtime.connected();
             runtime.add_pod(reported, Instant::now());
-            runtime.add_container(uid, "app", "id", Instant::now());
+            let created = crate::CreatedContainer {
+                pod_uid: uid.to_owned(),
+                name: "app".to_owned(),
+                id: "id".to_owned(),
+                claimed_cpus: None,
+            };
+            runtime.add_container(&created, Instant::now());
         });
     }
 

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use kubepods::model::{Container, ContainerKind, Pod};
 
+use super::CreatedContainer;
+
 /// Minimum age of a pod's report at the start of the request for a list that ends it. The kubelet
 /// knows a pod before it creates it; a watch may deliver it a moment later.
 const POD_SETTLE: Duration = Duration::from_secs(2);
@@ -22,7 +24,7 @@ const CONTAINERS: usize = 256;
 
 /// A pod's sandbox, as the runtime reports it.
 #[derive(Debug)]
-pub(super) struct Reported {
+pub(super) struct ReportedSandbox {
     /// Without containers.
     pub(super) pod: Pod,
     /// Id of the sandbox. A pod may get another one.
@@ -40,7 +42,7 @@ pub(super) struct RuntimePods {
 
 #[derive(Debug)]
 struct RuntimePod {
-    reported: Reported,
+    reported: ReportedSandbox,
     since: Instant,
     /// In the order of creation.
     containers: Vec<RuntimeContainer>,
@@ -50,6 +52,7 @@ struct RuntimePod {
 struct RuntimeContainer {
     name: Box<str>,
     id: Box<str>,
+    claimed_cpus: Option<Box<str>>,
     since: Instant,
 }
 
@@ -74,7 +77,7 @@ impl RuntimePods {
     }
 
     /// Adds a pod, or replaces it by its next sandbox.
-    pub(super) fn add_pod(&mut self, reported: Reported, now: Instant) {
+    pub(super) fn add_pod(&mut self, reported: ReportedSandbox, now: Instant) {
         let uid = &reported.pod.uid;
         if let Some(known) = self.pods.get_mut(uid) {
             known.reported = reported;
@@ -85,15 +88,21 @@ impl RuntimePods {
     }
 
     /// Adds a container of a known pod.
-    pub(super) fn add_container(&mut self, uid: &str, name: &str, id: &str, now: Instant) {
-        let Some(pod) = self.pods.get_mut(uid) else { return };
-        if pod.containers.iter().any(|known| *known.id == *id) {
+    pub(super) fn add_container(&mut self, created: &CreatedContainer, now: Instant) {
+        let CreatedContainer { pod_uid, name, id, claimed_cpus } = created;
+        let Some(pod) = self.pods.get_mut(&**pod_uid) else { return };
+        if pod.containers.iter().any(|known| *known.id == **id) {
             return;
         }
         if pod.containers.len() >= CONTAINERS {
             pod.containers.remove(0);
         }
-        pod.containers.push(RuntimeContainer { name: name.into(), id: id.into(), since: now });
+        pod.containers.push(RuntimeContainer {
+            name: name.as_str().into(),
+            id: id.as_str().into(),
+            claimed_cpus: claimed_cpus.clone(),
+            since: now,
+        });
     }
 
     pub(super) fn remove_container(&mut self, uid: &str, id: &str) {
@@ -143,6 +152,14 @@ impl RuntimePods {
             }
             self.complete_container(Arc::make_mut(&mut completed), container);
         }
+        for claimant in report.containers.iter().filter(|one| one.claimed_cpus.is_some()) {
+            let is_it = |one: &Container| one.id.as_ref() == Some(&claimant.id);
+            if completed.containers.iter().any(is_it) {
+                let containers = &mut Arc::make_mut(&mut completed).containers;
+                let own = containers.iter_mut().filter(|one| is_it(one));
+                own.for_each(|one| one.claimed_cpus.clone_from(&claimant.claimed_cpus));
+            }
+        }
         completed
     }
 
@@ -177,12 +194,16 @@ impl RuntimePod {
     /// The pod as the runtime alone knows it.
     fn alone(&self) -> Pod {
         let mut pod = self.reported.pod.clone();
-        for RuntimeContainer { name, id, .. } in &self.containers {
+        for RuntimeContainer { name, id, claimed_cpus, .. } in &self.containers {
             match pod.containers.iter_mut().find(|known| known.name == *name) {
-                Some(known) => known.last_id = known.id.replace(id.clone()),
+                Some(known) => {
+                    known.last_id = known.id.replace(id.clone());
+                    known.claimed_cpus.clone_from(claimed_cpus);
+                }
                 None => pod.containers.push(Container {
                     name: name.clone(),
                     id: Some(id.clone()),
+                    claimed_cpus: claimed_cpus.clone(),
                     ..Container::default()
                 }),
             }
@@ -195,9 +216,14 @@ impl RuntimePod {
 mod tests {
     use super::*;
 
-    fn sandbox(uid: &str, sandbox: &str) -> Reported {
+    fn sandbox(uid: &str, sandbox: &str) -> ReportedSandbox {
         let pod = Pod { uid: uid.into(), unlisted: Some(<_>::default()), ..Pod::default() };
-        Reported { pod, sandbox: sandbox.into() }
+        ReportedSandbox { pod, sandbox: sandbox.into() }
+    }
+
+    fn created(name: &str, id: &str) -> CreatedContainer {
+        let (pod_uid, name, id) = ("u".to_owned(), name.to_owned(), id.to_owned());
+        CreatedContainer { pod_uid, name, id, claimed_cpus: None }
     }
 
     /// A listed pod with one container, of these runs.
@@ -216,7 +242,7 @@ mod tests {
         let mut runtime = RuntimePods::default();
         runtime.connected();
         runtime.add_pod(sandbox("u", "s"), now);
-        ids.iter().for_each(|id| runtime.add_container("u", "app", id, now));
+        ids.iter().for_each(|id| runtime.add_container(&created("app", id), now));
         runtime
     }
 
@@ -253,10 +279,25 @@ mod tests {
     #[test]
     fn a_container_beyond_the_spec_is_an_ephemeral_one() {
         let mut runtime = runtime(&[], Instant::now());
-        runtime.add_container("u", "debug", "9", Instant::now());
+        runtime.add_container(&created("debug", "9"), Instant::now());
         let completed = runtime.complete(&listed(Some("1"), None));
         assert_eq!(completed.containers[1].kind, ContainerKind::Ephemeral);
         assert_eq!(completed.container_by_id("9").map(|one| &*one.name), Some("debug"));
+    }
+
+    #[test]
+    fn the_cpus_of_a_claim_are_those_of_the_run_that_has_it() {
+        let now = Instant::now();
+        let mut runtime = runtime(&[], now);
+        let claimed_cpus = Some("2-3".into());
+        runtime.add_container(&CreatedContainer { claimed_cpus, ..created("app", "1") }, now);
+        let claimed = |pod: &Pod| pod.containers[0].claimed_cpus.as_deref().map(str::to_owned);
+        let of_list = |id| claimed(&runtime.complete(&listed(id, None)));
+        assert_eq!(of_list(Some("1")).as_deref(), Some("2-3"));
+        assert_eq!(of_list(None).as_deref(), Some("2-3"), "the id comes from the report, too");
+        assert_eq!(claimed(&runtime.unlisted(|_| false)[0]).as_deref(), Some("2-3"));
+        runtime.add_container(&created("app", "2"), now);
+        assert_eq!(claimed(&runtime.complete(&listed(Some("1"), None))), None, "the next run");
     }
 
     #[test]
@@ -307,7 +348,8 @@ mod tests {
         let now = Instant::now();
         let mut runtime = runtime(&[], now);
         (0..2 * PODS).for_each(|at| runtime.add_pod(sandbox(&format!("p{at}"), "s"), now));
-        (0..2 * CONTAINERS).for_each(|at| runtime.add_container("u", "app", &at.to_string(), now));
+        (0..2 * CONTAINERS)
+            .for_each(|at| runtime.add_container(&created("app", &at.to_string()), now));
         assert_eq!((runtime.len(), runtime.pods["u"].containers.len()), (PODS, CONTAINERS));
         let last = (2 * CONTAINERS - 1).to_string();
         assert_eq!(*runtime.pods["u"].containers[CONTAINERS - 1].id, *last);

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 use kubepods::model::{Pod, Resources};
 use kubepods::{LabelKeys, from_wire, wire};
 
-use super::runtime_pods::{Reported, RuntimePods};
+use super::runtime_pods::{ReportedSandbox, RuntimePods};
 use super::{Pods, lock};
 use crate::config::PodConfig;
 use crate::source::SourceName;
@@ -30,6 +30,8 @@ pub struct CreatedContainer {
     pub name: String,
     /// Id at the runtime, which is in the cgroup's name.
     pub id: String,
+    /// CPUs of its claims in list format.
+    pub claimed_cpus: Option<Box<str>>,
 }
 
 /// The container runtime as a source of pods. Its reports are in the index when a call returns.
@@ -61,17 +63,20 @@ impl RuntimeSource {
                 runtime.add_pod(self.reported(sandbox), now);
             }
             for one in containers {
-                runtime.add_container(&one.pod_uid, &one.name, &one.id, now);
+                runtime.add_container(one, now);
             }
         });
     }
 
-    /// Reports a new pod.
+    /// Reports a new pod. Its spec is needed for its first container, which may follow within
+    /// milliseconds: it is requested at once.
     pub fn pod_created(&self, sandbox: Sandbox) {
         let reported = self.reported(sandbox);
         let uid = reported.pod.uid.clone();
         self.change(|runtime| runtime.add_pod(reported, Instant::now()));
-        self.ask_unless_listed(&uid, "");
+        if !self.is_listed(&uid) {
+            self.pods.ask_at_once(&uid);
+        }
     }
 
     /// Reports a new container, and its pod, whose creation may have been missed.
@@ -79,9 +84,17 @@ impl RuntimeSource {
         let (reported, now) = (self.reported(sandbox), Instant::now());
         self.change(|runtime| {
             runtime.add_pod(reported, now);
-            runtime.add_container(&container.pod_uid, &container.name, &container.id, now);
+            runtime.add_container(container, now);
         });
-        self.ask_unless_listed(&container.pod_uid, &container.id);
+        if !self.is_listed(&container.pod_uid) {
+            self.pods.ask(&container.pod_uid, &container.id);
+        }
+    }
+
+    /// Reports that the runtime is about to change a pod's resources: a list that is requested now
+    /// has the new ones.
+    pub fn resized(&self, pod_uid: &str) {
+        self.pods.ask_again(pod_uid);
     }
 
     /// Reports the removal of a container.
@@ -111,16 +124,14 @@ impl RuntimeSource {
         shared.attempt_ended(false);
     }
 
-    /// Asks for a list with the pod's spec, unless the last one has it.
-    fn ask_unless_listed(&self, uid: &str, container_id: &str) {
-        if !self.pods.index().pod(uid).is_some_and(|pod| pod.is_listed()) {
-            self.pods.ask(uid, container_id);
-        }
+    /// Whether the last list contains the pod, with its spec.
+    fn is_listed(&self, uid: &str) -> bool {
+        self.pods.index().pod(uid).is_some_and(|pod| pod.is_listed())
     }
 
-    fn reported(&self, sandbox: Sandbox) -> Reported {
+    fn reported(&self, sandbox: Sandbox) -> ReportedSandbox {
         let Sandbox { id, pod, resources } = sandbox;
         let pod = Pod { unlisted: Some(resources), ..from_wire(pod, &self.keep) };
-        Reported { pod, sandbox: id.into() }
+        ReportedSandbox { pod, sandbox: id.into() }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, Root};
 
-/// The path relative to the kubelet's top cgroup, exactly as [`super::parse`] accepted it.
+/// The path relative to the kubepods root, exactly as [`super::parse`] accepted it.
 impl fmt::Display for CgroupPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

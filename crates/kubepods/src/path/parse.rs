@@ -6,7 +6,7 @@ use super::{
     Runtime,
 };
 
-/// Parses a path relative to the kubelet's top cgroup, without a leading slash:
+/// Parses a path relative to the kubepods root, without a leading slash:
 /// `burstable/pod<uid>/<id>`,
 /// `kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/crio-<id>.scope`,
 /// `system/pod<uid>/<id>`, …

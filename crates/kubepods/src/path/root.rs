@@ -2,7 +2,7 @@
 
 use super::Driver;
 
-/// The kubelet's top cgroup: its driver, and the prefix of `kubepods` in the slice names.
+/// The kubepods root: its driver, and the prefix of `kubepods` in the slice names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Root {
     /// Driver, which determines the names below.
@@ -65,7 +65,7 @@ pub(super) fn systemd(name: &str) -> Option<Root> {
     valid.then(|| Root { driver: Driver::Systemd, slice_prefix: prefix.into() })
 }
 
-/// A cgroup path split at the kubelet's top cgroup.
+/// A cgroup path split at the kubepods root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split<'a> {
     /// Path up to and including the kubepods component.
@@ -76,7 +76,7 @@ pub struct Split<'a> {
     pub relative: &'a str,
 }
 
-/// Finds the kubelet's top cgroup in a path such as those in `/proc/<pid>/cgroup`, also below the
+/// Finds the kubepods root in a path such as those in `/proc/<pid>/cgroup`, also below the
 /// prefixes of kind, k3s and minikube (`/docker/<id>/kubelet/kubepods/…`). A prefixed slice must be
 /// inside the slice where systemd would create it: `kubelet-kubepods.slice` inside `kubelet.slice`.
 pub fn split(path: &str) -> Option<Split<'_>> {
@@ -96,15 +96,15 @@ pub fn split(path: &str) -> Option<Split<'_>> {
 
 /// Cgroups called kubepods, divided into this kubelet's and others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tops {
-    /// This kubelet's top cgroups; more than one only after a change of its driver.
+pub struct KubepodsRoots {
+    /// This kubelet's roots; more than one only after a change of its driver.
     pub taken: Vec<String>,
-    /// Top cgroups of nested nodes and other programs, and candidates that cannot be attributed to
+    /// Roots of nested nodes and other programs, and candidates that cannot be attributed to
     /// this kubelet.
     pub passed_over: Vec<String>,
 }
 
-/// Chooses this kubelet's top cgroups from `candidates`: paths below the mount that end in a
+/// Chooses this kubelet's roots from `candidates`: paths below the mount that end in a
 /// kubepods component.
 ///
 /// A kubelet creates its tree at the root, or where systemd places `--cgroup-root`: `kubepods`,
@@ -112,7 +112,7 @@ pub struct Tops {
 /// with the fewest levels above it is taken if it is unique: `kubelet/kubepods`, or
 /// `docker/<id>/kubelet/kubepods` on the host of a node in a container. If there are several, none
 /// is taken, because each may be another node's; `--kubepods` names the right one.
-pub fn choose_tops(candidates: impl IntoIterator<Item = String>) -> Tops {
+pub fn choose_roots(candidates: impl IntoIterator<Item = String>) -> KubepodsRoots {
     let is_kubelets = |path: &String| split(path).is_some_and(|split| split.relative.is_empty());
     let mut candidates: Vec<String> = candidates.into_iter().filter(is_kubelets).collect();
     candidates.sort();
@@ -122,11 +122,11 @@ pub fn choose_tops(candidates: impl IntoIterator<Item = String>) -> Tops {
     let (taken, mut passed_over): (Vec<_>, Vec<_>) =
         candidates.into_iter().partition(|path| rank(path) == lowest);
     if lowest == 0 || taken.len() == 1 {
-        return Tops { taken, passed_over };
+        return KubepodsRoots { taken, passed_over };
     }
     passed_over.extend(taken);
     passed_over.sort();
-    Tops { taken: Vec::new(), passed_over }
+    KubepodsRoots { taken: Vec::new(), passed_over }
 }
 
 /// Whether the path is `kubepods`, `kubepods.slice`, or a slice inside exactly the slices that its
