@@ -26,6 +26,11 @@ pub enum PinRow {
     Rejected(Rejection),
     /// A setting of a pod, such as a restriction of a best-effort pod; in JSON the key `setting` identifies it.
     Restricted(Restricted),
+    /// Status of the running agent, if it does not write cpusets.
+    NotInEffect {
+        /// The reason.
+        not_in_effect: String,
+    },
 }
 
 /// Prints the pods with exclusive CPUs on this node, and the rejections.
@@ -59,7 +64,8 @@ pub fn show_rows(rows: &[PinRow], json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Pods with exclusive CPUs, and rejections; `None` without a checkpoint of this boot.
+/// Pods with exclusive CPUs, rejections, and the status of an agent that does not write; `None` if
+/// there is nothing of this boot.
 ///
 /// # Errors
 /// A state directory or a hierarchy that cannot be read.
@@ -68,13 +74,16 @@ pub fn pins(node: &NodeConfig) -> Result<Option<Vec<PinRow>>, Failure> {
         .map_err(|error| failure(&error))?;
     let restricted = yielding::restricted(&node.state_dir, &node.proc_root)
         .map_err(|error| Failure::unavailable(format!("--state-dir: {}", chain(&error))))?;
-    if checkpoint.is_none() && restricted.is_empty() {
+    let not_in_effect = pinning::not_in_effect(&node.state_dir, &node.proc_root)
+        .map_err(|error| failure(&error))?;
+    if checkpoint.is_none() && restricted.is_empty() && not_in_effect.is_none() {
         return Ok(None);
     }
     let checkpoint = checkpoint.unwrap_or_default();
+    let status = not_in_effect.map(|not_in_effect| PinRow::NotInEffect { not_in_effect });
     let rejected = checkpoint.rejections.values().cloned().map(PinRow::Rejected);
     let rejected: Vec<PinRow> =
-        rejected.chain(restricted.into_iter().map(PinRow::Restricted)).collect();
+        rejected.chain(restricted.into_iter().map(PinRow::Restricted)).chain(status).collect();
     if checkpoint.pins.is_empty() {
         return Ok(Some(rejected));
     }
@@ -90,8 +99,12 @@ fn text(rows: &[PinRow]) -> String {
     let mut rejected = vec![["REJECTED", "REASON"].map(str::to_owned).to_vec()];
     let mut restricted =
         vec![["CGROUP", "SETTING", "VALUE", "ORIGINAL"].map(str::to_owned).to_vec()];
+    let mut status = String::new();
     for row in rows {
         match row {
+            PinRow::NotInEffect { not_in_effect } => {
+                status = format!("pinning is not in effect: {not_in_effect}\n\n");
+            }
             PinRow::Pinned { pin, verified } => pins.push(pin_cells(pin, *verified)),
             PinRow::Rejected(Rejection { namespace, pod, reason }) => {
                 rejected.push(vec![name(namespace, pod), reason.clone()]);
@@ -103,8 +116,8 @@ fn text(rows: &[PinRow]) -> String {
         }
     }
     let pins = match pins.len() {
-        1 => "no pod on this node has exclusive CPUs\n".to_owned(),
-        _ => table::render(&pins),
+        1 => status + "no pod on this node has exclusive CPUs\n",
+        _ => status + &table::render(&pins),
     };
     let more = [rejected, restricted].into_iter().filter(|table| table.len() > 1);
     more.fold(pins, |text, more| format!("{text}\n{}", table::render(&more)))
@@ -146,6 +159,19 @@ fn restricted_best_effort_pods_are_listed_with_their_original_values() {
          kubepods/besteffort/poda  idle     1      0\n"
     );
     assert_eq!(serde_json::to_value(&rows).unwrap()[0]["setting"], "idle");
+}
+
+#[test]
+fn the_reason_for_which_pinning_is_not_in_effect_is_printed_first() {
+    let row = PinRow::NotInEffect { not_in_effect: "koordlet also places containers".into() };
+    let rows = serde_json::to_string(&[row]).unwrap();
+    assert_eq!(rows, r#"[{"not_in_effect":"koordlet also places containers"}]"#);
+    let rows: Vec<PinRow> = serde_json::from_str(&rows).unwrap();
+    assert_eq!(
+        text(&rows),
+        "pinning is not in effect: koordlet also places containers\n\n\
+         no pod on this node has exclusive CPUs\n"
+    );
 }
 
 #[test]

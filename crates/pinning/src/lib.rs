@@ -19,13 +19,14 @@ mod pinner;
 mod planned;
 mod repairs;
 mod report;
+mod status_file;
 mod stranded;
 mod thread;
 mod topology;
 mod tree;
 mod verified;
 
-pub use admission::{Admission, Placed};
+pub use admission::{Admission, ForeignContainer, Placed};
 pub use checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name};
 pub use claims::{claim, has_ended};
 pub use decision::{Decision, PodOutcome};
@@ -40,6 +41,7 @@ pub use owner::{
 pub use pinner::{NodeConfig, Pinner, PinnerConfig};
 pub use repairs::Cause;
 pub use report::{Operation, Operations, PassReport, PinningStatus, Trace};
+pub use status_file::not_in_effect;
 
 pub use thread::{NodePods, PinningThread, Round, spawn};
 pub use topology::Machine;

@@ -113,6 +113,7 @@ fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(R
             // A panic drops the pinner and with it the lock.
             let passing = AssertUnwindSafe(|| pass_until_stopped(pinner, node, report));
             if catch_unwind(passing).is_ok() {
+                Pinner::remove_status(&config);
                 return;
             }
             report(Round::Panicked);
@@ -147,7 +148,7 @@ fn pass_until_stopped(mut pinner: Pinner, node: &mut PassInputs, report: &mut im
             }
             (profiles.0, is_first) = (false, false);
         }
-        report(match pods() {
+        report(match pods().filter(|_| !pinner.awaits_report()) {
             Some(NodePods { index, exclusive, policy }) => {
                 let given: CpuSet = exclusive
                     .all()

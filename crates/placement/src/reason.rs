@@ -72,6 +72,8 @@ reasons! {
     ExclusiveConflict = "exclusive_conflict",
     /// The kubelet's static CPU manager owns the CPUs, or has assigned exclusive CPUs to the pod.
     KubeletStatic = "kubelet_static",
+    /// Another program places the pod, or its annotation keeps other programs off its cpusets.
+    OtherOwner = "other_owner",
     /// The pod's cpusets could not be written, or another writer kept overwriting them. The agent
     /// will retry.
     SteppedBack = "stepped_back",

@@ -196,6 +196,15 @@ fn pods_with_cpus_from_the_kubelet_are_not_touched() {
 }
 
 #[test]
+fn pods_that_another_program_places_are_not_touched() {
+    let kubelet = Kubelet { others: ["1".into(), "3".into()].into(), ..Kubelet::default() };
+    let scene = Scene { kubelet, ..scene() };
+    let plan = scene.plan(&[pod("1", "LSE", 2), pod("2", "LSE", 2), pod("3", "LS", 1)]);
+    assert_eq!(plan.placements.keys().map(|uid| &**uid).collect::<Vec<_>>(), ["2"]);
+    assert_eq!(plan.rejections.into_iter().collect::<Vec<_>>(), [("1".into(), Reason::OtherOwner)]);
+}
+
+#[test]
 fn resized_pods_keep_as_many_of_their_cpus_as_possible() {
     let grown = scene().holding(&[("1", "4-5")]).plan(&[pod("1", "LSR", 4)]);
     assert_eq!(of(&grown, "1"), (Class::Lsr, "4-7".into()));

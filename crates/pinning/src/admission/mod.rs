@@ -4,11 +4,12 @@
 //! container. An answer comes from memory: it never waits for a file or for the writes of a pass.
 //! CPUs granted here are reserved until a pass has taken them into its plan.
 
+mod foreign;
 mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,12 @@ use kernel_text::CpuSet;
 use placement::{Class, Pod};
 use rustix::event::{EventfdFlags, eventfd};
 
+pub use foreign::ForeignContainer;
+pub(crate) use foreign::ForeignContainers;
 pub(crate) use state::{InEffect, Reservation, State};
+
+/// Maximum wait for the runtime's first report of what runs, before the first pass.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// CPUs in which a container starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +46,7 @@ struct Shared {
     wake: OwnedFd,
     /// Maximum age of a plan.
     max_age: Duration,
+    created: Instant,
 }
 
 impl Admission {
@@ -50,7 +57,8 @@ impl Admission {
     pub fn new(interval: Duration) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let max_age = interval * 2 + Duration::from_secs(5);
-        Ok(Self(Arc::new(Shared { state: Mutex::default(), wake, max_age })))
+        let (state, created) = (Mutex::default(), Instant::now());
+        Ok(Self(Arc::new(Shared { state, wake, max_age, created })))
     }
 
     /// CPUs for a new container of this pod; `None` if it is not to be placed: pinning is not in
@@ -75,21 +83,48 @@ impl Admission {
         if self.change(is_placed)? { self.start(pod, container_id) } else { None }
     }
 
-    /// Replaces the containers that were placed at their creation: the runtime is connected.
-    pub fn synchronized(&self, placed: BTreeSet<String>) {
-        self.change(|state| state.synchronized(placed));
+    /// Replaces the sandboxes, the containers that were placed at their creation, and the foreign
+    /// ones, by id: the runtime is connected.
+    pub fn synchronized(
+        &self,
+        sandboxes: BTreeSet<String>,
+        placed: BTreeSet<String>,
+        foreign: BTreeMap<String, ForeignContainer>,
+    ) {
+        self.change(|state| state.synchronized(sandboxes, placed, foreign));
+        self.wake();
+    }
+
+    /// Adds a pod's new sandbox, whose process only sleeps.
+    pub fn sandbox_started(&self, id: &str) {
+        self.change(|state| state.sandbox_started(id));
+    }
+
+    /// Adds a new container that is not this agent's to place.
+    pub fn start_foreign(&self, container_id: &str, container: ForeignContainer) {
+        self.change(|state| state.start_foreign(container_id, container));
+        self.wake();
+    }
+
+    /// A container has ended. It may still be updated, until it is removed.
+    pub fn container_stopped(&self, id: &str) {
+        self.wake_if(self.change(|state| state.container_stopped(id)));
     }
 
     /// A container is gone.
     pub fn container_removed(&self, id: &str) {
-        self.change(|state| state.container_removed(id));
+        self.wake_if(self.change(|state| state.container_removed(id)));
     }
 
-    /// A pod is gone; ends its reservation.
-    pub fn pod_removed(&self, uid: &str) {
-        if self.change(|state| state.pod_removed(uid)) == Some(true) {
-            self.wake();
-        }
+    /// A pod is gone with its sandbox; ends its reservation.
+    pub fn pod_removed(&self, uid: &str, sandbox: &str) {
+        self.wake_if(self.change(|state| state.pod_removed(uid, sandbox)));
+    }
+
+    /// Whether a pass should wait for the runtime's report of what runs: without it, a container
+    /// that another program places is not recognized.
+    pub(crate) fn awaits_report(&self) -> bool {
+        !self.lock().foreign().is_reported() && self.0.created.elapsed() < REPORT_TIMEOUT
     }
 
     /// `None` after a panic; the next pass starts with a new state.
@@ -102,7 +137,7 @@ impl Admission {
         if self.0.state.is_poisoned() {
             self.0.state.clear_poison();
             let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-            *state = State::default();
+            state.renew();
             return state;
         }
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,6 +151,12 @@ impl Admission {
     /// Whether a pass should run at once; asked once.
     pub(crate) fn take_wake(&self) -> bool {
         rustix::io::read(&self.0.wake, &mut [0_u8; 8]).is_ok()
+    }
+
+    fn wake_if(&self, is_changed: Option<bool>) {
+        if is_changed == Some(true) {
+            self.wake();
+        }
     }
 
     fn wake(&self) {

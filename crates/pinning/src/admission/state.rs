@@ -2,13 +2,14 @@
 //! argument.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
 use placement::{Class, Holding, Placement, Plan, Pod, Uid};
 
-use super::Placed;
+use super::{ForeignContainer, ForeignContainers, Placed};
 use crate::Machine;
 use crate::planned::{PlanInputs, Planned, Rules};
 
@@ -44,6 +45,9 @@ pub(crate) struct State {
     reservations: BTreeMap<Uid, Reservation>,
     /// Containers that got their CPUs at their creation, by id.
     placed: BTreeSet<String>,
+    foreign: ForeignContainers,
+    /// Sandboxes of pods, by id.
+    sandboxes: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -88,16 +92,54 @@ impl State {
         Some((Placed { class, cpus }, is_reserved))
     }
 
-    pub(super) fn synchronized(&mut self, placed: BTreeSet<String>) {
+    pub(super) fn synchronized(
+        &mut self,
+        sandboxes: BTreeSet<String>,
+        placed: BTreeSet<String>,
+        foreign: BTreeMap<String, ForeignContainer>,
+    ) {
+        self.sandboxes = sandboxes;
         self.placed = placed;
+        self.foreign.replace(foreign);
+        self.yield_to_others();
     }
 
-    pub(super) fn container_removed(&mut self, id: &str) {
+    pub(super) fn sandbox_started(&mut self, id: &str) {
+        self.sandboxes.insert(id.to_owned());
+    }
+
+    pub(super) fn start_foreign(&mut self, id: &str, container: ForeignContainer) {
+        self.foreign.add(id, container);
+        self.yield_to_others();
+    }
+
+    /// Places nothing beside another program that places containers.
+    fn yield_to_others(&mut self) {
+        if self.foreign.obstacle().is_some() {
+            self.suspend();
+        }
+    }
+
+    /// Returns whether the container was a foreign one.
+    pub(super) fn container_stopped(&mut self, id: &str) -> bool {
+        self.foreign.remove(id)
+    }
+
+    /// Returns whether the container was a foreign one.
+    pub(super) fn container_removed(&mut self, id: &str) -> bool {
         self.placed.remove(id);
+        self.foreign.remove(id)
     }
 
-    /// Ends the pod's reservation; returns whether it had one.
-    pub(super) fn pod_removed(&mut self, uid: &str) -> bool {
+    /// Ends the pod's reservation and removes its foreign containers; returns whether it had any of
+    /// them.
+    pub(super) fn pod_removed(&mut self, uid: &str, sandbox: &str) -> bool {
+        self.sandboxes.remove(sandbox);
+        let had_foreign = self.foreign.remove_pod(uid);
+        self.end_reservation(uid) || had_foreign
+    }
+
+    fn end_reservation(&mut self, uid: &str) -> bool {
         let was_reserved = self.reservations.remove(uid).is_some();
         if let Some(published) = self.published.as_mut().filter(|_| was_reserved) {
             published.forget(uid);
@@ -113,6 +155,21 @@ impl State {
         &self.reservations
     }
 
+    /// Containers that are not this agent's to place.
+    pub(crate) fn foreign(&self) -> &ForeignContainers {
+        &self.foreign
+    }
+
+    /// Sandboxes of pods, by id.
+    pub(crate) fn sandboxes(&self) -> &BTreeSet<String> {
+        &self.sandboxes
+    }
+
+    /// Begins again after a panic, with the foreign containers, which are reported only once.
+    pub(super) fn renew(&mut self) {
+        *self = Self { foreign: take(&mut self.foreign), ..Self::default() };
+    }
+
     /// Containers that got their CPUs at their creation, by id.
     pub(crate) fn placed(&self) -> &BTreeSet<String> {
         &self.placed
@@ -122,6 +179,10 @@ impl State {
     /// pods that have cgroups: from here on they are in every plan.
     pub(crate) fn publish(&mut self, effect: InEffect, seen: &BTreeSet<&Uid>, now: Instant) {
         self.reservations.retain(|uid, _| !seen.contains(uid));
+        if self.foreign.obstacle().is_some() {
+            // Reported since the pass has asked for obstacles.
+            return;
+        }
         let same = self.published.take().filter(|old| {
             !old.has_starts && Arc::ptr_eq(&old.effect.planned.plan, &effect.planned.plan)
         });
@@ -155,12 +216,10 @@ impl State {
 }
 
 impl Published {
-    /// Whether the agent does not write this pod's cpusets: it is the kubelet's, or paused.
+    /// Whether the agent does not write this pod's cpusets: another program does, or it is paused.
     fn is_left_alone(&self, pod: &Pod) -> bool {
         let PlanInputs { kubelet, current, .. } = &self.inputs;
-        kubelet.static_policy
-            || kubelet.pods.contains(&pod.uid)
-            || current.withheld.contains(&pod.uid)
+        kubelet.places(&pod.uid) || current.withheld.contains(&pod.uid)
     }
 
     /// The pod's CPUs by the last plan or, if the plan did not know the pod as it is now, by a new
@@ -237,6 +296,11 @@ fn next_inputs(planned: &Planned) -> PlanInputs {
 
 #[cfg(test)]
 impl State {
+    /// Takes the plan of another state.
+    pub(super) fn publish_of(&mut self, other: &mut Self) {
+        self.published = other.published.take();
+    }
+
     pub(super) fn is_suspended(&self) -> bool {
         self.published.is_none()
     }

@@ -101,7 +101,8 @@ impl CpuManagerState {
             list.parse::<CpuSet>().map_err(|error| format!("cpu_manager_state: {error}"))?;
         }
         let KubeletsOwn { pods, cpus } = self.exclusive();
-        Ok(Kubelet { static_policy: Self::is_static(&self.policy_name)?, exclusive: cpus, pods })
+        let static_policy = Self::is_static(&self.policy_name)?;
+        Ok(Kubelet { static_policy, exclusive: cpus, pods, ..Kubelet::default() })
     }
 }
 
@@ -187,7 +188,12 @@ mod tests {
         let exclusive = "2,4-5".parse().unwrap();
         assert_eq!(
             kubelet(json).unwrap(),
-            Kubelet { static_policy: true, exclusive, pods: ["u".into()].into() }
+            Kubelet {
+                static_policy: true,
+                exclusive,
+                pods: ["u".into()].into(),
+                ..Kubelet::default()
+            }
         );
     }
 

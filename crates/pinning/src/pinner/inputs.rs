@@ -10,7 +10,7 @@ use kubepods::{PodIndex, Reported};
 use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 
 use super::{OtherAgents, Pinner};
-use crate::admission::Reservation;
+use crate::admission::{Admission, Reservation};
 use crate::checkpoint::class_name;
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, PodOutcome};
@@ -45,8 +45,17 @@ impl Pinner {
             }
             Ok(false) => None,
         };
-        let static_policy = policy.unwrap_or(false);
-        (Kubelet { static_policy, exclusive: own.cpus, pods: own.pods }, others.or(obstacle))
+        let admission = self.config.admission.as_ref().map(Admission::lock);
+        let (foreign, plugin) = admission
+            .map(|state| (state.foreign().pods(), state.foreign().obstacle()))
+            .unwrap_or_default();
+        let kubelet = Kubelet {
+            static_policy: policy.unwrap_or(false),
+            exclusive: own.cpus,
+            pods: own.pods,
+            others: foreign,
+        };
+        (kubelet, others.or(obstacle).or(plugin))
     }
 
     /// Names of other agents that place containers, searched for at an interval.

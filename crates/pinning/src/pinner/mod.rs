@@ -119,6 +119,8 @@ struct LastPass {
     planned: Option<Planned>,
     /// Rejected requests, which are logged once.
     rejections: BTreeMap<Uid, Reason>,
+    /// Status in the file for other processes.
+    status: Option<PinningStatus>,
     /// Time at which the last complete pass ended.
     ended: Option<Instant>,
 }
@@ -230,6 +232,7 @@ impl Pinner {
         };
         report.stepped_back = self.mode.stepped_back(began);
         self.publish_status(&report.status);
+        self.write_status(&report.status);
         if self.config.enforce
             && report.status != PinningStatus::Enforcing
             && report.stepped_back.is_empty()
@@ -341,6 +344,7 @@ impl Pinner {
             true => self.charge(&overlapping, planned.held.keys(), pods, Instant::now()),
             false => self.unguarded(view, plan, pods),
         };
+        report.overlaps.extend(self.overlaps_of_claims(view, plan, pods));
         let granted = |uid: &str| !is_enforcing || self.record.committed.held.contains_key(uid);
         report.pins = self
             .pins(plan, pods)

@@ -10,12 +10,13 @@ use std::time::Instant;
 use kernel_text::CgroupVersion;
 use placement::{Plan, PodCgroups, Uid};
 
-use super::Pinner;
 use super::decide::Work;
 use super::mode::Mode;
+use super::{Pinner, PinnerConfig, chain};
 use crate::admission::{Admission, InEffect, State};
 use crate::checkpoint::WrittenCgroup;
 use crate::report::PinningStatus;
+use crate::status_file;
 use crate::tree::View;
 
 impl Pinner {
@@ -27,6 +28,11 @@ impl Pinner {
     /// Whether CPUs were reserved for a new container since the last call.
     pub(crate) fn take_wake(&self) -> bool {
         self.config.admission.as_ref().is_some_and(Admission::take_wake)
+    }
+
+    /// Whether a pass should wait for the runtime's report of what runs.
+    pub(crate) fn awaits_report(&self) -> bool {
+        self.config.admission.as_ref().is_some_and(Admission::awaits_report)
     }
 
     /// Publishes a plan that is about to be carried out.
@@ -80,6 +86,25 @@ impl Pinner {
         }
     }
 
+    /// Writes the status for other processes, if it has changed.
+    pub(super) fn write_status(&mut self, status: &PinningStatus) {
+        if self.last.status.as_ref() == Some(status) {
+            return;
+        }
+        let node = &self.config.node;
+        if let Err(error) = status_file::write(status, &node.state_dir, &node.proc_root) {
+            tracing::debug!(error = chain(&error), "failed to write the status of pinning");
+        }
+        self.last.status = Some(status.clone());
+    }
+
+    /// Deletes the status: no agent runs from now on.
+    pub(crate) fn remove_status(config: &PinnerConfig) {
+        if let Err(error) = status_file::remove(&config.node.state_dir) {
+            tracing::debug!(error = chain(&error), "failed to delete the status of pinning");
+        }
+    }
+
     /// Records the CPUs that containers placed at their creation would have had, for a drain.
     fn note_placed(&mut self, view: &View, placed: &BTreeSet<String>) {
         for pod in &view.pods {
@@ -111,7 +136,7 @@ impl Pinner {
 }
 
 /// The container's id in the name of its cgroup: `cri-containerd-<id>.scope` or `<id>`.
-fn id(path: &Path) -> Option<&str> {
+pub(super) fn id(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     name.strip_suffix(".scope").unwrap_or(name).rsplit('-').next()
 }

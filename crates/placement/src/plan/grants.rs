@@ -40,10 +40,6 @@ impl<'a> Grants<'a> {
         Self { node, usable, granted, rejections, demoted, requested_millis }
     }
 
-    pub(super) fn reject_all(&mut self, claims: &Claims<'_>, reason: Reason) {
-        self.rejections.extend(claims.iter().map(|(pod, _)| (pod.uid.clone(), reason)));
-    }
-
     /// Grants as many claims as possible. `claims` are sorted, oldest first.
     pub(super) fn settle(&mut self, claims: &Claims<'_>, current: &Current) {
         let kept = self.keep(claims, current);

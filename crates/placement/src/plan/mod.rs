@@ -46,6 +46,8 @@ pub struct Kubelet {
     /// Pods with such containers: they get no CPUs here and are not written, whatever the reported
     /// policy is.
     pub pods: BTreeSet<Uid>,
+    /// Pods that another program than the kubelet places, which are left alone in the same way.
+    pub others: BTreeSet<Uid>,
 }
 
 /// Settings of the operator.
@@ -161,9 +163,10 @@ impl Default for Settings {
 }
 
 impl Kubelet {
-    /// Whether the kubelet places this pod.
-    pub(crate) fn owns(&self, pod: &Uid) -> bool {
-        self.static_policy || self.pods.contains(pod)
+    /// Whether the kubelet or another program places this pod.
+    #[must_use]
+    pub fn places(&self, pod: &Uid) -> bool {
+        self.static_policy || self.pods.contains(pod) || self.others.contains(pod)
     }
 }
 
@@ -222,7 +225,7 @@ pub fn plan(
     let placement = |(&uid, (_, class)): (&&Uid, &(&Pod, Classification))| {
         (uid.clone(), placement(uid, class, &grants, &pools))
     };
-    let ours = classified.iter().filter(|(uid, _)| !node.kubelet.owns(uid));
+    let ours = classified.iter().filter(|(uid, _)| !node.kubelet.places(uid));
     let placements = ours.map(placement).collect();
     let mut rejections: BTreeMap<Uid, Reason> = classified
         .iter()
@@ -255,9 +258,13 @@ fn grants<'a>(
     let requested_millis =
         sharers.filter_map(|(pod, _)| pod.request_millis).fold(0, u64::saturating_add);
     let mut grants = Grants::new(*node, usable, requested_millis);
-    let (kubelets, ours): (Vec<_>, Vec<_>) =
-        claims.into_iter().partition(|(pod, _)| node.kubelet.owns(&pod.uid));
-    grants.reject_all(&kubelets, Reason::KubeletStatic);
+    let (others, ours): (Vec<_>, Vec<_>) =
+        claims.into_iter().partition(|(pod, _)| node.kubelet.places(&pod.uid));
+    for (pod, _) in others {
+        let is_kubelets = !node.kubelet.others.contains(&pod.uid);
+        let reason = if is_kubelets { Reason::KubeletStatic } else { Reason::OtherOwner };
+        grants.rejections.insert(pod.uid.clone(), reason);
+    }
     grants.settle(&ours, current);
     grants
 }

@@ -8,7 +8,7 @@ use placement::{
 };
 
 use super::state::{InEffect, State};
-use super::{Admission, Placed};
+use super::{Admission, ForeignContainer, Placed};
 use crate::Machine;
 use crate::planned::{PlanInputs, Planned, Rules};
 
@@ -157,8 +157,8 @@ fn a_reservation_ends_with_its_pod_or_its_time() {
     let exclusive = |uid| pod(uid, "LSE", 2);
     passes.pass(&[]);
     assert_eq!(passes.cpus(&exclusive("first")).as_deref(), Some("0-1"));
-    assert!(passes.state.pod_removed("first"));
-    assert!(!passes.state.pod_removed("first"));
+    assert!(passes.state.pod_removed("first", ""));
+    assert!(!passes.state.pod_removed("first", ""));
     assert_eq!(passes.cpus(&exclusive("second")).as_deref(), Some("0-1"));
     passes.now += Duration::from_secs(9);
     assert!(passes.pass(&[]).plan.placements.contains_key("second"));
@@ -231,6 +231,35 @@ fn pods_of_the_kubelet_and_paused_pods_are_left_alone() {
     assert_eq!(passes.cpus(&shared), None);
 }
 
+fn foreign(pod: &str, has_cpus: bool) -> ForeignContainer {
+    ForeignContainer { pod: pod.into(), name: format!("shop/{pod}/app"), has_cpus }
+}
+
+#[test]
+fn nothing_is_placed_beside_another_program_that_sets_cpus() {
+    let admission = Admission::new(Duration::from_secs(1)).unwrap();
+    assert!(admission.awaits_report(), "the runtime has not connected yet");
+    admission.synchronized(["s".to_owned()].into(), BTreeSet::new(), BTreeMap::new());
+    assert!(!admission.awaits_report() && admission.take_wake());
+    let mut passes = Passes::new(2);
+    passes.pass(&[]);
+    admission.lock().publish_of(&mut passes.state);
+    let shared = pod("shared", "LS", 0);
+    admission.start_foreign("1", foreign("preserved", false));
+    assert!(admission.start(&shared, "c").is_some(), "only that pod is left alone");
+    assert!(admission.take_wake());
+    admission.start_foreign("2", foreign("other", true));
+    assert_eq!(admission.start(&shared, "c"), None);
+    assert!(admission.take_wake());
+    admission.container_stopped("2");
+    assert!(admission.take_wake() && admission.lock().foreign().obstacle().is_none());
+    admission.container_removed("2");
+    assert!(!admission.take_wake(), "nothing has changed");
+    admission.pod_removed("preserved", "s");
+    assert!(admission.lock().sandboxes().is_empty());
+    assert!(admission.take_wake() && admission.lock().foreign().pods().is_empty());
+}
+
 #[test]
 fn after_a_panic_nothing_is_placed_until_the_next_plan() {
     let admission = Admission::new(Duration::from_secs(1)).unwrap();
@@ -239,6 +268,7 @@ fn after_a_panic_nothing_is_placed_until_the_next_plan() {
     *admission.lock() = std::mem::take(&mut passes.state);
     let shared = pod("shared", "LS", 0);
     assert!(admission.start(&shared, "c").is_some());
+    admission.start_foreign("f", foreign("web", false));
     let other = admission.clone();
     let panicked = std::thread::spawn(move || {
         let _state = other.lock();
@@ -247,6 +277,7 @@ fn after_a_panic_nothing_is_placed_until_the_next_plan() {
     assert!(panicked.join().is_err());
     assert_eq!(admission.start(&shared, "c"), None);
     assert!(admission.lock().placed().is_empty(), "a new state");
+    assert_eq!(admission.lock().foreign().pods(), ["web".into()].into(), "reported only once");
     assert_eq!(admission.start(&shared, "c"), None);
 }
 
