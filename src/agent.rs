@@ -1,22 +1,21 @@
 //! The whole agent: pods, sampler, endpoint. Both `run` and `demo` start it.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use advisor::Advisor;
 use anyhow::Context;
-use cgroup_tree::{KubepodsTree, TreeOptions};
-use cgroupfs::{Hierarchy, raise_descriptor_limit};
+use cgroup_tree::KubepodsTree;
+use cgroupfs::Hierarchy;
 use creation::{Placing, Users};
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
 use events::Events;
-use kernel_text::WeightRule;
 use kubelet::{PodService, Pods, chain};
 use metrics::{AgentMetrics, Build, Exposition};
 use node_condition::NodeCondition;
 use pinning::{Admission, PinningThread};
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::Sampler;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
@@ -25,10 +24,10 @@ use yielding::Resizes;
 
 use crate::check::{Checked, check};
 use crate::claims::Claims;
-use crate::config::{ActingMode, Config, NriMode, PinningMode, WeightRuleName};
+use crate::config::{ActingMode, Config, NriMode};
 use crate::exit::Failure;
 use crate::ui::History;
-use crate::{condition, interference, recorder, trace};
+use crate::{condition, interference, recorder, sampling, trace};
 
 /// Maximum time for open scrapes to end after a signal.
 const DRAIN: Duration = Duration::from_millis(700);
@@ -44,6 +43,7 @@ pub(crate) struct Agent {
     /// Restores the settings of pods when it is dropped.
     yielding: Option<JoinedThread>,
     sampler_ended: oneshot::Receiver<()>,
+    #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     published: Published<NodeSnapshot>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     pods: Pods,
@@ -61,7 +61,6 @@ pub(crate) struct Agent {
     /// Stops when the agent is dropped.
     _arrivals: Worker,
     /// Stops when the agent is dropped.
-    #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "for the view"))]
     history: Option<History>,
     /// Stops when the agent is dropped.
     _recording: Option<Worker>,
@@ -79,19 +78,19 @@ impl Agent {
         Self::start_with(config, true).await
     }
 
-    /// Starts everything but the endpoint: nothing listens.
+    /// Starts only what measures, for a process beside an agent: nothing listens, and nothing on the
+    /// node is changed, whatever the configuration says.
     ///
     /// # Errors
     /// See [`Agent::start`].
-    #[cfg(feature = "top")]
-    pub(crate) async fn start_without_endpoint(config: &Config) -> Result<Self, Failure> {
-        Self::start_with(config, false).await
+    pub(crate) async fn start_reading(config: &Config) -> Result<Self, Failure> {
+        Self::start_with(&config.reading_only(), false).await
     }
 
-    async fn start_with(config: &Config, has_endpoint: bool) -> Result<Self, Failure> {
+    async fn start_with(config: &Config, is_agent: bool) -> Result<Self, Failure> {
         let Checked { hierarchy, identity } = check(config)?;
         let identity = identity.map(Arc::new);
-        let listener = has_endpoint.then(|| bind(config.options.listen)).transpose()?;
+        let listener = is_agent.then(|| bind(config.options.listen)).transpose()?;
         let address = listener.as_ref().map(TcpListener::local_addr).transpose();
         let address = address.context("cannot read the port of the listening socket")?;
         let watchdog = Watchdog::new();
@@ -99,7 +98,7 @@ impl Agent {
         let auth = config.options.metrics_auth.then(|| auth(config, &pods)).transpose()?;
         let metrics = Arc::new(AgentMetrics::new(build()));
         log_start(config, &hierarchy);
-        let tree = tree(config, &hierarchy);
+        let tree = sampling::tree(config, &hierarchy);
         let events = start_events(config, &pods, &metrics, &watchdog)?;
         let sender = events.as_ref().map(Events::sender);
         let shared = Shared {
@@ -124,7 +123,9 @@ impl Agent {
         let sampling = shared.start_sampling(sampler, history.as_ref())?;
         let advising = shared.start_advising(&published, sampling.is_published)?;
         let (advisor, timeline) = (&advising.advisor, history.as_ref().map(History::timeline));
-        let yielding = crate::best_effort::start(&shared, &published, advisor.clone(), timeline)?;
+        let start_yielding =
+            || crate::best_effort::start(&shared, &published, advisor.clone(), timeline);
+        let yielding = if is_agent { start_yielding()? } else { None };
         let node_condition = condition::start(&shared, &published)?;
         let suggesting = interference::start(&shared, &published, &advising.advisor);
         let creating = shared.start_creation(&advising.advisor, admission)?;
@@ -167,13 +168,13 @@ impl Agent {
         &self.advisor
     }
 
-    /// The last ten minutes, for a view in this process; `None` with `--ui=off`.
-    #[cfg(feature = "top")]
+    /// The last ten minutes, for this process; `None` with `--ui=off`.
     pub(crate) fn timeline(&self) -> Option<timeline::Timeline> {
         self.history.as_ref().map(History::timeline)
     }
 
     /// Snapshots published by the sampler.
+    #[cfg(feature = "demo")]
     pub(crate) fn published(&self) -> Published<NodeSnapshot> {
         self.published.clone()
     }
@@ -254,7 +255,7 @@ struct Advising {
 
 impl Shared<'_> {
     fn sampler(&self) -> anyhow::Result<Sampler> {
-        let config = sampler_config(self.config, self.hierarchy.clone());
+        let config = sampling::sampler_config(self.config, self.hierarchy.clone());
         Sampler::on(&self.tree, config, Box::new(self.pods.clone()))
             .context("cannot set up the sampler")
     }
@@ -324,7 +325,12 @@ impl Shared<'_> {
         if options.nri == NriMode::Off {
             return Ok(None);
         }
-        let injector = |rules| injection::injector(rules, &self.pods, advisor, &self.metrics);
+        let injector = |rules| {
+            let injector = injection::injector(rules, &self.pods, advisor, &self.metrics);
+            let injector = Arc::new(Mutex::new(injector));
+            tokio::spawn(injection::follow(Arc::downgrade(&injector), self.pods.clone()));
+            injector
+        };
         let users = Users {
             source: self.pods.runtime_source(&self.config.pods),
             injector: self.config.injection.clone().map(injector),
@@ -438,51 +444,6 @@ fn auth(config: &Config, pods: &Pods) -> Result<Auth, Failure> {
 
 fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     endpoint::listen(address).map_err(|error| Failure::unavailable(error.to_string()))
-}
-
-/// Number of descriptors for 250 pods with two containers: up to 14 files per container, three per
-/// pod, and some spare.
-const DESCRIPTORS_OF_A_FULL_NODE: u64 = 8192;
-
-/// Configuration of the sampler.
-pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerConfig {
-    let limit = raise_descriptor_limit();
-    if limit.soft < DESCRIPTORS_OF_A_FULL_NODE {
-        tracing::warn!(
-            limit = limit.soft,
-            "low limit of open files: on a full node the agent must open files for each read, which costs twenty times \
-             as much; raise the limit to {DESCRIPTORS_OF_A_FULL_NODE} (LimitNOFILE)"
-        );
-    }
-    let pinning = crate::pinning::descriptors(config, limit.soft);
-    SamplerConfig {
-        hierarchy,
-        kubepods: config.options.kubepods.iter().cloned().collect(),
-        proc_root: config.options.proc_root.clone(),
-        sys_root: config.options.sys_root.clone(),
-        interval: config.options.sample_interval.0,
-        cpu_budget_cores: config.options.cpu_budget,
-        reconcile_interval: config.reconcile_interval,
-        descriptors: DescriptorBudget::from_limit(limit.soft.saturating_sub(pinning))
-            .at_most(config.options.max_open_files - pinning),
-        weight_rule: match config.options.weight_rule {
-            WeightRuleName::Linear => WeightRule::Linear,
-            WeightRuleName::Quadratic => WeightRule::Quadratic,
-        },
-    }
-}
-
-/// The tree of the cpu controller's hierarchy, which the agent's threads share.
-fn tree(config: &Config, hierarchy: &Hierarchy) -> Arc<KubepodsTree> {
-    let options = TreeOptions {
-        named_roots: config.options.kubepods.iter().cloned().collect(),
-        // Pinning refuses to write beside another kubelet with running pods. If cpuset is another
-        // hierarchy, it has a tree of its own.
-        other_roots: config.options.pinning != PinningMode::Off
-            && hierarchy.cpuset.as_ref() == Some(&hierarchy.cpu),
-        reports: true,
-    };
-    KubepodsTree::new(hierarchy.cpu.clone(), hierarchy.version, options)
 }
 
 fn log_start(config: &Config, hierarchy: &Hierarchy) {

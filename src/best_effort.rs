@@ -1,6 +1,6 @@
 //! Best-effort pods that yield CPU, and CPU limits that burst, as a part of the agent.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +8,18 @@ use std::time::Duration;
 use advisor::Advisor;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use colocation::{Settings, Step};
-use events::Sender;
+use colocation::Settings;
 use kernel_text::CpuSet;
 use kubelet::{Pods, chain};
-use kubepods::PodName;
-use metrics::AgentMetrics;
-use pinning::DrainRequest;
+use kubepods::{PodIndex, PodName};
+use pinning::{DrainRequest, Pin};
+use reporting::ColocationReporter;
 use snapshot::{NodeSnapshot, Published};
-use timeline::{BestEffort, Colocation, ContainerName, Timeline};
+use timeline::Timeline;
 use watchdog::{JoinedThread, Part};
-use yielding::{
-    ActorConfig, BestEffortReport, BurstSettings, Bursting, Error, Inputs, Mode, Report, Resizes,
-    Round, Switch,
-};
+use yielding::{ActorConfig, BurstSettings, Error, Inputs, Resizes, Switch};
 
 use crate::agent::Shared;
-use crate::burst;
 use crate::config::{ActingMode, Config, PinningMode};
 use crate::exit::Failure;
 
@@ -52,33 +47,26 @@ pub(crate) fn start(
     let (pods, published, actor_of) = (pods.clone(), published.clone(), actor.clone());
     let inputs = move || {
         let bursts = actor_of.burst != Switch::Off;
-        pods.is_known().then(|| Inputs {
-            snapshot: published.latest(),
-            pods: pods.index(),
-            exclusive: pods
-                .exclusive_cpus()
-                .all()
-                .into_iter()
-                .filter(|&cpu| cpu < kernel_text::MAX_CPUS)
-                .collect::<CpuSet>(),
-            exclusive_pods: if bursts { exclusive_pods(&pods, &actor_of) } else { HashSet::new() },
-            forecasts: if bursts { advisor.burst_forecasts() } else { Default::default() },
-            draining: request.exists(),
+        pods.is_known().then(|| {
+            let pins = pins(&actor_of);
+            Inputs {
+                snapshot: published.latest(),
+                pods: pods.index(),
+                exclusive: exclusive_cpus(&pods, &pins),
+                exclusive_pods: if bursts { exclusive_pods(&pods, &pins) } else { HashSet::new() },
+                forecasts: if bursts { advisor.burst_forecasts() } else { Default::default() },
+                draining: request.exists(),
+            }
         })
     };
     let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Yielding, interval);
-    let mut reporter = Reporter::new(shared, timeline);
+    let (metrics, events) = (Arc::clone(&shared.metrics), shared.events.clone());
+    let mut reporter = ColocationReporter::new(metrics, events, timeline, interval);
     let running = yielding::spawn(actor, inputs, interval, move |round| {
-        match round {
-            Round::Waited => {}
-            Round::Passed(report) => reporter.report(&report),
-            Round::Panicked => {
-                reporter.metrics.subsystem_restarted(Part::Yielding.as_str());
-                return;
-            }
+        if reporter.report(&round) {
+            beat.beat(interval);
         }
-        beat.beat(interval);
     });
     Ok(Some(running.context("cannot start the thread that writes settings of pods")?))
 }
@@ -125,14 +113,32 @@ fn restore_leftovers(actor: &ActorConfig) {
     }
 }
 
+/// Exclusive CPUs, of the kubelet and of pins. An agent with `--pinning=off` leaves the pins of an
+/// earlier one in place.
+fn exclusive_cpus(pods: &Pods, pins: &BTreeMap<String, Pin>) -> CpuSet {
+    let of_kubelet = pods.exclusive_cpus().all();
+    let of_kubelet = of_kubelet.into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS);
+    of_kubelet.chain(pinned_cpus(pins, &pods.index()).iter()).collect()
+}
+
+/// CPUs of the pinned pods that still exist.
+fn pinned_cpus(pins: &BTreeMap<String, Pin>, pods: &PodIndex) -> CpuSet {
+    let existing = pins.iter().filter(|(uid, _)| pods.pod(uid).is_some());
+    let cpus = existing.filter_map(|(_, pin)| pin.cpus.parse::<CpuSet>().ok());
+    cpus.fold(CpuSet::default(), |all, of_pod| all.union(&of_pod))
+}
+
+/// The pins in the checkpoint. One that cannot be read is reported by pinning itself.
+fn pins(actor: &ActorConfig) -> BTreeMap<String, Pin> {
+    let checkpoint = pinning::Checkpoint::of_this_boot(&actor.state_dir, &actor.proc_root);
+    checkpoint.ok().flatten().map(|checkpoint| checkpoint.pins).unwrap_or_default()
+}
+
 /// Pods with exclusive CPUs, of the kubelet and of pinning.
-fn exclusive_pods(pods: &Pods, actor: &ActorConfig) -> HashSet<PodName> {
+fn exclusive_pods(pods: &Pods, pins: &BTreeMap<String, Pin>) -> HashSet<PodName> {
     let exclusive = pods.exclusive_cpus();
     let name = |namespace: &str, pod: &str| (namespace.into(), pod.into());
     let of_kubelet = exclusive.holders().map(|(namespace, pod)| name(namespace, pod));
-    // A checkpoint that cannot be read is reported by pinning itself.
-    let checkpoint = pinning::Checkpoint::of_this_boot(&actor.state_dir, &actor.proc_root);
-    let pins = checkpoint.ok().flatten().map(|checkpoint| checkpoint.pins).unwrap_or_default();
     of_kubelet.chain(pins.values().map(|pin| name(&pin.namespace, &pin.pod))).collect()
 }
 
@@ -179,191 +185,26 @@ fn has_cpu_idle(mount: &Path) -> bool {
         || children.iter().any(|child| mount.join(&child.name).join("cpu.idle").exists())
 }
 
-/// Reports each pass: to the views, the log, the metrics, and as Events.
-struct Reporter {
-    timeline: Option<Timeline>,
-    metrics: Arc<AgentMetrics>,
-    /// `None` without `--events`.
-    events: Option<Sender>,
-    interval: Duration,
-    log: Log,
-    steps: Steps,
-    burst_log: burst::Log,
-    bursts: burst::Bursts,
-}
-
-impl Reporter {
-    fn new(shared: &Shared<'_>, timeline: Option<Timeline>) -> Self {
-        Self {
-            timeline,
-            metrics: Arc::clone(&shared.metrics),
-            events: shared.events.clone(),
-            interval: shared.config.options.sample_interval.0,
-            log: Log::default(),
-            steps: Steps::default(),
-            burst_log: burst::Log::default(),
-            bursts: burst::Bursts::default(),
-        }
-    }
-
-    fn report(&mut self, report: &Report) {
-        if let Some(timeline) = &self.timeline {
-            timeline.set_colocation(colocation(report));
-        }
-        if let Some(report) = &report.best_effort {
-            self.log.report(report);
-            export(&self.metrics, report, self.interval);
-            if let (Some(events), Some((step, reason))) = (&self.events, self.steps.next(report)) {
-                events.best_effort(step, &reason);
-            }
-        }
-        if let Some(report) = &report.burst {
-            self.burst_log.report(report);
-            burst::export(self.metrics.burst(), report);
-            if let Some(events) = &self.events {
-                for (one, burst) in self.bursts.next(report) {
-                    events.burst([&one.namespace, &one.pod, &one.uid], &burst);
-                }
-            }
-        }
-    }
-}
-
-/// The state for the views.
-fn colocation(report: &Report) -> Colocation {
-    let best_effort = report.best_effort.as_ref().map(|report| BestEffort {
-        step: report.target.step().number(),
-        enforcing: report.mode == Mode::Enforcing,
-    });
-    let restricted = report.best_effort.iter().flat_map(|report| &report.restricted);
-    let written = report.burst.iter().filter(|report| report.mode == Mode::Enforcing);
-    let name =
-        |one: &Bursting| ContainerName { uid: one.uid.clone(), container: one.container.clone() };
-    Colocation {
-        best_effort,
-        yields: restricted.map(ToString::to_string).collect(),
-        bursts: written.flat_map(|report| report.containers.iter().map(name)).collect(),
-    }
-}
-
-/// Steps that are written, for Events.
-#[derive(Debug, Default)]
-struct Steps {
-    written: Step,
-}
-
-impl Steps {
-    /// The step of a pass with its reason, if it differs from the one before: without enforcement
-    /// there is none.
-    fn next(&mut self, report: &BestEffortReport) -> Option<(Step, String)> {
-        let step = match report.mode {
-            Mode::Enforcing => report.target.step(),
-            Mode::Observing(_) => Step::None,
-        };
-        if std::mem::replace(&mut self.written, step) == step {
-            return None;
-        }
-        let reason = match (&report.mode, &report.transition) {
-            (Mode::Observing(reason), _) => reason.clone(),
-            (Mode::Enforcing, Some(change)) => change.reason.to_string(),
-            (Mode::Enforcing, None) if step == Step::None => "the decision starts again".to_owned(),
-            (Mode::Enforcing, None) => "the step is written again".to_owned(),
-        };
-        Some((step, reason))
-    }
-}
-
-/// Log lines for changes only.
-#[derive(Debug, Default)]
-struct Log {
-    mode: Option<Mode>,
-    errors: Vec<String>,
-}
-
-impl Log {
-    fn report(&mut self, report: &BestEffortReport) {
-        if self.mode.as_ref() != Some(&report.mode) {
-            match &report.mode {
-                Mode::Enforcing => tracing::info!("best-effort pods yield while others wait"),
-                Mode::Observing(reason) => {
-                    tracing::info!(reason, "observing best-effort pods; writing nothing");
-                }
-            }
-            self.mode = Some(report.mode.clone());
-        }
-        if let Some(change) = &report.transition {
-            let (from, to) = (change.from.step().number(), change.to.step().number());
-            let target = format!("{:?}", change.to);
-            tracing::info!(from, to, reason = %change.reason, target, "best-effort pods");
-        }
-        if self.errors != report.writes.errors {
-            for error in &report.writes.errors {
-                tracing::warn!(error, "failed to write a setting of a best-effort pod");
-            }
-            self.errors.clone_from(&report.writes.errors);
-        }
-    }
-}
-
-fn export(metrics: &AgentMetrics, report: &BestEffortReport, interval: Duration) {
-    let metrics = metrics.best_effort();
-    let step = report.target.step().number();
-    metrics.set_step(step, interval);
-    metrics.set_enforcing(match &report.mode {
-        Mode::Enforcing => None,
-        Mode::Observing(reason) => Some(reason),
-    });
-    if let Some(harm) = &report.harm {
-        metrics.set_harm(harm.lost);
-    } else if !report.traced {
-        metrics.remove_harm();
-    }
-    if let Some(change) = &report.transition {
-        metrics.add_transition(change.to.step().number(), change.reason.name());
-    }
-    for (setting, times) in &report.writes.written {
-        metrics.add_writes(setting.name(), "ok", *times);
-    }
-    metrics.add_writes("all", "restored", report.writes.restored);
-    metrics.add_writes("all", "repaired", report.writes.repaired);
-    metrics.add_writes("all", "error", report.writes.errors.len() as u64);
-}
-
 #[cfg(test)]
 mod tests {
-    use colocation::{Harm, Reason, Target, Transition};
+    use kubepods::model::Pod;
 
     use super::*;
 
-    fn pass(mode: &Mode, idle: bool, changed: bool) -> BestEffortReport {
-        let target = Target { idle, ..Target::default() };
-        let from = Target { idle: idle != changed, ..Target::default() };
-        let harm = Harm { lost: 0.2, victim: "shop/cart-0".to_owned() };
-        let transition = Transition { from, to: target, reason: Reason::Harm(harm) };
-        BestEffortReport {
-            mode: mode.clone(),
-            target,
-            transition: changed.then_some(transition),
-            traced: true,
-            harm: None,
-            pods: 1,
-            restricted: Vec::new(),
-            exhausted: false,
-            writes: Default::default(),
-        }
-    }
-
     #[test]
-    fn a_written_step_is_reported_once_and_its_end_with_the_reason() {
-        let (mut steps, observing) = (Steps::default(), Mode::Observing("a drain".to_owned()));
-        let mut next = |mode: &Mode, idle, changed| steps.next(&pass(mode, idle, changed));
-        assert_eq!(next(&observing, true, true), None, "computed, not written");
-        let again = (Step::Idle, "the step is written again".to_owned());
-        assert_eq!(next(&Mode::Enforcing, true, false), Some(again));
-        assert_eq!(next(&Mode::Enforcing, true, false), None);
-        assert_eq!(next(&observing, true, false), Some((Step::None, "a drain".to_owned())));
-        assert_eq!(next(&observing, false, true), None);
-        let (step, reason) = next(&Mode::Enforcing, true, true).unwrap();
-        assert!(step == Step::Idle && reason.contains("shop/cart-0 waits"), "{reason}");
+    fn pins_of_existing_pods_are_exclusive() {
+        let pin = |cpus: &str| Pin {
+            namespace: "n".to_owned(),
+            pod: "p".to_owned(),
+            cpu_qos: "LSE".to_owned(),
+            bind_policy: String::new(),
+            cpus: cpus.to_owned(),
+            since: 0,
+        };
+        let uids = ["a", "b", "ended"].map(str::to_owned);
+        let pins = uids.into_iter().zip(["2-3", "6", "0-1"].map(pin)).collect();
+        let pod = |uid: &str| Arc::new(Pod { uid: uid.into(), ..Pod::default() });
+        let pods = PodIndex::build(&PodIndex::default(), vec![pod("a"), pod("b")], []);
+        assert_eq!(pinned_cpus(&pins, &pods).to_string(), "2-3,6");
     }
 }

@@ -4,15 +4,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-#[cfg(feature = "top")]
-use agent_client::AgentArgs;
 use agent_client::{AdviseArgs, SnapshotArgs};
+#[cfg(feature = "top")]
+use agent_client::{AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
 #[cfg(feature = "demo")]
-use demo::Workload;
+use demo::{DemoArgs, Workload};
 
-#[cfg(feature = "demo")]
-use crate::config::HumanDuration;
 use crate::config::{self, ByteSize, Config, OptionSources};
 use crate::exit::{self, Failure};
 use crate::reference;
@@ -32,17 +30,13 @@ Every flag is also an environment variable (--sample-interval, CPUWARDEN_SAMPLE_
 Exit codes: 0 success, 64 invalid flags or configuration, 69 a port or an agent is not available, 70 internal error,
 72 no cgroup hierarchy.";
 
-/// Address of the agent on its own node.
-#[cfg(feature = "top")]
-pub(crate) const DEFAULT_ADDRESS: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9753);
-
 const DOCTOR_EXIT_CODES: &str = "\
 Accepts the options of run. Exit codes: 0 all checks passed, 1 an optional feature is unavailable, 2 a problem must be
 fixed (no counters or no pod names), 64 invalid flags or configuration.";
 
 const RECORD_OPTIONS: &str = "\
-Accepts the options of run, of which --listen and --pinning are ignored: it runs beside an agent. Ends at Ctrl-C.";
+Accepts the options of run, but only measures: those that serve, act or report to the cluster are ignored, so it can run
+beside an agent with its configuration. Ends at Ctrl-C.";
 
 #[cfg(feature = "top")]
 const TOP_MODES: &str = "\
@@ -214,6 +208,7 @@ pub(crate) struct RecordArgs {
 
 #[cfg(feature = "top")]
 #[derive(Debug, Args)]
+#[command(group = https_options())]
 pub(crate) struct TopArgs {
     /// Print one table as plain text and exit [default if standard output is not a terminal]
     #[arg(long)]
@@ -221,17 +216,8 @@ pub(crate) struct TopArgs {
     /// Address of a running agent [default: 127.0.0.1:9753, and this machine if none answers there]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) address: Option<SocketAddr>,
-    /// Required name in the agent's certificate if a CA signed it [default: the address]
-    #[arg(long, value_name = "NAME", requires = "tls_cert")]
-    pub(crate) server_name: Option<String>,
-    /// Use HTTPS without verifying the agent's certificate (insecure: an impostor can steal the
-    /// token and forge the answer)
-    #[arg(long)]
-    pub(crate) insecure_skip_verify: bool,
-    /// File with a bearer token, sent over HTTPS only [default: the service account's, if it exists
-    /// and the certificate is verified]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
@@ -243,70 +229,7 @@ impl TopArgs {
         AgentArgs {
             address: self.address.unwrap_or(DEFAULT_ADDRESS),
             tls_cert: self.run.tls_cert(),
-            server_name: self.server_name.clone(),
-            insecure_skip_verify: self.insecure_skip_verify,
-            token_file: self.token_file.clone(),
+            connection: self.connection.clone(),
         }
-    }
-}
-
-#[cfg(feature = "demo")]
-#[derive(Debug, Args)]
-pub(crate) struct DemoArgs {
-    /// Exit after this time [default: at Ctrl-C; after 10s if standard output is not a terminal]
-    #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
-    pub(crate) duration: Option<HumanDuration>,
-    /// Print one table as plain text after this number of seconds, and exit [default: 10]
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10", conflicts_with = "duration",
-          value_parser = at_least_three_seconds)]
-    pub(crate) once: Option<HumanDuration>,
-    /// Output format of the single table
-    #[arg(short, long, value_enum, default_value_t, requires = "once")]
-    pub(crate) output: DemoOutput,
-    /// Address and port of /metrics; if the port is in use, the demo selects another one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9753")]
-    pub(crate) listen: SocketAddr,
-}
-
-/// Output format of the demo's single table.
-#[cfg(feature = "demo")]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum DemoOutput {
-    /// Plain text
-    #[default]
-    Table,
-    /// One JSON object
-    Json,
-}
-
-#[cfg(feature = "demo")]
-impl DemoArgs {
-    /// Duration of the demo; `None` without `--once` and `--duration`.
-    pub(crate) fn time(&self) -> Option<std::time::Duration> {
-        self.once.or(self.duration).map(|span| span.0)
-    }
-}
-
-/// Parses a time after which every row has values: `3` and `3s` mean the same.
-#[cfg(feature = "demo")]
-fn at_least_three_seconds(text: &str) -> Result<HumanDuration, String> {
-    let seconds =
-        text.parse::<u64>().map(|seconds| HumanDuration(std::time::Duration::from_secs(seconds)));
-    let span = seconds.or_else(|_| text.parse::<HumanDuration>())?;
-    if span.0 < std::time::Duration::from_secs(3) {
-        Err("too short; use at least 3s".to_owned())
-    } else {
-        Ok(span)
-    }
-}
-
-/// Parses a duration that is long enough to show something.
-#[cfg(feature = "demo")]
-fn at_least_a_second(text: &str) -> Result<HumanDuration, String> {
-    let span: HumanDuration = text.parse()?;
-    if span.0 < std::time::Duration::from_secs(1) {
-        Err("too short; use at least 1s".to_owned())
-    } else {
-        Ok(span)
     }
 }

@@ -3,14 +3,14 @@
 
 use std::process::ExitCode;
 
-use ::doctor::DoctorReport;
+use ::doctor::{Acting, DoctorReport};
 use kubelet::{ConfigError, chain};
 
-use crate::agent::sampler_config;
 use crate::cli::DoctorArgs;
-use crate::config::{Config, NriMode, PinningMode, SchedTraceMode};
+use crate::config::{ActingMode, Config, NriMode, PinningMode, SchedTraceMode};
 use crate::exit::Failure;
 use crate::run;
+use crate::sampling::sampler_config;
 
 /// Examines the node and prints the findings.
 ///
@@ -51,9 +51,19 @@ fn options(config: &Config) -> ::doctor::Options {
         pods: config.pods.clone(),
         trace_budget: is_traced.then_some(config.options.sched_trace_budget),
         enforces: config.options.pinning == PinningMode::Enforce,
+        best_effort: acting(config.options.best_effort),
+        burst: acting(config.options.burst),
         cpu_manager_state: config.options.cpu_manager_state.clone(),
         state_dir: config.options.state_dir.clone(),
         owner_namespaces: config.pinning.owner_namespaces.clone(),
         nri_socket: (config.options.nri == NriMode::On).then(|| config.options.nri_socket.clone()),
+    }
+}
+
+const fn acting(mode: ActingMode) -> Acting {
+    match mode {
+        ActingMode::Off => Acting::Off,
+        ActingMode::Observe => Acting::Observe,
+        ActingMode::Enforce => Acting::Enforce,
     }
 }

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use advisor::Advisor;
-use analysis::{Delay, Delays};
-use colocation::{PairMeter, Suggestion, Suggestions};
+use advisor::{Advisor, InterferencePolicy};
+use colocation::Suggestion;
 use kubepods::PodIndex;
-use snapshot::{NodeSnapshot, Published, TraceMode};
+use snapshot::{NodeSnapshot, Published};
 use tokio::task::JoinHandle;
 use watchdog::Part;
 
@@ -25,7 +24,7 @@ pub(crate) fn start(
     let (pods, events) = (shared.pods.clone(), shared.events.clone());
     let (published, delays) = (published.clone(), advisor.delays());
     let beat = shared.watchdog.watch(Part::Interference, ROUND);
-    let mut policy = Policy::new(Instant::now());
+    let mut policy = InterferencePolicy::new(Instant::now(), yielding::is_best_effort);
     tokio::spawn(async move {
         let mut rounds = tokio::time::interval(ROUND);
         loop {
@@ -34,8 +33,7 @@ pub(crate) fn start(
             let index = pods.index();
             let due = policy.read(Instant::now(), &published.latest(), &index);
             delays.publish(policy.delays());
-            // The worst last: of several about one pod, the queue keeps the last.
-            for suggestion in due.iter().rev() {
+            for suggestion in &due {
                 log(suggestion);
                 if let (Some(events), Some(uid)) = (&events, uid(&index, suggestion)) {
                     events.suggest(&uid, suggestion);
@@ -56,162 +54,4 @@ fn log(suggestion: &Suggestion) {
 fn uid(index: &PodIndex, suggestion: &Suggestion) -> Option<Box<str>> {
     let (namespace, pod) = suggestion.pair.victim.split_once('/')?;
     Some(index.pod_by_name(namespace, pod)?.uid.clone())
-}
-
-/// What to suggest, and what is in force.
-struct Policy {
-    meter: PairMeter,
-    suggestions: Suggestions,
-    /// Time zero of the suggestions.
-    start: Instant,
-    now: Duration,
-}
-
-impl Policy {
-    fn new(start: Instant) -> Self {
-        let (meter, suggestions) = (PairMeter::default(), Suggestions::default());
-        Self { meter, suggestions, start, now: Duration::ZERO }
-    }
-
-    /// Reads a snapshot and returns the suggestions that are due.
-    fn read(&mut self, now: Instant, snapshot: &NodeSnapshot, index: &PodIndex) -> Vec<Suggestion> {
-        self.now = now.saturating_duration_since(self.start);
-        let best_effort =
-            |namespace: &str, pod: &str| is_best_effort(snapshot, index, namespace, pod);
-        let pairs = match self.meter.read(snapshot, best_effort) {
-            Some(pairs) => pairs,
-            None if is_traced(snapshot) => return Vec::new(),
-            // What was not measured did not last.
-            None => Vec::new(),
-        };
-        self.suggestions.tick(self.now, pairs, |name| {
-            name.split_once('/').is_some_and(|(namespace, pod)| best_effort(namespace, pod))
-        })
-    }
-
-    /// The worst delay of each pod that causes one.
-    fn delays(&mut self) -> Delays {
-        let mut delays = Delays::new();
-        for Suggestion { pair, cause } in self.suggestions.in_force(self.now) {
-            let Some((namespace, pod)) = pair.aggressor.split_once('/') else { continue };
-            let delay = Delay {
-                victim: pair.victim.clone(),
-                lost: pair.lost,
-                used_cores: pair.facts.used_cores,
-                request_cores: pair.facts.request_cores,
-                limit_cores: pair.facts.limit_cores,
-                runnable_threads: pair.facts.runnable_threads,
-                remedy: cause.to_string(),
-            };
-            let worst = delays.entry((namespace.to_owned(), pod.to_owned())).or_default();
-            if delay.lost > worst.lost {
-                *worst = delay;
-            }
-        }
-        delays
-    }
-}
-
-fn is_traced(snapshot: &NodeSnapshot) -> bool {
-    let trace = snapshot.waits.trace.as_ref();
-    trace.is_some_and(|trace| trace.mode != TraceMode::Detached)
-}
-
-/// Whether a pod is best effort: as its spec says, or for an unknown pod its cgroup.
-fn is_best_effort(snapshot: &NodeSnapshot, index: &PodIndex, namespace: &str, pod: &str) -> bool {
-    if let Some(known) = index.pod_by_name(namespace, pod) {
-        return yielding::is_best_effort(known);
-    }
-    let row = snapshot
-        .containers
-        .iter()
-        .find(|row| row.identity.namespace == namespace && row.identity.pod == pod);
-    row.is_some_and(|row| row.identity.qos_class == "BestEffort")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use snapshot::{
-        ContainerIdentity, ContainerRow, InterferenceRow, Losses, NodeWaits, PodIdentity, TraceRow,
-    };
-
-    use super::*;
-
-    fn container(pod: &str, qos_class: &str, usage_ns: u64) -> ContainerRow {
-        let identity = ContainerIdentity {
-            namespace: "n".into(),
-            pod: pod.into(),
-            qos_class: qos_class.into(),
-            ..ContainerIdentity::default()
-        };
-        let (identity, usage_ns) = (Arc::new(identity), Some(usage_ns));
-        ContainerRow { identity, live: true, usage_ns, ..ContainerRow::default() }
-    }
-
-    /// `victim` waits a fifth of its time for each of two pods.
-    fn node(start: Instant, second: u64) -> NodeSnapshot {
-        let waits_for = |aggressor: &str| InterferenceRow {
-            victim: Arc::new(PodIdentity {
-                namespace: "n".into(),
-                pod: "victim".into(),
-                ..PodIdentity::default()
-            }),
-            aggressor_namespace: "n".into(),
-            aggressor_pod: aggressor.into(),
-            wait_ns: second * 200_000_000,
-        };
-        let losses = Losses::default();
-        let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
-        let waits = NodeWaits {
-            interference: vec![waits_for("batch"), waits_for("hog")],
-            trace: Some(trace),
-            ..NodeWaits::default()
-        };
-        NodeSnapshot {
-            read_at: Some(start + Duration::from_secs(second)),
-            containers: vec![
-                container("batch", "BestEffort", second * 1_000_000_000),
-                container("hog", "Burstable", second * 1_000_000_000),
-                container("victim", "Burstable", second * 800_000_000),
-            ],
-            waits: Arc::new(waits),
-            ..NodeSnapshot::default()
-        }
-    }
-
-    #[test]
-    fn a_lasting_delay_is_suggested_and_in_force_for_ten_minutes() {
-        let (start, index) = (Instant::now(), PodIndex::default());
-        let mut policy = Policy::new(start);
-        let mut said = Vec::new();
-        for second in (0..=300).step_by(10) {
-            let now = start + Duration::from_secs(second);
-            let due = policy.read(now, &node(start, second), &index);
-            said.extend(due.into_iter().map(|due| (second, due.pair.victim, due.pair.aggressor)));
-            assert_eq!(policy.delays().is_empty(), second < 70, "{second}");
-        }
-        // Best-effort pods are the controller's matter. The first reading has no pairs.
-        assert_eq!(said, [(70, "n/victim".to_owned(), "n/hog".to_owned())]);
-        let delays = policy.delays();
-        let delay = &delays[&("n".to_owned(), "hog".to_owned())];
-        assert!((delay.lost - 0.2).abs() < 1e-9 && delay.victim == "n/victim", "{delay:?}");
-        policy.read(start + Duration::from_secs(671), &NodeSnapshot::default(), &index);
-        assert!(policy.delays().is_empty());
-    }
-
-    #[test]
-    fn time_without_a_trace_is_no_delay() {
-        let (start, index) = (Instant::now(), PodIndex::default());
-        let mut policy = Policy::new(start);
-        let mut read = |second: u64, node: &NodeSnapshot| {
-            policy.read(start + Duration::from_secs(second), node, &index).len()
-        };
-        // Twenty seconds of harm, five minutes without a trace, and harm again.
-        (0..=20).step_by(10).for_each(|second| assert_eq!(read(second, &node(start, second)), 0));
-        assert_eq!(read(30, &NodeSnapshot::default()), 0);
-        let due = (330..=390).step_by(10).map(|second| read(second, &node(start, second)));
-        assert_eq!(due.collect::<Vec<_>>(), [0, 0, 0, 0, 0, 0, 1]);
-    }
 }

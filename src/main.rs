@@ -2,7 +2,6 @@
 
 mod agent;
 mod best_effort;
-mod burst;
 mod check;
 mod claims;
 mod cli;
@@ -18,6 +17,7 @@ mod record;
 mod recorder;
 mod reference;
 mod run;
+mod sampling;
 #[cfg(feature = "shell")]
 mod shell;
 #[cfg(feature = "top")]

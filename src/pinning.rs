@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use events::PinningEvents;
 use kubelet::{Pods, chain};
-use metrics::PinningMetrics;
 use pinning::{
-    Admission, DrainConfig, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus,
-    PinningThread, Round, Scope,
+    Admission, DrainConfig, NodeConfig, NodePods, Pinner, PinnerConfig, PinningThread, Scope,
 };
 use pinning_commands::{NodeTopology, TopologySources};
+use reporting::PinningReporter;
 use serde_json::Value;
 use watchdog::Part;
 
@@ -73,28 +71,13 @@ pub(crate) fn start(
         .map_err(|error| Failure::config(chain(&error)))?;
     let pinner_config = PinnerConfig { admission, ..pinner_config(config, hierarchy) };
     let pinner = Pinner::on(tree, pinner_config).map_err(|error| Failure::node(chain(&error)))?;
-    let mut events = events.clone().map(PinningEvents::new);
-    let metrics = Arc::clone(metrics);
-    let mut status = None;
+    let mut reporter = PinningReporter::new(Arc::clone(metrics), events.clone());
     let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Pinning, interval);
     let running = pinning::spawn(pinner, node_pods(pods.clone()), interval, move |round| {
-        match round {
-            Round::Waited => {}
-            Round::Passed(report) => {
-                log_if_changed(&mut status, &report);
-                export(metrics.pinning(), &report);
-                if let Some(events) = &mut events {
-                    events.tell(&report);
-                }
-            }
-            Round::Panicked => {
-                metrics.subsystem_restarted(Part::Pinning.as_str());
-                metrics.pinning().set_enforcing(Some("the pinning thread panicked; restarting it"));
-                return;
-            }
+        if reporter.report(&round) {
+            beat.beat(interval);
         }
-        beat.beat(interval);
     });
     Ok(Some(running.context("cannot start the pinning thread")?))
 }
@@ -133,52 +116,6 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
         profiles: pinning.profiles.clone(),
         admission: None,
     }
-}
-
-/// Logs one line when the status changes. If enforcement is configured but not in effect, the line
-/// is a warning.
-fn log_if_changed(last: &mut Option<PinningStatus>, report: &PassReport) {
-    let now = &report.status;
-    if last.as_ref() == Some(now) {
-        return;
-    }
-    match report.stepped_back.keys().any(|(scope, _)| *scope == "node") {
-        true => tracing::warn!(status = %now, "pinning"),
-        false => tracing::info!(status = %now, "pinning"),
-    }
-    *last = Some(now.clone());
-}
-
-fn export(metrics: &PinningMetrics, report: &PassReport) {
-    metrics.set_enforcing(match &report.status {
-        PinningStatus::Enforcing => None,
-        PinningStatus::Observing(reason) => Some(reason),
-    });
-    metrics.set_stepped_back(
-        report.stepped_back.iter().map(|(&(scope, reason), &count)| ([scope, reason], count)),
-    );
-    if let Some(pools) = &report.pools {
-        let named = [
-            ("exclusive", &pools.exclusive),
-            ("share", &pools.share),
-            ("best_effort", &pools.best_effort),
-            ("reserved", &pools.reserved),
-            ("kubelet", &pools.kubelet),
-        ];
-        named.into_iter().for_each(|(name, cpus)| metrics.set_pool(name, cpus.len()));
-    }
-    let pins = report.pins.iter().map(|pin| {
-        let count = pin.cpus.parse::<kernel_text::CpuSet>().map_or(0, |cpus| cpus.len());
-        ([&*pin.namespace, &pin.pod, &pin.cpu_qos, &pin.bind_policy], count)
-    });
-    metrics.set_pinned(pins);
-    metrics.add_overlaps(
-        report.overlaps.iter().map(|((namespace, pod), time)| ([&**namespace, &**pod], *time)),
-    );
-    for (operation, held, times) in report.operations.iter() {
-        metrics.add_operations(operation.as_str(), held, times);
-    }
-    report.rejections().for_each(|reason| metrics.add_rejection(reason.as_str()));
 }
 
 /// The node, after the checks of the options about it.

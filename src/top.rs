@@ -6,9 +6,9 @@ use std::io::IsTerminal as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use agent_client::AgentClient;
+use agent_client::{AgentClient, DEFAULT_ADDRESS};
 
-use crate::cli::{DEFAULT_ADDRESS, TopArgs};
+use crate::cli::TopArgs;
 use crate::exit::Failure;
 
 /// Time in which an agent of this machine accepts a connection.

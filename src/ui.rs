@@ -8,7 +8,6 @@ use metrics::Build;
 use recording::Origin;
 use snapshot::{NodeSnapshot, Published};
 use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use watchdog::{Part, Watchdog};
@@ -77,12 +76,12 @@ impl History {
                 crate::pinning::pins_json(&of_pins).map_err(|failure| error(&failure))
             }),
             doctor: Box::new(move || {
-                let report = Handle::current().block_on(crate::doctor::examine(&of_doctor));
+                // A runtime of its own: that of the endpoint has no thread to spare.
+                let report = crate::run::runtime()
+                    .and_then(|runtime| runtime.block_on(crate::doctor::examine(&of_doctor)));
                 Ok(serde_json::to_value(report.map_err(|failure| error(&failure))?)?)
             }),
-            recording: Box::new(move |span| {
-                Ok(recording::encode(&timeline.frames(span), &origin)?)
-            }),
+            recording: Box::new(move |span| Ok(recording::encode(timeline.frames(span), &origin)?)),
         })
     }
 }

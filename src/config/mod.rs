@@ -5,6 +5,7 @@ mod families;
 mod injection;
 mod options;
 mod pinning;
+mod reading;
 mod resolved;
 mod sources;
 mod values;

@@ -100,7 +100,8 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Sampling", value_name = "CORES", default_value = "0.02")]
     pub(crate) cpu_budget: f64,
     /// Maximum number of cgroup files that the agent keeps open: each costs 5 KiB of kernel memory
-    /// in the agent's own cgroup, but a file that is opened for each read costs ten times the CPU
+    /// in the agent's own cgroup, but opening a file for each read costs many times the CPU of
+    /// reading an open one
     #[arg(long, help_heading = "Sampling", value_name = "N", default_value = "12288")]
     pub(crate) max_open_files: u64,
     /// Minimum history of a container before a CPU limit is recommended, at least 10s
@@ -254,7 +255,8 @@ pub(crate) struct Options {
     pub(crate) authorization: Authorization,
 
     /// Connect to the container runtime through the Node Resource Interface (containerd 1.7 and
-    /// later, CRI-O 1.26 and later), for names of new containers and for --inject-env
+    /// later, CRI-O 1.26 and later): names of new containers and --inject-env, their CPUs with
+    /// --pinning=enforce, and smaller limits with --burst=enforce
     #[arg(long, help_heading = "Environment", value_name = "MODE", default_value = "off")]
     pub(crate) nri: NriMode,
     /// The runtime's NRI socket

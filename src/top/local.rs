@@ -7,7 +7,7 @@ use top_commands::{Signals, advice, columns, show};
 
 use crate::agent::Agent;
 use crate::cli::TopArgs;
-use crate::config::{Config, PinningMode, UiMode};
+use crate::config::Config;
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter};
 use crate::output;
@@ -21,7 +21,7 @@ const ONCE_FRAME: u64 = 4;
 /// # Errors
 /// This process lacks root, or the agent cannot start.
 pub(super) fn top(args: TopArgs, is_once: bool) -> Result<(), Failure> {
-    let default = crate::cli::DEFAULT_ADDRESS;
+    let default = agent_client::DEFAULT_ADDRESS;
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::unavailable(format!(
             "no agent answers at {default}, and measuring without one needs root: start an agent, \
@@ -36,15 +36,7 @@ pub(super) fn top(args: TopArgs, is_once: bool) -> Result<(), Failure> {
 
 async fn measure(config: &Config, is_once: bool) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let mut config = config.clone();
-    // A view must change nothing.
-    config.options.pinning = PinningMode::Off;
-    config.options.events = false;
-    config.options.node_condition = false;
-    config.options.metrics_auth = false;
-    // Its history is the view's.
-    config.options.ui = UiMode::On;
-    let mut agent = Agent::start_without_endpoint(&config).await?;
+    let mut agent = Agent::start_reading(config).await?;
     let timeline = agent.timeline().context("the agent of this process keeps no history")?;
     let source = agent_source(&agent, &timeline);
     let mut app = App::new(Look::from_env())

@@ -136,7 +136,7 @@ impl PinningEvents {
     }
 
     /// Queues the messages about a pass. Never waits.
-    pub fn tell(&mut self, report: &PassReport) {
+    pub fn report(&mut self, report: &PassReport) {
         let decided = report.decisions.iter().filter_map(Message::of);
         decided.for_each(|message| self.sender.say(message));
         let enforcing = report.status == PinningStatus::Enforcing;
@@ -285,7 +285,7 @@ mod tests {
         let enforcing = PassReport { status: PinningStatus::Enforcing, ..observing() };
         for report in [&observing(), &observing(), &enforcing, &enforcing, &observing(), &enforcing]
         {
-            pinning.tell(report);
+            pinning.report(report);
         }
         // The two changes to enforcing make one message, because nothing was sent in between.
         cluster.until("two events", |cluster| cluster.count("sent") == 2).await;
@@ -312,7 +312,10 @@ mod tests {
             facts: colocation::Aggressor::default(),
         };
         let cause = Cause::RequestBelowUse { request_cores: 0.5, used_cores: 1.9 };
+        // The pairs of a pod have their own Events, also those of one round.
+        let other = Pair { aggressor: "batch/index-0".to_owned(), ..pair.clone() };
         sender.suggest("uid-cart", &Suggestion { pair, cause });
+        sender.suggest("uid-cart", &Suggestion { pair: other, cause: Cause::WithinRequest });
         sender.best_effort(Step::Idle, "shop/cart-0 waits");
         sender.best_effort(Step::None, "no harm for 30 s");
         let pod = ["shop", "cart-0", "uid-cart"];
@@ -321,7 +324,7 @@ mod tests {
         sender.burst(pod, &begins("app"));
         sender.burst(pod, &begins("log"));
         sender.burst(pod, &Burst::Ends { container: "app", reason: "not throttled".to_owned() });
-        cluster.until("six events", |cluster| cluster.count("sent") == 6).await;
+        cluster.until("seven events", |cluster| cluster.count("sent") == 7).await;
         let of = |event: &serde_json::Value| {
             let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
             let about = &event["regarding"];
@@ -329,7 +332,11 @@ mod tests {
             let about = format!("{}{path}", about["name"].as_str().unwrap_or_default());
             (text("type"), text("reason"), about, text("note"))
         };
-        let sent: Vec<_> = cluster.server.events().iter().map(of).collect();
+        let related = |event: &serde_json::Value| event["related"]["name"].clone();
+        let sent = cluster.server.events();
+        let pairs: Vec<_> = sent.iter().map(related).filter(|name| !name.is_null()).collect();
+        assert_eq!(pairs, ["encode-0", "index-0"]);
+        let sent: Vec<_> = sent.iter().map(of).collect();
         let [app, log] = ["cart-0spec.containers{app}", "cart-0spec.containers{log}"];
         let expected = [
             (
@@ -338,6 +345,7 @@ mod tests {
                 "cart-0",
                 "Waits 23% of its time for batch/encode-0, which uses 1.90 cores and requests 0.50",
             ),
+            ("Warning", "CpuContention", "cart-0", "for batch/index-0, which stays within"),
             ("Normal", "BestEffortYields", "node-1", "Best-effort pods yield CPU (step 1 of 3)"),
             ("Normal", "BestEffortReleased", "node-1", "no longer restricted"),
             ("Normal", "CpuBurstBegins", app, "container app may burst by 80% of its limit"),

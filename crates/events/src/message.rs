@@ -10,6 +10,8 @@ use crate::Burst;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Message {
     pub(super) regarding: ObjectReference,
+    /// Another object that has to do with it: the pod that the regarding pod waits for.
+    pub(super) related: Option<ObjectReference>,
     pub(super) kind: &'static EventKind,
     /// Text of the event; the API server accepts at most 1024 bytes.
     pub(super) note: String,
@@ -79,7 +81,7 @@ impl Message {
             ),
         };
         let Decision { uid, namespace, pod, .. } = decision;
-        Some(Self { regarding: reference("Pod", Some(namespace), pod, uid), kind, note })
+        Some(Self::new(reference("Pod", Some(namespace), pod, uid), kind, note))
     }
 
     /// The message about the node when it stops writing cpusets, or resumes.
@@ -91,7 +93,7 @@ impl Message {
             PinningStatus::Enforcing => (&RESUMED, "Resumed writing cpusets".to_owned()),
         };
         note.truncate(note.floor_char_boundary(NOTE));
-        Self { regarding: node_reference(node), kind, note }
+        Self::new(node_reference(node), kind, note)
     }
 
     /// The message for the owner of a pod that waits for another pod; `None` if the pod's name is
@@ -107,7 +109,11 @@ impl Message {
         );
         note.truncate(note.floor_char_boundary(NOTE));
         let regarding = reference("Pod", Some(namespace), pod, uid);
-        Some(Self { regarding, kind: &CONTENTION, note })
+        let related = pair.aggressor.split_once('/').map(|(namespace, pod)| ObjectReference {
+            uid: None,
+            ..reference("Pod", Some(namespace), pod, "")
+        });
+        Some(Self { related, ..Self::new(regarding, &CONTENTION, note) })
     }
 
     /// The message about the node when its best-effort pods take another step.
@@ -128,7 +134,7 @@ impl Message {
             }
         };
         note.truncate(note.floor_char_boundary(NOTE));
-        Self { regarding: node_reference(node), kind, note }
+        Self::new(node_reference(node), kind, note)
     }
 
     /// The message for a pod's owner when a limit begins to burst, or no longer bursts.
@@ -154,13 +160,21 @@ impl Message {
         // As in the kubelet's own events of a container.
         let field_path = Some(format!("spec.containers{{{container}}}"));
         let of_pod = reference("Pod", Some(namespace), pod, uid);
-        Self { regarding: ObjectReference { field_path, ..of_pod }, kind, note }
+        Self::new(ObjectReference { field_path, ..of_pod }, kind, note)
     }
 
-    /// Whether both are of the same kind and about the same object or container.
+    fn new(regarding: ObjectReference, kind: &'static EventKind, note: String) -> Self {
+        Self { regarding, related: None, kind, note }
+    }
+
+    /// Whether both are of the same kind and about the same object or container, and the same other
+    /// pod if there is one.
     pub(super) fn is_about_the_same(&self, other: &Self) -> bool {
         let (one, two) = (&self.regarding, &other.regarding);
-        self.kind == other.kind && one.uid == two.uid && one.field_path == two.field_path
+        self.kind == other.kind
+            && one.uid == two.uid
+            && one.field_path == two.field_path
+            && self.related == other.related
     }
 
     /// Namespace of the event: `default` for an object without a namespace.
@@ -171,11 +185,7 @@ impl Message {
     #[cfg(test)]
     pub(super) fn of_test(pod: usize, note: &str) -> Self {
         let pod = format!("pod-{pod}");
-        Self {
-            regarding: reference("Pod", Some("test"), &pod, &pod),
-            kind: &PINNED,
-            note: note.to_owned(),
-        }
+        Self::new(reference("Pod", Some("test"), &pod, &pod), &PINNED, note.to_owned())
     }
 }
 

@@ -90,6 +90,7 @@ impl EventPublisher {
             },
             event_time: Some(MicroTime(now)),
             regarding: Some(message.regarding.clone()),
+            related: message.related.clone(),
             type_: Some(message.kind.type_.to_owned()),
             reason: Some(message.kind.reason.to_owned()),
             action: Some(message.kind.action.to_owned()),

@@ -1,4 +1,4 @@
-//! Log lines and metrics of CPU limits that burst.
+//! CPU limits that burst: log lines, metrics, and Events.
 
 use std::collections::HashMap;
 
@@ -6,53 +6,43 @@ use events::Burst;
 use metrics::BurstMetrics;
 use yielding::{BurstChange, BurstReport, Bursting, Mode};
 
-/// Log lines for changes only.
-#[derive(Debug, Default)]
-pub(crate) struct Log {
-    mode: Option<Mode>,
-    errors: Vec<String>,
-}
+use crate::colocation::{Seen, export_writes};
 
-impl Log {
-    pub(crate) fn report(&mut self, report: &BurstReport) {
-        if self.mode.as_ref() != Some(&report.mode) {
-            match &report.mode {
-                Mode::Enforcing => tracing::info!("CPU limits burst"),
-                Mode::Observing(reason) => {
-                    tracing::info!(reason, "observing CPU burst; writing nothing");
-                }
-            }
-            self.mode = Some(report.mode.clone());
-        }
-        for (container, change) in &report.changes {
-            let Bursting { namespace, pod, container, percent, .. } = container;
-            match change {
-                BurstChange::Raised { without, with } => tracing::info!(
-                    namespace,
-                    pod,
-                    container,
-                    percent,
-                    throttled_without = without,
-                    throttled_with = with,
-                    "burst raised"
-                ),
-                BurstChange::Ended(reason) => {
-                    tracing::info!(namespace, pod, container, reason, "burst ended");
-                }
+/// Logs the changes of a pass.
+pub(crate) fn log(seen: &mut Seen, report: &BurstReport) {
+    if seen.is_new_mode(&report.mode) {
+        match &report.mode {
+            Mode::Enforcing => tracing::info!("CPU limits burst"),
+            Mode::Observing(reason) => {
+                tracing::info!(reason, "observing CPU burst; writing nothing");
             }
         }
-        if report.writes.rejected > 0 {
-            tracing::warn!(
-                rejected = report.writes.rejected,
-                "the kernel rejects a burst; the cgroup has none for ten minutes"
-            );
-        }
-        if self.errors != report.writes.errors {
-            for error in &report.writes.errors {
-                tracing::warn!(error, "failed to write a burst");
+    }
+    for (container, change) in &report.changes {
+        let Bursting { namespace, pod, container, percent, .. } = container;
+        match change {
+            BurstChange::Raised { without, with } => tracing::info!(
+                namespace,
+                pod,
+                container,
+                percent,
+                throttled_without = without,
+                throttled_with = with,
+                "burst raised"
+            ),
+            BurstChange::Ended(reason) => {
+                tracing::info!(namespace, pod, container, reason, "burst ended");
             }
-            self.errors.clone_from(&report.writes.errors);
         }
+    }
+    if report.writes.rejected > 0 {
+        tracing::warn!(
+            rejected = report.writes.rejected,
+            "the kernel rejects a burst; the cgroup has none for ten minutes"
+        );
+    }
+    for error in seen.new_errors(&report.writes) {
+        tracing::warn!(error, "failed to write a burst");
     }
 }
 
@@ -135,18 +125,9 @@ pub(crate) fn export(metrics: &BurstMetrics, report: &BurstReport) {
     for (_, change) in &report.changes {
         metrics.add_change(change.names());
     }
-    let writes = &report.writes;
-    for (setting, times) in &writes.written {
-        metrics.add_writes(setting.name(), "ok", *times);
-    }
-    for (result, times) in [
-        ("restored", writes.restored),
-        ("repaired", writes.repaired),
-        ("rejected", writes.rejected),
-        ("error", writes.errors.len() as u64),
-    ] {
-        metrics.add_writes("all", result, times);
-    }
+    export_writes(&report.writes, |setting, result, times| {
+        metrics.add_writes(setting, result, times);
+    });
 }
 
 #[cfg(test)]

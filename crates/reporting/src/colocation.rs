@@ -1,0 +1,246 @@
+//! Best-effort pods that yield CPU, and CPU limits that burst.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use colocation::Step;
+use events::Sender;
+use metrics::AgentMetrics;
+use timeline::{BestEffort, Colocation, ContainerName, Timeline};
+use watchdog::Part;
+use yielding::{BestEffortReport, Bursting, Mode, Report, Round, Writes};
+
+use crate::burst::{self, Bursts};
+
+/// Reports the passes over best-effort pods and bursts: to the log, the metrics and the views, and
+/// as Events.
+#[derive(Debug)]
+pub struct ColocationReporter {
+    metrics: Arc<AgentMetrics>,
+    events: Option<Sender>,
+    timeline: Option<Timeline>,
+    interval: Duration,
+    best_effort_seen: Seen,
+    steps: Steps,
+    burst_seen: Seen,
+    bursts: Bursts,
+}
+
+impl ColocationReporter {
+    /// A reporter of passes with this interval. `events` is `None` without `--events`, `timeline`
+    /// without a view.
+    #[must_use]
+    pub fn new(
+        metrics: Arc<AgentMetrics>,
+        events: Option<Sender>,
+        timeline: Option<Timeline>,
+        interval: Duration,
+    ) -> Self {
+        Self {
+            metrics,
+            events,
+            timeline,
+            interval,
+            best_effort_seen: Seen::default(),
+            steps: Steps::default(),
+            burst_seen: Seen::default(),
+            bursts: Bursts::default(),
+        }
+    }
+
+    /// Reports a round. Returns whether the thread works: a panic is only counted.
+    pub fn report(&mut self, round: &Round) -> bool {
+        match round {
+            Round::Waited => {}
+            Round::Passed(report) => self.report_pass(report),
+            Round::Panicked => {
+                self.metrics.subsystem_restarted(Part::Yielding.as_str());
+                return false;
+            }
+        }
+        true
+    }
+
+    fn report_pass(&mut self, report: &Report) {
+        if let Some(timeline) = &self.timeline {
+            timeline.set_colocation(colocation(report));
+        }
+        if let Some(report) = &report.best_effort {
+            log(&mut self.best_effort_seen, report);
+            export(&self.metrics, report, self.interval);
+            if let (Some(events), Some((step, reason))) = (&self.events, self.steps.next(report)) {
+                events.best_effort(step, &reason);
+            }
+        }
+        if let Some(report) = &report.burst {
+            burst::log(&mut self.burst_seen, report);
+            burst::export(self.metrics.burst(), report);
+            if let Some(events) = &self.events {
+                for (one, burst) in self.bursts.next(report) {
+                    events.burst([&one.namespace, &one.pod, &one.uid], &burst);
+                }
+            }
+        }
+    }
+}
+
+/// The state for the views.
+fn colocation(report: &Report) -> Colocation {
+    let best_effort = report.best_effort.as_ref().map(|report| BestEffort {
+        step: report.target.step().number(),
+        enforcing: report.mode == Mode::Enforcing,
+    });
+    let restricted = report.best_effort.iter().flat_map(|report| &report.restricted);
+    let written = report.burst.iter().filter(|report| report.mode == Mode::Enforcing);
+    let name =
+        |one: &Bursting| ContainerName { uid: one.uid.clone(), container: one.container.clone() };
+    Colocation {
+        best_effort,
+        yields: restricted.map(ToString::to_string).collect(),
+        bursts: written.flat_map(|report| report.containers.iter().map(name)).collect(),
+    }
+}
+
+/// Steps that are written, for Events.
+#[derive(Debug, Default)]
+struct Steps {
+    written: Step,
+}
+
+impl Steps {
+    /// The step of a pass with its reason, if it differs from the one before: without enforcement
+    /// there is none.
+    fn next(&mut self, report: &BestEffortReport) -> Option<(Step, String)> {
+        let step = match report.mode {
+            Mode::Enforcing => report.target.step(),
+            Mode::Observing(_) => Step::None,
+        };
+        if std::mem::replace(&mut self.written, step) == step {
+            return None;
+        }
+        let reason = match (&report.mode, &report.transition) {
+            (Mode::Observing(reason), _) => reason.clone(),
+            (Mode::Enforcing, Some(change)) => change.reason.to_string(),
+            (Mode::Enforcing, None) if step == Step::None => "the decision starts again".to_owned(),
+            (Mode::Enforcing, None) => "the step is written again".to_owned(),
+        };
+        Some((step, reason))
+    }
+}
+
+/// Mode and errors of the latest pass: only changes are logged.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    mode: Option<Mode>,
+    errors: Vec<String>,
+}
+
+impl Seen {
+    /// Whether the mode differs from that of the pass before.
+    pub(crate) fn is_new_mode(&mut self, mode: &Mode) -> bool {
+        self.mode.replace(mode.clone()).as_ref() != Some(mode)
+    }
+
+    /// The errors of a pass; empty if the pass before had the same ones.
+    pub(crate) fn new_errors<'a>(&mut self, writes: &'a Writes) -> &'a [String] {
+        if self.errors == writes.errors {
+            return &[];
+        }
+        self.errors.clone_from(&writes.errors);
+        &writes.errors
+    }
+}
+
+fn log(seen: &mut Seen, report: &BestEffortReport) {
+    if seen.is_new_mode(&report.mode) {
+        match &report.mode {
+            Mode::Enforcing => tracing::info!("best-effort pods yield while others wait"),
+            Mode::Observing(reason) => {
+                tracing::info!(reason, "observing best-effort pods; writing nothing");
+            }
+        }
+    }
+    if let Some(change) = &report.transition {
+        let (from, to) = (change.from.step().number(), change.to.step().number());
+        let target = format!("{:?}", change.to);
+        tracing::info!(from, to, reason = %change.reason, target, "best-effort pods");
+    }
+    for error in seen.new_errors(&report.writes) {
+        tracing::warn!(error, "failed to write a setting of a best-effort pod");
+    }
+}
+
+fn export(metrics: &AgentMetrics, report: &BestEffortReport, interval: Duration) {
+    let metrics = metrics.best_effort();
+    let step = report.target.step().number();
+    metrics.set_step(step, interval);
+    metrics.set_enforcing(match &report.mode {
+        Mode::Enforcing => None,
+        Mode::Observing(reason) => Some(reason),
+    });
+    if let Some(harm) = &report.harm {
+        metrics.set_harm(harm.lost);
+    } else if !report.traced {
+        metrics.remove_harm();
+    }
+    // A pass without a new sample has none.
+    if let Some(cores) = report.budget_cores {
+        metrics.set_budget(cores);
+    }
+    if let Some(change) = &report.transition {
+        metrics.add_transition(change.to.step().number(), change.reason.name());
+    }
+    export_writes(&report.writes, |setting, result, times| {
+        metrics.add_writes(setting, result, times);
+    });
+}
+
+/// Counts the writes of a pass by setting and result.
+pub(crate) fn export_writes(writes: &Writes, add: impl Fn(&str, &str, u64)) {
+    for (setting, times) in &writes.written {
+        add(setting.name(), "ok", *times);
+    }
+    add("all", "restored", writes.restored);
+    add("all", "repaired", writes.repaired);
+    add("all", "rejected", writes.rejected);
+    add("all", "error", writes.errors.len() as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use colocation::{Harm, Reason, Target, Transition};
+
+    use super::*;
+
+    fn pass(mode: &Mode, idle: bool, changed: bool) -> BestEffortReport {
+        let target = Target { idle, ..Target::default() };
+        let from = Target { idle: idle != changed, ..Target::default() };
+        let harm = Harm { lost: 0.2, victim: "shop/cart-0".to_owned() };
+        let transition = Transition { from, to: target, reason: Reason::Harm(harm) };
+        BestEffortReport {
+            mode: mode.clone(),
+            target,
+            transition: changed.then_some(transition),
+            traced: true,
+            harm: None,
+            budget_cores: None,
+            pods: 1,
+            restricted: Vec::new(),
+            writes: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_written_step_is_reported_once_and_its_end_with_the_reason() {
+        let (mut steps, observing) = (Steps::default(), Mode::Observing("a drain".to_owned()));
+        let mut next = |mode: &Mode, idle, changed| steps.next(&pass(mode, idle, changed));
+        assert_eq!(next(&observing, true, true), None, "computed, not written");
+        let again = (Step::Idle, "the step is written again".to_owned());
+        assert_eq!(next(&Mode::Enforcing, true, false), Some(again));
+        assert_eq!(next(&Mode::Enforcing, true, false), None);
+        assert_eq!(next(&observing, true, false), Some((Step::None, "a drain".to_owned())));
+        assert_eq!(next(&observing, false, true), None);
+        let (step, reason) = next(&Mode::Enforcing, true, true).unwrap();
+        assert!(step == Step::Idle && reason.contains("shop/cart-0 waits"), "{reason}");
+    }
+}
