@@ -10,18 +10,18 @@ use serde::Deserialize;
 /// Annotation with which a pod's author requests burst.
 pub const BURST_ANNOTATION: &str = "koordinator.sh/cpuBurst";
 
-/// Which of the two means a pod may use.
+/// Policy of the annotation: CPU burst, quota scaling, both or neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BurstPolicy {
-    /// Neither.
+    /// Neither burst nor scaling.
     #[default]
     None,
-    /// `cpu.max.burst`.
+    /// CPU burst only (`cpu.max.burst`).
     CpuBurstOnly,
-    /// A scaled quota.
+    /// Quota scaling only.
     CfsQuotaBurstOnly,
-    /// Both.
+    /// CPU burst and quota scaling.
     Auto,
 }
 
@@ -29,7 +29,7 @@ pub enum BurstPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodBurst {
-    /// The means.
+    /// CPU burst, quota scaling, both or neither.
     pub policy: BurstPolicy,
     /// Requested burst, percent of the limit.
     pub cpu_burst_percent: u64,
@@ -125,14 +125,6 @@ pub fn burst_usec_before_resize(current_burst: u64, coming_usec: Option<u64>) ->
     // A removed quota needs a burst of 0: kernels differ in whether they accept one.
     let most = coming_usec.map_or(0, |quota| quota.saturating_sub(UNIT_USEC));
     (current_burst > most).then_some(most)
-}
-
-/// Burst to write after a look at the cgroup: the wanted value for the current quota, unless it is
-/// there already. It repairs a value that an older kernel changed at a write of `cpu.max`.
-#[must_use]
-pub fn reassert(quota_usec: Option<u64>, found_burst: u64, percent: u64) -> Option<u64> {
-    let wanted = burst_usec(quota_usec, percent);
-    (wanted != found_burst).then_some(wanted)
 }
 
 /// Measurements of a container over the last minutes.

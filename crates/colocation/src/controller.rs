@@ -31,12 +31,12 @@ impl Step {
     }
 }
 
-/// What best-effort pods are restricted to.
+/// Restriction of best-effort pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Target {
     /// Whether `cpu.idle` is set.
     pub idle: bool,
-    /// Number of CPUs that they keep; `None` for all.
+    /// Number of CPUs that best-effort pods keep; `None` for all.
     pub cpus: Option<usize>,
     /// Quota of all best-effort pods together, cores; `None` for no quota.
     pub quota_cores: Option<f64>,
@@ -95,7 +95,7 @@ impl Default for Settings {
     }
 }
 
-/// What was measured over the last tick.
+/// Measurement of one tick.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Signal {
     /// Worst harm that best-effort pods did to a latency-sensitive pod.
@@ -112,7 +112,7 @@ pub enum Reason {
     /// A latency-sensitive pod waits for best-effort pods.
     Harm(Harm),
     /// No harm for this long.
-    Calm(Duration),
+    NoHarm(Duration),
     /// The utilization rule allows best-effort pods this many cores.
     Utilization(f64),
     /// Nothing was measured for this long.
@@ -127,7 +127,7 @@ impl Reason {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Harm(_) => "harm",
-            Self::Calm(_) => "calm",
+            Self::NoHarm(_) => "no_harm",
             Self::Utilization(_) => "utilization",
             Self::SignalLost(_) => "signal_lost",
             Self::Hotplug => "hotplug",
@@ -144,7 +144,7 @@ impl std::fmt::Display for Reason {
                 harm.victim,
                 harm.lost * 100.0
             ),
-            Self::Calm(time) => write!(f, "no harm for {} s", time.as_secs()),
+            Self::NoHarm(time) => write!(f, "no harm for {} s", time.as_secs()),
             Self::Utilization(cores) => {
                 write!(f, "the utilization rule allows best-effort pods {cores:.2} cores")
             }
@@ -178,7 +178,8 @@ pub struct Controller {
     target: Target,
     /// Since when harm has lasted without a step against it.
     harmed_since: Option<Duration>,
-    calm_since: Option<Duration>,
+    /// Since when there has been no harm.
+    unharmed_since: Option<Duration>,
     /// Last time of a signal; `None` before the first tick.
     signal_at: Option<Duration>,
     /// Time of the last loosening, to recognize a relapse.
@@ -195,7 +196,7 @@ impl Controller {
             settings: Settings { floor_cpus: settings.floor_cpus.max(2), ..settings },
             target: Target::default(),
             harmed_since: None,
-            calm_since: None,
+            unharmed_since: None,
             signal_at: None,
             loosened_at: None,
             patience: 1,
@@ -208,10 +209,10 @@ impl Controller {
         self.target
     }
 
-    /// Whether harm could not be reduced further: every possible restriction is at its floor.
+    /// Minimum number of CPUs for best-effort pods.
     #[must_use]
-    pub fn is_exhausted(&self, node_cpus: usize) -> bool {
-        self.tightened(node_cpus) == self.target
+    pub const fn floor_cpus(&self) -> usize {
+        self.settings.floor_cpus
     }
 
     /// Takes one measurement at `now` on a node with `node_cpus` CPUs for best-effort pods. Returns
@@ -230,16 +231,16 @@ impl Controller {
             }
             Signal::Utilization(budget) => {
                 self.signal_at = Some(now);
-                (self.harmed_since, self.calm_since) = (None, None);
+                (self.harmed_since, self.unharmed_since) = (None, None);
                 self.follow_budget(budget, node_cpus)
             }
-            // One tick without a new measurement says nothing: harm and calm go on.
+            // One tick without a new measurement says nothing: the times go on.
             Signal::Missing => {
                 let silent = now.saturating_sub(*self.signal_at.get_or_insert(now));
                 if silent < self.settings.signal_timeout {
                     return None;
                 }
-                (self.harmed_since, self.calm_since) = (None, None);
+                (self.harmed_since, self.unharmed_since) = (None, None);
                 self.change(Target::default(), Reason::SignalLost(silent))
             }
         }
@@ -247,7 +248,7 @@ impl Controller {
 
     fn follow_waits(&mut self, now: Duration, harm: Harm, node_cpus: usize) -> Option<Transition> {
         if harm.lost >= self.settings.harm_above {
-            self.calm_since = None;
+            self.unharmed_since = None;
             let since = *self.harmed_since.get_or_insert(now);
             if now.saturating_sub(since) < self.settings.tighten_after {
                 return None;
@@ -258,15 +259,15 @@ impl Controller {
         }
         self.harmed_since = None;
         if harm.lost >= self.settings.harm_below {
-            self.calm_since = None;
+            self.unharmed_since = None;
             return None;
         }
-        let since = *self.calm_since.get_or_insert(now);
-        let calm = now.saturating_sub(since);
-        if calm < self.settings.loosen_after * self.patience {
+        let since = *self.unharmed_since.get_or_insert(now);
+        let unharmed = now.saturating_sub(since);
+        if unharmed < self.settings.loosen_after * self.patience {
             return None;
         }
-        self.loosen(now, calm, node_cpus)
+        self.loosen(now, unharmed, node_cpus)
     }
 
     /// Lengthens the patience if harm returned soon after a restriction was loosened.
@@ -281,18 +282,23 @@ impl Controller {
 
     /// Loosens the last step by one notch. A further notch of the same step follows after
     /// `tighten_after`, another step only after the whole time again.
-    fn loosen(&mut self, now: Duration, calm: Duration, node_cpus: usize) -> Option<Transition> {
+    fn loosen(
+        &mut self,
+        now: Duration,
+        unharmed: Duration,
+        node_cpus: usize,
+    ) -> Option<Transition> {
         if self.target == Target::default() {
             return None;
         }
         let target = self.loosened(node_cpus);
         let restart = self.settings.loosen_after * self.patience;
-        self.calm_since = Some(match target.step() == self.target.step() {
+        self.unharmed_since = Some(match target.step() == self.target.step() {
             true => now.saturating_sub(restart.saturating_sub(self.settings.tighten_after)),
             false => now,
         });
         self.loosened_at = Some(now);
-        self.change(target, Reason::Calm(calm))
+        self.change(target, Reason::NoHarm(unharmed))
     }
 
     fn loosened(&self, node_cpus: usize) -> Target {
@@ -331,26 +337,32 @@ impl Controller {
     }
 
     /// koordlet's rule: fewer CPUs. Where the floor leaves more CPUs than the budget, also a quota,
-    /// koordlet's other policy.
+    /// koordlet's other policy. CPUs grow only without a quota: both together would grow twice.
     fn follow_budget(&mut self, budget: f64, node_cpus: usize) -> Option<Transition> {
         let current = self.target.cpus.unwrap_or(node_cpus);
-        let cpus = grown_cpus(budget, current, node_cpus, self.settings.floor_cpus);
+        let mut cpus = grown_cpus(budget, current, node_cpus, self.settings.floor_cpus);
+        if self.target.quota_cores.is_some() {
+            cpus = cpus.min(current);
+        }
         let cpus = (self.settings.can_move && cpus < node_cpus).then_some(cpus);
         let quota_cores = self.budget_quota(budget, cpus.unwrap_or(node_cpus), node_cpus);
         let target = Target { cpus, quota_cores, idle: false };
         self.change(target, Reason::Utilization(budget))
     }
 
-    /// Quota for a budget of less than the CPUs that best-effort pods keep at least.
+    /// Quota for a budget of less than the CPUs that best-effort pods keep at least. One in force
+    /// ends when it has grown to the CPUs.
     fn budget_quota(&self, budget: f64, cpus: usize, node_cpus: usize) -> Option<f64> {
+        let current = self.target.quota_cores;
         let is_at_floor = !self.settings.can_move || cpus <= self.settings.floor_cpus;
-        if !is_at_floor || budget >= cpus as f64 {
-            return None;
+        if is_at_floor && budget < cpus as f64 {
+            let per_core = PERIOD_USEC as f64;
+            let usec = current.map(|cores| (cores * per_core).round() as u64);
+            let quota = grown_quota_usec(budget, usec, node_cpus as f64, PERIOD_USEC).or(usec)?;
+            return Some((quota as f64 / per_core).max(self.settings.floor_cores));
         }
-        let per_core = PERIOD_USEC as f64;
-        let current = self.target.quota_cores.map(|cores| (cores * per_core).round() as u64);
-        let quota = grown_quota_usec(budget, current, node_cpus as f64, PERIOD_USEC).or(current)?;
-        Some((quota as f64 / per_core).max(self.settings.floor_cores))
+        let grown = current? + node_cpus as f64 * GROWTH;
+        (grown < cpus as f64).then_some(grown)
     }
 
     fn change(&mut self, target: Target, reason: Reason) -> Option<Transition> {

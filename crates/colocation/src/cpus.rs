@@ -16,14 +16,3 @@ pub fn keep_cpus(topology: &Topology, pool: &CpuSet, exclusive: &CpuSet, cpus: u
     let missing = cpus.saturating_sub(others.len());
     kept.iter().chain(narrow(topology, &set(&siblings), missing).iter()).collect()
 }
-
-/// Split of `cpus` CPUs over the pools of LSR and LS pods, in proportion to the pools' sizes. Both
-/// parts are 0 if both pools are empty, and neither exceeds its pool.
-#[must_use]
-pub fn split_pools(cpus: usize, lsr: usize, ls: usize) -> (usize, usize) {
-    let Some(all) = lsr.checked_add(ls).filter(|&all| all > 0) else { return (0, 0) };
-    let cpus = cpus.min(all);
-    let from_lsr = cpus * lsr / all;
-    let from_ls = (cpus - from_lsr).min(ls);
-    (cpus - from_ls, from_ls)
-}

@@ -13,18 +13,20 @@ mod harm;
 mod interference;
 mod pressure;
 mod scaling;
+mod shares;
+mod usage;
 mod waits;
-mod writes;
 
 pub use budget::{NodeUsage, budget_cores, grown_cpus, grown_quota_usec};
 pub use burst::{
     AnnotationError, BURST_ANNOTATION, BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst,
-    burst_usec, burst_usec_before_resize, eligible, reassert,
+    burst_usec, burst_usec_before_resize, eligible,
 };
 pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transition};
-pub use cpus::{keep_cpus, split_pools};
+pub use cpus::keep_cpus;
 pub use harm::{Harm, HarmMeter};
 pub use interference::{Aggressor, Cause, Pair, PairMeter, Suggestion, Suggestions};
 pub use pressure::PressureMeter;
 pub use scaling::{Overload, QuotaScaler, Scaling, ScalingSettings, overload};
-pub use writes::{PodValues, Write, burst_writes};
+pub use shares::share_cores;
+pub use usage::ContainerUsage;

@@ -122,10 +122,17 @@ struct Gained {
 #[derive(Debug, Clone, Default)]
 struct Waited {
     qos_class: Box<str>,
+    best_effort: bool,
     contended_ns: u64,
     self_ns: u64,
     /// Largest number of threads; `None` if it is unknown, which is no bound.
     threads: Option<u64>,
+}
+
+impl Waited {
+    fn is_in(&self, scope: PressureScope) -> bool {
+        scope.covers(&self.qos_class, self.best_effort)
+    }
 }
 
 impl Gained {
@@ -133,6 +140,7 @@ impl Gained {
         let last = before.unwrap_or_default();
         let waited = Waited {
             qos_class: row.identity.qos_class.as_str().into(),
+            best_effort: row.identity.best_effort,
             contended_ns: now.contended_ns.saturating_sub(last.contended_ns),
             self_ns: now.self_ns.saturating_sub(last.self_ns),
             // The larger number at the ends of the interval.
@@ -141,6 +149,7 @@ impl Gained {
         let key = (row.identity.namespace.as_str().into(), row.identity.pod.as_str().into());
         let pod = self.pods.entry(key).or_insert_with(|| Waited {
             qos_class: waited.qos_class.clone(),
+            best_effort: waited.best_effort,
             threads: Some(0),
             ..Waited::default()
         });
@@ -158,15 +167,14 @@ impl Gained {
     /// - the waits inside one pod, or inside two pods of the scope, over their threads but one,
     ///   since one of them runs while others wait for it.
     fn bounds(&self, scope: PressureScope, elapsed_ns: f64) -> Option<(f64, f64)> {
-        let mut containers =
-            self.containers.iter().filter(|waited| scope.covers(&waited.qos_class)).peekable();
+        let mut containers = self.containers.iter().filter(|waited| waited.is_in(scope)).peekable();
         containers.peek()?;
         let (mut lower_ns, mut upper_ns) = (0.0_f64, 0.0);
         for waited in containers {
             lower_ns = lower_ns.max(least(waited.contended_ns, waited.threads));
             upper_ns += waited.contended_ns as f64;
         }
-        let pods = self.pods.values().filter(|pod| scope.covers(&pod.qos_class));
+        let pods = self.pods.values().filter(|pod| pod.is_in(scope));
         for pod in pods {
             lower_ns = lower_ns.max(least(pod.self_ns, others(pod.threads)));
         }
@@ -189,7 +197,7 @@ impl Gained {
         }
         mutual.into_iter().filter_map(move |((a, b), waited_ns)| {
             let (a, b) = (self.pods.get(a)?, self.pods.get(b)?);
-            let is_covered = scope.covers(&a.qos_class) && scope.covers(&b.qos_class);
+            let is_covered = a.is_in(scope) && b.is_in(scope);
             let threads = a.threads.zip(b.threads).map(|(a, b)| a + b);
             is_covered.then_some((waited_ns + a.self_ns + b.self_ns, threads))
         })

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use snapshot::{NodeSnapshot, TraceMode};
 
+use crate::usage::ContainerUsage;
+
 /// Namespace and name of a pod.
 pub(crate) type PodKey = (Arc<str>, Arc<str>);
 
@@ -17,7 +19,7 @@ const SHORTEST: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct WaitMeter {
     waits: HashMap<(PodKey, PodKey), u64>,
-    usage: HashMap<PodKey, u64>,
+    usage: ContainerUsage,
     read_at: Option<Instant>,
 }
 
@@ -98,22 +100,14 @@ impl WaitMeter {
         snapshot: &NodeSnapshot,
         counts: impl Fn(&str, &str) -> bool,
     ) -> HashMap<PodKey, u64> {
-        let mut totals: HashMap<PodKey, u64> = HashMap::with_capacity(self.usage.len());
-        for row in &snapshot.containers {
+        let mut by_pod: HashMap<PodKey, u64> = HashMap::new();
+        for (row, used_ns) in self.usage.read(&snapshot.containers) {
             let (namespace, pod) = (&row.identity.namespace, &row.identity.pod);
-            if let Some(used) = row.usage_ns
-                && counts(namespace, pod)
-            {
-                *totals.entry(key(namespace, pod)).or_default() += used;
+            if counts(namespace, pod) {
+                *by_pod.entry(key(namespace, pod)).or_default() += used_ns;
             }
         }
-        let gained = totals.iter().map(|(pod, used)| {
-            let before = self.usage.get(pod).copied().unwrap_or_default();
-            (pod.clone(), used.saturating_sub(before))
-        });
-        let gained = gained.collect();
-        self.usage = totals;
-        gained
+        by_pod
     }
 }
 

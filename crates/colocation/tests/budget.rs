@@ -1,6 +1,6 @@
 //! koordlet's budget: the published cases, and properties over all inputs.
 
-use colocation::{NodeUsage, budget_cores, grown_cpus, grown_quota_usec, keep_cpus, split_pools};
+use colocation::{NodeUsage, budget_cores, grown_cpus, grown_quota_usec, keep_cpus};
 use kernel_text::CpuSet;
 use placement::{Cpu, Grid, Numbering, Topology};
 use proptest::prelude::*;
@@ -104,6 +104,18 @@ fn the_budget_counts_reserved_cpus_and_keeps_its_minimum() {
     assert_eq!(budget_cores(&busy, 0.65, 0.1), 1.0);
 }
 
+/// koordlet divides by zero here (cpu_suppress.go:405).
+#[test]
+fn exclusive_and_reserved_cpus_may_cover_the_node() {
+    let usage = NodeUsage { capacity: 8.0, node: 8.0, pods: 4.0, best_effort: 0.0, reserved: 8.0 };
+    assert_eq!(budget_cores(&usage, 0.65, 0.0), 0.0);
+    for current in [0, 8] {
+        assert_eq!(grown_cpus(0.0, current, 0, 2), 0, "a pool of no CPUs");
+    }
+    let (topology, all) = (grid(1, 1, 4, 2), (0..8).collect());
+    assert!(keep_cpus(&topology, &CpuSet::default(), &all, 2).is_empty());
+}
+
 #[test]
 fn siblings_of_exclusive_cpus_are_given_up_first() {
     let topology = grid(1, 1, 4, 2);
@@ -186,15 +198,6 @@ proptest! {
             let most = current + (capacity * 10_000.0).round() as u64;
             prop_assert!(quota <= most.max(2_000), "{quota} > {most}");
         }
-    }
-
-    #[test]
-    fn split_is_complete_even_if_no_pool_has_a_cpu(
-        cpus in 0..600usize, lsr in 0..300usize, ls in 0..300usize,
-    ) {
-        let (from_lsr, from_ls) = split_pools(cpus, lsr, ls);
-        prop_assert_eq!(from_lsr + from_ls, cpus.min(lsr + ls));
-        prop_assert!(from_lsr <= lsr && from_ls <= ls);
     }
 
     #[test]

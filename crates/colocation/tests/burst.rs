@@ -1,12 +1,10 @@
-//! Burst values, their order, and quota scaling.
+//! Burst values and quota scaling.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use colocation::{
-    BurstLimits, BurstPolicy, Candidate, Ineligible, Overload, PodBurst, PodValues, QuotaScaler,
-    Scaling, ScalingSettings, Write, burst_usec, burst_usec_before_resize, burst_writes, eligible,
-    overload, reassert,
+    BurstLimits, BurstPolicy, Candidate, Ineligible, Overload, PodBurst, QuotaScaler, Scaling,
+    ScalingSettings, burst_usec, burst_usec_before_resize, eligible, overload,
 };
 use proptest::prelude::*;
 
@@ -60,13 +58,6 @@ fn burst_is_lowered_before_a_limit_shrinks_and_only_then() {
 }
 
 #[test]
-fn burst_is_written_again_when_the_kernel_changed_it() {
-    assert_eq!(reassert(Some(20_000), 19_999, 100), None);
-    assert_eq!(reassert(Some(20_000), 19, 100), Some(19_999), "divided by 1000");
-    assert_eq!(reassert(None, 5, 100), Some(0));
-}
-
-#[test]
 fn only_idle_containers_that_their_own_quota_throttles_get_burst() {
     let good = Candidate {
         quota_usec: Some(20_000),
@@ -89,22 +80,6 @@ fn only_idle_containers_that_their_own_quota_throttles_get_burst() {
     ] {
         assert_eq!(eligible(&candidate, &limits), Err(reason), "{candidate:?}");
     }
-}
-
-fn values(pod: u64, containers: &[(&str, u64)]) -> PodValues {
-    let containers = containers.iter().map(|&(id, burst)| (id.to_owned(), burst)).collect();
-    PodValues { pod: Some(pod), containers }
-}
-
-#[test]
-fn a_pod_grows_before_its_containers_and_shrinks_after_them() {
-    let (low, high) = (values(10, &[("a", 4), ("b", 6)]), values(20, &[("a", 8), ("b", 6)]));
-    let container = |id: &str, burst| Write::Container(id.to_owned(), burst);
-    assert_eq!(burst_writes(&low, &high), [Write::Pod(20), container("a", 8)]);
-    assert_eq!(burst_writes(&high, &low), [container("a", 4), Write::Pod(10)]);
-    assert_eq!(burst_writes(&low, &low), []);
-    let gone = values(10, &[("a", 4), ("gone", 9)]);
-    assert_eq!(burst_writes(&low, &gone), [], "no write to a cgroup that does not exist");
 }
 
 #[test]
@@ -166,29 +141,6 @@ proptest! {
     }
 
     #[test]
-    fn no_intermediate_state_has_a_container_above_its_goal_in_a_pod_below_its_start(
-        from in proptest::collection::vec(0..100u64, 4), to in proptest::collection::vec(0..100u64, 4),
-    ) {
-        let pod_values = |bursts: &[u64]| PodValues {
-            pod: Some(bursts.iter().sum()),
-            containers: bursts.iter().enumerate().map(|(i, &b)| (i.to_string(), b)).collect(),
-        };
-        let (mut now, goal) = (pod_values(&from), pod_values(&to));
-        let least = now.pod.min(goal.pod);
-        for write in burst_writes(&now, &goal) {
-            match write {
-                Write::Pod(burst) => now.pod = Some(burst),
-                Write::Container(id, burst) => { now.containers.insert(id, burst); }
-            }
-            // The pod never has less than its containers together.
-            let sum: u64 = now.containers.values().sum();
-            prop_assert!(now.pod >= Some(sum), "{now:?} on the way to {goal:?}");
-            prop_assert!(now.pod >= least);
-        }
-        prop_assert_eq!(now, goal);
-    }
-
-    #[test]
     fn scaled_quotas_stay_between_the_limit_and_the_maximum(
         ticks in proptest::collection::vec((0.0..5.0f64, any::<bool>(), 0.0..1.0f64), 1..100),
         base in 1_000..1_000_000u64, percent in 100..1000u64, period in 0..100u64,
@@ -211,10 +163,4 @@ proptest! {
             prop_assert!(quota >= base && quota <= base * percent / 100);
         }
     }
-}
-
-#[test]
-fn values_without_a_pod_quota_write_only_containers() {
-    let one = |burst| PodValues { pod: None, containers: BTreeMap::from([("a".into(), burst)]) };
-    assert_eq!(burst_writes(&one(1), &one(2)), [Write::Container("a".into(), 2)]);
 }

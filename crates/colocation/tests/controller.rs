@@ -51,7 +51,6 @@ fn lasting_harm_takes_one_step_after_the_other_to_the_floor() {
     );
     run(&mut controller, 19..60, 0.2);
     assert_eq!(controller.target(), target(true, Some(4), Some(0.1)));
-    assert!(controller.is_exhausted(NODE_CPUS));
     assert_eq!(run(&mut controller, 60..90, 0.2), []);
 }
 
@@ -146,6 +145,18 @@ fn on_a_large_node_the_budget_is_cpus_and_then_a_quota() {
 }
 
 #[test]
+fn a_quota_is_given_back_before_the_cpus_grow() {
+    let mut controller = Controller::new(Settings::default());
+    let mut tick = |second, budget| {
+        controller.tick(at(second), Signal::Utilization(budget), NODE_CPUS).unwrap().to
+    };
+    assert_eq!(tick(0, 0.25), target(false, Some(2), Some(0.25)));
+    assert_eq!(tick(1, 20.0), target(false, Some(2), Some(1.85)), "a tenth of 16 cores");
+    assert_eq!(tick(2, 20.0), target(false, Some(2), None), "3.45 cores are more than 2 CPUs");
+    assert_eq!(tick(3, 20.0), target(false, Some(4), None));
+}
+
+#[test]
 fn everything_is_given_back_when_nothing_is_measured() {
     let settings = Settings { signal_timeout: at(60), ..Settings::default() };
     let mut controller = Controller::new(settings);
@@ -196,7 +207,7 @@ proptest! {
     #[test]
     fn targets_stay_within_their_bounds_and_grow_slowly(
         history in proptest::collection::vec((signal(), 1..40usize), 1..60),
-        node in 1..200usize, floor in 0..6usize, can_idle: bool, can_move: bool,
+        node in 0..200usize, floor in 0..6usize, can_idle: bool, can_move: bool,
     ) {
         let settings = Settings { floor_cpus: floor, can_idle, can_move, ..Settings::default() };
         let mut controller = Controller::new(settings);
@@ -212,15 +223,26 @@ proptest! {
                     prop_assert!(cpus >= floor.max(2).min(node) && cpus < node && can_move);
                 }
                 if let Some(cores) = after.quota_cores {
-                    prop_assert!(cores >= settings.floor_cores && cores <= node as f64);
+                    // Where no CPU is left for best effort, the floor still is.
+                    let most = (node as f64).max(settings.floor_cores);
+                    prop_assert!(cores >= settings.floor_cores && cores <= most);
                 }
                 prop_assert!(can_idle || !after.idle);
                 let Some(transition) = transition else { continue };
                 if let Reason::SignalLost(_) = transition.reason {
                     prop_assert_eq!(after, Target::default());
                 } else {
-                    let cpus = |target: Target| target.cpus.unwrap_or(node);
-                    prop_assert!(cpus(after) <= cpus(before) + node.div_ceil(10));
+                    let cores = |target: Target| {
+                        let cpus = target.cpus.unwrap_or(node) as f64;
+                        target.quota_cores.map_or(cpus, |quota| cpus.min(quota))
+                    };
+                    // Whole CPUs are rounded up, quotas to a microsecond.
+                    let most = match before.quota_cores {
+                        Some(_) => node as f64 * 0.1 + 1e-4,
+                        None => node.div_ceil(10) as f64,
+                    };
+                    let grown = cores(after) - cores(before);
+                    prop_assert!(grown <= most, "{before:?} to {after:?} grows by {grown}");
                 }
                 if let Reason::Harm(harm) = &transition.reason {
                     prop_assert!(harm.lost >= settings.harm_above);

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use colocation::{Aggressor, Cause, HarmMeter, Pair, PairMeter, PressureMeter, Suggestions};
+use colocation::{
+    Aggressor, Cause, ContainerUsage, HarmMeter, Pair, PairMeter, PressureMeter, Suggestions,
+};
 use kubepods::model::ContainerKind;
 use proptest::prelude::*;
 use snapshot::{
@@ -39,6 +41,7 @@ fn container(name: &str, qos_class: &str, usage_ms: u64) -> ContainerRow {
         namespace: "n".into(),
         pod: name.into(),
         qos_class: qos_class.into(),
+        best_effort: qos_class == "BestEffort",
         ..ContainerIdentity::default()
     };
     ContainerRow {
@@ -93,6 +96,51 @@ fn harm_is_the_share_of_the_worst_victims_time() {
     assert_eq!(harm.victim, "n/a");
     let harm = read(4, 559, 530, 1_001).unwrap();
     assert_eq!(harm.lost, 0.0, "18 ms in two seconds are noise: {harm:?}");
+}
+
+#[test]
+fn a_container_that_ends_does_not_hide_the_use_of_its_pod() {
+    let (mut meter, start) = (HarmMeter::default(), start());
+    let mut read = |seconds, usage_ms, init: Option<u64>| {
+        let pairs = vec![interference("a", "be1", 100 * seconds)];
+        let init = init.map(|usage_ms| {
+            let row = container("a", "Burstable", usage_ms);
+            let identity = ContainerIdentity { labels: "init".into(), ..(*row.identity).clone() };
+            ContainerRow { identity: Arc::new(identity), ..row }
+        });
+        let rows = [container("a", "Burstable", usage_ms)].into_iter().chain(init).collect();
+        let at = start + Duration::from_secs(seconds);
+        meter.read(&snapshot(at, TraceMode::Continuous, pairs, rows), is_best_effort)
+    };
+    assert_eq!(read(0, 1_000, Some(50_000)), None);
+    let harm = read(2, 1_600, None).unwrap();
+    assert!((harm.lost - 0.25).abs() < 1e-9, "200 ms of waits, 600 ms of use: {harm:?}");
+}
+
+#[test]
+fn the_use_of_a_container_survives_a_restart_and_a_late_name() {
+    let row = |labels: &str, id: &str, usage_ms| {
+        let identity = ContainerIdentity {
+            labels: labels.into(),
+            container_id: id.into(),
+            ..ContainerIdentity::default()
+        };
+        ContainerRow {
+            identity: Arc::new(identity),
+            usage_ns: Some(usage_ms * MS),
+            ..ContainerRow::default()
+        }
+    };
+    let mut meter = ContainerUsage::default();
+    let mut read = |labels, id, usage_ms| -> u64 {
+        let rows = [row(labels, id, usage_ms), ContainerRow::default()];
+        meter.read(&rows).iter().map(|(_, used_ns)| used_ns / MS).sum()
+    };
+    assert_eq!(read("uid", "c1", 700), 700, "a new series began at 0");
+    assert_eq!(read("app", "c1", 750), 50, "the name arrived");
+    assert_eq!(read("app", "c2", 790), 40, "a restart");
+    assert_eq!(read("app", "c3", 10), 10, "another pod of the same name");
+    assert_eq!(read("web", "c4", 5), 5);
 }
 
 #[test]
@@ -192,6 +240,22 @@ fn pressure_is_a_range_without_throttling() {
     assert!(is_about(of(&rows, node), (0.1, 0.45)), "{rows:?}");
     let near = |counter: u64, ms: u64| counter.abs_diff(ms * MS) < 10;
     assert!(near(rows[0].lower_ns, 300) && near(rows[0].upper_ns, 1350), "{rows:?}");
+}
+
+#[test]
+fn burstable_batch_pods_wait_in_their_class_and_not_in_the_node() {
+    let (mut meter, start) = (PressureMeter::default(), start());
+    let mut read = |seconds: u64| {
+        let mut batch = waiting("b", "Burstable", 1, contended(400 * seconds, 0));
+        Arc::make_mut(&mut batch.0.identity).best_effort = true;
+        let rows = [waiting("a", "Burstable", 1, contended(100 * seconds, 0)), batch];
+        let now = start + Duration::from_secs(seconds);
+        pressure(&mut meter, now, TraceMode::Continuous, &rows, vec![])
+    };
+    read(0);
+    let rows = read(1);
+    assert!(is_about(of(&rows, PressureScope::Node), (0.1, 0.1)), "{rows:?}");
+    assert!(is_about(of(&rows, PressureScope::Burstable), (0.4, 0.5)), "{rows:?}");
 }
 
 #[test]

@@ -15,15 +15,15 @@ use crate::resize::Resizes;
 use crate::setting::{Feature, Kind};
 use crate::writer::{AllWrites, Wanted, Writer};
 
-/// Whether a feature acts.
+/// Value of `--best-effort` or `--burst`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Switch {
-    /// It does nothing.
+    /// The feature is off.
     #[default]
     Off,
-    /// It decides and reports, and writes nothing.
+    /// The feature decides and reports, and writes nothing.
     Observe,
-    /// It writes.
+    /// The feature writes its decisions to cgroups.
     Enforce,
 }
 
@@ -129,14 +129,14 @@ impl Actor {
         let mut yielded = (config.best_effort != Switch::Off).then(|| {
             let mode = self.writer.mode(config, Feature::BestEffort, now, inputs.draining);
             let (report, more) =
-                self.yielding.pass(config, now, inputs, &best_effort, &cpus, usage.as_ref(), mode);
+                self.yielding.pass(config, now, inputs, &best_effort, &cpus, &usage, mode);
             wanted.extend(more);
             report
         });
         let mut burst = (config.burst != Switch::Off).then(|| {
             let mode = self.writer.mode(config, Feature::Burst, now, inputs.draining);
             let (report, more) =
-                self.bursts.pass(config, now, inputs, usage.as_ref(), mode, &self.writer);
+                self.bursts.pass(config, now, inputs, usage.node.as_ref(), mode, &self.writer);
             wanted.extend(more);
             report
         });

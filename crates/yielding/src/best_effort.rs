@@ -11,10 +11,11 @@ use placement::Topology;
 use snapshot::NodeSnapshot;
 
 use crate::actor::{ActorConfig, Mode};
-use crate::budget::budget;
+use crate::budget::{Usage, budget};
 use crate::inputs::Inputs;
 use crate::pods::{BestEffort, may_have_quota};
 use crate::setting::Kind;
+use crate::shares::Shares;
 use crate::want::Want;
 use crate::writer::{Wanted, Writes};
 
@@ -31,12 +32,13 @@ pub struct BestEffortReport {
     pub traced: bool,
     /// Worst harm in this pass; `None` without a new measurement.
     pub harm: Option<Harm>,
+    /// Budget of the utilization rule, cores, also while the target follows the waits; `None`
+    /// without a new sample of the CPUs' use.
+    pub budget_cores: Option<f64>,
     /// Number of best-effort pods.
     pub pods: usize,
     /// UIDs of the pods that are restricted.
     pub restricted: Vec<Box<str>>,
-    /// Whether harm lasts although every restriction is at its floor.
-    pub exhausted: bool,
     /// The writes.
     pub writes: Writes,
 }
@@ -49,6 +51,7 @@ pub(crate) struct Yielding {
     /// Time zero of the controller.
     start: Instant,
     topology: Option<Topology>,
+    shares: Shares,
 }
 
 impl Yielding {
@@ -61,6 +64,7 @@ impl Yielding {
             harm: HarmMeter::default(),
             start: now,
             topology: None,
+            shares: Shares::default(),
         }
     }
 
@@ -73,14 +77,15 @@ impl Yielding {
         inputs: &Inputs,
         best_effort: &BestEffort,
         cpus: &CpuSet,
-        usage: Option<&NodeUsage>,
+        usage: &Usage,
         mode: Mode,
     ) -> (BestEffortReport, Wanted) {
         let pool = cpus.difference(&inputs.exclusive);
         let is_best_effort = |namespace: &str, pod: &str| best_effort.contains(namespace, pod);
-        let (signal, harm) = signal(&mut self.harm, &inputs.snapshot, is_best_effort, usage);
+        let of_node = usage.node.as_ref();
+        let (signal, harm) = signal(&mut self.harm, &inputs.snapshot, is_best_effort, of_node);
+        self.shares.note(now, best_effort.cgroups.keys(), &usage.best_effort);
         let since = now.saturating_duration_since(self.start);
-        let is_harmed = matches!(&signal, Signal::Waits(harm) if harm.lost > 0.0);
         let transition = self.controller.tick(since, signal, pool.len());
         let wanted = match mode {
             Mode::Enforcing => self.wanted(config, best_effort, cpus, &pool, &inputs.exclusive),
@@ -95,8 +100,8 @@ impl Yielding {
             transition,
             traced: is_traced(&inputs.snapshot),
             harm,
+            budget_cores: usage.node.as_ref().map(budget),
             pods: best_effort.cgroups.len(),
-            exhausted: is_harmed && self.controller.is_exhausted(pool.len()),
             writes: Writes::default(),
         };
         (report, wanted)
@@ -116,20 +121,22 @@ impl Yielding {
             let topology = self.topology(config, online)?;
             Some(keep_cpus(topology, pool, exclusive, cpus))
         });
+        let shares = self.shares.divide(quota_cores);
         let mut wanted = Wanted::new();
         for (pod, containers) in &best_effort.cgroups {
-            if idle {
+            if idle && !best_effort.resized.contains(pod) {
                 wanted.insert((pod.clone(), Kind::Idle), Want::Idle);
             }
-            if let Some(cores) = quota_cores
+            if let Some(&cores) = shares.get(pod.as_path())
                 && may_have_quota(pod, config.hierarchy.version)
             {
-                let share = cores / best_effort.cgroups.len() as f64;
-                wanted.insert((pod.clone(), Kind::Quota), Want::Quota(share));
+                wanted.insert((pod.clone(), Kind::Quota), Want::Quota(cores));
             }
             if let Some(kept) = &kept {
+                let (kept, online) = (kept.clone(), online.clone());
+                let want = Want::Cpus { kept, online, floor: self.controller.floor_cpus() };
                 let keys = containers.iter().map(|path| (path.clone(), Kind::Cpus));
-                wanted.extend(keys.map(|key| (key, Want::Cpus(kept.clone(), online.clone()))));
+                wanted.extend(keys.map(|key| (key, want.clone())));
             }
         }
         wanted

@@ -1,38 +1,42 @@
 //! Use of the node's CPUs, and the budget of best-effort pods: koordlet's utilization rule, for when
 //! waits are not traced.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use cgroupfs::{Hierarchy, control};
-use colocation::{NodeUsage, budget_cores};
+use colocation::{ContainerUsage, NodeUsage, budget_cores};
 use kernel_text::CgroupVersion;
-use snapshot::NodeSnapshot;
+use snapshot::{ContainerRow, NodeSnapshot};
 
 /// Share of the node that everything together may use, as in koordlet.
 const THRESHOLD: f64 = 0.65;
-
-/// Counters at one moment, nanoseconds.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counters {
-    node: u64,
-    pods: u64,
-    best_effort: u64,
-}
 
 /// Budget of best-effort pods, cores.
 pub(crate) fn budget(usage: &NodeUsage) -> f64 {
     budget_cores(usage, THRESHOLD, 0.0)
 }
 
+/// Use since the last reading.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    /// Use of the node; `None` if it was not measured.
+    pub(crate) node: Option<NodeUsage>,
+    /// Use of each best-effort pod by its cgroup, cores; empty if it was not measured.
+    pub(crate) best_effort: HashMap<PathBuf, f64>,
+}
+
 /// Turns counters into the use per tick.
 #[derive(Debug, Default)]
 pub(crate) struct UsageMeter {
-    last: Option<(Instant, Counters)>,
+    containers: ContainerUsage,
+    /// Time and CPU time of the node at the last reading, nanoseconds.
+    last: Option<(Instant, Option<u64>)>,
 }
 
 impl UsageMeter {
-    /// Use since the last reading; `None` for the first reading and if a counter is missing.
+    /// Use since the last reading; unknown for the first one.
     pub(crate) fn read(
         &mut self,
         hierarchy: &Hierarchy,
@@ -40,28 +44,44 @@ impl UsageMeter {
         capacity: usize,
         reserved: f64,
         is_best_effort: impl Fn(&str, &str) -> bool,
-    ) -> Option<NodeUsage> {
-        let now = snapshot.read_at?;
-        let mut counters = Counters { node: node_ns(hierarchy)?, ..Counters::default() };
-        for row in &snapshot.containers {
-            let used = row.usage_ns.unwrap_or_default();
-            counters.pods += used;
+    ) -> Usage {
+        let mut usage = Usage::default();
+        let Some(now) = snapshot.read_at else { return usage };
+        let node_ns = node_ns(hierarchy);
+        let containers = self.containers.read(&snapshot.containers);
+        let before = self.last.replace((now, node_ns));
+        let elapsed = before.and_then(|(then, _)| now.checked_duration_since(then));
+        let Some(elapsed) = elapsed.filter(|time| !time.is_zero()) else { return usage };
+        let cores = |used_ns: u64| used_ns as f64 / elapsed.as_nanos() as f64;
+        let (mut pods, mut best_effort) = (0, 0);
+        for (row, used_ns) in containers {
+            pods += used_ns;
             if is_best_effort(&row.identity.namespace, &row.identity.pod) {
-                counters.best_effort += used;
+                best_effort += used_ns;
+                if let Some(pod) = pod_cgroup(row) {
+                    *usage.best_effort.entry(pod).or_default() += cores(used_ns);
+                }
             }
         }
-        let (then, last) = self.last.replace((now, counters))?;
-        let elapsed = now.checked_duration_since(then).filter(|time| !time.is_zero())?;
-        let cores =
-            |now: u64, then: u64| now.saturating_sub(then) as f64 / elapsed.as_nanos() as f64;
-        Some(NodeUsage {
-            capacity: capacity as f64,
-            node: cores(counters.node, last.node),
-            pods: cores(counters.pods, last.pods),
-            best_effort: cores(counters.best_effort, last.best_effort),
-            reserved,
-        })
+        let node = node_ns.zip(before.and_then(|(_, before)| before));
+        usage.node = node.map(|(node_ns, before)| {
+            let node = cores(node_ns.saturating_sub(before));
+            NodeUsage {
+                capacity: capacity as f64,
+                node,
+                // A container that was found late brings CPU time from before this interval along.
+                pods: cores(pods).min(node),
+                best_effort: cores(best_effort).min(node),
+                reserved,
+            }
+        });
+        usage
     }
+}
+
+/// The cgroup of a container's pod.
+fn pod_cgroup(row: &ContainerRow) -> Option<PathBuf> {
+    Some(Path::new(row.cgroup.as_deref()?.trim_start_matches('/')).parent()?.to_owned())
 }
 
 /// CPU time of everything on the node, nanoseconds, from the root cgroup.
@@ -74,5 +94,74 @@ fn node_ns(hierarchy: &Hierarchy) -> Option<u64> {
             let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
             usage.trim().parse::<u64>().ok().map(|usec| usec * 1000)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use snapshot::ContainerIdentity;
+
+    use super::*;
+
+    fn row(pod: &str, usage_ms: u64) -> ContainerRow {
+        let identity = ContainerIdentity {
+            labels: pod.into(),
+            pod: pod.to_owned(),
+            ..ContainerIdentity::default()
+        };
+        ContainerRow {
+            identity: Arc::new(identity),
+            usage_ns: Some(usage_ms * 1_000_000),
+            ..ContainerRow::default()
+        }
+    }
+
+    /// The use of a node of 10 CPUs at each second, from the CPU time of the node and its rows.
+    fn uses(seconds: Vec<(u64, Vec<ContainerRow>)>) -> Vec<Option<NodeUsage>> {
+        let dir = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy {
+            version: CgroupVersion::V2,
+            hybrid: false,
+            cpu: dir.path().to_owned(),
+            cpuacct: None,
+            cpuset: None,
+            memory: None,
+        };
+        let (mut meter, start) = (UsageMeter::default(), Instant::now());
+        let read = |(second, (node_ms, containers)): (usize, (u64, Vec<ContainerRow>))| {
+            let stat = format!("usage_usec {}\n", node_ms * 1000);
+            fs::write(dir.path().join("cpu.stat"), stat).unwrap();
+            let read_at = Some(start + Duration::from_secs(second as u64));
+            let snapshot = NodeSnapshot { read_at, containers, ..NodeSnapshot::default() };
+            let is_best_effort = |_: &str, pod: &str| pod.starts_with("be");
+            meter.read(&hierarchy, &snapshot, 10, 0.0, is_best_effort).node
+        };
+        seconds.into_iter().enumerate().map(read).collect()
+    }
+
+    #[test]
+    fn a_pod_that_ends_leaves_the_budget_of_the_others() {
+        let use_of = uses(vec![
+            (100_000, vec![row("be-done", 90_000), row("be-next", 1_000), row("cart", 2_000)]),
+            (103_000, vec![row("be-next", 2_000), row("cart", 4_000)]),
+        ]);
+        let used = use_of[1].unwrap();
+        assert_eq!((used.node, used.pods, used.best_effort), (3.0, 3.0, 1.0));
+        assert!((budget(&used) - 4.5).abs() < 1e-9, "6.5 - 2 of cart: {used:?}");
+    }
+
+    #[test]
+    fn a_container_that_is_found_late_uses_at_most_the_node() {
+        let use_of = uses(vec![
+            (0, vec![row("cart", 0)]),
+            (3_000, vec![row("cart", 1_000), row("be", 50_000)]),
+        ]);
+        let used = use_of[1].unwrap();
+        assert_eq!((used.node, used.pods, used.best_effort), (3.0, 3.0, 3.0));
+        assert_eq!(use_of[0], None);
     }
 }

@@ -172,7 +172,8 @@ impl Bursts {
         mode: Mode,
         writer: &Writer,
     ) -> (BurstReport, Wanted) {
-        let mode = match self.settings.can_burst {
+        let can_act = self.settings.can_burst || self.settings.quota_percent > 100;
+        let mode = match can_act {
             true => mode,
             false => Mode::Observing("the kernel has no CPU burst: it needs Linux 5.14".to_owned()),
         };
@@ -185,7 +186,9 @@ impl Bursts {
             writes: Writes::default(),
         };
         let members = self.choose(inputs, &mut report);
-        let mut values = Values { config, writer, wanted: Wanted::new(), pods: BTreeMap::new() };
+        let (wanted, pods) = (Wanted::new(), BTreeMap::new());
+        let most_percent = self.settings.most_percent;
+        let mut values = Values { config, writer, most_percent, wanted, pods };
         for (member, percent) in &members {
             let usec = percent.and_then(|percent| values.burst(member, percent));
             let burst = self.in_force.get_mut(&member.row.identity.container_id);
@@ -253,6 +256,9 @@ impl Bursts {
         forecast: Option<&BurstForecast>,
         before: Option<u64>,
     ) -> Result<u64, &'static str> {
+        if !self.settings.can_burst {
+            return Err("no_kernel_support");
+        }
         if member.request.is_some_and(|request| !request.may_burst()) {
             return Err("not_requested");
         }
@@ -357,6 +363,8 @@ struct PodSum {
 struct Values<'a> {
     config: &'a ActorConfig,
     writer: &'a Writer,
+    /// Maximum burst, percent of the quota.
+    most_percent: u64,
     wanted: Wanted,
     pods: BTreeMap<PathBuf, PodSum>,
 }
@@ -399,7 +407,7 @@ impl Values<'_> {
             let desired = sum.limit_millis.map(|millis| quota_usec(millis, base.period));
             let lowest = self.config.resizes.lowest(&sum.uid, quota);
             let lowest = lowest.map(|lowest| lowest.min(desired.unwrap_or(lowest)));
-            let burst = usec(sum.burst).min(burst_usec(lowest, 100));
+            let burst = usec(sum.burst).min(burst_usec(lowest, self.most_percent));
             if burst > 0 {
                 let burst = Want::Exactly(burst.to_string());
                 self.wanted.insert((path.clone(), Kind::Burst), burst);

@@ -41,7 +41,7 @@ pub(crate) struct Written {
 impl Written {
     /// Whether nobody else has written the setting, by its current value.
     pub(crate) fn is_ours(&self, kind: Kind, found: &str) -> bool {
-        let is = |value: &str| value == found || kind == Kind::Burst && is_thousandth(found, value);
+        let is = |value: &str| value == found || kind == Kind::Burst && is_divided(found, value);
         is(&self.wrote) || self.replaces.as_deref().is_some_and(is)
     }
 
@@ -59,11 +59,14 @@ impl Written {
     }
 }
 
-/// Whether a kernel before 6.10 has divided the burst at a write of `cpu.max` (fixed by commit
-/// 49217ea147 of Linux).
-pub(crate) fn is_thousandth(found: &str, wrote: &str) -> bool {
+/// Whether `found` is what kernels before 6.10 make of a burst: each write of `cpu.max` divides it
+/// by 1000 (fixed by commit 49217ea147 of Linux). With the systemd driver a resize writes twice,
+/// which leaves 0 of a burst below one second.
+pub(crate) fn is_divided(found: &str, wrote: &str) -> bool {
     let number = |text: &str| text.parse::<u64>().ok();
-    number(wrote).is_some_and(|wrote| wrote > 0 && number(found) == Some(wrote / 1000))
+    let (Some(found), Some(wrote)) = (number(found), number(wrote)) else { return false };
+    let divided = |usec: &u64| (*usec > 0).then_some(usec / 1000);
+    std::iter::successors(Some(wrote), divided).skip(1).any(|usec| usec == found)
 }
 
 /// A cgroup's path below its controller's mount, and the setting.
@@ -251,6 +254,14 @@ mod tests {
         fs::create_dir_all(proc.path().join("sys/kernel/random")).unwrap();
         fs::write(proc.path().join("sys/kernel/random/boot_id"), "other\n").unwrap();
         assert_eq!(Checkpoint::read(dir.path(), proc.path()).unwrap(), Checkpoint::default());
+    }
+
+    #[test]
+    fn a_burst_may_have_been_divided_more_than_once() {
+        let is = |found, wrote| is_divided(found, wrote);
+        assert!(is("20", "20999") && is("0", "20999") && is("2", "2000000") && is("0", "2000000"));
+        assert!(!is("20999", "20999") && !is("21", "20999") && !is("2", "20999"));
+        assert!(!is("0", "0") && !is("", "20999") && !is("0", "max"));
     }
 
     #[test]

@@ -5,21 +5,33 @@ use std::path::{Path, PathBuf};
 
 use kernel_text::CgroupVersion;
 use kubepods::PodIndex;
-use kubepods::model::Pod;
+use kubepods::model::{Pod, Resize, Resources};
 use kubepods::path::{self, CgroupPath, QosClass};
 use snapshot::NodeSnapshot;
 
-/// Koordinator's priorities of batch pods.
-const BATCH: std::ops::RangeInclusive<i32> = 5000..=5999;
-
-/// Whether a pod is best effort: by its QoS class, or a batch pod by its priority. A Guaranteed pod
-/// never is: it may have exclusive CPUs.
+/// Whether a pod is best effort.
 #[must_use]
 pub fn is_best_effort(pod: &Pod) -> bool {
-    match pod.qos_class {
-        Some(QosClass::BestEffort) => true,
-        Some(QosClass::Burstable) => pod.priority.is_some_and(|value| BATCH.contains(&value)),
-        Some(QosClass::Guaranteed) | None => false,
+    pod.is_best_effort()
+}
+
+/// Whether the kubelet is about to write the pod's CPU weight, which the kernel rejects while
+/// `cpu.idle` is set: a resize is under way, or the spec requests other CPU than the kubelet reports.
+fn is_being_resized(pod: &Pod) -> bool {
+    let differs = |desired: &Resources, actual: &Option<Resources>| {
+        let actual = actual.as_ref().and_then(|actual| actual.cpu_request_millis);
+        let both = desired.cpu_request_millis.zip(actual);
+        // The smallest weight stands for up to 2m.
+        both.is_some_and(|(desired, actual)| desired.max(2) != actual.max(2))
+    };
+    match pod.resize {
+        Some(Resize::InProgress) => true,
+        Some(Resize::Deferred | Resize::Infeasible) => false,
+        Some(Resize::Proposed) | None => {
+            let mut containers = pod.containers.iter();
+            differs(&pod.resources, &pod.actual_resources)
+                || containers.any(|one| differs(&one.resources, &one.actual_resources))
+        }
     }
 }
 
@@ -44,6 +56,8 @@ pub(crate) struct BestEffort {
     pub(crate) uids: Vec<Box<str>>,
     /// Paths of the pods' cgroups, each with its containers' and sandboxes' cgroups.
     pub(crate) cgroups: BTreeMap<PathBuf, Vec<PathBuf>>,
+    /// Cgroups of the pods whose weight the kubelet is about to write.
+    pub(crate) resized: HashSet<PathBuf>,
 }
 
 impl BestEffort {
@@ -52,6 +66,7 @@ impl BestEffort {
         let names = best_effort.map(|pod| (pod.namespace.clone(), pod.name.clone())).collect();
         let mut uids = BTreeSet::new();
         let mut cgroups = BTreeMap::<PathBuf, Vec<PathBuf>>::new();
+        let mut resized = HashSet::new();
         for row in &snapshot.cgroups {
             let row_path = row.path.trim_start_matches('/');
             let Some(split) = path::split(row_path) else { continue };
@@ -60,6 +75,9 @@ impl BestEffort {
                 Some(CgroupPath::Pod(pod)) => {
                     let Some(pod) = known(&pod.uid) else { continue };
                     uids.insert(pod.uid.clone());
+                    if is_being_resized(pod) {
+                        resized.insert(row_path.into());
+                    }
                     cgroups.entry(row_path.into()).or_default();
                 }
                 Some(CgroupPath::Container(container)) if known(&container.pod.uid).is_some() => {
@@ -69,11 +87,58 @@ impl BestEffort {
                 _ => {}
             }
         }
-        Self { names, uids: uids.into_iter().collect(), cgroups }
+        Self { names, uids: uids.into_iter().collect(), cgroups, resized }
     }
 
     /// Whether the pod with this namespace and name is best effort.
     pub(crate) fn contains(&self, namespace: &str, name: &str) -> bool {
         self.names.contains(&(namespace.into(), name.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubepods::model::Container;
+
+    use super::*;
+
+    #[test]
+    fn a_resize_is_under_way_while_the_requests_differ_and_it_is_not_put_off() {
+        let millis = |millis| Resources { cpu_request_millis: millis, ..Resources::default() };
+        let is = |desired, actual: Option<Option<u64>>, resize| {
+            let (resources, actual_resources) = (millis(desired), actual.map(millis));
+            let container = Container { resources, actual_resources, ..Container::default() };
+            is_being_resized(&Pod { containers: vec![container], resize, ..Pod::default() })
+        };
+        assert!(is(Some(500), Some(Some(250)), None));
+        assert!(is(Some(500), Some(Some(250)), Some(Resize::Proposed)));
+        assert!(is(None, None, Some(Resize::InProgress)));
+        assert!(!is(Some(500), Some(Some(250)), Some(Resize::Deferred)));
+        assert!(!is(Some(500), Some(Some(250)), Some(Resize::Infeasible)));
+        assert!(!is(Some(500), Some(Some(500)), None) && !is(Some(1), Some(Some(2)), None));
+        assert!(!is(Some(500), None, None) && !is(Some(500), Some(None), None), "not reported");
+        let (resources, actual_resources) = (millis(Some(500)), Some(millis(Some(250))));
+        assert!(is_being_resized(&Pod { resources, actual_resources, ..Pod::default() }));
+    }
+
+    #[test]
+    fn best_effort_is_the_class_or_a_batch_priority_and_never_system_critical() {
+        use QosClass::{BestEffort, Burstable, Guaranteed};
+        for (qos_class, priority, expected) in [
+            (Some(BestEffort), None, true),
+            (Some(BestEffort), Some(0), true),
+            (Some(BestEffort), Some(1_999_999_999), true),
+            // system-cluster-critical and system-node-critical.
+            (Some(BestEffort), Some(2_000_000_000), false),
+            (Some(BestEffort), Some(2_000_001_000), false),
+            (Some(Burstable), Some(5500), true),
+            (Some(Burstable), Some(6000), false),
+            (Some(Burstable), None, false),
+            (Some(Guaranteed), Some(5500), false),
+            (None, Some(5500), false),
+        ] {
+            let pod = Pod { qos_class, priority, ..Pod::default() };
+            assert_eq!(is_best_effort(&pod), expected, "{qos_class:?}, {priority:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use kernel_text::CgroupVersion;
 use kubepods::path::{self, CgroupPath};
 
 use crate::actor::chain;
-use crate::checkpoint::is_thousandth;
+use crate::checkpoint::is_divided;
 use crate::setting::{self, Kind};
 use crate::{Error, Result};
 
@@ -147,7 +147,7 @@ impl Resizes {
     pub(crate) fn wrote(&self, path: &Path, found: &str) -> bool {
         self.lock().bursts.get(path).is_some_and(|burst| {
             let wrote = burst.usec.to_string();
-            wrote == found || is_thousandth(found, &wrote)
+            wrote == found || is_divided(found, &wrote)
         })
     }
 

@@ -76,8 +76,8 @@ pub(crate) struct Scaling {
 }
 
 impl Scaling {
-    /// Takes the containers of one pass. Returns the scaled ones: path, bandwidth without scaling,
-    /// and quota, microseconds.
+    /// Decides the quotas of one pass. Returns the containers with a quota above their limit: path,
+    /// bandwidth by the limit, and quota, microseconds.
     pub(crate) fn tick(
         &mut self,
         scalable: Vec<Scalable>,

@@ -1,6 +1,7 @@
-//! The only code that writes cgroups: brings them to the wanted values, and restores the others.
+//! Writer of cgroups, the only one in this crate: writes the required values and restores the
+//! settings that need none any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kernel_text::CgroupVersion;
@@ -9,6 +10,7 @@ use state_dir::Lock;
 use crate::actor::{ActorConfig, Mode, Switch, all_cpus, chain};
 use crate::checkpoint::{Checkpoint, Key, Written, directory, take_lock};
 use crate::conflicts::Conflicts;
+use crate::nested;
 use crate::setting::{self, Bandwidth, Feature, Kind, NO_BURST};
 use crate::want::{Want, v1_period};
 use crate::{Error, Result};
@@ -16,7 +18,8 @@ use crate::{Error, Result};
 /// Time for which a value that the kernel rejected is not written again.
 const REJECTION: Duration = Duration::from_secs(600);
 
-/// Wanted values by cgroup and setting.
+/// Required value of each setting to write. A setting that was written and is not in the map is
+/// restored.
 pub(crate) type Wanted = BTreeMap<Key, Want>;
 
 /// Writes of one feature in one pass.
@@ -55,6 +58,11 @@ pub(crate) struct Writer {
     conflicts: BTreeMap<Feature, Conflicts>,
     /// Values that the kernel rejected, and until when they are not tried again.
     rejected: BTreeMap<Key, (String, Instant)>,
+    /// Passes in which a burst was 0 although it was written: by an older kernel, which divides it,
+    /// or by another program.
+    zeroed: BTreeMap<Key, Conflicts>,
+    /// Containers whose cpusets cannot shrink, because nested ones have other CPUs.
+    held: BTreeSet<Key>,
 }
 
 impl Writer {
@@ -113,8 +121,9 @@ impl Writer {
         }
     }
 
-    /// Restores what is no longer wanted, then writes what is, decided after this number of resizes.
-    /// Bursts come last: older kernels change them when a quota is written.
+    /// Restores the settings without a required value, then writes the required values. `resizes` is
+    /// the number of resizes when they were decided. Bursts come last: older kernels change them
+    /// when a quota is written.
     pub(crate) fn reconcile(
         &mut self,
         config: &ActorConfig,
@@ -136,6 +145,8 @@ impl Writer {
         for (kind, error) in &restored.failed {
             writes.entry(kind.feature()).or_default().errors.push(chain(error));
         }
+        self.held.retain(|key| wanted.contains_key(key));
+        self.zeroed.retain(|key, _| wanted.contains_key(key));
         self.rejected.retain(|key, (_, until)| wanted.contains_key(key) && *until > now);
         let (bursts, others): (Vec<_>, Vec<_>) =
             wanted.iter().partition(|(key, _)| key.1 == Kind::Burst);
@@ -171,7 +182,7 @@ impl Writer {
         (restored.done.len(), errors)
     }
 
-    /// Writes what differs. The checkpoint holds every original value before its first write.
+    /// Writes the values that differ. The checkpoint holds each original value before the first write.
     fn write_all(
         &mut self,
         config: &ActorConfig,
@@ -183,7 +194,7 @@ impl Writer {
         let mut due = Vec::new();
         for &(key, want) in wanted {
             let of_feature = writes.entry(key.1.feature()).or_default();
-            match self.plan(config, key, want, of_feature) {
+            match self.plan(config, key, want, now, of_feature) {
                 Ok(Some(change)) => due.push((key, change)),
                 Ok(None) => {}
                 Err(error) if error.is_vanished() => {}
@@ -256,12 +267,14 @@ impl Writer {
         Ok(())
     }
 
-    /// The change to write, if any; enters it with the original value into the checkpoint.
+    /// Compares a setting with its required value. Returns the change to write, if any, after adding
+    /// it and the original value to the checkpoint in memory.
     fn plan(
         &mut self,
         config: &ActorConfig,
         key: &Key,
         want: &Want,
+        now: Instant,
         writes: &mut Writes,
     ) -> Result<Option<Change>> {
         let version = config.hierarchy.version;
@@ -269,6 +282,10 @@ impl Writer {
         let Some(found) = setting::read(&directory, key.1, version)? else { return Ok(None) };
         let inode = cgroupfs::inode(&directory)?;
         let known = self.checkpoint.written.get(key).filter(|was| was.inode == inode);
+        let is_zeroed = key.1 == Kind::Burst
+            && found.value == NO_BURST
+            && known.is_some_and(|was| was.wrote != NO_BURST);
+        let stays_zero = is_kept_at_zero(&mut self.zeroed, key, is_zeroed, now);
         let original = match known {
             Some(was)
                 if was.is_ours(key.1, &found.value)
@@ -287,7 +304,9 @@ impl Writer {
             CgroupVersion::V2 => None,
         };
         let value = match want.value(&original, version, period) {
-            Some(value) if self.rejected.get(key).is_some_and(|(was, _)| *was == value) => {
+            Some(value)
+                if stays_zero || self.rejected.get(key).is_some_and(|(was, _)| *was == value) =>
+            {
                 NO_BURST.to_owned()
             }
             Some(value) => value,
@@ -296,12 +315,46 @@ impl Writer {
             None if original.value.is_empty() => all_cpus(config),
             None => original.value.clone(),
         };
+        let value = match version {
+            CgroupVersion::V1 if key.1 == Kind::Cpus && nested::holds(&directory, &value) => {
+                if self.held.insert(key.clone()) {
+                    let cgroup = key.0.display();
+                    tracing::warn!(%cgroup, cpus = value, "cannot take CPUs: a nested cpuset has others");
+                }
+                if known.is_none() {
+                    return Ok(None);
+                }
+                found.value.clone()
+            }
+            _ => value,
+        };
         let is_there = found.value == value;
         let replaces = (!is_there).then(|| found.value.clone());
         let written = Written { inode, original, wrote: value.clone(), replaces };
         self.checkpoint.written.insert(key.clone(), written);
         Ok((!is_there).then_some(Change { from: found.value, to: value }))
     }
+}
+
+/// Whether a burst is left at 0 because it was set to 0 too often. A kernel that divides does so
+/// only at a resize, so it must be another program.
+fn is_kept_at_zero(
+    zeroed: &mut BTreeMap<Key, Conflicts>,
+    key: &Key,
+    is_zeroed: bool,
+    now: Instant,
+) -> bool {
+    if !is_zeroed {
+        return zeroed.get_mut(key).is_some_and(|passes| passes.is_paused(now));
+    }
+    let passes = zeroed.entry(key.clone()).or_default();
+    passes.note(now);
+    let is_paused = passes.is_paused(now);
+    if is_paused {
+        let cgroup = key.0.display();
+        tracing::warn!(%cgroup, "another program sets the burst to 0: left so for ten minutes");
+    }
+    is_paused
 }
 
 /// Result of a write.
@@ -332,8 +385,8 @@ impl Change {
     }
 }
 
-/// What shrinks first, children before parents; then what grows, parents before children: a pod
-/// limits its containers.
+/// Sorts changes: first the ones to smaller values, children before parents, then the others,
+/// parents before children. A pod's value must cover its containers' at any moment.
 fn in_order(due: Vec<(&Key, Change)>) -> impl Iterator<Item = (&Key, Change)> {
     let (shrinking, growing): (Vec<_>, Vec<_>) =
         due.into_iter().partition(|(_, change)| change.shrinks());
@@ -342,6 +395,8 @@ fn in_order(due: Vec<(&Key, Change)>) -> impl Iterator<Item = (&Key, Change)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -357,5 +412,30 @@ mod tests {
         let growing =
             [("max 100000", "8 100000"), ("9 100000", "2 100000"), ("2 100000", "6 100000")];
         assert_eq!(order(growing), ["pod/a", "pod", "pod/b"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_pod_has_a_lower_burst_than_its_containers_at_any_moment(
+            from in proptest::collection::vec(0..100u64, 4),
+            to in proptest::collection::vec(0..100u64, 4),
+        ) {
+            let with_pod = |containers: &[u64]| -> Vec<u64> {
+                [containers.iter().sum()].iter().chain(containers).copied().collect()
+            };
+            let (mut now, goal) = (with_pod(&from), with_pod(&to));
+            let keys = ["pod", "pod/a", "pod/b", "pod/c", "pod/d"];
+            let keys = keys.map(|path| (path.into(), Kind::Burst));
+            let changed = (0..5).filter(|&at| now[at] != goal[at]);
+            let due = changed.map(|at| {
+                (&keys[at], Change { from: now[at].to_string(), to: goal[at].to_string() })
+            });
+            for (key, change) in in_order(due.collect()) {
+                let at = keys.iter().position(|of| of == key).unwrap();
+                now[at] = change.to.parse().unwrap();
+                prop_assert!(now[0] >= now[1..].iter().sum(), "{now:?} on the way to {goal:?}");
+            }
+            prop_assert_eq!(now, goal);
+        }
     }
 }

@@ -89,6 +89,40 @@ fn a_burst_that_the_kernel_divided_is_written_again() {
     assert_eq!(node.bursts(), ["0", "0", "0"]);
 }
 
+/// As of a resize by a kernel before 6.10, which two writers of `cpu.max` carry out.
+#[test]
+fn a_burst_that_the_kernel_divided_to_nothing_is_no_conflict() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let mut actor = node.actor();
+    node.pass(&mut actor);
+    for _ in 0..10 {
+        node.normalize();
+        let report = node.pass(&mut actor);
+        assert_eq!((report.mode, report.writes.repaired), (Mode::Enforcing, 0));
+        assert_eq!(node.bursts(), ["20000", "20000", "0"]);
+        node.second += 15;
+    }
+    node.normalize();
+    actor.give_back();
+    assert_eq!(node.bursts(), ["0", "0", "0"]);
+}
+
+#[test]
+fn a_burst_that_another_program_insists_to_clear_stays_zero_for_ten_minutes() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let mut actor = node.actor();
+    for _ in 0..7 {
+        node.pass(&mut actor);
+        node.normalize();
+    }
+    let report = node.pass(&mut actor);
+    assert_eq!((report.mode, report.writes.written), (Mode::Enforcing, [].into()));
+    assert_eq!(node.bursts(), ["0", "0", "0"]);
+    node.second += 601;
+    node.pass(&mut actor);
+    assert_eq!(node.bursts(), ["20000", "20000", "0"], "tried again");
+}
+
 #[test]
 fn a_burst_stays_while_a_changed_limit_has_no_replay() {
     let mut node = Node::new(CgroupVersion::V2);
@@ -190,6 +224,31 @@ fn an_older_kernel_is_reported() {
     let report = node.pass(&mut actor);
     assert!(matches!(&report.mode, Mode::Observing(why) if why.contains("5.14")), "{report:?}");
     assert_eq!(node.bursts(), ["0", "0", "0"]);
+}
+
+#[test]
+fn quotas_are_scaled_on_a_kernel_without_burst() {
+    let mut node = Node::new(CgroupVersion::V2);
+    node.annotate(r#"{"policy":"auto"}"#);
+    node.is_throttled = true;
+    let burst_settings = BurstSettings { can_burst: false, ..node.config().burst_settings };
+    let mut actor = Actor::new(ActorConfig { burst_settings, ..node.config() }, node.start);
+    node.pass(&mut actor);
+    let report = node.pass(&mut actor);
+    assert_eq!((report.mode, report.scaled), (Mode::Enforcing, 2));
+    assert_eq!(report.others, [("no_kernel_support", 2)].into());
+    assert_eq!(node.quotas(), [216_000, 48_000, 48_000]);
+    assert_eq!(node.bursts(), ["0", "0", "0"]);
+}
+
+#[test]
+fn a_pod_limit_keeps_headroom_above_the_burst_of_the_pod() {
+    let mut node = Node::of(CgroupVersion::V2, &["app", "side"]);
+    // Its own limit is half of the containers' limits together.
+    node.pod.resources.cpu_limit_millis = Some(400);
+    node.quota(&node::pod_path(), 40_000);
+    node.pass(&mut node.actor());
+    assert_eq!(node.bursts(), ["30000", "20000", "20000"]);
 }
 
 #[test]

@@ -3,239 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod node;
 
-use cgroupfs::Hierarchy;
+use std::fs;
+use std::time::Duration;
+
 use colocation::{Settings, Step};
 use kernel_text::CgroupVersion;
-use kubepods::PodIndex;
-use kubepods::model::Pod;
-use kubepods::path::QosClass;
-use snapshot::{
-    CgroupKind, CgroupRow, InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity,
-    TraceMode, TraceRow,
-};
-use yielding::{
-    Actor, ActorConfig, BestEffortReport, BurstSettings, Inputs, Kind, Mode, Resizes, Switch,
-    restore, take_lock,
-};
+use kubepods::model::Resize;
+use yielding::{Actor, ActorConfig, Kind, Mode, Switch, restore, take_lock};
 
-const BATCH: &str = "aaaaaaaa-0000-4000-8000-000000000001";
-const SPARK: &str = "aaaaaaaa-0000-4000-8000-000000000002";
-const CART: &str = "aaaaaaaa-0000-4000-8000-000000000003";
-const DONE: &str = "aaaaaaaa-0000-4000-8000-000000000004";
-
-/// A node of 8 CPUs with a best-effort pod, a batch pod by priority with a quota, and a service.
-struct Node {
-    dir: tempfile::TempDir,
-    version: CgroupVersion,
-    start: Instant,
-    second: u64,
-    waited_ms: u64,
-}
-
-impl Node {
-    fn new(version: CgroupVersion) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let node = Self { dir, version, start: Instant::now(), second: 0, waited_ms: 0 };
-        for (path, qos) in node.pods() {
-            node.pod(&path, qos);
-        }
-        for name in ["online", "possible"] {
-            node.file(&format!("sys/devices/system/cpu/{name}"), "0-7\n");
-        }
-        node.file("cpu/cpuacct.usage", "0\n");
-        node.file("cpu/cpu.stat", "usage_usec 0\n");
-        node
-    }
-
-    fn pods(&self) -> [(String, QosClass); 3] {
-        [
-            (format!("kubepods/besteffort/pod{BATCH}"), QosClass::BestEffort),
-            (format!("kubepods/burstable/pod{SPARK}"), QosClass::Burstable),
-            (format!("kubepods/burstable/pod{CART}"), QosClass::Burstable),
-        ]
-    }
-
-    fn pod(&self, path: &str, qos: QosClass) {
-        // As long as the kernel's default: a write to a plain file does not truncate it.
-        let weight = match (self.version, qos) {
-            (CgroupVersion::V1, QosClass::BestEffort) => 2002,
-            (CgroupVersion::V1, _) => 5120,
-            (CgroupVersion::V2, QosClass::BestEffort) => 101,
-            (CgroupVersion::V2, _) => 512,
-        };
-        for level in [path.rsplit_once('/').unwrap().0.to_owned(), path.to_owned()] {
-            self.file(&format!("cpu/{level}/cpu.idle"), "0\n");
-            match self.version {
-                CgroupVersion::V1 => {
-                    self.file(&format!("cpu/{level}/cpu.shares"), &format!("{weight}\n"));
-                    self.file(&format!("cpu/{level}/cpu.cfs_quota_us"), "-1\n");
-                    self.file(&format!("cpu/{level}/cpu.cfs_period_us"), "100000\n");
-                }
-                CgroupVersion::V2 => {
-                    self.file(&format!("cpu/{level}/cpu.weight"), &format!("{weight}\n"));
-                    self.file(&format!("cpu/{level}/cpu.max"), "max 100000\n");
-                }
-            }
-        }
-        self.file(&format!("cpuset/{}/cpuset.cpus", container(path)), "0-7\n");
-    }
-
-    fn file(&self, path: &str, text: &str) {
-        let path = self.dir.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    fn config(&self) -> ActorConfig {
-        let path = |name| self.dir.path().join(name);
-        let hierarchy = Hierarchy {
-            version: self.version,
-            hybrid: false,
-            cpu: path("cpu"),
-            cpuacct: Some(path("cpu")),
-            cpuset: Some(path("cpuset")),
-            memory: None,
-        };
-        ActorConfig {
-            best_effort: Switch::Enforce,
-            burst: Switch::Off,
-            hierarchy,
-            proc_root: path("proc"),
-            sys_root: path("sys"),
-            state_dir: path("state"),
-            settings: Settings::default(),
-            burst_settings: BurstSettings::default(),
-            reserved_cores: 0.0,
-            resizes: Resizes::default(),
-        }
-    }
-
-    fn actor(&self) -> Actor {
-        Actor::new(self.config(), self.start)
-    }
-
-    fn index(&self) -> PodIndex {
-        let pod = |name: &str, uid: &str, qos_class, priority| {
-            Arc::new(Pod {
-                namespace: "n".into(),
-                name: name.into(),
-                uid: uid.into(),
-                qos_class: Some(qos_class),
-                priority,
-                ..Pod::default()
-            })
-        };
-        let pods = vec![
-            pod("batch", BATCH, QosClass::BestEffort, None),
-            pod("spark", SPARK, QosClass::Burstable, Some(5500)),
-            pod("cart", CART, QosClass::Burstable, Some(9000)),
-            // A pod that has ended: it has no cgroup.
-            pod("done", DONE, QosClass::BestEffort, None),
-        ];
-        PodIndex::build(&PodIndex::default(), pods, [])
-    }
-
-    /// One second later, in which the service waited `waited_ms` for the batch pod.
-    fn pass(&mut self, actor: &mut Actor, waited_ms: u64) -> BestEffortReport {
-        self.pass_with(actor, waited_ms, false)
-    }
-
-    fn pass_with(&mut self, actor: &mut Actor, waited_ms: u64, draining: bool) -> BestEffortReport {
-        self.second += 1;
-        self.waited_ms += waited_ms;
-        let now = self.start + Duration::from_secs(self.second);
-        let row = |path: String, kind| CgroupRow { inode: 0, path: path.into(), kind };
-        let paths = self.pods().map(|(path, _)| path);
-        let pods = paths.iter().map(|path| row(path.clone(), CgroupKind::Pod));
-        let containers = paths.iter().map(|path| row(container(path), CgroupKind::Pending));
-        let tops = ["kubepods", "kubepods/besteffort", "kubepods/burstable"]
-            .map(|path| row(path.to_owned(), CgroupKind::Top));
-        let victim =
-            PodIdentity { namespace: "n".into(), pod: "cart".into(), ..Default::default() };
-        let interference = InterferenceRow {
-            victim: Arc::new(victim),
-            aggressor_namespace: "n".into(),
-            aggressor_pod: "batch".into(),
-            wait_ns: self.waited_ms * 1_000_000,
-        };
-        let trace = TraceRow {
-            mode: TraceMode::Continuous,
-            run_ns: 0,
-            switches: 0,
-            losses: Losses::default(),
-        };
-        let waits = NodeWaits {
-            interference: vec![interference],
-            trace: Some(trace),
-            ..NodeWaits::default()
-        };
-        let snapshot = NodeSnapshot {
-            read_at: Some(now),
-            cgroups: pods.chain(containers).chain(tops).collect(),
-            waits: Arc::new(waits),
-            ..NodeSnapshot::default()
-        };
-        let inputs = Inputs {
-            snapshot: Arc::new(snapshot),
-            pods: Arc::new(self.index()),
-            draining,
-            ..Inputs::default()
-        };
-        actor.pass(now, &inputs).best_effort.unwrap()
-    }
-
-    /// Passes with harm until the target includes `step`.
-    fn reach(&mut self, actor: &mut Actor, step: Step) -> BestEffortReport {
-        loop {
-            let report = self.pass(actor, 500);
-            assert_eq!(report.writes.errors, Vec::<String>::new());
-            if report.target.step() >= step {
-                return report;
-            }
-            assert!(self.second < 1000, "{report:?}");
-        }
-    }
-
-    /// Contents of all cgroup files.
-    fn files(&self) -> Vec<(PathBuf, String)> {
-        let mut files = Vec::new();
-        let mut left = vec![self.dir.path().join("cpu"), self.dir.path().join("cpuset")];
-        while let Some(directory) = left.pop() {
-            for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
-                if entry.is_dir() {
-                    left.push(entry);
-                } else {
-                    let mut text = fs::read_to_string(&entry).unwrap().trim().to_owned();
-                    // A plain file keeps the end of a longer value, which the kernel does not.
-                    for (file, all) in [("cpu.cfs_quota_us", "-1"), ("cpu.max", "max 100000")] {
-                        if entry.ends_with(file) && text.starts_with(all) {
-                            text.truncate(all.len());
-                        }
-                    }
-                    files.push((entry, text));
-                }
-            }
-        }
-        files.sort();
-        files
-    }
-
-    fn changed(&self, before: &[(PathBuf, String)]) -> Vec<(String, String)> {
-        let names = |path: &Path| path.strip_prefix(self.dir.path()).unwrap().display().to_string();
-        let files = self.files();
-        let pairs = files.iter().zip(before).filter(|(now, then)| now != then);
-        pairs.map(|(now, _)| (names(&now.0), now.1.clone())).collect()
-    }
-}
-
-fn container(pod: &str) -> String {
-    format!("{pod}/{}", "c".repeat(64))
-}
+use node::{BATCH, CART, Node, SPARK, container};
 
 #[test]
 fn each_step_writes_only_best_effort_pods_and_their_containers() {
@@ -347,7 +125,7 @@ fn a_crash_between_the_checkpoint_and_the_write_is_restored() {
             let last = loop {
                 let last = node.files();
                 let report = node.pass(&mut actor, 500);
-                if !report.writes.written.is_empty() || report.exhausted {
+                if !report.writes.written.is_empty() || report.target.quota_cores == Some(0.1) {
                     break last;
                 }
             };
@@ -363,15 +141,79 @@ fn a_crash_between_the_checkpoint_and_the_write_is_restored() {
 }
 
 #[test]
-fn a_container_confined_to_other_cpus_keeps_at_least_two() {
+fn a_container_confined_to_other_cpus_keeps_the_floor() {
     let mut node = Node::new(CgroupVersion::V2);
     let cpus = format!("cpuset/{}/cpuset.cpus", container(&node.pods()[0].0));
+    let read = |node: &Node| fs::read_to_string(node.dir.path().join(&cpus)).unwrap();
     // Step 2 keeps the CPUs 0 to 3.
     node.file(&cpus, "3-7\n");
     let mut actor = node.actor();
     let report = node.reach(&mut actor, Step::FewerCpus);
-    assert_eq!(report.writes.written, [(Kind::Cpus, 1)].into(), "only the other pod");
-    assert_eq!(fs::read_to_string(node.dir.path().join(&cpus)).unwrap().trim(), "3-7");
+    assert_eq!(report.writes.written, [(Kind::Cpus, 2)].into());
+    assert_eq!(read(&node).trim(), "3-4");
+    actor.give_back();
+    node.file(&cpus, "2-7\n");
+    let settings = Settings { floor_cpus: 3, ..Settings::default() };
+    let mut actor = Actor::new(ActorConfig { settings, ..node.config() }, node.start);
+    node.reach(&mut actor, Step::FewerCpus);
+    assert_eq!(read(&node).trim(), "2-4");
+}
+
+#[test]
+fn a_v1_container_with_wider_nested_cpusets_keeps_its_cpus() {
+    for (version, expected) in [(CgroupVersion::V1, "0-7"), (CgroupVersion::V2, "0-3")] {
+        let mut node = Node::new(version);
+        let path = format!("cpuset/{}/cpuset.cpus", container(&node.pods()[0].0));
+        let nested = path.replace("cpuset.cpus", "docker/cpuset.cpus");
+        node.file(&nested, "0-5\n");
+        let mut actor = node.actor();
+        let report = node.reach(&mut actor, Step::FewerCpus);
+        let read = |path: &str| fs::read_to_string(node.dir.path().join(path)).unwrap();
+        assert_eq!(read(&path).trim(), expected, "{report:?}");
+        assert_eq!(read(&nested).trim(), "0-5");
+    }
+}
+
+#[test]
+fn a_cpuset_that_is_held_later_stays_and_is_restored() {
+    let mut node = Node::new(CgroupVersion::V1);
+    let path = format!("cpuset/{}/cpuset.cpus", container(&node.pods()[0].0));
+    let read =
+        |node: &Node| fs::read_to_string(node.dir.path().join(&path)).unwrap().trim().to_owned();
+    let mut actor = node.actor();
+    node.reach(&mut actor, Step::FewerCpus);
+    assert_eq!(read(&node), "0-3");
+    node.file(&path.replace("cpuset.cpus", "docker/cpuset.cpus"), "0-3\n");
+    node.reach(&mut actor, Step::Quota);
+    assert_eq!(read(&node), "0-3");
+    actor.give_back();
+    assert_eq!(read(&node), "0-7");
+}
+
+#[test]
+fn cpu_idle_is_cleared_while_the_kubelet_resizes_a_pod() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let files = [0, 1].map(|pod| format!("cpu/{}/cpu.idle", node.pods()[pod].0));
+    let idle = |node: &Node| {
+        let read = |file: &String| fs::read_to_string(node.dir.path().join(file)).unwrap();
+        files.each_ref().map(|file| read(file).trim().to_owned())
+    };
+    let mut actor = node.actor();
+    node.reach(&mut actor, Step::Idle);
+    assert_eq!(idle(&node), ["1", "1"]);
+    node.resize = Some(Resize::InProgress);
+    node.pass(&mut actor, 20);
+    assert_eq!(idle(&node), ["1", "0"]);
+    // The kubelet's new weight becomes the original.
+    let weight = format!("cpu/{}/cpu.weight", node.pods()[1].0);
+    node.file(&weight, "777\n");
+    node.resize = None;
+    let report = node.pass(&mut actor, 20);
+    assert_eq!((idle(&node), report.writes.repaired), (["1".into(), "1".into()], 0));
+    // As the kernel does with cpu.idle.
+    node.file(&weight, "100\n");
+    actor.give_back();
+    assert_eq!(fs::read_to_string(node.dir.path().join(weight)).unwrap().trim(), "777");
 }
 
 #[test]
@@ -456,6 +298,20 @@ fn a_tighter_quota_of_the_pod_stays() {
     let mut actor = node.actor();
     node.reach(&mut actor, Step::Quota);
     assert_eq!(fs::read_to_string(node.dir.path().join(max)).unwrap().trim(), "20000 100000");
+}
+
+#[test]
+fn the_active_pod_gets_the_quota_that_an_idle_one_does_not_use() {
+    let mut node = Node::new(CgroupVersion::V2);
+    node.uses_ms = 3_000;
+    let mut actor = node.actor();
+    node.reach(&mut actor, Step::Quota);
+    let quotas = [0, 1].map(|pod| {
+        let max = format!("cpu/{}/cpu.max", node.pods()[pod].0);
+        fs::read_to_string(node.dir.path().join(max)).unwrap().trim().to_owned()
+    });
+    // One core, and the floor of a tenth.
+    assert_eq!(quotas, ["90000 100000", "10000 100000"]);
 }
 
 #[test]
