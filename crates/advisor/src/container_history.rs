@@ -241,6 +241,7 @@ impl ContainerHistory {
             container: row.identity.container.clone(),
             spec: row.spec.map(|of_pod| spec(of_pod, &row.identity)),
             cpus: row.cpuset.as_ref().map(|cpuset| cpuset.count),
+            claims_cpus: row.identity.claims_cpus,
             limit_cores: row.limit_cores,
             own_limit_cores: own_limit_cores(row),
             pod: None,

@@ -45,6 +45,8 @@ pub struct Facts {
     pub spec: Option<Spec>,
     /// Number of CPUs that the container may use (cpuset).
     pub cpus: Option<u32>,
+    /// Whether the container runtime reports that the CPUs are those of a claim.
+    pub claims_cpus: bool,
     /// CPU limit, cores: the lowest of its own and its ancestors' limits.
     pub limit_cores: Option<f64>,
     /// The container's own CPU limit, cores, as its spec sets it; `None` without one, even if an

@@ -4,7 +4,7 @@
 //! once, at the start. These rules give the values; they never replace a variable that the
 //! container has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::facts::Place;
@@ -151,7 +151,7 @@ fn go_bytes(bytes: u64) -> String {
 /// The variables that a container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Variables.
+    /// Variables, each of them once.
     pub variables: Vec<Variable>,
     /// Names of the containers; `None`: the app containers.
     pub containers: Option<Vec<String>>,
@@ -180,13 +180,16 @@ impl Request {
         variables: &str,
         containers: Option<&str>,
     ) -> Result<Option<Self>, UnknownVariable> {
-        let variables = match variables.trim() {
+        let mut variables = match variables.trim() {
             "false" => return Ok(None),
             "true" => Variable::DEFAULT.to_vec(),
             list => names(list)
                 .map(|name| Variable::by_name(name).ok_or_else(|| UnknownVariable(name.to_owned())))
-                .collect::<Result<_, _>>()?,
+                .collect::<Result<Vec<_>, _>>()?,
         };
+        // A runtime fails a container that gets a variable twice.
+        let mut seen = BTreeSet::new();
+        variables.retain(|variable| seen.insert(*variable));
         if variables.is_empty() {
             return Err(UnknownVariable(String::new()));
         }
@@ -347,6 +350,8 @@ mod tests {
         assert_eq!(variables(" true "), Ok(Some(Variable::DEFAULT.to_vec())));
         let list = vec![Variable::Java, Variable::Omp];
         assert_eq!(variables("JAVA_TOOL_OPTIONS, OMP_NUM_THREADS,"), Ok(Some(list)));
+        let twice = variables("GOMAXPROCS,RAYON_NUM_THREADS,GOMAXPROCS");
+        assert_eq!(twice, Ok(Some(vec![Variable::Gomaxprocs, Variable::Rayon])));
         assert_eq!(variables("GOMAXPROCS,PATH"), Err(UnknownVariable("PATH".into())));
         let text = variables("yes").unwrap_err().to_string();
         assert!(text.starts_with("\"yes\": expected true, false, or a list of GOMAXPROCS, "));

@@ -169,7 +169,7 @@ fn claimed_cpus_throttled(facts: &Facts) -> Answer {
 }
 
 fn claims_cpus(facts: &Facts) -> bool {
-    facts.runtime.as_ref().is_some_and(|runtime| runtime.claims_cpus)
+    facts.claims_cpus || facts.runtime.as_ref().is_some_and(|runtime| runtime.claims_cpus)
 }
 
 /// Without a claim: for its CPUs, a higher limit is no remedy.

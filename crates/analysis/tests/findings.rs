@@ -132,6 +132,8 @@ fn claimed_cpus_are_throttled_only_by_the_quota_of_their_pod() {
     assert!(found.no_patch.as_ref().unwrap().contains("containers"), "{found:?}");
     let unclaimed = Facts { runtime: None, ..facts.clone() };
     assert_eq!(kinds(&unclaimed), [FindingKind::ThrottledByAncestor]);
+    let reported = Facts { claims_cpus: true, ..unclaimed };
+    assert_eq!(kinds(&reported), [FindingKind::ClaimedCpusThrottled]);
     facts.pod = None;
     assert!(kinds(&facts).contains(&FindingKind::ThrottledByAncestor), "above the pod");
     (facts.pod, facts.throttled_share) = (Some(pod_quota()), Some(0.5));

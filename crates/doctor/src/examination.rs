@@ -36,7 +36,7 @@ pub(super) struct Examination {
 pub(super) struct Cgroups {
     pub(super) hierarchy: Hierarchy,
     /// Root cgroups of the kubelet, below the mount.
-    pub(super) tops: Vec<String>,
+    pub(super) roots: Vec<String>,
     /// Cgroups of containers and sandboxes.
     pub(super) containers: Vec<ContainerCgroup>,
     pub(super) snapshot: Arc<NodeSnapshot>,
@@ -83,7 +83,7 @@ impl Cgroups {
             Sampler::new(config, Box::new(pods.clone())).context("cannot create a sampler")?;
         sampler.tick(Instant::now());
         let cgroups = sampler.tree().by_depth();
-        let tops = match &options.kubepods {
+        let roots = match &options.kubepods {
             Some(named) => vec![named.clone()],
             None => roots(&cgroups),
         };
@@ -96,7 +96,7 @@ impl Cgroups {
         // Containers named meanwhile: the sampler reads a container in full only once it has a
         // name.
         sampler.tick(Instant::now());
-        Ok(Self { hierarchy, tops, containers, snapshot: sampler.published().latest() })
+        Ok(Self { hierarchy, roots, containers, snapshot: sampler.published().latest() })
     }
 }
 

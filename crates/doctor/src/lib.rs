@@ -3,6 +3,7 @@
 //! Uses the agent's own code (the pods service, a few ticks of the sampler), but opens no port and
 //! writes nothing.
 
+mod acting;
 mod examination;
 mod finding;
 mod injection;
@@ -22,6 +23,7 @@ use sampler::SamplerConfig;
 use examination::Examination;
 use finding::Finding;
 
+pub use acting::Acting;
 pub use finding::{DoctorReport, Level};
 pub use show::show;
 
@@ -42,6 +44,10 @@ pub struct Options {
     pub trace_budget: Option<f64>,
     /// Whether the agent is to write cpusets.
     pub enforces: bool,
+    /// Best-effort pods that yield.
+    pub best_effort: Acting,
+    /// CPU limits that burst.
+    pub burst: Acting,
     /// State file of the kubelet's CPU manager.
     pub cpu_manager_state: PathBuf,
     /// Directory for the state of pinning.
@@ -65,8 +71,8 @@ pub async fn examine(
     would_inject: impl Fn(&Pod) -> Vec<String>,
 ) -> anyhow::Result<DoctorReport> {
     let examination = Examination::make(options, sampler).await?;
-    let checks: [fn(&Examination) -> Vec<Finding>; 4] =
-        [node::findings, pods::findings, owners::findings, pinning::findings];
+    let checks: [fn(&Examination) -> Vec<Finding>; 5] =
+        [node::findings, pods::findings, owners::findings, pinning::findings, acting::findings];
     let mut findings: Vec<_> = checks.iter().flat_map(|check| check(&examination)).collect();
     if let Some(socket) = &examination.options.nri_socket {
         findings.push(injection::socket(socket));

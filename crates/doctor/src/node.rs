@@ -45,9 +45,9 @@ fn hierarchy(examination: &Examination) -> Finding {
         Err(error) => return Finding::broken("cgroups", error.to_string()),
     };
     let (version, mount) = (cgroups.hierarchy.version_name(), cgroups.hierarchy.cpu.display());
-    let exists = |top: &&String| cgroups.hierarchy.cpu.join(top).is_dir();
-    let tops: Vec<&str> = cgroups.tops.iter().filter(exists).map(String::as_str).collect();
-    if tops.is_empty() {
+    let exists = |root: &&String| cgroups.hierarchy.cpu.join(root).is_dir();
+    let roots: Vec<&str> = cgroups.roots.iter().filter(exists).map(String::as_str).collect();
+    if roots.is_empty() {
         let named = examination.options.kubepods.as_deref().unwrap_or("kubepods or kubepods.slice");
         return Finding::broken("cgroups", format!("cgroup {version}, no {named} below {mount}"))
             .remedy("run on a Kubernetes node with the host's /sys/fs/cgroup, or set --kubepods to the kubepods root");
@@ -57,7 +57,10 @@ fn hierarchy(examination: &Examination) -> Finding {
         "unknown" => String::new(),
         driver => format!(", driver {driver}"),
     };
-    Finding::good("cgroups", format!("cgroup {version}{driver}, {} below {mount}", tops.join(", ")))
+    Finding::good(
+        "cgroups",
+        format!("cgroup {version}{driver}, {} below {mount}", roots.join(", ")),
+    )
 }
 
 fn containers(cgroups: &Cgroups) -> Finding {

@@ -23,7 +23,7 @@ fn judge(examination: &Examination, cgroups: &Cgroups) -> Finding {
         return Finding::lacking("pinning", "no cpuset controller")
             .remedy("mount the cpuset controller");
     };
-    for cpus in cgroups.tops.iter().map(|top| mount.join(top).join("cpuset.cpus")) {
+    for cpus in cgroups.roots.iter().map(|root| mount.join(root).join("cpuset.cpus")) {
         if let Err(error) = access(&cpus, Access::WRITE_OK) {
             return lacking(&cpus, error.into())
                 .remedy("mount the host's /sys/fs/cgroup read-write, and run as root");
