@@ -16,6 +16,7 @@ pub struct BestEffortMetrics {
     writes: IntCounterVec,
     enforcing: GaugeSet<IntGaugeVec>,
     harm: GaugeVec,
+    budget: GaugeVec,
 }
 
 impl BestEffortMetrics {
@@ -27,14 +28,17 @@ impl BestEffortMetrics {
             registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
         };
         let seconds = &catalogue::BEST_EFFORT_STEP_SECONDS_TOTAL;
-        let harm = &catalogue::BEST_EFFORT_HARM_RATIO;
+        let float = |descriptor: &Descriptor| {
+            registered(registry, GaugeVec::new(opts(descriptor), descriptor.labels))
+        };
         Self {
             step: gauge(&catalogue::BEST_EFFORT_STEP),
             step_seconds: registered(registry, CounterVec::new(opts(seconds), seconds.labels)),
             transitions: count(&catalogue::BEST_EFFORT_TRANSITIONS_TOTAL),
             writes: count(&catalogue::BEST_EFFORT_WRITES_TOTAL),
             enforcing: GaugeSet::new(gauge(&catalogue::BEST_EFFORT_ENFORCING)),
-            harm: registered(registry, GaugeVec::new(opts(harm), harm.labels)),
+            harm: float(&catalogue::BEST_EFFORT_HARM_RATIO),
+            budget: float(&catalogue::BEST_EFFORT_BUDGET_CORES),
         }
     }
 
@@ -65,6 +69,11 @@ impl BestEffortMetrics {
     /// Removes the harm: waits are no longer traced.
     pub fn remove_harm(&self) {
         self.harm.reset();
+    }
+
+    /// Sets the budget of the utilization rule, cores.
+    pub fn set_budget(&self, cores: f64) {
+        self.budget.with_label_values::<&str>(&[]).set(cores);
     }
 
     /// Counts a change of the restriction.

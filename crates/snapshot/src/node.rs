@@ -72,11 +72,15 @@ pub struct ContainerIdentity {
     pub qos_class: String,
     /// Koordinator QoS class from the pod's label: `LSE`, `LSR`, `LS`, `BE`, `SYSTEM`, or empty.
     pub cpu_qos: String,
+    /// Whether the pod is best effort: by its QoS class, or Burstable with a batch priority.
+    pub best_effort: bool,
     /// `cgroupfs` or `systemd`, from the path.
     pub cgroup_driver: &'static str,
     /// The workload that the pod belongs to; `None` if the pod has none, or its source does not
     /// report it.
     pub workload: Option<Workload>,
+    /// Whether the container runtime reports CPUs of a claim (dynamic resource allocation).
+    pub claims_cpus: bool,
 }
 
 /// A workload: the controller of pods.
@@ -169,7 +173,8 @@ pub struct ContainerRow {
     /// Share of throttled periods per window; `None` if the container's own cgroup never had a
     /// quota.
     pub windows: Option<WindowHistogram>,
-    /// Lowest quota ÷ period over the container and its ancestors, cores; `None` if unlimited.
+    /// Lowest quota ÷ period over the container and its ancestors, cores; `None` if unlimited, or
+    /// if no quota could be read.
     pub limit_cores: Option<f64>,
     /// CFS period of that lowest quota, microseconds; the container's own if two quotas are equally
     /// low.
@@ -180,7 +185,8 @@ pub struct ContainerRow {
     pub weight: Option<CpuWeight>,
     /// The node's conversion rule between v1 shares and v2 weight.
     pub weight_rule: WeightRule,
-    /// Quota of the container's own cgroup, microseconds per period; `None` if unlimited.
+    /// Quota of the container's own cgroup, microseconds per period; `None` if unlimited, or if
+    /// [`Self::period_usec`] is `None`: then it could not be read.
     pub quota_usec: Option<u64>,
     /// CFS period of the container's own cgroup, microseconds.
     pub period_usec: Option<u64>,
@@ -205,13 +211,14 @@ pub struct ContainerRow {
     pub numa_memory: Vec<(u32, u64)>,
     /// Pid of the first process in the agent's PID namespace; `None` while none was found.
     pub first_pid: Option<u32>,
-    /// Number of threads.
+    /// Number of threads; `None` before the first scan, if no process is visible, and above the
+    /// number that a scan reads.
     pub threads: Option<u64>,
     /// Number of threads in state R.
     pub runnable_threads: Option<u64>,
     /// Memory in use minus inactive file pages, bytes.
     pub memory_working_set_bytes: Option<u64>,
-    /// Memory limit, bytes; `None` if unlimited.
+    /// Memory limit, bytes; `None` if unlimited, and before the first read of the memory files.
     pub memory_limit_bytes: Option<u64>,
     /// Memory request of the pod spec, bytes.
     pub memory_request_bytes: Option<u64>,
@@ -305,8 +312,8 @@ pub enum CgroupKind {
     Sandbox,
     /// A pod.
     Pod,
-    /// A cgroup above the pods.
-    Top,
+    /// A kubepods root, the system partition, or a QoS level.
+    AbovePods,
 }
 
 /// A set of CPUs: its list and its size.

@@ -62,8 +62,8 @@ pub struct SmtShares {
     pub idle_ns: u64,
 }
 
-/// Causes of a container's waits since its threads were first seen: counters, thread-nanoseconds:
-/// two threads that wait for one second count as two seconds.
+/// Wait counters of a container by cause, since its threads were first seen. Unit:
+/// thread-nanoseconds; two threads waiting 1 s add 2 s.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ContainerWaits {
     /// The quota of the container or of a cgroup above it was used up.
@@ -144,7 +144,7 @@ pub struct TraceRow {
 /// Pods that a pressure covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PressureScope {
-    /// The latency-sensitive pods of the node: QoS classes `Guaranteed` and `Burstable`.
+    /// The latency-sensitive pods of the node: all that are not best effort.
     Node,
     /// QoS class `Guaranteed`.
     Guaranteed,
@@ -169,11 +169,12 @@ impl PressureScope {
         }
     }
 
-    /// Whether pods of this QoS class are covered.
+    /// Whether a pod of this QoS class is covered. `best_effort`: also a Burstable pod may be best
+    /// effort, by its priority.
     #[must_use]
-    pub fn covers(self, qos_class: &str) -> bool {
+    pub fn covers(self, qos_class: &str, best_effort: bool) -> bool {
         match self {
-            Self::Node => Self::Guaranteed.covers(qos_class) || Self::Burstable.covers(qos_class),
+            Self::Node => !best_effort,
             class => class.qos_class() == Some(qos_class),
         }
     }

@@ -35,6 +35,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &best_effort::BEST_EFFORT_WRITES_TOTAL,
     &best_effort::BEST_EFFORT_ENFORCING,
     &best_effort::BEST_EFFORT_HARM_RATIO,
+    &best_effort::BEST_EFFORT_BUDGET_CORES,
     &burst::BURST_ENFORCING,
     &burst::CONTAINER_BURST_SECONDS,
     &burst::BURST_CONTAINERS,

@@ -18,7 +18,7 @@ pub(crate) static BEST_EFFORT_STEP_SECONDS_TOTAL: Descriptor = counter(
 pub(crate) static BEST_EFFORT_TRANSITIONS_TOTAL: Descriptor = counter(
     "cpuwarden_best_effort_transitions_total",
     &["step", "reason"],
-    "Changes of the restriction of best-effort pods, by the step after the change and the reason: harm, calm, \
+    "Changes of the restriction of best-effort pods, by the step after the change and the reason: harm, no_harm, \
      utilization (waits are not traced), signal_lost, hotplug.",
 );
 
@@ -40,4 +40,11 @@ pub(crate) static BEST_EFFORT_HARM_RATIO: Descriptor = gauge(
     &[],
     "Largest share of its time that a latency-sensitive pod waited for best-effort pods in the last sample: wait over \
      wait plus CPU time. Absent without the trace.",
+);
+
+pub(crate) static BEST_EFFORT_BUDGET_CORES: Descriptor = gauge(
+    "cpuwarden_best_effort_budget_cores",
+    &[],
+    "CPU that best-effort pods may use by the utilization rule: 65 % of the node's CPUs minus the use of other pods and \
+     of the system in the last sample. It restricts them only where waits are not traced. Absent if --best-effort is off.",
 );

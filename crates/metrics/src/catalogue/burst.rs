@@ -21,7 +21,7 @@ pub(crate) static BURST_CONTAINERS: Descriptor = gauge(
     &["state"],
     "Containers by state: burst, scaled (the quota), or the reason why they have no burst: exclusive, best_effort, \
      no_quota, not_throttled, busy (too little idle time to save quota), no_gain, not_measured, not_requested, \
-     invalid_annotation, unknown_pod.",
+     invalid_annotation, unknown_pod, no_kernel_support.",
 );
 
 pub(crate) static BURST_CHANGES_TOTAL: Descriptor = counter(

@@ -7,7 +7,8 @@ pub(crate) static NRI_CONNECTED: Descriptor = gauge(
     "cpuwarden_nri_connected",
     &["runtime", "version"],
     "1 while the container runtime calls the agent for each new container, else 0, with its name and version; absent \
-     without --nri=on. While it is 0, containers start without injected variables.",
+     without --nri=on. While it is 0, containers start without injected variables, pinning places them only after \
+     their start, and bursts are lowered only after a smaller limit was rejected.",
 );
 
 pub(crate) static NRI_EMPTY_ANSWERS_TOTAL: Descriptor = counter(

@@ -19,7 +19,8 @@ pub(crate) static EXCLUSIVE_OVERLAP_SECONDS_TOTAL: Descriptor = counter(
     "cpuwarden_exclusive_overlap_seconds_total",
     &["namespace", "pod"],
     "Upper bound of the wall time in which a cgroup of another pod, with processes in it, could run on this pod's \
-     exclusive CPUs; every new pod starts with a short overlap. From effective cpusets.",
+     exclusive CPUs, which this agent or a claim (dynamic resource allocation, with --nri=on) has granted. Without \
+     --nri=on, every new pod starts with a short overlap. From effective cpusets.",
 );
 
 pub(crate) static PIN_OPERATIONS_TOTAL: Descriptor = counter(

@@ -15,6 +15,10 @@ const SECTIONS: [(Scope, &str); 5] = [
 /// Metrics that no dashboard or rule uses, and their purpose in custom queries.
 pub const QUERY_ONLY: &[(&str, &str)] = &[
     (
+        "cpuwarden_best_effort_budget_cores",
+        "comparison of the utilization rule with the waits that are measured",
+    ),
+    (
         "cpuwarden_best_effort_enforcing",
         "whether best-effort pods are restricted, and the reason if not",
     ),
@@ -66,7 +70,7 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "value for cpu.max.burst, if the container runtime can set it",
     ),
     ("cpuwarden_node_condition_patches_total", "failing reports of the node condition"),
-    ("cpuwarden_nri_connected", "nodes on which containers start without injected variables"),
+    ("cpuwarden_nri_connected", "nodes on which new containers are not adjusted before they start"),
     ("cpuwarden_nri_empty_answers_total", "containers that a fault left without variables"),
     ("cpuwarden_pod_cfs_burst_periods_total", "the same as for containers"),
     (

@@ -51,6 +51,7 @@ pub(crate) fn agent() -> AgentMetrics {
     best_effort.set_step(2, Duration::from_secs(5));
     best_effort.set_enforcing(Some("--best-effort=observe"));
     best_effort.set_harm(0.25);
+    best_effort.set_budget(1.5);
     best_effort.add_transition(1, "harm");
     best_effort.add_writes("all", "restored", 3);
     let burst = agent.burst();
@@ -164,8 +165,10 @@ pub(crate) fn identity(namespace: &str, pod: &str, container: &str) -> Arc<Conta
         image: "registry.example/shop/cart:1.2.3".to_owned(),
         qos_class: "Burstable".to_owned(),
         cpu_qos: String::new(),
+        best_effort: false,
         cgroup_driver: "systemd",
         workload: None,
+        claims_cpus: false,
     })
 }
 
