@@ -12,6 +12,7 @@
 mod codec;
 mod error;
 mod reader;
+mod recorder;
 mod ring;
 mod segment;
 mod table;
@@ -19,5 +20,6 @@ mod wire;
 
 pub use error::Error;
 pub use reader::{Note, Recording};
+pub use recorder::Recorder;
 pub use ring::{LEAST_SIZE, Ring};
 pub use segment::{Origin, VERSION, encode};

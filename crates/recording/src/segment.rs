@@ -8,6 +8,7 @@
 //!
 //! Numbers are little-endian. A record's CRC-32 begins with the one before it (or the header's).
 
+use std::borrow::Borrow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
@@ -205,12 +206,12 @@ impl Reader {
     }
 }
 
-/// A recording of these frames, as the bytes of one file.
+/// A recording of these frames, as the bytes of one file. Keeps no frame longer than needed.
 ///
 /// # Errors
 /// A frame cannot be encoded.
-pub fn encode<'a>(
-    frames: impl IntoIterator<Item = &'a Frame>,
+pub fn encode(
+    frames: impl IntoIterator<Item = impl Borrow<Frame>>,
     origin: &Origin,
 ) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
@@ -219,7 +220,7 @@ pub fn encode<'a>(
         if writer.frames == FRAMES {
             writer = Writer::begin(origin, &mut bytes)?;
         }
-        writer.append(frame, &mut bytes)?;
+        writer.append(frame.borrow(), &mut bytes)?;
     }
     Ok(bytes)
 }

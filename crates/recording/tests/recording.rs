@@ -110,7 +110,7 @@ fn containers_that_come_and_go_are_read_back() {
 fn a_frame_is_found_by_its_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("recording");
-    fs::write(&path, encode(&small(200), &origin()).unwrap()).unwrap();
+    fs::write(&path, encode(small(200), &origin()).unwrap()).unwrap();
     let mut recording = Recording::open(&path).unwrap();
     for (at_ms, expected) in
         [(0, 0), (START_MS + 1000, 0), (START_MS + 150_999, 149), (u64::MAX, 199)]
@@ -216,7 +216,7 @@ fn a_recording_of_version_1_can_be_read() {
 #[test]
 #[ignore = "writes files"]
 fn write_fixtures() {
-    let bytes = encode(&version_1(), &origin()).unwrap();
+    let bytes = encode(version_1(), &origin()).unwrap();
     fs::write("tests/fixtures/version-1.cpuwarden", bytes).unwrap();
     let json = br#"{"agent":"7.0.0","node":"node-1"}"#;
     let (version, length) = (99_u32.to_le_bytes(), (json.len() as u32).to_le_bytes());
@@ -235,7 +235,7 @@ fn other_files_and_empty_directories_are_errors_that_say_so() {
     assert!(text.contains("contains no recording"), "{text}");
     let text = read_path(&dir.path().join("none")).unwrap_err().to_string();
     assert!(text.contains("cannot open") && text.contains("No such file"), "{text}");
-    let no_frame = encode([], &origin()).unwrap();
+    let no_frame = encode(Vec::<Frame>::new(), &origin()).unwrap();
     let text = read(&no_frame).unwrap_err().to_string();
     assert!(text.contains("no complete frame"), "{text}");
 }

@@ -2,6 +2,8 @@
 
 mod page;
 
+pub use page::Page;
+
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use console::{Failure, HumanDuration, output, stderr};
 use recording::Recording;
 use timeline::Frame;
 use top::{App, Look, Playback, Source as _};
+use top_commands::{Signals, show};
 
 /// Width of the table that is not drawn on a terminal, columns.
 const WIDTH: usize = 120;
@@ -137,22 +140,42 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
             }
         }
         ReplayOutput::Text if is_live => {
-            let mut playback = Playback::new(Frames(recording), at);
-            let shown = top::run(&mut App::new(Look::from_env()), &mut playback, || false);
-            Ok(shown.context("cannot use the terminal")?)
+            let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+            runtime.block_on(async {
+                let mut signals = Signals::new()?;
+                let end = async {
+                    signals.any().await;
+                    Ok(())
+                };
+                view(recording, at, App::new(Look::from_env()), end).await
+            })
         }
         ReplayOutput::Text => {
-            output::show(&table(recording, at));
+            let app = App::new(Look { color: false, ..Look::from_env() });
+            output::show(&table(recording, at, app, WIDTH));
             Ok(())
         }
     }
 }
 
-/// The table at a time.
-fn table(recording: Recording, at: u64) -> String {
-    let mut app = App::new(Look { color: false, ..Look::from_env() });
+/// Shows the view on a recording, from a time on, until the user leaves or `end` returns.
+///
+/// # Errors
+/// The error of `end`, or standard output is not a terminal.
+pub async fn view(
+    recording: Recording,
+    at: u64,
+    app: App,
+    end: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    show(app, Playback::new(Frames(recording), at), end).await
+}
+
+/// The table of the view at a time, of at most `width` columns.
+#[must_use]
+pub fn table(recording: Recording, at: u64, mut app: App, width: usize) -> String {
     Playback::new(Frames(recording), at).updates().into_iter().for_each(|update| app.apply(update));
-    top::table(&app, WIDTH)
+    top::table(&app, width)
 }
 
 /// Reason why frames were not printed.
@@ -253,7 +276,8 @@ mod tests {
     #[test]
     fn the_table_shows_the_second_of_the_time() {
         let dir = tempfile::tempdir().unwrap();
-        let text = table(recording(&dir), THREE + 130_000);
+        let app = App::new(Look { color: false, unicode: true });
+        let text = table(recording(&dir), THREE + 130_000, app, WIDTH);
         assert!(text.contains("checkout-130") && !text.contains("checkout-131"), "{text}");
     }
 }

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use snapshot::Published;
 use timeline::{CpuFrame, KEPT, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use top::{Playback, Source as _, Update};
 use top_commands::Signals;
@@ -32,8 +33,7 @@ const HISTORY: Duration = Duration::from_secs(KEPT as u64);
 /// Time between two looks for frames that are due.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Serves the page until SIGINT or SIGTERM: first the ten minutes before `at`, then each second
-/// when it is due.
+/// Serves the page until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// The address cannot be used.
@@ -41,6 +41,28 @@ pub(super) fn serve(recording: Recording, at: u64, address: SocketAddr) -> Resul
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
+        let page = Page::start(recording, at, address)?;
+        output::show(&format!("page of the recording: http://{}/ (Ctrl-C ends)\n", page.address()));
+        signals.any().await;
+        page.stop().await;
+        Ok(())
+    })
+}
+
+/// The page and the JSON API on a recording, at an address.
+pub struct Page {
+    address: SocketAddr,
+    serving: Serving,
+    playing: JoinHandle<()>,
+}
+
+impl Page {
+    /// Serves first the ten minutes before `at`, then each second when it is due. Must be called
+    /// inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The address cannot be used.
+    pub fn start(recording: Recording, at: u64, address: SocketAddr) -> Result<Self, Failure> {
         let listener =
             endpoint::listen(address).map_err(|error| Failure::unavailable(error.to_string()))?;
         let address = listener.local_addr().context("cannot read the port")?;
@@ -56,18 +78,28 @@ pub(super) fn serve(recording: Recording, at: u64, address: SocketAddr) -> Resul
         player.play();
         let parts = parts(listener, views(&player.timeline, origin))?;
         let serving = Serving::start(parts).context("cannot start the endpoint's thread")?;
-        output::show(&format!("page of the recording: http://{address}/ (Ctrl-C ends)\n"));
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = signals.any() => break,
-                _ = look.tick() => player.play(),
+        let playing = tokio::spawn(async move {
+            let mut look = interval(LOOK);
+            look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                look.tick().await;
+                player.play();
             }
-        }
-        serving.stop().await;
-        Ok(())
-    })
+        });
+        Ok(Self { address, serving, playing })
+    }
+
+    /// Address of the page.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends the page.
+    pub async fn stop(self) {
+        self.playing.abort();
+        self.serving.stop().await;
+    }
 }
 
 /// Moves frames of the recording to the history when they are due.
@@ -124,9 +156,7 @@ fn views(timeline: &Timeline, origin: Origin) -> Ui {
         }),
         pins: Box::new(|| Err(anyhow!("a recording has no pins"))),
         doctor: Box::new(|| Err(anyhow!("a recording has no node to examine"))),
-        recording: Box::new(move |span| {
-            Ok(recording::encode(&of_recording.frames(span), &origin)?)
-        }),
+        recording: Box::new(move |span| Ok(recording::encode(of_recording.frames(span), &origin)?)),
     }
 }
 

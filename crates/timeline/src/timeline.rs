@@ -1,25 +1,23 @@
 //! Makes frames of snapshots, and keeps the last ten minutes.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use snapshot::{
-    ContainerIdentity, ContainerRow, CpuPlace, CpusetRow, NodeSnapshot, NodeWaits, Published,
-    TraceMode, ends_window,
+    ContainerIdentity, ContainerRow, CpusetRow, NodeSnapshot, NodeWaits, Published, ends_window,
 };
 use tokio::sync::{Notify, watch};
 
 use crate::counters::Counters;
 use crate::cpus::CpuLoad;
-use crate::frame::{
-    Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, NodeFrame, PodName, Rates,
-    Trace,
-};
+use crate::frame::{Colocation, ContainerFrame, CpuFrame, Frame, PodName, Rates};
 use crate::history::{Table, position};
 use crate::measure::Measure;
 use crate::series::{Aggressor, Points};
+use node::{NodeValues, Totals};
 
 /// Number of frames kept: ten minutes, if ticks are not longer than a second.
 pub const KEPT: usize = 600;
@@ -82,19 +80,15 @@ struct State {
     /// Time of the reading that ended the latest frame, or of the first reading.
     began: Option<Instant>,
     totals: Totals,
-    latest: NodeFrame,
-    colocation: Colocation,
+    /// State of the node in each frame, by position.
+    nodes: Vec<NodeValues>,
+    /// The CPUs in the latest frame, with their load.
+    cpus: Vec<CpuFrame>,
+    colocation: Arc<Colocation>,
     load: CpuLoad,
     watched_at: Option<Instant>,
     /// Reused for the keys of pairs.
     key: String,
-}
-
-/// Counters of the node at the end of the latest frame.
-#[derive(Debug, Clone, Copy, Default)]
-struct Totals {
-    pressure_ns: Option<u64>,
-    steal_ns: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -127,8 +121,9 @@ impl Timeline {
             frame: 0,
             began: None,
             totals: Totals::default(),
-            latest: NodeFrame::default(),
-            colocation: Colocation::default(),
+            nodes: vec![NodeValues::default(); KEPT],
+            cpus: Vec::new(),
+            colocation: Arc::default(),
             load: CpuLoad::new(&config.proc_root),
             watched_at: None,
             key: String::new(),
@@ -162,7 +157,7 @@ impl Timeline {
 
     /// Sets the actions of co-location, from the next frame on.
     pub fn set_colocation(&self, colocation: Colocation) {
-        self.lock().colocation = colocation;
+        self.lock().set_colocation(colocation);
     }
 
     /// Adds a frame of a recording. A timeline of recorded frames observes no snapshots.
@@ -186,17 +181,29 @@ impl Timeline {
         state.latest_frame()
     }
 
-    /// The frames of the last `span`, oldest first. Values have three digits; the node's CPUs are
-    /// only in the latest frame.
-    #[must_use]
-    pub fn frames(&self, span: Duration) -> Vec<Frame> {
-        let state = self.lock();
-        let numbers = state.numbers(span);
-        let latest = state.frame;
-        let frame = |number| {
-            if number == latest { state.latest_frame() } else { Some(state.past_frame(number)) }
-        };
-        numbers.filter_map(frame).collect()
+    /// The frames of the last `span`, oldest first. Values of containers have three digits; the load
+    /// of the CPUs is only in the latest frame. Each frame is made when it is taken: all of them are
+    /// large, and the next snapshot must not wait for them.
+    pub fn frames(&self, span: Duration) -> impl Iterator<Item = Frame> + use<> {
+        let numbers = self.lock().numbers(span);
+        self.numbered(numbers)
+    }
+
+    /// The frames after number `last`, as [`Timeline::frames`]; `last` becomes the number of the
+    /// latest one. While they are requested, the load of each CPU is read, too.
+    pub fn frames_after(&self, last: &mut u64) -> impl Iterator<Item = Frame> + use<> {
+        let mut state = self.lock();
+        state.watched_at = Some(Instant::now());
+        let numbers = state.oldest().max(*last + 1)..=state.frame;
+        *last = state.frame;
+        drop(state);
+        self.numbered(numbers)
+    }
+
+    /// The frames with these numbers that are still in the history.
+    fn numbered(&self, numbers: RangeInclusive<u64>) -> impl Iterator<Item = Frame> + use<> {
+        let timeline = self.clone();
+        numbers.filter_map(move |number| timeline.lock().frame(number))
     }
 
     /// Series of the containers that `select` accepts, and of their worst aggressors.
@@ -301,29 +308,6 @@ impl State {
         }
         self.key = key;
     }
-
-    fn add_node(&mut self, snapshot: &NodeSnapshot, seconds: f64) {
-        let node = &snapshot.node;
-        let now = Totals { pressure_ns: node.pressure_waiting_ns, steal_ns: node.steal_ns };
-        let before = std::mem::replace(&mut self.totals, now);
-        let rate = |before: Option<u64>, now: Option<u64>| {
-            Some(now?.saturating_sub(before?) as f64 / 1e9 / seconds).filter(|_| seconds > 0.0)
-        };
-        let is_watched = self.watched_at.is_some_and(|at| at.elapsed() < WATCHED_FOR);
-        let load = if is_watched { self.load.read() } else { Vec::new() };
-        if !is_watched {
-            self.load.pause();
-        }
-        self.latest = NodeFrame {
-            name: self.node.clone(),
-            trace: trace(&snapshot.waits),
-            pressure: rate(before.pressure_ns, now.pressure_ns).map(|share| share.min(1.0)),
-            contention: contention(&snapshot.waits),
-            steal: rate(before.steal_ns, now.steal_ns),
-            colocation: self.colocation.clone(),
-            cpus: cpus(&node.cpu_info, &load),
-        };
-    }
 }
 
 impl Container {
@@ -365,46 +349,12 @@ impl Container {
     }
 }
 
-/// Shares of the trace's last interval: its polls and the frames have the same length but do not
-/// begin at the same time, so differences of the counters would alternate.
-fn contention(waits: &NodeWaits) -> Contention {
-    let mut contention = Contention::default();
-    for row in &waits.pressure {
-        *contention.of_mut(row.scope) = Some(Bounds { lower: row.lower, upper: row.upper });
-    }
-    contention
-}
-
-fn trace(waits: &NodeWaits) -> Trace {
-    let mode = match waits.trace.map(|trace| trace.mode) {
-        None => "off",
-        Some(TraceMode::Continuous) => "continuous",
-        Some(TraceMode::Bursts { .. }) => "bursts",
-        Some(TraceMode::Detached) => "detached",
-    };
-    let reason = waits.feature.as_ref().map(|feature| feature.reason.clone());
-    Trace { mode: mode.to_owned(), reason: reason.unwrap_or_default() }
-}
-
-/// The online CPUs with their load, if it was read for all of them.
-fn cpus(places: &[CpuPlace], load: &[f64]) -> Vec<CpuFrame> {
-    let is_complete = places.len() == load.len();
-    let cpu = |(at, place): (usize, &CpuPlace)| CpuFrame {
-        cpu: place.cpu,
-        core: place.core,
-        llc: place.llc,
-        numa_node: place.numa_node,
-        socket: place.socket,
-        busy: load.get(at).copied().filter(|_| is_complete),
-    };
-    places.iter().enumerate().map(cpu).collect()
-}
-
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+mod node;
 mod queries;
 mod recorded;
 #[cfg(test)]

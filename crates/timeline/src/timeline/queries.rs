@@ -7,7 +7,7 @@ use std::time::Duration;
 use snapshot::ContainerIdentity;
 
 use super::{KEPT, Selection, State};
-use crate::frame::{ContainerFrame, Frame, Interference, NodeFrame, PodName, Rates};
+use crate::frame::{ContainerFrame, Frame, Interference, PodName, Rates};
 use crate::history::position;
 use crate::measure::Measure;
 use crate::series::{Aggressor, PairSeries, Points, Series};
@@ -16,9 +16,14 @@ use crate::series::{Aggressor, PairSeries, Points, Series};
 type Victims = BTreeMap<PodName, Vec<usize>>;
 
 impl State {
-    /// Numbers of the frames of the last `span`. The first reading is not a frame.
+    /// Number of the oldest frame. The first reading is not a frame.
+    pub(super) fn oldest(&self) -> u64 {
+        (self.frame + 1).saturating_sub(KEPT as u64).max(2)
+    }
+
+    /// Numbers of the frames of the last `span`.
     pub(super) fn numbers(&self, span: Duration) -> RangeInclusive<u64> {
-        let oldest = (self.frame + 1).saturating_sub(KEPT as u64).max(2);
+        let oldest = self.oldest();
         let mut seconds = 0.0;
         let mut first = self.frame + 1;
         while first > oldest && seconds < span.as_secs_f64() {
@@ -28,11 +33,20 @@ impl State {
         first..=self.frame
     }
 
+    /// The frame with this number; `None` if it is no longer in the history.
+    pub(super) fn frame(&self, number: u64) -> Option<Frame> {
+        if number == self.frame {
+            return self.latest_frame();
+        }
+        (number >= self.oldest()).then(|| self.past_frame(number))
+    }
+
     pub(super) fn latest_frame(&self) -> Option<Frame> {
         if self.frame < 2 {
             return None;
         }
-        let mut frame = Frame { node: self.latest.clone(), ..self.past_frame(self.frame) };
+        let mut frame = self.past_frame(self.frame);
+        frame.node.cpus.clone_from(&self.cpus);
         let live =
             self.containers.series().filter(|&(at, _)| self.containers.last(at) == self.frame);
         frame.containers = live.map(|(_, container)| container.frame(container.rates)).collect();
@@ -40,7 +54,7 @@ impl State {
         Some(frame)
     }
 
-    pub(super) fn past_frame(&self, number: u64) -> Frame {
+    fn past_frame(&self, number: u64) -> Frame {
         let position = position(number);
         let mut containers = Vec::new();
         for (at, container) in self.containers.series() {
@@ -57,11 +71,10 @@ impl State {
             }
         }
         sort(&mut containers);
-        let name = NodeFrame { name: self.node.clone(), ..NodeFrame::default() };
         Frame {
             at_ms: self.at_ms[position],
             seconds: self.seconds[position],
-            node: NodeFrame { trace: self.latest.trace.clone(), ..name },
+            node: self.past_node(number),
             containers,
             interference: self.interference(number),
         }

@@ -22,8 +22,7 @@ impl State {
         self.seconds[position] = frame.seconds;
         frame.containers.iter().for_each(|row| self.add_recorded_container(row));
         self.add_recorded_pairs(frame);
-        self.node.clone_from(&frame.node.name);
-        self.latest.clone_from(&frame.node);
+        self.add_recorded_node(&frame.node);
         self.frame
     }
 

@@ -3,12 +3,12 @@
 use std::time::UNIX_EPOCH;
 
 use snapshot::{
-    CfsTotals, ContainerWaits, InterferenceRow, Losses, PodIdentity, PressureRow, PressureScope,
-    TraceRow,
+    CfsTotals, ContainerWaits, CpuPlace, InterferenceRow, Losses, PodIdentity, PressureRow,
+    PressureScope, TraceMode, TraceRow,
 };
 
 use super::*;
-use crate::frame::{BestEffort, ContainerName};
+use crate::frame::{BestEffort, Bounds, ContainerName};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -159,7 +159,7 @@ fn recorded_frames_make_the_same_history() {
         observed.observe(&snapshot(start, second, pods));
     }
     let span = Duration::from_secs(60);
-    let frames = observed.frames(span);
+    let frames: Vec<Frame> = observed.frames(span).collect();
     assert_eq!(frames.len(), 20);
     let replayed = timeline(8);
     let mut numbers = replayed.subscribe();
@@ -168,7 +168,7 @@ fn recorded_frames_make_the_same_history() {
         assert!(numbers.has_changed().unwrap(), "views are notified");
         numbers.mark_unchanged();
     }
-    assert_eq!(replayed.frames(span), frames);
+    assert_eq!(replayed.frames(span).collect::<Vec<_>>(), frames);
     assert_eq!(replayed.latest(), observed.latest());
     assert_eq!(replayed.aggressors(span), observed.aggressors(span));
     let points =
@@ -183,7 +183,7 @@ fn past_frames_come_from_the_history() {
         let pods: &[&str] = if second < 10 { &["api", "web"] } else { &["web"] };
         timeline.observe(&snapshot(start, second, pods));
     }
-    let frames = timeline.frames(Duration::from_secs(15));
+    let frames: Vec<Frame> = timeline.frames(Duration::from_secs(15)).collect();
     assert_eq!(
         frames.iter().map(|frame| frame.at_ms).collect::<Vec<_>>(),
         (6..=20).map(|s| s * 1000).collect::<Vec<_>>()
@@ -199,6 +199,77 @@ fn past_frames_come_from_the_history() {
     assert!(is_about(Some(frames[0].interference[0].wait), 0.1));
     let aggressors = timeline.aggressors(Duration::from_secs(10));
     assert!(is_about(Some(aggressors[0].seconds), 1.0), "{aggressors:?}");
+}
+
+/// The node in a second: its values, and from the tenth on bursts instead of a continuous trace, and
+/// a pod that yields.
+fn node_in(start: Instant, second: u64) -> NodeSnapshot {
+    let mut snapshot = snapshot(start, second, &[]);
+    let mut waits = waits(second);
+    waits.pressure[0].upper = second as f64 / 100.0;
+    if second >= 10 {
+        waits.trace =
+            waits.trace.map(|trace| TraceRow { mode: TraceMode::Bursts { one_of: 10 }, ..trace });
+    }
+    snapshot.waits = Arc::new(waits);
+    // 10 ms more in each second.
+    let total_ns = 5_000_000 * second * (second + 1);
+    snapshot.node.pressure_waiting_ns = Some(total_ns);
+    snapshot.node.steal_ns = Some(2 * total_ns);
+    snapshot.node.cpu_info = vec![CpuPlace { cpu: 3, socket: Some(1), ..CpuPlace::default() }];
+    snapshot
+}
+
+#[test]
+fn past_frames_have_the_state_of_the_node_in_their_second() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    for second in 0..=20 {
+        if second == 10 {
+            let best_effort = Some(BestEffort { step: 2, enforcing: true });
+            timeline.set_colocation(Colocation { best_effort, ..Colocation::default() });
+        }
+        timeline.observe(&node_in(start, second));
+    }
+    let frames: Vec<Frame> = timeline.frames(Duration::from_secs(20)).collect();
+    assert_eq!(frames.len(), 20);
+    for (second, frame) in (1..).zip(&frames) {
+        let (node, share) = (&frame.node, f64::from(second) / 100.0);
+        assert_eq!(node.name, "n1");
+        assert!(is_about(node.pressure, share) && is_about(node.steal, 2.0 * share), "{node:?}");
+        assert_eq!(node.contention.node, Some(Bounds { lower: 0.1, upper: share }));
+        let step = node.colocation.best_effort.as_ref().map(|state| state.step);
+        let expected = if second < 10 { ("continuous", None) } else { ("bursts", Some(2)) };
+        assert_eq!((node.trace.mode.as_str(), step), expected, "{second}");
+        assert_eq!((node.cpus[0].cpu, node.cpus[0].socket), (3, Some(1)));
+    }
+}
+
+#[test]
+fn frames_after_a_number_are_those_that_are_still_kept() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    let kept = KEPT as u64;
+    let observe = |seconds: RangeInclusive<u64>| {
+        for second in seconds {
+            timeline.observe(&snapshot(start, second, &["web"]));
+        }
+    };
+    let times = |frames: &mut dyn Iterator<Item = Frame>| -> Vec<u64> {
+        frames.map(|frame| frame.at_ms / 1000).collect()
+    };
+    let mut last = 0;
+    assert!(times(&mut timeline.frames_after(&mut last)).is_empty());
+    observe(0..=3);
+    assert_eq!(times(&mut timeline.frames_after(&mut last)), [1, 2, 3]);
+    assert!(times(&mut timeline.frames_after(&mut last)).is_empty());
+    observe(4..=5);
+    assert_eq!(times(&mut timeline.frames_after(&mut last)), [4, 5]);
+    assert_eq!(last, *timeline.subscribe().borrow());
+    // While they are taken, the history goes on: frames that were replaced are left out.
+    let mut slow = timeline.frames_after(&mut 0);
+    assert_eq!(slow.next().map(|frame| frame.at_ms), Some(1000));
+    observe(6..=kept + 2);
+    assert_eq!(times(&mut slow), [3, 4, 5]);
+    assert_eq!(times(&mut timeline.frames_after(&mut last)), (6..=kept + 2).collect::<Vec<_>>());
 }
 
 fn last_ten_minutes(measures: &[Measure], aggressors: usize) -> Selection<'_> {
