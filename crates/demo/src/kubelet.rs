@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// A running kubelet endpoint; stopped on drop, and its files deleted.
 pub struct Kubelet {
     stub: KubeletStub,
-    _files: TempDir,
+    files: TempDir,
 }
 
 impl Kubelet {
@@ -27,7 +27,12 @@ impl Kubelet {
             read_only_port: false,
         };
         let stub = KubeletStub::start(config).await.context("cannot start the embedded kubelet")?;
-        Ok(Self { stub, _files: files })
+        Ok(Self { stub, files })
+    }
+
+    /// Directory of its files.
+    pub fn directory(&self) -> PathBuf {
+        self.files.path().to_owned()
     }
 
     /// URL of the endpoint.

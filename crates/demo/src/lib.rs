@@ -1,19 +1,35 @@
-//! The stage of `cpuwarden demo`: a node for the agent on any machine, removed afterwards.
+//! `cpuwarden demo`, without the agent that it runs: a node on any machine, removed afterwards.
 //!
-//! [`Stage`] is real cgroups with real workloads, or a recorded node; [`Kubelet`] names its pods;
-//! [`Table`] shows what the agent measured. Only `real` and `tree` create cgroups,
-//! all below the demo's own root cgroup; all other parts only read. The image has none of this.
+//! [`Stage`] is real cgroups with real workloads; [`Kubelet`] names its pods; [`Table`] and
+//! [`DemoView`] show what the agent measured; [`show_recorded`] plays a recording where the stage
+//! cannot be built. Only `real` and `tree` create cgroups, all below the demo's own root cgroup; all
+//! other parts only read. The image has none of this.
 
+mod args;
 mod kubelet;
 mod plan;
 mod real;
-mod replay;
+mod recorded;
 mod stage;
 mod table;
 mod tree;
+mod view;
 mod workload;
 
-pub use kubelet::Kubelet;
-pub use stage::{Paths, Stage};
-pub use table::{LEGEND, Table};
+use std::time::Duration;
+
+pub use self::kubelet::Kubelet;
+pub use args::{DemoArgs, DemoOutput};
+pub use recorded::show_recorded;
+pub use stage::Stage;
+pub use table::{Table, follow};
+pub use view::DemoView;
 pub use workload::{Workload, run as run_workload};
+
+/// Returns after this time; never if there is none.
+pub async fn end(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}

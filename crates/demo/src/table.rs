@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow};
+use snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow, Published};
 
 /// Explanation of the columns.
-pub const LEGEND: &str = "\
+pub(crate) const LEGEND: &str = "\
 THROTTLED: share of the time since the start in which its own limit throttled it.
 PEAK: the same in the worst second. PERIODS: share of its active CFS periods that were throttled.
 Idle containers have few periods, so a high share can be harmless.
@@ -19,6 +20,8 @@ SECONDS: throttled seconds per second, summed over CPUs.
 BY: whose limit: the container's own, an ancestor's, or both.
 ";
 
+/// Polling interval for a new snapshot; snapshots come once per second.
+const LOOK: Duration = Duration::from_millis(50);
 /// Text in the container column of a pod's row.
 const POD: &str = "(pod)";
 
@@ -71,10 +74,10 @@ struct Rates {
 
 impl Table {
     /// Columns of numbers.
-    pub const NUMBERS: Range<usize> = 2..8;
+    pub(crate) const NUMBERS: Range<usize> = 2..8;
 
     /// The headline and all rows, as cells.
-    pub fn cells(&self) -> Vec<Vec<String>> {
+    pub(crate) fn cells(&self) -> Vec<Vec<String>> {
         let head =
             ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
         let rows = self.rows.iter().map(|(key, row)| row.cells(key));
@@ -82,7 +85,7 @@ impl Table {
     }
 
     /// All rows as JSON; unknown values are null.
-    pub fn rows(&self) -> Value {
+    pub(crate) fn rows(&self) -> Value {
         let row = |(key, row): (&Key, &Row)| {
             let (namespace, pod, container) = key;
             let found = row.rates();
@@ -140,6 +143,19 @@ impl Table {
         };
         row.limit_cores = limit_cores;
         row.is_fresh = true;
+    }
+}
+
+/// Adds every snapshot to the table, until the task is aborted.
+pub async fn follow(published: Published<NodeSnapshot>, table: Arc<Mutex<Table>>) {
+    let mut seen = 0;
+    loop {
+        let snapshot = published.latest();
+        if snapshot.sequence > seen {
+            seen = snapshot.sequence;
+            table.lock().unwrap_or_else(PoisonError::into_inner).observe(&snapshot);
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
 

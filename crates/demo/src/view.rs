@@ -1,0 +1,88 @@
+//! The demo's lines above the view of its agent, and the single table.
+
+use std::net::SocketAddr;
+
+use advisor::Advisor;
+use agent_client::DEFAULT_ADDRESS;
+use anyhow::Context as _;
+use console::{Failure, output, table};
+use kubelet::Pods;
+use serde_json::json;
+use top::Update;
+use top_commands::{advice, columns};
+
+use crate::table::{LEGEND, Table};
+use crate::{DemoArgs, DemoOutput, Stage};
+
+/// Maximum width of the single table.
+const WIDEST: usize = 100;
+
+/// Output of the demo.
+pub struct DemoView {
+    stage: String,
+    metrics: String,
+    /// Command that shows the advice.
+    advise: String,
+    pods: Pods,
+}
+
+impl DemoView {
+    /// The output for an agent that serves at `actual`.
+    #[must_use]
+    pub fn new(args: &DemoArgs, stage: &Stage, actual: SocketAddr, pods: Pods) -> Self {
+        let mut advise = "cpuwarden advise".to_owned();
+        if actual != DEFAULT_ADDRESS {
+            advise += &format!(" --address {actual}");
+        }
+        let metrics = format!("metrics: {}", args.url(actual, "/metrics"));
+        Self { stage: stage.headline(), metrics, advise, pods }
+    }
+
+    /// Problems with the names of the pods.
+    fn errors(&self) -> Vec<String> {
+        let errors = self.pods.status().into_iter().filter_map(|source| source.error);
+        errors.map(|error| format!("pods: {error}")).collect()
+    }
+
+    /// Updates of the terminal view beside its frames.
+    pub fn updates(self, advisor: Advisor) -> impl FnMut() -> Vec<Update> + Send + 'static {
+        move || {
+            let Self { stage, metrics, advise, .. } = &self;
+            let mut notes = vec![
+                stage.clone(),
+                format!("{metrics}; try next, in another terminal: {advise}"),
+                "Ctrl-C or q ends the demo and removes its cgroups and processes".to_owned(),
+            ];
+            notes.extend(self.errors());
+            vec![Update::Notes(notes), Update::Advice(advice(advisor.advice()))]
+        }
+    }
+
+    /// Prints the changes since the start.
+    ///
+    /// # Errors
+    /// The table has no JSON form.
+    pub fn print(&self, table: &Table, output: DemoOutput) -> Result<(), Failure> {
+        let Self { stage, metrics, advise, .. } = self;
+        let text = match output {
+            DemoOutput::Json => {
+                let errors = self.errors();
+                let page = json!({ "stage": stage, "errors": errors, "rows": table.rows() });
+                serde_json::to_string_pretty(&page).context("cannot print the table")? + "\n"
+            }
+            DemoOutput::Table => {
+                let width = columns().min(WIDEST);
+                let next = format!("next, while the demo runs in a terminal: {advise}");
+                let mut head = vec![stage.clone(), metrics.clone(), next];
+                head.extend(self.errors());
+                let head = head.iter().map(|line| table::wrap(line, width));
+                let legend = LEGEND.lines().map(|line| table::wrap(line, width));
+                let (head, legend): (String, String) = (head.collect(), legend.collect());
+                let table = table::render_within(&table.cells(), Table::NUMBERS, width);
+                format!("{head}\n{table}\n{legend}\n")
+            }
+        };
+        output::show(&text);
+        Ok(())
+    }
+}
