@@ -76,13 +76,13 @@ impl AgentClient {
     /// A file cannot be used, or the server name is invalid.
     pub fn new(args: &AgentArgs) -> Result<Self, Failure> {
         let address = args.address;
-        let name = match &args.server_name {
+        let name = match &args.connection.server_name {
             None => ServerName::from(address.ip()),
             Some(name) => ServerName::try_from(name.clone()).map_err(|_| {
                 Failure::config(format!("--server-name: {name:?} is not a DNS name or IP address"))
             })?,
         };
-        let config = match (&args.tls_cert, args.insecure_skip_verify) {
+        let config = match (&args.tls_cert, args.connection.insecure_skip_verify) {
             (_, true) => kubelet::unverified_client_config("--insecure-skip-verify"),
             (Some(file), false) => kubelet::client_config("--tls-cert", file, name.clone()),
             (None, false) => {
@@ -277,9 +277,9 @@ fn timed_out(step: &str, timeout: Duration) -> io::Error {
 /// The header with the bearer token: of the named file, or else of the service account, which does
 /// not exist outside of a pod. An unverified agent gets only a token that the user named.
 fn authorization(args: &AgentArgs) -> Result<Option<HeaderValue>, Failure> {
-    match &args.token_file {
+    match &args.connection.token_file {
         Some(path) => read_token(path).map(Some),
-        None if args.insecure_skip_verify => Ok(None),
+        None if args.connection.insecure_skip_verify => Ok(None),
         None => Ok(read_token(Path::new(SERVICE_ACCOUNT_TOKEN)).ok()),
     }
 }
@@ -306,6 +306,7 @@ mod tests {
     use std::thread::JoinHandle;
 
     use super::*;
+    use crate::args::ConnectionArgs;
 
     /// Serves one connection: reads up to `until`, then calls `answer`.
     fn server(
@@ -389,9 +390,7 @@ mod tests {
         let args = |insecure_skip_verify, token_file| AgentArgs {
             address: "127.0.0.1:1".parse().unwrap(),
             tls_cert: None,
-            server_name: None,
-            insecure_skip_verify,
-            token_file,
+            connection: ConnectionArgs { server_name: None, insecure_skip_verify, token_file },
         };
         assert!(AgentClient::new(&args(false, None)).unwrap().tls.is_none());
         let client = AgentClient::new(&args(true, None)).unwrap();

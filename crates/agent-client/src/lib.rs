@@ -8,7 +8,7 @@ mod render;
 mod snapshot;
 
 pub use advise::{AdviceFormat, AdviseArgs, advise};
-pub use args::AgentArgs;
+pub use args::{AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
 pub use client::{AgentClient, Answer, block_on};
 pub use render::{figures, render};
 pub use snapshot::{PartArgs, SnapshotArgs, save, snapshot};

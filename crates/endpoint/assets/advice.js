@@ -66,7 +66,7 @@ export function command(text, state) {
 
 const COLUMNS = ["Pod", "Finding", "Figures", "Change"];
 
-/** All findings of the node, warnings first. */
+/** All findings of the node: warnings first, and of these the ones with a change. */
 export class Advice {
   constructor(store) {
     this.store = store;
@@ -85,7 +85,7 @@ export class Advice {
   }
 
   #draw(reports) {
-    const rank = ([, finding]) => finding.severity === "warning" ? 0 : 1;
+    const rank = ([, finding]) => (finding.severity === "warning" ? 0 : 2) + (finding.patch ? 0 : 1);
     const all = reports.flatMap((report) => report.findings.map((finding) => [report, finding])).sort((a, b) => rank(a) - rank(b));
     const uids = new Map((this.store.frame?.containers ?? []).map((row) => [pairKey(row), row.uid]));
     this.body.replaceChildren(...all.map(([report, finding]) => this.#row(report, finding, uids.get(pairKey(report)))));

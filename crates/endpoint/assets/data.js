@@ -1,6 +1,8 @@
 // Data of the page: the event stream, and the last minute of each container.
 
 const MINUTE = 60;
+/** Aggressors of each pod in the minute before the page was opened: about as many as the agent keeps. */
+const AGGRESSORS = 7;
 /** Delay before another attempt after the stream was refused, milliseconds. */
 const RETRY = 3000;
 
@@ -93,8 +95,20 @@ export class Store {
         });
         this.heat.set(keyOf(row), values.slice(-MINUTE));
       }
+      this.#seedHarm(await get(`history?seconds=${MINUTE}&measure=contention&aggressors=${AGGRESSORS}`));
       this.#emit("frame", this.frame);
     } catch { /* The strips fill up from now on. */ }
+  }
+
+  #seedHarm(points) {
+    const harm = new Map();
+    for (const pair of points.pairs) {
+      const key = pairKey(pair.aggressor);
+      const sums = harm.get(key) ?? points.atMs.map(() => null);
+      pair.wait.forEach((wait, at) => { if (wait !== null) sums[at] = (sums[at] ?? 0) + wait; });
+      harm.set(key, sums);
+    }
+    for (const [key, sums] of harm) this.harm.set(key, sums.slice(-MINUTE));
   }
 
   /** Mean of the last five seconds: an order that does not jump every second. */

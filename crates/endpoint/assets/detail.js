@@ -87,7 +87,8 @@ function card({ title, unit, lines, format, top }, series, row, times) {
     panel.append(h("p", { class: "dim" }, "Not available for this container."));
     return panel;
   }
-  const { root, label } = chart(known.map(([name, measure]) => ({ name, values: series[measure] })), top, format);
+  // A limit is dashed: above the use, both can be seen.
+  const { root, label } = chart(known.map(([name, measure]) => ({ name, values: series[measure], over: name === "limit" })), top, format);
   root.setAttribute("aria-label", `${title} over time`);
   const reading = readout(root, times, (at) => known.map(([, measure, text]) => `${text} ${format(series[measure][at])}`).join(", "));
   const keys = known.map(([name, measure, text]) => h("li", null, h("i", { class: `k-${name}` }), `${text} `, h("b", null, format(row[measure]))));
@@ -120,6 +121,7 @@ function bars(list, side, colors) {
   return h("div", { class: "bars" }, list.slice(0, 8).flatMap((pair) => {
     const [bar, name, color] = [meter(), podName(pair[side]), colors.get(pairKey(pair[side]))];
     bar.set(pair.seconds / list[0].seconds);
+    if (color !== undefined) bar.element.classList.add(`k-pair-${color}`);
     return [h("span", { title: name }, color === undefined ? null : h("i", { class: `k-pair-${color}` }), name), h("b", null, seconds(pair.seconds)), bar.element];
   }));
 }

@@ -84,31 +84,36 @@ export function meter() {
   };
 }
 
-/** Draws values of the last minute as cells, the newest at the right. The label is for readers without sight. */
+/** Number of cells of a strip: one per second of the last minute. */
+const CELLS = 60;
+
+/** Draws values of the last minute as cells, the newest at the right, on a canvas of the page. The label is for readers without sight. */
 export function strip(canvas, values) {
-  const known = values.slice(-60).filter((value) => value !== undefined && value !== null);
+  const known = values.slice(-CELLS).filter((value) => value !== undefined && value !== null);
   const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", known.length ? `last ${known.length} seconds: on average ${ms(mean)}, at most ${ms(Math.max(...known))} ms per s` : "no data");
   const scale = window.devicePixelRatio || 1;
-  const width = Math.round(150 * scale);
-  const height = Math.round(18 * scale);
-  if (canvas.width !== width) { canvas.width = width; canvas.height = height; }
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.round(size * scale));
+  if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, width, height);
-  const cell = width / 60;
-  for (let at = 0; at < 60; at++) {
-    const value = values[values.length - 60 + at];
-    if (value === undefined || value === null) continue;
-    context.fillStyle = heat[step(value)];
-    context.fillRect(Math.round(at * cell), 0, Math.ceil(cell - scale * 0.5), height);
+  // Whole pixels, so that all cells are equally wide.
+  const cell = Math.max(1, Math.floor(width / CELLS));
+  const gap = cell > 2 ? 1 : 0;
+  for (let at = 0; at < CELLS; at++) {
+    const value = values[values.length - CELLS + at];
+    context.fillStyle = value === undefined || value === null ? noValue : heat[step(value)];
+    context.fillRect(at * cell, 0, cell - gap, height);
   }
 }
 
-let heat = [];
+let [heat, noValue] = [[], ""];
 function readColors() {
   const style = getComputedStyle(document.documentElement);
-  heat = [0, 1, 2, 3, 4, 5].map((number) => style.getPropertyValue(`--heat-${number}`).trim());
+  const color = (name) => style.getPropertyValue(name).trim();
+  heat = [0, 1, 2, 3, 4, 5].map((number) => color(`--heat-${number}`));
+  noValue = color("--ground");
 }
 readColors();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColors);
@@ -117,8 +122,8 @@ const WIDTH = 600;
 const HEIGHT = 100;
 
 /**
- * A chart of lines over time. Each line: {name, values, format}; values of null are gaps.
- * The first line is filled. `top` is the least upper end of the scale.
+ * A chart of lines over time. Each line: {name, values, over}; values of null are gaps.
+ * The first line is filled, and above the others except for those with `over`. `top` is the least upper end of the scale.
  */
 export function chart(lines, top, format) {
   const known = lines.flatMap((line) => line.values.filter((value) => value !== null));
@@ -128,7 +133,7 @@ export function chart(lines, top, format) {
   lines.forEach((line, at) => {
     if (at === 0) root.append(svg("path", { class: `area c-${line.name}`, d: area(line.values, most) }));
   });
-  for (const line of lines.toReversed()) root.append(svg("path", { class: `line c-${line.name}`, d: path(line.values, most) }));
+  for (const line of lines.toReversed().sort((a, b) => Number(a.over ?? false) - Number(b.over ?? false))) root.append(svg("path", { class: `line c-${line.name}`, d: path(line.values, most) }));
   const label = h("span", null, `scale 0 to ${format(most)}`);
   return { root, label };
 }

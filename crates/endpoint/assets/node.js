@@ -15,6 +15,7 @@ export function facts(element, frame) {
     ["containers", `${frame.containers.length}`, "Running containers of pods"],
     ["trace", frame.node.trace.mode, "Scheduler trace: without it, the causes of waits are not known"],
     ["at", new Date(frame.atMs).toLocaleTimeString(), "End of the second that is shown"],
+    ["contention by class", classes(frame.node.contention), "Contention of the pods of each QoS class: at least and at most"],
   ].filter(([, value]) => value !== null);
   while (element.children.length > list.length) element.lastElementChild.remove();
   list.forEach(([label, value, title], at) => {
@@ -25,7 +26,15 @@ export function facts(element, frame) {
   });
 }
 
-const range = ({ lower, upper }) => percent(lower) === percent(upper) ? percent(upper) : `${percent(lower)} to ${percent(upper)}`;
+/** Contention of each QoS class that is known; `null` without any. */
+function classes(contention = {}) {
+  const known = [["Guaranteed", contention.guaranteed], ["Burstable", contention.burstable], ["BestEffort", contention.bestEffort]].filter(([, bounds]) => bounds);
+  // Lines break only between classes.
+  const text = ([name, bounds]) => `${name} ${range(bounds)}`.replaceAll(" ", "\u00a0").replaceAll("–", "\u2060–\u2060");
+  return known.length ? known.map(text).join(", ") : null;
+}
+
+const range = ({ lower, upper }) => percent(lower) === percent(upper) ? percent(upper) : `${percent(lower).replace(" %", "")}–${percent(upper)}`;
 
 /** Why the figures are less than they could be; empty if they are not. */
 export function notice(frame) {

@@ -77,12 +77,12 @@ function help() {
 const go = (hash) => { location.hash = hash; };
 const ACTIONS = {
   j: () => views.pods.move(1), ArrowDown: () => views.pods.move(1), k: () => views.pods.move(-1), ArrowUp: () => views.pods.move(-1),
-  Enter: () => views.pods.openSelected(), s: () => views.pods.cycle(), p: () => setPaused(!paused), "?": help,
+  Enter: () => views.pods.openSelected(), s: () => current.cycle?.(), p: () => setPaused(!paused), "?": help,
   a: () => go(current === views.aggressors ? "#pods" : "#aggressors"), m: () => go(current === views.matrix ? "#pods" : "#matrix"), t: () => go(current === views.topology ? "#pods" : "#topology"),
   f: () => go(current === views.advice ? "#pods" : "#advice"), Escape: () => go("#pods"), "/": () => { go("#pods"); route(); views.pods.input.focus(); },
 };
 /** Keys that mean something only in the table of victims. */
-const ROWS = new Set(["j", "k", "ArrowDown", "ArrowUp", "Enter", "s"]);
+const ROWS = new Set(["j", "k", "ArrowDown", "ArrowUp", "Enter"]);
 
 document.addEventListener("keydown", (event) => {
   const action = ACTIONS[event.key];

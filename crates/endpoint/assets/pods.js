@@ -98,8 +98,11 @@ class Victim {
       this.cells[id].title = row[id] === undefined ? `not known${trace.reason ? `: ${trace.reason}` : ""}` : "";
     }
     this.aggressor.set(worst?.aggressor, worst?.wait);
-    strip(this.canvas, heat ?? []);
+    this.heat = heat ?? [];
   }
+
+  /** Draws what needs the row's size, once it is in the page. */
+  draw() { strip(this.canvas, this.heat); }
 }
 
 /** The table of victims. */
@@ -109,6 +112,8 @@ export class Victims {
   sort = "lost";
   all = false;
   selected = 0;
+  /** Whether the selected row is shown as such: from the first key on. */
+  marked = false;
 
   constructor(store, open) {
     this.store = store;
@@ -172,6 +177,7 @@ export class Victims {
     // Rows keep their element, and with it focus and selection.
     elements.forEach((element, at) => { if (this.body.children[at] !== element) this.body.insertBefore(element, this.body.children[at] ?? null); });
     while (this.body.children.length > elements.length) this.body.lastElementChild.remove();
+    for (const row of shown) this.rows.get(keyOf(row)).draw();
     if (this.rows.size > 2 * sorted.length + 100) {
       const live = new Set(frame.containers.map(keyOf));
       for (const key of this.rows.keys()) if (!live.has(key)) this.rows.delete(key);
@@ -194,11 +200,11 @@ export class Victims {
 
 const AGGRESSORS = [
   { id: "name", label: "Pod", text: true, help: "The pod that was running while others waited." },
-  { id: "harm", label: "Others wait", unit: "ms per s", help: "Time that other pods waited because this one was running, in this second." },
-  { id: "use", label: "Use", unit: "cores", help: "CPU used by the pod in this second." },
-  { id: "victims", label: "Victims", unit: "pods", help: "Pods that waited because of this one in this second." },
-  { id: "worst", label: "Worst victim", text: true, help: "The pod that waited longest because of this one." },
-  { id: "minute", label: "Last minute", text: true, wide: true, help: "Time that others waited in each of the last 60 seconds, since the page was opened." },
+  { id: "harm", label: "Others wait", unit: "ms per s", help: "Time that other pods waited because this one was running, in this second.", by: (pod) => pod.harm },
+  { id: "use", label: "Use", unit: "cores", help: "CPU used by the pod in this second.", by: (pod) => pod.use ?? 0 },
+  { id: "victims", label: "Victims", unit: "pods", help: "Pods that waited because of this one in this second.", by: (pod) => pod.victims },
+  { id: "worst", label: "Worst victim", text: true, help: "The pod that waited longest because of this one.", by: (pod) => pod.worst.wait },
+  { id: "minute", label: "Last minute", text: true, wide: true, help: "Time that others waited in each of the last 60 seconds.", by: (pod) => pod.minute.reduce((sum, wait) => sum + (wait ?? 0), 0) },
 ];
 
 /** Why nothing is known about pairs; empty if it is. */
@@ -209,9 +215,23 @@ export class Aggressors {
   constructor(store) {
     this.store = store;
     this.body = h("tbody");
+    this.table = h("table", { class: "list" });
     this.empty = h("p", { class: "empty", hidden: true });
     this.element = h("section", { "aria-label": "Aggressors" }, h("p", { class: "dim" }, "Pods that run while others are ready to run. Using CPU is not a fault: a pod within its request may still be an aggressor."),
-      h("div", { class: "panel" }, h("div", { class: "scroll" }, h("table", { class: "list" }, head(AGGRESSORS, "harm", () => {}), this.body)), this.empty));
+      h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty));
+    this.setSort("harm");
+  }
+
+  setSort(id) {
+    this.sort = id;
+    this.table.replaceChildren(head(AGGRESSORS, id, (column) => { this.setSort(column.id); this.update(); }), this.body);
+  }
+
+  /** Sorts by the next column. */
+  cycle() {
+    const ids = AGGRESSORS.map((column) => column.id);
+    this.setSort(ids[(ids.indexOf(this.sort) + 1) % ids.length]);
+    this.update();
   }
 
   update() {
@@ -225,23 +245,27 @@ export class Aggressors {
       if (pair.wait > pod.worst.wait) pod.worst = pair;
       pods.set(key, pod);
     }
-    const rows = [...pods].sort((a, b) => b[1].harm - a[1].harm);
-    this.body.replaceChildren(...rows.map(([key, pod]) => this.#row(frame, key, pod)));
+    for (const [key, pod] of pods) {
+      pod.containers = frame.containers.filter((row) => pairKey(row) === key);
+      pod.use = pod.containers.length ? pod.containers.reduce((sum, row) => sum + (row.usageCores ?? 0), 0) : undefined;
+      pod.minute = this.store.harm.get(key) ?? [];
+    }
+    const byName = (a, b) => podName(a.name) < podName(b.name) ? -1 : 1;
+    const value = AGGRESSORS.find((column) => column.id === this.sort).by;
+    const rows = [...pods.values()].sort((a, b) => (value ? value(b) - value(a) : 0) || byName(a, b));
+    this.body.replaceChildren(...rows.map((pod) => this.#row(frame, pod)));
+    this.body.querySelectorAll("canvas").forEach((canvas, at) => strip(canvas, rows[at].minute));
     this.empty.hidden = rows.length > 0;
     setText(this.empty, unknown(frame) || "No pod made another one wait in this second.");
   }
 
-  #row(frame, key, pod) {
-    const containers = frame.containers.filter((row) => pairKey(row) === key);
-    const use = containers.length ? containers.reduce((sum, row) => sum + (row.usageCores ?? 0), 0) : undefined;
-    const canvas = h("canvas", { class: "strip" });
-    strip(canvas, this.store.harm.get(key) ?? []);
+  #row(frame, pod) {
     const name = link(frame, pod.name) ?? h("span", { class: "pod" }, podName(pod.name));
     const cell = (at, ...content) => h("td", { class: classes(AGGRESSORS[at]), "data-label": shortLabel(AGGRESSORS[at]) }, ...content);
     const [harm, worst] = [cell(1, ms(pod.harm)), cell(4)];
     new Named(worst).set(pod.worst.victim, pod.worst.wait);
     level(harm, pod.harm, 0.2);
-    return h("tr", { onclick: (event) => { if (event.target.tagName !== "A" && name.href) name.click(); } }, cell(0, name, h("span", { class: "sub" }, containers.length ? pod.name.namespace : "")), harm, cell(2, cores(use)), cell(3, String(pod.victims)), worst, cell(5, canvas));
+    return h("tr", { onclick: (event) => { if (event.target.tagName !== "A" && name.href) name.click(); } }, cell(0, name, h("span", { class: "sub" }, pod.containers.length ? pod.name.namespace : "")), harm, cell(2, cores(pod.use)), cell(3, String(pod.victims)), worst, cell(5, h("canvas", { class: "strip" })));
   }
 }
 
@@ -255,7 +279,7 @@ export class Matrix {
     this.note = h("span", { class: "count" });
     this.empty = h("p", { class: "empty", hidden: true });
     const choose = h("select", { "aria-label": "Span", onchange: () => { this.span = Number(choose.value); this.update(true); } }, [[1, "second"], [60, "minute"], [300, "5 minutes"], [600, "10 minutes"]].map(([value, text]) => h("option", { value, selected: value === this.span }, `last ${text}`)));
-    this.element = h("section", { "aria-label": "Matrix" }, h("div", { class: "tools" }, choose, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty));
+    this.element = h("section", { "aria-label": "Matrix" }, h("div", { class: "tools" }, choose, this.note), h("div", { class: "panel fitted" }, h("div", { class: "scroll" }, this.table), this.empty));
   }
 
   async update(force) {

@@ -75,9 +75,6 @@ impl Drop for Remote {
 
 /// Follows the agent, and connects again when the connection is lost.
 async fn follow(client: AgentClient, out: Sender<Update>) {
-    if let Some(update) = history(&client).await {
-        let _ = out.send(update);
-    }
     loop {
         if let Err(failure) = stream(&client, &out).await {
             // The view has ended if nobody receives.
@@ -98,12 +95,16 @@ async fn history(client: &AgentClient) -> Option<Update> {
     None
 }
 
-/// Passes on the frames of one connection.
+/// Passes on the history and then the frames of one connection. The stream is open before the
+/// history is requested, so that no frame is missing between them.
 ///
 /// # Errors
 /// The agent does not answer. A connection that breaks later is no error: the next one reports it.
 async fn stream(client: &AgentClient, out: &Sender<Update>) -> Result<(), Failure> {
     let mut answer = client.open("/api/v1/stream").await?;
+    if let Some(update) = history(client).await {
+        let _ = out.send(update);
+    }
     let mut events = Events::default();
     let mut advised: Option<Instant> = None;
     while let Ok(Some(part)) = answer.next().await {
@@ -154,6 +155,11 @@ fn frame(event: &[u8]) -> Option<Frame> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use agent_client::{AgentArgs, ConnectionArgs};
+
     use super::*;
 
     #[test]
@@ -165,6 +171,49 @@ mod tests {
             let times: Vec<u64> = frames.map(|frame| frame.at_ms).collect();
             assert_eq!(times, [1000, 2000], "parts of {length} bytes");
         }
+    }
+
+    /// Answers the requests of two connections: each stream ends after one frame.
+    fn serve_twice(listener: &TcpListener) {
+        let mut frames = 0;
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let body = if request.starts_with("GET /api/v1/stream ") {
+                frames += 1;
+                format!("event: frame\ndata: {{\"atMs\":{}}}\n\n", 1000 * frames)
+            } else if request.starts_with("GET /api/v1/history?") {
+                format!("{{\"atMs\":[{}],\"seconds\":[1],\"containers\":[]}}", 1000 * frames)
+            } else {
+                "{\"containers\":[]}".to_owned()
+            };
+            let length = body.len();
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        }
+    }
+
+    #[test]
+    fn the_history_is_requested_again_after_an_interruption() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || serve_twice(&listener));
+        let connection = ConnectionArgs::default();
+        let args = AgentArgs { address, tls_cert: None, connection };
+        let client = AgentClient::new(&args).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _inside = runtime.enter();
+        let remote = Remote::start(client);
+        let next = || loop {
+            match remote.updates.recv_timeout(Duration::from_secs(60)).unwrap() {
+                Update::History(points) => return ("history", points.at_ms[0]),
+                Update::Frame(frame) => return ("frame", frame.at_ms),
+                _ => {}
+            }
+        };
+        let expected = [("history", 1000), ("frame", 1000), ("history", 2000), ("frame", 2000)];
+        assert_eq!([next(), next(), next(), next()], expected);
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub struct App {
     pub(crate) help: bool,
     pub(crate) sort: Sort,
     pub(crate) is_ascending: bool,
-    pub(crate) filter: String,
+    /// Filters of the victims and of the aggressors.
+    pub(crate) filters: [String; 2],
     pub(crate) is_typing: bool,
     pub(crate) is_paused: bool,
     pub(crate) is_done: bool,
@@ -76,7 +77,7 @@ impl App {
             help: false,
             sort: Sort::Lost,
             is_ascending: false,
-            filter: String::new(),
+            filters: Default::default(),
             is_typing: false,
             is_paused: false,
             is_done: false,
@@ -95,11 +96,21 @@ impl App {
         self
     }
 
-    /// Shows only rows that match, as after the key of the filter.
+    /// Shows only victims that match, as after the key of the filter.
     #[must_use]
     pub fn with_filter(mut self, filter: String) -> Self {
-        self.filter = filter;
+        let [victims, _] = &mut self.filters;
+        *victims = filter;
         self
+    }
+
+    /// Filter of the table in front.
+    pub(crate) fn filter(&self) -> &str {
+        &self.filters[usize::from(self.view == View::Aggressors)]
+    }
+
+    pub(crate) fn filter_mut(&mut self) -> &mut String {
+        &mut self.filters[usize::from(self.view == View::Aggressors)]
     }
 
     /// Whether the user has asked to leave.
@@ -164,14 +175,16 @@ impl App {
 
     /// Rows of the table of victims.
     pub(crate) fn victims(&self) -> Vec<&ContainerFrame> {
-        let sorted = |frame| rows::victims(frame, &self.filter, self.sort, self.is_ascending);
+        let [filter, _] = &self.filters;
+        let sorted = |frame| rows::victims(frame, filter, self.sort, self.is_ascending);
         self.frame.as_ref().map(sorted).unwrap_or_default()
     }
 
     /// Rows of the table of aggressors.
     pub(crate) fn aggressors(&self) -> Vec<Harm> {
         let Some(frame) = &self.frame else { return Vec::new() };
-        let mut rows = rows::aggressors(frame, &self.history, &self.filter);
+        let [_, filter] = &self.filters;
+        let mut rows = rows::aggressors(frame, &self.history, filter);
         if self.is_ascending {
             rows.reverse();
         }
@@ -220,8 +233,8 @@ impl App {
             View::Victims => self.victims().get(at).map(|row| key(row)),
             View::Aggressors => self.aggressors().get(at).and_then(|row| {
                 let name = &row.aggressor;
-                let of_pod = |one: &&&ContainerFrame| one.pod_name() == *name;
-                self.victims().iter().find(of_pod).map(|row| key(row))
+                let mut all = self.frame.iter().flat_map(|frame| &frame.containers);
+                all.find(|row| row.pod_name() == *name).map(key)
             }),
             _ => None,
         };

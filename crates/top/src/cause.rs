@@ -54,19 +54,24 @@ impl Cause {
 }
 
 /// One sentence about the container: what delays it, by how much and because of whom. If the width
-/// does not suffice, the pod's name is shortened.
+/// does not suffice, the names are shortened.
 pub(crate) fn sentence(row: &ContainerFrame, frame: &Frame, width: usize, look: Look) -> String {
     let name = format!("{}/{}", text::clean(&row.namespace), text::clean(&row.pod));
-    let rest = predicate(row, frame);
-    let room = width.saturating_sub(rest.chars().count() + 2).max(LEAST_NAME);
-    format!("{}: {rest}", text::fit(&name, room.min(name.len()), look))
+    let (rest, aggressor) = predicate(row, frame);
+    let least = if aggressor.is_empty() { LEAST_NAME } else { 2 * LEAST_NAME };
+    let room = width.saturating_sub(rest.chars().count() + 2).max(least);
+    let [name, aggressor] = text::shorten([&name, &aggressor], room, look);
+    format!("{name}: {rest}{aggressor}")
 }
 
-fn predicate(row: &ContainerFrame, frame: &Frame) -> String {
-    let Some((cause, time)) = Cause::of(row) else { return "not delayed".to_owned() };
-    let limit = row.limit_cores.map_or(String::new(), |limit| format!(" of {limit} cores"));
+/// The sentence between the names, and the name of the aggressor; empty without one.
+fn predicate(row: &ContainerFrame, frame: &Frame) -> (String, String) {
+    let Some((cause, time)) = Cause::of(row) else { return ("not delayed".into(), String::new()) };
+    // Recordings keep about four digits.
+    let limit = row.limit_cores.map(|limit| (limit * 1000.0).round() / 1000.0);
+    let limit = limit.map_or(String::new(), |limit| format!(" of {limit} cores"));
     let time = text::time(Some(time));
-    match cause {
+    let text = match cause {
         Cause::Own => {
             let share = text::percent(row.rates.throttled_share);
             format!("throttled {share} of the time by its own limit{limit}")
@@ -74,15 +79,17 @@ fn predicate(row: &ContainerFrame, frame: &Frame) -> String {
         Cause::Ancestor => {
             format!("throttled {time} each second by a limit{limit} above the container")
         }
-        Cause::Neighbor => match frame.worst_aggressor(&row.pod_name()) {
-            Some((aggressor, _)) => {
-                format!("waits {time} each second for other pods, most for {}", pod(aggressor))
+        Cause::Neighbor => {
+            if let Some((aggressor, _)) = frame.worst_aggressor(&row.pod_name()) {
+                let text = format!("waits {time} each second for other pods, most for ");
+                return (text, pod(aggressor));
             }
-            None => format!("waits {time} each second for other pods"),
-        },
+            format!("waits {time} each second for other pods")
+        }
         Cause::System => format!("waits {time} each second for services of the host"),
         Cause::Contention => format!("waits at least {time} each second for other threads"),
-    }
+    };
+    (text, String::new())
 }
 
 /// A pod's name: `namespace/pod`, or `system` and `other` alone.

@@ -30,69 +30,102 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds the next frame. A frame that is not newer than the last one is ignored.
+    /// Adds the next frame. A frame that is known is ignored; one of an earlier time is not known if
+    /// the clock was set back.
     pub(crate) fn push(&mut self, frame: &Frame) {
-        if self.at_ms.back().is_some_and(|&last| last >= frame.at_ms) {
+        if self.at_ms.contains(&frame.at_ms) {
             return;
         }
-        self.advance(frame.at_ms, frame.seconds);
-        self.with_pairs = (self.with_pairs + 1).min(KEPT);
-        let frames = self.at_ms.len();
+        self.append(frame.at_ms, frame.seconds);
         for row in &frame.containers {
-            let track =
-                self.containers.entry(key(row)).or_insert_with(|| absent(frames, NO_VALUES));
-            if let Some(last) = track.back_mut() {
-                *last = Measure::ALL.map(|measure| {
-                    measure.of(&row.rates, row.limit_cores).map_or(f32::NAN, |value| value as f32)
-                });
-            }
+            let values = Measure::ALL.map(|measure| {
+                measure.of(&row.rates, row.limit_cores).map_or(f32::NAN, |value| value as f32)
+            });
+            self.set_container(key(row), values);
         }
         for pair in &frame.interference {
-            let names = (pair.victim.clone(), pair.aggressor.clone());
-            let track = self.pairs.entry(names).or_insert_with(|| absent(frames, f32::NAN));
-            if let Some(last) = track.back_mut() {
-                *last = pair.wait as f32;
+            self.set_pair((pair.victim.clone(), pair.aggressor.clone()), pair.wait as f32);
+        }
+        self.forget();
+    }
+
+    /// Adds those frames of an agent's series that came after the last known one.
+    pub(crate) fn fill(&mut self, points: &Points) {
+        let known = points.at_ms.iter().rposition(|at_ms| self.at_ms.contains(at_ms));
+        let count = points.at_ms.len();
+        let from = known.map_or(0, |known| known + 1).max(count.saturating_sub(KEPT));
+        for at in from..count {
+            self.append(points.at_ms[at], points.seconds.get(at).copied().unwrap_or(1.0));
+            self.set_points(points, at);
+        }
+        if points.pairs.is_empty() && from < count {
+            self.with_pairs = 0;
+        }
+        self.forget();
+    }
+
+    /// Sets the values of the latest frame to the points at this position.
+    fn set_points(&mut self, points: &Points, at: usize) {
+        for series in &points.containers {
+            let values = Measure::ALL.map(|measure| {
+                let value = series.measures.get(&measure).and_then(|values| *values.get(at)?);
+                value.map_or(f32::NAN, |value| value as f32)
+            });
+            let key = (series.namespace.clone(), series.pod.clone(), series.container.clone());
+            self.set_container(key, values);
+        }
+        for pair in &points.pairs {
+            if let Some(wait) = pair.wait.get(at).copied().flatten() {
+                self.set_pair((pair.victim.clone(), pair.aggressor.clone()), wait as f32);
             }
         }
     }
 
-    /// Makes room for a frame, with absent values everywhere, and forgets what has no value left.
-    fn advance(&mut self, at_ms: u64, seconds: f64) {
-        push(&mut self.at_ms, at_ms);
-        push(&mut self.seconds, seconds as f32);
-        self.containers.retain(|_, track| {
-            push(track, NO_VALUES);
-            track.iter().any(|values| values.iter().any(|value| !value.is_nan()))
-        });
-        self.pairs.retain(|_, track| {
-            push(track, f32::NAN);
-            track.iter().any(|value| !value.is_nan())
-        });
+    /// Makes room for a frame, with absent values everywhere, and for the seconds that are missing
+    /// before it.
+    fn append(&mut self, at_ms: u64, seconds: f64) {
+        let last = self.at_ms.back().copied();
+        let length_ms = 1000.0 * seconds.max(1.0);
+        let passed_ms = last.map_or(0.0, |last| at_ms.saturating_sub(last) as f64);
+        // Of a frame that begins where the last one ended, none. At most as many as are kept.
+        let missing = ((passed_ms / length_ms).round() as usize).saturating_sub(1).min(KEPT);
+        for before in (0..missing).rev() {
+            self.append_one(at_ms - ((before + 1) as f64 * length_ms) as u64, 0.0);
+        }
+        self.append_one(at_ms, seconds as f32);
     }
 
-    /// Replaces everything by the series of an agent.
-    pub(crate) fn fill(&mut self, points: &Points) {
-        *self = Self::default();
-        let from = points.at_ms.len().saturating_sub(KEPT);
-        self.at_ms.extend(&points.at_ms[from..]);
-        let seconds = |at| points.seconds.get(at).copied().unwrap_or(1.0) as f32;
-        self.seconds.extend((from..points.at_ms.len()).map(seconds));
-        for series in &points.containers {
-            let values = |at: usize| {
-                Measure::ALL.map(|measure| {
-                    let value = series.measures.get(&measure).and_then(|values| *values.get(at)?);
-                    value.map_or(f32::NAN, |value| value as f32)
-                })
-            };
-            let key = (series.namespace.clone(), series.pod.clone(), series.container.clone());
-            self.containers.insert(key, (from..points.at_ms.len()).map(values).collect());
+    fn append_one(&mut self, at_ms: u64, seconds: f32) {
+        push(&mut self.at_ms, at_ms);
+        push(&mut self.seconds, seconds);
+        self.with_pairs = (self.with_pairs + 1).min(KEPT);
+        self.containers.values_mut().for_each(|track| push(track, NO_VALUES));
+        self.pairs.values_mut().for_each(|track| push(track, f32::NAN));
+    }
+
+    /// Sets a container's values in the latest frame.
+    fn set_container(&mut self, key: Key, values: Values) {
+        let frames = self.at_ms.len();
+        let track = self.containers.entry(key).or_insert_with(|| absent(frames, NO_VALUES));
+        if let Some(last) = track.back_mut() {
+            *last = values;
         }
-        for pair in &points.pairs {
-            let wait = |at: usize| pair.wait.get(at).copied().flatten().unwrap_or(f64::NAN) as f32;
-            let names = (pair.victim.clone(), pair.aggressor.clone());
-            self.pairs.insert(names, (from..points.at_ms.len()).map(wait).collect());
-            self.with_pairs = self.at_ms.len();
+    }
+
+    /// Sets a pair's wait in the latest frame.
+    fn set_pair(&mut self, names: (PodName, PodName), wait: f32) {
+        let frames = self.at_ms.len();
+        let track = self.pairs.entry(names).or_insert_with(|| absent(frames, f32::NAN));
+        if let Some(last) = track.back_mut() {
+            *last = wait;
         }
+    }
+
+    /// Forgets what has no value left.
+    fn forget(&mut self) {
+        let is_known = |values: &Values| values.iter().any(|value| !value.is_nan());
+        self.containers.retain(|_, track| track.iter().any(is_known));
+        self.pairs.retain(|_, track| track.iter().any(|value| !value.is_nan()));
     }
 
     /// Values of a measure over the last `frames` frames, oldest first; fewer if there are not so
@@ -252,6 +285,64 @@ mod tests {
         assert!(values[0].is_nan());
         assert_eq!(values[1..], [0.5, 0.9]);
         assert!((history.covered() - 2.0).abs() < 0.1, "points have no pairs");
+    }
+
+    /// Usage of `web` in the seconds, from the agent's history.
+    fn points(seconds: &[(u64, f64)]) -> Points {
+        let (namespace, pod, container) = web();
+        let values = seconds.iter().map(|(_, value)| Some(*value)).collect();
+        let measures = BTreeMap::from([(Measure::ThrottledOwn, values)]);
+        Points {
+            at_ms: seconds.iter().map(|(second, _)| second * 1000).collect(),
+            seconds: vec![1.0; seconds.len()],
+            containers: vec![Series { namespace, pod, container, measures, ..Series::default() }],
+            pairs: Vec::new(),
+        }
+    }
+
+    fn second(second: u64, throttled: f64) -> Frame {
+        Frame { seconds: 1.0, ..frame(second, throttled) }
+    }
+
+    /// Throttled time of `web`; -1 where it is absent.
+    fn throttled(history: &History) -> Vec<f32> {
+        let values = history.values(&web(), Measure::ThrottledOwn, KEPT);
+        values.into_iter().map(|value| if value.is_nan() { -1.0 } else { value }).collect()
+    }
+
+    #[test]
+    fn missing_seconds_are_absent_and_not_left_out() {
+        let mut history = History::default();
+        [1, 2, 6].iter().for_each(|at| history.push(&second(*at, 0.5)));
+        assert_eq!(throttled(&history), [0.5, 0.5, -1.0, -1.0, -1.0, 0.5]);
+        assert!((history.covered() - 3.0).abs() < 0.1, "{}", history.covered());
+        // A late frame is longer: nothing is missing.
+        history.push(&Frame { at_ms: 9100, seconds: 3.1, ..second(9, 0.25) });
+        assert_eq!(throttled(&history)[5..], [0.5, 0.25]);
+        // Longer than what is kept.
+        history.push(&second(100_000, 0.75));
+        assert_eq!(throttled(&history).iter().filter(|value| **value >= 0.0).count(), 1);
+    }
+
+    #[test]
+    fn a_later_history_adds_the_seconds_of_an_interruption() {
+        let mut history = History::default();
+        history.fill(&points(&[(1, 0.5), (2, 0.5)]));
+        history.push(&second(3, 0.75));
+        history.fill(&points(&[(2, 0.0), (3, 0.0), (4, 0.25), (5, 0.25)]));
+        history.push(&second(5, 0.0));
+        history.push(&second(6, 1.0));
+        assert_eq!(throttled(&history), [0.5, 0.5, 0.75, 0.25, 0.25, 1.0]);
+        // The agent was started again, and knows less.
+        history.fill(&points(&[(9, 0.125), (10, 0.125)]));
+        assert_eq!(throttled(&history)[4..], [0.25, 1.0, -1.0, -1.0, 0.125, 0.125]);
+    }
+
+    #[test]
+    fn frames_count_although_the_clock_was_set_back() {
+        let mut history = History::default();
+        [1000, 1001, 997, 998, 998, 999].iter().for_each(|at| history.push(&second(*at, 0.5)));
+        assert_eq!(throttled(&history), [0.5; 5], "only the repeated one is left out");
     }
 
     #[test]

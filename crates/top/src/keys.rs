@@ -76,10 +76,10 @@ impl App {
             KeyCode::Enter => self.is_typing = false,
             KeyCode::Esc => {
                 self.is_typing = false;
-                self.filter.clear();
+                self.filter_mut().clear();
             }
-            KeyCode::Backspace => drop(self.filter.pop()),
-            KeyCode::Char(char) if char.is_ascii_graphic() => self.filter.push(char),
+            KeyCode::Backspace => drop(self.filter_mut().pop()),
+            KeyCode::Char(char) if char.is_ascii_graphic() => self.filter_mut().push(char),
             _ => {}
         }
     }
@@ -101,7 +101,7 @@ impl App {
         } else if matches!(self.view, View::Detail(_) | View::Topology) {
             self.view = self.table.clone();
         } else {
-            self.filter.clear();
+            self.filter_mut().clear();
         }
     }
 

@@ -29,19 +29,56 @@ impl<F: FnMut() -> Vec<Update>> Live<F> {
 impl<F: FnMut() -> Vec<Update>> Source for Live<F> {
     fn updates(&mut self) -> Vec<Update> {
         let mut updates = Vec::new();
-        let number = *self.timeline.subscribe().borrow();
-        if self.seen.is_none() {
-            updates.push(Update::Seek(self.timeline.frames(Duration::from_secs(KEPT as u64))));
-        } else if self.seen != Some(number)
-            && let Some(frame) = self.timeline.latest()
-        {
-            updates.push(Update::Frame(Box::new(frame)));
+        match &mut self.seen {
+            // All frames since the last call: a terminal may block for longer than a second.
+            Some(seen) => {
+                let frames = self.timeline.frames_after(seen);
+                updates.extend(frames.map(|frame| Update::Frame(Box::new(frame))));
+            }
+            None => {
+                self.seen = Some(*self.timeline.subscribe().borrow());
+                let frames = self.timeline.frames(Duration::from_secs(KEPT as u64));
+                updates.push(Update::Seek(frames.collect()));
+            }
         }
-        self.seen = Some(number);
         if self.asked.is_none_or(|at| at.elapsed() >= FURTHER_EVERY) {
             self.asked = Some(Instant::now());
             updates.extend((self.further)());
         }
         updates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timeline::{Frame, TimelineConfig};
+
+    use super::*;
+
+    fn times(updates: Vec<Update>) -> Vec<u64> {
+        let frames = updates.into_iter().flat_map(|update| match update {
+            Update::Seek(frames) => frames,
+            Update::Frame(frame) => vec![*frame],
+            other => panic!("{other:?}"),
+        });
+        frames.map(|frame| frame.at_ms / 1000).collect()
+    }
+
+    #[test]
+    fn a_view_that_was_blocked_gets_all_seconds() {
+        let (node, proc_root) = ("n1".to_owned(), "/proc".into());
+        let timeline = Timeline::new(TimelineConfig { node, proc_root, containers: 1, pairs: 1 });
+        let mut live = Live::new(timeline.clone(), Vec::new);
+        let mut after = |seconds: &[u64]| {
+            for second in seconds {
+                let frame = Frame { at_ms: 1000 * *second, seconds: 1.0, ..Frame::default() };
+                timeline.add(&frame);
+            }
+            times(live.updates())
+        };
+        assert_eq!(after(&[1, 2, 3]), [1, 2, 3]);
+        assert_eq!(after(&[4]), [4]);
+        assert_eq!(after(&[5, 6, 7, 8, 9]), [5, 6, 7, 8, 9]);
+        assert!(after(&[]).is_empty());
     }
 }

@@ -63,6 +63,29 @@ pub(crate) fn fit(text: &str, width: usize, look: Look) -> String {
     format!("{head}{}{tail}", look.cut())
 }
 
+/// Text of at most this width; longer text is cut at its end.
+pub(crate) fn cut(text: &str, width: usize, look: Look) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let Some(kept) = width.checked_sub(1) else { return String::new() };
+    text.chars().take(kept).chain([look.cut()]).collect()
+}
+
+/// Two names that together have at most this width. A name that fits into half of it is kept, and
+/// the other one is shortened to what it leaves.
+pub(crate) fn shorten(names: [&str; 2], width: usize, look: Look) -> [String; 2] {
+    let lengths = names.map(|name| name.chars().count());
+    let half = width / 2;
+    let room = match lengths {
+        [first, second] if first + second <= width => lengths,
+        [first, _] if first <= half => [first, width - first],
+        [_, second] if second <= half => [width - second, second],
+        _ => [width - half, half],
+    };
+    [0, 1].map(|at| fit(names[at], room[at], look).trim_end().to_owned())
+}
+
 /// Values, oldest first, as one line of bars of this width, the newest at the right. Each bar is
 /// the largest of its values, relative to `full`; NaN is absent.
 pub(crate) fn strip(values: &[f32], width: usize, full: f64, look: Look) -> String {
@@ -114,6 +137,19 @@ mod tests {
         assert_eq!(fit("shop/checkout-7d9f8b6c5d-x2x4v", 13, LOOK), "shop/c…-x2x4v");
         assert_eq!(fit("shop/web", 10, LOOK), "shop/web  ");
         assert_eq!(fit("shop", 0, LOOK), "");
+        assert_eq!(cut("worker-1.example", 9, LOOK), "worker-1…");
+        assert_eq!(cut("worker-1", 9, LOOK), "worker-1");
+    }
+
+    #[test]
+    fn of_two_names_the_longer_one_is_shortened() {
+        let (short, long) = ("shop/web", "batch/encode-5d8f7c9b44-qk2zp");
+        assert_eq!(shorten([short, long], 40, LOOK), [short, long]);
+        assert_eq!(shorten([short, long], 20, LOOK), [short, "batch/…qk2zp"]);
+        assert_eq!(shorten([long, short], 20, LOOK), ["batch/…qk2zp", short]);
+        assert_eq!(shorten([long, long], 12, LOOK), ["bat…zp"; 2]);
+        assert_eq!(shorten([long, ""], 12, LOOK), ["batch/…qk2zp", ""]);
+        assert_eq!(shorten([long, short], 0, LOOK), ["", ""]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 use timeline::{Frame, KEPT, Measure, Selection};
 
+use super::alone::Alone;
 use super::answers::{NodeAnswer, PodAnswer, PodsAnswer};
 use super::parameters::Parameters;
 use super::{Views, json};
@@ -94,7 +95,8 @@ pub(super) async fn doctor(call: Call) -> Response {
              --metrics-auth",
         ));
     }
-    answer(call, &[], 0, |views, _| {
+    let examining = views.examining.clone();
+    answer_alone(examining, call, &[], 0, |views, _| {
         let findings = views.doctor.get().map_err(|error| unreadable("findings", &error))?;
         Ok(json(&findings))
     })
@@ -103,13 +105,15 @@ pub(super) async fn doctor(call: Call) -> Response {
 
 /// `GET /api/v1/recording`.
 pub(super) async fn recording(call: Call) -> Response {
-    let mut response = answer(call, &["seconds"], KEPT as u64, |views, parameters| {
-        // Fails with the reason if there is nothing to record yet.
-        latest(views)?;
-        let bytes = (views.recording)(parameters.span);
-        bytes.map(Bytes::from).map_err(|error| unreadable("recording", &error))
-    })
-    .await;
+    let saving = call.0.saving.clone();
+    let mut response =
+        answer_alone(saving, call, &["seconds"], KEPT as u64, |views, parameters| {
+            // Fails with the reason if there is nothing to record yet.
+            latest(views)?;
+            let bytes = (views.recording)(parameters.span);
+            bytes.map(Bytes::from).map_err(|error| unreadable("recording", &error))
+        })
+        .await;
     if response.status().is_success() {
         let binary = header::HeaderValue::from_static("application/octet-stream");
         response.headers_mut().insert(header::CONTENT_TYPE, binary);
@@ -149,17 +153,46 @@ fn points(views: &Views, parameters: &Parameters) -> Answer {
 /// Parses the parameters, and computes the answer on the rendering thread: this one answers the
 /// probes.
 async fn answer(
-    (State(views), Extension(place), RawQuery(query)): Call,
+    (State(views), Extension(place), query): Call,
     known: &[&str],
     seconds: u64,
     compute: impl FnOnce(&Views, &Parameters) -> Answer + Send + 'static,
 ) -> Response {
-    let parsed = Parameters::parse(query.as_deref().unwrap_or_default(), known, seconds);
-    let parameters = match parsed {
+    let parameters = match parameters(&query, known, seconds) {
         Ok(parameters) => parameters,
-        Err(text) => return refused(&Refusal::Parameter(text)),
+        Err(refusal) => return refused(&refusal),
     };
-    match tokio::task::spawn_blocking(move || compute(&views, &parameters)).await {
+    let computed = tokio::task::spawn_blocking(move || compute(&views, &parameters)).await;
+    response(&place, computed.map_err(Into::into))
+}
+
+/// As [`answer`], on a thread of its own, for what may take seconds.
+async fn answer_alone(
+    alone: Alone,
+    (State(views), Extension(place), query): Call,
+    known: &[&str],
+    seconds: u64,
+    compute: impl FnOnce(&Views, &Parameters) -> Answer + Send + 'static,
+) -> Response {
+    let parameters = match parameters(&query, known, seconds) {
+        Ok(parameters) => parameters,
+        Err(refusal) => return refused(&refusal),
+    };
+    let computed = alone.run(move || compute(&views, &parameters)).await;
+    response(&place, computed)
+}
+
+fn parameters(
+    RawQuery(query): &RawQuery,
+    known: &[&str],
+    seconds: u64,
+) -> Result<Parameters, Refusal> {
+    Parameters::parse(query.as_deref().unwrap_or_default(), known, seconds)
+        .map_err(Refusal::Parameter)
+}
+
+fn response(place: &Place, computed: anyhow::Result<Answer>) -> Response {
+    match computed {
         Ok(Ok(answer)) => {
             let headers = [
                 (header::CONTENT_TYPE, "application/json"),
@@ -169,7 +202,7 @@ async fn answer(
             (headers, place.body(answer)).into_response()
         }
         Ok(Err(refusal)) => refused(&refusal),
-        Err(error) => crate::failed(&error.into()),
+        Err(error) => crate::failed(&error),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The page and the JSON API: the last ten minutes of the node.
 
+mod alone;
 mod answers;
 mod api;
 mod assets;
@@ -16,6 +17,7 @@ use serde_json::Value;
 use timeline::Timeline;
 
 use crate::page::Sources;
+use alone::Alone;
 use stream::Streams;
 
 /// A view that the caller computes, such as the topology.
@@ -33,9 +35,9 @@ pub struct Ui {
     pub topology: View,
     /// The answer of `/api/v1/pins`.
     pub pins: View,
-    /// The answer of `/api/v1/doctor`.
+    /// The answer of `/api/v1/doctor`. May take seconds, and is called outside of a runtime.
     pub doctor: View,
-    /// The answer of `/api/v1/recording` over the last time.
+    /// The answer of `/api/v1/recording` over the last time. May take seconds.
     pub recording: Recording,
 }
 
@@ -57,6 +59,10 @@ pub(crate) struct Views {
     pins: Cached,
     doctor: Cached,
     recording: Recording,
+    /// Runs the doctor.
+    examining: Alone,
+    /// Makes recordings: they do not wait for the doctor.
+    saving: Alone,
     /// Whether every request of a view needs a token.
     is_protected: bool,
     streams: Streams,
@@ -74,6 +80,8 @@ impl Views {
             pins: Cached::new(pins, VIEW_FOR),
             doctor: Cached::new(doctor, DOCTOR_FOR),
             recording,
+            examining: Alone::default(),
+            saving: Alone::default(),
             is_protected,
             streams: Streams::default(),
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use advisor::{AdviceReport, ContainerReport};
@@ -325,6 +326,39 @@ fn a_stream_begins_with_the_latest_frame_and_goes_on_with_each_new_one() {
         assert_eq!(next_frame(&mut events), 1_700_000_000_000 + 1000 * second);
     }
     assert!(server.stops_within(Duration::from_secs(10)), "an open stream delays the end");
+}
+
+#[test]
+fn nothing_waits_for_the_doctor_and_it_examines_once_at_a_time() {
+    let (began, begins) = mpsc::channel();
+    let (finish, finished) = mpsc::channel();
+    // As a kubelet that is silent: ends only when the test lets it.
+    let finished = Mutex::new(finished);
+    let doctor = move || {
+        began.send(()).unwrap();
+        finished.lock().unwrap().recv_timeout(Duration::from_secs(60))?;
+        Ok(json!({"worst": "ok", "findings": []}))
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let server = Server::start_with(address, 2, true, Box::new(doctor)).ten_seconds();
+    let (_, mut events) = stream(&server);
+    assert_eq!(next_frame(&mut events), 1_700_000_010_000);
+    std::thread::scope(|scope| {
+        let examine = || scope.spawn(|| server.json("/api/v1/doctor"));
+        let examining = [examine(), examine()];
+        begins.recv_timeout(Duration::from_secs(60)).expect("the doctor is not asked");
+        // A new snapshot, so that its page is not rendered yet.
+        server.second(11);
+        assert_eq!(server.get("/metrics").0, 200);
+        assert_eq!(next_frame(&mut events), 1_700_000_011_000);
+        assert_eq!(server.json("/api/v1/frame")["atMs"], 1_700_000_011_000_u64);
+        assert!(examining.iter().all(|examining| !examining.is_finished()));
+        finish.send(()).unwrap();
+        for examining in examining {
+            assert_eq!(examining.join().unwrap()["worst"], "ok");
+        }
+        assert!(begins.try_recv().is_err(), "the second request did not wait for the first");
+    });
 }
 
 #[test]

@@ -4,5 +4,6 @@
 
 mod api;
 mod browser;
+mod look;
 mod page;
 mod support;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use endpoint::{Parts, Serving, Sources, Ui};
+use endpoint::{Parts, Serving, Sources, Ui, View};
 use kubelet::{PodConfig, PodService, PodSource};
 use metrics::{AgentMetrics, Build, Exposition};
 use serde_json::{Value, json};
@@ -39,6 +39,16 @@ impl Server {
 
     /// As [`start`](Self::start), at an address.
     pub(crate) fn start_at(address: SocketAddr, containers: u64, ui: bool) -> Self {
+        let doctor = || {
+            let finding =
+                json!({"check": "names", "level": "broken", "found": "none", "remedy": HOSTILE});
+            Ok(json!({"worst": "broken", "findings": [finding]}))
+        };
+        Self::start_with(address, containers, ui, Box::new(doctor))
+    }
+
+    /// As [`start_at`](Self::start_at), with these findings.
+    pub(crate) fn start_with(address: SocketAddr, containers: u64, ui: bool, doctor: View) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let inside = runtime.enter();
         let listener = endpoint::listen(address).unwrap();
@@ -61,7 +71,7 @@ impl Server {
             sources: Sources { published: published.clone(), pods, metrics, advisor, watchdog },
             new_exposition: Box::new(|| Exposition::new(50_000)),
             interval: Duration::from_secs(1),
-            ui: ui.then(|| views(timeline.clone())),
+            ui: ui.then(|| views(timeline.clone(), doctor)),
         });
         let serving = Some(serving.unwrap());
         drop(inside);
@@ -71,7 +81,13 @@ impl Server {
 
     /// Adds the reading of this second.
     pub(crate) fn second(&self, second: u64) {
-        let snapshot = node(self.began, second, self.containers);
+        self.second_on(second, vec![place(0), place(1)]);
+    }
+
+    /// As [`second`](Self::second), on a node with these CPUs.
+    pub(crate) fn second_on(&self, second: u64, cpus: Vec<CpuPlace>) {
+        let mut snapshot = node(self.began, second, self.containers);
+        snapshot.node.cpu_info = cpus;
         self.timeline.observe(&snapshot);
         self.published.publish(snapshot);
     }
@@ -113,7 +129,7 @@ impl Server {
     }
 }
 
-fn views(timeline: Timeline) -> Ui {
+fn views(timeline: Timeline, doctor: View) -> Ui {
     let topology = json!({
         "online": "0-1", "offline": "", "isolated": "", "nohzFull": "",
         "numaNodes": {"0": "0-1"}, "distances": {},
@@ -137,11 +153,7 @@ fn views(timeline: Timeline) -> Ui {
         revision: "abc",
         topology: Box::new(move || Ok(topology.clone())),
         pins: Box::new(move || Ok(pins.clone())),
-        doctor: Box::new(|| {
-            let finding =
-                json!({"check": "names", "level": "broken", "found": "none", "remedy": HOSTILE});
-            Ok(json!({"worst": "broken", "findings": [finding]}))
-        }),
+        doctor,
         recording: Box::new(|span| Ok(format!("{} seconds", span.as_secs()).into_bytes())),
     }
 }
@@ -200,21 +212,42 @@ fn waits(second: u64) -> NodeWaits {
         aggressor_pod: aggressor.into(),
         wait_ns: second * share,
     };
+    let pressure = |scope, lower, upper| PressureRow {
+        scope,
+        lower_ns: (second as f64 * lower * 1e9) as u64,
+        upper_ns: (second as f64 * upper * 1e9) as u64,
+        lower,
+        upper,
+    };
     let trace =
         TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses: Losses::default() };
     let feature = FeatureState { feature: "sched_trace", enabled: true, reason: String::new() };
     NodeWaits {
-        interference: vec![pair(HOSTILE, "pod-1", 90_000_000), pair("pod-1", HOSTILE, 10_000_000)],
-        pressure: vec![PressureRow {
-            scope: PressureScope::Node,
-            lower_ns: second * 250_000_000,
-            upper_ns: second * 500_000_000,
-            lower: 0.25,
-            upper: 0.5,
-        }],
+        interference: vec![
+            pair(HOSTILE, "pod-1", 90_000_000),
+            pair(HOSTILE, "pod-2", 20_000_000),
+            pair("pod-1", HOSTILE, 10_000_000),
+        ],
+        pressure: vec![
+            pressure(PressureScope::Node, 0.25, 0.5),
+            pressure(PressureScope::Guaranteed, 0.0, 0.0),
+            pressure(PressureScope::Burstable, 0.25, 0.5),
+        ],
         trace: Some(trace),
         feature: Some(feature),
         ..NodeWaits::default()
+    }
+}
+
+/// A CPU of the only core.
+pub(crate) fn place(cpu: u32) -> CpuPlace {
+    CpuPlace {
+        cpu,
+        core: Some(0),
+        llc: Some(0),
+        numa_node: Some(0),
+        socket: Some(0),
+        ..CpuPlace::default()
     }
 }
 
@@ -228,15 +261,6 @@ fn node(began: Instant, second: u64, containers: u64) -> NodeSnapshot {
         waits: Arc::new(waits(second)),
         ..NodeSnapshot::default()
     };
-    let place = |cpu| CpuPlace {
-        cpu,
-        core: Some(0),
-        llc: Some(0),
-        numa_node: Some(0),
-        socket: Some(0),
-        ..CpuPlace::default()
-    };
-    snapshot.node.cpu_info = vec![place(0), place(1)];
     snapshot.node.pressure_waiting_ns = Some(second * 300_000_000);
     snapshot.node.steal_ns = Some(0);
     snapshot

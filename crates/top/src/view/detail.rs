@@ -35,25 +35,35 @@ pub(super) fn lines(app: &App, shown: &Key, width: usize, height: usize) -> Vec<
         return vec![Line::raw(format!("{} is gone; Esc goes back", text::clean(&name)))];
     };
     let row = rows[at];
-    let mut lines = title(app, row, at, rows.len());
+    let mut lines = title(app, row, at, rows.len(), width);
     lines.extend(strips(app, row, width));
     lines.extend(aggressors(app, row, width, if height < 24 { 3 } else { 10 }));
     lines.extend(findings(app, row, width));
     lines
 }
 
-fn title(app: &App, row: &ContainerFrame, at: usize, count: usize) -> Vec<Line<'static>> {
-    let mut name = rows::full_name(row);
-    if count > 1 {
-        name += &format!("  (container {} of {count}, Tab: next)", at + 1);
-    }
+fn title(
+    app: &App,
+    row: &ContainerFrame,
+    at: usize,
+    count: usize,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let place = match count {
+        1 => String::new(),
+        _ => format!("  (container {} of {count}, Tab: next)", at + 1),
+    };
+    let room = width.saturating_sub(place.chars().count());
+    let name = text::fit(&rows::full_name(row), room, app.look);
+    let name = format!("{}{place}", name.trim_end());
     let mut facts = vec![format!("limit {}", text::cores(row.limit_cores))];
     facts.push(format!("request {}", text::cores(row.request_cores)));
-    facts.extend(row.cpus.as_ref().map(|cpus| format!("CPUs {}", text::clean(cpus))));
     facts.push(text::clean(&row.qos_class));
     if !row.cpu_qos.is_empty() {
         facts.push(format!("Koordinator {}", text::clean(&row.cpu_qos)));
     }
+    // The last: a list of CPUs may be longer than the line.
+    facts.extend(row.cpus.as_ref().map(|cpus| format!("CPUs {}", text::clean(cpus))));
     vec![Line::styled(name, app.look.strong()), Line::raw(facts.join("  "))]
 }
 
@@ -141,7 +151,9 @@ fn findings(app: &App, row: &ContainerFrame, width: usize) -> Vec<Line<'static>>
         let (mark, style) =
             if change.is_warning { ("!", app.look.warm()) } else { ("-", app.look.dim()) };
         let text = format!("{}: {}", change.finding, change.change);
-        for (at, part) in wrapped(&text, width.saturating_sub(4), 4).into_iter().enumerate() {
+        for (at, part) in
+            wrapped(&text, width.saturating_sub(4), 4, app.look).into_iter().enumerate()
+        {
             let mark = if at == 0 { mark } else { " " };
             lines
                 .push(Line::from(vec![Span::styled(format!("  {mark} "), style), Span::raw(part)]));
@@ -150,7 +162,7 @@ fn findings(app: &App, row: &ContainerFrame, width: usize) -> Vec<Line<'static>>
     if advice.changes.is_empty() {
         lines.push(Line::raw("  nothing to change"));
     }
-    for part in wrapped(&advice.pending, width.saturating_sub(4), 2) {
+    for part in wrapped(&advice.pending, width.saturating_sub(4), 2, app.look) {
         lines.push(Line::styled(format!("  {part}"), app.look.dim()));
     }
     lines

@@ -32,6 +32,10 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     ("WORST AGGRESSOR", "the pod for which it waited longest in this second; system is the host"),
     ("LAST MINUTE", "time lost in each second; a full bar is one second per second or more"),
+    (
+        "contention",
+        "in the first line: of Guaranteed and Burstable pods together; then of each class, G Guaranteed, B Burstable, BE BestEffort",
+    ),
     ("-", "the kernel or the configuration does not provide the value"),
 ];
 
@@ -48,7 +52,8 @@ pub(super) fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
 }
 
 fn add(lines: &mut Vec<Line<'static>>, app: &App, width: usize, name: &str, text: &str) {
-    for (at, part) in wrapped(text, width.saturating_sub(NAME + 1), 6).into_iter().enumerate() {
+    let parts = wrapped(text, width.saturating_sub(NAME + 1), 6, app.look);
+    for (at, part) in parts.into_iter().enumerate() {
         let name = if at == 0 { name } else { "" };
         lines.push(Line::from(vec![
             Span::styled(format!("{name:<NAME$} "), app.look.warm()),

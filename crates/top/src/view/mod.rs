@@ -1,14 +1,15 @@
 //! Draws the state: headline, the view in front, and the keys.
 
 mod detail;
+mod headline;
 mod help;
 mod table;
 mod topology;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
+use timeline::Contention;
 
 use crate::app::{App, View};
 use crate::cause;
@@ -31,8 +32,8 @@ impl App {
         body.resize_with(rest, Line::default);
         lines.extend(body);
         lines.push(self.foot(width));
-        for (y, line) in (area.y..area.bottom()).zip(&lines) {
-            buffer.set_line(area.x, y, line, area.width);
+        for (y, line) in (area.y..area.bottom()).zip(lines) {
+            buffer.set_line(area.x, y, &clipped(line, width, self.look), area.width);
         }
     }
 
@@ -51,12 +52,11 @@ impl App {
 
     /// Node, time and state; with `is_full` also the notes and a sentence on the selected pod.
     fn head(&self, width: usize, is_full: bool) -> Vec<Line<'static>> {
-        let mut lines = vec![self.headline()];
+        let mut lines = vec![headline::line(self, width)];
         if is_full {
             for note in &self.notes {
-                lines.extend(
-                    wrapped(note, width, 2).into_iter().map(|note| styled(note, self.look)),
-                );
+                let note = wrapped(note, width, 2, self.look);
+                lines.extend(note.into_iter().map(|note| Line::styled(note, self.look.dim())));
             }
         }
         lines.extend(self.state(width));
@@ -68,48 +68,11 @@ impl App {
         lines
     }
 
-    fn headline(&self) -> Line<'static> {
-        let look = self.look;
-        let Some(frame) = &self.frame else {
-            return Line::styled("cpuwarden top  waiting for the first second", look.strong());
-        };
-        let node = &frame.node;
-        let mut facts = vec![format!("{} UTC", text::clock(frame.at_ms))];
-        facts.push(format!("{} containers", frame.containers.len()));
-        if let Some(position) = self.position {
-            let length = (position.end_ms - position.start_ms).max(1) as f64;
-            let share = position.at_ms.saturating_sub(position.start_ms) as f64 / length;
-            let speed = position.speed;
-            facts.push(format!("recording {} x{speed}", text::percent(Some(share))));
-        }
-        if let Some(pressure) = node.pressure {
-            facts.push(format!("pressure {}", text::percent(Some(pressure))));
-        }
-        if let Some(bounds) = node.contention.node {
-            facts.push(format!("contention {}", text::percents(bounds)));
-        }
-        if let Some(state) = node.colocation.best_effort.as_ref().filter(|state| state.step > 0) {
-            let mode = if state.enforcing { "" } else { " (observed)" };
-            facts.push(format!("best effort: step {}{mode}", state.step));
-        }
-        if let Some(steal) = node.steal.filter(|steal| *steal >= 0.005) {
-            facts.push(format!("steal {}", text::time(Some(steal))));
-        }
-        let name = format!("cpuwarden  {}", text::clean(&node.name));
-        let mut spans = vec![Span::styled(name, look.strong())];
-        // Before the facts, of which a narrow terminal cuts the last.
-        if self.is_paused {
-            spans.push(Span::styled("  PAUSED", look.warm().add_modifier(Modifier::BOLD)));
-        }
-        spans.push(Span::raw(format!("  {}", facts.join("  "))));
-        Line::from(spans)
-    }
-
     /// State of the connection and of the trace, and the order of the rows.
     fn state(&self, width: usize) -> Vec<Line<'static>> {
         let look = self.look;
         if !self.status.is_empty() {
-            let lines = wrapped(&self.status, width, TRACE_LINES);
+            let lines = wrapped(&self.status, width, TRACE_LINES, look);
             return lines.into_iter().map(|line| Line::styled(line, look.bad())).collect();
         }
         let Some(frame) = &self.frame else { return vec![Line::default()] };
@@ -131,12 +94,17 @@ impl App {
                 (text, look.warm())
             }
         };
-        let mut lines = wrapped(&text, width, TRACE_LINES);
+        let mut lines = wrapped(&text, width, TRACE_LINES, look);
         let order = self.order();
-        let fits = |line: &str| line.chars().count() + order.chars().count() <= width;
-        match lines.last_mut().filter(|line| fits(line)) {
+        let fits = |line: &str, more: &str| line.chars().count() + more.chars().count() <= width;
+        match lines.last_mut().filter(|line| fits(line, &order)) {
             Some(last) => last.push_str(&order),
             None => lines.push(order.trim_start().to_owned()),
+        }
+        if let Some(last) = lines.last_mut() {
+            let by_class = classes(&frame.node.contention).into_iter();
+            let fitting = by_class.into_iter().find(|classes| fits(last, classes));
+            last.push_str(&fitting.unwrap_or_default());
         }
         lines.into_iter().map(|line| Line::styled(line, style)).collect()
     }
@@ -148,8 +116,8 @@ impl App {
             let reversed = if self.is_ascending { ", reversed" } else { "" };
             text = format!("  sorted by {}{reversed}", self.sort.name());
         }
-        if !self.filter.is_empty() {
-            text += &format!("  filter: {}", self.filter);
+        if !self.filter().is_empty() {
+            text += &format!("  filter: {}", self.filter());
         }
         text
     }
@@ -158,21 +126,22 @@ impl App {
         let frame = self.frame.as_ref()?;
         let row = match &self.view {
             View::Detail(shown) => frame.containers.iter().find(|row| key(row) == *shown)?,
-            View::Aggressors => return self.harm_sentence(),
+            View::Aggressors => return self.harm_sentence(width),
             _ => *self.victims().get(self.selection().0)?,
         };
         Some(cause::sentence(row, frame, width, self.look))
     }
 
-    fn harm_sentence(&self) -> Option<String> {
+    fn harm_sentence(&self, width: usize) -> Option<String> {
         let rows = self.aggressors();
         let row = rows.get(self.selection().0)?;
         let (name, now) = (cause::pod(&row.aggressor), text::time(Some(row.now)));
-        let worst = row
-            .worst
-            .as_ref()
-            .map_or(String::new(), |worst| format!(", most {}", cause::pod(worst)));
-        Some(format!("{name}: {} pods wait for it, {now} each second{worst}", row.victims))
+        let worst = row.worst.as_ref().map(cause::pod).unwrap_or_default();
+        let most = if worst.is_empty() { "" } else { ", most " };
+        let harm = format!(": {} pods wait for it, {now} each second{most}", row.victims);
+        let room = width.saturating_sub(harm.chars().count());
+        let [name, worst] = text::shorten([&name, &worst], room, self.look);
+        Some(format!("{name}{harm}{worst}"))
     }
 
     fn foot(&self, width: usize) -> Line<'static> {
@@ -180,7 +149,7 @@ impl App {
         if self.is_typing {
             return Line::from(vec![
                 Span::styled("filter: ", look.strong()),
-                Span::raw(format!("{}_", self.filter)),
+                Span::raw(format!("{}_", self.filter())),
                 Span::styled("  Enter keeps it, Esc clears it", look.dim()),
             ]);
         }
@@ -208,34 +177,72 @@ impl App {
     }
 }
 
-fn styled(note: String, look: Look) -> Line<'static> {
-    Line::styled(note, look.dim())
+/// Contention of each QoS class, in full and in short; nothing where it is not known.
+fn classes(contention: &Contention) -> Vec<String> {
+    let bounds = [contention.guaranteed, contention.burstable, contention.best_effort];
+    let text = |names: [&str; 3]| {
+        let known = names.iter().zip(bounds).filter_map(|(name, bounds)| Some((name, bounds?)));
+        let classes: Vec<String> =
+            known.map(|(name, bounds)| format!("{name} {}", text::percents(bounds))).collect();
+        format!("  contention: {}", classes.join(", "))
+    };
+    if bounds.iter().all(Option::is_none) {
+        return Vec::new();
+    }
+    [["Guaranteed", "Burstable", "BestEffort"], ["G", "B", "BE"]].map(text).into()
+}
+
+/// A line of at most this width; a longer one is cut at its end, with a mark.
+fn clipped(mut line: Line<'static>, width: usize, look: Look) -> Line<'static> {
+    if line.width() <= width {
+        return line;
+    }
+    let mut left = width.saturating_sub(1);
+    for span in &mut line.spans {
+        let text: String = span.content.chars().take(left).collect();
+        left -= text.chars().count();
+        span.content = text.into();
+    }
+    line.spans.push(Span::raw(look.cut().to_string()));
+    line
 }
 
 /// The table as plain lines: the state of the trace, and all rows.
 pub(crate) fn plain_lines(app: &App, width: usize) -> Vec<String> {
-    let mut lines = vec![app.headline()];
+    let mut lines = vec![headline::line(app, width)];
     lines.extend(app.state(width));
     lines.extend(table::all_victims(app, width));
-    lines.iter().map(ToString::to_string).collect()
+    lines.into_iter().map(|line| clipped(line, width, app.look).to_string()).collect()
 }
 
-/// Splits a text into at most `most` lines between words; what does not fit is cut.
-fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
+/// Splits a text into at most `most` lines between words, and words that are longer than a line.
+/// A mark at the end of the last line shows that the text is longer.
+fn wrapped(text: &str, width: usize, most: usize, look: Look) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split_whitespace() {
-        let last = lines.last().map_or(0, |line| line.chars().count());
-        if last > 0 && last + 1 + word.chars().count() > width {
+        let mut word: Vec<char> = word.chars().collect();
+        let used = lines.last().map_or(0, |line| line.chars().count());
+        if used > 0 && used + 1 + word.len() > width {
             lines.push(String::new());
+        }
+        while word.len() > width.max(1) {
+            let rest = word.split_off(width.max(1));
+            lines.insert(lines.len() - 1, word.into_iter().collect());
+            word = rest;
         }
         if let Some(line) = lines.last_mut() {
             if !line.is_empty() {
                 line.push(' ');
             }
-            line.push_str(word);
+            line.extend(word);
         }
     }
-    lines.truncate(most);
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            *last = text::cut(&format!("{last} {}", look.cut()), width, look);
+        }
+    }
     lines
 }
 

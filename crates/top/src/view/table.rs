@@ -1,6 +1,6 @@
 //! The tables of victims and of aggressors.
 
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use timeline::{ContainerFrame, Frame};
 
@@ -134,7 +134,8 @@ fn line(
             Column::Name => (text::fit(name, width, look), heat),
             Column::Aggressor => (text::fit(aggressor, width, look), Style::new()),
             Column::Minute => {
-                (text::strip(&app.history.lost(&key(row), MINUTE), width, FULL, look), heat)
+                let lost = app.history.lost(&key(row), MINUTE);
+                (text::strip(&lost, width, FULL, look), upright(heat))
             }
             number => {
                 let (text, style) = number.cell(row, look);
@@ -144,6 +145,11 @@ fn line(
         spans.push(Span::styled(text, style));
     }
     Line::from(spans)
+}
+
+/// Style of a strip, which keeps its look in the selected row: reversed, its bars would be gaps.
+fn upright(style: Style) -> Style {
+    style.remove_modifier(Modifier::REVERSED)
 }
 
 /// The rows with the selected one marked.
@@ -214,6 +220,6 @@ fn harm_line(app: &App, row: &Harm, name: usize, worst: usize, strip: usize) -> 
         Span::raw(format!(" {:>seconds$}", text::time(Some(row.seconds)))),
         Span::raw(format!(" {:>victims$} ", row.victims)),
         Span::raw(text::fit(&victim, worst, look)),
-        Span::styled(format!(" {}", text::strip(&minute, strip, FULL, look)), heat),
+        Span::styled(format!(" {}", text::strip(&minute, strip, FULL, look)), upright(heat)),
     ])
 }

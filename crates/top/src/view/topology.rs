@@ -9,11 +9,15 @@ use timeline::{CpuFrame, Frame, PodName};
 use crate::app::App;
 use crate::cause;
 use crate::look::Look;
+use crate::text;
 
 /// Letters of the owners; further owners share the last one.
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ*";
 /// Mark of a CPU that several pods, or none, may use.
 const SHARED: char = '.';
+
+/// Least width of an owner's name beside a long list of CPUs.
+const LEAST_OWNER: usize = 12;
 
 /// Socket, NUMA node and last-level cache.
 type Place = (Option<u32>, Option<u32>, Option<u32>);
@@ -43,8 +47,10 @@ pub(super) fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
     for (pod, letter) in &letters {
         let cpus: Vec<u32> =
             owners.iter().filter(|(_, owner)| *owner == *pod).map(|(cpu, _)| *cpu).collect();
-        let list = CpuSet::from_iter(cpus);
-        lines.push(Line::raw(format!("{letter} {}  CPUs {list}", cause::pod(pod))));
+        let list = format!("  CPUs {}", CpuSet::from_iter(cpus));
+        let room = width.saturating_sub(2 + list.len()).max(LEAST_OWNER);
+        let name = text::fit(&cause::pod(pod), room, app.look);
+        lines.push(Line::raw(format!("{letter} {}{list}", name.trim_end())));
     }
     if letters.is_empty() {
         lines.push(Line::raw("no pod has CPUs of its own: all share"));

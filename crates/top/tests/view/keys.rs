@@ -34,6 +34,25 @@ fn a_filter_shows_only_names_that_contain_it() {
 }
 
 #[test]
+fn each_table_has_its_own_filter() {
+    let mut screen = Screen::new(SIZES[0]);
+    screen.write("/encode");
+    screen.press(KeyCode::Enter);
+    assert_eq!(screen.rows().len(), 1, "{}", screen.text());
+    screen.write("a");
+    assert!(screen.text().contains("search/index") && !screen.text().contains("filter:"));
+    screen.write("/db-0");
+    screen.press(KeyCode::Enter);
+    assert_eq!(screen.rows().len(), 1, "{}", screen.text());
+    // Also a pod that the filter of the victims does not select.
+    screen.press(KeyCode::Enter);
+    assert!(screen.text().contains("Esc back"), "{}", screen.text());
+    screen.press(KeyCode::Esc);
+    screen.write("a");
+    assert!(screen.text().contains("filter: encode"), "{}", screen.text());
+}
+
+#[test]
 fn the_selection_follows_its_container_and_the_first_row_stays_first() {
     let mut screen = Screen::new(SIZES[1]);
     screen.write("r");
@@ -46,6 +65,14 @@ fn the_selection_follows_its_container_and_the_first_row_stays_first() {
     screen.press(KeyCode::End);
     screen.press(KeyCode::PageUp);
     assert!(screen.rows()[0].starts_with('>'));
+}
+
+#[test]
+fn the_selected_row_is_reversed_except_for_its_strip() {
+    let mut screen = Screen::new(SIZES[0]);
+    let strip = screen.rows()[0].chars().rev().take_while(|char| *char == '▇').count();
+    assert!(strip >= 11, "{}", screen.text());
+    assert_eq!(screen.reversed(), [80 - strip]);
 }
 
 #[test]

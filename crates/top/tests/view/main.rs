@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod keys;
+mod narrow;
 mod scene;
 mod screens;

@@ -4,6 +4,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::Modifier;
 use timeline::{
     Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame,
     PodName, Rates, Trace,
@@ -174,6 +175,16 @@ impl Screen {
         let width = usize::from(buffer.area.width);
         let cells: Vec<&str> = buffer.content.iter().map(Cell::symbol).collect();
         cells.chunks(width).map(|line| line.concat().trim_end().to_owned()).collect()
+    }
+
+    /// Number of reversed cells on each line that shows any.
+    pub(crate) fn reversed(&mut self) -> Vec<usize> {
+        self.lines();
+        let buffer = self.terminal.backend().buffer();
+        let is_reversed = |cell: &&Cell| cell.modifier.contains(Modifier::REVERSED);
+        let lines = buffer.content.chunks(usize::from(buffer.area.width));
+        let counts = lines.map(|line| line.iter().filter(is_reversed).count());
+        counts.filter(|count| *count > 0).collect()
     }
 
     pub(crate) fn text(&mut self) -> String {

@@ -25,6 +25,17 @@ fn the_container_that_loses_most_time_is_on_top_with_its_cause() {
 }
 
 #[test]
+fn a_limit_from_a_recording_is_rounded_to_millicores() {
+    let mut recorded = frame(120);
+    recorded.containers.iter_mut().filter(|row| row.limit_cores == Some(0.2)).for_each(|row| {
+        row.limit_cores = Some(0.200_033_9);
+    });
+    let mut screen = Screen::new(SIZES[1]);
+    screen.show(recorded);
+    assert!(screen.text().contains("by its own limit of 0.2 cores"), "{}", screen.text());
+}
+
+#[test]
 fn pods_that_yield_or_burst_are_marked_and_the_step_is_shown() {
     let mut screen = Screen::new((120, 24));
     assert!(!screen.text().contains("best effort"), "off by default");
@@ -97,7 +108,7 @@ fn the_pod_shows_its_five_minutes_and_the_change() {
         assert!(line("throttled, own").contains('▇'), "{text}");
         assert!(line("throttled, own").contains('·'), "the first three minutes are absent: {text}");
         assert!(line("wait: neighbor").ends_with("11ms   11ms"), "{text}");
-        assert!(text.contains("limit 0.20  request 0.20  CPUs 0-1  Burstable"), "{text}");
+        assert!(text.contains("limit 0.20  request 0.20  Burstable  CPUs 0-1"), "{text}");
         assert!(text.contains("throttled-by-own-quota: resources.limits.cpu: 1200m"), "{text}");
         assert!(text.contains("container 1 of 2"), "{text}");
         screen.press(KeyCode::Tab);

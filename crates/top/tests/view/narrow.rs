@@ -1,0 +1,153 @@
+//! Long names at 80 columns: facts stay, and what is cut is marked.
+
+use ratatui::crossterm::event::KeyCode;
+use timeline::{Bounds, Contention, Frame, Interference, PodName, Rates};
+use top::Update;
+
+use crate::scene::{SIZES, Screen, frame, row};
+
+const NODE: &str = "ip-192-168-100-123.eu-central-1.compute.internal";
+const VICTIM: &str = "payments-production/checkout-worker-canary-7d9f8b6c5d-x2x4v";
+const AGGRESSOR: (&str, &str) = ("analytics-batch", "nightly-warehouse-export-28914720-9kq7z");
+
+/// A node, a victim and an aggressor with names of the usual lengths in a cloud.
+fn long_names(second: u64) -> Frame {
+    let rates = Rates {
+        usage_cores: Some(0.25),
+        neighbor: Some(0.749),
+        system: Some(0.001),
+        ..Rates::default()
+    };
+    let mut frame = frame(second);
+    frame.node.name = NODE.into();
+    let mut victim = row(VICTIM, "worker", Some(0.5), rates);
+    victim.cpus = Some((0..40).map(|cpu| (2 * cpu).to_string()).collect::<Vec<_>>().join(","));
+    let victim_name = victim.pod_name();
+    let mut owner = row(VICTIM, "worker", None, Rates::default());
+    (owner.namespace, owner.pod) = (AGGRESSOR.0.into(), AGGRESSOR.1.into());
+    owner.cpus = Some("5,7".into());
+    let aggressor = PodName { namespace: AGGRESSOR.0.into(), pod: AGGRESSOR.1.into() };
+    frame.containers = vec![victim, owner];
+    frame.interference = vec![Interference { victim: victim_name, aggressor, wait: 0.7 }];
+    frame
+}
+
+fn screen() -> Screen {
+    let mut screen = Screen::empty(SIZES[0]);
+    (0..3).for_each(|second| screen.show(long_names(second)));
+    screen
+}
+
+fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn the_first_line_has_its_facts_beside_a_long_name_of_the_node() {
+    let mut screen = screen();
+    let first = |screen: &mut Screen| screen.lines().swap_remove(0);
+    let facts = ["22:13:22 UTC", "pressure 91%", "contention 37-78%"];
+    let line = first(&mut screen);
+    assert_has(&line, &["cpuwarden  ip-192-168-100-123.eu…  "]);
+    assert_has(&line, &facts);
+    screen.press(KeyCode::Char('p'));
+    let line = first(&mut screen);
+    assert_has(&line, &["ip-192-168-100-123", "…  PAUSED"]);
+    assert_has(&line, &facts);
+    let plain = top::table(&screen.app, 80);
+    assert_has(plain.lines().next().unwrap(), &facts);
+    let mut wide = Screen::empty(SIZES[1]);
+    wide.show(long_names(0));
+    assert_has(&first(&mut wide), &[NODE, "2 containers", "contention 37-78%"]);
+}
+
+#[test]
+fn names_are_shortened_in_the_middle_and_numbers_stay() {
+    let mut screen = screen();
+    let text = screen.text();
+    assert_has(
+        &text,
+        &["payment…d-x2x4v: waits 749ms each second for other pods, most for analyti…-9kq7z"],
+    );
+    assert_has(
+        &screen.rows()[0],
+        &[">N payments…5d-x2x4v  0.25  0.50", "  749ms analyti…0-9kq7z "],
+    );
+    screen.press(KeyCode::Char('a'));
+    let text = screen.text();
+    assert_has(&text, &[": 1 pods wait for it, 700ms each second, most payments…", "x2x4v"]);
+    assert_has(
+        &screen.rows()[0],
+        &[">  analytics-…4720-9kq7z    700ms     2.10s       1 paymen…-x2x4v "],
+    );
+}
+
+#[test]
+fn a_pod_with_many_cpus_and_a_long_name_shows_both_ends_or_a_mark() {
+    let mut screen = screen();
+    screen.press(KeyCode::Enter);
+    let lines = screen.lines();
+    let at = lines.iter().position(|line| line.starts_with("payments-production/")).unwrap();
+    assert!(lines[at].ends_with("x2x4v/worker"), "{lines:#?}");
+    assert_has(&lines[at + 1], &["limit 0.50  request 0.20  Burstable  CPUs 0,2,4"]);
+    assert!(lines[at + 1].ends_with('…'), "{lines:#?}");
+    assert_has(&lines.join("\n"), &["  analytics-batch/nigh…port-28914720-9kq7z    2.10s █"]);
+}
+
+#[test]
+fn topology_and_help_cut_nothing() {
+    let mut screen = screen();
+    screen.press(KeyCode::Char('t'));
+    let text = screen.text();
+    assert_has(&text, &["[  4▄ 50%.  5▅ 62%a]", "a analytics-batch/nightly-warehouse-export"]);
+    assert_has(&text, &["9kq7z  CPUs 5,7"]);
+    screen.press(KeyCode::Char('?'));
+    let mut help = screen.text();
+    screen.press(KeyCode::End);
+    help += "\n";
+    help += &screen.text();
+    // The ends of texts of two lines.
+    assert_has(&help, &["(without the trace)", "summed over CPUs", "BE BestEffort"]);
+    let is_name = |line: &str| line.starts_with("cpuwarden") || line.starts_with("payment");
+    let cut = help.lines().find(|line| line.contains('…') && !is_name(line));
+    assert_eq!(cut, None, "{help}");
+}
+
+#[test]
+fn a_text_that_is_longer_than_its_lines_is_marked() {
+    let mut screen = screen();
+    let path = format!("/{}", "a".repeat(100));
+    screen.app.apply(Update::Status(format!("cannot read {path}")));
+    let text = screen.text().replace('\n', "");
+    assert_has(&text, &[path.as_str()]);
+    screen.app.apply(Update::Status("word ".repeat(100)));
+    assert_has(&screen.text(), &["word word…\n"]);
+}
+
+#[test]
+fn contention_of_each_class_is_shown_in_full_or_in_short() {
+    let bounds = |lower, upper| Some(Bounds { lower, upper });
+    let contention = Contention {
+        node: bounds(0.37, 0.78),
+        guaranteed: bounds(0.0, 0.0),
+        burstable: bounds(0.37, 0.78),
+        best_effort: bounds(0.05, 0.09),
+    };
+    let mut frame = frame(0);
+    let texts = [
+        "sorted by time lost  contention: G 0%, B 37-78%, BE 5-9%",
+        "sorted by time lost  contention: Guaranteed 0%, Burstable 37-78%, BestEffort 5-9%",
+    ];
+    for (size, text) in SIZES.into_iter().zip(texts) {
+        let mut screen = Screen::empty(size);
+        frame.node.contention = contention;
+        screen.show(frame.clone());
+        assert_has(&screen.text(), &[text]);
+        frame.node.contention.guaranteed = None;
+        frame.at_ms += 1000;
+        screen.show(frame.clone());
+        assert!(!screen.text().contains("G 0%") && !screen.text().contains("Guaranteed"));
+    }
+}
