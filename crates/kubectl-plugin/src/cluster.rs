@@ -1,6 +1,6 @@
 //! The agents of a target's nodes, each reached through a forwarded port.
 
-use agent_client::AgentArgs;
+use agent_client::{AgentArgs, ConnectionArgs};
 use console::Failure;
 
 use crate::command::ClusterArgs;
@@ -17,7 +17,7 @@ pub(crate) struct Cluster<'a> {
 pub(crate) struct Agent {
     /// Options of the connection.
     pub(crate) args: AgentArgs,
-    _forward: Forward,
+    forward: Forward,
 }
 
 impl<'a> Cluster<'a> {
@@ -47,10 +47,28 @@ impl<'a> Cluster<'a> {
         let args = AgentArgs {
             address: forward.address(),
             tls_cert: tls_cert.clone(),
-            server_name: server_name.clone(),
-            insecure_skip_verify: tls_cert.is_none() && pod.scheme == Scheme::Https,
-            token_file: token_file.clone(),
+            connection: ConnectionArgs {
+                server_name: server_name.clone(),
+                insecure_skip_verify: tls_cert.is_none() && pod.scheme == Scheme::Https,
+                token_file: token_file.clone(),
+            },
         };
-        Ok(Agent { args, _forward: forward })
+        Ok(Agent { args, forward })
+    }
+
+    /// As [`Cluster::agent`], for a view that stays open: when the agent's pod ends, the port is
+    /// forwarded to the next one on the node.
+    ///
+    /// # Errors
+    /// See [`Cluster::agent`].
+    pub(crate) fn kept_agent(&self, node: &str) -> Result<Agent, Failure> {
+        let agent = self.agent(node)?;
+        let ClusterArgs { agent_namespace, agent_selector, .. } = self.args;
+        let (namespace, selector) = (agent_namespace.clone(), agent_selector.clone());
+        let node = node.to_owned();
+        agent.forward.keep(self.kubectl.clone(), move |kubectl| {
+            Agents::list(kubectl, &namespace, &selector, Some(&node))?.on(&node).cloned()
+        });
+        Ok(agent)
     }
 }

@@ -206,7 +206,7 @@ fn top(of: &Of, is_once: bool) -> Result<(), Failure> {
         Resolved::Workload(workload) => format!("{}/{}", workload.namespace, workload.name),
         Resolved::Node(_) => String::new(),
     };
-    let agent = cluster.agent(node)?;
+    let agent = cluster.kept_agent(node)?;
     let is_once = is_once || !std::io::stdout().is_terminal();
     top_commands::show_agent(AgentClient::new(&agent.args)?, filter, is_once)
 }
