@@ -15,7 +15,7 @@ use crate::process::{self, CommandError};
 const LATE_OUTPUT: Duration = Duration::from_secs(2);
 
 /// Result of a run of `cargo test`.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Number of passed tests, in all targets.
     pub passed: u64,
@@ -33,7 +33,7 @@ pub struct Summary {
 pub const LONG: Duration = Duration::from_secs(10);
 
 /// A failed test binary, or failed documentation tests of a crate.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedTarget {
     /// Arguments of `cargo test` that run only this target: `-p cpuwarden --test it`.
     pub arguments: String,
@@ -105,6 +105,15 @@ fn follow(
 }
 
 impl Summary {
+    /// Adds the results of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.failures.extend(other.failures.iter().cloned());
+        self.long.extend(other.long.iter().cloned());
+    }
+
     /// Whether every test that ran passed.
     pub fn is_success(&self) -> bool {
         self.failed == 0 && self.failures.is_empty()
@@ -311,6 +320,16 @@ failed: cargo test -p a --test b
     ended without a list of failed tests
 3 passed, 1 failed, 1 skipped";
         assert_eq!(summary.describe(), expected);
+    }
+
+    #[test]
+    fn results_of_two_runs_add_up() {
+        let mut sum = summary(TWO_FAILED);
+        sum.add(&summary("test result: ok. 4 passed; 0 failed; 5 ignored; 0 measured;"));
+        sum.add(&summary(TWO_FAILED));
+        assert_eq!((sum.passed, sum.failed, sum.skipped), (10, 2, 7));
+        assert_eq!((sum.failures.len(), sum.long.len()), (4, 2));
+        assert!(!sum.is_success());
     }
 
     #[test]

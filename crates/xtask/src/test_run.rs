@@ -2,10 +2,13 @@
 //! output list the failed tests and the number of tests.
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::panic::resume_unwind;
 use std::process::{Command, ExitStatus};
+use std::thread;
 use std::time::Instant;
 
-use crate::cargo_test;
+use crate::cargo_test::{self, Summary};
 use crate::deny::{self, Advisories, DenyError};
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::{self, CommandError};
@@ -48,6 +51,9 @@ pub enum TestRunError {
     /// A tool that Debian does not have cannot be installed.
     #[error(transparent)]
     Tools(#[from] ToolError),
+    /// A command that must run a test ran none.
+    #[error("{0}: no test ran; correct the name in crates/xtask/src/test_run.rs")]
+    NoTest(String),
     /// Tests failed; standard output lists them.
     #[error("cargo test: {0}")]
     Tests(ExitStatus),
@@ -75,7 +81,10 @@ pub fn run(steps: &[Step], test_args: &[OsString]) -> Result<(), TestRunError> {
                 eprint!("{advisories}");
             }),
             Step::Tools => tools::install_all().map_err(Into::into),
-            Step::Test => run_tests(command, &advisories),
+            Step::Test if test_args.is_empty() => run_all_tests(&advisories),
+            Step::Test => cargo_test::run(command, &mut io::stdout())
+                .map_err(Into::into)
+                .and_then(|result| conclude(&[result], &advisories)),
             _ => process::run(&mut command).map_err(Into::into),
         };
         eprintln!("==> {step:?} took {:.0} s", began.elapsed().as_secs_f64());
@@ -84,10 +93,50 @@ pub fn run(steps: &[Step], test_args: &[OsString]) -> Result<(), TestRunError> {
     Ok(())
 }
 
-fn run_tests(command: Command, advisories: &str) -> Result<(), TestRunError> {
-    let (status, summary) = cargo_test::run(command, &mut std::io::stdout())?;
-    println!("\n{advisories}{}", summary.describe());
-    if status.success() && summary.is_success() { Ok(()) } else { Err(TestRunError::Tests(status)) }
+/// Test of `tests/image.rs` that only compiles, for minutes: it runs beside the others, which mostly
+/// wait.
+const IMAGES: &str = "builds_of_both_platforms_are_static_and_reproducible";
+
+/// Number of tests at once in a binary, unless `RUST_TEST_THREADS` is set. Tests that load or measure
+/// the CPUs run one after the other; while they wait for their turn, others run.
+const TEST_THREADS: &str = "4";
+
+/// Runs all tests. The images are built beside the other tests, with the lowest priority: so they
+/// take only what those leave of the CPUs.
+fn run_all_tests(advisories: &str) -> Result<(), TestRunError> {
+    let images = thread::spawn(|| {
+        let mut output = Vec::new();
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"]).arg(cargo()).current_dir(workspace::root());
+        // The whole workspace, as below: a part of it would build dependencies with other features.
+        nice.args(["test", "--locked", "--workspace", "--test", "image", "--", "--exact", IMAGES]);
+        let line = process::command_line(&nice);
+        (line, cargo_test::run(nice, &mut output), output)
+    });
+    let mut rest = Step::Test.command();
+    rest.args(["--", "--skip", IMAGES]);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        rest.env("RUST_TEST_THREADS", TEST_THREADS);
+    }
+    let rest = cargo_test::run(rest, &mut io::stdout());
+    let (line, images, output) = images.join().unwrap_or_else(|panic| resume_unwind(panic));
+    println!("==> {line}");
+    // If the output cannot be written, the result still counts.
+    let _ = io::stdout().write_all(&output);
+    let (rest, images) = (rest?, images?);
+    let has_run = images.1.passed + images.1.failed > 0;
+    conclude(&[rest, images], advisories)?;
+    if has_run { Ok(()) } else { Err(TestRunError::NoTest(line)) }
+}
+
+/// Prints the sum of all results as the last lines.
+fn conclude(results: &[(ExitStatus, Summary)], advisories: &str) -> Result<(), TestRunError> {
+    let mut sum = Summary::default();
+    results.iter().for_each(|(_, summary)| sum.add(summary));
+    println!("\n{advisories}{}", sum.describe());
+    let failed =
+        results.iter().find(|(status, summary)| !status.success() || !summary.is_success());
+    failed.map_or(Ok(()), |&(status, _)| Err(TestRunError::Tests(status)))
 }
 
 fn ensure_prerequisites() -> Result<(), TestRunError> {
@@ -134,8 +183,12 @@ impl Step {
     }
 
     fn command(self) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut command = Command::new(cargo());
         command.current_dir(workspace::root()).args(self.arguments());
         command
     }
+}
+
+fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

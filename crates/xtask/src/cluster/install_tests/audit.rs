@@ -8,7 +8,7 @@ use super::super::ClusterError;
 use super::super::session::Cluster;
 use super::ensure;
 
-const AGENT: &str = "system:serviceaccount:cpuwarden:cpuwarden";
+pub(super) const AGENT: &str = "system:serviceaccount:cpuwarden:cpuwarden";
 
 /// Counts requests of the agent's account: there is none. What the kubelet asks about it is the
 /// kubelet's request.
@@ -31,7 +31,7 @@ pub(super) fn agent_asks_nothing_of_the_api_server(
 }
 
 /// Requests of a user by verb and path, with their number.
-fn requests_of(log: &[Value], user: &str) -> BTreeMap<String, usize> {
+pub(super) fn requests_of(log: &[Value], user: &str) -> BTreeMap<String, usize> {
     let mut requests = BTreeMap::new();
     for event in log.iter().filter(|event| event["user"]["username"] == user) {
         let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();

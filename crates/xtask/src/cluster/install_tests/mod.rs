@@ -9,6 +9,7 @@ mod best_effort;
 mod burst;
 mod lifecycle;
 mod monitor;
+mod node_condition;
 mod nri;
 mod pin;
 mod placement;
@@ -28,15 +29,17 @@ use crate::process;
 /// A test: returns its figures.
 type Test = fn(&Cluster) -> Result<String, ClusterError>;
 
-const TESTS: [(&str, Test); 14] = [
+const TESTS: [(&str, Test); 16] = [
     ("pods", pods::create),
     ("monitor-ready", monitor::becomes_ready),
     ("names", monitor::every_container_has_its_name),
     ("audit", audit::agent_asks_nothing_of_the_api_server),
     ("plugin", plugin::commands_need_only_the_documented_rights),
     ("trace", trace::attaches_or_says_why),
+    ("node-condition", node_condition::follows_the_waits_of_pods),
     ("nri", nri::variables_come_and_no_container_waits),
-    ("burst", burst::limit_shrinks_below_a_burst),
+    ("burst", burst::limit_shrinks_below_a_burst_with_nri),
+    ("burst-without-nri", burst::limit_shrinks_below_a_burst_without_nri),
     ("placement", placement::containers_are_created_on_their_cpus),
     ("pin-observe", pin::observing_plans_and_writes_nothing),
     ("pin-enforce", pin::pins_survive_systemd_and_kubelet),

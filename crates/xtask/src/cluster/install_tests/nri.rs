@@ -10,6 +10,11 @@ use super::{agent, ensure, pods};
 const TIMEOUT: Duration = Duration::from_secs(300);
 const VALUES: [&str; 2] = ["nri.enabled=true", "nri.injectEnv=annotated"];
 const VARIABLES: [&str; 2] = ["GOMAXPROCS=1", "GOMEMLIMIT="];
+/// Pods that start together and do not name their containers.
+const UNNAMED: usize = 20;
+/// Annotation by which a pod asks for variables, and one that names its container.
+const ASKS: &str = "cpuwarden.io/inject-env: \"true\"";
+const NAMES: &str = "cpuwarden.io/inject-env-containers: main";
 /// The agent's process in the node. Its container has no other.
 const AGENT: &str = "pgrep -x cpuwarden";
 
@@ -21,6 +26,7 @@ pub(super) fn variables_come_and_no_container_waits(
     await_connection(cluster)?;
     let with = start_pod(cluster, "injected")?;
     ensure(with.has_variables, || "a new container lacks the variables".into())?;
+    let unnamed = start_unnamed_pods(cluster)?;
 
     // Longer than the runtime's deadline of 2 s, and shorter than the liveness probe's patience.
     cluster.in_node(&format!("kill -STOP $({AGENT})"))?;
@@ -43,7 +49,8 @@ pub(super) fn variables_come_and_no_container_waits(
     let without = start_pod(cluster, "without-nri")?;
     ensure(!without.has_variables, || "variables without nri.enabled".into())?;
     Ok(format!(
-        "{ready}; seconds until a pod runs: {with}, agent hung {hung}, killed {killed}, without NRI {without}"
+        "{ready}; seconds until a pod runs: {with}, agent hung {hung}, killed {killed}, without NRI {without}; \
+         variables in {unnamed} of {UNNAMED} pods that start together and name no container"
     ))
 }
 
@@ -60,17 +67,45 @@ impl std::fmt::Display for Start {
     }
 }
 
-/// Creates a pod, and removes it when its variables are read.
+/// Creates a pod that names its container, and deletes it when its variables are read.
 fn start_pod(cluster: &Cluster, name: &str) -> Result<Start, ClusterError> {
+    let start = Instant::now();
+    cluster.apply(&manifest(name, &format!("{ASKS}, {NAMES}")))?;
+    await_running(cluster, name)?;
+    let took = start.elapsed();
+    let has_variables = has_variables(cluster, name)?;
+    Ok(Start { took, has_variables })
+}
+
+/// Creates pods with the first annotation alone, and returns how many of them have the variables: the
+/// agent needs the kubelet's list before a pod's first container.
+fn start_unnamed_pods(cluster: &Cluster) -> Result<usize, ClusterError> {
+    let names: Vec<_> = (0..UNNAMED).map(|number| format!("unnamed-{number}")).collect();
+    let manifests: Vec<_> = names.iter().map(|name| manifest(name, ASKS)).collect();
+    cluster.apply(&manifests.join("\n---\n"))?;
+    let mut count = 0;
+    for name in &names {
+        await_running(cluster, name)?;
+        count += usize::from(has_variables(cluster, name)?);
+    }
+    Ok(count)
+}
+
+fn manifest(name: &str, annotations: &str) -> String {
     let limits = "{requests: {cpu: 10m}, limits: {cpu: 500m, memory: 64Mi}}";
     let manifest = pods::pod(name, "", &pods::container("main", "sleep 1000000", limits));
-    let annotations = "annotations: {cpuwarden.io/inject-env: \"true\", cpuwarden.io/inject-env-containers: main}";
-    let start = Instant::now();
-    cluster.apply(&manifest.replacen("metadata: {", &format!("metadata: {{{annotations}, "), 1))?;
+    manifest.replacen("metadata: {", &format!("metadata: {{annotations: {{{annotations}}}, "), 1)
+}
+
+fn await_running(cluster: &Cluster, name: &str) -> Result<(), ClusterError> {
     wait_until("running pod", TIMEOUT, || {
         Ok(cluster.get(&["pod", name])?["status"]["phase"] == "Running")
-    })?;
-    let took = start.elapsed();
+    })
+    .map(drop)
+}
+
+/// Whether a pod has all variables; it may not have some of them. Deletes it.
+fn has_variables(cluster: &Cluster, name: &str) -> Result<bool, ClusterError> {
     let environment =
         cluster.kubectl(&["exec", name, "--", "/bin/busybox", "cat", "/proc/1/environ"])?;
     let variables: Vec<_> = environment.split('\0').collect();
@@ -78,7 +113,7 @@ fn start_pod(cluster: &Cluster, name: &str) -> Result<Start, ClusterError> {
     let there = VARIABLES.iter().filter(|variable| is_there(variable)).count();
     ensure(there == 0 || there == VARIABLES.len(), || format!("{name}: {variables:?}"))?;
     cluster.kubectl(&["delete", "pod", name, "--wait=false"])?;
-    Ok(Start { took, has_variables: there > 0 })
+    Ok(there > 0)
 }
 
 /// Waits until containerd calls the agent.

@@ -93,6 +93,16 @@ pub(super) fn container_id(cluster: &Cluster, pod: &str) -> Result<String, Clust
     id.ok_or_else(|| ClusterError::Unexpected(format!("no container of {}", name(&pod))))
 }
 
+/// Directory in the node of a pod's only container.
+pub(super) fn container_cgroup(cluster: &Cluster, pod: &str) -> Result<String, ClusterError> {
+    let id = container_id(cluster, pod)?;
+    let script =
+        format!("find /sys/fs/cgroup/kubepods.slice -type d -name 'cri-containerd-{id}.scope'");
+    let found = cluster.in_node(&script)?;
+    ensure(!found.trim().is_empty(), || format!("no cgroup of {id}"))?;
+    Ok(found.trim().to_owned())
+}
+
 /// The items of a list.
 pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
