@@ -1,35 +1,48 @@
-//! A latency service beside best-effort spinners, under each rule of `--best-effort`. Needs root,
-//! writable cgroups and BTF; takes 10 minutes.
+//! A latency service beside batch work, under each rule of `--best-effort`. Needs root, writable
+//! cgroups and BTF; takes 9 minutes.
 //!
-//! The service (a Burstable pod that requests half a core) answers 100 requests per second at fixed
-//! times, each with 3 ms of work, by two threads; a request's latency counts from the time at which
-//! it was due. Best effort is one spinner per CPU, with the weights that the kubelet sets. Cases, in
-//! turn, each measured for 45 seconds and twice: the service alone; both without the agent; with the
-//! utilization rule (trace off); with the wait rule (trace on).
+//! The service (a Burstable pod) answers 100 requests per second at fixed times, each with 3 ms of
+//! CPU time, by two threads; a request's latency counts from the time at which it was due. Batch is a
+//! best-effort pod with one spinner per CPU that counts its work. Two scenes, with the weights that
+//! the kubelet sets:
 //!
-//! Printed: p50 and p99 of the service, its answers per second, and the CPU time of best effort.
-//! With CPUWARDEN_CHART=FILE.svg also a chart.
+//! - the service requests half a core, so that its weight alone protects it from best effort;
+//! - it requests no CPU (it is Burstable by its memory) and so has the weight of best effort.
+//!
+//! Cases of each scene: without the agent; with the utilization rule (trace off); with the wait rule
+//! (trace on). Beside the service alone, one thread of a cgroup of the idle class per CPU keeps the
+//! CPUs awake, as batch does otherwise: a CPU that sleeps answers later. All cases run in turn, each
+//! twice, for 20 seconds.
+//!
+//! Printed: p50 and p99 of the service, its answers per second, and the work of batch. With
+//! CPUWARDEN_CHART=FILE.svg also a chart.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
 
+#[path = "support/load.rs"]
+mod load;
 #[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use std::fmt::Write as _;
-use std::io::Read as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use load::{Latencies, Service};
 use serde_json::json;
-use support::{Agent, Cgroup, Kubelet, Qos, READY, RealTree, Running, pod_list, running_pod};
+use support::{Agent, Cgroup, Kubelet, Qos, RealTree, pod_list, running_pod};
 
-const ROLE: &str = "CPUWARDEN_BENCH_ROLE";
-const SERVICE_THREADS: u64 = 2;
-const EVERY: Duration = Duration::from_millis(10);
-const WORK: Duration = Duration::from_millis(3);
+const LOAD: Service = Service {
+    threads: 2,
+    every: Duration::from_millis(10),
+    group: 1,
+    work: Duration::from_millis(3),
+};
+/// The first requests warm the service up; the agent decides in this time, too.
 const SETTLE: Duration = Duration::from_secs(15);
-const SPAN: Duration = Duration::from_secs(45);
+const SPAN: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 2;
 
 const SERVICE: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0201";
@@ -37,33 +50,77 @@ const BATCH: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0202";
 const SERVICE_ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650201";
 const BATCH_ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650202";
 
-/// Load and rule beside the service.
+/// CPU request of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
-    Alone,
+enum Request {
+    HalfACore,
+    None,
+}
+
+/// Rule that protects the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
     Off,
     Utilization,
     Waits,
 }
 
-const CASES: [Case; 4] = [Case::Alone, Case::Off, Case::Utilization, Case::Waits];
+/// Load and rule beside the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Alone,
+    Beside(Request, Rule),
+}
+
+const CASES: [Case; 7] = [
+    Case::Alone,
+    Case::Beside(Request::HalfACore, Rule::Off),
+    Case::Beside(Request::HalfACore, Rule::Utilization),
+    Case::Beside(Request::HalfACore, Rule::Waits),
+    Case::Beside(Request::None, Rule::Off),
+    Case::Beside(Request::None, Rule::Utilization),
+    Case::Beside(Request::None, Rule::Waits),
+];
 
 impl Case {
-    const fn name(self) -> &'static str {
+    const fn scene(self) -> &'static str {
         match self {
-            Self::Alone => "service alone",
-            Self::Off => "beside best effort, off",
-            Self::Utilization => "utilization rule",
-            Self::Waits => "wait rule",
+            Self::Alone => "alone",
+            Self::Beside(Request::HalfACore, _) => "requests 0.5 cores",
+            Self::Beside(Request::None, _) => "requests no CPU",
+        }
+    }
+
+    const fn rule(self) -> &'static str {
+        match self {
+            Self::Alone => "",
+            Self::Beside(_, Rule::Off) => "off",
+            Self::Beside(_, Rule::Utilization) => "utilization rule",
+            Self::Beside(_, Rule::Waits) => "wait rule",
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Alone => "the service alone".to_owned(),
+            Self::Beside(..) => format!("{}, {}", self.scene(), self.rule()),
         }
     }
 
     /// Option of the agent, if one runs.
     const fn trace(self) -> Option<&'static str> {
         match self {
-            Self::Alone | Self::Off => None,
-            Self::Utilization => Some("off"),
-            Self::Waits => Some("on"),
+            Self::Alone | Self::Beside(_, Rule::Off) => None,
+            Self::Beside(_, Rule::Utilization) => Some("off"),
+            Self::Beside(_, Rule::Waits) => Some("on"),
+        }
+    }
+
+    /// Weight of the service, as `pkg/kubelet/cm` computes the shares.
+    const fn shares(self) -> u64 {
+        match self {
+            Self::Alone | Self::Beside(Request::HalfACore, _) => 512,
+            Self::Beside(Request::None, _) => 2,
         }
     }
 }
@@ -71,37 +128,39 @@ impl Case {
 /// Figures of one case.
 #[derive(Debug, Clone, Copy, Default)]
 struct Figures {
-    p50_ms: f64,
-    p99_ms: f64,
-    answers: f64,
-    batch_cores: f64,
+    latencies: Latencies,
+    /// Work of batch, million rounds per second.
+    work: f64,
+    /// CPU time of batch, cores.
+    cores: f64,
 }
 
 fn main() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("service") => serve(),
-        Ok(_) => spin(),
-        Err(_) => measure_all(),
-    }
-}
-
-fn measure_all() {
+    load::run_role();
     let mut all = vec![Vec::new(); CASES.len()];
     for _ in 0..ROUNDS {
         for (case, figures) in CASES.iter().zip(&mut all) {
             let measured = measure(*case);
-            println!("{:24} {measured:?}", case.name());
+            println!("{:20} {:18} {measured:?}", case.scene(), case.rule());
             figures.push(measured);
         }
     }
     println!(
-        "\n| case | p50 | p99 | answers per second | CPUs of best effort |\n|---|---|---|---|---|"
+        "\n| service | rule | p50 | p99 | p99 by run | answers per second | work of batch, rounds per second | CPUs of batch |\n\
+         |---|---|---|---|---|---|---|---|"
     );
     let means: Vec<Figures> = all.iter().map(|figures| mean(figures)).collect();
-    for (case, figures) in CASES.iter().zip(&means) {
-        let Figures { p50_ms, p99_ms, answers, batch_cores } = figures;
-        let name = case.name();
-        println!("| {name} | {p50_ms:.1} ms | {p99_ms:.1} ms | {answers:.0} | {batch_cores:.2} |");
+    for ((case, runs), figures) in CASES.iter().zip(&all).zip(&means) {
+        let Figures { latencies: Latencies { p50_ms, p99_ms, answers_per_second }, work, cores } =
+            figures;
+        let by_run: Vec<_> =
+            runs.iter().map(|run| format!("{:.1}", run.latencies.p99_ms)).collect();
+        println!(
+            "| {} | {} | {p50_ms:.1} ms | {p99_ms:.1} ms | {} | {answers_per_second:.0} | {work:.0} M | {cores:.2} |",
+            case.scene(),
+            case.rule(),
+            by_run.join(", ")
+        );
     }
     if let Some(path) = std::env::var_os("CPUWARDEN_CHART") {
         std::fs::write(path, chart(&means)).unwrap();
@@ -112,10 +171,13 @@ fn mean(figures: &[Figures]) -> Figures {
     let of =
         |value: fn(&Figures) -> f64| figures.iter().map(value).sum::<f64>() / figures.len() as f64;
     Figures {
-        p50_ms: of(|figures| figures.p50_ms),
-        p99_ms: of(|figures| figures.p99_ms),
-        answers: of(|figures| figures.answers),
-        batch_cores: of(|figures| figures.batch_cores),
+        latencies: Latencies {
+            p50_ms: of(|figures| figures.latencies.p50_ms),
+            p99_ms: of(|figures| figures.latencies.p99_ms),
+            answers_per_second: of(|figures| figures.latencies.answers_per_second),
+        },
+        work: of(|figures| figures.work),
+        cores: of(|figures| figures.cores),
     }
 }
 
@@ -123,16 +185,13 @@ fn measure(case: Case) -> Figures {
     let tree = RealTree::new();
     let (service_pod, batch_pod) =
         (tree.pod(Qos::Burstable, SERVICE), tree.pod(Qos::BestEffort, BATCH));
-    // A request of 500m, and none: pkg/kubelet/cm writes these shares.
-    for cgroup in [&tree.kubepods().existing_child("burstable"), &service_pod] {
-        cgroup.set_weight(512);
+    let (service, batch) = (service_pod.child(SERVICE_ID), batch_pod.child(BATCH_ID));
+    for cgroup in [&tree.kubepods().existing_child("burstable"), &service_pod, &service] {
+        cgroup.set_weight(case.shares());
     }
-    for cgroup in [&tree.kubepods().existing_child("besteffort"), &batch_pod] {
+    for cgroup in [&tree.kubepods().existing_child("besteffort"), &batch_pod, &batch] {
         cgroup.set_weight(2);
     }
-    let (service, batch) = (service_pod.child(SERVICE_ID), batch_pod.child(BATCH_ID));
-    service.set_weight(512);
-    batch.set_weight(2);
     let mut best_effort = running_pod(BATCH, "test", "batch", BATCH_ID);
     best_effort["status"]["qosClass"] = json!("BestEffort");
     let kubelet = Kubelet::start(pod_list(&[
@@ -140,136 +199,82 @@ fn measure(case: Case) -> Figures {
         best_effort,
     ]));
     let state = tempfile::tempdir().unwrap();
-    let _batch = (case != Case::Alone).then(|| start(&batch, "batch", ""));
+    let [latencies, work] = ["latencies", "work"].map(|name| state.path().join(name));
+    let beside = if case == Case::Alone { awake(&tree) } else { batch.clone() };
+    let _spinners = load::start_spinners(&beside, &work);
     let _agent = case.trace().map(|trace| {
         let own = [
-            format!("--kubepods={}", tree.kubepods().path().display()),
             format!("--state-dir={}", state.path().display()),
             "--best-effort=enforce".to_owned(),
             format!("--sched-trace={trace}"),
         ];
-        Agent::start(&[kubelet.flags(), own.to_vec()].concat())
+        let node = node_flags(&tree, state.path());
+        let flags = [kubelet.flags(), node.to_vec(), own.to_vec()].concat();
+        Agent::start_in(&tree.above().child("agent"), &flags)
     });
+    let running = LOAD.start(&service, &latencies);
+    let start = Instant::now();
     std::thread::sleep(SETTLE);
-    let file = state.path().join("latencies");
-    let running = start(&service, "service", file.to_str().unwrap());
-    // The first requests warm the service up; the agent decides in this time, too.
-    std::thread::sleep(SETTLE);
-    let before = (Instant::now(), batch.usage_ns());
+    let (from, used, done) = (start.elapsed(), batch.usage_ns(), load::rounds_done(&work));
     std::thread::sleep(SPAN);
-    let (elapsed, used) = (before.0.elapsed(), batch.usage_ns() - before.1);
+    let to = start.elapsed();
+    let seconds = (to - from).as_secs_f64();
+    let figures = Figures {
+        work: (load::rounds_done(&work) - done) / seconds,
+        cores: (batch.usage_ns() - used) as f64 / 1e9 / seconds,
+        // The last requests may not be answered yet.
+        latencies: Latencies::read(&latencies, from, to - Duration::from_secs(1)),
+    };
     drop(running);
-    figures(&std::fs::read_to_string(&file).unwrap(), used as f64 / elapsed.as_nanos() as f64)
+    if case == Case::Alone { Figures { work: 0.0, cores: 0.0, ..figures } } else { figures }
 }
 
-fn start(cgroup: &Cgroup, role: &str, argument: &str) -> Running {
-    let mut command = cgroup.command(std::env::current_exe().unwrap());
-    command.arg(argument).env(ROLE, role);
-    Running::start(command, |line| line == READY).0
+/// A cgroup outside kubepods whose threads run only where nothing else wants to.
+fn awake(tree: &RealTree) -> Cgroup {
+    let cgroup = tree.above().child("awake");
+    cgroup.write("cpu", "cpu.idle", "1");
+    cgroup
 }
 
-/// Figures of the answers in the file: microseconds after the start and of latency.
-fn figures(text: &str, batch_cores: f64) -> Figures {
-    let settled = SETTLE.as_micros() as u64;
-    let answers = text.lines().filter_map(|line| {
-        let (due, latency) = line.split_once(' ')?;
-        Some((due.parse::<u64>().ok()?, latency.parse::<u64>().ok()?))
-    });
-    let mut latencies: Vec<u64> = answers
-        .filter(|(due, _)| (settled..settled + SPAN.as_micros() as u64).contains(due))
-        .map(|(_, latency)| latency)
-        .collect();
-    latencies.sort_unstable();
-    let at = |share: f64| latencies[(latencies.len() as f64 * share) as usize] as f64 / 1000.0;
-    let answers = latencies.len() as f64 / SPAN.as_secs_f64();
-    Figures { p50_ms: at(0.5), p99_ms: at(0.99), answers, batch_cores }
-}
-
-/// The service: answers requests at fixed times and writes each latency to the file.
-fn serve() {
-    let file = std::env::args().nth(1).unwrap();
-    let file = std::sync::Mutex::new(std::fs::File::create(file).unwrap());
-    println!("{READY}");
-    let rounds = calibrated();
-    let (first, next) = (Instant::now(), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..SERVICE_THREADS {
-            scope.spawn(|| {
-                loop {
-                    let due = EVERY * u32::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap();
-                    std::thread::sleep(due.saturating_sub(first.elapsed()));
-                    work(rounds);
-                    let latency = first.elapsed() - due;
-                    let line = format!("{} {}\n", due.as_micros(), latency.as_micros());
-                    std::io::Write::write_all(&mut *file.lock().unwrap(), line.as_bytes()).unwrap();
-                }
-            });
+/// Flags that make the tree the whole node: other load of the machine is not the system's use.
+fn node_flags(tree: &RealTree, directory: &Path) -> [String; 2] {
+    let is_v2 = tree.above().dir("cpu") == tree.above().dir("memory");
+    let root = if is_v2 { tree.above().dir("cpu") } else { directory.join("cgroups") };
+    if !is_v2 {
+        std::fs::create_dir(&root).unwrap();
+        for controller in ["cpu", "cpuacct", "cpuset", "memory"] {
+            symlink(tree.above().dir(controller), root.join(controller)).unwrap();
         }
-        end_with_the_bench();
-    });
-}
-
-fn spin() {
-    println!("{READY}");
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    (0..cpus).for_each(|_| {
-        drop(std::thread::spawn(|| {
-            loop {
-                std::hint::spin_loop();
-            }
-        }));
-    });
-    end_with_the_bench();
-}
-
-fn end_with_the_bench() {
-    let _ = std::io::stdin().read(&mut [0]);
-    std::process::exit(0);
-}
-
-/// Rounds of [`work`] that take [`WORK`] of CPU time here, by the fastest of many tries.
-fn calibrated() -> u64 {
-    const TRY: u64 = 100_000;
-    let fastest = (0..200).map(|_| {
-        let start = Instant::now();
-        work(TRY);
-        start.elapsed()
-    });
-    TRY * WORK.as_nanos() as u64 / fastest.min().unwrap().as_nanos() as u64
-}
-
-fn work(rounds: u64) {
-    let mut state = 1_u64;
-    for _ in 0..rounds {
-        state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
     }
+    [format!("--cgroup-root={}", root.display()), "--kubepods=kubepods".to_owned()]
 }
 
-/// Bars of the p99 and of best effort's CPU time.
+/// Bars of the p99 and of the work of batch.
 fn chart(means: &[Figures]) -> String {
-    let mut svg = String::from(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 200\" font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"720\" height=\"200\" fill=\"white\"/>\n\
-         <text x=\"180\" y=\"20\" font-weight=\"bold\">p99 of the service, ms</text>\n\
-         <text x=\"470\" y=\"20\" font-weight=\"bold\">CPUs of best effort</text>\n",
+    let height = 40 + 34 * means.len();
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 820 {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"820\" height=\"{height}\" fill=\"white\"/>\n\
+         <text x=\"280\" y=\"20\" font-weight=\"bold\">p99 of the service, ms</text>\n\
+         <text x=\"570\" y=\"20\" font-weight=\"bold\">work of batch, million rounds per second</text>\n",
     );
     let most = |value: fn(&Figures) -> f64| means.iter().map(value).fold(f64::EPSILON, f64::max);
-    let (most_ms, most_cores) = (most(|one| one.p99_ms), most(|one| one.batch_cores));
+    let (most_ms, most_work) = (most(|one| one.latencies.p99_ms), most(|one| one.work));
     for (at, (case, figures)) in CASES.iter().zip(means).enumerate() {
-        let y = 36 + 40 * at;
-        let (ms, cores) = (figures.p99_ms, figures.batch_cores);
-        let (wide, other) = (220.0 * ms / most_ms, 180.0 * cores / most_cores);
+        let y = 36 + 34 * at;
+        let (ms, work) = (figures.latencies.p99_ms, figures.work);
+        let (wide, other) = (220.0 * ms / most_ms, 180.0 * work / most_work);
         let text = y + 17;
         writeln!(
             svg,
-            "<text x=\"170\" y=\"{text}\" text-anchor=\"end\">{}</text>\n\
-             <rect x=\"180\" y=\"{y}\" width=\"{wide:.0}\" height=\"24\" fill=\"#c2410c\"/>\n\
+            "<text x=\"270\" y=\"{text}\" text-anchor=\"end\">{}</text>\n\
+             <rect x=\"280\" y=\"{y}\" width=\"{wide:.0}\" height=\"24\" fill=\"#c2410c\"/>\n\
              <text x=\"{:.0}\" y=\"{text}\">{ms:.1}</text>\n\
-             <rect x=\"470\" y=\"{y}\" width=\"{other:.0}\" height=\"24\" fill=\"#1d4ed8\"/>\n\
-             <text x=\"{:.0}\" y=\"{text}\">{cores:.2}</text>",
+             <rect x=\"570\" y=\"{y}\" width=\"{other:.0}\" height=\"24\" fill=\"#1d4ed8\"/>\n\
+             <text x=\"{:.0}\" y=\"{text}\">{work:.0}</text>",
             case.name(),
-            186.0 + wide,
-            476.0 + other,
+            286.0 + wide,
+            576.0 + other,
         )
         .unwrap();
     }

@@ -1,14 +1,20 @@
-//! Latency from the `mkdir` of a container's cgroup to its named series on `/metrics`: 200 starts,
-//! one after another at irregular times. Runs the release binary at its default interval beside a
-//! kubelet stub that lists a container once its cgroup exists. Needs root and writable cgroups.
+//! Starts of containers, one after another. Runs the release binary at its default interval beside a
+//! kubelet stub. Needs root and writable cgroups.
 //!
-//! Printed: p50, p99 and maximum. On a real node a kubelet's own relist (about a second) adds to
-//! this.
+//! - `names` (the default): latency from the `mkdir` of a container's cgroup to its named series on
+//!   `/metrics`, for 200 starts at irregular times; the stub lists a container once its cgroup exists.
+//!   Printed: p50, p99 and maximum. On a real node a kubelet's own relist (about a second) adds to
+//!   this.
+//! - `overlap`, with an optional number of starts: shared containers beside a full LSE pod, with and
+//!   without placement at their creation ([`overlap`]).
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
 
-#[path = "../tests/it/support/mod.rs"]
+mod overlap;
+#[path = "../../crates/nri/tests/plugin/runtime.rs"]
+mod runtime;
+#[path = "../../tests/it/support/mod.rs"]
 mod support;
 
 use std::time::{Duration, Instant};
@@ -20,6 +26,18 @@ const STARTS: usize = 200;
 const LOST: Duration = Duration::from_secs(30);
 
 fn main() {
+    // Cargo adds the argument `--bench`.
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
+    match &*arguments.iter().map(String::as_str).collect::<Vec<_>>() {
+        [] | ["names"] => names(),
+        ["overlap"] => overlap::run(STARTS),
+        ["overlap", starts] => overlap::run(starts.parse().unwrap()),
+        other => panic!("unknown mode {other:?}: expected names or overlap"),
+    }
+}
+
+fn names() {
     let kubelet = Kubelet::start(pod_list(&[]));
     let tree = RealTree::new();
     let mut flags = kubelet.flags();
