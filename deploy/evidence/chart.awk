@@ -30,7 +30,7 @@ END {
     printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"720\" height=\"%d\" font-family=\"sans-serif\" font-size=\"13\">\n",
         height
     printf "<rect width=\"720\" height=\"%d\" fill=\"#ffffff\"/>\n", height
-    write_at(16, y = 26, " font-size=\"15\" font-weight=\"bold\"", "A server beside two noisy neighbours")
+    write_at(16, y = 26, " font-size=\"15\" font-weight=\"bold\"", "A server beside two noisy neighbors")
     for (i = 1; i <= lines; i++) write_at(16, y += 18, " font-size=\"11\" fill=\"#5f6368\"", conditions[i])
     panel("p50, ms (less is better)", "%.2f", p50)
     panel("p99, ms (less is better)", "%.2f", p99)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What CPUs of its own do for a latency-sensitive server beside two noisy neighbours: nginx under wrk, unpinned, pinned
+# What CPUs of its own do for a latency-sensitive server beside two noisy neighbors: nginx under wrk, unpinned, pinned
 # with FullPCPUs, and pinned with SpreadByPCPUs + PCPULevel. Prints the results and writes them, and a chart of them, as
 # pinning.txt and pinning.svg into DIRECTORY (the present one).
 #

@@ -68,9 +68,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- trimSuffix "/" . | regexFind ":[0-9]+$" | trimPrefix ":" | default (ternary "80" "443" (hasPrefix "http:" .)) }}
 {{- end }}
 
-{{- /* Whether the agent makes Kubernetes Events: "true" or nothing. */}}
+{{- /* Whether the agent makes Kubernetes Events: "true" or nothing. They need decisions or the trace. */}}
 {{- define "cpuwarden.makesEvents" -}}
-{{- if and .Values.events (eq .Values.profile "pin") }}true{{ end }}
+{{- if and .Values.events (has .Values.profile (list "trace" "pin")) }}true{{ end }}
 {{- end }}
 
 {{- /* Whether the agent sets the node's condition: "true" or nothing. It needs the trace. */}}
