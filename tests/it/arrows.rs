@@ -36,7 +36,16 @@ const CRATES: &[Crate] = &[
     pure("snapshot", &["kernel-text", "kubepods"]),
     io(
         "advisor",
-        &["analysis", "cgroupfs", "kernel-text", "kubepods", "metrics", "runtimes", "snapshot"],
+        &[
+            "analysis",
+            "cgroupfs",
+            "colocation",
+            "kernel-text",
+            "kubepods",
+            "metrics",
+            "runtimes",
+            "snapshot",
+        ],
     ),
     io("agent-client", &["advisor", "analysis", "console", "kubelet", "timeline"]),
     io("cgroup-tree", &["cgroupfs", "kernel-text", "kubepods"]),
@@ -56,7 +65,26 @@ const CRATES: &[Crate] = &[
             "yielding",
         ],
     ),
-    io("demo", &["cgroupfs", "cpu-load", "kernel-text", "kubelet-stub", "kubepods", "snapshot"]),
+    io(
+        "demo",
+        &[
+            "advisor",
+            "agent-client",
+            "cgroupfs",
+            "console",
+            "cpu-load",
+            "kernel-text",
+            "kubelet",
+            "kubelet-stub",
+            "kubepods",
+            "recording",
+            "replay",
+            "snapshot",
+            "timeline",
+            "top",
+            "top-commands",
+        ],
+    ),
     io(
         "doctor",
         &[
@@ -105,6 +133,19 @@ const CRATES: &[Crate] = &[
             "top",
             "top-commands",
             "watchdog",
+        ],
+    ),
+    io(
+        "reporting",
+        &[
+            "colocation",
+            "events",
+            "kernel-text",
+            "metrics",
+            "pinning",
+            "timeline",
+            "watchdog",
+            "yielding",
         ],
     ),
     io("runtimes", &["cgroupfs", "snapshot"]),
@@ -179,6 +220,7 @@ const CRATES: &[Crate] = &[
             "placement",
             "recording",
             "replay",
+            "reporting",
             "sampler",
             "sched-trace",
             "snapshot",
@@ -265,6 +307,15 @@ fn crates_depend_on_each_other_as_listed() {
         let uses: BTreeSet<_> =
             actual[krate.name].iter().map(String::as_str).filter(|n| names.contains(n)).collect();
         assert_eq!(uses, krate.uses.iter().copied().collect(), "what {} uses", krate.name);
+    }
+}
+
+#[test]
+fn the_readme_has_every_crate() {
+    let readme = include_str!("../../README.md");
+    for name in CRATES.iter().map(|krate| krate.name).filter(|name| *name != "cpuwarden") {
+        let row = format!("| `crates/{name}` | ");
+        assert_eq!(readme.matches(&row).count(), 1, "rows of crates/{name} in README.md");
     }
 }
 

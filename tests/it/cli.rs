@@ -6,6 +6,9 @@ use std::process::{Command, Output};
 
 use crate::support::{Agent, binary, eventually};
 
+/// The checkout that the program is built from.
+const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
+
 fn cpuwarden(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(binary());
     command.args(args).env_clear().envs(env.iter().copied());
@@ -185,6 +188,15 @@ fn completions_and_man_pages_come_from_the_command_line() {
 #[test]
 fn the_version_names_revision_and_build() {
     let text = String::from_utf8(cpuwarden(&["--version"], &[]).stdout).unwrap();
-    assert!(text.starts_with("cpuwarden 0.") && text.contains("(revision "), "{text}");
-    assert!(text.contains(" build for "), "{text}");
+    assert!(text.starts_with("cpuwarden 0.") && text.contains(" build for "), "{text}");
+    let revision = text.split_once("(revision ").unwrap().1.split_once(',').unwrap().0;
+    let git = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(SOURCE).output();
+    // A build of a release names the revision, and an unpacked source has none.
+    match (option_env!("CPUWARDEN_REVISION"), git) {
+        (None, Ok(git)) if git.status.success() => {
+            let head = String::from_utf8(git.stdout).unwrap();
+            assert!(revision.len() >= 12 && head.starts_with(revision), "{text} at {head}");
+        }
+        (given, _) => assert_eq!(revision, given.unwrap_or("unknown")),
+    }
 }

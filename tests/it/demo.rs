@@ -1,50 +1,60 @@
 //! `cpuwarden demo` without root, as JSON, and with its port in use. On real cgroups:
-//! `kernel::demo`.
+//! `kernel::demo`; on a terminal: `terminal`.
 
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::{binary, turn, write_program};
 
 /// UID of `nobody`, on every distribution.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
-#[test]
-fn without_root_the_demo_replays_a_recorded_node() {
-    // A directory from which any user may run the program.
+/// A copy of the program that any user may run.
+pub(crate) fn public_program() -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = place.path().join("cpuwarden");
     write_program(&program, fs::File::open(binary()).unwrap());
-    let mut command = Command::new(&program);
-    // The names come within a second or two, later on a busy machine.
-    command.args(["demo", "--once", "8", "--listen", "127.0.0.1:0"]);
+    (place, program)
+}
+
+/// Output of the demo as a user without rights.
+fn unprivileged(program: &Path, args: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.arg("demo").args(args);
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    let page = page(&command.output().unwrap());
-    let head = page.lines().take(2).collect::<Vec<_>>().join(" ");
-    assert!(head.contains("replay of a recorded node, Linux 6.1.0-56-cloud-amd64"), "{page}");
-    assert!(head.contains("(no real cgroups: not root)"), "{page}");
+    page(&command.output().unwrap())
+}
+
+#[test]
+fn without_root_the_demo_plays_a_recording_of_itself() {
+    let (_place, program) = public_program();
+    let page = unprivileged(&program, &["--once", "20"]);
+    assert!(page.starts_with("cpuwarden demo: a recording of 2"), "{page}");
+    assert!(page.contains("not this machine (not root)"), "{page}");
     assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
-    // Pods of the recording, see tests/fixtures/README.md.
-    for (pod, container) in
-        [("default/throttled-rig-guest", "hot"), ("default/guaranteed-rig-guest", "a")]
-    {
-        let row = page.lines().find(|line| line.starts_with(pod) && !line.contains("(pod)"));
-        assert_eq!(
-            row.unwrap_or_else(|| panic!("{page}")).split_whitespace().nth(1),
-            Some(container),
-            "{page}"
-        );
-    }
-    let hot: Vec<&str> =
-        page.lines().find(|line| line.contains(" hot ")).unwrap().split_whitespace().collect();
-    assert_eq!((hot[3], hot.last()), ("0.20", Some(&"both")), "the counters did not move: {page}");
-    assert!(!page.contains('\x1b'), "escape codes: {page:?}");
+    assert!(page.contains("waits are traced") && !page.contains('\x1b'), "{page:?}");
+    let row = |pod: &str| {
+        page.lines().find(|line| line.contains(pod)).unwrap_or_else(|| panic!("{page}"))
+    };
+    assert!(row("shop/checkout").starts_with(" L "), "{page}");
+    let waits = row("batch/encode");
+    assert!(waits.starts_with(" N ") && waits.contains("search/index"), "{page}");
+
+    let text = unprivileged(&program, &["--once", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(json["stage"].as_str().unwrap().contains("a recording"), "{json}");
+    let rows = json["rows"].as_array().unwrap();
+    let checkout = rows.iter().find(|row| row["pod"] == "checkout").unwrap();
+    assert!((0.19..0.21).contains(&checkout["limitCores"].as_f64().unwrap()), "{checkout}");
+    assert!(checkout["throttledShare"].as_f64() > Some(0.5), "{checkout}");
+    assert!((8.0..=10.5).contains(&checkout["seconds"].as_f64().unwrap()), "{checkout}");
 }
 
 #[test]
@@ -53,7 +63,7 @@ fn a_demo_with_its_port_in_use_selects_another_one() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = Command::new(binary())
-        .args(["demo", "--once", "3", "--listen", &address])
+        .args(["demo", "--duration", "3", "--listen", &address])
         .output()
         .unwrap();
     let page = page(&output);
@@ -65,10 +75,7 @@ fn a_demo_with_its_port_in_use_selects_another_one() {
 #[test]
 fn the_table_as_json_has_the_same_rows() {
     let _turn = turn();
-    let output = Command::new(binary())
-        .args(["demo", "--once", "4s", "-o", "json", "--listen", "127.0.0.1:0"])
-        .output()
-        .unwrap();
+    let output = Command::new(binary()).args(["demo", "--once", "-o", "json"]).output().unwrap();
     let page: serde_json::Value = serde_json::from_str(&page(&output)).unwrap();
     let rows = page["rows"].as_array().unwrap();
     assert!(rows.len() > 3, "{page}");
@@ -78,11 +85,12 @@ fn the_table_as_json_has_the_same_rows() {
 
 #[test]
 fn a_time_too_short_for_a_table_is_rejected_in_both_forms() {
-    for time in ["2", "2s", "soon"] {
-        let output = Command::new(binary()).args(["demo", "--once", time]).output().unwrap();
+    let cases = [("--once", "2"), ("--once", "2s"), ("--once", "soon"), ("--duration", "0")];
+    for (flag, time) in cases {
+        let output = Command::new(binary()).args(["demo", flag, time]).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{time}: {errors}");
-        assert!(errors.contains("--once"), "{errors}");
+        assert!(errors.contains(flag), "{errors}");
     }
 }
 

@@ -340,6 +340,25 @@ fn obstacles_to_pinning_are_reported_in_enforce_mode() {
 }
 
 #[test]
+fn settings_for_yielding_and_burst_are_examined_when_they_are_used() {
+    let (node, old) = (Node::new(&RECORDING), TempDir::new().unwrap());
+    let used = ["--best-effort=enforce", "--burst=observe"].map(str::to_owned);
+    let report = Report::of(&[&node.options()[..], &used].concat());
+    report.assert("best-effort", "good", &["the kernel has cpu.idle, and it can be written"]);
+    report.assert("burst", "good", &["the kernel has cpu.max.burst"]);
+    // A kernel without these settings.
+    fs::create_dir(old.path().join("kubepods")).unwrap();
+    fs::write(old.path().join("cgroup.controllers"), "cpuset cpu memory\n").unwrap();
+    let options = with(node.options(), "--cgroup-root", old.path().display());
+    let report = Report::of(&[&options[..], &used].concat());
+    report.assert("best-effort", "lacking", &["no cpu.idle", "Linux 5.15"]);
+    report.assert("burst", "lacking", &["no cpu.max.burst", "Linux 5.14"]);
+    let unused = node.examine();
+    let findings = unused.json["findings"].as_array().unwrap();
+    assert!(findings.iter().all(|one| one["check"] != "best-effort" && one["check"] != "burst"));
+}
+
+#[test]
 fn a_machine_without_kubepods_or_without_cgroups_is_no_node() {
     let root = TempDir::new().unwrap();
     let options =

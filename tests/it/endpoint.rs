@@ -1,5 +1,6 @@
 //! The endpoint's security and its cAdvisor page: real TLS, and an API server that reviews tokens.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,9 +15,10 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Agent, binary, eventually, http};
+use crate::support::{Agent, Kubelet, binary, eventually, http, pod_list, running_pod};
 
 const NAME: &str = "cpuwarden.test";
 /// Tokens in the form of a JWT; the agent asks the API server about no others.
@@ -113,12 +115,22 @@ fn every_path_but_the_probes_needs_a_token_and_advise_sends_one() {
     server.admit(PROMETHEUS, "system:serviceaccount:team:owner", &["/api/v1/advice", "/"]);
     let agent = node.agent(&[
         "--metrics-auth".to_owned(),
+        "--cadvisor-metrics".to_owned(),
         format!("--apiserver-url={}", server.url()),
         format!("--apiserver-ca-file={}", server.ca_file().display()),
         format!("--apiserver-token-file={}", server.token_file().display()),
     ]);
-    for path in ["/", "/metrics", "/api/v1/advice"] {
-        assert_eq!(node.get(&agent, path, None).unwrap().0, 401, "{path}");
+    let openapi = include_str!("../../crates/endpoint/assets/openapi.json");
+    let openapi: Value = serde_json::from_str(openapi).unwrap();
+    let documented = openapi["paths"].as_object().unwrap().keys().map(String::as_str);
+    let others = ["/", "/ui/page.js", "/metrics", "/metrics/cadvisor"];
+    let paths: Vec<String> =
+        documented.chain(others).map(|path| path.replace("{uid}", "uid-1")).collect();
+    for path in ["/api/v1/stream", "/api/v1/recording", "/api/v1/doctor", "/api/v1/pods/uid-1"] {
+        assert!(paths.iter().any(|known| known == path), "{path} is not documented");
+    }
+    for path in paths {
+        assert_eq!(node.get(&agent, &path, None).unwrap().0, 401, "{path}");
     }
     for path in ["/healthz", "/readyz"] {
         assert_ne!(node.get(&agent, path, None).unwrap().0, 401, "{path}");
@@ -280,6 +292,40 @@ fn the_findings_of_the_doctor_are_only_for_clients_on_the_node() {
         let (status, body) = get([127, 0, 0, 1], "/api/v1/doctor");
         assert!(status == 200 && body.contains("findings"), "{listen}: {status} {body}");
     }
+}
+
+#[test]
+fn a_running_agent_examines_its_node_while_scrapes_go_on() {
+    let kubelet = Kubelet::start(pod_list(&[running_pod("u-1", "shop", "web", "c-1")]));
+    let start = || {
+        let mut flags = kubelet.flags();
+        flags.extend(["--sched-trace=off".to_owned(), "--sample-interval=100ms".to_owned()]);
+        Agent::start(&flags)
+    };
+    let (status, body) = start().get("/api/v1/doctor");
+    let report: Value = serde_json::from_str(&body).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let of_kubelet = findings.iter().find(|finding| finding["check"] == "kubelet").unwrap();
+    assert_eq!((status, &of_kubelet["level"]), (200, &"good".into()), "{body}");
+    assert!(of_kubelet["found"].as_str().unwrap().contains("answers: 1 pods"), "{body}");
+
+    // A silent kubelet: the examination ends with the timeout of its request.
+    kubelet.be_silent();
+    let agent = start();
+    std::thread::scope(|scope| {
+        let examining = scope.spawn(|| agent.get("/api/v1/doctor"));
+        let mut pages = BTreeSet::new();
+        while !examining.is_finished() {
+            let (_, page) = agent.get("/metrics");
+            if !examining.is_finished() {
+                pages.insert(page);
+            }
+        }
+        let (status, body) = examining.join().unwrap();
+        assert!(status == 200 && body.contains("kubelet"), "{status}: {body}");
+        // One may have been rendered before the examination began, and one when it had ended.
+        assert!(pages.len() > 2, "{} pages were rendered meanwhile", pages.len());
+    });
 }
 
 #[test]

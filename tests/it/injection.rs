@@ -5,19 +5,20 @@
 #[expect(dead_code, reason = "shared with the tests of the plugin library")]
 pub(crate) mod runtime;
 
+use std::cell::RefCell;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Command;
 
 use nri::api::{
-    Container, CreateContainerRequest, CreateContainerResponse, LinuxContainer, LinuxCpu,
-    LinuxMemory, LinuxResources, OptionalInt64, OptionalUInt64, PodSandbox, SynchronizeRequest,
-    SynchronizeResponse, UpdateContainerRequest, UpdateContainerResponse,
+    Container, CreateContainerRequest, CreateContainerResponse, Empty, LinuxContainer, LinuxCpu,
+    LinuxMemory, LinuxResources, OptionalInt64, OptionalUInt64, PodSandbox, RunPodSandboxRequest,
+    SynchronizeRequest, SynchronizeResponse, UpdateContainerRequest, UpdateContainerResponse,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Agent, Kubelet, binary, eventually, pod_list};
+use crate::support::{Agent, Kubelet, binary, eventually, pod_list, running_pod};
 use runtime::Runtime;
 
 const UID: &str = "0d6f6d1c-1111-4222-8333-444455556666";
@@ -53,17 +54,27 @@ impl Node {
 
     /// Starts the agent, waits until it knows the pod, and synchronizes with no container.
     fn start(&self, mode: &str) -> (Agent, Runtime) {
-        let agent = Agent::start(&self.flags(mode));
+        self.start_with(&self.flags(mode))
+    }
+
+    fn start_with(&self, flags: &[String]) -> (Agent, Runtime) {
+        let agent = Agent::start(flags);
         eventually("the kubelet's list", || {
             let page = agent.metrics();
             page.with_prefix("cpuwarden_pod_source_up").any(|sample| sample.value == 1.0)
         });
+        let runtime = self.connect(&agent, vec![]);
+        (agent, runtime)
+    }
+
+    /// Accepts the agent's connection and synchronizes with these containers.
+    fn connect(&self, agent: &Agent, containers: Vec<Container>) -> Runtime {
         let mut runtime = Runtime::accept(&self.listener);
         runtime.register();
         runtime.configure("v2.4.3", "v0.12.5");
-        synchronize(&mut runtime, vec![]);
-        eventually("the connection", || connected(&agent) == Some(1.0));
-        (agent, runtime)
+        synchronize(&mut runtime, containers);
+        eventually("the connection", || connected(agent) == Some(1.0));
+        runtime
     }
 }
 
@@ -178,10 +189,7 @@ fn containers_of_an_annotated_pod_start_with_the_variables() {
     // connect again are left behind with its socket.
     node.listen_again();
     let agent = Agent::start(&node.flags("annotated"));
-    let mut runtime = Runtime::accept(&node.listener);
-    runtime.register();
-    runtime.configure("v2.4.3", "v0.12.5");
-    synchronize(&mut runtime, vec![injected]);
+    let _runtime = node.connect(&agent, vec![injected]);
     eventually("the variables of the container", || variables(&agent) == rows);
 }
 
@@ -193,6 +201,35 @@ fn observing_leaves_containers_as_they_are_and_shows_what_they_would_get() {
     assert!(env.is_empty());
     let rows = ["app GOMAXPROCS 1 observed", "app GOMEMLIMIT 358MiB observed"];
     eventually("the variables", || variables(&agent) == rows);
+}
+
+#[test]
+fn running_containers_are_shown_when_the_list_comes_after_the_runtime() {
+    let node = Node::new();
+    node.kubelet.fail(true);
+    let agent = Agent::start(&node.flags("observe"));
+    let _runtime = node.connect(&agent, vec![container("app"), container("setup")]);
+    assert!(variables(&agent).is_empty(), "without the list, both may be init containers");
+    node.kubelet.fail(false);
+    let rows = ["app GOMAXPROCS 1 observed", "app GOMEMLIMIT 358MiB observed"];
+    eventually("the variables", || variables(&agent) == rows);
+}
+
+#[test]
+fn a_new_pod_is_asked_for_so_that_its_containers_need_no_names() {
+    let node = Node::new();
+    node.kubelet.list(&[running_pod("other", "shop", "other", "4f2a")]);
+    let flags = [node.flags("annotated"), vec!["--pod-poll-interval=1h".to_owned()]].concat();
+    let (_agent, mut runtime) = node.start_with(&flags);
+    let before = node.kubelet.requests();
+    node.kubelet.list(&[listed_pod()]);
+    runtime.call::<Empty>("RunPodSandbox", &RunPodSandboxRequest { pod: Some(pod()) });
+    // Before the creation of a container, which also asks.
+    eventually("a request for the pod", || node.kubelet.requests() > before);
+    let runtime = RefCell::new(runtime);
+    let env = || create(&mut runtime.borrow_mut(), container("app")).0;
+    eventually("the variables", || env() == ["GOMAXPROCS=1", "GOMEMLIMIT=358MiB"]);
+    assert!(create(&mut runtime.borrow_mut(), container("setup")).0.is_empty());
 }
 
 #[test]

@@ -7,23 +7,45 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::support::http;
 use crate::support::{
     Agent, Kubelet, Qos, RealTree, Running, Workload, binary, eventually, pod_list, running_pod,
     write_program,
 };
+use crate::terminal::Tmux;
 
-const NODE: &str = "node-1";
-/// The two pods of a Deployment, and one of nobody.
-const PODS: [(&str, &str); 3] = [("web-1", "web"), ("web-2", "web"), ("other", "other")];
+const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
+/// A pod that an agent measures.
+struct Pod {
+    name: &'static str,
+    app: &'static str,
+    /// Whether the pod is on the other node.
+    is_other: bool,
+}
 
-/// A node with three throttled pods and an agent, and a cluster that knows them.
+const fn pod(name: &'static str, app: &'static str, is_other: bool) -> Pod {
+    Pod { name, app, is_other }
+}
+
+/// Two pods of a Deployment, one of nobody, and those of a Deployment on several nodes.
+const PODS: [Pod; 5] = [
+    pod("web-1", "web", false),
+    pod("web-2", "web", false),
+    pod("other", "other", false),
+    pod("spread-1", "spread", false),
+    pod("spread-2", "spread", true),
+];
+
+/// Two nodes with throttled pods and an agent each, and a cluster that knows them and a third node,
+/// whose agent does not answer.
 struct Cluster {
     dir: tempfile::TempDir,
-    agent: Agent,
+    agents: [Agent; 2],
     _running: Vec<Running>,
-    _kubelet: Kubelet,
+    _kubelets: Vec<Kubelet>,
     _tree: RealTree,
 }
 
@@ -32,12 +54,6 @@ impl Cluster {
         let tree = RealTree::new();
         let uid = |number: usize| format!("8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c002{number}");
         let id = |number: usize| format!("{}{number}", "b".repeat(63));
-        let list: Vec<Value> = PODS
-            .iter()
-            .enumerate()
-            .map(|(number, (name, _))| running_pod(&uid(number), "shop", name, &id(number)))
-            .collect();
-        let kubelet = Kubelet::start(pod_list(&list));
         let running = (0..PODS.len()).map(|number| {
             let container = tree.pod(Qos::Burstable, &uid(number)).child(&id(number));
             container.set_quota_usec(10_000, 100_000);
@@ -45,81 +61,113 @@ impl Cluster {
             container.spawn(&Workload::Spin { threads: 1 })
         });
         let running = running.collect();
-        let mut flags = kubelet.flags();
-        flags.extend([
-            format!("--kubepods={}", tree.kubepods().path().display()),
-            "--sched-trace=off".to_owned(),
-        ]);
-        let agent = Agent::start(&flags);
+        // Both agents see the cgroups of this machine; each knows the pods of its own kubelet.
+        let kubelet = |is_other: bool| {
+            let pods = PODS.iter().enumerate().filter(|(_, pod)| pod.is_other == is_other);
+            let listed =
+                pods.map(|(number, pod)| running_pod(&uid(number), "shop", pod.name, &id(number)));
+            Kubelet::start(pod_list(&listed.collect::<Vec<Value>>()))
+        };
+        let kubelets = [kubelet(false), kubelet(true)];
+        let agents = kubelets.each_ref().map(|kubelet| {
+            let mut flags = kubelet.flags();
+            flags.extend([
+                format!("--kubepods={}", tree.kubepods().path().display()),
+                "--sched-trace=off".to_owned(),
+            ]);
+            Agent::start(&flags)
+        });
         let is_throttled = |row: &Value| {
             let findings = row["findings"].as_array().unwrap();
             findings.iter().any(|found| found["kind"] == "throttled-by-own-quota")
                 && findings.iter().any(|found| !found["patch"].is_null())
         };
-        eventually("findings and a change for all three", || {
-            let report: Value = serde_json::from_str(&agent.get("/api/v1/advice").1).unwrap();
-            let rows = report["containers"].as_array().unwrap();
-            rows.iter().filter(|row| is_throttled(row)).count() == PODS.len()
+        eventually("findings and a change for all pods", || {
+            let known = agents.iter().map(|agent| {
+                let report: Value = serde_json::from_str(&agent.get("/api/v1/advice").1).unwrap();
+                let rows = report["containers"].as_array().unwrap();
+                rows.iter().filter(|row| row["namespace"] == "shop" && is_throttled(row)).count()
+            });
+            known.sum::<usize>() == PODS.len()
         });
         let cluster = Self {
             dir: tempfile::tempdir().unwrap(),
             _running: running,
-            _kubelet: kubelet,
+            _kubelets: kubelets.into(),
             _tree: tree,
-            agent,
+            agents,
         };
         cluster.write_objects();
+        cluster.write_program();
         cluster
     }
 
     fn write_objects(&self) {
-        let pod = |(name, app): &(&str, &str)| {
+        let pod = |name: &str, app: &str, node: &str| {
             json!({
                 "kind": "Pod",
                 "metadata": { "namespace": "shop", "name": name, "labels": { "app": app } },
-                "spec": { "nodeName": NODE },
+                "spec": { "nodeName": node },
                 "status": { "phase": "Running" },
             })
         };
-        let pods: Vec<Value> = PODS.iter().filter(|(_, app)| *app == "web").map(pod).collect();
-        let agent = json!({
-            "metadata": { "namespace": "cpuwarden", "name": "cpuwarden-x" },
-            "spec": {
-                "nodeName": NODE,
-                "containers": [{ "ports": [{ "name": "metrics", "containerPort": 9753 }] }],
-            },
-            "status": { "phase": "Running" },
-        });
-        let deployment = json!({
-            "kind": "Deployment",
-            "metadata": { "namespace": "shop", "name": "web" },
-            "spec": { "selector": { "matchLabels": { "app": "web" } } },
-        });
+        let pods_of = |app: &str| -> Vec<Value> {
+            let pods = PODS.iter().filter(|pod| pod.app == app);
+            pods.map(|one| pod(one.name, app, if one.is_other { NODES[1] } else { NODES[0] }))
+                .collect()
+        };
+        let mut spread = pods_of("spread");
+        spread.push(pod("spread-3", "spread", NODES[2]));
+        let agent = |node: &str| {
+            json!({
+                "metadata": { "namespace": "cpuwarden", "name": format!("agent-{node}") },
+                "spec": {
+                    "nodeName": node,
+                    "containers": [{ "ports": [{ "name": "metrics", "containerPort": 9753 }] }],
+                },
+                "status": { "phase": "Running" },
+            })
+        };
+        let deployment = |name: &str| {
+            json!({
+                "kind": "Deployment",
+                "metadata": { "namespace": "shop", "name": name },
+                "spec": { "selector": { "matchLabels": { "app": name } } },
+            })
+        };
         let nobody = json!({ "kind": "ConfigMap", "metadata": { "namespace": "shop" } });
         for (file, object) in [
-            ("deployment", deployment),
-            ("pod", pod(&PODS[2])),
-            ("pods", json!({ "items": pods })),
-            ("agents", json!({ "items": [agent] })),
+            ("deploy-web", deployment("web")),
+            ("deploy-spread", deployment("spread")),
+            ("pod", pod("other", "other", NODES[0])),
+            ("pods-web", json!({ "items": pods_of("web") })),
+            ("pods-spread", json!({ "items": spread })),
+            ("agents", json!({ "items": NODES.map(agent) })),
             ("configmap", nobody),
             ("none", json!({ "items": [] })),
         ] {
             fs::write(self.dir.path().join(file), object.to_string()).unwrap();
         }
-        let address = self.agent.address();
+    }
+
+    fn write_program(&self) {
+        let [first, second] = self.agents.each_ref().map(Agent::address);
+        let silent = http::free_address();
         let dir = self.dir.path().display();
         let script = format!(
             r#"#!/bin/sh
 echo "$*" >> {dir}/calls
+for last in "$@"; do :; done
 case "$*" in
-*"get --output=json deploy/web") cat {dir}/deployment ;;
+*"get --output=json deploy/web" | *"get --output=json deploy/spread") cat {dir}/deploy-"${{last#*/}}" ;;
 *"get --output=json pod/other") cat {dir}/pod ;;
 *"get --output=json cm/settings") cat {dir}/configmap ;;
-*"get --output=json pods --namespace shop --selector app=web") cat {dir}/pods ;;
+*"get --output=json pods --namespace shop --selector app="*) cat {dir}/pods-"${{last#*=}}" ;;
 *"get --output=json pods --namespace cpuwarden --selector "*) cat {dir}/agents ;;
 *"get --output=json pods --namespace elsewhere "*) cat {dir}/none ;;
-*"port-forward --address=127.0.0.1 --namespace cpuwarden pod/cpuwarden-x :9753")
-    echo "Forwarding from {address} -> 9753"; exec sleep 600 ;;
+*"port-forward --address=127.0.0.1 --namespace cpuwarden pod/agent-"*":9753")
+    case "$*" in *node-1\ *) at={first} ;; *node-2\ *) at={second} ;; *) at={silent} ;; esac
+    echo $$ > {dir}/forward; echo "Forwarding from $at -> 9753"; exec sleep 600 ;;
 *) echo "Error from server (NotFound): $*" >&2; exit 1 ;;
 esac
 "#
@@ -162,8 +210,10 @@ esac
 fn the_plugin_shows_a_workload_a_pod_or_the_reason_why_not() {
     let cluster = Cluster::new();
     assert_findings_of_all_pods_are_merged(&cluster);
+    assert_nodes_are_merged_and_a_silent_one_is_named(&cluster);
     assert_a_pod_stands_for_itself(&cluster);
     assert_the_node_of_a_pod_is_shown(&cluster);
+    assert_a_view_forwards_its_port_again(&cluster);
     assert_errors_name_the_remedy(&cluster);
     eventually("the end of each forwarded port", || {
         let dir = cluster.dir.path().to_str().unwrap();
@@ -195,6 +245,24 @@ fn assert_findings_of_all_pods_are_merged(cluster: &Cluster) {
     let patch: Value =
         serde_saphyr::from_str(&cluster.text(&["advise", "deploy/web", "-o", "patch"])).unwrap();
     assert_eq!(patch["spec"]["template"]["spec"]["containers"][0]["name"], "main");
+}
+
+fn assert_nodes_are_merged_and_a_silent_one_is_named(cluster: &Cluster) {
+    let output = cluster.run(&["advise", "deploy/spread"]);
+    let [text, errors] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success(), "{errors}");
+    let head = "Deployment shop/spread on 3 nodes, 1 without an answer\nmain: 2 pods\n";
+    assert!(text.starts_with(head), "{text}");
+    assert!(text.contains("  ! throttled-by-own-quota in 2 of 2, most in spread-"), "{text}");
+    assert!(errors.contains("node node-3: no agent answers at "), "{errors}");
+    let output = cluster.run(&["advise", "deploy/spread", "-o", "json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["nodes"], &json["missing"]), (&3.into(), &1.into()), "{json}");
+    // The view is of one node.
+    let output = cluster.run(&["top", "deploy/spread", "--once"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("spread-2 on node-2") && errors.contains("node/NAME"), "{errors}");
 }
 
 fn assert_a_pod_stands_for_itself(cluster: &Cluster) {
@@ -229,6 +297,24 @@ fn assert_the_node_of_a_pod_is_shown(cluster: &Cluster) {
     let replay = Command::new(binary()).args(["replay", path, "--once"]).output().unwrap();
     let replay = String::from_utf8(replay.stdout).unwrap();
     assert!(replay.contains("shop/other") && replay.contains("shop/web-1"), "{replay}");
+}
+
+fn assert_a_view_forwards_its_port_again(cluster: &Cluster) {
+    cluster.calls();
+    let tmux = Tmux::start(80, 24);
+    let (plugin, kubectl) = (cluster.plugin(), cluster.kubectl());
+    let command = format!("{} top other --kubectl {}", plugin.display(), kubectl.display());
+    tmux.keys(&[&command, "Enter"]);
+    let screen = tmux.wait_for("filter: shop/other");
+    assert!(screen.contains("shop/other") && !screen.contains("shop/web-1"), "{screen}");
+    // As when the agent's container ends.
+    let pid = fs::read_to_string(cluster.dir.path().join("forward")).unwrap();
+    kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::TERM).unwrap();
+    let again = format!("pod/agent-node-1 {}:9753", cluster.agents[0].address().port());
+    let calls = || fs::read_to_string(cluster.dir.path().join("calls")).unwrap();
+    eventually("the port to be forwarded again", || calls().contains(&again));
+    tmux.keys(&["q"]);
+    tmux.wait_for("ready>");
 }
 
 fn assert_errors_name_the_remedy(cluster: &Cluster) {

@@ -21,6 +21,7 @@ mod kernel;
 mod kubectl;
 mod node;
 mod page;
+mod reading;
 mod recording;
 mod recordings;
 mod runtimes;

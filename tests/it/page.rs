@@ -1,5 +1,6 @@
 //! The page in headless Chromium under the demo's load. With `CPUWARDEN_SCREENSHOTS=DIR` it also
-//! writes the pictures of deploy/docs.
+//! writes the pictures of deploy/docs; that of the topology, `sockets`, is from
+//! crates/endpoint/tests/ui/look.rs.
 
 #[allow(dead_code, reason = "of the driver, this uses a part")]
 #[path = "../../crates/endpoint/tests/ui/browser.rs"]
@@ -27,11 +28,15 @@ const SPINNER: (&str, &str) = (
 );
 
 /// Key, name and content of the views of the whole node.
-const VIEWS: [(&str, &str, &str); 3] = [
+const VIEWS: [(&str, &str, &str); 4] = [
     ("m", "matrix", ".matrix td"),
     ("t", "topology", ".cpu"),
     ("a", "aggressors", "[aria-label=Aggressors] td"),
+    ("f", "advice", "[aria-label=Advice] .count:not(:empty)"),
 ];
+
+/// Largest height of a picture, pixels.
+const TALLEST: u32 = 1100;
 
 /// A running demo, which removes its cgroups at its end.
 struct Demo(Child);
@@ -92,10 +97,15 @@ impl Scene {
                 self.browser.look(width, 800, scheme);
                 // Some frames are drawn in the new size and colors.
                 std::thread::sleep(Duration::from_millis(2500));
-                let end =
-                    "Math.ceil(document.querySelector('main').getBoundingClientRect().bottom)";
-                let height = self.browser.run(&format!("scrollTo(0, 0); return {end}"));
-                let height = u32::try_from(height.as_u64().unwrap()).unwrap().min(940);
+                // A picture ends below a row, not inside it.
+                let height = self.browser.run(&format!(
+                    "scrollTo(0, 0);
+                    const rows = [...document.querySelectorAll('main .tools, main .legend, main .card, main .socket, main tr')].map((row) => row.getBoundingClientRect());
+                    const isInside = (end) => rows.some((row) => row.top < end - 1 && row.bottom > end + 1);
+                    const ends = rows.map((row) => row.bottom).filter((end) => end <= {TALLEST} && !isInside(end));
+                    return Math.ceil(Math.max(...ends))"
+                ));
+                let height = u32::try_from(height.as_u64().unwrap()).unwrap();
                 self.browser.look(width, height, scheme);
                 std::thread::sleep(Duration::from_millis(500));
                 self.browser.screenshot(&directory.join(format!("{name}-{size}-{scheme}.png")));

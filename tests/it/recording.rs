@@ -1,9 +1,11 @@
 //! `cpuwarden record` and `cpuwarden replay`: real cgroups, recorded, killed and replayed.
 
+use std::cell::Cell;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::UNIX_EPOCH;
 
 use recording::{Origin, Recording};
 use rustix::process::{Pid, Signal, kill_process};
@@ -73,6 +75,25 @@ fn times(dir: &Path) -> Vec<u64> {
     Recording::open(dir).map_or_else(|_| Vec::new(), |recording| recording.times().to_vec())
 }
 
+/// Waits until the recording has grown five times by at most two seconds: a recorder that collects
+/// seconds before it writes never does. Returns the times.
+fn seconds_one_by_one(dir: &Path) -> Vec<u64> {
+    let (known, small) = (Cell::new(0), Cell::new(0));
+    eventually("seconds that come to the disk one by one", || {
+        let frames = times(dir).len();
+        let before = known.replace(frames);
+        if (1..=2).contains(&(frames - before)) {
+            small.set(small.get() + 1);
+        }
+        small.get() >= 5
+    });
+    times(dir)
+}
+
+fn now_ms() -> u64 {
+    UNIX_EPOCH.elapsed().unwrap().as_millis() as u64
+}
+
 /// Standard output of a replay, which must succeed.
 fn replay(dir: &Path, args: &[&str]) -> String {
     let output = Command::new(binary()).arg("replay").arg(dir).args(args).output().unwrap();
@@ -88,11 +109,14 @@ fn a_killed_recorder_leaves_every_second_but_the_one_it_was_in() {
     let _load = container.spawn(&Workload::Spin { threads: 1 });
     let dir = tempfile::tempdir().unwrap();
     let recorder = Recorder::start(&tree, dir.path());
-    eventually("seconds on the disk while it records", || times(dir.path()).len() >= 5);
-    let before = times(dir.path());
+    let before = seconds_one_by_one(dir.path());
+    let killed_ms = now_ms();
     drop(recorder);
     let after = times(dir.path());
     assert!(after.starts_with(&before), "{before:?} became {after:?}");
+    let lost_ms = killed_ms.saturating_sub(after[after.len() - 1]);
+    // At most the second that was not over; more only if the machine did not run the recorder.
+    assert!(lost_ms < 5000, "the last {lost_ms} ms are missing");
 
     // What was recorded is what the kernel did: the quota is 0.2 CPUs.
     let text = replay(dir.path(), &["--output=json"]);
@@ -110,8 +134,49 @@ fn a_killed_recorder_leaves_every_second_but_the_one_it_was_in() {
     assert!(times(dir.path()).starts_with(&after));
 }
 
+#[test]
+fn a_snapshot_has_the_last_seconds_of_a_running_agent() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
+    container.set_quota_usec(20_000, 100_000);
+    let _load = container.spawn(&Workload::Spin { threads: 1 });
+    let kubepods = format!("--kubepods={}", tree.kubepods().path().display());
+    let agent = Agent::start(&[&kubepods, "--pod-source=none", "--sched-trace=off"]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("incident");
+    let snapshot = |last: &str| {
+        let mut command = Command::new(binary());
+        command.args(["snapshot", last, &format!("--address={}", agent.address()), "-o"]);
+        command.arg(&path).output().unwrap()
+    };
+    eventually("four seconds of history", || {
+        let is_saved = snapshot("--last=10m").status.success();
+        is_saved && times(&path).len() >= 4
+    });
+    let text = replay(&path, &["--output=json"]);
+    let frames: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for frame in &frames {
+        let row = &frame["containers"][0];
+        let limit = row["limitCores"].as_f64().unwrap();
+        assert!(row["uid"] == UID && (limit - 0.2).abs() < 1e-3, "{frame}");
+        assert_eq!(frame["node"]["trace"]["mode"], "off", "{frame}");
+    }
+    let throttled = |frame: &Value| frame["containers"][0]["throttledOwn"].as_f64();
+    assert!(frames.iter().filter_map(throttled).sum::<f64>() > 0.1, "{text}");
+
+    let saved = snapshot("--last=2s");
+    assert!(saved.status.success());
+    let line = String::from_utf8(saved.stdout).unwrap();
+    assert!(line.contains("bytes; open it with cpuwarden replay"), "{line}");
+    let times = times(&path);
+    assert!(times[times.len() - 1] - times[0] <= 2000, "{times:?}");
+    let rejected = snapshot("--last=11m");
+    let errors = String::from_utf8(rejected.stderr).unwrap();
+    assert!(rejected.status.code() == Some(64) && errors.contains("1s to 600s"), "{errors}");
+}
+
 /// A recording of 700 seconds with one container, whose usage in cores is the second, and two CPUs.
-fn seven_hundred_seconds(path: &Path) {
+pub(crate) fn seven_hundred_seconds(path: &Path) {
     let frame = |second: u64| {
         let mut row = ContainerFrame {
             namespace: "shop".to_owned(),

@@ -37,7 +37,7 @@ fn linked(features: &[&str]) -> BTreeSet<String> {
 #[test]
 fn the_images_binary_has_no_dependencies_of_demo_and_terminal_view() {
     let (image, all) = (linked(&["--no-default-features"]), linked(&[]));
-    for name in ["kubelet-stub", "rcgen", "tar", "ratatui", "clap_mangen"] {
+    for name in ["kubelet-stub", "rcgen", "ratatui", "clap_mangen"] {
         assert!(all.contains(name), "{name} is not in the full binary either");
         assert!(!image.contains(name), "{name} is in the image's binary");
     }

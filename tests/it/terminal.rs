@@ -1,21 +1,26 @@
 //! The terminal view of the real binary on a real terminal, tmux, under the demo's load.
 
+mod narrow;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::demo::{NOBODY, public_program};
+use crate::recording::seven_hundred_seconds;
+use crate::support::http;
 use crate::support::{Agent, Qos, RealTree, Running, Workload, binary, eventually, turn};
 
 /// A terminal with a shell, closed on drop.
-struct Tmux {
+pub(crate) struct Tmux {
     directory: TempDir,
-    width: usize,
 }
 
 impl Tmux {
-    fn start(width: usize, height: usize) -> Self {
-        let tmux = Self { directory: tempfile::tempdir().unwrap(), width };
+    pub(crate) fn start(width: usize, height: usize) -> Self {
+        let tmux = Self { directory: tempfile::tempdir().unwrap() };
         let (x, y) = (width.to_string(), height.to_string());
         tmux.run(&["new-session", "-d", "-x", &x, "-y", &y, "env", "PS1=ready> ", "sh"]);
         tmux.wait_for("ready>");
@@ -34,7 +39,7 @@ impl Tmux {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn keys(&self, keys: &[&str]) {
+    pub(crate) fn keys(&self, keys: &[&str]) {
         self.run(&[&["send-keys"], keys].concat());
     }
 
@@ -42,15 +47,18 @@ impl Tmux {
         self.run(&["capture-pane", "-p"])
     }
 
-    /// Checks that no line of the view has wrapped: joined, it would be longer than the terminal
-    /// is wide.
-    fn assert_no_wraps(&self) {
-        let screen = self.run(&["capture-pane", "-p", "-J"]);
-        let wrapped = screen.lines().find(|line| line.trim_end().chars().count() > self.width);
-        assert_eq!(wrapped, None, "a line has wrapped:\n{screen}");
+    /// Checks that the view fills the terminal, from the node to the keys, and that the first line
+    /// ends with a whole fact, or with a mark where it is cut.
+    fn assert_is_whole(&self) {
+        let screen = self.screen();
+        let lines: Vec<&str> = screen.lines().collect();
+        let (first, last) = (lines[0], lines[lines.len() - 1]);
+        let is_whole = ["UTC", "s", "%", "x1", "…"].iter().any(|end| first.ends_with(end));
+        assert!(first.contains(" UTC") && is_whole, "the first line is cut:\n{screen}");
+        assert!(last.contains("q quit"), "the keys are not in the last line:\n{screen}");
     }
 
-    fn wait_for(&self, text: &str) -> String {
+    pub(crate) fn wait_for(&self, text: &str) -> String {
         let what = format!("{text:?} on the terminal");
         eventually(&what, || self.screen().contains(text));
         self.screen()
@@ -63,7 +71,7 @@ impl Tmux {
             lines.nth(1).is_some_and(|line| line.starts_with(start))
         };
         eventually(start, || row(&self.screen()));
-        self.assert_no_wraps();
+        self.assert_is_whole();
         self.screen()
     }
 
@@ -74,6 +82,19 @@ impl Tmux {
         let command = format!("{} demo --duration 3m --listen 127.0.0.1:0", program.display());
         self.keys(&[&command, "Enter"]);
         self.wait_for("q quit");
+    }
+
+    /// Runs the program in the foreground of the shell; returns its process.
+    fn start_job(&self, arguments: &str) -> Pid {
+        let pid = self.directory.path().join("pid");
+        let program = binary();
+        let command =
+            format!("{} {arguments} & echo $! > {}; fg", program.display(), pid.display());
+        self.keys(&["set -m", "Enter"]);
+        self.keys(&[&command, "Enter"]);
+        let read = || std::fs::read_to_string(&pid).ok()?.trim().parse().ok();
+        eventually("the process of the job", || read().is_some());
+        Pid::from_raw(read().unwrap()).unwrap()
     }
 
     /// Checks that the shell has its screen, cursor and line editing back.
@@ -123,7 +144,7 @@ fn the_demo_shows_the_spinner_and_its_own_limit_as_the_cause() {
         assert!(screen.contains("filter: checkout"), "{screen}");
         tmux.keys(&["Enter"]);
         let screen = tmux.wait_for("use of 0.20 cores");
-        tmux.assert_no_wraps();
+        tmux.assert_is_whole();
         let own = screen.lines().find(|line| line.starts_with("throttled, own")).unwrap();
         let share = own.split_whitespace().last().unwrap().trim_end_matches('%');
         assert!(share.parse::<u32>().unwrap() > 50, "{screen}");
@@ -159,21 +180,69 @@ fn the_demo_names_the_neighbor_that_makes_another_pod_wait() {
 }
 
 #[test]
+fn without_root_the_demo_plays_its_recording_with_its_page() {
+    let (_place, program) = public_program();
+    let program = program.display();
+    for (width, height) in [(80, 24), (200, 50)] {
+        let tmux = Tmux::start(width, height);
+        let user = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+        tmux.keys(&[&format!("{user} {program} demo --listen 127.0.0.1:0"), "Enter"]);
+        tmux.wait_for("q quit");
+        let screen = tmux.wait_for("a recording of 2");
+        // Wrapped at 80 columns.
+        let text = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("not this machine (not root)"), "{screen}");
+        assert!(text.contains("Space pauses, left and right move in time"), "{screen}");
+        let url = text.split("http://").nth(1).unwrap().split('/').next().unwrap();
+        let (status, body) = http::get(url.parse().unwrap(), "/api/v1/pods").unwrap();
+        assert!(status == 200 && body.contains("checkout"), "{status} {body}");
+        tmux.keys(&["Space"]);
+        tmux.wait_for("PAUSED");
+        tmux.keys(&["$"]);
+        tmux.wait_for("100%");
+        tmux.keys(&["/", "encode", "Enter"]);
+        let screen = tmux.wait_for_first_row(">N batch/encode");
+        assert!(screen.contains("most for search/index"), "{screen}");
+        tmux.keys(&["q"]);
+        tmux.assert_restored();
+    }
+}
+
+#[test]
 fn a_signal_ends_the_view_and_restores_the_terminal() {
     let _turn = turn();
     let tmux = Tmux::start(80, 24);
-    let command = format!(
-        "{} demo --duration 3m --listen 127.0.0.1:0 & echo $! > {}/pid; fg",
-        binary().display(),
-        tmux.directory.path().display()
-    );
-    tmux.keys(&["set -m", "Enter"]);
-    tmux.keys(&[&command, "Enter"]);
+    let demo = tmux.start_job("demo --duration 3m --listen 127.0.0.1:0");
     tmux.wait_for("q quit");
-    let pid = std::fs::read_to_string(tmux.directory.path().join("pid")).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    kill_process(demo, Signal::TERM).unwrap();
     tmux.assert_restored();
+}
+
+#[test]
+fn a_replay_is_moved_by_keys_and_restores_the_terminal_at_a_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("incident");
+    seven_hundred_seconds(&path);
+    for (size, signal) in [((80, 24), Signal::TERM), ((200, 50), Signal::HUP)] {
+        let tmux = Tmux::start(size.0, size.1);
+        let replay = tmux.start_job(&format!("replay {} --at 00:05", path.display()));
+        tmux.wait_for_first_row(">  shop/checkout");
+        tmux.keys(&["Space"]);
+        tmux.wait_for("PAUSED");
+        // In this recording the use in cores is the second.
+        let assert_at = |key: &[&str], clock: &str, used: &str| {
+            tmux.keys(key);
+            let screen = tmux.wait_for(clock);
+            assert!(screen.contains(used), "{used} is not on\n{screen}");
+        };
+        assert_at(&["0"], "00:00:01 UTC", " 1.00 ");
+        assert_at(&["]"], "00:01:01 UTC", " 61.0 ");
+        assert_at(&["Right", "Right", "Left"], "00:01:02 UTC", " 62.0 ");
+        assert_at(&["$"], "00:11:40 UTC", " 700");
+        tmux.assert_is_whole();
+        kill_process(replay, signal).unwrap();
+        tmux.assert_restored();
+    }
 }
 
 #[test]
@@ -227,7 +296,7 @@ fn top_shows_a_running_agent_with_its_history_and_reports_its_end() {
     tmux.wait_for_first_row(">L ");
     tmux.keys(&["Enter"]);
     tmux.wait_for("use of 0.20 cores");
-    tmux.assert_no_wraps();
+    tmux.assert_is_whole();
     drop(agent);
     tmux.wait_for("trying again");
     tmux.keys(&["q"]);

@@ -1,5 +1,6 @@
 //! `cpuwarden advise` against a running agent that knows the names of two pods.
 
+use std::cell::RefCell;
 use std::process::Command;
 
 use k8s_openapi::DeepMerge as _;
@@ -62,17 +63,8 @@ impl Node {
         node
     }
 
-    /// Output of `cpuwarden advise`.
     fn advise(&self, output: &str, filters: &[&str]) -> String {
-        let address = self.agent.address().to_string();
-        let mut command = Command::new(binary());
-        let output = command
-            .args(["advise", "--address", &address, "-o", output])
-            .args(filters)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        advise(&self.agent, output, filters)
     }
 
     /// Containers in the JSON output.
@@ -81,6 +73,19 @@ impl Node {
         assert_eq!(report["objective"], 0.01);
         report["containers"].as_array().unwrap().clone()
     }
+}
+
+/// Output of `cpuwarden advise`.
+fn advise(agent: &Agent, output: &str, filters: &[&str]) -> String {
+    let address = agent.address().to_string();
+    let mut command = Command::new(binary());
+    let output = command
+        .args(["advise", "--address", &address, "-o", output])
+        .args(filters)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
@@ -96,6 +101,29 @@ fn the_command_prints_in_every_format_what_is_asked_for() {
         page.value("cpuwarden_container_runtime_info", &labels)
     };
     eventually("the series of what it runs", || series() == Some(1.0));
+}
+
+#[test]
+fn the_first_answer_says_what_is_known_and_when_the_rest_comes() {
+    let tree = RealTree::new();
+    let container =
+        tree.pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0013").child(&"f".repeat(64));
+    container.set_quota_usec(20_000, 100_000);
+    let _running = container.spawn(&Workload::Spin { threads: 1 });
+    let kubepods = format!("--kubepods={}", tree.kubepods().path().display());
+    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", &kubepods]);
+    let first = RefCell::new(String::new());
+    eventually("an answer about the container", || {
+        *first.borrow_mut() = advise(&agent, "table", &[]);
+        !first.borrow().starts_with("no containers")
+    });
+    let text = first.into_inner();
+    assert!(text.lines().next().unwrap().contains("  limit 0.2"), "{text}");
+    let rest = text.lines().find(|line| line.starts_with("  · not enough history: ")).unwrap();
+    assert!(rest.ends_with(" of 24 h; limits from 5 min, lower requests from 24 h"), "{text}");
+    // What follows from so few seconds is a finding, or none so far.
+    let known = text.lines().nth(1).unwrap();
+    assert!(known.starts_with("  ! ") || known == "  · nothing to change so far", "{text}");
 }
 
 fn assert_formats_agree(node: &Node) {

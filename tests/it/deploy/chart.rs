@@ -206,7 +206,7 @@ fn pins_outlive_the_agent_unless_drained_for_an_uninstall() {
 }
 
 #[test]
-fn events_and_their_permission_need_pinning_and_a_request() {
+fn events_and_their_permission_need_pinning_or_the_trace_and_a_request() {
     let granted = |arguments: &[&str]| {
         let text = render(arguments);
         let has_variable = container(&text)["env"]
@@ -231,7 +231,10 @@ fn events_and_their_permission_need_pinning_and_a_request() {
     assert_eq!(granted(&["--set=profile=pin"]), (false, None, false));
     assert_eq!(granted(&["--set=events=true"]), (false, None, false));
     let rule = "apiGroups:\n- events.k8s.io\nresources:\n- events\nverbs:\n- create\n- patch\n";
-    assert_eq!(granted(&["--set=profile=pin,events=true"]), (true, Some(rule.to_owned()), true));
+    for profile in ["trace", "pin"] {
+        let set = format!("--set=profile={profile},events=true");
+        assert_eq!(granted(&[&set]), (true, Some(rule.to_owned()), true), "{profile}");
+    }
 }
 
 #[test]

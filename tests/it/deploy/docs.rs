@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use timeline::{BYTES_PER_CONTAINER, BYTES_PER_PAIR, MAX_CONTAINERS, MAX_PAIRS};
+
 use super::{catalogue, deploy, output_of, read};
 use crate::support::binary;
 
@@ -127,6 +129,23 @@ fn every_key_and_value_that_a_page_names_exists() {
                 assert!(!known.is_null(), "{page}: no value {section}.{name}");
             }
         }
+    }
+}
+
+#[test]
+fn the_stated_memory_of_the_history_is_that_of_the_code() {
+    let stated = |page: &str| read(page).replace('\n', " ").replace(',', "");
+    let container = format!("{BYTES_PER_CONTAINER} bytes per container");
+    for page in ["docs/page.md", "docs/configuration.md"] {
+        assert!(stated(page).contains(&container), "{page}: {container}");
+    }
+    let page = stated("docs/page.md");
+    for text in [
+        format!("for at most {MAX_CONTAINERS} containers"),
+        format!("{BYTES_PER_PAIR} bytes per pair"),
+        format!("for at most {MAX_PAIRS} pairs"),
+    ] {
+        assert!(page.contains(&text), "{text}");
     }
 }
 

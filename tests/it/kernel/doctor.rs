@@ -15,6 +15,7 @@ fn the_doctor_reports_containers_and_kernel_features() {
     let _spinner = container.spawn(&Workload::Spin { threads: 1 });
     let kubepods = tree.kubepods().path().to_str().unwrap();
     let options = ["doctor", "--json", "--pod-source=none", "--kubepods", kubepods];
+    let options = options.into_iter().chain(["--best-effort=enforce", "--burst=observe"]);
     let output = Command::new(binary()).args(options).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let level = |check: &str| {
@@ -22,7 +23,10 @@ fn the_doctor_reports_containers_and_kernel_features() {
             report["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == check);
         found.map(|finding| finding["level"].as_str().unwrap().to_owned())
     };
-    for check in ["kernel", "cgroups", "reading", "processes", "waits", "descriptors", "inotify"] {
+    for check in ["kernel", "cgroups", "reading", "processes", "waits", "descriptors", "inotify"]
+        .into_iter()
+        .chain(["best-effort", "burst"])
+    {
         assert_eq!(level(check).as_deref(), Some("good"), "{check}: {report:#}");
     }
     // Their controllers are available, so there is no finding about them.

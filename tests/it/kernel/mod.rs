@@ -5,6 +5,7 @@ mod advice;
 mod agent;
 mod burst;
 mod condition;
+mod contention;
 mod created;
 mod demo;
 mod doctor;

@@ -110,6 +110,8 @@ fn best_effort_yields_while_a_service_waits_and_everything_is_restored() {
     assert_eq!(page.value("cpuwarden_best_effort_enforcing", &[("reason", "")]), Some(1.0));
     assert_eq!(page.value("cpuwarden_best_effort_writes_total", &[("result", "error")]), None);
     assert!(page.value("cpuwarden_best_effort_harm_ratio", &[]).is_some());
+    // Computed for comparison while the waits decide.
+    assert!(page.value("cpuwarden_best_effort_budget_cores", &[]).is_some());
     assert!(agent.log().contains("test/service waits for best-effort pods"), "{}", agent.log());
     let table = stdout_of(&command("pins", &scene.options, &[]));
     assert!(table.contains(BATCH) && !table.contains(SERVICE), "{table}");

@@ -1,7 +1,7 @@
 //! A kubelet's endpoint for the agent.
 
 use bytes::Bytes;
-use kubelet_stub::{KubeletStub, StubConfig};
+use kubelet_stub::{Fault, KubeletStub, StubConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -36,6 +36,21 @@ impl Kubelet {
             format!("--kubelet-token-file={}", self.stub.token_file().display()),
             format!("--kubelet-server-name={}", self.stub.node_name()),
         ]
+    }
+
+    /// Makes the kubelet answer with an error, or answer again.
+    pub(crate) fn fail(&self, fails: bool) {
+        self.stub.set_fault(fails.then_some(Fault::Status(503)));
+    }
+
+    /// Reads further requests for the pods, and never answers them.
+    pub(crate) fn be_silent(&self) {
+        self.stub.set_fault(Some(Fault::Hang));
+    }
+
+    /// Number of requests so far.
+    pub(crate) fn requests(&self) -> usize {
+        self.stub.requests().len()
     }
 
     /// Replaces the listed pods.

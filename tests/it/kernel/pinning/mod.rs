@@ -4,15 +4,18 @@
 pub(in crate::kernel) mod agent;
 mod authorized;
 mod churn;
+mod claimed;
 mod crash;
 mod drained;
 mod enforce;
 pub(super) mod events;
+mod foreign;
 mod given_back;
 mod hotplug;
 mod nested;
 mod observe;
 mod placed;
+mod resized;
 mod rival;
 mod scene;
 mod starts;

@@ -5,8 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use kernel_text::CpuSet;
 use nri::api::{
     Container, LinuxContainer, LinuxCpu, LinuxPodSandbox, LinuxResources, OptionalInt64,
-    OptionalUInt64, PodSandbox, RemovePodSandboxRequest, RemovePodSandboxResponse,
-    UpdateContainerRequest, UpdateContainerResponse,
+    OptionalUInt64, PodSandbox, RemoveContainerRequest, RemoveContainerResponse,
+    RemovePodSandboxRequest, RemovePodSandboxResponse, UpdateContainerRequest,
+    UpdateContainerResponse,
 };
 use placement::Class;
 use rustix::process::Signal;
@@ -65,7 +66,7 @@ pub(super) fn container(pod: &PodSandbox, id: &str) -> Container {
 }
 
 /// The container with CPUs that somebody has set.
-fn with_cpus(container: Container, cpus: &str) -> Container {
+pub(super) fn with_cpus(container: Container, cpus: &str) -> Container {
     let cpu = Some(LinuxCpu { cpus: cpus.into(), ..LinuxCpu::default() });
     let resources = Some(LinuxResources { cpu, ..LinuxResources::default() });
     let linux = Some(LinuxContainer { resources, ..LinuxContainer::default() });
@@ -99,6 +100,8 @@ impl<'a> Runtimes<'a> {
         let is_placed =
             || asking.borrow_mut().once(&probe, &container(&probe, "probe")).0.is_some();
         eventually("placement", is_placed);
+        // No request for the names of the probe is left.
+        runtimes.remove(&probe, &container(&probe, "probe"));
         runtimes.call(|runtime| {
             let request = RemovePodSandboxRequest { pod: Some(probe.clone()) };
             let _: RemovePodSandboxResponse = runtime.call("RemovePodSandbox", &request);
@@ -125,7 +128,11 @@ impl<'a> Runtimes<'a> {
     }
 
     /// The CPUs in which a new container is to start, and the container as the runtime then has it.
-    fn once(&mut self, pod: &PodSandbox, container: &Container) -> (Option<CpuSet>, Container) {
+    pub(super) fn once(
+        &mut self,
+        pod: &PodSandbox,
+        container: &Container,
+    ) -> (Option<CpuSet>, Container) {
         let answer = self.call(|runtime| {
             run_pod(runtime, pod);
             create(runtime, pod, container)
@@ -153,8 +160,27 @@ impl<'a> Runtimes<'a> {
         (cpus, placed)
     }
 
+    /// The container is removed.
+    pub(super) fn remove(&mut self, pod: &PodSandbox, container: &Container) {
+        self.call(|runtime| {
+            let (pod, container) = (Some(pod.clone()), Some(container.clone()));
+            let request = RemoveContainerRequest { pod, container };
+            let _: RemoveContainerResponse = runtime.call("RemoveContainer", &request);
+        });
+    }
+
     pub(super) fn cpus(&mut self, pod: &PodSandbox, id: &str) -> CpuSet {
         self.started(pod, id).0
+    }
+
+    /// The runtime is about to write a pod's resources.
+    pub(super) fn resize(&mut self, pod: &PodSandbox, container: &Container) {
+        let resources = pod.linux.as_ref().and_then(|linux| linux.pod_resources.clone());
+        let (pod, container) = (Some(pod.clone()), Some(container.clone()));
+        let request = UpdateContainerRequest { pod, container, linux_resources: resources };
+        self.call(|runtime| {
+            let _: UpdateContainerResponse = runtime.call("UpdateContainer", &request);
+        });
     }
 
     /// The CPUs that the agent writes instead of those of an update.
@@ -189,15 +215,6 @@ fn containers_start_in_the_cpus_of_their_pod_or_outside_of_all_others() {
     let of_new = runtime.cpus(&new, &container_id(99));
     assert_eq!(of_new, outside, "of a pod that no list contains");
 
-    // Another plugin, or the kubelet, has set the CPUs.
-    let others = with_cpus(container(&shared, &container_id(12)), &own.to_string());
-    assert_eq!(runtime.once(&shared, &others).0, None);
-    let mut preserved = shared.clone();
-    let key = "cpu.preserve.resource-policy.nri.io/pod".to_owned();
-    preserved.annotations = [(key, "true".to_owned())].into();
-    let of_preserved = container(&preserved, &container_id(13));
-    assert_eq!(runtime.once(&preserved, &of_preserved).0, None);
-
     // The runtime writes the CPUs of an update, or those of the start again.
     let (wanted, others) = (outside.to_string(), own.to_string());
     assert_eq!(runtime.wanted(|one| one.kept(&shared, &placed, &others)), wanted);
@@ -221,7 +238,7 @@ fn containers_start_in_the_cpus_of_their_pod_or_outside_of_all_others() {
 }
 
 /// Creates the cgroups of a pod and a container as a runtime does, and runs something there.
-fn run(scene: &Scene, pod: &PodSandbox, id: &str, cpus: &CpuSet) -> Running {
+pub(super) fn run(scene: &Scene, pod: &PodSandbox, id: &str, cpus: &CpuSet) -> Running {
     let cgroup = scene.tree.pod(Qos::Burstable, &pod.uid).child(id);
     cgroup.write("cpuset", "cpuset.cpus", &cpus.to_string());
     cgroup.spawn(&Workload::Spin { threads: 1 })
