@@ -50,7 +50,7 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Waits until the condition holds; panics with its name after a minute.
-pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "{what}: not within a minute");
