@@ -98,7 +98,7 @@ fn text(rows: &[PinRow]) -> String {
         vec![["POD", "CLASS", "POLICY", "CPUS", "SINCE", "VERIFIED"].map(str::to_owned).to_vec()];
     let mut rejected = vec![["REJECTED", "REASON"].map(str::to_owned).to_vec()];
     let mut restricted =
-        vec![["CGROUP", "SETTING", "VALUE", "ORIGINAL"].map(str::to_owned).to_vec()];
+        vec![["POD", "SETTING", "VALUE", "ORIGINAL", "CGROUP"].map(str::to_owned).to_vec()];
     let mut status = String::new();
     for row in rows {
         match row {
@@ -109,10 +109,7 @@ fn text(rows: &[PinRow]) -> String {
             PinRow::Rejected(Rejection { namespace, pod, reason }) => {
                 rejected.push(vec![name(namespace, pod), reason.clone()]);
             }
-            PinRow::Restricted(Restricted { cgroup, setting, value, original }) => {
-                let setting = setting.name().to_owned();
-                restricted.push(vec![cgroup.clone(), setting, value.clone(), original.clone()]);
-            }
+            PinRow::Restricted(row) => restricted.push(restricted_cells(row)),
         }
     }
     let pins = match pins.len() {
@@ -121,6 +118,12 @@ fn text(rows: &[PinRow]) -> String {
     };
     let more = [rejected, restricted].into_iter().filter(|table| table.len() > 1);
     more.fold(pins, |text, more| format!("{text}\n{}", table::render(&more)))
+}
+
+fn restricted_cells(row: &Restricted) -> Vec<String> {
+    let Restricted { namespace, pod, cgroup, setting, value, original } = row;
+    let pod = if pod.is_empty() { "-".to_owned() } else { name(namespace, pod) };
+    vec![pod, setting.name().to_owned(), value.clone(), original.clone(), cgroup.clone()]
 }
 
 fn pin_cells(pin: &Pin, verified: bool) -> Vec<String> {
@@ -146,17 +149,21 @@ fn name(namespace: &str, pod: &str) -> String {
 #[test]
 fn restricted_best_effort_pods_are_listed_with_their_original_values() {
     let restricted = Restricted {
+        namespace: "jobs".into(),
+        pod: "index-0".into(),
         cgroup: "kubepods/besteffort/poda".into(),
         setting: yielding::Kind::Idle,
         value: "1".into(),
         original: "0".into(),
     };
-    let rows = [PinRow::Restricted(restricted)];
+    let unknown = Restricted { namespace: String::new(), pod: String::new(), ..restricted.clone() };
+    let rows = [restricted, unknown].map(PinRow::Restricted);
     assert_eq!(
         text(&rows),
         "no pod on this node has exclusive CPUs\n\n\
-         CGROUP                    SETTING  VALUE  ORIGINAL\n\
-         kubepods/besteffort/poda  idle     1      0\n"
+         POD           SETTING  VALUE  ORIGINAL  CGROUP\n\
+         jobs/index-0  idle     1      0         kubepods/besteffort/poda\n\
+         -             idle     1      0         kubepods/besteffort/poda\n"
     );
     assert_eq!(serde_json::to_value(&rows).unwrap()[0]["setting"], "idle");
 }

@@ -13,7 +13,7 @@ use crate::burst::{BurstReport, BurstSettings, Bursts};
 use crate::inputs::Inputs;
 use crate::resize::Resizes;
 use crate::setting::{Feature, Kind};
-use crate::writer::{AllWrites, Wanted, Writer};
+use crate::writer::{AllWrites, Pass, Wanted, Writer};
 
 /// Value of `--best-effort` or `--burst`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -140,7 +140,8 @@ impl Actor {
             wanted.extend(more);
             report
         });
-        self.writer.reconcile(config, &wanted, resizes, now, &mut writes);
+        let pass = Pass { config, pods: &inputs.pods, resizes, now };
+        self.writer.reconcile(pass, &wanted, &mut writes);
         if let Some(report) = &mut yielded {
             report.writes = writes.remove(&Feature::BestEffort).unwrap_or_default();
         }

@@ -27,6 +27,12 @@ pub fn take_lock(state_dir: &Path) -> Result<Lock> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Written {
+    /// Namespace of the pod; empty if the pod was not known.
+    #[serde(default)]
+    pub(crate) namespace: String,
+    /// Name of the pod; empty if it was not known.
+    #[serde(default)]
+    pub(crate) pod: String,
     /// Inode of the cgroup; together with the path it identifies the cgroup.
     pub(crate) inode: u64,
     pub(crate) original: Original,
@@ -183,6 +189,12 @@ pub fn leftovers(state_dir: &Path, proc_root: &Path) -> Result<bool> {
 /// A setting in force, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restricted {
+    /// Namespace of the pod; empty if the pod was not known.
+    #[serde(default)]
+    pub namespace: String,
+    /// Name of the pod; empty if it was not known.
+    #[serde(default)]
+    pub pod: String,
     /// Path of the cgroup below its controller's mount.
     pub cgroup: String,
     /// The setting.
@@ -200,6 +212,8 @@ pub struct Restricted {
 pub fn restricted(state_dir: &Path, proc_root: &Path) -> Result<Vec<Restricted>> {
     let checkpoint = Checkpoint::read(state_dir, proc_root)?;
     let shown = |((path, kind), was): (Key, Written)| Restricted {
+        namespace: was.namespace,
+        pod: was.pod,
         cgroup: path.display().to_string(),
         setting: kind,
         value: was.wrote,
@@ -220,7 +234,9 @@ mod tests {
 
     fn sample() -> Checkpoint {
         let original = Original { value: "0".into(), weight: Some("2".into()) };
-        let written = Written { inode: 7, original, wrote: "1".into(), replaces: None };
+        let (namespace, pod) = ("jobs".into(), "index-0".into());
+        let wrote = "1".into();
+        let written = Written { namespace, pod, inode: 7, original, wrote, replaces: None };
         Checkpoint { written: [(("kubepods/besteffort/poda".into(), Kind::Idle), written)].into() }
     }
 
@@ -232,6 +248,7 @@ mod tests {
         assert!(leftovers(dir.path(), proc.path()).unwrap());
         let shown = restricted(dir.path(), proc.path()).unwrap();
         assert_eq!((shown.len(), &*shown[0].value, &*shown[0].original), (1, "1", "0"));
+        assert_eq!((&*shown[0].namespace, &*shown[0].pod), ("jobs", "index-0"));
         Checkpoint::default().write(dir.path(), proc.path()).unwrap();
         assert!(!FILE.path(dir.path()).exists());
         assert!(!leftovers(dir.path(), proc.path()).unwrap());

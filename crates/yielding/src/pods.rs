@@ -48,6 +48,17 @@ pub(crate) fn may_have_quota(pod: &Path, version: CgroupVersion) -> bool {
     version == CgroupVersion::V2 || is_class_without_limits() == Some(true)
 }
 
+/// Namespace and name of the pod that a cgroup belongs to.
+pub(crate) fn pod_name(pods: &PodIndex, cgroup: &Path) -> Option<(String, String)> {
+    let split = path::split(cgroup.to_str()?)?;
+    let uid = match path::parse(split.relative)? {
+        CgroupPath::Pod(pod) => pod.uid,
+        CgroupPath::Container(container) => container.pod.uid,
+        _ => return None,
+    };
+    pods.pod(&uid).map(|pod| (pod.namespace.to_string(), pod.name.to_string()))
+}
+
 /// The best-effort pods at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct BestEffort {

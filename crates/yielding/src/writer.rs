@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kernel_text::CgroupVersion;
+use kubepods::PodIndex;
 use state_dir::Lock;
 
 use crate::actor::{ActorConfig, Mode, Switch, all_cpus, chain};
 use crate::checkpoint::{Checkpoint, Key, Written, directory, take_lock};
 use crate::conflicts::Conflicts;
 use crate::nested;
+use crate::pods::pod_name;
 use crate::setting::{self, Bandwidth, Feature, Kind, NO_BURST};
 use crate::want::{Want, v1_period};
 use crate::{Error, Result};
@@ -43,6 +45,17 @@ impl Writes {
             *self.written.entry(kind).or_default() += times;
         }
     }
+}
+
+/// Inputs of the writer in one pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    pub(crate) config: &'a ActorConfig,
+    /// The pods, for the names in the checkpoint.
+    pub(crate) pods: &'a PodIndex,
+    /// Number of resizes when the required values were decided.
+    pub(crate) resizes: u64,
+    pub(crate) now: Instant,
 }
 
 /// Writes of one pass by feature.
@@ -121,17 +134,10 @@ impl Writer {
         }
     }
 
-    /// Restores the settings without a required value, then writes the required values. `resizes` is
-    /// the number of resizes when they were decided. Bursts come last: older kernels change them
-    /// when a quota is written.
-    pub(crate) fn reconcile(
-        &mut self,
-        config: &ActorConfig,
-        wanted: &Wanted,
-        resizes: u64,
-        now: Instant,
-        writes: &mut AllWrites,
-    ) {
+    /// Restores the settings without a required value, then writes the required values. Bursts come
+    /// last: older kernels change them when a quota is written.
+    pub(crate) fn reconcile(&mut self, pass: Pass<'_>, wanted: &Wanted, writes: &mut AllWrites) {
+        let Pass { config, now, .. } = pass;
         if self.lock.is_none() {
             return;
         }
@@ -150,8 +156,8 @@ impl Writer {
         self.rejected.retain(|key, (_, until)| wanted.contains_key(key) && *until > now);
         let (bursts, others): (Vec<_>, Vec<_>) =
             wanted.iter().partition(|(key, _)| key.1 == Kind::Burst);
-        self.write_all(config, &others, resizes, now, writes);
-        self.write_all(config, &bursts, resizes, now, writes);
+        self.write_all(pass, &others, writes);
+        self.write_all(pass, &bursts, writes);
         for (&feature, writes) in writes.iter() {
             if writes.repaired > 0 {
                 self.conflicts.entry(feature).or_default().note(now);
@@ -183,25 +189,18 @@ impl Writer {
     }
 
     /// Writes the values that differ. The checkpoint holds each original value before the first write.
-    fn write_all(
-        &mut self,
-        config: &ActorConfig,
-        wanted: &[(&Key, &Want)],
-        resizes: u64,
-        now: Instant,
-        writes: &mut AllWrites,
-    ) {
+    fn write_all(&mut self, pass: Pass<'_>, wanted: &[(&Key, &Want)], writes: &mut AllWrites) {
         let mut due = Vec::new();
         for &(key, want) in wanted {
             let of_feature = writes.entry(key.1.feature()).or_default();
-            match self.plan(config, key, want, now, of_feature) {
+            match self.plan(pass, key, want, of_feature) {
                 Ok(Some(change)) => due.push((key, change)),
                 Ok(None) => {}
                 Err(error) if error.is_vanished() => {}
                 Err(error) => of_feature.errors.push(chain(&error)),
             }
         }
-        if let Err(error) = self.store(config) {
+        if let Err(error) = self.store(pass.config) {
             // Without the original values on disk nothing may be written.
             let feature = due.first().map_or(Feature::BestEffort, |(key, _)| key.1.feature());
             writes.entry(feature).or_default().errors.push(chain(&error));
@@ -209,7 +208,7 @@ impl Writer {
         }
         for (key, change) in in_order(due) {
             let writes = writes.entry(key.1.feature()).or_default();
-            match self.write(config, key, &change.to, resizes, now) {
+            match self.write(pass, key, &change.to) {
                 Ok(Outcome::Written) => writes.add(key.1, 1),
                 Ok(Outcome::Rejected) => writes.rejected += 1,
                 Ok(Outcome::Postponed) => {}
@@ -220,14 +219,8 @@ impl Writer {
     }
 
     /// Writes a value that the checkpoint contains.
-    fn write(
-        &mut self,
-        config: &ActorConfig,
-        key: &Key,
-        value: &str,
-        resizes: u64,
-        now: Instant,
-    ) -> Result<Outcome> {
+    fn write(&mut self, pass: Pass<'_>, key: &Key, value: &str) -> Result<Outcome> {
+        let Pass { config, resizes, now, .. } = pass;
         let version = config.hierarchy.version;
         let Some(directory) = directory(&config.hierarchy, key) else {
             return Ok(Outcome::Written);
@@ -271,12 +264,12 @@ impl Writer {
     /// it and the original value to the checkpoint in memory.
     fn plan(
         &mut self,
-        config: &ActorConfig,
+        pass: Pass<'_>,
         key: &Key,
         want: &Want,
-        now: Instant,
         writes: &mut Writes,
     ) -> Result<Option<Change>> {
+        let Pass { config, pods, now, .. } = pass;
         let version = config.hierarchy.version;
         let Some(directory) = directory(&config.hierarchy, key) else { return Ok(None) };
         let Some(found) = setting::read(&directory, key.1, version)? else { return Ok(None) };
@@ -330,7 +323,8 @@ impl Writer {
         };
         let is_there = found.value == value;
         let replaces = (!is_there).then(|| found.value.clone());
-        let written = Written { inode, original, wrote: value.clone(), replaces };
+        let (namespace, pod) = pod_name(pods, &key.0).unwrap_or_default();
+        let written = Written { namespace, pod, inode, original, wrote: value.clone(), replaces };
         self.checkpoint.written.insert(key.clone(), written);
         Ok((!is_there).then_some(Change { from: found.value, to: value }))
     }

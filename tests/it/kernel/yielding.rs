@@ -114,7 +114,7 @@ fn best_effort_yields_while_a_service_waits_and_everything_is_restored() {
     assert!(page.value("cpuwarden_best_effort_budget_cores", &[]).is_some());
     assert!(agent.log().contains("test/service waits for best-effort pods"), "{}", agent.log());
     let table = stdout_of(&command("pins", &scene.options, &[]));
-    assert!(table.contains(BATCH) && !table.contains(SERVICE), "{table}");
+    assert!(table.contains("test/batch") && !table.contains(SERVICE), "{table}");
 
     assert!(agent.signal(Signal::TERM).0.success());
     assert_eq!(scene.settings(), before, "after a stop");
